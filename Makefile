@@ -1,0 +1,46 @@
+# The words a contributor needs: setup, demo, check, test, bench.
+VENV ?= .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo check test soak bench lab-up lab-down format
+
+setup: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	@command -v python3 >/dev/null || { echo "python3 (3.11 or newer) is needed" >&2; exit 2; }
+	test -x $(PY) || python3 -m venv $(VENV)
+	$(PY) -m pip install -q --require-hashes -r requirements.lock
+	$(PY) -m pip install -q --no-deps --no-build-isolation -e .
+	touch $@
+
+demo: setup
+	$(PY) -m migverify.lab.demo $(if $(TARGET),--target $(TARGET))
+
+check: setup
+	$(VENV)/bin/ruff check migverify spark_jobs tests bench
+	$(VENV)/bin/ruff format --check migverify spark_jobs tests bench
+	$(VENV)/bin/mypy
+	$(PY) -m pytest -q -n 2 tests/unit
+
+test: setup
+	MIGVERIFY_REQUIRE_DB=1 $(PY) -m pytest -q tests -m "not soak"
+
+soak: setup
+	MIGVERIFY_REQUIRE_DB=1 $(PY) -m pytest -q tests -m soak
+
+bench: setup
+	$(PY) -m bench
+
+lab-up: setup
+	$(VENV)/bin/migverify lab up
+
+lab-down: setup
+	$(VENV)/bin/migverify lab down
+
+format: setup
+	$(VENV)/bin/ruff check --fix migverify spark_jobs tests bench
+	$(VENV)/bin/ruff format migverify spark_jobs tests bench
+
+lock:
+	uv pip compile pyproject.toml --extra spark --group dev --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements.lock

@@ -1,0 +1,59 @@
+"""``migverify config``: check a configuration, print its JSON schema and its keys."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples
+
+app = typer.Typer(no_args_is_help=True, help="Check the configuration, print its JSON schema.")
+
+
+@app.command(epilog=examples("migverify config check", "migverify config check -c staging.yaml --json"))
+def check(
+    config: ConfigOption = DEFAULT_CONFIG,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was understood, without secrets.")] = False,
+) -> None:
+    """Read the configuration and say what it means. No server is asked; exit 2 when something is wrong."""
+    from migverify.config import comparison_digest, describe, full_digest, load_config
+
+    loaded = load_config(config)
+    digests = {"comparison_digest": comparison_digest(loaded), "full_digest": full_digest(loaded)}
+    if as_json:
+        typer.echo(json.dumps(describe(loaded) | digests, indent=2, ensure_ascii=False))
+        return
+    for endpoint in loaded.endpoints:
+        secret = endpoint.password_env or ("a command" if endpoint.password_command else "none")
+        typer.echo(
+            f"{endpoint.name}: {endpoint.user}@{endpoint.host}:{endpoint.port}, password from {secret}, "
+            f"tls {endpoint.tls.mode}, {endpoint.connections} connections"
+        )
+    typer.echo(f"store: {loaded.store.url}")
+    typer.echo(f"tables: {', '.join(pattern.text for pattern in loaded.tables.include)}")
+    if loaded.tables.exclude:
+        typer.echo(f"without: {', '.join(pattern.text for pattern in loaded.tables.exclude)}")
+    for entry in loaded.routes:
+        where = f" (shard {entry.shard})" if entry.shard else ""
+        typer.echo(f"route: {entry.pattern.text} -> {entry.to}{where}")
+    for rule in loaded.overrides:
+        typer.echo(f"override: {rule.tables.text}")
+    typer.echo(f"{config} is valid (digest {digests['comparison_digest'][:12]})")
+
+
+@app.command(epilog=examples("migverify config schema > migverify.schema.json"))
+def schema() -> None:
+    """Print the JSON schema of migverify.yaml, for editors that complete and check it."""
+    from migverify.config.reference import json_schema_text
+
+    typer.echo(json_schema_text(), nl=False)
+
+
+@app.command(epilog=examples("migverify config keys"))
+def keys() -> None:
+    """Print every key with its default and meaning, as the Markdown table of the documentation."""
+    from migverify.config.reference import markdown
+
+    typer.echo(markdown(), nl=False)

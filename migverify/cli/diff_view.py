@@ -1,0 +1,91 @@
+"""Row diffs and run status as lines of text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from migverify.codec import encode
+from migverify.config.patterns import parse_pattern
+from migverify.model import LiveState, RowDiff, Verdict
+from migverify.report.marks import visible
+from migverify.store.base import ResultStore
+
+PAGE = 1000
+
+
+def list_row_diffs(
+    store: ResultStore, run: str, tables: list[str] | None, limit: int, *, as_json: bool
+) -> Iterator[str]:
+    """Yield the confirmed row diffs of a run, table by table, at most ``limit`` a table, and say what was left out."""
+    info = store.load_run(run)
+    patterns = [parse_pattern(text) for text in tables or []]
+    for entry in info.plan.get("pairs", []):
+        database, _, table = str(entry["source"] or entry["target"]).partition(".")
+        if patterns and not any(p.matches(database, table) for p in patterns):
+            continue
+        pair, shown = str(entry["id"]), 0
+        for diff in _diverged(store, info.run_id, pair, limit):
+            shown += 1
+            yield json.dumps(encode(diff), ensure_ascii=False) if as_json else f"{pair}  {_line(diff)}"
+        counts = store.count_row_diffs(info.run_id, pair)
+        total = sum(n for (_, state), n in counts.items() if state == LiveState.DIVERGED.value)
+        if total > shown and not as_json:
+            yield f"{pair}  ... {total - shown:,} more; --limit shows them"
+
+
+def _diverged(store: ResultStore, run_id: str, pair: str, limit: int) -> Iterator[RowDiff]:
+    after = 0
+    while limit > 0:
+        page = store.row_diffs(run_id, pair, states=[LiveState.DIVERGED.value], after=after, limit=min(PAGE, limit))
+        yield from (diff for _, diff in page)
+        if not page:
+            return
+        after = page[-1][0]
+        limit -= len(page)
+
+
+def _line(diff: RowDiff) -> str:
+    key = ", ".join("NULL" if part is None else visible(part) for part in diff.key)
+    counts = (
+        f" (source {diff.source_count}, target {diff.target_count})"
+        if diff.source_count + diff.target_count > 2
+        else ""
+    )
+    columns = "; ".join(_column(c.column, c.kind, c.source, c.target, masked=c.masked) for c in diff.columns)
+    return f"{diff.kind}  {key}{counts}" + (f"  {columns}" if columns else "")
+
+
+def _column(name: str, kind: str, source: str | None, target: str | None, *, masked: bool) -> str:
+    if masked:
+        return f"{name} ({kind})"
+    one, other = ("NULL" if text is None else visible(text[:80]) for text in (source, target))
+    return f"{name} ({kind}): {one} -> {other}"
+
+
+def run_status(store: ResultStore, run: str) -> dict[str, Any]:
+    """Return what the store knows of a run: how far, what was found, whether it ended."""
+    info = store.load_run(run)
+    results = store.table_results(info.run_id)
+    planned = [str(entry["id"]) for entry in info.plan.get("pairs", [])]
+    ended = {result.pair for result in results}
+    chunks = rows = differing = 0
+    for pair in planned:
+        if pair not in ended:
+            for chunk in store.chunks(info.run_id, pair):
+                chunks += 1
+                rows += chunk.source.rows if chunk.source is not None else 0
+            differing += sum(store.count_row_diffs(info.run_id, pair).values())
+    counts = {verdict.value: sum(1 for r in results if r.verdict is verdict) for verdict in Verdict}
+    return {
+        "run_id": info.run_id,
+        "verdict": info.verdict.value,
+        "state": "finished" if info.finished is not None else "running or cut off; --resume goes on with it",
+        "tables": f"{len(ended)} of {len(planned)} finished: "
+        + ", ".join(f"{n} {name}" for name, n in counts.items() if n),
+        "rows": sum(r.rows_source or 0 for r in results) + rows,
+        "chunks": sum(r.chunks for r in results) + chunks,
+        "row_diffs": sum(r.missing_on_target + r.missing_on_source + r.value_differs for r in results),
+        "to_look_at": differing,
+    }

@@ -1,0 +1,86 @@
+"""``migverify report``: show a run that the store holds."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.report.render import Format
+
+if TYPE_CHECKING:
+    from migverify.store.base import ResultStore
+
+app = typer.Typer()
+
+_EXAMPLES = examples(
+    "migverify report last",
+    "migverify report last --format html -o report.html --values",
+    "migverify report 20260131T120000-0a1b2c --format junit -o report.xml",
+)
+
+
+@app.command(epilog=_EXAMPLES)
+def report(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or `last` for the newest run.")],
+    form: Annotated[
+        Format | None,
+        typer.Option("--format", "-f", help="Default: what the suffix of FILE stands for, else text."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write a file, not standard output.")
+    ] = None,
+    values: Annotated[
+        bool, typer.Option("--values", help="Show values of differing columns, where the run kept them.")
+    ] = False,
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The result store; default: the one of the configuration."),
+    ] = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+) -> None:
+    """Show a run as text, JSON, HTML, JUnit or Prometheus text; end with the exit code of its verdict."""
+    from migverify.report.render import format_of, render, write_report
+    from migverify.report.summary import ReportOptions, read_report
+
+    with closing(open_run_store(store, config)) as opened:
+        data = read_report(opened, run, ReportOptions(values=values))
+    form = form or format_of(output)
+    text = render(data, form, color=output is None and sys.stdout.isatty())
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        write_report(output, text)
+        say(f"{data.verdict}: {form} report of run {data.run_id} in {output}")
+    if form is not Format.TEXT:
+        for reason in data.reasons:
+            say(f"{data.verdict}: {reason}")
+    raise typer.Exit(int(data.exit_code))
+
+
+def open_run_store(url: str | None, config: Path) -> ResultStore:
+    """Open the store named on the command line, or else the one of the configuration.
+
+    Raises
+    ------
+    ConfigError
+        No URL is given and the configuration cannot be read.
+    StoreError
+        The store cannot be opened, or lies on an endpoint under test.
+    """
+    from migverify.store.open import open_store
+
+    if url is not None:
+        return open_store(url)
+    from migverify.config import load_config
+    from migverify.secrets import resolve_variable
+
+    loaded = load_config(config)
+    variable = loaded.store.password_env
+    password = None if variable is None else resolve_variable(variable, "password_env of store").reveal()
+    # Opening a store may create its tables, so even a report must not open one on a server under test.
+    return open_store(loaded.store.url, password=password, forbidden=[(e.host, e.port) for e in loaded.endpoints])

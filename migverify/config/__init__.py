@@ -1,0 +1,53 @@
+"""``migverify.yaml`` -> frozen Config.
+
+``yaml_text`` reads the text and remembers places, ``document`` knows the shape (pydantic), ``load`` joins
+both into ``settings``; ``patterns`` and ``matching`` answer what the configuration says about one table.
+"""
+
+from __future__ import annotations
+
+from migverify.config.digest import comparison_digest, describe, full_digest
+from migverify.config.load import DEFAULT_NAME, load_config
+from migverify.config.matching import includes, is_system_database, override_for, route, unmatched_includes
+from migverify.config.patterns import Route, TablePattern, make_route, parse_pattern
+from migverify.config.settings import (
+    Config,
+    ImmutableBefore,
+    Limits,
+    OverrideRule,
+    Recheck,
+    ReportSettings,
+    SparkSettings,
+    StoreSettings,
+    TableFilter,
+    TableOverride,
+    shard_of,
+)
+
+__all__ = [
+    "DEFAULT_NAME",
+    "Config",
+    "ImmutableBefore",
+    "Limits",
+    "OverrideRule",
+    "Recheck",
+    "ReportSettings",
+    "Route",
+    "SparkSettings",
+    "StoreSettings",
+    "TableFilter",
+    "TableOverride",
+    "TablePattern",
+    "comparison_digest",
+    "describe",
+    "full_digest",
+    "includes",
+    "is_system_database",
+    "load_config",
+    "make_route",
+    "override_for",
+    "parse_pattern",
+    "route",
+    "shard_of",
+    "unmatched_includes",
+]

@@ -1,0 +1,332 @@
+"""The shape of ``migverify.yaml``, as pydantic models: the only place that knows it.
+
+The JSON schema and the reference in docs/configuration.md are made from these models. Nothing here reaches
+the rest of migverify: ``load`` turns a checked document into the frozen dataclasses of ``settings``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from migverify.config.fields import (
+    NAME,
+    SHARD,
+    Condition,
+    EndpointUrl,
+    Moment,
+    Pattern,
+    Seconds,
+    SessionValue,
+    Snapshot,
+    SparkValue,
+    StoreUrl,
+    Tolerance,
+    VariableName,
+)
+from migverify.config.patterns import make_route
+
+
+class Strict(BaseModel):
+    """Base of all parts: no unknown keys, no conversion between types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True, regex_engine="python-re")
+
+
+class TlsPart(Strict):
+    """Encryption of the connection to an endpoint."""
+
+    mode: Literal["disabled", "preferred", "required", "verify-ca", "verify-identity"] | None = Field(
+        default=None,
+        description="`disabled`, `preferred` (encrypt when the server offers it), `required` (encrypt, do"
+        " not check the certificate), `verify-ca` or `verify-identity`. Default: `verify-identity` when `ca`"
+        " is given, `required` when `cert` is given, else `preferred`.",
+    )
+    ca: str | None = Field(default=None, description="PEM file of the certificate authority.")
+    cert: str | None = Field(default=None, description="PEM file of the client certificate.")
+    key: str | None = Field(default=None, description="PEM file of the client's private key.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TlsPart:
+        if self.ca and self.mode in ("disabled", "preferred", "required"):
+            raise ValueError(f"mode {self.mode} does not check a certificate, so `ca` would do nothing; use verify-ca")
+        if self.cert and self.mode in ("disabled", "preferred"):
+            raise ValueError(f"mode {self.mode} does not send a client certificate; use required or verify-identity")
+        if self.key and not self.cert:
+            raise ValueError("`key` needs `cert`")
+        return self
+
+    @property
+    def effective_mode(self) -> str:
+        """The mode after its default."""
+        return self.mode or ("verify-identity" if self.ca else "required" if self.cert else "preferred")
+
+
+class EndpointPart(Strict):
+    """How to reach one server: either `url`, or `host`, `port` and `user`."""
+
+    url: EndpointUrl | None = Field(
+        default=None,
+        description="`mysql://user@host:3306` or `tidb://user@host:4000`; special characters"
+        " percent-encoded. A password in it is refused.",
+    )
+    host: str | None = Field(default=None, min_length=1, description="Host name or address, instead of `url`.")
+    port: int | None = Field(default=None, ge=1, le=65535, description="Port, with `host`. Default: 3306.")
+    user: str | None = Field(default=None, min_length=1, description="User name, with `host`.")
+    password_env: VariableName | None = Field(
+        default=None, description="Name of the environment variable that holds the password."
+    )
+    password_command: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Shell command that prints the password, instead of `password_env`.",
+    )
+    tls: TlsPart = Field(default_factory=lambda: TlsPart(), description="Encryption.")
+    connections: int = Field(
+        default=4, ge=1, le=1024, description="The most connections one run opens to this endpoint."
+    )
+    query_seconds: Seconds = Field(default=0.0, description="Time limit of one query in seconds; 0 = none.")
+    snapshot: Snapshot | None = Field(default=None, description="TiDB: read as of this time or TSO (`tidb_snapshot`).")
+    resource_group: str | None = Field(default=None, min_length=1, description="TiDB: resource group of the sessions.")
+    low_priority: bool = Field(default=True, description="TiDB: let other queries go first.")
+    session: dict[str, SessionValue] = Field(
+        default_factory=dict, description="Further session variables to set, as `name: value`."
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> EndpointPart:
+        if self.url and (self.host or self.port or self.user):
+            raise ValueError("give either `url`, or `host`, `port` and `user`")
+        if not self.url and not self.host:
+            raise ValueError("`url` is missing, for example mysql://user@host:3306")
+        if not self.url and not self.user:
+            raise ValueError("`user` is missing")
+        if self.password_env and self.password_command:
+            raise ValueError("give either `password_env` or `password_command`")
+        return self
+
+    @field_validator("session")
+    @classmethod
+    def _session_names(cls, value: dict[str, str]) -> dict[str, str]:
+        if any(not NAME.fullmatch(name) for name in value):
+            raise ValueError("names of session variables hold letters, digits and _")
+        return value
+
+
+class TablesPart(Strict):
+    """Which source tables take part."""
+
+    include: list[Pattern] = Field(
+        default_factory=lambda: ["*.*"],
+        min_length=1,
+        description="Patterns `database.table` of the tables to compare. System databases take part only"
+        " when a pattern spells their name out.",
+    )
+    exclude: list[Pattern] = Field(default_factory=list, description="Patterns of tables to leave out again.")
+
+
+class RoutePart(Strict):
+    """Source tables that have another name on the target."""
+
+    from_: Pattern = Field(alias="from", description="Pattern of source tables.")
+    to: str = Field(
+        description="`database.table` on the target. The n-th `*` of a part stands for what the n-th `*` of"
+        " that part of `from` matched; `{1}`, `{2}` ... for everything captured, in order.",
+    )
+    shard: str | None = Field(
+        default=None, min_length=1, description="Only for shards of that name; `*` and `?` allowed."
+    )
+
+    @model_validator(mode="after")
+    def _compiles(self) -> RoutePart:
+        make_route(self.from_, self.to, self.shard)
+        return self
+
+
+class WherePart(Strict):
+    """A condition per side."""
+
+    source: Condition | None = Field(default=None, description="Condition on the source.")
+    target: Condition | None = Field(default=None, description="Condition on the target.")
+
+
+class ImmutablePart(Strict):
+    """Which rows never change."""
+
+    column: str = Field(min_length=1, description="Source column with the date of a row.")
+    value: Moment = Field(description="ISO date and time; UTC unless it names an offset. Rows before it never change.")
+
+
+class OverridePart(Strict):
+    """What is special about some tables."""
+
+    table: Pattern = Field(description="Pattern of source tables.")
+    key: list[str] | None = Field(
+        default=None,
+        min_length=1,
+        description="Columns that identify a row, when the catalog's keys are not the right ones.",
+    )
+    ignore: list[str] = Field(default_factory=list, description="Columns that are not compared.")
+    rename: dict[str, str] = Field(
+        default_factory=dict,
+        description="Columns with another name on the target, as `source_column: target_column`.",
+    )
+    where: Annotated[
+        WherePart,
+        BeforeValidator(
+            lambda value: {"source": value, "target": value} if isinstance(value, str) else value,
+            json_schema_input_type=str | WherePart,
+        ),
+    ] = Field(
+        default_factory=lambda: WherePart(),
+        description="SQL condition that limits the comparison to some rows: one for both sides, or `source`"
+        " and `target` apart.",
+    )
+    float_tolerance: Annotated[
+        dict[str, Tolerance],
+        BeforeValidator(
+            lambda value: {"*": value} if isinstance(value, int | float) and not isinstance(value, bool) else value,
+            json_schema_input_type=Tolerance | dict[str, Tolerance],
+        ),
+    ] = Field(
+        default_factory=dict,
+        description="Absolute difference up to which FLOAT and DOUBLE values count as equal: one number, or"
+        ' `column: number` with `"*"` for all other columns. Default: exact.',
+    )
+    immutable_before: ImmutablePart | None = Field(
+        default=None, description="Rows before a date never change: verified once, not again."
+    )
+
+    @field_validator("key", "ignore")
+    @classmethod
+    def _once(cls, value: list[str] | None) -> list[str] | None:
+        if value and (len(set(value)) < len(value) or "" in value):
+            raise ValueError("a column is empty or named twice")
+        return value
+
+    @field_validator("rename")
+    @classmethod
+    def _one_to_one(cls, value: dict[str, str]) -> dict[str, str]:
+        if len(set(value.values())) < len(value):
+            raise ValueError("two columns are renamed to the same one")
+        return value
+
+
+class LimitsPart(Strict):
+    """Bounds on the load a run puts on the servers, and on the run itself."""
+
+    chunk_rows: int = Field(
+        default=32_768, ge=1, description="Rows of the first chunks; later ones follow `chunk_seconds`."
+    )
+    chunk_seconds: float = Field(
+        default=0.5,
+        gt=0,
+        allow_inf_nan=False,
+        description="Seconds one query on a chunk should take; chunks grow or shrink.",
+    )
+    max_chunk_rows: int = Field(default=1_000_000, ge=1, description="Chunks never hold more rows than this.")
+    retries: int = Field(
+        default=3, ge=0, description="How often a failed read is tried again before its chunk is given up."
+    )
+    retry_seconds: Seconds = Field(
+        default=1.0, description="Wait before the first retry in seconds; it doubles each time."
+    )
+    max_threads_running: int | None = Field(
+        default=None, ge=1, description="Wait while a server's `Threads_running` is above this."
+    )
+    max_replica_lag: Seconds | None = Field(
+        default=None, description="Wait while the source, being a replica, is more seconds behind than this."
+    )
+    pause_file: str | None = Field(default=None, min_length=1, description="Wait while this file exists.")
+    run_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Stop after this time; what is left is INCONCLUSIVE.",
+    )
+    max_row_diffs: int | None = Field(
+        default=None,
+        ge=0,
+        description="Stop locating row differences of a table after this many; the verdict stays MISMATCH.",
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> LimitsPart:
+        if self.max_chunk_rows < self.chunk_rows:
+            raise ValueError("`max_chunk_rows` is below `chunk_rows`")
+        return self
+
+
+class RecheckPart(Strict):
+    """How a row that differed once is read again before it is called a difference."""
+
+    delay: Seconds = Field(default=1.0, description="Seconds between reads.")
+    rounds: int = Field(default=3, ge=1, description="How many times.")
+
+
+class ReportPart(Strict):
+    """What reports may show."""
+
+    values: bool = Field(
+        default=False, description="Whether cell values may be kept in the store and shown in reports."
+    )
+
+
+class SparkPart(Strict):
+    """The Spark engine."""
+
+    master: str = Field(default="local[*]", min_length=1, description="Spark master or Spark Connect URL.")
+    conf: dict[str, SparkValue] = Field(default_factory=dict, description="Further `spark.*` settings.")
+
+
+class ConfigDocument(Strict):
+    """Configuration of migverify."""
+
+    source: EndpointPart | None = Field(default=None, description="Where the data comes from.")
+    sources: dict[str, EndpointPart] | None = Field(
+        default=None,
+        min_length=1,
+        description="Instead of `source`: many shards that move into one target, by name.",
+    )
+    target: EndpointPart = Field(description="Where the data goes.")
+    store: StoreUrl = Field(
+        default="sqlite:///.migverify/runs.db",
+        description="SQLAlchemy URL of the database that keeps run results. A relative SQLite path starts at"
+        " the folder of this file. A password in it is refused.",
+    )
+    store_password_env: VariableName | None = Field(
+        default=None, description="Name of the environment variable that holds the store's password."
+    )
+    tables: TablesPart = Field(default_factory=TablesPart, description="Which tables are compared.")
+    routes: list[RoutePart] = Field(
+        default_factory=list,
+        description="Tables with another name on the target; the first that matches counts.",
+    )
+    overrides: list[OverridePart] = Field(
+        default_factory=list,
+        description="What is special about some tables; all that match add up, in order.",
+    )
+    limits: LimitsPart = Field(default_factory=lambda: LimitsPart(), description="Bounds on load and time.")
+    recheck: RecheckPart = Field(default_factory=lambda: RecheckPart(), description="Reading differing rows again.")
+    consistency: Literal["auto", "quiescent", "live"] = Field(
+        default="auto",
+        description="`quiescent`: nobody writes, one read decides. `live`: writes go on, differing rows are"
+        " read again. `auto`: `live` unless both sides read a snapshot.",
+    )
+    report: ReportPart = Field(default_factory=lambda: ReportPart(), description="Reports.")
+    hash: Literal["auto", "sha2", "md5", "sha1"] = Field(
+        default="auto",
+        description="Hash of the row checksum; `auto` takes the cheapest that both servers compute well.",
+    )
+    spark: SparkPart = Field(default_factory=lambda: SparkPart(), description="The Spark engine.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ConfigDocument:
+        if self.source and self.sources:
+            raise ValueError("both `source` and `sources` are given; keep one")
+        if not self.source and not self.sources:
+            raise ValueError("`source` is missing")
+        if any(not SHARD.fullmatch(name) for name in self.sources or {}):
+            raise ValueError("names of shards hold letters, digits, _ and -")
+        return self

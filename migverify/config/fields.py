@@ -1,0 +1,84 @@
+"""Values of single keys: what text may stand there, and what it becomes.
+
+Each check raises ValueError with one sentence that shows nothing of a value that could be a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from migverify.config.conditions import check_condition
+from migverify.config.patterns import parse_pattern
+from migverify.config.urls import check_store_url, parse_endpoint_url
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+SHARD = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def _pattern(text: str) -> str:
+    parse_pattern(text)
+    return text
+
+
+def _endpoint_url(text: str) -> str:
+    parse_endpoint_url(text)
+    return text
+
+
+def _checked(check: Any) -> BeforeValidator:
+    return BeforeValidator(lambda value: check(value) if isinstance(value, str) else value, json_schema_input_type=str)
+
+
+def _variable(text: str) -> str:
+    if not NAME.fullmatch(text):
+        # Most often the secret itself stands here by mistake, so the text is not shown.
+        raise ValueError("this is the name of an environment variable: letters, digits and _")
+    return text
+
+
+def _plain_scalar(value: object) -> object:
+    if isinstance(value, bool):
+        return "ON" if value else "OFF"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _spark_scalar(value: object) -> object:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _moment(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError("this is an ISO date and time, for example 2026-01-31 or 2026-01-31T12:00:00+09:00") from None
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(UTC).replace(tzinfo=None)
+    return moment.isoformat(sep=" ")
+
+
+def _snapshot(value: object) -> object:
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(text, str) and not re.fullmatch(r"[0-9A-Za-z :.+-]+", text):
+        raise ValueError("this is a date and time or a TSO, for example 2026-01-31 12:00:00")
+    return text
+
+
+Pattern = Annotated[str, _checked(_pattern)]
+VariableName = Annotated[str, _checked(_variable)]
+SessionValue = Annotated[str, BeforeValidator(_plain_scalar, json_schema_input_type=str | int | float | bool)]
+SparkValue = Annotated[str, BeforeValidator(_spark_scalar, json_schema_input_type=str | int | float | bool)]
+Tolerance = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+EndpointUrl = Annotated[str, _checked(_endpoint_url)]
+StoreUrl = Annotated[str, _checked(check_store_url)]
+Condition = Annotated[str, _checked(check_condition)]
+Snapshot = Annotated[str, BeforeValidator(_snapshot, json_schema_input_type=str | int)]
+Moment = Annotated[str, BeforeValidator(_moment, json_schema_input_type=str)]

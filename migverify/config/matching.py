@@ -1,0 +1,84 @@
+"""What the configuration says about one table: whether it takes part, where it goes, its overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from migverify.config.patterns import TablePattern
+from migverify.config.settings import Config, TableOverride
+
+SYSTEM_DATABASES = frozenset({
+    "mysql", "sys", "information_schema", "performance_schema", "metrics_schema", "inspection_schema",
+    "lightning_task_info", "lightning_metadata", "dm_meta", "tidb_cdc",
+})  # fmt: skip
+"""Databases of the servers and of TiDB's migration tools; lower case."""
+
+
+def is_system_database(database: str) -> bool:
+    """Whether a database belongs to a server or to a migration tool; TiDB spells some in upper case."""
+    return database.lower() in SYSTEM_DATABASES
+
+
+def includes(config: Config, database: str, table: str) -> bool:
+    """Whether a source table takes part.
+
+    A system database takes part only where an ``include`` pattern spells its name out: ``*.*`` never means
+    the grant tables.
+    """
+    if any(pattern.matches(database, table) for pattern in config.tables.exclude):
+        return False
+    system = is_system_database(database)
+    return any(
+        pattern.matches(database, table) and (not system or pattern.database.literal == database)
+        for pattern in config.tables.include
+    )
+
+
+def unmatched_includes(config: Config, tables: Iterable[tuple[str, str]]) -> list[TablePattern]:
+    """``include`` patterns that cover none of the (database, table) names: misspelled, most likely."""
+    waiting = list(config.tables.include)
+    for database, table in tables:
+        waiting = [pattern for pattern in waiting if not pattern.matches(database, table)]
+        if not waiting:
+            break
+    return waiting
+
+
+def route(config: Config, shard: str, database: str, table: str) -> tuple[str, str]:
+    """Return the (database, table) on the target of a source table; the first route that matches wins.
+
+    ``shard`` is ``""`` for a single source. Without a matching route the name stays as it is.
+    """
+    for candidate in config.routes:
+        name = candidate.apply(shard, database, table)
+        if name is not None:
+            return name
+    return database, table
+
+
+def override_for(config: Config, database: str, table: str) -> TableOverride:
+    """Merge every override whose pattern matches the source table, in the order of the file.
+
+    Of ``key``, ``where``, the overall ``float_tolerance`` and ``immutable_before`` the last one counts;
+    ``ignore``, ``rename`` and the tolerances of columns add up, a later entry for the same column winning.
+    """
+    merged = TableOverride()
+    for rule in config.overrides:
+        if rule.tables.matches(database, table):
+            merged = _merge(merged, rule.override)
+    return merged
+
+
+def _merge(first: TableOverride, second: TableOverride) -> TableOverride:
+    return replace(
+        first,
+        key=second.key if second.key is not None else first.key,
+        ignore=tuple(dict.fromkeys(first.ignore + second.ignore)),
+        rename=tuple((dict(first.rename) | dict(second.rename)).items()),
+        where_source=second.where_source if second.where_source is not None else first.where_source,
+        where_target=second.where_target if second.where_target is not None else first.where_target,
+        float_tolerance=second.float_tolerance if second.float_tolerance is not None else first.float_tolerance,
+        column_tolerances=tuple((dict(first.column_tolerances) | dict(second.column_tolerances)).items()),
+        immutable_before=second.immutable_before or first.immutable_before,
+    )

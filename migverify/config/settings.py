@@ -1,0 +1,153 @@
+"""The configuration as the rest of migverify sees it: frozen, complete, without secrets or pydantic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from migverify.config.patterns import Route, TablePattern
+from migverify.model import Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """Where run results go. ``url`` is a SQLAlchemy URL without a password; ``password_env`` names one."""
+
+    url: str
+    password_env: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableFilter:
+    """Which source tables take part: those matched by ``include`` and not by ``exclude``."""
+
+    include: tuple[TablePattern, ...]
+    exclude: tuple[TablePattern, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ImmutableBefore:
+    """Rows whose ``column`` lies before ``value`` never change.
+
+    ``value`` is the text of a UTC date-time as a server writes it (``2026-01-31 00:00:00``); the bound is
+    exclusive. NULL is not before anything.
+    """
+
+    column: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableOverride:
+    """What the configuration says about one table pair. Column names are the source's unless said otherwise.
+
+    ``key`` None means the key is chosen from the catalog. ``rename`` holds (source column, target column).
+    ``where_source`` and ``where_target`` are SQL conditions that stand in parentheses, None for all rows.
+    """
+
+    key: tuple[str, ...] | None = None
+    ignore: tuple[str, ...] = ()
+    rename: tuple[tuple[str, str], ...] = ()
+    where_source: str | None = None
+    where_target: str | None = None
+    float_tolerance: float | None = None
+    column_tolerances: tuple[tuple[str, float], ...] = ()
+    immutable_before: ImmutableBefore | None = None
+
+    def tolerance(self, column: str) -> float | None:
+        """Absolute tolerance of a source column, None for exact comparison."""
+        return dict(self.column_tolerances).get(column, self.float_tolerance)
+
+    def target_column(self, column: str) -> str:
+        """Name of the target column that belongs to a source column."""
+        return dict(self.rename).get(column, column)
+
+
+@dataclass(frozen=True, slots=True)
+class OverrideRule:
+    """One entry of ``overrides``: the tables it speaks of, and what it says."""
+
+    tables: TablePattern
+    override: TableOverride
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on the load a run puts on the servers, and on the run itself. None = no bound.
+
+    Rows are counts; ``*_seconds`` and ``max_replica_lag`` are seconds; ``max_threads_running`` is the
+    server's status variable of that name.
+    """
+
+    chunk_rows: int = 32_768
+    chunk_seconds: float = 0.5
+    max_chunk_rows: int = 1_000_000
+    retries: int = 3
+    retry_seconds: float = 1.0
+    max_threads_running: int | None = None
+    max_replica_lag: float | None = None
+    pause_file: str | None = None
+    run_seconds: float | None = None
+    max_row_diffs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recheck:
+    """How a row that differed once is read again: ``rounds`` times, ``delay`` seconds apart."""
+
+    delay: float = 1.0
+    rounds: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSettings:
+    """``values``: whether cell values may be kept in the store and shown in reports."""
+
+    values: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """The Spark master and extra ``spark.*`` settings as (name, value)."""
+
+    master: str = "local[*]"
+    conf: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A whole ``migverify.yaml``.
+
+    ``path`` is the file it came from. ``sources`` holds one endpoint named ``source``, or one per shard named
+    ``source.<shard>``. ``consistency`` is ``auto``, ``quiescent`` or ``live``; ``hash`` is ``auto``,
+    ``sha2``, ``md5`` or ``sha1``.
+    """
+
+    path: Path
+    sources: tuple[Endpoint, ...]
+    target: Endpoint
+    store: StoreSettings
+    tables: TableFilter
+    routes: tuple[Route, ...] = ()
+    overrides: tuple[OverrideRule, ...] = ()
+    limits: Limits = Limits()
+    recheck: Recheck = Recheck()
+    consistency: str = "auto"
+    report: ReportSettings = ReportSettings()
+    hash: str = "auto"
+    spark: SparkSettings = SparkSettings()
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """All endpoints, sources first."""
+        return (*self.sources, self.target)
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """Shard names in the order of ``sources``; ``("",)`` for a single source."""
+        return tuple(shard_of(endpoint) for endpoint in self.sources)
+
+
+def shard_of(endpoint: Endpoint) -> str:
+    """Shard name of a source endpoint, ``""`` for a single source and for the target."""
+    return endpoint.name.partition(".")[2]

@@ -1,0 +1,293 @@
+"""Endpoint -> pinned session.
+
+Both sides must make the same text of the same value, so everything that changes text is pinned here and nowhere
+else: time zone +00:00, utf8mb4, an empty ``sql_mode`` save ALLOW_INVALID_DATES (zero and partial dates stay
+readable and usable as bounds), no TiFlash (its text conversion is another implementation). A source session is
+read-only by the server's own means. Values arrive as the server's text, never through a driver's type conversion.
+"""
+
+from __future__ import annotations
+
+import ssl
+import struct
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
+
+import pymysql
+from pymysql.constants import CLIENT
+from pymysql.cursors import SSCursor
+
+from migverify.errors import EndpointError, PrivilegeError, ReadError, RetryableReadError
+from migverify.model import Endpoint, Flavor, Side, Tls
+
+Row = tuple[bytes | None, ...]
+
+CONNECT_SECONDS = 10.0
+IDLE_READ_SECONDS = 3600.0  # a server that says nothing for an hour is gone, even without a query limit
+GROUP_CONCAT_BYTES = 1 << 30  # servers cap it to max_allowed_packet; truncation is checked by counting
+
+# Encoders only: without decoders every value stays the bytes that the server sent.
+_RAW: dict[Any, Any] = {**pymysql.converters.encoders}
+_DENIED = {1044, 1142, 1143, 1227, 1370, 8121}
+_REFUSED = {1045, 1698, 1130, 1049, 3118, 1862, 3159}
+# Connection gone, lock waits, kills, time limits; 9001-9013 are TiDB's "region or store is not there right now".
+_RETRYABLE = {1040, 1053, 1080, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1205, 1213, 1226, 1317, 1927, 2003, 2006,
+              2013, 2014, 2055, 3024, 3572, 4031, 8027, 8028, 8055, 8175, 8229, 1028, 1969} | set(range(9001, 9014))  # fmt: skip
+
+
+class Session:
+    """One pinned connection. Not thread-safe; ``kill`` alone may be called from another thread."""
+
+    def __init__(self, connection: pymysql.connections.Connection[Any], endpoint: Endpoint) -> None:
+        self._connection = connection
+        self.endpoint = endpoint
+        self.version, self.flavor = _identify(connection)
+        self.thread_id = int(connection.thread_id())  # type: ignore[no-untyped-call]
+
+    def query(self, sql: str) -> list[tuple[str | None, ...]]:
+        """Run one statement; every value is the server's text decoded as UTF-8, None is NULL."""
+        return [tuple(None if v is None else v.decode("utf-8", "surrogateescape") for v in row)
+                for row in self.query_bytes(sql)]  # fmt: skip
+
+    def query_bytes(self, sql: str) -> list[Row]:
+        """Run one statement; values are the bytes the server sent.
+
+        Raises
+        ------
+        RetryableReadError
+            connection lost, lock wait, killed or over its time limit.
+        PrivilegeError
+            a grant is missing.
+        ReadError
+            any other refusal; the message holds the server's words and the statement.
+        """
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(sql)
+                return list(cursor.fetchall())
+        except (pymysql.MySQLError, OSError, struct.error) as error:
+            raise self._failure(error, sql) from error
+
+    def query_named(self, sql: str) -> list[dict[str, str | None]]:
+        """Like ``query``, each row as column name -> text; for SHOW statements, whose columns vary by version."""
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(sql)
+                names = [str(column[0]) for column in cursor.description or ()]
+                rows = list(cursor.fetchall())
+        except (pymysql.MySQLError, OSError, struct.error) as error:
+            raise self._failure(error, sql) from error
+        return [{n: None if v is None else v.decode("utf-8", "surrogateescape") for n, v in zip(names, row, strict=True)}
+                for row in rows]  # fmt: skip
+
+    def stream(self, sql: str, rows_at_once: int = 1000) -> Iterator[Row]:
+        """Like ``query_bytes`` without holding the result; a cut connection raises instead of ending early."""
+        try:
+            with self._connection.cursor(SSCursor) as cursor:
+                cursor.execute(sql)
+                while rows := cursor.fetchmany(rows_at_once):
+                    yield from rows
+        except (pymysql.MySQLError, OSError, struct.error) as error:
+            raise self._failure(error, sql) from error
+
+    def execute(self, sql: str) -> int:
+        """Run a statement that changes something; returns the affected rows. For targets and the lab only."""
+        try:
+            with self._connection.cursor() as cursor:
+                return int(cursor.execute(sql))
+        except (pymysql.MySQLError, OSError, struct.error) as error:
+            raise self._failure(error, sql) from error
+
+    def warnings(self) -> list[str]:
+        """Warnings of the last statement."""
+        return [f"{row[1]}: {row[2]}" for row in self.query("SHOW WARNINGS")]
+
+    def alive(self) -> bool:
+        """Whether the connection still answers."""
+        try:
+            self._connection.ping(reconnect=False)
+        except (pymysql.MySQLError, OSError):
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the connection; closing one that is already broken is fine."""
+        try:
+            self._connection.close()
+        except (pymysql.MySQLError, OSError):
+            self._connection._force_close()  # type: ignore[attr-defined]  # only our socket is left to release
+
+    def _failure(self, error: Exception, sql: str) -> ReadError | PrivilegeError:
+        code, text = _code_and_text(error)
+        where = f"{self.endpoint.name} ({self.endpoint.host}:{self.endpoint.port})"
+        shown = sql if len(sql) <= 2000 else f"{sql[:2000]} ... ({len(sql)} characters)"
+        message = f"{where}: {text} [{code}]\n  SQL: {shown}"
+        if code in _DENIED:
+            return PrivilegeError(f"{where}: {text} [{code}]", hint=_grant_hint(code, self.endpoint))
+        gone = isinstance(error, OSError | struct.error | pymysql.InterfaceError)
+        deadline = code == 1105 and any(w in text for w in ("deadline", "timeout", "Timeout", "try again"))
+        if gone or deadline or code in _RETRYABLE:
+            return RetryableReadError(message)
+        return ReadError(message)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_session(endpoint: Endpoint, password: str | None, *, side: Side | None = None) -> Session:
+    """Connect to an endpoint and pin the session.
+
+    Parameters
+    ----------
+    endpoint
+        Where to connect. ``query_seconds`` > 0 limits every SELECT on the server and the wait for its answer.
+    password
+        The secret itself, or None for none.
+    side
+        SOURCE sessions are made read-only by the server (not on TiDB, which has no such mode); None means
+        ``endpoint.name`` decides.
+
+    Raises
+    ------
+    EndpointError
+        nothing answers, or the server refuses the user; PrivilegeError when a grant is missing.
+    """
+    try:
+        connection = pymysql.connect(
+            host=endpoint.host, port=endpoint.port, user=endpoint.user, password=password or "",
+            charset="utf8mb4", use_unicode=False, conv=_RAW, autocommit=True,
+            connect_timeout=int(CONNECT_SECONDS), read_timeout=CONNECT_SECONDS, write_timeout=60,
+            client_flag=CLIENT.FOUND_ROWS, program_name="migverify", **_tls_options(endpoint.tls),
+        )  # fmt: skip
+    except (pymysql.MySQLError, OSError, struct.error, RuntimeError) as error:
+        raise _connect_failure(endpoint, error) from error
+    session = Session(connection, endpoint)
+    source = endpoint.name.split(".")[0] == "source" if side is None else side is Side.SOURCE
+    for statement in session_statements(session.flavor, endpoint, source=source):
+        session.execute(statement)
+    wait = endpoint.query_seconds + 10.0 if endpoint.query_seconds else IDLE_READ_SECONDS
+    connection._read_timeout = wait  # type: ignore[attr-defined]  # the short limit was for the greeting, which connect_timeout leaves out
+    return session
+
+
+def session_statements(flavor: Flavor, endpoint: Endpoint, *, source: bool) -> list[str]:
+    """Return the statements that pin a session, in order; part of every report."""
+    pins = ["time_zone='+00:00'", "sql_mode='ALLOW_INVALID_DATES'", f"group_concat_max_len={GROUP_CONCAT_BYTES}",
+            "sql_select_limit=18446744073709551615", "net_write_timeout=600", "net_read_timeout=600"]  # fmt: skip
+    milliseconds = int(endpoint.query_seconds * 1000)
+    if flavor is Flavor.TIDB:
+        pins += ["tidb_isolation_read_engines='tikv,tidb'", f"max_execution_time={milliseconds}"]
+    elif flavor is Flavor.MYSQL:
+        pins += [f"max_execution_time={milliseconds}", "information_schema_stats_expiry=0"]
+    else:
+        pins += [f"max_statement_time={endpoint.query_seconds}"]
+    statements = ["SET NAMES utf8mb4 COLLATE utf8mb4_bin", "SET SESSION " + ", SESSION ".join(pins)]
+    if source and flavor is not Flavor.TIDB:
+        statements.append("SET SESSION TRANSACTION READ ONLY")
+    if flavor is Flavor.TIDB:
+        if endpoint.resource_group:
+            statements.append(f"SET RESOURCE GROUP `{endpoint.resource_group.replace('`', '``')}`")
+        if endpoint.snapshot:
+            statements.append(f"SET SESSION tidb_snapshot='{_plain(endpoint.snapshot)}'")
+    statements += [f"SET SESSION {_variable(name)}={_setting(value)}" for name, value in endpoint.session]
+    return statements
+
+
+def check_snapshot(session: Session) -> None:
+    """Prove that ``tidb_snapshot`` really holds.
+
+    A server without a GC safe point answers the SET with an error and yet shows the value while it reads current
+    data, so the value alone proves nothing; a statement that only fails under a snapshot does.
+
+    Raises
+    ------
+    EndpointError
+        when the session reads current data although a snapshot was asked for.
+    """
+    if not session.endpoint.snapshot:
+        return
+    safe = session.query("SELECT VARIABLE_VALUE FROM mysql.tidb WHERE VARIABLE_NAME='tikv_gc_safe_point'")
+    shown = session.query("SELECT @@SESSION.tidb_snapshot")
+    if not safe or not shown or not shown[0][0]:
+        raise EndpointError(
+            f"{session.endpoint.name}: tidb_snapshot={session.endpoint.snapshot} is not in force",
+            hint="The server has no GC safe point (row tikv_gc_safe_point in mysql.tidb); drop the snapshot.",
+        )
+
+
+def _identify(connection: pymysql.connections.Connection[Any]) -> tuple[str, Flavor]:
+    version = str(connection.get_server_info())  # type: ignore[no-untyped-call]
+    lowered = version.lower()
+    if "tidb" in lowered:
+        return version, Flavor.TIDB
+    return version, Flavor.MARIADB if "mariadb" in lowered else Flavor.MYSQL
+
+
+def _tls_options(tls: Tls) -> dict[str, Any]:
+    if tls.mode == "disabled":
+        return {"ssl_disabled": True}
+    if tls.mode == "preferred":
+        return {}
+    context = ssl.create_default_context(cafile=tls.ca)
+    context.check_hostname = tls.mode == "verify-identity"
+    context.verify_mode = ssl.CERT_NONE if tls.mode == "required" else ssl.CERT_REQUIRED
+    if tls.cert:
+        context.load_cert_chain(tls.cert, tls.key)
+    return {"ssl": context}
+
+
+def _code_and_text(error: BaseException) -> tuple[int, str]:
+    if error.args and isinstance(error.args[0], int):
+        return error.args[0], str(error.args[1]) if len(error.args) > 1 else str(error)
+    return 0, str(error) or type(error).__name__
+
+
+def _connect_failure(endpoint: Endpoint, error: Exception) -> EndpointError:
+    code, text = _code_and_text(error)
+    where = f"{endpoint.name}: {endpoint.user}@{endpoint.host}:{endpoint.port}"
+    if code in _DENIED:
+        return PrivilegeError(f"{where}: {text} [{code}]", hint=_grant_hint(code, endpoint))
+    if code in _REFUSED:
+        secret = endpoint.password_env or endpoint.password_command
+        hint = (
+            f"Check the user and the password from {secret}."
+            if secret
+            else "No password is configured: set password_env."
+        )
+        return EndpointError(f"{where}: the server refuses the user: {text} [{code}]", hint=hint)
+    if isinstance(error, FileNotFoundError | ssl.SSLError):
+        return EndpointError(f"{where}: TLS: {text}", hint="Check tls.mode, tls.ca, tls.cert and tls.key.")
+    return EndpointError(
+        f"{where}: cannot connect: {text}",
+        hint="Check host and port, that the server runs, and firewalls between.",
+    )
+
+
+def _grant_hint(code: int, endpoint: Endpoint) -> str:
+    if code == 1227:
+        return f"GRANT the privilege named above to {endpoint.user}, or leave out the option that needs it."
+    return f"Run as an administrator: GRANT SELECT ON <database>.* TO {endpoint.user} (see docs/privileges.md)."
+
+
+def _plain(value: str) -> str:
+    if not all(c.isalnum() or c in " :.+-" for c in value):
+        raise EndpointError(f"not a snapshot time or TSO: {value!r}", hint="Use 2026-01-31 12:00:00 or a TSO.")
+    return value
+
+
+def _variable(name: str) -> str:
+    if not name.replace("_", "").replace(".", "").isalnum():
+        raise EndpointError(f"not a session variable: {name!r}", hint="Names hold letters, digits and _.")
+    return name
+
+
+def _setting(value: str) -> str:
+    if value.lstrip("-").replace(".", "", 1).isdigit() or value.upper() in {"ON", "OFF", "DEFAULT"}:
+        return value
+    return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"

@@ -1,0 +1,117 @@
+"""Every error migverify raises, and the exit codes.
+
+::
+
+    MigverifyError                      anything migverify says on purpose; carries an exit code and a hint
+    ├── UsageError                      (2) the command line asks for something that does not exist
+    ├── ConfigError                     (2) migverify.yaml, a variable or a secret is wrong or missing
+    ├── PlanError                       (2) a plan file is damaged, foreign or older than its configuration
+    ├── EndpointError                   (2) a server cannot be reached or refuses the session
+    │   └── PrivilegeError              (2) the user lacks a grant; the message names it
+    ├── StoreError                      (3) run results cannot be written or read; nothing is lost
+    ├── LabError                        (2) the lab's servers cannot be built, started or loaded
+    ├── RepairError                     (3) a repair is refused or stopped; the target is as it was reported
+    └── ReadError                       (3) a query on an endpoint failed
+        ├── RetryableReadError          (3) connection lost, lock wait, time limit: worth another attempt
+        └── IncompleteReadError         (3) the answer came, but does not cover what was asked
+
+The numbers of the exit codes stand in this module only.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the process tells its caller; the contract of every command."""
+
+    MATCH = 0
+    MISMATCH = 1
+    USAGE = 2
+    INCONCLUSIVE = 3
+    INTERRUPTED = 130
+
+
+class MigverifyError(Exception):
+    """Base of all errors that migverify raises on purpose.
+
+    Parameters
+    ----------
+    message
+        What happened and where (endpoint, table pair, chunk, SQL, file and line). Never holds a secret.
+    hint
+        What the reader can do about it, as one sentence; empty when the message says it.
+    """
+
+    exit_code: ExitCode = ExitCode.INCONCLUSIVE
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Spark pickles exceptions on their way to the driver; the default form would lose the hint.
+        return (_rebuild, (type(self), self.message, self.hint))
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  {self.hint}" if self.hint else self.message
+
+
+def _rebuild(kind: type[MigverifyError], message: str, hint: str) -> MigverifyError:
+    return kind(message, hint=hint)
+
+
+class UsageError(MigverifyError):
+    """The command line asks for something that does not exist."""
+
+    exit_code = ExitCode.USAGE
+
+
+class ConfigError(MigverifyError):
+    """The configuration, a variable it names, or a secret is wrong or missing."""
+
+    exit_code = ExitCode.USAGE
+
+
+class PlanError(MigverifyError):
+    """A plan file is damaged, foreign, or older than its configuration."""
+
+    exit_code = ExitCode.USAGE
+
+
+class EndpointError(MigverifyError):
+    """A server cannot be reached or refuses the session."""
+
+    exit_code = ExitCode.USAGE
+
+
+class PrivilegeError(EndpointError):
+    """The user lacks a grant; the message names it."""
+
+
+class LabError(MigverifyError):
+    """The lab's servers cannot be built, started or loaded."""
+
+    exit_code = ExitCode.USAGE
+
+
+class StoreError(MigverifyError):
+    """Run results cannot be written or read."""
+
+
+class RepairError(MigverifyError):
+    """A repair is refused or stopped."""
+
+
+class ReadError(MigverifyError):
+    """A query on an endpoint failed; the chunk it belongs to is not verified."""
+
+
+class RetryableReadError(ReadError):
+    """Connection lost, lock wait or time limit: worth another attempt."""
+
+
+class IncompleteReadError(ReadError):
+    """The answer came, but does not cover what was asked."""

@@ -1,0 +1,189 @@
+"""Server processes: started apart from us, recognized beyond doubt, stopped without harm to strangers.
+
+A pid alone says nothing, because the kernel gives it out again. A process is ours when its pid, its start
+time (field 22 of ``/proc/<pid>/stat``) and the boot id all agree, or when one of its arguments names a data
+folder of this lab.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from migverify.errors import LabError
+
+STOP_SECONDS = 60.0
+
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """One process, for as long as the machine is up. ``ticks`` is its start in clock ticks after boot."""
+
+    pid: int
+    ticks: int
+    boot: str
+
+
+def boot_id() -> str:
+    """Return what tells this boot of the machine from all others."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def identify(pid: int) -> ProcessId | None:
+    """Return the identity of a living process; None when there is none or only a zombie is left."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name in parentheses may hold spaces and parentheses: fields are counted after the last one.
+    fields = stat.rpartition(")")[2].split()
+    if fields[0] in {"Z", "X"}:
+        return None
+    return ProcessId(pid, int(fields[19]), boot_id())
+
+
+def is_alive(process: ProcessId) -> bool:
+    """Tell whether exactly this process still runs."""
+    child = _children.get(process.pid)
+    if child is not None:
+        child.poll()
+    return identify(process.pid) == process
+
+
+def find_by_argument(argument: str) -> list[ProcessId]:
+    """Find our own user's processes that were started with exactly this argument."""
+    wanted = os.fsencode(argument)
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if entry.stat().st_uid != os.geteuid():
+                continue
+            arguments = (entry / "cmdline").read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue  # ended meanwhile, or not ours
+        if wanted in arguments:
+            process = identify(int(entry.name))
+            if process is not None:
+                found.append(process)
+    return found
+
+
+def spawn(command: list[str], log: Path, directory: Path) -> ProcessId:
+    """Start a server in a session of its own, so that Ctrl-C and the end of our terminal do not reach it.
+
+    Parameters
+    ----------
+    command
+        Program and arguments.
+    log
+        Receives standard output and standard error, appended.
+    directory
+        Working directory of the server.
+
+    Raises
+    ------
+    LabError
+        When the program cannot be started or ends at once.
+    """
+    try:
+        with log.open("ab") as output:
+            child = subprocess.Popen(  # noqa: S603 - our own command
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=directory,
+                start_new_session=True,
+                close_fds=True,
+            )
+    except OSError as error:
+        raise LabError(
+            f"cannot start {command[0]}: {error.strerror}", hint="Remove it from the cache; it is made again."
+        ) from error
+    _children[child.pid] = child
+    process = identify(child.pid)
+    if process is None:
+        raise LabError(f"{command[0]} ended at once\n{tail(log)}", hint=f"The whole log is {log}.")
+    return process
+
+
+def stop(process: ProcessId, seconds: float = STOP_SECONDS) -> bool:
+    """End exactly this process: SIGTERM, and SIGKILL after ``seconds``. Returns whether it was running.
+
+    Raises
+    ------
+    LabError
+        When it survives SIGKILL, which means it hangs in the kernel.
+    """
+    if not is_alive(process):
+        return False
+    for number, wait in ((signal.SIGTERM, seconds), (signal.SIGKILL, 10.0)):
+        if not _signal(process, number):
+            return True
+        # A stopped process acts on SIGTERM only when it goes on.
+        _signal(process, signal.SIGCONT)
+        deadline = time.monotonic() + wait
+        while time.monotonic() < deadline:
+            if not is_alive(process):
+                return True
+            time.sleep(0.05)
+    raise LabError(f"process {process.pid} does not end", hint="Look at it with `ps`; it may hang on a disk.")
+
+
+def _signal(process: ProcessId, number: signal.Signals) -> bool:
+    """Send a signal through a pidfd, so that it cannot reach a later process of the same number."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if not is_alive(process):
+            return False
+        signal.pidfd_send_signal(handle, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def free_port(avoid: frozenset[int] = frozenset()) -> int:
+    """Return a TCP port of 127.0.0.1 on which nobody listens now. It is not reserved: callers retry."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if port not in avoid:
+            return port
+
+
+def port_is_free(port: int) -> bool:
+    """Tell whether nobody listens on that TCP port of 127.0.0.1."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def tail(path: Path, lines: int = 25) -> str:
+    """Return the last lines of a log, or a note that there is none."""
+    try:
+        with path.open("rb") as log:
+            log.seek(0, os.SEEK_END)
+            log.seek(max(0, log.tell() - 65536))
+            text = log.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return f"(no log at {path})"
+    return "\n".join(text.splitlines()[-lines:])

@@ -1,0 +1,96 @@
+"""JUnit XML: one test case per table pair. MISMATCH is a failure, INCONCLUSIVE an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from migverify.model import Verdict
+from migverify.report.marks import visible
+from migverify.report.summary import ReportData, TableReport
+from migverify.report.text import KIND_WORDS
+
+_MESSAGE = 500
+
+
+def render_junit(data: ReportData) -> str:
+    """Return a document for Jenkins and GitLab.
+
+    A run that is not MATCH although no table pair tells why (no results, cut off) gets a test case too:
+    an empty suite would be shown as green.
+    """
+    cases = [_case(table) for table in data.tables]
+    verdicts = [table.result.verdict for table in data.tables]
+    if data.verdict is not Verdict.MATCH and data.verdict not in verdicts:
+        verdicts.append(data.verdict)
+        text = "\n".join(data.reasons) or "no reason is stored"
+        cases.append(_element("the run", f"run {data.run_id}", 0.0, _problem(data.verdict, text)))
+    counts = (
+        f'tests="{len(cases)}" failures="{verdicts.count(Verdict.MISMATCH)}" '
+        f'errors="{verdicts.count(Verdict.INCONCLUSIVE)}" skipped="0" time="{data.seconds or 0.0:.3f}"'
+    )
+    stamp = datetime.fromtimestamp(data.started, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        f'<testsuites name="migverify" {counts}>',
+        f'  <testsuite name="{_attribute("migverify " + data.run_id)}" {counts} timestamp="{stamp}">',
+        "    <properties>",
+        *(f'      <property name="{_attribute(n)}" value="{_attribute(v)}"/>' for n, v in _properties(data)),
+        "    </properties>",
+        *cases,
+        "  </testsuite>",
+        "</testsuites>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _properties(data: ReportData) -> Iterator[tuple[str, str]]:
+    yield "verdict", str(data.verdict)
+    yield "exit_code", str(int(data.exit_code))
+    yield "engine", data.engine
+    yield "plan", data.plan_hash
+    for reason in data.reasons:
+        yield "reason", reason
+    for endpoint in data.endpoints:
+        for fact in endpoint.facts:
+            yield f"{endpoint.name}.{fact.name}", fact.value
+
+
+def _case(table: TableReport) -> str:
+    result = table.result
+    name = result.source if result.source == result.target else f"{result.source} -> {result.target}"
+    body = "" if result.verdict is Verdict.MATCH else _problem(result.verdict, "\n".join(_story(table)))
+    return _element(result.source.partition(".")[0], name, result.seconds, body)
+
+
+def _story(table: TableReport) -> Iterator[str]:
+    result = table.result
+    yield from result.reasons
+    for kind, words in KIND_WORDS.items():
+        if number := getattr(result, kind.value):
+            yield f"rows {words}: {number}"
+    yield from (f"schema, {item.level}: {item.where}: {item.message}" for item in result.schema)
+    yield from (f"not covered: {item.what}: {item.reason}" for item in result.not_covered)
+
+
+def _problem(verdict: Verdict, text: str) -> str:
+    tag = "failure" if verdict is Verdict.MISMATCH else "error"
+    first = text.split("\n", 1)[0] or "no reason is stored"
+    lines = "\n".join(_text(line) for line in text.split("\n"))
+    return f'<{tag} type="{verdict}" message="{_attribute(first[:_MESSAGE])}">{lines}</{tag}>'
+
+
+def _element(group: str, name: str, seconds: float, body: str) -> str:
+    return (
+        f'    <testcase classname="migverify.{_attribute(group)}" name="{_attribute(name)}" '
+        f'time="{seconds:.3f}">{body}</testcase>'
+    )
+
+
+def _text(text: str) -> str:
+    # ``visible`` also removes what XML 1.0 cannot hold in any form: control characters, surrogates, U+FFFE.
+    return visible(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _attribute(text: str) -> str:
+    return _text(text).replace('"', "&quot;").replace("'", "&apos;")

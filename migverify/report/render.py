@@ -1,0 +1,96 @@
+"""One door to all forms of the report, and the way to a file."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from enum import StrEnum
+from pathlib import Path
+
+from migverify.errors import UsageError
+from migverify.report.summary import ReportData
+
+
+class Format(StrEnum):
+    """The forms a report can take."""
+
+    TEXT = "text"
+    JSON = "json"
+    JUNIT = "junit"
+    PROMETHEUS = "prometheus"
+    HTML = "html"
+
+
+_SUFFIXES = {
+    ".html": Format.HTML,
+    ".htm": Format.HTML,
+    ".json": Format.JSON,
+    ".xml": Format.JUNIT,
+    ".prom": Format.PROMETHEUS,
+}
+
+
+def format_of(path: Path | None) -> Format:
+    """Return the form that a file's suffix stands for; text without a file or for any other suffix."""
+    return Format.TEXT if path is None else _SUFFIXES.get(path.suffix.lower(), Format.TEXT)
+
+
+def render(data: ReportData, form: Format, *, color: bool = False) -> str:
+    """Return the report in one form. ``color`` concerns text only."""
+    match form:
+        case Format.TEXT:
+            from migverify.report.text import render_text
+
+            return render_text(data, color=color)
+        case Format.JSON:
+            from migverify.report.as_json import render_json
+
+            return render_json(data)
+        case Format.JUNIT:
+            from migverify.report.junit import render_junit
+
+            return render_junit(data)
+        case Format.PROMETHEUS:
+            from migverify.report.prometheus import render_prometheus
+
+            return render_prometheus(data)
+        case Format.HTML:
+            from migverify.report.html import render_html
+
+            return render_html(data)
+
+
+def write_report(path: Path, text: str) -> None:
+    """Write a file whole or not at all: a collector that reads meanwhile sees the old one or the new one.
+
+    Raises
+    ------
+    UsageError
+        The file cannot be written.
+    """
+    content = text.encode("utf-8", "backslashreplace")
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)  # a pipe or a device such as /dev/stdout: nothing to replace
+            return
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            temporary.chmod(0o666 & ~_umask())
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise UsageError(
+            f"cannot write the report to {path}: {error.strerror or error}",
+            hint="Name a file in a folder that exists and is writable.",
+        ) from error
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,229 @@
+"""Passwords: where they come from, and how they are kept out of every text.
+
+A password exists in two places only: in a ``Secret``, which shows itself to nobody who does not ask by name,
+and in the driver that sends it. Whatever is resolved here is remembered until the process ends, so that the
+last message of a dying process can still be scrubbed of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import html
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+from urllib.parse import quote, quote_plus
+
+from migverify.errors import ConfigError
+from migverify.model import Endpoint
+
+COMMAND_SECONDS = 30.0
+_MASKS = ("***", "[hidden]", "")
+_NOT_FOUND = (126, 127)  # the shell's exit codes for "cannot run" and "no such command"
+
+
+class Secret:
+    """Text that does not show: not in ``repr``, ``str``, format strings, pickles or JSON."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """Return the text itself, for the driver that needs it."""
+        return self._text
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    def __str__(self) -> str:
+        return "***"
+
+    def __format__(self, specification: str) -> str:
+        return format("***", specification)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secret):
+            return NotImplemented
+        mine, theirs = (text.encode("utf-8", "surrogatepass") for text in (self._text, other._text))
+        return hmac.compare_digest(mine, theirs)
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._text))
+
+    def __copy__(self) -> Secret:
+        return self
+
+    def __deepcopy__(self, memory: dict[int, Any]) -> Secret:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        # A pickle of a plan, a task or an error travels to logs and disks; a secret must be sent on purpose.
+        raise TypeError("a Secret is not pickled; hand over reveal() where it is needed")
+
+
+_known: set[Secret] = set()
+
+
+def known_secrets() -> frozenset[Secret]:
+    """Return every secret resolved in this process."""
+    return frozenset(_known)
+
+
+def remember(secret: Secret) -> Secret:
+    """Have ``known_secrets`` return a secret that came from elsewhere (a worker's task, a prompt)."""
+    if secret:
+        _known.add(secret)
+    return secret
+
+
+def resolve_password(endpoint: Endpoint, environment: Mapping[str, str] | None = None) -> Secret:
+    """Return the password of an endpoint; an empty one where none is configured.
+
+    Raises
+    ------
+    ConfigError
+        The variable is not set, or the command fails, takes longer than ``COMMAND_SECONDS`` or prints
+        nothing.
+    """
+    if endpoint.password_env is not None:
+        return resolve_variable(endpoint.password_env, f"password_env of {endpoint.name}", environment)
+    if endpoint.password_command is not None:
+        return remember(_run(endpoint.password_command, endpoint.name))
+    return Secret("")
+
+
+def resolve_variable(name: str, used_by: str, environment: Mapping[str, str] | None = None) -> Secret:
+    """Return the text of an environment variable as it is; ``used_by`` says in messages who wants it.
+
+    Raises
+    ------
+    ConfigError
+        The variable is not set. Set but empty is an empty password.
+    """
+    text = (os.environ if environment is None else environment).get(name)
+    if text is None:
+        raise ConfigError(f"the environment variable {name} ({used_by}) is not set", hint=f"export {name}=...")
+    return remember(Secret(text))
+
+
+def _run(command: str, endpoint: str) -> Secret:
+    """Run a password command in a shell of its own group, so that a time limit ends its children too."""
+    what = f"password_command of {endpoint}"
+    try:
+        process = subprocess.Popen(  # noqa: S602  (the user's own configuration, pipes and all)
+            command,
+            shell=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{what} cannot be started: {type(error).__name__}") from None
+    try:
+        output, complaint = process.communicate(timeout=COMMAND_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise ConfigError(
+            f"{what} took longer than {COMMAND_SECONDS:g} seconds",
+            hint="Run it by hand; it has no terminal here, so it cannot ask anything.",
+        ) from None
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # nothing of the group is left: fine
+            os.killpg(process.pid, signal.SIGKILL)
+        _close(process)
+    if process.returncode != 0:
+        raise ConfigError(f"{what} failed: {_complaint(process.returncode, output, complaint)}")
+    try:
+        text = output.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{what} printed bytes that are not UTF-8") from None
+    text = text.removesuffix("\n")
+    if not text:
+        raise ConfigError(f"{what} printed nothing", hint="It has to print the password to standard output.")
+    return Secret(text)
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    process.wait()
+
+
+def _complaint(code: int, output: bytes, complaint: bytes) -> str:
+    """Exit code and last line of standard error, without anything that standard output held."""
+    ended = f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
+    lines = complaint.decode("utf-8", "replace").strip().splitlines()
+    if not lines or code in _NOT_FOUND:
+        # "hunter2: not found" is what a shell says when the password itself stands where its command should.
+        return f"{ended}, the shell found no such command" if code in _NOT_FOUND else ended
+    printed = output.decode("utf-8", "replace")
+    secrets = [Secret(text) for text in {printed.strip(), *printed.split()} if text]
+    return f"{ended}: {scrub(lines[-1].strip(), secrets)}"
+
+
+def scrub(text: str, secrets: Iterable[Secret] | None = None) -> str:
+    """Return a message without any of the secrets, in whatever spelling.
+
+    Parameters
+    ----------
+    text
+        A message, a traceback, a log line.
+    secrets
+        What must not show; by default every secret this process resolved. Removed are the text itself and the
+        text percent-encoded, escaped as SQL, JSON, HTML or Python would, and as hex.
+    """
+    hidden = [secret for secret in (known_secrets() if secrets is None else secrets) if secret]
+    if not hidden:
+        return text
+    spellings = {spelling for secret in hidden for spelling in _spellings(secret.reveal())}
+    pattern = re.compile("|".join(re.escape(spelling) for spelling in sorted(spellings, key=len, reverse=True)))
+    for mask in _MASKS:
+        # The mask itself, or the mask with what stands around it, can spell a short password.
+        result = pattern.sub(mask, text)
+        if not pattern.search(result):
+            return result
+    while pattern.search(result):
+        result = pattern.sub("", result)
+    return result
+
+
+def _spellings(text: str) -> set[str]:
+    raw = text.encode("utf-8", "surrogatepass")
+    percent = {quote(raw, safe=safe) for safe in ("", "/", "/:@", "!*'()")} | {quote_plus(raw)}
+    backslashed = text.translate(_SQL_ESCAPES)
+    spellings = {
+        text,
+        text.strip(),
+        backslashed,
+        text.replace("'", "''"),
+        text.replace("\\", "\\\\").replace("'", "''"),
+        text.replace("\\", "\\\\").replace('"', '\\"'),
+        json.dumps(text)[1:-1],
+        json.dumps(text, ensure_ascii=False)[1:-1],
+        html.escape(text),
+        html.escape(text, quote=False),
+        repr(text)[1:-1],
+        ascii(text)[1:-1],
+        repr(raw)[2:-1],
+        *percent,
+        *(re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), form) for form in percent),
+    }
+    if len(raw) > 2:
+        spellings |= {raw.hex(), raw.hex().upper()}
+    return {spelling for spelling in spellings if spelling}
+
+
+_SQL_ESCAPES = str.maketrans({
+    "\0": "\\0", "\n": "\\n", "\r": "\\r", "\x1a": "\\Z", '"': '\\"', "'": "\\'", "\\": "\\\\",
+})  # fmt: skip

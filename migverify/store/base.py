@@ -1,0 +1,108 @@
+"""What a run keeps: the protocol every result store fulfills.
+
+A store is append-only: nothing written is changed, later rows say more. A run without ``finish_run`` loads as
+INCONCLUSIVE. One process writes a run; any number may read it meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from migverify.model import ChunkResult, KeyRange, RowDiff, RunInfo, TableResult, Verdict
+
+
+class ResultStore(Protocol):
+    """Append-only run results. Every method raises ``StoreError`` when the store cannot be written or read."""
+
+    def start_run(self, command: str, plan_hash: str, plan: dict[str, Any], facts: dict[str, Any]) -> str:
+        """Begin a run and return its id (sortable by time, unique across processes)."""
+        ...
+
+    def resume_run(self, run_id: str) -> RunInfo:
+        """Mark that a new process goes on with the run; the former verdict no longer holds."""
+        ...
+
+    def finish_run(self, run_id: str, verdict: Verdict, facts: dict[str, Any]) -> None:
+        """End a run. ``facts`` (versions, positions, seconds) are merged over those of ``start_run``."""
+        ...
+
+    def add_span(self, run_id: str, pair: str, span: int, key_range: KeyRange) -> None:
+        """Record that the table pair was cut so; written before any chunk of the span."""
+        ...
+
+    def spans(self, run_id: str, pair: str) -> list[tuple[int, KeyRange]]:
+        """All spans of the pair, by number."""
+        ...
+
+    def add_chunks(self, run_id: str, results: Sequence[ChunkResult], diffs: Sequence[RowDiff]) -> None:
+        """Record finished chunks and the row diffs found in them in one transaction: both or neither."""
+        ...
+
+    def chunks(self, run_id: str, pair: str) -> Iterator[ChunkResult]:
+        """Last attempt of every chunk of the pair, by span and number; streamed."""
+        ...
+
+    def chunk_totals(self, run_id: str, pair: str) -> dict[str, int]:
+        """Sums over the last attempt of every chunk of the pair.
+
+        ``chunks``, ``equal``, ``different``, ``failed``, ``rows_source``, ``rows_target``, ``unread_source``,
+        ``unread_target``: chunks by state, rows of the sides that answered, chunks where a side did not.
+        """
+        ...
+
+    def add_row_diffs(self, run_id: str, diffs: Sequence[RowDiff]) -> None:
+        """Append row diffs; a later row of the same pair, key, kind-independent, supersedes the earlier."""
+        ...
+
+    def row_diffs(
+        self,
+        run_id: str,
+        pair: str,
+        *,
+        states: Sequence[str] | None = None,
+        after: int = 0,
+        limit: int = 1000,
+    ) -> list[tuple[int, RowDiff]]:
+        """Latest state per (pair, key), paged: rows with a number above ``after``, at most ``limit``."""
+        ...
+
+    def count_row_diffs(self, run_id: str, pair: str) -> dict[tuple[str, str], int]:
+        """Exact counts by (kind, state) over the latest state per key."""
+        ...
+
+    def add_table_result(self, run_id: str, result: TableResult) -> None:
+        """Record the end of one table pair; the last one counts."""
+        ...
+
+    def table_results(self, run_id: str) -> list[TableResult]:
+        """The last result of each table pair, in the order of their names."""
+        ...
+
+    def add_sql(self, run_id: str, pair: str, side: str, purpose: str, text: str) -> None:
+        """Record the exact SQL used for a purpose (checksum, rows, walk ...), once per (pair, side, purpose)."""
+        ...
+
+    def sql(self, run_id: str, pair: str) -> list[tuple[str, str, str]]:
+        """Recorded (side, purpose, text)."""
+        ...
+
+    def add_blob(self, run_id: str, pair: str, name: str, content: bytes) -> None:
+        """Append a named intermediate result (bucket sums of a whole-table comparison)."""
+        ...
+
+    def blobs(self, run_id: str, pair: str, name: str) -> Iterator[bytes]:
+        """Stream what was appended under that name, in order."""
+        ...
+
+    def load_run(self, run_id: str) -> RunInfo:
+        """One run; ``UsageError`` when there is none of that id (``last`` names the newest)."""
+        ...
+
+    def runs(self, limit: int = 50) -> list[RunInfo]:
+        """The newest runs first; ``plan`` may be left empty here."""
+        ...
+
+    def close(self) -> None:
+        """Release connections."""
+        ...

@@ -1,0 +1,295 @@
+"""The tables of a result store, and how they come to be.
+
+Every table is append-only but one: ``migverify_row_diff_heads`` is an index, kept in the same transaction, that
+points from a key to the last row diff written for it. It holds nothing that the row diffs do not say.
+
+Per-pair rows carry a ``scope``, a small integer for (run, pair), because names of tables are too long for the keys
+of some databases. Numbers that order rows are counted by the writer inside its transaction, never by the database:
+the auto-increment of a cluster does not follow the order of commits, and a reader that pages by it misses rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Double,
+    Engine,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    insert,
+    inspect,
+    select,
+    text,
+)
+from sqlalchemy.dialects import mysql
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.schema import CreateTable
+from sqlalchemy.types import TypeEngine
+
+from migverify.errors import StoreError
+
+SCHEMA_VERSION = 1
+"""Written into a new store. A store of a higher version is refused; there is no lower one yet."""
+
+PREFIX = "migverify_"
+NAME_LENGTH = 190
+"""Most characters of a side, purpose or blob name: 4 bytes each, twice, fit an index of 3,072 bytes."""
+
+IN_LIST = 500
+"""Most values in one IN (...): some databases bound the number of parameters."""
+
+_CREATE_ATTEMPTS = 5
+_LOCK_SECONDS = 60
+
+metadata = MetaData()
+
+_LONG_TEXT: TypeEngine[str] = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
+_LONG_BYTES: TypeEngine[bytes] = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
+_DIGEST: TypeEngine[bytes] = LargeBinary(32).with_variant(mysql.BINARY(32), "mysql", "mariadb")
+# SQLite numbers rows by itself only for a column declared INTEGER.
+_SERIAL: TypeEngine[int] = BigInteger().with_variant(Integer(), "sqlite")
+
+
+def _table(name: str, *parts: Column[Any] | UniqueConstraint, clustered: bool = True) -> Table:
+    # utf8mb4_bin: ids and names compare by bytes on every server. Clustered: rows lie in the order of their key.
+    return Table(
+        PREFIX + name,
+        metadata,
+        *parts,
+        mysql_engine="InnoDB",
+        mysql_charset="utf8mb4",
+        mysql_collate="utf8mb4_bin",
+        mariadb_engine="InnoDB",
+        mariadb_charset="utf8mb4",
+        mariadb_collate="utf8mb4_bin",
+        sqlite_with_rowid=not clustered,
+    )
+
+
+def _key(name: str, kind: TypeEngine[Any]) -> Column[Any]:
+    return Column(name, kind, primary_key=True, autoincrement=False)
+
+
+def _run_id() -> Column[Any]:
+    return _key("run_id", String(32))
+
+
+def _scope() -> Column[Any]:
+    return _key("scope", BigInteger())
+
+
+store_info = _table("store", _key("name", String(64)), Column("value", String(255), nullable=False))
+
+runs = _table(
+    "runs",
+    _run_id(),
+    Column("position", BigInteger, nullable=False),  # counts runs in the order of their start
+    Column("command", _LONG_TEXT, nullable=False),
+    Column("plan_hash", String(128), nullable=False),
+    Column("started", Double, nullable=False),
+    Column("facts", _LONG_TEXT, nullable=False),
+    UniqueConstraint("position"),
+)
+
+plan_parts = _table("plan_parts", _run_id(), _key("part", Integer()), Column("content", _LONG_BYTES, nullable=False))
+
+run_events = _table(
+    "run_events",
+    _run_id(),
+    _key("number", Integer()),
+    Column("event", String(16), nullable=False),  # run_started, run_resumed, run_finished
+    Column("at", Double, nullable=False),
+    Column("writer", String(255), nullable=False),  # host, process and a random mark of who writes from here on
+    Column("verdict", String(16)),
+    Column("facts", _LONG_TEXT, nullable=False),
+)
+
+scopes = _table(
+    "scopes",
+    Column("scope", _SERIAL, primary_key=True, autoincrement=True),
+    Column("run_id", String(32), nullable=False),
+    Column("pair_hash", _DIGEST, nullable=False),
+    Column("pair", _LONG_TEXT, nullable=False),
+    UniqueConstraint("run_id", "pair_hash"),
+    clustered=False,
+)
+
+spans = _table("spans", _scope(), _key("span", BigInteger()), Column("key_range", _LONG_TEXT, nullable=False))
+
+chunks = _table(
+    "chunks",
+    _scope(),
+    _key("span", BigInteger()),
+    _key("number", BigInteger()),
+    _key("seq", BigInteger()),  # the attempt of the highest seq counts
+    Column("key_range", _LONG_TEXT, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("source_rows", BigInteger),
+    Column("source_hashed", BigInteger),
+    Column("source_exact", String(64)),  # decimal text: sums pass 2^63 after a dozen rows
+    Column("source_value", String(64)),
+    Column("target_rows", BigInteger),
+    Column("target_hashed", BigInteger),
+    Column("target_exact", String(64)),
+    Column("target_value", String(64)),
+    Column("started", Double, nullable=False),
+    Column("seconds", Double, nullable=False),
+    Column("source_seconds", Double, nullable=False),
+    Column("target_seconds", Double, nullable=False),
+    Column("attempts", BigInteger, nullable=False),
+    Column("reason", _LONG_TEXT, nullable=False),
+    UniqueConstraint("scope", "seq"),
+)
+
+row_diffs = _table(
+    "row_diffs",
+    _scope(),
+    _key("number", BigInteger()),
+    Column("key_hash", _DIGEST, nullable=False),
+    Column("row_key", _LONG_TEXT, nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("column_diffs", _LONG_TEXT, nullable=False),
+    Column("source_checksum", _LONG_TEXT),
+    Column("target_checksum", _LONG_TEXT),
+    Column("source_count", BigInteger, nullable=False),
+    Column("target_count", BigInteger, nullable=False),
+    Column("shard", _LONG_TEXT, nullable=False),
+    Column("read_at", Double, nullable=False),
+)
+
+row_diff_heads = _table(
+    "row_diff_heads",
+    _scope(),
+    _key("key_hash", _DIGEST),
+    Column("number", BigInteger, nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("state", String(16), nullable=False),
+    # Serves both a page (state known, numbers in order) and the counts (nothing else is read).
+    UniqueConstraint("scope", "state", "number", "kind"),
+)
+
+table_results = _table(
+    "table_results",
+    _scope(),
+    _key("number", BigInteger()),
+    Column("at", Double, nullable=False),
+    Column("verdict", String(16), nullable=False),
+    Column("body", _LONG_TEXT, nullable=False),
+)
+
+sql_texts = _table(
+    "sql_texts",
+    _scope(),
+    _key("side", String(NAME_LENGTH)),
+    _key("purpose", String(NAME_LENGTH)),
+    Column("number", BigInteger, nullable=False),
+    Column("sql_text", _LONG_TEXT, nullable=False),
+)
+
+blobs = _table(
+    "blobs",
+    _scope(),
+    _key("name", String(NAME_LENGTH)),
+    _key("number", BigInteger()),
+    _key("part", Integer()),
+    Column("content", _LONG_BYTES, nullable=False),
+)
+
+
+def prepare(engine: Engine, label: str) -> None:
+    """Create the tables of a new store, or check that an existing one is of this version.
+
+    Safe when several processes open a new store at once. Raises ``StoreError`` for a store of another version
+    and for an SQLite file of something else; database errors pass through.
+    """
+    for attempt in range(_CREATE_ATTEMPTS):
+        with engine.connect() as connection:
+            version = _read_version(connection, label)
+        if version is not None:
+            check_version(version, label)
+            return
+        try:
+            _create(engine, label)
+        except DBAPIError:
+            # Another process may have created it between our look and our CREATE; look again, then give up.
+            if attempt + 1 == _CREATE_ATTEMPTS:
+                raise
+            time.sleep(0.1 * (attempt + 1))
+    raise StoreError(f"the store {label} has no version after it was created", hint="Look at its server's log.")
+
+
+def check_version(version: str, label: str) -> None:
+    """Raise ``StoreError`` unless ``version`` (as stored) is the one this migverify reads and writes."""
+    if version == str(SCHEMA_VERSION):
+        return
+    if version.isdecimal() and int(version) > SCHEMA_VERSION:
+        raise StoreError(
+            f"the store {label} has schema version {version}; this migverify reads version {SCHEMA_VERSION}",
+            hint="A newer migverify wrote it: use that one, or give this one a store of its own.",
+        )
+    raise StoreError(
+        f"the store {label} has schema version {version!r}, which never existed;"
+        f" this migverify reads version {SCHEMA_VERSION}",
+        hint="The store is damaged: open another one.",
+    )
+
+
+def _read_version(connection: Connection, label: str) -> str | None:
+    names = set(inspect(connection).get_table_names())
+    if store_info.name in names:
+        version = connection.scalar(select(store_info.c.value).where(store_info.c.name == "schema_version"))
+        return None if version is None else str(version)
+    if names and connection.dialect.name == "sqlite" and not any(name.startswith(PREFIX) for name in names):
+        raise StoreError(
+            f"the store {label} is an SQLite database of something else (it has the table {min(names)!r})",
+            hint="Name a file of its own for the store.",
+        )
+    return None
+
+
+def _create(engine: Engine, label: str) -> None:
+    with engine.execution_options(migverify_write=True).connect() as connection, _creating(connection, label):
+        for table in metadata.sorted_tables:
+            connection.execute(CreateTable(table, if_not_exists=True))
+        found = connection.scalar(select(store_info.c.value).where(store_info.c.name == "schema_version"))
+        if found is None:
+            # Last, so that a store half created by a process that died is completed by the next one.
+            try:
+                connection.execute(insert(store_info).values(name="schema_version", value=str(SCHEMA_VERSION)))
+            except IntegrityError:
+                connection.rollback()  # another process was first; its version is checked by the caller
+                return
+        connection.commit()
+
+
+@contextmanager
+def _creating(connection: Connection, label: str) -> Iterator[None]:
+    # SQLite creates tables inside the write transaction. MySQL commits each CREATE, so a named lock stands guard.
+    if connection.dialect.name not in ("mysql", "mariadb"):
+        yield
+        return
+    lock = text("SELECT GET_LOCK(CONCAT('migverify_store_', LEFT(SHA2(DATABASE(), 256), 32)), :seconds)")
+    if connection.scalar(lock, {"seconds": _LOCK_SECONDS}) != 1:
+        raise StoreError(
+            f"the store {label} is being created by another process for more than {_LOCK_SECONDS} s",
+            hint="Wait for it, or end it, and try again.",
+        )
+    try:
+        yield
+    finally:
+        # A lost connection has given the lock back already, and must not hide the error that lost it.
+        if not connection.invalidated:
+            connection.execute(text("SELECT RELEASE_LOCK(CONCAT('migverify_store_', LEFT(SHA2(DATABASE(), 256), 32)))"))

@@ -1,0 +1,258 @@
+"""Mismatch -> smaller ranges -> row diffs.
+
+A chunk that differs is cut until a piece fits ``leaf_rows``; of each piece that still differs both sides send
+(key, row checksum) of every row, as one text, and only the differing keys go on. Rows whose EXACT lane agrees and
+whose VALUE lane does not are read and compared by value here. What is left is *unconfirmed*: read once, never
+reported before ``confirm`` has read it again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from migverify.errors import IncompleteReadError
+from migverify.model import ChunkChecksum, DiffKind, KeyRange, KeyText, Lane, LiveState, RowDiff
+from migverify.sql import checksum
+from migverify.sql.key_range import KeyColumn
+from migverify.tables.compare import ListDifference, compare_lists, same_checksum
+from migverify.tables.read import Reader
+from migverify.tables.tasks import PairPlan, ReadColumn, Rules
+from migverify.tables.values import same_value, value_form
+
+KEYS_AT_ONCE = 500
+WIDE = "w:"
+
+
+class PairReader:
+    """All sides of one pair, each with its thread; sources of a sharded table are added up."""
+
+    def __init__(self, pair: PairPlan, sources: Sequence[Reader], target: Reader, rules: Rules) -> None:
+        self.pair = pair
+        self.sources = tuple(sources)
+        self.target = target
+        self.rules = rules
+        self.key: tuple[KeyColumn, ...] = target.sql.key
+
+    @property
+    def walker(self) -> Reader:
+        """The side whose keys cut the table: the only source, or the target, which holds the rows of all shards."""
+        return self.sources[0] if len(self.sources) == 1 else self.target
+
+    @property
+    def readers(self) -> tuple[Reader, ...]:
+        """Every side, the target last."""
+        return (*self.sources, self.target)
+
+    def checksums(self, key_range: KeyRange, *, wide: bool = False) -> tuple[ChunkChecksum, ChunkChecksum]:
+        """Return source and target checksum of a range, read at the same time."""
+        futures = [r.later(partial(r.checksum, key_range, wide=wide)) for r in self.readers]
+        answers = [f.result()[0] for f in futures]
+        return sum(answers[:-1], ChunkChecksum(0, 0, 0)), answers[-1]
+
+    def lists(self, key_range: KeyRange, *, wide: bool = False) -> tuple[list[bytes], list[bytes]]:
+        """Return the row lists of a range, read at the same time."""
+        futures = [r.later(partial(r.row_list, key_range, wide=wide)) for r in self.readers]
+        answers = [f.result() for f in futures]
+        return [element for part in answers[:-1] for element in part], answers[-1]
+
+    def close(self) -> None:
+        """Release the threads of all sides."""
+        for reader in self.readers:
+            reader.close()
+
+
+def locate(reader: PairReader, key_range: KeyRange, rows: tuple[int, int], *, wide: bool = False) -> Iterator[RowDiff]:
+    """Yield the unconfirmed row diffs of a range that differs; ``rows`` are its counts on both sides."""
+    if max(rows) > reader.rules.leaf_rows and not key_range.nulls and reader.target.sql.range_key:
+        for piece in cut(reader, key_range, reader.rules.leaf_rows, by_target=rows[1] > rows[0]):
+            source, target = reader.checksums(piece, wide=wide)
+            if not same_checksum(source, target):
+                yield from leaf(reader, piece, wide=wide)
+        return
+    yield from leaf(reader, key_range, wide=wide)
+
+
+def cut(reader: PairReader, key_range: KeyRange, rows: int, *, by_target: bool) -> Iterator[KeyRange]:
+    """Yield consecutive pieces of a range, of about ``rows`` rows on the side that has more of them."""
+    walker = reader.target if by_target or len(reader.sources) > 1 else reader.sources[0]
+    lower = key_range.lower
+    while True:
+        rest = KeyRange(lower, key_range.upper)
+        upper = walker.later(partial(walker.boundary, rest, rows)).result()
+        if upper is None or upper in (lower, key_range.upper):
+            yield rest
+            return
+        yield KeyRange(lower, upper)
+        lower = upper
+
+
+def leaf(reader: PairReader, key_range: KeyRange, *, wide: bool = False) -> Iterator[RowDiff]:
+    """Yield the row diffs of one range by exchanging its (key, row checksum) lists."""
+    try:
+        source, target = reader.lists(key_range, wide=wide)
+    except IncompleteReadError:
+        if key_range.nulls or not reader.target.sql.range_key:
+            raise
+        pieces = list(cut(reader, key_range, max(1, reader.rules.leaf_rows // 16), by_target=False))
+        if len(pieces) == 1:
+            raise
+        for piece in pieces:
+            yield from leaf(reader, piece, wide=wide)
+        return
+    yield from list_diffs(reader, compare_lists(source, target), wide=wide)
+
+
+def list_diffs(reader: PairReader, difference: ListDifference, *, wide: bool = False) -> Iterator[RowDiff]:
+    """Turn differing elements into row diffs; pairs them by key, drops those that are equal by value."""
+    if not difference:
+        return
+    if not reader.key:
+        yield from _multiset_diffs(reader, difference)
+        return
+    source, target = by_key(reader, difference.source_only), by_key(reader, difference.target_only)
+    doubtful = [k for k in source if k in target and _exact(reader.pair, source[k]) == _exact(reader.pair, target[k])]
+    same = set(_same_by_value(reader, doubtful)) if doubtful else set()
+    now = time.time()
+    for key in [*source, *(k for k in target if k not in source)]:
+        if key in same:
+            continue
+        ours, theirs = source.get(key, []), target.get(key, [])
+        kind = (DiffKind.VALUE_DIFFERS if ours and theirs and len(ours) == len(theirs)
+                else DiffKind.MISSING_ON_TARGET if len(ours) > len(theirs) else DiffKind.MISSING_ON_SOURCE)  # fmt: skip
+        yield RowDiff(reader.pair.id, key, kind, LiveState.UNCONFIRMED,
+                      source_checksum=joined(ours, wide=wide), target_checksum=joined(theirs, wide=wide),
+                      source_count=len(ours), target_count=len(theirs), read_at=now)  # fmt: skip
+
+
+def by_key(reader: PairReader, elements: Sequence[bytes]) -> dict[KeyText, list[str]]:
+    """Group elements by key; the values are their checksum parts, in order."""
+    found: dict[KeyText, list[str]] = {}
+    for element in elements:
+        key, rest = split_element(reader, element)
+        found.setdefault(key, []).append(rest)
+    return found
+
+
+def split_element(reader: PairReader, element: bytes) -> tuple[KeyText, str]:
+    """Split an element into its key and its checksums."""
+    parts = element.decode("ascii").split(",")
+    size = len(reader.key)
+    return checksum.parse_key(reader.key, parts[:size]), ",".join(parts[size:])
+
+
+def _exact(pair: PairPlan, checksums: list[str]) -> list[str] | object:
+    if not pair.value_lane:
+        return object()  # without a VALUE lane an element that differs, differs
+    return [c.split(",")[0] for c in checksums]
+
+
+def joined(checksums: Sequence[str], *, wide: bool) -> str | None:
+    """Return the checksums of the rows of one key as one text; None for no row.
+
+    Checksums of the wide frame are marked, so that a second read uses the same frame.
+    """
+    return (WIDE if wide else "") + ";".join(sorted(checksums)) if checksums else None
+
+
+def _multiset_diffs(reader: PairReader, difference: ListDifference) -> Iterator[RowDiff]:
+    ours = Counter(element.decode("ascii") for element in difference.source_only)
+    theirs = Counter(element.decode("ascii") for element in difference.target_only)
+    if reader.pair.value_lane:
+        ours, theirs = count_rows(reader, sorted({*ours, *theirs}))
+    now = time.time()
+    for element in sorted({*ours, *theirs}):
+        one, other = ours[element], theirs[element]
+        if one != other:
+            kind = DiffKind.MISSING_ON_TARGET if one > other else DiffKind.MISSING_ON_SOURCE
+            yield RowDiff(reader.pair.id, (element,), kind, LiveState.UNCONFIRMED, source_count=one,
+                          target_count=other, source_checksum=element if one else None,
+                          target_checksum=element if other else None, read_at=now)  # fmt: skip
+
+
+def count_rows(reader: PairReader, elements: Sequence[str]) -> tuple[Counter[str], Counter[str]]:
+    """Count the rows of a keyless table by element, on both sides; elements of VALUE columns are by value.
+
+    A row is found by its EXACT checksum, so all rows that share one are counted.
+    """
+    exact = [(e,) for e in sorted({element.split(",")[0] for element in elements})]
+
+    def count(side: Reader) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for batch in batches(exact, rows_at_once(reader.pair)):
+            for row in side.query(checksum.rows_by_checksum_sql(side.sql, [key[0] or "" for key in batch])):
+                found[_multiset_element(reader.pair, row)] += 1
+        return found
+
+    futures = [r.later(partial(count, r)) for r in reader.readers]
+    *ours, theirs = [f.result() for f in futures]
+    return sum(ours, Counter()), theirs
+
+
+def _multiset_element(pair: PairPlan, row: Sequence[bytes | None]) -> str:
+    text = (row[0] or b"").decode("ascii")
+    if not pair.value_lane:
+        return text
+    texts = texts_of(pair.columns, row[1:])
+    forms = [value_form(c, t) for c, t in zip(pair.columns, texts, strict=True) if c.lane is Lane.VALUE]
+    return text.split(",")[0] + "," + "\x1f".join(forms)
+
+
+def _same_by_value(reader: PairReader, keys: list[KeyText]) -> Iterator[KeyText]:
+    """Yield the keys whose VALUE lane is equal by value on both sides."""
+    places = [n for n, column in enumerate(reader.pair.columns) if column.lane is Lane.VALUE]
+    for batch in batches(keys, rows_at_once(reader.pair)):
+        ours, theirs = read_rows(reader, batch)
+        for key in batch:
+            one, other = ours.get(key, []), theirs.get(key, [])
+            if len(one) == len(other) == 1 and all(
+                same_value(reader.pair.columns[n], one[0][1][n], other[0][1][n]) for n in places
+            ):
+                yield key
+
+
+Texts = tuple[str | None, ...]
+RowsByKey = dict[KeyText, list[tuple[str, Texts]]]
+"""Key -> its rows, each as (checksums, canonical texts of the compared columns)."""
+
+
+def read_rows(reader: PairReader, keys: Sequence[KeyText], *, wide: bool = False) -> tuple[RowsByKey, RowsByKey]:
+    """Read the rows of some keys on both sides at the same time. A key that is absent has no entry."""
+
+    def read(side: Reader) -> RowsByKey:
+        found: RowsByKey = {}
+        wanted = set(keys)
+        for row in side.query(checksum.full_rows_sql(side.sql, keys, wide=wide)):
+            key, checksums = split_element(reader, row[0] or b"")
+            if key in wanted:  # a collation may have found more than was asked for
+                found.setdefault(key, []).append((checksums, texts_of(reader.pair.columns, row[1:])))
+        return found
+
+    futures = [r.later(partial(read, r)) for r in reader.readers]
+    *ours, theirs = [f.result() for f in futures]
+    merged: RowsByKey = {}
+    for part in ours:
+        for key, rows in part.items():
+            merged.setdefault(key, []).extend(rows)
+    return merged, theirs
+
+
+def texts_of(columns: Sequence[ReadColumn], row: Sequence[bytes | None]) -> Texts:
+    """Decode canonical texts; binary columns become ``0x`` and hex."""
+    return tuple(
+        None if part is None else "0x" + part.hex() if column.binary else part.decode("utf-8", "surrogateescape")
+        for column, part in zip(columns, row, strict=True)
+    )
+
+
+def batches(keys: Sequence[KeyText], size: int) -> Iterator[Sequence[KeyText]]:
+    """Yield slices of at most ``size`` keys."""
+    for start in range(0, len(keys), size):
+        yield keys[start : start + size]
+
+
+def rows_at_once(pair: PairPlan) -> int:
+    """How many full rows to ask for at once: bounded in rows and, by the estimated row, in bytes."""
+    return max(1, min(KEYS_AT_ONCE, 8_000_000 // pair.row_bytes))

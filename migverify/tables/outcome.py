@@ -1,0 +1,114 @@
+"""Tallies -> verdict and reasons of one table pair. Pure; there is no path to MATCH but the last line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from migverify.model import LiveState, SchemaClass, TableResult, Verdict
+from migverify.tables.tasks import PairPlan
+
+if TYPE_CHECKING:
+    from migverify.tables.pair_run import Tally
+
+
+def conclude(
+    pair: PairPlan,
+    tally: Tally,
+    failures: Sequence[str],
+    diffs: Mapping[tuple[str, str], int],
+    seconds: float,
+    *,
+    live: bool = False,
+) -> TableResult:
+    """Judge a pair.
+
+    Parameters
+    ----------
+    tally
+        What the chunks add up to.
+    failures
+        Tasks that could not be done.
+    diffs
+        Exact numbers of row diffs by (kind, live state).
+    live
+        Writes are expected: a count taken at another moment than the chunks proves nothing either way, and the
+        unbroken chain of ranges alone is the proof of coverage.
+    """
+    mismatches = [*_schema_mismatches(pair), *_row_mismatches(diffs)]
+    gaps = [*_uncovered(pair), *_unread(pair, tally, failures, diffs, live=live)]
+    if mismatches:
+        verdict = Verdict.MISMATCH
+    elif gaps:
+        verdict = Verdict.INCONCLUSIVE
+    else:
+        verdict = Verdict.MATCH
+    kinds = {kind: n for (kind, state), n in diffs.items() if state == LiveState.DIVERGED.value}
+    return TableResult(
+        pair=pair.id, source=pair.source or "(none)", target=pair.target or "(none)", verdict=verdict,
+        reasons=tuple([*mismatches, *gaps]),
+        rows_source=tally.count_source if tally.count_source is not None else None,
+        rows_target=tally.count_target if tally.count_target is not None else None,
+        chunks=tally.chunks, lanes=_lanes(pair),
+        missing_on_target=kinds.get("missing_on_target", 0), missing_on_source=kinds.get("missing_on_source", 0),
+        value_differs=kinds.get("value_differs", 0), not_covered=pair.not_covered, schema=pair.schema,
+        seconds=seconds, hash_name=pair.hash, blind_spots=pair.blind_spots,
+        details={
+            "rows_in_chunks": [tally.rows_source, tally.rows_target],
+            "converged": sum(n for (_, s), n in diffs.items() if s == LiveState.CONVERGED.value),
+            "hot": sum(n for (_, s), n in diffs.items() if s == LiveState.HOT.value),
+            "strategy": "whole table by bucket: " + pair.whole_reason if pair.whole else "key ranges",
+        },
+    )  # fmt: skip
+
+
+def _lanes(pair: PairPlan) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(column.lane.value for column in pair.columns))
+
+
+def _schema_mismatches(pair: PairPlan) -> list[str]:
+    if not pair.source or not pair.target:
+        return [f"the table is on the {'target' if not pair.source else 'source'} only"]
+    return [d.message for d in pair.schema if d.level is SchemaClass.BREAKS_COMPARISON and d.target is None]
+
+
+def _row_mismatches(diffs: Mapping[tuple[str, str], int]) -> list[str]:
+    words = {"missing_on_target": "missing on the target", "missing_on_source": "missing on the source",
+             "value_differs": "different"}  # fmt: skip
+    return [
+        f"{n:,} {'row is' if n == 1 else 'rows are'} {words[kind]}"
+        for (kind, state), n in sorted(diffs.items()) if state == LiveState.DIVERGED.value and n
+    ]  # fmt: skip
+
+
+def _uncovered(pair: PairPlan) -> list[str]:
+    """Columns that both sides have and no rule could join: not compared, so nothing is proved of them."""
+    if pair.source and pair.target and not pair.readable:
+        return ["no column can be compared"]
+    return [f"column {gap.what} is not compared: {gap.reason}" for gap in pair.unproved]
+
+
+def _unread(
+    pair: PairPlan, tally: Tally, failures: Sequence[str], diffs: Mapping[tuple[str, str], int], *, live: bool
+) -> list[str]:
+    if not pair.readable:
+        return []
+    gaps = [f"not read: {text}" for text in failures]
+    if tally.failed:
+        gaps.append(f"{tally.failed} of {tally.chunks} chunks could not be read, the first: {tally.first_failure}")
+    hot = sum(n for (_, state), n in diffs.items() if state == LiveState.HOT.value)
+    if hot:
+        gaps.append(f"{hot:,} rows kept changing while they were read (hot)")
+    waiting = sum(n for (_, state), n in diffs.items() if state == LiveState.UNCONFIRMED.value)
+    if waiting:
+        gaps.append(f"{waiting:,} rows differed once and were not read again")
+    if tally.count_source is None or tally.count_target is None:
+        gaps.append("the table was not counted")
+    elif not live and not tally.failed and not failures:
+        seen, counted = (tally.rows_source, tally.rows_target), (tally.count_source, tally.count_target)
+        if seen != counted:
+            gaps.append(f"the chunks hold {seen[0]:,} / {seen[1]:,} rows, the tables {counted[0]:,} / {counted[1]:,} "
+                        "(source / target): rows were written meanwhile, or ranges do not cover the table")  # fmt: skip
+    if tally.chunks == 0:
+        gaps.append("nothing was read")
+    return gaps

@@ -1,0 +1,291 @@
+"""One table pair while it is verified: which tasks are due, what their answers mean, what the end result is.
+
+The order: count both sides and cut the key space into spans; walk the spans; read every row that differed again;
+add up. The run keeps no list of chunks: a span is a range and the number of its next chunk, and a task's answer says
+what is left of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from migverify.errors import ReadError
+from migverify.model import (
+    ChunkChecksum,
+    ChunkResult,
+    ChunkState,
+    KeyRange,
+    KeyText,
+    LiveState,
+    RowDiff,
+    TableResult,
+)
+from migverify.store.base import ResultStore
+from migverify.sql.checksum import bucket_sql, checksum_sql, rows_sql
+from migverify.tables.outcome import conclude
+from migverify.tables.plan import check_same_plan, plan_digest
+from migverify.tables.tasks import Outcome, PairPlan, Rules, Task
+from migverify.tables.whole import add_sums, differing
+
+CONFIRM_AT_ONCE = 500
+FAILED_SPAN_TRIES = 2
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the chunks of a pair add up to; the figures of the end result."""
+
+    chunks: int = 0
+    failed: int = 0
+    rows_source: int = 0
+    rows_target: int = 0
+    candidates: int = 0
+    first_failure: str = ""
+    count_source: int | None = None
+    count_target: int | None = None
+
+    def add(self, chunk: ChunkResult) -> None:
+        """Add one finished chunk."""
+        self.chunks += 1
+        if chunk.state is ChunkState.FAILED:
+            self.failed += 1
+            self.first_failure = self.first_failure or f"{chunk.range}: {chunk.reason}"
+        if chunk.source is not None and chunk.target is not None:
+            self.rows_source += chunk.source.rows
+            self.rows_target += chunk.target.rows
+
+
+class PairRun:
+    """The state of one pair in one run. Used by one thread, the driver's."""
+
+    def __init__(self, pair: PairPlan, rules: Rules, store: ResultStore, run_id: str, slots: int) -> None:
+        self.pair = pair
+        self.tally = Tally()
+        self.ready: deque[Task] = deque()
+        self.failures: list[str] = []
+        self.busy = 0
+        self.stopped = False
+        self._rules = rules
+        self._store = store
+        self._run = run_id
+        self._slots = slots
+        self._started = time.monotonic()
+        self._sums: dict[int, tuple[tuple[int, ChunkChecksum], ...]] = {}
+        self._next_span = 0
+        self._tries: dict[int, int] = {}
+        self._confirm_after: int | None = None
+        self._known_span_ends: dict[int, KeyText | None] = {}
+
+    # -- what is due ---------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Put the first tasks on the list; a resumed pair goes on where the store says it stopped."""
+        if not self.pair.readable:
+            return
+        recorded = list(self._store.blobs(self._run, self.pair.id, "plan"))
+        check_same_plan(self.pair, recorded)
+        if not recorded:
+            self._store.add_blob(self._run, self.pair.id, "plan", plan_digest(self.pair).encode("ascii"))
+            self._record_sql()
+        sides = range(len(self.pair.sides))
+        if not self.pair.whole:
+            self.ready.extend(self._task("count", side=n) for n in sides)
+        done = {r.span: r for r in self._reuse_chunks()}
+        spans = self._store.spans(self._run, self.pair.id)
+        if self.pair.whole:
+            if not self._whole_is_equal(done):
+                self.ready.extend(self._task("sums", side=n, buckets=self._buckets()) for n in sides)
+        elif spans:
+            self._resume(spans, done)
+        elif self.pair.spread:
+            integer = self.pair.sides[0].sql.range_key[0].family == "integer"
+            kind = "edges" if integer else "marks"
+            parts = 4 * self._slots
+            self.ready.append(self._task(kind, parts=parts, rows=max(1, self.pair.rows // parts)))
+        else:
+            self._add_spans([])
+
+    def _record_sql(self) -> None:
+        for side in self.pair.sides:
+            text = bucket_sql(side.sql, self._buckets()) if self.pair.whole else checksum_sql(side.sql, KeyRange())
+            self._store.add_sql(self._run, self.pair.id, side.endpoint.name, "checksum", text)
+            if not self.pair.whole:
+                self._store.add_sql(
+                    self._run, self.pair.id, side.endpoint.name, "row list", rows_sql(side.sql, KeyRange())
+                )
+
+    def _reuse_chunks(self) -> Iterator[ChunkResult]:
+        """Count what an earlier process finished; yields the last chunk of each span."""
+        last: ChunkResult | None = None
+        for chunk in self._store.chunks(self._run, self.pair.id):
+            self.tally.add(chunk)
+            if last is not None and last.span != chunk.span:
+                yield last
+            last = chunk
+        if last is not None:
+            yield last
+
+    def _whole_is_equal(self, done: dict[int, ChunkResult]) -> bool:
+        """Whether an earlier process found the whole table equal; a different one is summed again for its buckets."""
+        last = done.get(0)
+        if last is None or last.state is not ChunkState.EQUAL or last.source is None or last.target is None:
+            self.tally = Tally()
+            return False
+        self.tally.count_source, self.tally.count_target = last.source.rows, last.target.rows
+        return True
+
+    def _resume(self, spans: Sequence[tuple[int, KeyRange]], done: dict[int, ChunkResult]) -> None:
+        for number, key_range in spans:
+            self._next_span = max(self._next_span, number + 1)
+            last = done.get(number)
+            if last is None:
+                self.ready.append(self._span_task(number, key_range, 0))
+            elif not key_range.nulls and last.range.upper != key_range.upper:
+                rest = KeyRange(last.range.upper, key_range.upper)
+                self.ready.append(self._span_task(number, rest, last.number + 1))
+
+    def _add_spans(self, marks: Sequence[KeyText]) -> None:
+        """Cut the key space at the marks; the edges stay open, and NULL keys get a span of their own."""
+        bounds: list[KeyText | None] = [None, *marks, None]
+        ranges = [KeyRange(lower, upper) for lower, upper in zip(bounds, bounds[1:], strict=False)]
+        key = self.pair.sides[0].sql.range_key
+        if any(column.nullable for column in key):
+            ranges.append(KeyRange(nulls=True))
+        for key_range in ranges:
+            self._store.add_span(self._run, self.pair.id, self._next_span, key_range)
+            self.ready.append(self._span_task(self._next_span, key_range, 0))
+            self._next_span += 1
+
+    def _span_task(self, span: int, key_range: KeyRange, number: int, rows: int = 0, *, dense: bool = False) -> Task:
+        by_bytes = max(256, 64_000_000 // self.pair.row_bytes)
+        rows = rows or min(self._rules.chunk_rows, by_bytes)
+        return self._task("span", span=span, range=key_range, number=number, rows=rows, dense=dense)
+
+    def _task(self, kind: str, **fields: object) -> Task:
+        return replace(Task(kind, self.pair, self._rules), **fields)  # type: ignore[arg-type]
+
+    def _buckets(self) -> int:
+        return max(64, min(65536, self.pair.rows // 500))
+
+    # -- what the answers mean -----------------------------------------------------------------------------------
+
+    def take(self, task: Task, outcome: Outcome) -> None:
+        """Record an answer and put what follows from it on the list."""
+        if outcome.kind == "count":
+            self._take_count(task, outcome.count)
+        elif outcome.kind == "edges":
+            self._add_spans(self._even_marks(outcome.keys, task.parts))
+        elif outcome.kind == "marks":
+            self._add_spans(outcome.marks)
+        elif outcome.kind == "span":
+            self._take_span(task, outcome)
+        elif outcome.kind == "sums":
+            self._take_sums(task, outcome)
+        elif outcome.kind == "bucket_rows":
+            self._store.add_row_diffs(self._run, outcome.diffs)
+            self.tally.candidates += len(outcome.diffs)
+            if outcome.next_group is not None:
+                self.ready.append(replace(task, number=outcome.next_group))
+        elif outcome.kind == "confirm":
+            self._store.add_row_diffs(self._run, outcome.diffs)
+
+    def failed(self, task: Task, error: ReadError) -> None:
+        """Record that a task failed; spans get another try, everything else makes the pair INCONCLUSIVE."""
+        if task.kind == "span":
+            self._tries[task.span] = self._tries.get(task.span, 0) + 1
+            if self._tries[task.span] < FAILED_SPAN_TRIES:
+                self.ready.append(task)
+                return
+        what = f"{task.range}" if task.kind == "span" else task.kind
+        self.failures.append(f"{what}: {error.message}")
+
+    def _take_count(self, task: Task, count: int) -> None:
+        if task.side == len(self.pair.sides) - 1:
+            self.tally.count_target = count
+        else:
+            self.tally.count_source = (self.tally.count_source or 0) + count
+
+    @staticmethod
+    def _even_marks(keys: Sequence[str], parts: int) -> list[KeyText]:
+        """Cut [smallest, largest] into equal steps; any integers, signed or above 2**63."""
+        if not keys:
+            return []
+        low, high = min(map(int, keys)), max(map(int, keys))
+        found = {low + (high - low) * n // parts for n in range(1, parts)}
+        return [(str(value),) for value in sorted(found) if low <= value < high]
+
+    def _take_span(self, task: Task, outcome: Outcome) -> None:
+        self._store.add_chunks(self._run, outcome.chunks, outcome.diffs)
+        for chunk in outcome.chunks:
+            self.tally.add(chunk)
+        self.tally.candidates += len(outcome.diffs)
+        limit = self._rules.max_row_diffs
+        if limit is not None and self.tally.candidates > limit and not self.stopped:
+            self.stopped = True
+            self.ready.clear()
+            self.failures.append(f"stopped after {self.tally.candidates:,} differing rows (limits.max_row_diffs)")
+        if self.stopped:
+            return
+        number = task.number + len(outcome.chunks)
+        if outcome.failures:
+            rest = replace(task, range=outcome.rest or task.range, number=number)
+            if outcome.chunks:
+                self._tries.pop(task.span, None)
+            self.failed(rest, ReadError(outcome.failures[0]))
+        elif outcome.rest is not None:
+            self._tries.pop(task.span, None)
+            self.ready.append(self._span_task(task.span, outcome.rest, number, outcome.rows, dense=outcome.dense))
+
+    def _take_sums(self, task: Task, outcome: Outcome) -> None:
+        self._sums[task.side] = outcome.sums
+        sides = len(self.pair.sides)
+        if len(self._sums) < sides:
+            return
+        source, target = add_sums([self._sums[n] for n in range(sides - 1)]), self._sums[sides - 1]
+        wanted = differing(source, target)
+        total = [sum((c for _, c in part), ChunkChecksum(0, 0, 0)) for part in (source, target)]
+        self.tally.count_source, self.tally.count_target = total[0].rows, total[1].rows
+        state = ChunkState.DIFFERENT if wanted else ChunkState.EQUAL
+        chunk = ChunkResult(self.pair.id, 0, 0, KeyRange(), state, total[0], total[1],
+                            time.time() - outcome.seconds, outcome.seconds)  # fmt: skip
+        self._store.add_span(self._run, self.pair.id, 0, KeyRange())
+        self._store.add_chunks(self._run, [chunk], [])
+        self.tally.add(chunk)
+        if wanted:
+            self.ready.append(self._task("bucket_rows", buckets=task.buckets, wanted=tuple(wanted)))
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def idle(self) -> bool:
+        """Whether nothing is due and nothing runs; asks the store for rows that wait for their second read."""
+        if self.ready or self.busy:
+            return False
+        return not self._confirm_more()
+
+    def _confirm_more(self) -> bool:
+        """Put the next rows to be read again on the list; pages, so memory does not grow with the differences."""
+        after = self._confirm_after or 0
+        for _ in range(2 * self._slots):
+            page = self._store.row_diffs(
+                self._run, self.pair.id, states=[LiveState.UNCONFIRMED.value], after=after, limit=CONFIRM_AT_ONCE
+            )
+            if not page:
+                break
+            after = page[-1][0]
+            self.ready.append(self._task("confirm", diffs=tuple(diff for _, diff in page)))
+        self._confirm_after = after
+        return bool(self.ready)
+
+    def result(self) -> TableResult:
+        """Return the end result; asks the store for the exact numbers of row diffs."""
+        counts = self._store.count_row_diffs(self._run, self.pair.id)
+        seconds = time.monotonic() - self._started
+        return conclude(self.pair, self.tally, self.failures, counts, seconds, live=self._rules.live)
+
+    def example(self) -> list[RowDiff]:
+        """Return a few confirmed row diffs, for the terminal."""
+        page = self._store.row_diffs(self._run, self.pair.id, states=[LiveState.DIVERGED.value], limit=5)
+        return [diff for _, diff in page]

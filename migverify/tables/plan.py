@@ -1,0 +1,301 @@
+"""Found tables -> table pairs with keys, lanes, statements: what will run, before anything heavy runs.
+
+A pair's plan is a value: it can be printed, saved, hashed, sent to a worker. It says which columns form which lane,
+which key identifies a row and which cuts the table, and what is not compared. Chunks are not part of it: they are
+found while the run goes on, from both sides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from migverify.codec import encode
+from migverify.config import TableOverride
+from migverify.errors import PlanError
+from migverify.model import (
+    ColumnPair,
+    Endpoint,
+    IndexDef,
+    Lane,
+    NotCovered,
+    SchemaDifference,
+    Side,
+    TableDef,
+)
+from migverify.sql.canonical import FAMILIES, TYPE_TABLE, is_binary, pair_column
+from migverify.sql.checksum import SideSql, frame, wide_frame
+from migverify.sql.key_range import KeyColumn, sorts_alike
+from migverify.sql.quoting import quote_name, quote_path
+from migverify.tables.schema import column_pairs, compare_tables
+from migverify.tables.tasks import PairPlan, ReadColumn, SidePlan
+
+UNSPREAD_ROWS = 100_000
+"""Tables estimated smaller than this are walked in one go: finding marks would cost more than it gains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The chosen keys of a pair, as column pairs: what identifies a row, and what cuts the table."""
+
+    identity: tuple[ColumnPair, ...]
+    range: tuple[ColumnPair, ...]
+    why_whole: str
+
+
+def plan_pair(
+    sources: Sequence[TableDef],
+    target: TableDef | None,
+    endpoints: Mapping[str, Endpoint],
+    override: TableOverride,
+    hash_name: str,
+    *,
+    differences: Sequence[SchemaDifference] = (),
+    reason: str = "",
+) -> PairPlan:
+    """Plan one table pair.
+
+    Parameters
+    ----------
+    sources
+        The source tables: one, several shards, or none for a table that only the target has.
+    target
+        The target table, or None.
+    endpoints
+        Endpoint name -> Endpoint.
+    override
+        What the configuration says about the pair.
+    hash_name
+        A name of ``migverify.sql.checksum.HASHES`` that every endpoint has.
+    differences, reason
+        How the sources differ among themselves, and why a table stays alone (from ``pairs``).
+    """
+    if not sources or target is None:
+        return _one_sided(sources, target, hash_name, reason)
+    model = sources[0]
+    renames = dict(override.rename)
+    schema = (*differences, *(d for s in sources for d in compare_tables(s, target, renames, override.ignore)))
+    shards, missing, unproved = _join_shards(sources, target, override)
+    columns = shards[0]
+    keys = choose_keys(model, target, columns, override)
+    blind = sorted({f"{c.name}: {_rule_blind(c.rule)}" for c in columns if _rule_blind(c.rule)})
+    sides = [
+        _side(s, Side.SOURCE, own, keys, override.where_source, hash_name, endpoints)
+        for s, own in zip(sources, shards, strict=True)
+    ]
+    target_side = _side(target, Side.TARGET, columns, keys, override.where_target, hash_name, endpoints)
+    rows = max(sum(s.rows for s in sources), target.rows)
+    pair_id = str(target.ref) if len(sources) > 1 else str(model.ref)
+    return PairPlan(
+        id=pair_id,
+        source=str(model.ref) if len(sources) == 1 else ", ".join(f"{s.ref.endpoint}:{s.ref}" for s in sources),
+        target=str(target.ref),
+        sources=tuple(sides),
+        target_side=target_side if columns else None,
+        columns=tuple(_read_column(c) for c in columns),
+        hash=hash_name,
+        whole=not keys.range,
+        whole_reason=keys.why_whole,
+        spread=rows > UNSPREAD_ROWS,
+        rows=rows,
+        bytes=max(sum(s.bytes for s in sources), target.bytes),
+        schema=tuple(dict.fromkeys(schema)),
+        not_covered=tuple(dict.fromkeys((*missing, *unproved))),
+        unproved=unproved,
+        blind_spots=tuple(blind),
+    )  # fmt: skip
+
+
+def _one_sided(sources: Sequence[TableDef], target: TableDef | None, hash_name: str, reason: str) -> PairPlan:
+    table = sources[0] if sources else target
+    if table is None:
+        raise ValueError("a pair needs a table on at least one side")
+    where = "source" if sources else "target"
+    reason = f"the table is on the {where} only" + (f": {reason}" if reason else "")
+    return PairPlan(
+        id=str(table.ref), source=str(table.ref) if sources else "", target="" if sources else str(table.ref),
+        sources=(), target_side=None, columns=(), hash=hash_name, whole=False, whole_reason="", spread=False,
+        rows=table.rows, bytes=table.bytes, schema=(), not_covered=(NotCovered("the table", reason),), unproved=(),
+        blind_spots=(),
+    )  # fmt: skip
+
+
+def _join_shards(
+    sources: Sequence[TableDef], target: TableDef, override: TableOverride
+) -> tuple[list[list[ColumnPair]], list[NotCovered], tuple[NotCovered, ...]]:
+    """Join the columns of every source with the target's.
+
+    Returns the column pairs per source (the same columns in the same order), what one side lacks or the
+    configuration excludes, and what both sides have but cannot be compared. Checksums of shards are added up, so a
+    column counts only if every shard joins it with one and the same text of the target.
+    """
+    joined: list[dict[str, ColumnPair]] = []
+    missing: dict[NotCovered, None] = {}
+    unproved: dict[NotCovered, None] = {}
+    for source in sources:
+        found, lone = column_pairs(source, target, dict(override.rename), override.ignore)
+        missing |= dict.fromkeys(lone)
+        own: dict[str, ColumnPair] = {}
+        for this, other in found:
+            column = pair_column(this, other, override.tolerance(this.name))
+            if isinstance(column, ColumnPair):
+                own[other.name] = column
+            else:
+                unproved[NotCovered(this.name, column)] = None
+        joined.append(own)
+    columns: list[str] = []
+    for name, first in joined[0].items():
+        if all(name in own and own[name].target_sql == first.target_sql for own in joined):
+            columns.append(name)
+    for name in {name for own in joined for name in own} - set(columns):
+        unproved[NotCovered(name, "not every shard has this column in one comparable type")] = None
+    return [[own[name] for name in columns] for own in joined], list(missing), tuple(unproved)
+
+
+def _rule_blind(rule: str) -> str:
+    found = next(r for r in TYPE_TABLE if r.name == rule)
+    return "" if found.blind_to == "nothing known" else found.blind_to
+
+
+def choose_keys(source: TableDef, target: TableDef, columns: Sequence[ColumnPair], override: TableOverride) -> Keys:
+    """Choose what identifies a row and what cuts the table.
+
+    The identity is the configured key, else the best unique index of the source: primary first, then without
+    nullable columns, then short. The range key is the longest prefix of an index of both sides whose columns sort
+    alike; without one the table is compared whole.
+    """
+    by_name = {c.source.name: c for c in columns if c.lane is Lane.EXACT}
+    if override.key is not None:
+        identity = tuple(by_name[name] for name in override.key if name in by_name)
+        if len(identity) != len(override.key):
+            gone = ", ".join(name for name in override.key if name not in by_name)
+            identity, why = (), f"configured key column {gone} is not compared; "
+        else:
+            why = ""
+    else:
+        identity, why = _best_unique(source, by_name), ""
+    range_key, reason = _range_key(source, target, by_name, identity)
+    return Keys(identity, range_key, why + reason if not range_key else "")
+
+
+def _best_unique(source: TableDef, by_name: Mapping[str, ColumnPair]) -> tuple[ColumnPair, ...]:
+    fitting = []
+    for index in source.indexes:
+        names = [name for name in index.columns if name is not None]
+        if not index.unique or len(names) != len(index.columns) or any(n not in by_name for n in names):
+            continue
+        key = tuple(by_name[n] for n in names)
+        fitting.append((not index.primary, any(c.source.nullable for c in key), len(key), index.name, key))
+    return min(fitting)[-1] if fitting else ()
+
+
+def _range_key(
+    source: TableDef, target: TableDef, by_name: Mapping[str, ColumnPair], identity: tuple[ColumnPair, ...]
+) -> tuple[tuple[ColumnPair, ...], str]:
+    """Return the range key, or an empty one and the reason."""
+    wanted = [c.source.name for c in identity]
+    best: tuple[tuple[int, ...], tuple[ColumnPair, ...]] | None = None
+    unlike: list[str] = []
+    for index in source.indexes:
+        prefix = []
+        for name in _plain_columns(index):
+            column = by_name.get(name)
+            if column is None:
+                break
+            if not sorts_alike(column.source, column.target):
+                unlike.append(f"{name} ({column.source.collation or column.source.column_type} and "
+                              f"{column.target.collation or column.target.column_type})")  # fmt: skip
+                break
+            prefix.append(column)
+        while prefix and not _indexed(target, [c.target.name for c in prefix]):
+            prefix.pop()
+        if prefix:
+            names = [c.source.name for c in prefix]
+            rank = (names != wanted, not index.primary, not index.unique, -len(prefix))
+            if best is None or rank < best[0]:
+                best = (rank, tuple(prefix))
+    if best is not None:
+        return best[1], ""
+    if unlike:
+        return (), "the sides sort unlike: " + ", ".join(dict.fromkeys(unlike))
+    return (), "no index that both sides have"
+
+
+def _plain_columns(index: IndexDef) -> list[str]:
+    """Columns of an index up to the first expression or prefix part; none of an invisible index."""
+    names: list[str] = []
+    if not index.visible:
+        return names
+    for name, length in zip(index.columns, index.prefixes, strict=True):
+        if name is None or length is not None:
+            break
+        names.append(name)
+    return names
+
+
+def _indexed(table: TableDef, names: list[str]) -> bool:
+    wanted = [name.lower() for name in names]
+    return any([n.lower() for n in _plain_columns(index)[: len(names)]] == wanted for index in table.indexes)
+
+
+def _side(
+    table: TableDef, side: Side, columns: Sequence[ColumnPair], keys: Keys, where: str | None, hash_name: str,
+    endpoints: Mapping[str, Endpoint],
+) -> SidePlan:  # fmt: skip
+    has_value = any(c.lane is Lane.VALUE for c in columns)
+    own = {c.target.name: c for c in columns}
+    sql = SideSql(
+        table=quote_path(table.ref.database, table.ref.table),
+        hash=hash_name,
+        exact=frame(columns, side, Lane.EXACT),
+        wide=wide_frame(columns, side, hash_name),
+        value=frame(columns, side, Lane.VALUE) if has_value else None,
+        texts=tuple(_text(c, side) for c in columns),
+        key=tuple(_key_column(own[c.target.name], side) for c in keys.identity),
+        range_key=tuple(_key_column(own[c.target.name], side) for c in keys.range),
+        where=where or "",
+    )
+    return SidePlan(endpoints[table.ref.endpoint], table.ref.database, table.ref.table, sql)
+
+
+def _text(column: ColumnPair, side: Side) -> str:
+    return column.source_sql if side is Side.SOURCE else column.target_sql
+
+
+def _key_column(column: ColumnPair, side: Side) -> KeyColumn:
+    this = column.source if side is Side.SOURCE else column.target
+    # Both sides must write NULL alike, so a key column is nullable when either side's is.
+    nullable = column.source.nullable or column.target.nullable
+    return KeyColumn(quote_name(this.name), _text(column, side), FAMILIES[this.data_type], nullable)
+
+
+def _read_column(column: ColumnPair) -> ReadColumn:
+    family = FAMILIES[column.source.data_type]
+    rules = {"json": "json", "set, redefined": "labels", "float and exact number": "number"}
+    compare = rules.get(column.rule, "number" if column.tolerance is not None else "text")
+    binary = is_binary(column.source) or is_binary(column.target)
+    return ReadColumn(column.name, family, column.lane, compare, binary, column.tolerance)
+
+
+def plan_digest(pair: PairPlan) -> str:
+    """Return the hash of what decides a pair's checksums: statements and columns, not estimates or limits."""
+    sides = [(side.endpoint.name, side.database, side.table, encode(side.sql)) for side in pair.sides]
+    text = json.dumps([sides, encode(pair.columns), pair.whole], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def check_same_plan(pair: PairPlan, recorded: Sequence[bytes]) -> None:
+    """Refuse to go on with a pair whose statements changed since its first chunk.
+
+    Raises
+    ------
+    PlanError
+        a table definition or the configuration changed; old and new checksums do not add up.
+    """
+    if recorded and recorded[0].decode("ascii") != plan_digest(pair):
+        raise PlanError(
+            f"{pair.id}: the table or its configuration changed since this run began",
+            hint="Start a new run: the finished chunks were read with other statements.",
+        )

@@ -1,0 +1,210 @@
+"""Configuration and catalogs -> a plan: everything that is known before the first row is read.
+
+Pairs are planned one by one while the run goes on; what is held for all of them is their definitions only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from migverify.config import Config, comparison_digest, includes, override_for, route
+from migverify.connect import Session, open_session, session_statements
+from migverify.errors import ConfigError, PrivilegeError, ReadError
+from migverify.model import Flavor, TableDef
+from migverify.sql.catalog import read_names, read_tables
+from migverify.sql.checksum import HASHES
+from migverify.tables.engine import Secrets
+from migverify.tables.pairs import FoundPair, find_pairs
+from migverify.tables.plan import plan_pair
+from migverify.tables.tasks import PairPlan, Rules
+
+Chosen = Callable[[str, str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A plan whose pairs are made on demand.
+
+    ``names`` are (pair id, source, target) of all pairs, ``facts`` what the servers said of themselves, ``digest``
+    the hash of all that decides what is compared. ``skipped`` names views and the like.
+    """
+
+    names: tuple[tuple[str, str, str], ...]
+    rows: int
+    hash: str
+    facts: dict[str, Any]
+    digest: str
+    skipped: tuple[str, ...]
+    pairs: Callable[[], Iterator[PairPlan]]
+
+    def stored(self) -> dict[str, Any]:
+        """Return the plan as the store keeps it; the statements are kept per pair when it begins."""
+        pairs = [{"id": i, "source": s, "target": t} for i, s, t in self.names]
+        return {"pairs": pairs, "hash": self.hash, "comparison_digest": self.digest}
+
+
+def prepare(config: Config, secrets: Secrets, chosen: Chosen | None = None) -> Prepared:
+    """Read both catalogs and pair the tables.
+
+    Parameters
+    ----------
+    chosen
+        Further restriction of source tables, by (database, table); None for none.
+
+    Raises
+    ------
+    EndpointError
+        a server cannot be reached, refuses the user, or lacks a grant.
+    ConfigError
+        no table fits the patterns.
+    """
+    wanted = _wanted(config, chosen)
+    facts: dict[str, Any] = {}
+    sources: dict[str, list[TableDef]] = {}
+    skipped: list[str] = []
+    sessions: list[Session] = []
+    try:
+        for endpoint in config.sources:
+            session = open_session(endpoint, secrets.get(endpoint.name))
+            sessions.append(session)
+            facts[endpoint.name] = endpoint_facts(session)
+            names = read_names(session, wanted)
+            skipped += [f"{endpoint.name}: {s.kind} {s.database}.{s.name}" for s in names.skipped]
+            sources[endpoint.name] = list(read_tables(session, endpoint.name, names.tables))
+        session = open_session(config.target, secrets.get(config.target.name))
+        sessions.append(session)
+        facts[config.target.name] = endpoint_facts(session)
+        databases = _target_databases(config, sources)
+        target = read_tables(session, config.target.name, lambda db, _: db.casefold() in databases)
+        found = list(find_pairs(sources, target, included=wanted, route=lambda s, d, t: route(config, s, d, t)))
+        hash_name = choose_hash(config.hash, sessions)
+    finally:
+        for session in sessions:
+            session.close()
+    if not found:
+        patterns = ", ".join(str(pattern.text) for pattern in config.tables.include)
+        raise ConfigError(
+            f"{config.path}: no table fits tables.include ({patterns})",
+            hint="Names are database.table as on the source; `migverify init` lists what is there.",
+        )
+    return _prepared(config, found, hash_name, facts, tuple(skipped))
+
+
+def _wanted(config: Config, chosen: Chosen | None) -> Chosen:
+    def wanted(database: str, table: str) -> bool:
+        return includes(config, database, table) and (chosen is None or chosen(database, table))
+
+    return wanted
+
+
+def _target_databases(config: Config, sources: Mapping[str, Sequence[TableDef]]) -> set[str]:
+    routed = set()
+    for endpoint, tables in sources.items():
+        for table in tables:
+            routed.add(route(config, endpoint.partition(".")[2], table.ref.database, table.ref.table)[0].casefold())
+    # A pattern that names a database plainly speaks of the target too, though the source has nothing there.
+    routed |= {p.database.literal.casefold() for p in config.tables.include if p.database.literal is not None}
+    return routed
+
+
+def _prepared(
+    config: Config, found: list[FoundPair], hash_name: str, facts: dict[str, Any], skipped: tuple[str, ...]
+) -> Prepared:
+    endpoints = {endpoint.name: endpoint for endpoint in config.endpoints}
+
+    def pairs() -> Iterator[PairPlan]:
+        for pair in found:
+            table = (pair.sources[0] if pair.sources else pair.target).ref  # type: ignore[union-attr]
+            override = override_for(config, table.database, table.table)
+            yield plan_pair(pair.sources, pair.target, endpoints, override, hash_name,
+                            differences=pair.differences, reason=pair.reason)  # fmt: skip
+
+    names = tuple(_names(pair) for pair in found)
+    rows = sum(sum(t.rows for t in p.sources) for p in found)
+    return Prepared(names, rows, hash_name, facts, comparison_digest(config), skipped, pairs)
+
+
+def _names(pair: FoundPair) -> tuple[str, str, str]:
+    source = ", ".join(str(t.ref) for t in pair.sources)
+    target = str(pair.target.ref) if pair.target is not None else ""
+    first = str(pair.sources[0].ref) if pair.sources else target
+    return (target if len(pair.sources) > 1 and target else first), source, target
+
+
+def endpoint_facts(session: Session) -> dict[str, Any]:
+    """Return what a report states about an endpoint: flavor, version, position, how sessions are pinned."""
+    endpoint = session.endpoint
+    source = endpoint.name.split(".")[0] == "source"
+    return {
+        "flavor": session.flavor.value,
+        "version": session.version,
+        "host": endpoint.host,
+        "port": endpoint.port,
+        "user": endpoint.user,
+        "position": position(session),
+        "snapshot": endpoint.snapshot or "none",
+        "connections": endpoint.connections,
+        "max_allowed_packet": session.query("SELECT @@max_allowed_packet")[0][0],
+        "session": session_statements(session.flavor, endpoint, source=source),
+    }
+
+
+def position(session: Session) -> str:
+    """Return where the server's change stream stands: GTID set or file and position; the TSO on TiDB."""
+    words = (
+        ["SHOW MASTER STATUS"]
+        if session.flavor is not Flavor.MYSQL
+        else ["SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"]
+    )
+    for statement in words:
+        try:
+            rows = session.query_named(statement)
+        except PrivilegeError as error:
+            return f"unknown: {error.message}"
+        except ReadError:
+            continue  # MySQL before 8.2 knows the older words only
+        if not rows:
+            return "no binary log"
+        file_position = f"{rows[0].get('File')}:{rows[0].get('Position')}"
+        return (rows[0].get("Executed_Gtid_Set") or file_position).replace("\n", "")
+    return "unknown: the server has no statement for it"
+
+
+def choose_hash(wanted: str, sessions: Sequence[Session]) -> str:
+    """Return the hash function that every endpoint has: the configured one, else the first of ``HASHES``.
+
+    Raises
+    ------
+    ConfigError
+        an endpoint lacks it (MD5 and SHA1 need a component on MySQL 9.6 and later).
+    """
+    candidates = list(HASHES) if wanted == "auto" else [wanted.upper()]
+    refused = []
+    for name in candidates:
+        lacking = [s.endpoint.name for s in sessions if not _has(s, name)]
+        if not lacking:
+            return name
+        refused.append(f"{name} is missing on {', '.join(lacking)}")
+    raise ConfigError("no hash function that every endpoint has: " + "; ".join(refused), hint="Set hash: auto.")
+
+
+def _has(session: Session, name: str) -> bool:
+    try:
+        return bool(session.query("SELECT " + HASHES[name].format("'a'"))[0][0])
+    except ReadError:
+        return False
+
+
+def rules_of(config: Config) -> Rules:
+    """Return the worker's rules from the configured limits."""
+    limits, recheck = config.limits, config.recheck
+    return replace(
+        Rules(), chunk_rows=limits.chunk_rows, chunk_seconds=limits.chunk_seconds,
+        max_chunk_rows=max(limits.max_chunk_rows, limits.chunk_rows), retries=limits.retries,
+        retry_seconds=limits.retry_seconds, max_threads_running=limits.max_threads_running,
+        max_replica_lag=limits.max_replica_lag, delay_seconds=recheck.delay, rounds=recheck.rounds,
+        values=config.report.values, live=config.consistency == "live",
+        max_row_diffs=limits.max_row_diffs,
+    )  # fmt: skip

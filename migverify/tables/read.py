@@ -1,0 +1,193 @@
+"""One chunk, one endpoint -> checksum or rows: the reads of a worker, with retries and throttles.
+
+Every read is a single autocommit statement, so it is a consistent read of its own. A connection that failed is
+thrown away; a read that fails is repeated up to ``retries`` times, each time later, and then raises.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+from migverify.connect import Session, check_snapshot, open_session
+from migverify.errors import EndpointError, PrivilegeError, ReadError, RetryableReadError
+from migverify.model import ChunkChecksum, Endpoint, Flavor, KeyRange, KeyText
+from migverify.sql import checksum
+from migverify.tables.tasks import Rules, SidePlan
+
+T = TypeVar("T")
+
+
+class SessionPool:
+    """Idle sessions of one process, by endpoint. Tasks borrow; a broken session is not given back."""
+
+    def __init__(self, secrets: Mapping[str, str]) -> None:
+        self._secrets = secrets
+        self._idle: dict[Endpoint, list[Session]] = {}
+        self._busy: set[Session] = set()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def session(self, endpoint: Endpoint) -> Iterator[Session]:
+        """Borrow a session; it comes back only if the block ended without an error."""
+        with self._lock:
+            idle = self._idle.setdefault(endpoint, [])
+            session = idle.pop() if idle else None
+        if session is None:
+            session = open_session(endpoint, self._secrets.get(endpoint.name))
+            check_snapshot(session)
+        with self._lock:
+            self._busy.add(session)
+        healthy = False
+        try:
+            yield session
+            healthy = True
+        finally:
+            with self._lock:
+                self._busy.discard(session)
+                if healthy:
+                    self._idle[endpoint].append(session)
+            if not healthy:
+                session.close()
+
+    def kill_all(self) -> None:
+        """Ask the servers to stop what this pool's sessions run; for Ctrl-C."""
+        with self._lock:
+            busy = list(self._busy)
+        for session in busy:
+            try:
+                with open_session(session.endpoint, self._secrets.get(session.endpoint.name)) as other:
+                    word = "TIDB QUERY" if session.flavor is Flavor.TIDB else "QUERY"
+                    other.execute(f"KILL {word} {session.thread_id}")
+            except (ReadError, EndpointError):
+                continue  # it ended by itself, or the server is gone; either way nothing is left to stop
+
+    def close(self) -> None:
+        """Close idle sessions."""
+        with self._lock:
+            sessions = [s for idle in self._idle.values() for s in idle]
+            self._idle.clear()
+        for session in sessions:
+            session.close()
+
+
+class Reader:
+    """Reads one side of a pair on a thread of its own, one statement at a time."""
+
+    def __init__(self, side: SidePlan, pool: SessionPool, rules: Rules) -> None:
+        self.side = side
+        self.sql = side.sql
+        self._pool = pool
+        self._rules = rules
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=side.endpoint.name)
+        self._checked = 0.0
+
+    def later(self, read: Callable[[], T]) -> Future[T]:
+        """Run ``read`` on this side's thread, after what was asked before."""
+        return self._thread.submit(read)
+
+    def close(self) -> None:
+        """Wait for what runs, drop what waits."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def checksum(self, key_range: KeyRange, *, wide: bool = False) -> tuple[ChunkChecksum, float]:
+        """Return the chunk checksum and the seconds the server took."""
+        text = checksum.checksum_sql(self.sql, key_range, wide=wide)
+        started = time.monotonic()
+        rows = self.attempt(lambda s: s.query(text))
+        return checksum.parse_checksum(rows[0]), time.monotonic() - started
+
+    def row_list(self, key_range: KeyRange, *, wide: bool = False) -> list[bytes]:
+        """Return the elements of a range; IncompleteReadError when the server cut the list."""
+        text = checksum.rows_sql(self.sql, key_range, wide=wide)
+        return checksum.parse_rows(self.attempt(lambda s: s.query_bytes(text))[0])
+
+    def walk(self, key_range: KeyRange, rows: int) -> KeyText | None:
+        """Return the key ``rows`` rows into the range, or None when the range holds fewer."""
+        text = checksum.walk_sql(self.sql, key_range, rows)
+        found = self.attempt(lambda s: s.query(text))
+        return self._key(found[0]) if found else None
+
+    def boundary(self, key_range: KeyRange, rows: int) -> KeyText | None:
+        """Return a bound about ``rows`` rows into the range, or None when the range holds fewer.
+
+        The bound is the first key column alone where its value has fewer than ``rows`` rows left: a condition on one
+        column is an index range and nothing else, while the OR of a composite bound is evaluated for every row.
+        """
+        key = self.walk(key_range, rows)
+        if key is None or len(key) == 1 or key_range.upper in (key, key[:1]):
+            return key
+        short = key[:1]
+        if key_range.lower is not None and key_range.lower[0] == short[0]:
+            return key
+        return key if self.walk(KeyRange(key, short), rows) is not None else short
+
+    def edge(self, *, last: bool) -> str | None:
+        """Return the first or last value of the first range-key column; None for no rows."""
+        found = self.attempt(lambda s: s.query(checksum.edge_sql(self.sql, last=last)))
+        return self._key(found[0])[0] if found else None
+
+    def count(self) -> int:
+        """Return the number of rows of the table (under the configured condition)."""
+        return int(self.attempt(lambda s: s.query(checksum.count_sql(self.sql)))[0][0] or 0)
+
+    def query(self, text: str) -> list[tuple[bytes | None, ...]]:
+        """Run one statement of ``migverify.sql`` and return its rows."""
+        return self.attempt(lambda s: s.query_bytes(text))
+
+    def _key(self, row: tuple[str | None, ...]) -> KeyText:
+        columns = self.sql.range_key
+        return tuple(
+            "0x" + part.encode("utf-8", "surrogateescape").hex() if c.family == "binary" and part is not None else part
+            for c, part in zip(columns, row, strict=False)
+        )
+
+    def attempt(self, read: Callable[[Session], T]) -> T:
+        """Run a read with retries and throttles.
+
+        Raises
+        ------
+        ReadError
+            the last failure, when the retries are used up or another attempt cannot help.
+        """
+        for attempt in range(self._rules.retries + 1):
+            try:
+                with self._pool.session(self.side.endpoint) as session:
+                    self._throttle(session)
+                    return read(session)
+            except PrivilegeError:
+                raise
+            except (RetryableReadError, EndpointError) as error:
+                if attempt == self._rules.retries:
+                    raise ReadError(
+                        f"gave up after {attempt + 1} attempts: {error.message}", hint=error.hint
+                    ) from error
+                time.sleep(self._rules.retry_seconds * 2**attempt)
+        raise ReadError(f"{self.side.endpoint.name}: no attempt was made (retries={self._rules.retries})")
+
+    def _throttle(self, session: Session) -> None:
+        """Wait while the server is busy or lags; asked at most once a second."""
+        limit, lag = self._rules.max_threads_running, self._rules.max_replica_lag
+        if (limit is None and lag is None) or session.flavor is Flavor.TIDB:
+            return
+        while time.monotonic() - self._checked > 1.0:
+            running = session.query("SHOW GLOBAL STATUS LIKE 'Threads_running'")
+            busy = limit is not None and int(running[0][1] or 0) > limit
+            if not busy and (lag is None or _lag_seconds(session) <= lag):
+                self._checked = time.monotonic()
+                return
+            time.sleep(1.0)
+
+
+def _lag_seconds(session: Session) -> float:
+    """Seconds a replica is behind its source; 0 on a server that is none, infinite when it does not replicate."""
+    word = "SLAVE" if session.flavor is Flavor.MARIADB else "REPLICA"
+    rows = session.query_named(f"SHOW {word} STATUS")
+    if not rows:
+        return 0.0
+    behind = rows[0].get("Seconds_Behind_Source", rows[0].get("Seconds_Behind_Master"))
+    return float("inf") if behind is None else float(behind)

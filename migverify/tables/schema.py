@@ -1,0 +1,412 @@
+"""Two definitions of one table: what differs, how much it matters, and which columns can be paired.
+
+``column_pairs`` matches columns by name, ``compare_tables`` reads the rest off the matched columns and keys. A
+difference never hides the data: what has a partner is compared, the rest is listed as not covered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from migverify.model import ColumnDef, IndexDef, NotCovered, SchemaClass, SchemaDifference, TableDef
+from migverify.tables.collations import describe_change
+from migverify.tables.spelling import fold_label, normal_default, normal_expression, rewritten_alike
+from migverify.tables.type_change import type_change
+
+_BREAKS, _LOSES, _COSMETIC = SchemaClass.BREAKS_COMPARISON, SchemaClass.MAY_LOSE_DATA, SchemaClass.COSMETIC
+_ORDER = {_BREAKS: 0, _LOSES: 1, _COSMETIC: 2}
+
+Pairs = list[tuple[ColumnDef, ColumnDef]]
+
+
+def column_pairs(
+    source: TableDef,
+    target: TableDef,
+    renames: Mapping[str, str] | None = None,
+    ignored: Collection[str] = (),
+) -> tuple[Pairs, list[NotCovered]]:
+    """Match the columns of two tables.
+
+    Parameters
+    ----------
+    source, target
+        The two definitions. Generated and invisible columns take part like all others.
+    renames
+        Name on the source -> name on the target; found in any case. A rename is binding: a column whose new
+        name the target lacks is not matched by its old one.
+    ignored
+        Names (of the source, or of a column only the target has) that the configuration leaves out; any case.
+
+    Returns
+    -------
+    pairs, not_covered
+        Pairs in the source's order: renamed ones, then exact names, then names that differ in case alone and
+        have one candidate. Every column of either side is in a pair or in ``not_covered`` with its reason.
+    """
+    matched, lone_source, lone_target = _match(source, target, renames or {})
+    skip = {name.casefold() for name in ignored}
+    pairs: Pairs = []
+    not_covered: list[NotCovered] = []
+    for ours, theirs in matched:
+        if ours.name.casefold() in skip:
+            not_covered.append(NotCovered(ours.name, "ignored by configuration"))
+        else:
+            pairs.append((ours, theirs))
+    for lone, where in ((lone_source, "source"), (lone_target, "target")):
+        for column, reason in lone:
+            ignored_here = column.name.casefold() in skip
+            said = "ignored by configuration" if ignored_here else reason or f"only the {where} has this column"
+            not_covered.append(NotCovered(column.name, said))
+    return pairs, not_covered
+
+
+def compare_tables(
+    source: TableDef,
+    target: TableDef,
+    renames: Mapping[str, str] | None = None,
+    ignored: Collection[str] = (),
+) -> list[SchemaDifference]:
+    """List how the target's definition differs from the source's, the gravest first.
+
+    Spellings of one meaning (display widths, ``'1.00'`` and ``'1'``, ``curdate()`` and ``CURRENT_DATE``, DEFAULT
+    NULL printed or not) are no differences. Ignored columns are left out, save where a key holds them.
+
+    Foreign keys, CHECK constraints, comments of columns and index comments are not looked at.
+    """
+    matched, lone_source, lone_target = _match(source, target, renames or {})
+    skip = {name.casefold() for name in ignored}
+    found: list[SchemaDifference] = []
+    for lone, on_source in ((lone_source, True), (lone_target, False)):
+        found += [_lone(column, why, on_source) for column, why in lone if column.name.casefold() not in skip]
+    kept = [(ours, theirs) for ours, theirs in matched if ours.name.casefold() not in skip]
+    renamed = {name.casefold() for name in renames or {}}
+    for ours, theirs in kept:
+        unique = _in_unique_key(source, ours.name) or _in_unique_key(target, theirs.name)
+        found += _compare_columns(ours, theirs, in_unique_key=unique, renamed=ours.name.casefold() in renamed)
+    found += _compare_order(kept)
+    found += _compare_keys(source, target, {ours.name: theirs.name for ours, theirs in matched})
+    found += _compare_options(source, target)
+    return sorted(found, key=lambda difference: _ORDER[difference.level])
+
+
+# --- matching columns ---------------------------------------------------------------------------------------
+
+
+def _match(
+    source: TableDef, target: TableDef, renames: Mapping[str, str]
+) -> tuple[Pairs, list[tuple[ColumnDef, str]], list[tuple[ColumnDef, str]]]:
+    """Return matched columns and, for each side, the rest with a reason ("" where the name says it)."""
+    free = {column.name: column for column in target.columns}
+    waiting = list(source.columns)
+    found: dict[str, ColumnDef] = {}
+    reasons: dict[str, str] = {}
+    wanted = {old.casefold(): new for old, new in renames.items()}
+    for column in source.columns:
+        new = wanted.get(column.name.casefold())
+        if new is None:
+            continue
+        waiting.remove(column)
+        partner = _of_name(new, free.values())
+        if partner is None:
+            reasons[column.name] = f"renamed to {new} by configuration, and the target has no such column left"
+        else:
+            found[column.name] = free.pop(partner.name)
+    for column in list(waiting):
+        if column.name in free:
+            found[column.name] = free.pop(column.name)
+            waiting.remove(column)
+    folded = Counter(column.name.casefold() for column in waiting)
+    for column in waiting:
+        partner = _of_name(column.name, free.values())
+        if partner is not None and folded[column.name.casefold()] == 1:
+            found[column.name] = free.pop(partner.name)
+    pairs = [(column, found[column.name]) for column in source.columns if column.name in found]
+    lone = [(column, reasons.get(column.name, "")) for column in source.columns if column.name not in found]
+    return pairs, lone, [(column, "") for column in target.columns if column.name in free]
+
+
+def _of_name(name: str, columns: Iterable[ColumnDef]) -> ColumnDef | None:
+    """Return the column of that name: exactly, or in another case where there is one such."""
+    candidates = [column for column in columns if column.name.casefold() == name.casefold()]
+    for column in candidates:
+        if column.name == name:
+            return column
+    return candidates[0] if len(candidates) == 1 else None
+
+
+# --- columns ------------------------------------------------------------------------------------------------
+
+
+def _lone(column: ColumnDef, reason: str, on_source: bool) -> SchemaDifference:
+    shown = _describe(column)
+    if on_source:
+        why = reason or "the target has no such column"
+        return SchemaDifference(
+            "column-missing", column.name, shown, None, _BREAKS, f"column {column.name}: {why}; it is not compared"
+        )
+    refuses = not column.nullable and column.default is None and not column.generation
+    refuses = refuses and "auto_" not in column.extra.lower()
+    more = "; it is NOT NULL without a default, so that inserts made for the source fail" if refuses else ""
+    message = f"column {column.name}: only the target has it; it is not compared{more}"
+    return SchemaDifference("column-extra", column.name, None, shown, _BREAKS, message)
+
+
+def _compare_columns(
+    source: ColumnDef, target: ColumnDef, *, in_unique_key: bool, renamed: bool
+) -> Iterator[SchemaDifference]:
+    def difference(kind: str, ours: str | None, theirs: str | None, level: SchemaClass, text: str) -> SchemaDifference:
+        return SchemaDifference(kind, source.name, ours, theirs, level, f"column {source.name}: {text}")
+
+    if source.name != target.name:
+        why = "renamed by configuration" if renamed else "the names differ in case"
+        yield difference("column-name", source.name, target.name, _COSMETIC, why)
+    for change in type_change(source, target):
+        ours, theirs = (
+            (source.charset, target.charset) if change.kind == "charset" else (source.column_type, target.column_type)
+        )
+        yield difference(change.kind, ours, theirs, change.level, f"{ours} became {theirs}: {change.message}")
+    for level, text in _labels(source, target):
+        yield difference("members", source.column_type, target.column_type, level, text)
+    if source.collation and target.collation and _collation(source) != _collation(target):
+        text, otherwise = describe_change(source.collation, target.collation)
+        where = ", and a unique key holds this column" if in_unique_key else ""
+        level = _LOSES if otherwise or (in_unique_key and "single characters" in text) else _COSMETIC
+        message = f"{source.collation} became {target.collation}{where}: {text}"
+        yield difference("collation", source.collation, target.collation, level, message)
+    if source.nullable != target.nullable:
+        words = ("NULL", "NOT NULL") if source.nullable else ("NOT NULL", "NULL")
+        level = _LOSES if source.nullable else _COSMETIC
+        text = "NULL is refused or becomes another value" if source.nullable else "NULL is accepted"
+        yield difference("nullability", *words, level, f"{words[0]} became {words[1]}: {text} on the target")
+    yield from (difference(*parts) for parts in _attributes(source, target))
+
+
+def _collation(column: ColumnDef) -> str:
+    """One name for utf8 and utf8mb3."""
+    name = (column.collation or "").lower()
+    return "utf8mb3_" + name.removeprefix("utf8_") if name.startswith("utf8_") else name
+
+
+def _labels(source: ColumnDef, target: ColumnDef) -> Iterator[tuple[SchemaClass, str]]:
+    """Compare the labels of two ENUMs or two SETs."""
+    if source.data_type != target.data_type or source.members == target.members:
+        return
+    ours, theirs = [[fold_label(label) for label in column.members] for column in (source, target)]
+    if ours == theirs:
+        yield _COSMETIC, "the labels look the same, but one of the catalogs cannot tell them apart exactly"
+        return
+    missing = [label for label, folded in zip(source.members, ours, strict=True) if folded not in theirs]
+    added = [label for label, folded in zip(target.members, theirs, strict=True) if folded not in ours]
+    if missing:
+        yield _LOSES, f"the target lacks {_some(missing)}"
+    if added:
+        yield _COSMETIC, f"only the target has {_some(added)}"
+    if [label for label in ours if label in theirs] != [label for label in theirs if label in ours]:
+        yield _LOSES, "the labels stand in another order: their numbers, and what sorts by them, differ"
+    elif added and theirs[: len(ours)] != ours and not missing:
+        yield _LOSES, "labels were added before others: the numbers of the later ones differ"
+
+
+def _some(labels: Sequence[str]) -> str:
+    shown = ", ".join(repr(label) for label in labels[:5])
+    return shown if len(labels) <= 5 else f"{shown} and {len(labels) - 5} more"
+
+
+_Attribute = tuple[str, str | None, str | None, SchemaClass, str]
+
+
+def _attributes(source: ColumnDef, target: ColumnDef) -> Iterator[_Attribute]:
+    """Compare defaults, generation, automatic values and visibility."""
+    if bool(source.generation) != bool(target.generation):
+        side = "source" if source.generation else "target"
+        text = f"generated on the {side} only: the other side takes what is written, not what is computed"
+        yield "generated", source.generation or None, target.generation or None, _LOSES, text
+    elif source.generation:
+        if normal_expression(source.generation) != normal_expression(target.generation):
+            level, text = _LOSES, "another generation expression, so that new rows may get other values"
+            if rewritten_alike(source.generation, target.generation):
+                level, text = _COSMETIC, "conditions are printed unlike; the values are compared row by row"
+            yield "generated", source.generation, target.generation, level, text
+        if source.stored != target.stored:
+            ours, theirs = ("STORED" if column.stored else "VIRTUAL" for column in (source, target))
+            yield "generated", ours, theirs, _COSMETIC, f"{ours} became {theirs}"
+    elif normal_default(source) != normal_default(target):
+        yield "default", source.default, target.default, _LOSES, _default_text(source, target)
+    ours, theirs = (_on_update(column) for column in (source, target))
+    if ours != theirs:
+        text = "the moment of the last change is not kept alike"
+        yield "on-update", ours or None, theirs or None, _LOSES, f"{text}: {ours or 'none'} became {theirs or 'none'}"
+    ours, theirs = (_automatic(column) for column in (source, target))
+    if ours != theirs:
+        yield "auto", ours or None, theirs or None, *_automatic_text(ours, theirs)
+    if source.invisible != target.invisible:
+        ours, theirs = ("INVISIBLE" if column.invisible else "VISIBLE" for column in (source, target))
+        yield "visibility", ours, theirs, _COSMETIC, f"{ours} became {theirs}: SELECT * gives other columns"
+
+
+def _default_text(source: ColumnDef, target: ColumnDef) -> str:
+    ours, theirs = ("none" if column.default is None else repr(column.default) for column in (source, target))
+    return f"default {ours} became {theirs}: rows written without this column get another value or are refused"
+
+
+def _on_update(column: ColumnDef) -> str:
+    extra = column.extra.lower()
+    at = extra.find("on update ")
+    if at < 0:
+        return ""
+    return "on update " + normal_expression(extra[at + len("on update ") :].replace("invisible", ""))
+
+
+def _automatic(column: ColumnDef) -> str:
+    extra = column.extra.lower()
+    if "auto_random" in extra:
+        return extra[extra.index("auto_random") :]
+    return "auto_increment" if "auto_increment" in extra else ""
+
+
+def _automatic_text(source: str, target: str) -> tuple[SchemaClass, str]:
+    if not target:
+        return _LOSES, f"{source} is missing on the target: inserts without an id are refused or all get one id"
+    if not source:
+        return _COSMETIC, f"only the target has {target}"
+    return _COSMETIC, f"{source} became {target}: new ids come from another sequence and need not ascend"
+
+
+def _compare_order(pairs: Pairs) -> Iterator[SchemaDifference]:
+    positions = [target.position for _, target in pairs]
+    if positions != sorted(positions):
+        moved = [
+            source.name
+            for (source, target), place in zip(pairs, sorted(positions), strict=True)
+            if target.position != place
+        ]
+        shown = ", ".join(moved[:5]) + (" ..." if len(moved) > 5 else "")
+        message = f"the columns stand in another order ({shown}): INSERT without a column list goes wrong"
+        yield SchemaDifference("column-order", "table", None, None, _COSMETIC, message)
+
+
+def _describe(column: ColumnDef) -> str:
+    return f"{column.column_type} {'NULL' if column.nullable else 'NOT NULL'}"
+
+
+# --- keys ---------------------------------------------------------------------------------------------------
+
+_Shape = tuple[tuple[str, int | None], ...]
+
+
+def _in_unique_key(table: TableDef, column: str) -> bool:
+    return any(index.unique and column in index.columns for index in table.indexes)
+
+
+def _shape(table: TableDef, index: IndexDef, names: Mapping[str, str]) -> _Shape:
+    """Return what an index covers, in names of the target: column or expression, and prefix."""
+    lengths = {column.name: column.char_length for column in table.columns}
+    parts: list[tuple[str, int | None]] = []
+    expressions = index.expressions or (None,) * len(index.columns)
+    for column, prefix, expression in zip(index.columns, index.prefixes, expressions, strict=True):
+        if column is None:
+            parts.append((f"({normal_expression(expression or '?')})", None))
+        else:
+            whole = prefix is not None and prefix == lengths.get(column)
+            parts.append((names.get(column, column).casefold(), None if whole else prefix))
+    return tuple(parts)
+
+
+def _compare_keys(source: TableDef, target: TableDef, names: Mapping[str, str]) -> Iterator[SchemaDifference]:
+    """Match keys by what they cover, not by name, since the servers name them unlike."""
+    waiting = list(target.indexes)
+    lone = []
+    # Two keys may cover the same columns: those of the same name go first, so that none takes another's partner.
+    namesakes = {index.name.lower() for index in target.indexes}
+    for index in sorted(source.indexes, key=lambda index: index.name.lower() not in namesakes):
+        wanted = _key(source, index, names)
+        same = [other for other in waiting if _key(target, other, {}) == wanted]
+        if not same:
+            lone.append(index)
+            continue
+        partner = min(same, key=lambda other: other.name.lower() != index.name.lower())
+        waiting.remove(partner)
+        yield from _compare_matched(index, partner)
+    for index in lone:
+        yield _key_difference(index, _partner(source, index, names, target), on_source=True)
+    for index in waiting:
+        yield _key_difference(index, None, on_source=False)
+
+
+def _key(table: TableDef, index: IndexDef, names: Mapping[str, str]) -> tuple[bool, bool, _Shape]:
+    return index.primary, index.unique, _shape(table, index, names)
+
+
+def _compare_matched(source: IndexDef, target: IndexDef) -> Iterator[SchemaDifference]:
+    where = f"key {source.name}"
+    if source.name != target.name:
+        yield SchemaDifference("key-name", where, source.name, target.name, _COSMETIC, f"{where}: has another name")
+    if source.visible != target.visible:
+        ours, theirs = ("VISIBLE" if index.visible else "INVISIBLE" for index in (source, target))
+        message = f"{where}: {ours} became {theirs}: queries may use another plan"
+        yield SchemaDifference("key-visibility", where, ours, theirs, _COSMETIC, message)
+    if source.kind != target.kind:
+        message = f"{where}: {source.kind} became {target.kind}"
+        yield SchemaDifference("key-kind", where, source.kind, target.kind, _COSMETIC, message)
+
+
+def _partner(source: TableDef, index: IndexDef, names: Mapping[str, str], target: TableDef) -> IndexDef | None:
+    """Find the target's key that covers the same but is of another kind (primary, unique or neither)."""
+    shape = _shape(source, index, names)
+    return next((other for other in target.indexes if _shape(target, other, {}) == shape), None)
+
+
+def _key_difference(index: IndexDef, partner: IndexDef | None, *, on_source: bool) -> SchemaDifference:
+    where, shown = f"key {index.name}", _describe_key(index)
+    if not on_source:
+        text = f"only the target has {shown}"
+        text += ": rows that the source accepts are refused" if index.unique else ""
+        level = _LOSES if index.unique else _COSMETIC
+        return SchemaDifference("key-extra", where, None, shown, level, f"{where}: {text}")
+    theirs = None if partner is None else _describe_key(partner)
+    became = "is missing on the target" if theirs is None else f"became {theirs}"
+    if not index.unique:
+        text = f"{shown} {became}: queries may be slower"
+        level = _COSMETIC
+    elif partner is not None and partner.unique:
+        text = f"{shown} {became}: uniqueness is still enforced"
+        level = _COSMETIC
+    else:
+        text = f"{shown} {became}: uniqueness is not enforced, so that duplicates can come in"
+        level = _LOSES
+    return SchemaDifference("key-missing", where, shown, theirs, level, f"{where}: {text}")
+
+
+def _describe_key(index: IndexDef) -> str:
+    expressions = index.expressions or (None,) * len(index.columns)
+    parts = []
+    for column, prefix, expression in zip(index.columns, index.prefixes, expressions, strict=True):
+        name = f"({expression})" if column is None else column
+        parts.append(name if prefix is None else f"{name}({prefix})")
+    kind = "PRIMARY KEY" if index.primary else "UNIQUE KEY" if index.unique else "KEY"
+    more = "" if index.kind == "BTREE" else f"{index.kind} "
+    return f"{more}{kind} ({', '.join(parts)})"
+
+
+# --- table --------------------------------------------------------------------------------------------------
+
+
+def _compare_options(source: TableDef, target: TableDef) -> Iterator[SchemaDifference]:
+    ours, theirs = source.ref.table, target.ref.table
+    if ours != theirs and ours.casefold() == theirs.casefold():
+        yield _option("table-name", ours, theirs, "the names differ in case")
+    if source.collation != target.collation:
+        yield _option(
+            "table-collation", source.collation, target.collation, "columns added later get another collation"
+        )
+    if source.partitioned != target.partitioned:
+        ours, theirs = ("partitioned" if table.partitioned else "not partitioned" for table in (source, target))
+        yield _option("partitioning", ours, theirs, "rows are placed otherwise")
+    if fold_label(source.comment) != fold_label(target.comment):
+        yield _option("comment", source.comment, target.comment, "the comments differ")
+
+
+def _option(kind: str, source: str | None, target: str | None, text: str) -> SchemaDifference:
+    shown = f"{source or 'none'} became {target or 'none'}" if kind != "comment" else "comment"
+    return SchemaDifference(kind, "table", source, target, _COSMETIC, f"table: {shown}: {text}")

@@ -1,0 +1,193 @@
+"""Walk a span of the key space chunk by chunk, both sides at the same time.
+
+The walker side finds the next boundary, both sides sum the chunk, and while the slower side still sums one chunk the
+other begins the next: at most ``AHEAD`` chunks are under way. A span ends when its budget is spent; what is left goes
+back to the driver as the rest of the range, so that no worker and no driver ever holds a list of chunks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+
+from migverify.errors import IncompleteReadError, ReadError
+from migverify.model import ChunkChecksum, ChunkResult, ChunkState, KeyRange, RowDiff
+from migverify.tables.compare import checksum_of, compare_lists, same_checksum
+from migverify.tables.diff import PairReader, list_diffs, locate
+from migverify.tables.read import Reader
+from migverify.tables.tasks import Outcome, Task
+
+AHEAD = 3
+DENSE_AFTER = 2
+SMALLEST_CHUNK = 256
+
+Answer = tuple[ChunkChecksum, float]
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """One chunk whose reads were asked for; ``lists`` when rows are read at once instead of sums."""
+
+    range: KeyRange
+    started: float
+    sums: list[Future[Answer]]
+    lists: list[Future[tuple[list[bytes], float]]]
+
+
+def run_span(reader: PairReader, task: Task) -> Outcome:
+    """Verify chunks of ``task.range`` until it ends or the budget is spent.
+
+    Returns
+    -------
+    Outcome
+        The finished chunks in order without a gap from ``task.number``, their unconfirmed row diffs, and the rest
+        of the range or None.
+    """
+    return _Walk(reader, task).run()
+
+
+class _Walk:
+    """The state of one walk; lives as long as the task."""
+
+    def __init__(self, reader: PairReader, task: Task) -> None:
+        self.reader = reader
+        self.task = task
+        self.rows = max(task.rows, 1)
+        self.position = task.range.lower
+        self.ended = False
+        self.failure = ""
+        self.under_way: deque[_UnderWay] = deque()
+        self.chunks: list[ChunkResult] = []
+        self.diffs: list[RowDiff] = []
+        self.different = DENSE_AFTER if task.dense else 0
+
+    def run(self) -> Outcome:
+        deadline = time.monotonic() + self.task.rules.budget_seconds
+        while True:
+            while not self._stopped() and len(self.under_way) < AHEAD and time.monotonic() < deadline:
+                self._ask()
+            if not self.under_way:
+                if self._stopped() or self.chunks:
+                    break
+                self._ask()  # a budget of nothing still makes progress
+                continue
+            self._finish(self.under_way.popleft())
+        rest = None if self.ended else KeyRange(self.position, self.task.range.upper)
+        return Outcome(
+            "span", self.task.pair.id, self.task.span, tuple(self.chunks), tuple(self.diffs), rest, self.rows,
+            self.different >= DENSE_AFTER, failures=(self.failure,) if self.failure else (),
+        )  # fmt: skip
+
+    def _stopped(self) -> bool:
+        return self.ended or bool(self.failure)
+
+    def _ask(self) -> None:
+        """Find the next boundary and ask both sides for the chunk up to it."""
+        try:
+            chunk = self._next_range()
+        except ReadError as error:
+            # What is finished must reach the store; the driver decides whether the rest is tried again.
+            self.failure = error.message
+            return
+        started = time.time()
+        under_way = _UnderWay(chunk, started, [], [])
+        for side in self.reader.readers:
+            if self.different >= DENSE_AFTER:
+                under_way.lists.append(side.later(partial(_timed_list, side, chunk)))
+            else:
+                under_way.sums.append(side.later(partial(side.checksum, chunk)))
+        self.under_way.append(under_way)
+
+    def _next_range(self) -> KeyRange:
+        whole = KeyRange(self.position, self.task.range.upper, self.task.range.nulls)
+        if whole.nulls or not self.reader.target.sql.range_key:
+            self.ended = True
+            return whole
+        upper = None
+        # The last piece of the walker may be a mountain on the other side, so the others are asked as well.
+        for side in (self.reader.walker, *(r for r in self.reader.readers if r is not self.reader.walker)):
+            rows = self.rows if side is self.reader.walker else 2 * self.rows
+            upper = side.later(partial(side.boundary, whole, rows)).result()
+            if upper is not None:
+                break
+        if upper is None or upper in (self.position, whole.upper):
+            self.ended = True
+            return whole
+        chunk, self.position = KeyRange(self.position, upper), upper
+        return chunk
+
+    def _finish(self, chunk: _UnderWay) -> None:
+        """Wait for the answers of the oldest chunk, compare, and keep the result."""
+        state, reason = ChunkState.EQUAL, ""
+        diffs: list[RowDiff] = []
+        source: ChunkChecksum | None = None
+        target: ChunkChecksum | None = None
+        seconds = [0.0, 0.0]
+        try:
+            if _cut_off(chunk):
+                source, target, diffs = self._examine(chunk.range, *self.reader.checksums(chunk.range))
+                self.rows = max(SMALLEST_CHUNK, self.rows // 2)
+            elif chunk.lists:
+                *ours, theirs = [f.result() for f in chunk.lists]
+                source_list, target_list = [e for part, _ in ours for e in part], theirs[0]
+                lane = self.reader.pair.value_lane
+                source, target = (checksum_of(x, value_lane=lane) for x in (source_list, target_list))
+                seconds = [max(s for _, s in ours), theirs[1]]
+                if source.hashed == source.rows and target.hashed == target.rows:
+                    diffs = list(list_diffs(self.reader, compare_lists(source_list, target_list)))
+                else:
+                    source, target, diffs = self._examine(chunk.range, source, target)
+            else:
+                *parts, theirs_sum = [f.result() for f in chunk.sums]
+                source, target = sum((p for p, _ in parts), ChunkChecksum(0, 0, 0)), theirs_sum[0]
+                seconds = [max(s for _, s in parts), theirs_sum[1]]
+                source, target, diffs = self._examine(chunk.range, source, target)
+        except ReadError as error:
+            state, reason = ChunkState.FAILED, error.message
+        if diffs:
+            state = ChunkState.DIFFERENT
+        self.different = self.different + 1 if diffs else 0
+        self._adapt(max(seconds))
+        number = self.task.number + len(self.chunks)
+        self.chunks.append(ChunkResult(
+            self.task.pair.id, self.task.span, number, chunk.range, state, source, target, chunk.started,
+            time.time() - chunk.started, seconds[0], seconds[1], reason=reason,
+        ))  # fmt: skip
+        self.diffs += diffs
+
+    def _examine(
+        self, key_range: KeyRange, source: ChunkChecksum, target: ChunkChecksum
+    ) -> tuple[ChunkChecksum, ChunkChecksum, list[RowDiff]]:
+        """Return the checksums that count, and the row diffs when they differ."""
+        wide = source.hashed < source.rows or target.hashed < target.rows
+        if wide:
+            source, target = self.reader.checksums(key_range, wide=True)
+            if source.hashed < source.rows or target.hashed < target.rows:
+                raise ReadError(f"{self.task.pair.id} {key_range}: a row is too long even to hash its columns")
+        if same_checksum(source, target):
+            return source, target, []
+        return source, target, list(locate(self.reader, key_range, (source.rows, target.rows), wide=wide))
+
+    def _adapt(self, seconds: float) -> None:
+        """Aim at ``chunk_seconds``: shrink fast when a server is slow, grow gently when it is not."""
+        rules = self.task.rules
+        if seconds > 5 * rules.chunk_seconds:
+            self.rows = max(SMALLEST_CHUNK, self.rows // 5)
+        elif seconds > rules.chunk_seconds:
+            self.rows = max(SMALLEST_CHUNK, int(self.rows * rules.chunk_seconds / seconds))
+        elif 0 < seconds < rules.chunk_seconds / 2:
+            self.rows = min(rules.max_chunk_rows, int(self.rows * 1.5) + 1)
+
+
+def _cut_off(chunk: _UnderWay) -> bool:
+    """Whether a server cut a row list: the chunk is then summed and cut like any other."""
+    return any(isinstance(f.exception(), IncompleteReadError) for f in chunk.lists)
+
+
+def _timed_list(side: Reader, key_range: KeyRange) -> tuple[list[bytes], float]:
+    started = time.monotonic()
+    rows = side.row_list(key_range)
+    return rows, time.monotonic() - started

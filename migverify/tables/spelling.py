@@ -1,0 +1,181 @@
+"""One meaning, many spellings: defaults and expressions as two servers print them.
+
+Each function makes a form that only serves to compare: equal forms mean the same, and nobody reads them.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+
+from migverify.model import ColumnDef
+
+# How the servers call one function; the words on the left never reach a comparison.
+SYNONYMS = {
+    "now": "current_timestamp", "localtime": "current_timestamp", "localtimestamp": "current_timestamp",
+    "curdate": "current_date", "curtime": "current_time", "lcase": "lower", "ucase": "upper",
+    "substr": "substring", "mid": "substring", "character_length": "char_length", "octet_length": "length",
+    "ceil": "ceiling", "power": "pow", "dayofmonth": "day", "mod": "%", "integer": "int",
+    "and": "&&", "or": "||", "not": "!", "<>": "!=",
+}  # fmt: skip
+# These take no argument and may go without parentheses.
+_BARE = frozenset({"current_date", "current_time", "current_timestamp", "utc_timestamp", "utc_date", "utc_time"})
+_SHIFTS = {"date_add": "+", "adddate": "+", "date_sub": "-", "subdate": "-"}
+_INTRODUCER = re.compile(r"_(?:utf8mb4|utf8mb3|utf8|latin1|ascii|binary|gbk|gb18030)$")
+_TOKEN = re.compile(
+    r"""(?P<space>\s+)|(?P<text>'(?:[^'\\]|''|\\.)*'|"(?:[^"\\]|""|\\.)*")|`(?P<name>(?:[^`]|``)+)`"""
+    r"""|(?P<word>[\w$]+(?:\.\d+)?)|(?P<sign><=>|->>|->|<=|>=|<>|!=|&&|\|\||<<|>>|.)""",
+    re.DOTALL,
+)
+_EXPONENT_SAFE = 1000
+# MySQL stores ``NOT (a > 1)`` as ``a <= 1`` and ``a`` in a condition as ``0 <> a``; TiDB keeps what was typed.
+_REWRITTEN = frozenset({"!", "=", "!=", "<", "<=", ">", ">=", "&&", "||", "0"})
+
+
+def beyond_bmp(text: str) -> bool:
+    """Whether MySQL's catalog, which is utf8mb3, holds ``?`` in place of a character of this text."""
+    return any(ord(character) > 0xFFFF for character in text)
+
+
+def as_in_catalog(text: str) -> str:
+    """Return the text as MySQL's catalog can hold it: ``?`` for every character outside the BMP."""
+    return re.sub(r"[^\u0000-\uffff]", "?", text)
+
+
+def fold_label(label: str) -> str:
+    r"""Return a form of an ENUM or SET label in which what one of the catalogs confuses is equal.
+
+    TiDB prints a newline and the two characters ``\n`` alike; MySQL prints ``?`` for an emoji.
+    """
+    escaped = label.replace("\n", "\\n").replace("\r", "\\r").replace("\0", "\\0")
+    return as_in_catalog(re.sub(r"\\+", r"\\", escaped))
+
+
+def normal_expression(text: str) -> str:
+    """Return an expression in a form that MySQL, MariaDB and TiDB agree on.
+
+    Case of words, spaces, backticks, character set introducers, names of one function and parentheses are
+    evened out. Parentheses go altogether, since MySQL prints all of them and TiDB those that were typed: two
+    expressions that differ in nothing but grouping are taken as one. The values of generated columns are
+    compared row by row, so that such a difference does not stay hidden.
+    """
+    # MySQL's catalog escapes the quotes of GENERATION_EXPRESSION once more.
+    if re.search(r"\\'", text) and not re.search(r"(?<!\\)'", text):
+        text = re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
+    words: list[str] = []
+    for token in _TOKEN.finditer(text):
+        if token["text"] is not None:
+            words.append("'" + _literal(token["text"]) + "'")
+        elif token["name"] is not None:
+            words.append(token["name"].replace("``", "`").casefold())
+        elif token["word"] is not None:
+            word = token["word"].casefold()
+            if not _INTRODUCER.match(word):
+                words.append(SYNONYMS.get(word, word))
+        elif token["sign"] is not None and token["sign"] not in "()":
+            words.append(SYNONYMS.get(token["sign"], token["sign"]))
+    return " ".join(_evened(words))
+
+
+def rewritten_alike(source: str, target: str) -> bool:
+    """Whether two expressions differ in nothing but comparisons, NOT, AND and OR, which MySQL rewrites."""
+    forms = (
+        [word for word in normal_expression(text).split(" ") if word not in _REWRITTEN] for text in (source, target)
+    )
+    return next(forms) == next(forms)
+
+
+def _evened(words: list[str]) -> list[str]:
+    """Even out what MySQL adds or prints as an operator where TiDB prints a function, and the other way round.
+
+    Precision 0 of a moment, the character set of a cast, ``0 =`` for NOT, DATE_ADD, REGEXP_LIKE.
+    """
+    kept: list[str] = []
+    signs = [_SHIFTS[word] for word in words if word in _SHIFTS]
+    for word in words:
+        before = kept[-1] if kept else ""
+        if word in _SHIFTS or word == "regexp_like":
+            continue
+        if word == "interval" and before == "," and signs:
+            kept[-1] = signs.pop()
+        if word == "0" and before in _BARE:
+            continue
+        if before == "charset":
+            kept.pop()
+        elif word == "=" and before == "0":
+            kept[-1] = "!"
+        elif word in {"regexp", "rlike"}:
+            kept.append(",")
+        else:
+            kept.append(word)
+    return kept
+
+
+def _literal(quoted: str) -> str:
+    body, quote = quoted[1:-1], quoted[0]
+    body = re.sub(
+        r"\\(.)", lambda m: {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}.get(m[1], m[1]), body, flags=re.DOTALL
+    )
+    return as_in_catalog(body.replace(quote * 2, quote))
+
+
+def normal_default(column: ColumnDef) -> str | None:
+    """Return the default of a column in a comparable form; None for no default and for DEFAULT NULL.
+
+    The first letter says what it is: ``e`` an expression, ``n`` a number, ``t`` text or a moment, ``b`` bytes.
+    """
+    value = column.default
+    if value is None or (value.upper() == "NULL" and column.nullable and column.data_type in _NO_NULL_TEXT):
+        return None
+    if "default_generated" in column.extra.lower():
+        return "e" + normal_expression(value)
+    if column.data_type == "year" and re.fullmatch(r"\d{1,2}", value) and int(value):
+        return f"n{int(value) + (2000 if int(value) < 70 else 1900)}"
+    if column.data_type in _NUMBERS:
+        return _number(value)
+    if column.data_type in _MOMENTS:
+        return _moment(column.data_type, value)
+    if column.data_type in _BYTES:
+        return "b" + _bytes(value)
+    return "t" + fold_label(value)
+
+
+_NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double", "bit", "year"})
+_MOMENTS = frozenset({"date", "datetime", "timestamp", "time"})
+_BYTES = frozenset({"binary", "varbinary"})
+# A default NULL as a word can only be the constant in a type whose literals are never words.
+_NO_NULL_TEXT = _NUMBERS | _MOMENTS
+
+
+def _number(value: str) -> str:
+    if match := re.fullmatch(r"b'([01]*)'", value):
+        return f"n{int(match[1] or '0', 2)}"
+    if re.fullmatch(r"0x[0-9a-fA-F]+", value):
+        return f"n{int(value, 16)}"
+    try:
+        number = Decimal(value)
+    except InvalidOperation:
+        return "e" + normal_expression(value)
+    if not number.is_finite() or abs(number.adjusted()) > _EXPONENT_SAFE:
+        return "t" + value
+    plain = format(number, "f")
+    plain = plain.rstrip("0").rstrip(".") if "." in plain else plain
+    return "n0" if plain in {"", "-", "-0"} else f"n{plain}"
+
+
+def _moment(data_type: str, value: str) -> str:
+    if not re.fullmatch(r"[-\d][\d\s:.T-]*", value):
+        return "e" + normal_expression(value)
+    text = value.strip().replace("T", " ")
+    if data_type in {"datetime", "timestamp"} and " " not in text:
+        text += " 00:00:00"
+    return "t" + (text.rstrip("0").rstrip(".") if "." in text else text)
+
+
+def _bytes(value: str) -> str:
+    """MySQL prints hex and stops at the first zero byte, TiDB prints the bytes; BINARY pads with zero bytes."""
+    if re.fullmatch(r"0x(?:[0-9a-fA-F]{2})*", value):
+        data = bytes.fromhex(value[2:])
+    else:
+        data = value.encode("utf-8", "surrogateescape")
+    return data.split(b"\0", 1)[0].hex()

@@ -1,0 +1,183 @@
+"""What the driver asks of a worker, and what it answers: frozen values that travel as JSON text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from migverify.codec import decode, encode
+from migverify.model import (
+    ChunkChecksum,
+    ChunkResult,
+    Endpoint,
+    KeyRange,
+    Lane,
+    NotCovered,
+    RowDiff,
+    SchemaDifference,
+)
+from migverify.sql.checksum import SideSql
+
+
+@dataclass(frozen=True, slots=True)
+class ReadColumn:
+    """One compared column as a worker needs it: how to name it, and how to compare two texts of it.
+
+    ``compare`` is ``text`` (equal bytes), ``json``, ``number`` (by value, within ``tolerance``) or ``labels``.
+    """
+
+    name: str
+    family: str
+    lane: Lane
+    compare: str
+    binary: bool
+    tolerance: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SidePlan:
+    """One table of a pair: where it is, and the parts of its statements."""
+
+    endpoint: Endpoint
+    database: str
+    table: str
+    sql: SideSql
+
+
+@dataclass(frozen=True, slots=True)
+class PairPlan:
+    """One table pair as planned. ``id`` is unique in the plan: the source's name, or the target's for shards.
+
+    ``whole`` says that the sides do not sort alike (or cannot be cut) and are summed by bucket over the whole
+    table. ``not_covered`` lists all that is not compared, ``unproved`` what of it both sides have and nobody
+    excluded: it keeps the pair from MATCH. ``rows`` and ``bytes`` are the larger side's estimates; ``row_bytes`` its average row.
+    """
+
+    id: str
+    source: str
+    target: str
+    sources: tuple[SidePlan, ...]
+    target_side: SidePlan | None
+    columns: tuple[ReadColumn, ...]
+    hash: str
+    whole: bool
+    whole_reason: str
+    spread: bool
+    rows: int
+    bytes: int
+    schema: tuple[SchemaDifference, ...]
+    not_covered: tuple[NotCovered, ...]
+    unproved: tuple[NotCovered, ...]
+    blind_spots: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def readable(self) -> bool:
+        """Whether there is anything to read on both sides."""
+        return bool(self.sources) and self.target_side is not None
+
+    @property
+    def sides(self) -> tuple[SidePlan, ...]:
+        """All sides, the target last."""
+        return self.sources if self.target_side is None else (*self.sources, self.target_side)
+
+    @property
+    def value_lane(self) -> bool:
+        """Whether a column is compared by value."""
+        return any(column.lane is Lane.VALUE for column in self.columns)
+
+    @property
+    def row_bytes(self) -> int:
+        """Estimated bytes of one row, at least 1."""
+        return max(1, self.bytes // max(1, self.rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How gently and how long a worker reads; see ``limits`` in docs/configuration.md."""
+
+    chunk_rows: int = 32768
+    chunk_seconds: float = 0.5
+    max_chunk_rows: int = 131072
+    leaf_rows: int = 131072
+    retries: int = 3
+    retry_seconds: float = 1.0
+    max_threads_running: int | None = None
+    max_replica_lag: float | None = None
+    budget_seconds: float = 2.0
+    delay_seconds: float = 1.0
+    rounds: int = 3
+    values: bool = False
+    live: bool = False
+    max_row_diffs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task. Which fields matter depends on ``kind``.
+
+    ``span``: checksums of ``range`` from chunk ``number`` on, in chunks of ``rows``, until the budget is spent.
+    ``count``: rows of side ``side`` (its place in ``pair.sides``). ``edges``: smallest and largest first key part
+    over all sides. ``marks``: up to ``parts`` keys that cut ``range`` evenly. ``sums``: bucket sums of ``side``
+    with ``buckets`` buckets. ``bucket_rows``: row diffs of the buckets in ``wanted``, from group ``number`` on.
+    ``confirm``: read the rows of ``diffs`` again.
+    """
+
+    kind: str
+    pair: PairPlan
+    rules: Rules
+    span: int = 0
+    range: KeyRange = KeyRange()  # noqa: RUF009 - frozen, so one instance serves all
+    number: int = 0
+    rows: int = 0
+    dense: bool = False
+    side: int = 0
+    parts: int = 0
+    buckets: int = 0
+    wanted: tuple[int, ...] = ()
+    diffs: tuple[RowDiff, ...] = ()
+
+    def to_text(self) -> str:
+        """Return the JSON text of the task."""
+        return json.dumps(encode(self), separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer to a task.
+
+    ``rest`` is what is left of a span's range (None: it is done), ``rows`` the chunk size to go on with, ``dense``
+    whether the last chunks all differed. ``sums`` are (bucket, rows, exact, value) as texts. ``sql`` lists the
+    statements used, as (side, purpose, text).
+    """
+
+    kind: str
+    pair: str
+    span: int = 0
+    chunks: tuple[ChunkResult, ...] = ()
+    diffs: tuple[RowDiff, ...] = ()
+    rest: KeyRange | None = None
+    rows: int = 0
+    dense: bool = False
+    count: int = 0
+    keys: tuple[str, ...] = ()
+    marks: tuple[tuple[str | None, ...], ...] = ()
+    sums: tuple[tuple[int, ChunkChecksum], ...] = ()
+    next_group: int | None = None
+    failures: tuple[str, ...] = ()
+    sql: tuple[tuple[str, str, str], ...] = ()
+    seconds: float = 0.0
+
+    def to_text(self) -> str:
+        """Return the JSON text of the answer."""
+        return json.dumps(encode(self), separators=(",", ":"))
+
+
+def task_from_text(text: str) -> Task:
+    """Read a task; raises ValueError for text that is none."""
+    return decode(Task, json.loads(text))
+
+
+def outcome_from_text(text: str) -> Outcome:
+    """Read an answer; raises ValueError for text that is none."""
+    return decode(Outcome, json.loads(text))

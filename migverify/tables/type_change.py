@@ -1,0 +1,249 @@
+"""What happens to the values of a source column in the type of the target column.
+
+``type_change`` answers for one pair of columns whose names are matched. The knowledge stands in tables: ranges of
+numbers, sizes of text, what each character set can hold, and what the move from one type family to another does.
+Whether two types can be compared at all is the type table's word (``migverify.sql.canonical``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from migverify.model import ColumnDef, SchemaClass
+from migverify.sql.canonical import FAMILIES, pair_column
+
+_BREAKS, _LOSES, _COSMETIC = SchemaClass.BREAKS_COMPARISON, SchemaClass.MAY_LOSE_DATA, SchemaClass.COSMETIC
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One consequence of a change of type: ``kind`` names it, ``message`` is a clause for a report."""
+
+    kind: str
+    level: SchemaClass
+    message: str
+
+
+INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "integer": 4, "bigint": 8}
+"""Integer type -> width."""
+
+TEXT_BYTES = {
+    "tinytext": 2**8 - 1, "text": 2**16 - 1, "mediumtext": 2**24 - 1, "longtext": 2**32 - 1,
+    "tinyblob": 2**8 - 1, "blob": 2**16 - 1, "mediumblob": 2**24 - 1, "longblob": 2**32 - 1,
+}  # fmt: skip
+"""Type limited in bytes -> limit."""
+
+CHARSET_BYTES = {
+    "ascii": 1, "latin1": 1, "latin2": 1, "latin5": 1, "latin7": 1, "binary": 1, "cp1250": 1, "cp1251": 1,
+    "cp1256": 1, "cp1257": 1, "cp850": 1, "cp852": 1, "cp866": 1, "greek": 1, "hebrew": 1, "koi8r": 1, "koi8u": 1,
+    "gbk": 2, "big5": 2, "sjis": 2, "cp932": 2, "euckr": 2, "gb2312": 2, "ucs2": 2, "ujis": 3, "eucjpms": 3,
+    "utf8mb3": 3, "utf8": 3, "utf8mb4": 4, "gb18030": 4, "utf16": 4, "utf16le": 4, "utf32": 4,
+}  # fmt: skip
+"""Character set -> bytes of its longest character."""
+
+BEYOND_BMP = frozenset({"utf8mb4", "gb18030", "utf16", "utf16le", "utf32"})
+"""Character sets with characters (emoji, rare ideographs) that utf8mb3 cannot hold."""
+
+MOVES: dict[tuple[str, str], tuple[SchemaClass, str]] = {
+    ("char", "varchar"): (_COSMETIC, "VARCHAR keeps trailing spaces, CHAR never returned any"),
+    ("varchar", "char"): (_LOSES, "CHAR drops trailing spaces"),
+    ("binary", "varbinary"): (_COSMETIC, "VARBINARY does not pad"),
+    ("varbinary", "binary"): (_LOSES, "BINARY pads values with zero bytes"),
+    ("timestamp", "datetime"): (_LOSES, "DATETIME is a wall clock: it depends on the time zone it was copied in"),
+    ("datetime", "timestamp"): (_LOSES, "TIMESTAMP ends in 2038 and depends on the time zone it was copied in"),
+    ("date", "datetime"): (_COSMETIC, "every date becomes its midnight"),
+    ("date", "timestamp"): (_LOSES, "TIMESTAMP ends in 2038 and depends on the time zone it was copied in"),
+    ("datetime", "date"): (_LOSES, "the time of day is dropped"),
+    ("timestamp", "date"): (_LOSES, "the time of day is dropped"),
+    ("float", "double"): (_COSMETIC, "every FLOAT is a DOUBLE, though printed with more digits"),
+    ("double", "float"): (_LOSES, "FLOAT keeps about 7 digits of 15"),
+}  # fmt: skip
+"""(source type, target type) -> what the move does, where the types are more than wide and narrow."""
+
+FAMILY_MOVES: dict[tuple[str, str], tuple[SchemaClass, str]] = {
+    ("label", "text"): (_COSMETIC, "any text is accepted, not only the labels; sorting is by text, not by number"),
+    ("labels", "text"): (_COSMETIC, "any text is accepted, not only sets of labels"),
+    ("text", "label"): (_LOSES, "only the labels are accepted"),
+    ("text", "labels"): (_LOSES, "only sets of labels are accepted"),
+    ("json", "text"): (_COSMETIC, "text is not checked to be JSON"),
+    ("text", "json"): (_LOSES, "white space, key order and repeated keys are not kept, and text must be valid JSON"),
+    ("text", "binary"): (_LOSES, "bytes have no character set, and all unlike bytes are unlike values"),
+    ("binary", "text"): (_LOSES, "bytes that are no text in the target's character set are refused"),
+    ("label", "binary"): (_LOSES, "bytes have no labels and no character set"),
+    ("binary", "label"): (_LOSES, "only the labels are accepted"),
+    ("integer", "float"): (_LOSES, "a binary fraction keeps about 7 (FLOAT) or 15 (DOUBLE) digits"),
+    ("decimal", "float"): (_LOSES, "a binary fraction keeps about 7 (FLOAT) or 15 (DOUBLE) digits"),
+    ("float", "integer"): (_LOSES, "fractions and large exponents are cut"),
+    ("float", "decimal"): (_LOSES, "large and small exponents are cut"),
+}  # fmt: skip
+"""(source family, target family) -> what the move does."""
+
+
+def normal_type(column: ColumnDef) -> str:
+    """Return the type without what only its display depends on: ``int(11)`` is ``int``, ``year(4)`` ``year``.
+
+    ZEROFILL is display as well, and TiDB's catalog does not show it.
+    """
+    if column.members:
+        return column.data_type
+    text = re.sub(r"\s+", " ", column.column_type.lower()).strip()
+    text = re.sub(r"\binteger\b", "int", re.sub(r"\bnumeric\b", "decimal", text))
+    if column.data_type in INTEGER_BYTES or column.data_type == "year":
+        text = re.sub(r"\(\d+\)", "", text, count=1)
+    text = re.sub(r" zerofill\b", "", text)
+    return re.sub(r"\((\d+), (\d+)\)", r"(\1,\2)", text)
+
+
+def type_change(source: ColumnDef, target: ColumnDef) -> Iterator[Change]:
+    """Say what differs between the types of two columns, labels and character sets included, collations not.
+
+    Nothing is yielded for equal types in any spelling.
+    """
+    joined = pair_column(source, target)
+    if isinstance(joined, str):
+        yield Change("type", _BREAKS, f"the column is not compared: {joined}")
+    if normal_type(source) != normal_type(target):
+        yield _changed_type(source, target)
+    if source.charset and target.charset and {source.charset, target.charset} != {"binary"}:
+        yield from _changed_charset(source.charset, target.charset)
+
+
+def _changed_type(source: ColumnDef, target: ColumnDef) -> Change:
+    families = FAMILIES.get(source.data_type), FAMILIES.get(target.data_type)
+    narrower = _narrower(source, target)
+    if narrower:
+        return Change("type", _LOSES, f"the target is narrower: {narrower}")
+    move = MOVES.get((source.data_type, target.data_type))
+    if move is None and None not in families and families[0] != families[1]:
+        move = FAMILY_MOVES.get((str(families[0]), str(families[1])))
+    if move is not None:
+        return Change("type", *move)
+    if None in families or (families[0] != families[1] and _numbers(source) is None):
+        return Change("type", _LOSES, "the types have no order of width that is known here")
+    return Change("type", _COSMETIC, "the target holds every value of the source")
+
+
+def _narrower(source: ColumnDef, target: ColumnDef) -> str:
+    """Say which values of the source the target has no room for; empty when it has for all."""
+    for rule in (_narrower_number, _narrower_fraction, _narrower_float, _narrower_text):
+        if reason := rule(source, target):
+            return reason
+    return ""
+
+
+def _numbers(column: ColumnDef) -> tuple[Fraction, Fraction, int] | None:
+    """Return lowest value, highest value and scale of an exact number type."""
+    kind = column.data_type
+    if kind in INTEGER_BYTES:
+        bits = 8 * INTEGER_BYTES[kind]
+        low, high = (0, 2**bits - 1) if column.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        return Fraction(low), Fraction(high), 0
+    if kind == "bit":
+        return Fraction(0), Fraction(2 ** (column.precision or 1) - 1), 0
+    if kind == "year":
+        return Fraction(0), Fraction(2155), 0
+    if kind in {"decimal", "numeric"}:
+        scale = column.scale or 0
+        high_decimal = Fraction(10 ** (column.precision or 10) - 1, 10**scale)
+        return Fraction(0) if column.unsigned else -high_decimal, high_decimal, scale
+    return None
+
+
+def _narrower_number(source: ColumnDef, target: ColumnDef) -> str:
+    ours, theirs = _numbers(source), _numbers(target)
+    if ours is None or theirs is None:
+        return ""
+    if ours[2] > theirs[2]:
+        return f"{ours[2]} decimal places are rounded to {theirs[2]}"
+    # A whole part of the same digits fits: 99.99 in DECIMAL(4,2) needs no more than 99.999 in DECIMAL(5,3).
+    if int(ours[1]) > int(theirs[1]):
+        return f"values above {int(theirs[1])} do not fit"
+    if int(ours[0]) < int(theirs[0]):
+        return f"values below {int(theirs[0])} do not fit"
+    return "values below 0 do not fit" if ours[0] < 0 <= theirs[0] else ""
+
+
+def _narrower_fraction(source: ColumnDef, target: ColumnDef) -> str:
+    timed = {"datetime", "timestamp", "time"}
+    if source.data_type in timed and target.data_type in timed and (source.fsp or 0) > (target.fsp or 0):
+        return f"{source.fsp} digits of a second are rounded to {target.fsp or 0}"
+    return ""
+
+
+def _narrower_float(source: ColumnDef, target: ColumnDef) -> str:
+    if FAMILIES.get(source.data_type) != "float" or FAMILIES.get(target.data_type) != "float":
+        return ""
+    if target.unsigned and not source.unsigned:
+        return "values below 0 do not fit"
+    declared = "(" in target.column_type
+    if declared and ("(" not in source.column_type or _whole_and_scale(source) > _whole_and_scale(target)):
+        return f"values are rounded to {target.column_type}"
+    if declared and (source.scale or 0) > (target.scale or 0):
+        return f"values are rounded to {target.column_type}"
+    return ""
+
+
+def _whole_and_scale(column: ColumnDef) -> int:
+    return (column.precision or 0) - (column.scale or 0)
+
+
+def _narrower_text(source: ColumnDef, target: ColumnDef) -> str:
+    sized = {"text", "binary", "label", "labels"}
+    ours, theirs = FAMILIES.get(source.data_type), FAMILIES.get(target.data_type)
+    if ours not in sized or theirs not in sized or theirs in {"label", "labels"}:
+        return ""
+    if target.data_type in TEXT_BYTES:
+        limit, needed = TEXT_BYTES[target.data_type], _longest_bytes(source, target)
+        return f"values above {limit} bytes do not fit" if needed > limit else ""
+    room = target.char_length or 0
+    needed = _longest_bytes(source, target) if theirs == "binary" else _longest(source)
+    unit = "bytes" if theirs == "binary" else "characters"
+    return f"values above {room} {unit} do not fit" if needed > room else ""
+
+
+def _longest(column: ColumnDef) -> int:
+    """Most characters a value can have (bytes for binary types)."""
+    if column.data_type == "enum":
+        return max(map(len, column.members), default=0)
+    if column.data_type == "set":
+        return sum(map(len, column.members)) + max(0, len(column.members) - 1)
+    return TEXT_BYTES.get(column.data_type, column.char_length or 0)
+
+
+def _longest_bytes(source: ColumnDef, target: ColumnDef) -> int:
+    """Most bytes a value of the source can have in the character set of the target."""
+    ours = _charset(source.charset or "binary")
+    theirs = _charset(target.charset or "binary")
+    if source.data_type in TEXT_BYTES:
+        # Text limited in bytes: no growth inside Unicode's UTF-8 forms, up to three bytes for one of another set.
+        grows = ours not in {"ascii", "binary", "utf8mb3", "utf8mb4"} and theirs in {"utf8mb3", "utf8mb4", "gb18030"}
+        return _longest(source) * (3 if grows else 1)
+    if "binary" in (ours, theirs):
+        return _longest(source) * CHARSET_BYTES.get(ours, 4)
+    return _longest(source) * CHARSET_BYTES.get("ascii" if ours == "ascii" else theirs, 4)
+
+
+def _charset(name: str) -> str:
+    return "utf8mb3" if name == "utf8" else name
+
+
+def holds_charset(source: str, target: str) -> bool:
+    """Whether every character of one character set exists in the other."""
+    source, target = _charset(source), _charset(target)
+    if source in (target, "ascii"):
+        return target != "ucs2" or source != "binary"
+    if target in {"utf8mb4", "gb18030", "utf16", "utf16le", "utf32"}:
+        return source != "binary"
+    return target in {"utf8mb3", "ucs2"} and source not in BEYOND_BMP and source != "binary"
+
+
+def _changed_charset(source: str, target: str) -> Iterator[Change]:
+    if _charset(source) == _charset(target):
+        return
+    if holds_charset(source, target):
+        yield Change("charset", _COSMETIC, "the target's character set holds every character of the source's")
+    else:
+        yield Change("charset", _LOSES, "characters that the target's character set lacks are lost or refused")

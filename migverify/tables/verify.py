@@ -1,0 +1,197 @@
+"""The tables road: plan -> read -> compare -> diff -> confirm -> store.
+
+The driver's part only hands out tasks and records answers. At most ``engine.slots`` tasks run and a few wait, pairs
+are planned while others run, and nothing here grows with rows, chunks or differences.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from migverify.errors import MigverifyError, ReadError
+from migverify.model import RowDiff, TableResult, Verdict
+from migverify.store.base import ResultStore
+from migverify.tables.engine import Engine
+from migverify.tables.pair_run import PairRun
+from migverify.tables.tasks import PairPlan, Rules, Task, outcome_from_text
+
+WAITING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a run tells while it goes on. ``rows`` are source rows read so far, ``rows_total`` the estimate."""
+
+    tables_done: int
+    tables_total: int
+    rows: int
+    rows_total: int
+    bytes: int
+    chunks: int
+    differences: int
+    table: str
+    paused: bool = False
+    finished: TableResult | None = None
+    examples: tuple[RowDiff, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """How a run is watched and stopped. ``run_seconds`` bounds the whole run; a pause file holds new tasks back."""
+
+    on_progress: Callable[[Progress], None] = lambda _: None
+    pause_file: Path | None = None
+    run_seconds: float | None = None
+    tables_total: int = 0
+    rows_total: int = 0
+
+
+def verify_tables(
+    pairs: Iterable[PairPlan], engine: Engine, store: ResultStore, run_id: str, rules: Rules, controls: Controls
+) -> Verdict:
+    """Verify table pairs and record every result under ``run_id``.
+
+    Parameters
+    ----------
+    pairs
+        Table pairs; consumed lazily, in order.
+    engine, store
+        Where tasks run and where results go.
+    run_id
+        A started or resumed run; pairs that already have a result are not read again.
+
+    Returns
+    -------
+    Verdict
+        The worst of all pairs; INCONCLUSIVE when there was none.
+
+    Raises
+    ------
+    StoreError
+        results cannot be kept; what is in the store stays valid and the run can be resumed.
+    KeyboardInterrupt
+        passed on after running tasks were told to stop.
+    """
+    done = {result.pair: result for result in store.table_results(run_id)}
+    return _Driver(engine, store, run_id, rules, controls).run(pairs, done)
+
+
+class _Driver:
+    def __init__(self, engine: Engine, store: ResultStore, run_id: str, rules: Rules, controls: Controls) -> None:
+        self.engine, self.store, self.run_id, self.rules, self.controls = engine, store, run_id, rules, controls
+        self.active: list[PairRun] = []
+        self.under_way: dict[Future[str], tuple[PairRun, Task]] = {}
+        self.verdicts: list[Verdict] = []
+        self.rows = self.bytes = self.chunks = self.differences = 0
+        self.started = time.monotonic()
+
+    def run(self, pairs: Iterable[PairPlan], done: dict[str, TableResult]) -> Verdict:
+        waiting = self._not_done(pairs, done)
+        try:
+            while True:
+                self._submit(waiting)
+                if not self.under_way and not self.active:
+                    break
+                self._collect()
+        except BaseException:
+            # Ctrl-C or a store that is full: stop the servers' work before the error goes on.
+            self.engine.cancel()
+            raise
+        return Verdict.worst(self.verdicts)
+
+    def _not_done(self, pairs: Iterable[PairPlan], done: dict[str, TableResult]) -> Iterator[PairPlan]:
+        for pair in pairs:
+            result = done.get(pair.id)
+            if result is None or result.verdict is Verdict.INCONCLUSIVE:
+                yield pair
+            else:
+                self._finished(result)
+
+    def _submit(self, waiting: Iterator[PairPlan]) -> None:
+        """Hand out tasks, those of the oldest pair first; begin the next pair when nothing else is due."""
+        while len(self.under_way) < self.engine.slots + WAITING:
+            if self._out_of_time() or self._paused():
+                return
+            run = next((r for r in self.active if r.ready), None)
+            if run is None:
+                pair = next(waiting, None)
+                if pair is None:
+                    return
+                run = PairRun(pair, self.rules, self.store, self.run_id, self.engine.slots)
+                run.begin()
+                self.active.append(run)
+                self._retire()
+                continue
+            task = run.ready.popleft()
+            run.busy += 1
+            self.under_way[self.engine.submit(task.to_text())] = (run, task)
+
+    def _collect(self) -> None:
+        if not self.under_way:
+            if self._out_of_time():
+                self._give_up()
+            else:
+                time.sleep(0.2)  # paused
+            return
+        finished, _ = wait(self.under_way, timeout=0.5, return_when=FIRST_COMPLETED)
+        for future in finished:
+            run, task = self.under_way.pop(future)
+            run.busy -= 1
+            self._record(run, task, future)
+        self._retire()
+        self._tell()
+
+    def _record(self, run: PairRun, task: Task, future: Future[str]) -> None:
+        try:
+            outcome = outcome_from_text(future.result())
+        except MigverifyError as error:
+            run.failed(task, error if isinstance(error, ReadError) else ReadError(error.message, hint=error.hint))
+            return
+        run.take(task, outcome)
+        rows = sum(c.source.rows for c in outcome.chunks if c.source is not None)
+        self.rows += rows
+        self.bytes += rows * run.pair.row_bytes
+        self.chunks += len(outcome.chunks)
+        if outcome.kind != "confirm":
+            self.differences += len(outcome.diffs)
+
+    def _retire(self) -> None:
+        for run in [r for r in self.active if r.idle()]:
+            self.active.remove(run)
+            result = run.result()
+            self.store.add_table_result(self.run_id, result)
+            self._finished(result, tuple(run.example()) if result.verdict is Verdict.MISMATCH else ())
+
+    def _finished(self, result: TableResult, examples: tuple[RowDiff, ...] = ()) -> None:
+        self.verdicts.append(result.verdict)
+        self._tell(result, examples)
+
+    def _give_up(self) -> None:
+        for run in self.active:
+            run.failures.append(f"the run's time limit of {self.controls.run_seconds:g} s is over")
+            run.ready.clear()
+            result = run.result()
+            self.store.add_table_result(self.run_id, result)
+            self._finished(result)
+        self.active.clear()
+        self.verdicts.append(Verdict.INCONCLUSIVE)
+
+    def _out_of_time(self) -> bool:
+        limit = self.controls.run_seconds
+        return limit is not None and time.monotonic() - self.started > limit
+
+    def _paused(self) -> bool:
+        return self.controls.pause_file is not None and self.controls.pause_file.exists()
+
+    def _tell(self, finished: TableResult | None = None, examples: tuple[RowDiff, ...] = ()) -> None:
+        table = finished.source if finished else self.active[0].pair.source if self.active else ""
+        self.controls.on_progress(
+            Progress(
+                len(self.verdicts), self.controls.tables_total, self.rows, self.controls.rows_total, self.bytes,
+                self.chunks, self.differences, table, self._paused(), finished, examples,
+            )
+        )  # fmt: skip

@@ -1,0 +1,228 @@
+"""The servers of the tests, from one place.
+
+``pair`` is a MySQL source and a TiDB target, one pair per test run, shared by all workers of pytest-xdist:
+
+1. ``MIGVERIFY_TEST_SOURCE`` and ``MIGVERIFY_TEST_TARGET`` (``host:port``) name running servers, or else
+2. testcontainers where a Docker engine answers, or else
+3. the lab's own binaries. Without ``MIGVERIFY_REQUIRE_DB=1`` a TiDB that is not built yet is
+   a reason to skip.
+
+``databases`` is a fresh database of the same name on both sides for one test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from migverify.errors import LabError
+from migverify.lab import compose, mysql, servers, tidb
+from migverify.lab.cache import file_lock
+from migverify.lab.process import ProcessId, identify, is_alive
+from migverify.lab.servers import LabServer, LabServers
+from migverify.lab.session import connect, quote_name
+
+if TYPE_CHECKING:
+    from pymysql.connections import Connection
+
+MYSQL_IMAGE = "mysql:8.4"
+TIDB_IMAGE = "pingcap/tidb:v8.5.3"
+
+
+def _required() -> bool:
+    return os.environ.get("MIGVERIFY_REQUIRE_DB", "") not in {"", "0"}
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServers]:
+    named = [os.environ.get(f"MIGVERIFY_TEST_{side}") for side in ("SOURCE", "TARGET")]
+    if all(named):
+        yield LabServers(*(_running_server(str(address)) for address in named))
+        return
+    if any(named):
+        pytest.fail("MIGVERIFY_TEST_SOURCE and MIGVERIFY_TEST_TARGET must be set together")
+    base = tmp_path_factory.getbasetemp()
+    # A worker's base folder lies inside the one of the whole run.
+    root = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+    folder = root / "pair"
+    in_docker = compose.engine_answers()
+    if not in_docker and not _required():
+        _skip_unless_built()
+    try:
+        with _Membership(folder) as membership:
+            yield membership.join(in_docker)
+    except LabError as error:
+        if _required():
+            raise
+        pytest.skip(f"no servers: {error}")
+
+
+def _skip_unless_built() -> None:
+    missing = [
+        name for name, found in (("MySQL", mysql.find()), ("TiDB", tidb.find())) if found is None
+    ]  # fmt: skip
+    if missing:
+        pytest.skip(f"{' and '.join(missing)} not in the cache: run `migverify lab build` once")
+
+
+def _running_server(address: str) -> LabServer:
+    host, _, port = address.rpartition(":")
+    server = LabServer(host, int(port), "root", "", "")
+    with connect(server, seconds=30.0) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT VERSION()")
+        row = cursor.fetchone()
+    version = str(row[0]) if row else ""
+    return LabServer(host, int(port), "root", "tidb" if "TiDB" in version else "mysql", version)
+
+
+class _Membership:
+    """This process among those of one test run that use the pair; the last one to leave stops the servers.
+
+    Members are recorded by process identity, so one that was killed does not keep the servers alive.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.members = folder / "members.json"
+        self.in_docker = False
+
+    def __enter__(self) -> _Membership:
+        self.folder.mkdir(exist_ok=True)
+        return self
+
+    def join(self, in_docker: bool) -> LabServers:
+        self.in_docker = in_docker
+        with file_lock(self.folder / "members.lock"):
+            self._write([*self._living(), self._own()])
+            return (
+                _containers_up(self.folder) if in_docker else servers.up(self.folder / "lab", "tidb", print)
+            )
+
+    def __exit__(self, *_: object) -> None:
+        with file_lock(self.folder / "members.lock"):
+            others = [member for member in self._living() if member != self._own()]
+            self._write(others)
+            if others:
+                return
+            if self.in_docker:
+                _containers_down(self.folder)
+            else:
+                servers.down(self.folder / "lab", purge=True)
+
+    def _own(self) -> ProcessId:
+        own = identify(os.getpid())
+        if own is None:
+            raise LabError("this process cannot find itself in /proc", hint="Mount /proc.")
+        return own
+
+    def _living(self) -> list[ProcessId]:
+        if not self.members.exists():
+            return []
+        return [
+            m for m in (ProcessId(*entry) for entry in json.loads(self.members.read_text())) if is_alive(m)
+        ]
+
+    def _write(self, members: list[ProcessId]) -> None:
+        self.members.write_text(json.dumps([[m.pid, m.ticks, m.boot] for m in members]))
+
+
+def _containers_up(folder: Path) -> LabServers:
+    """Start the pair with testcontainers, or return the one another worker started."""
+    from testcontainers.core.config import testcontainers_config
+    from testcontainers.core.container import DockerContainer
+
+    record = folder / "containers.json"
+    if not record.exists():
+        # Its reaper would end the servers with the worker that started them, while others still use them.
+        testcontainers_config.ryuk_disabled = True
+        source = (
+            DockerContainer(MYSQL_IMAGE)
+            .with_env("MYSQL_ALLOW_EMPTY_PASSWORD", "yes")
+            .with_command(
+                "--gtid-mode=ON --enforce-gtid-consistency=ON --binlog-row-metadata=FULL --local-infile=ON"
+            )
+            .with_exposed_ports(3306)
+        )
+        target = (
+            DockerContainer(TIDB_IMAGE)
+            .with_command("--store=unistore --path=/tmp/data")
+            .with_exposed_ports(4000)
+        )
+        started: dict[str, Any] = {"ids": [], "addresses": []}
+        for container, port in ((source, 3306), (target, 4000)):
+            container.start()
+            started["ids"].append(container.get_wrapped_container().id)
+            # Recorded one by one: the last to leave must find even half a pair.
+            started["addresses"].append(
+                [container.get_container_host_ip(), int(container.get_exposed_port(port))]
+            )
+            record.write_text(json.dumps(started))
+    found = json.loads(record.read_text())
+    pairs = zip(found["addresses"], ("mysql", "tidb"), strict=True)
+    return LabServers(
+        *(servers.wait_for(LabServer(host, port, "root", kind, "")) for (host, port), kind in pairs)
+    )
+
+
+def _containers_down(folder: Path) -> None:
+    from testcontainers.core.docker_client import DockerClient
+
+    record = folder / "containers.json"
+    if record.exists():
+        client = DockerClient().client
+        for container_id in json.loads(record.read_text())["ids"]:
+            client.containers.get(container_id).remove(force=True, v=True)
+        record.unlink()
+
+
+@dataclass(frozen=True)
+class Databases:
+    """A fresh database on both sides: utf8mb4 with utf8mb4_bin, which both engines have."""
+
+    name: str
+    pair: LabServers
+    connections: tuple[Connection, Connection]
+
+    def source(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Run statements on the source; returns the rows of the last one."""
+        return _run(self.connections[0], statements)
+
+    def target(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Run statements on the target; returns the rows of the last one."""
+        return _run(self.connections[1], statements)
+
+    def both(self, *statements: str) -> None:
+        """Run the same statements on both sides."""
+        for connection in self.connections:
+            _run(connection, statements)
+
+
+def _run(connection: Connection, statements: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        return list(cursor.fetchall())
+
+
+@pytest.fixture
+def databases(pair: LabServers) -> Iterator[Databases]:
+    name = f"mv_{os.getpid()}_{uuid.uuid4().hex[:10]}"
+    quoted = quote_name(name)
+    sides = (pair.source, pair.target)
+    try:
+        for server in sides:
+            with connect(server) as connection:
+                _run(connection, (f"CREATE DATABASE {quoted} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",))
+        with connect(pair.source, name) as source, connect(pair.target, name) as target:
+            yield Databases(name, pair, (source, target))
+    finally:
+        for server in sides:
+            with connect(server) as connection:
+                _run(connection, (f"DROP DATABASE IF EXISTS {quoted}",))

@@ -1,0 +1,184 @@
+"""Passwords come from where they should, and show nowhere."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import logging
+import pickle
+import time
+from pathlib import Path
+from urllib.parse import quote, quote_plus
+
+import pymysql.converters
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from migverify import secrets
+from migverify.cli.console import ScrubbingFormatter
+from migverify.errors import ConfigError
+from migverify.model import Endpoint
+from migverify.secrets import Secret, known_secrets, remember, resolve_password, resolve_variable, scrub
+
+NASTY = ["@:/%#'\"\\ ", "hunter2", "p", "🙈é'\n", "***", "[hidden]", "*e", "a\0b", "%41", "&amp;<x>", " lead", "$(id)"]
+PASSWORD = st.text(st.characters(exclude_categories=["Cs"]), min_size=1) | st.sampled_from(NASTY)
+
+
+@pytest.fixture(autouse=True)
+def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "_known", set())
+
+
+def endpoint(env: str | None = None, command: str | None = None) -> Endpoint:
+    return Endpoint("source.eu", "h", 1, "u", password_env=env, password_command=command)
+
+
+@given(PASSWORD.filter(lambda text: text not in "Secret(***)"))
+def test_a_secret_does_not_show(text: str) -> None:
+    secret = Secret(text)
+    assert secret.reveal() == text
+    shown = [
+        repr(secret),
+        str(secret),
+        f"{secret}",
+        f"{secret!r:>40}",
+        repr([secret]),
+        repr({"x": secret}),
+    ]
+    assert not [form for form in shown if text in form.replace(" ", "")]
+    with pytest.raises(TypeError):
+        pickle.dumps(secret)
+    with pytest.raises(TypeError):
+        json.dumps(secret)
+    assert copy.deepcopy(secret) is secret
+    assert Secret(text) == secret
+    assert hash(Secret(text)) == hash(secret)
+    assert Secret(text + "x") != secret
+    assert secret != text
+    assert not hasattr(secret, "__dict__")
+
+
+def spellings(text: str) -> list[str]:
+    return [
+        text,
+        quote(text, safe=""),
+        quote(text),
+        quote_plus(text),
+        quote(text, safe="").lower() if quote(text, safe="").lower() != quote(text, safe="") else text,
+        pymysql.converters.escape_string(text),
+        text.replace("'", "''"),
+        json.dumps(text)[1:-1],
+        repr(text)[1:-1],
+        repr(text.encode())[2:-1],
+    ]
+
+
+@given(PASSWORD, st.text(), st.text(), st.integers(0, 9))
+@example("*", "*", "*", 0)
+@example("ab", "a", "b", 0)
+@example("*a", "x*", "a", 0)
+def test_scrub_removes_every_spelling(text: str, before: str, after: str, which: int) -> None:
+    spelled = spellings(text)[which]
+    if which == 4 and any(character.isupper() for character in text):
+        return  # lower-casing the whole also changed the text itself
+    cleaned = scrub(before + spelled + after, [Secret(text)])
+    assert text not in cleaned
+    assert spelled not in cleaned
+
+
+@given(st.lists(PASSWORD, min_size=1, max_size=4), st.text(max_size=5))
+def test_scrub_with_several_secrets(texts: list[str], between: str) -> None:
+    cleaned = scrub(between.join(texts), [Secret(text) for text in texts])
+    assert [text for text in texts if text in cleaned] == []
+
+
+def test_scrub_keeps_the_rest() -> None:
+    assert scrub("user 'app' at db1: hunter2!", [Secret("hunter2")]) == "user 'app' at db1: ***!"
+    assert scrub("nothing known", []) == "nothing known"
+    assert scrub("nothing known", [Secret("")]) == "nothing known"
+
+
+@given(PASSWORD)
+def test_variables_are_taken_as_they_are(text: str) -> None:
+    assert resolve_password(endpoint("PW"), {"PW": text}).reveal() == text
+    assert text not in scrub(f"a{text}b") or not text
+
+
+def test_missing_variable_is_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve_password(endpoint("NO_SUCH_PW"), {})
+    assert "NO_SUCH_PW" in caught.value.message
+    assert "source.eu" in caught.value.message
+    assert "export NO_SUCH_PW" in caught.value.hint
+    with pytest.raises(ConfigError, match="store_password_env"):
+        resolve_variable("X", "store_password_env", {})
+
+
+def test_no_password_is_an_empty_one() -> None:
+    assert not resolve_password(endpoint())
+    assert known_secrets() == frozenset()
+
+
+@pytest.mark.parametrize("text", ["hunter2", "@:/%#'\"\\ ", "🙈é", "two\nlines", " spaces ", "newline\n", "\r"])
+def test_command(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "secret"
+    file.write_text(text + "\n", encoding="utf-8", newline="")
+    assert resolve_password(endpoint(command=f"cat '{file}' | cat")).reveal() == text
+    assert text not in scrub(f"<{text}>")
+
+
+def test_command_without_a_newline() -> None:
+    assert resolve_password(endpoint(command="printf hunter2")).reveal() == "hunter2"
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("echo hunter2; echo first >&2; echo vault is sealed >&2; exit 3", "exit code 3: vault is sealed"),
+        ("echo hunter2; echo wrong: hunter2 >&2; exit 3", "exit code 3: wrong: ***"),
+        ("echo hunter2 x; echo wrong: hunter2 >&2; exit 3", "exit code 3: wrong: ***"),
+        ("hunter2", "exit code 127, the shell found no such command"),
+        ("false", "failed: exit code 1"),
+        ("kill -9 $$", "killed by signal 9"),
+        ("true", "printed nothing"),
+        ("printf '\\377hunter2'", "not UTF-8"),
+        ("a\0b", "cannot be started"),
+    ],
+)
+def test_failing_command(command: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve_password(endpoint(command=command))
+    assert expected in str(caught.value)
+    assert "source.eu" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert known_secrets() == frozenset()
+
+
+def test_a_hanging_command_ends_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "COMMAND_SECONDS", 0.3)
+    alive = tmp_path / "alive"
+    with pytest.raises(ConfigError, match=r"took longer than 0\.3 seconds"):
+        resolve_password(endpoint(command=f"(sleep 1; touch '{alive}') & cat /dev/zero > /dev/null | sleep 60"))
+    time.sleep(1.2)
+    assert not alive.exists()
+
+
+def test_log_lines_are_scrubbed() -> None:
+    remember(Secret("hunter2"))
+    formatter = ScrubbingFormatter("%(message)s")
+    try:
+        raise ValueError("hunter2 in a traceback")
+    except ValueError as error:
+        record = logging.LogRecord("x", logging.INFO, "f", 1, "password %s", ("hunter2",), (type(error), error, None))
+    assert "hunter2" not in formatter.format(record)
+    assert "***" in formatter.format(record)
+
+
+def test_endpoint_shows_the_name_of_its_secret_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PW", "hunter2")
+    asked = endpoint("PW")
+    resolve_password(asked)
+    assert "hunter2" not in repr(asked) + str(dataclasses.asdict(asked))
