@@ -18,7 +18,7 @@ import pymysql
 from pymysql.constants import CLIENT
 from pymysql.cursors import SSCursor
 
-from migverify.errors import EndpointError, PrivilegeError, ReadError, RetryableReadError
+from migverify.errors import EndpointError, PrivilegeError, ReadError, RetryableReadError, TimeLimitError
 from migverify.model import Endpoint, Flavor, Side, Tls
 
 Row = tuple[bytes | None, ...]
@@ -30,10 +30,13 @@ GROUP_CONCAT_BYTES = 1 << 30  # servers cap it to max_allowed_packet; truncation
 # Encoders only: without decoders every value stays the bytes that the server sent.
 _RAW: dict[Any, Any] = {**pymysql.converters.encoders}
 _DENIED = {1044, 1142, 1143, 1227, 1370, 8121}
+_TIME_LIMIT = {3024, 1969}
 _REFUSED = {1045, 1698, 1130, 1049, 3118, 1862, 3159}
 # Connection gone, lock waits, kills, time limits; 9001-9013 are TiDB's "region or store is not there right now".
-_RETRYABLE = {1040, 1053, 1080, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1205, 1213, 1226, 1317, 1927, 2003, 2006,
-              2013, 2014, 2055, 3024, 3572, 4031, 8027, 8028, 8055, 8175, 8229, 1028, 1969} | set(range(9001, 9014))  # fmt: skip
+_RETRYABLE = {
+    *(1028, 1040, 1053, 1080, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1205, 1213, 1226, 1317, 1927, 2003, 2006),
+    *(2013, 2014, 2055, 3572, 4031, 8027, 8028, 8055, 8175, 8229, *range(9001, 9014)),
+}
 
 
 class Session:
@@ -47,8 +50,11 @@ class Session:
 
     def query(self, sql: str) -> list[tuple[str | None, ...]]:
         """Run one statement; every value is the server's text decoded as UTF-8, None is NULL."""
-        return [tuple(None if v is None else v.decode("utf-8", "surrogateescape") for v in row)
-                for row in self.query_bytes(sql)]  # fmt: skip
+        return [self._texts(row) for row in self.query_bytes(sql)]
+
+    @staticmethod
+    def _texts(row: Row) -> tuple[str | None, ...]:
+        return tuple(None if value is None else value.decode("utf-8", "surrogateescape") for value in row)
 
     def query_bytes(self, sql: str) -> list[Row]:
         """Run one statement; values are the bytes the server sent.
@@ -78,8 +84,7 @@ class Session:
                 rows = list(cursor.fetchall())
         except (pymysql.MySQLError, OSError, struct.error) as error:
             raise self._failure(error, sql) from error
-        return [{n: None if v is None else v.decode("utf-8", "surrogateescape") for n, v in zip(names, row, strict=True)}
-                for row in rows]  # fmt: skip
+        return [dict(zip(names, self._texts(row), strict=True)) for row in rows]
 
     def stream(self, sql: str, rows_at_once: int = 1000) -> Iterator[Row]:
         """Like ``query_bytes`` without holding the result; a cut connection raises instead of ending early."""
@@ -125,6 +130,8 @@ class Session:
         message = f"{where}: {text} [{code}]\n  SQL: {shown}"
         if code in _DENIED:
             return PrivilegeError(f"{where}: {text} [{code}]", hint=_grant_hint(code, self.endpoint))
+        if code in _TIME_LIMIT or (code in (1105, 1317) and "maximum statement execution time" in text):
+            return TimeLimitError(message)
         gone = isinstance(error, OSError | struct.error | pymysql.InterfaceError)
         deadline = code == 1105 and any(w in text for w in ("deadline", "timeout", "Timeout", "try again"))
         if gone or deadline or code in _RETRYABLE:
@@ -160,7 +167,7 @@ def open_session(endpoint: Endpoint, password: str | None, *, side: Side | None 
     """
     try:
         connection = pymysql.connect(
-            host=endpoint.host, port=endpoint.port, user=endpoint.user, password=password or "",
+            host=endpoint.host, port=endpoint.port, user=endpoint.user, password=(password or "").encode(),
             charset="utf8mb4", use_unicode=False, conv=_RAW, autocommit=True,
             connect_timeout=int(CONNECT_SECONDS), read_timeout=CONNECT_SECONDS, write_timeout=60,
             client_flag=CLIENT.FOUND_ROWS, program_name="migverify", **_tls_options(endpoint.tls),

@@ -12,7 +12,9 @@
     ├── LabError                        (2) the lab's servers cannot be built, started or loaded
     ├── RepairError                     (3) a repair is refused or stopped; the target is as it was reported
     └── ReadError                       (3) a query on an endpoint failed
-        ├── RetryableReadError          (3) connection lost, lock wait, time limit: worth another attempt
+        ├── RetryableReadError          (3) connection lost, lock wait: worth another attempt
+        │   └── TimeLimitError          (3) the query's time limit is over: worth a smaller query
+        ├── CanceledError               (3) the run was told to stop
         └── IncompleteReadError         (3) the answer came, but does not cover what was asked
 
 The numbers of the exit codes stand in this module only.
@@ -111,6 +113,14 @@ class ReadError(MigverifyError):
 
 class RetryableReadError(ReadError):
     """Connection lost, lock wait or time limit: worth another attempt."""
+
+
+class TimeLimitError(RetryableReadError):
+    """The server stopped a query at its time limit: the same query again would end the same."""
+
+
+class CanceledError(ReadError):
+    """The run was told to stop; what was being read does not count."""
 
 
 class IncompleteReadError(ReadError):

@@ -18,6 +18,7 @@ from migverify.model import Endpoint
 from migverify.secrets import resolve_password
 
 _NUMBERED = re.compile(r"(.+?)(_?)(\d+)", re.DOTALL)
+_ACCESS_DENIED = 1045
 _ENOUGH = 0.5  # share of a source database's tables that a differently named target database must hold
 
 _NAMES = "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA"
@@ -74,12 +75,15 @@ def survey(endpoint: Endpoint) -> Survey:
     try:
         session = open_session(endpoint, password.reveal() or None)
     except EndpointError as error:
-        if password or type(error) is not EndpointError:
+        if endpoint.password_env or _refusal(error.__cause__) != _ACCESS_DENIED:
             raise
-        hint = f"{error.hint} Or give --password-env NAME." if error.hint else "Give --password-env NAME."
-        raise EndpointError(error.message, hint=hint) from error
+        raise EndpointError(error.message, hint="Name the variable with its password: --password-env NAME.") from error
     with session:
         return _look(endpoint, session)
+
+
+def _refusal(cause: BaseException | None) -> object:
+    return cause.args[0] if cause is not None and cause.args else None
 
 
 def _look(endpoint: Endpoint, session: Session) -> Survey:

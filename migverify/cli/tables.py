@@ -174,7 +174,9 @@ def _engine(name: EngineName, master: str | None, config: Config, secrets: dict[
     from migverify.spark.engine import SparkEngine
     from migverify.spark.session import open_session
 
-    session = open_session(master or config.spark.master, "migverify tables verify", dict(config.spark.conf), slots)
+    # Without a word about it anywhere, spark-submit's own master counts.
+    chosen = master or (None if config.spark.master == "local[*]" else config.spark.master)
+    session = open_session(chosen, "migverify tables verify", dict(config.spark.conf), slots)
     return SparkEngine(session, secrets, slots)
 
 

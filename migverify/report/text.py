@@ -22,6 +22,8 @@ _ORDER = (Verdict.MISMATCH, Verdict.INCONCLUSIVE, Verdict.MATCH)
 _NAME_CELLS = 60
 _FACT_CELLS = 34
 _VALUE_CHARACTERS = 160
+_SCHEMA_LINES = 8
+_LONG = {"session", "max_allowed_packet", "connections"}  # the HTML page and JSON have them
 _REPEAT_VERDICT = 20
 KIND_WORDS = {
     DiffKind.MISSING_ON_TARGET: "missing on target",
@@ -82,7 +84,7 @@ def _head(data: ReportData, paint: _Painter) -> Iterator[str]:
         ("engine", data.engine),
         ("hash", ", ".join(data.hashes) or "not recorded"),
         ("plan", data.plan_hash or "not recorded"),
-        *((e.name, ", ".join(f"{f.name} {f.value}" for f in e.facts)) for e in data.endpoints),
+        *((e.name, ", ".join(f"{f.name} {f.value}" for f in e.facts if f.name not in _LONG)) for e in data.endpoints),
         *((fact.name, fact.value) for fact in data.facts),
         ("exit code", str(int(data.exit_code))),
     ]
@@ -142,9 +144,11 @@ def _section(table: TableReport, paint: _Painter, row_diffs: int) -> Iterator[st
     if table.row_diffs:
         yield f"  row diffs: {kinds(table)}"
     for level in SchemaClass:
-        for item in result.schema:
-            if item.level is level:
-                yield f"  schema, {level}: {visible(item.where)}: {visible(item.message)}"
+        found = [item for item in result.schema if item.level is level]
+        for item in found[:_SCHEMA_LINES]:
+            yield f"  schema, {level}: {visible(item.where)}: {visible(item.message)}"
+        if len(found) > _SCHEMA_LINES:
+            yield f"  schema, {level}: {len(found) - _SCHEMA_LINES:,} more; JSON and HTML list all"
     yield from (f"  not covered: {visible(i.what)}: {visible(i.reason)}" for i in result.not_covered)
     if table.detail:
         for chunk in table.detail.failed_chunks:

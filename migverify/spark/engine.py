@@ -107,7 +107,9 @@ class SparkEngine:
                 return
             self._closed = True
         self._pool.shutdown(wait=True)
-        self._warm.join()
+        while self._warm.is_alive():  # on a cluster without a free core it would wait for one
+            self._try_cancel()
+            self._warm.join(_CANCEL_SECONDS)
         if self._canceler is not None:
             self._canceler.join()
         if self._owns_session:
@@ -136,11 +138,14 @@ class SparkEngine:
             with self._lock:
                 if self._running == 0:
                     return
-            try:
-                self._jobs.cancel()
-            except Exception as error:  # noqa: BLE001 - a session that is gone runs no jobs
-                LOG.debug("cannot cancel Spark jobs: %s", type(error).__name__)
+            self._try_cancel()
             time.sleep(_CANCEL_SECONDS)
+
+    def _try_cancel(self) -> None:
+        try:
+            self._jobs.cancel()
+        except Exception as error:  # noqa: BLE001 - a session that is gone runs no jobs
+            LOG.debug("cannot cancel Spark jobs: %s", type(error).__name__)
 
     def _warm_up(self) -> None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -34,6 +34,8 @@ def build_pyfiles(directory: Path) -> Path:
         handle, part = tempfile.mkstemp(dir=directory, prefix=target.name, suffix=".part")
         try:
             with os.fdopen(handle, "wb") as raw, zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as archive:
+                for name in _folders(name for name, _ in files):
+                    archive.writestr(zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0)), b"")
                 for name, path in files:
                     # A fixed time: the same files give the same zip, so Spark's file cache can trust the name.
                     info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
@@ -62,6 +64,13 @@ def _files() -> Iterator[tuple[str, Path]]:
         for path in sorted(folder.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":
                 yield f"{package}/{path.relative_to(folder).as_posix()}", path
+
+
+def _folders(names: Iterable[str]) -> list[str]:
+    """Return an entry for each folder: without it a package that has no ``__init__.py`` is not found in a zip."""
+    return sorted(
+        {"/".join(name.split("/")[:depth]) + "/" for name in names for depth in range(1, name.count("/") + 1)}
+    )
 
 
 def _folder(package: str) -> Path:

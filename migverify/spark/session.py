@@ -23,30 +23,17 @@ from urllib.parse import urlsplit
 
 from migverify.errors import ConfigError, MigverifyError, UsageError
 from migverify.spark.java import NO_ARCHIVE, QUIET, Archive, class_archive, find_java
-from migverify.spark.pyfiles import build_pyfiles, package_root
+from migverify.spark.pyfiles import build_pyfiles
+from migverify.spark.settings import LOCAL_ATTEMPTS, LOG4J, as_properties, is_local, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG = logging.getLogger(__name__)
 
-LOCAL_ATTEMPTS = 4
-"""How often a local master tries a task whose Python worker died; Spark's own default for ``local`` is once."""
-
-_WORKER_MB = 512
 _KEEP_SECONDS = 60.0
 _END_SECONDS = 10.0
 _ANSWER_SECONDS = 10.0
-_LOG4J = """\
-status = off
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%xEx{short}
-rootLogger.level = error
-rootLogger.appenderRef.stderr.ref = stderr
-"""
 
 
 @dataclass(slots=True)
@@ -71,8 +58,8 @@ def open_session(
     ----------
     master
         ``local`` in any form (the number in it is replaced by ``slots``), ``spark://...``, ``yarn``,
-        ``k8s://...``, or ``sc://...`` for Spark Connect. None means the master of ``spark-submit`` when it
-        started this process, and ``local`` otherwise.
+        ``k8s://...``, or ``sc://...`` for Spark Connect; None means ``local``. When ``spark-submit`` started
+        this process, its master is used instead.
     conf
         Spark settings that win over the ones chosen here. Settings are visible in Spark's UI and event log:
         they never hold a secret of an endpoint.
@@ -117,66 +104,6 @@ def is_connect(session: SparkSession) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
-def settings(master: str, slots: int, scratch: Path, java_options: str) -> dict[str, str]:
-    """Return the Spark settings for a classic master, before the user's own.
-
-    Under ``local`` the executor is the driver. Elsewhere ``slots`` becomes cores to ask for: one task holds one
-    core of Spark's count while it waits.
-    """
-    chosen = {
-        "spark.ui.showConsoleProgress": "false",
-        # Per-job state for a UI nobody opens would grow with the number of chunks.
-        "spark.ui.retainedJobs": "20",
-        "spark.ui.retainedStages": "20",
-        "spark.ui.retainedTasks": "100",
-        "spark.ui.retainedDeadExecutors": "10",
-        "spark.sql.ui.retainedExecutions": "10",
-        "spark.cleaner.periodicGC.interval": "5min",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
-        "spark.python.worker.reuse": "true",
-        # Over TCP each round trip to a Python worker meets a delayed acknowledgment of 40 ms.
-        "spark.python.unix.domain.socket.enabled": "true",
-        # A larger closure would go through a temporary file, and the closure holds the secrets.
-        "spark.broadcast.UDFCompressionThreshold": "1g",
-        "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": java_options,
-    }
-    if is_local(master):
-        return chosen | {
-            "spark.master": f"local[{slots},{LOCAL_ATTEMPTS}]",
-            "spark.ui.enabled": "false",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.local.dir": str(scratch / "local"),
-            "spark.executorEnv.PYTHONPATH": str(package_root()),
-            "spark.executorEnv.MIGVERIFY_PRELOAD": "pymysql,migverify.spark.worker,migverify.tables.work",
-            "spark.python.daemon.module": "migverify.spark.daemon",
-        }
-    cores = min(slots, 4)
-    executors = -(-slots // cores)
-    chosen |= {
-        "spark.master": master,
-        "spark.dynamicAllocation.enabled": "false",
-        "spark.task.cpus": "1",
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    }
-    if master.startswith("spark://"):
-        return chosen | {"spark.cores.max": str(slots)}
-    return chosen | {
-        "spark.executor.cores": str(cores),
-        "spark.executor.instances": str(executors),
-        "spark.executor.pyspark.memory": f"{_WORKER_MB * cores}m",
-    }
-
-
-def is_local(master: str) -> bool:
-    """Whether the master is this process's own JVM."""
-    return master == "local" or master.startswith("local[")
-
-
 def _open_classic(
     master: str | None, app_name: str, conf: Mapping[str, str], slots: int, archive: bool
 ) -> SparkSession:
@@ -209,25 +136,31 @@ def _open_classic(
                 session.sparkContext.addPyFile(str(build_pyfiles(folder)))
                 sys.path[:] = before  # the driver has its own copy; the zip is gone when the session is
     except BaseException:
-        active = SparkContext._active_spark_context
-        if active is not None:
-            with contextlib.suppress(Exception):  # the first error is the one to show
-                active.stop()
+        with contextlib.suppress(Exception):  # the first error is the one to show
+            _stop_active()
         _end_driver(at_once=True)
         raise
     return session
 
 
+def _stop_active() -> None:
+    from pyspark import SparkContext
+
+    if SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context.stop()
+
+
 def _fill(chosen: Any, master: str | None, conf: Mapping[str, str], slots: int) -> None:
-    """Under spark-submit its own settings stay; what it leaves open is chosen here."""
-    if master is not None:
-        chosen.setMaster(master)
+    """Under spark-submit its own master and settings stay; what it leaves open is chosen here."""
+    submitted_to = str(chosen.get("spark.master", master or "local"))
     scratch = Path(tempfile.gettempdir())
-    for key, value in settings(chosen.get("spark.master", "local"), slots, scratch, "").items():
+    for key, value in settings(submitted_to, slots, scratch, "").items():
         if not key.startswith(("spark.driver.", "spark.sql.warehouse", "spark.local.dir")):
             chosen.setIfMissing(key, value)
     for key, value in conf.items():
         chosen.set(key, value)
+    if is_local(submitted_to):
+        chosen.setMaster(f"local[{slots},{LOCAL_ATTEMPTS}]")
 
 
 def _start_driver(master: str, conf: Mapping[str, str], slots: int, archive: bool) -> None:
@@ -242,7 +175,7 @@ def _start_driver(master: str, conf: Mapping[str, str], slots: int, archive: boo
     scratch = tempfile.TemporaryDirectory(prefix="migverify-spark-")
     folder = Path(scratch.name)
     try:
-        (folder / "log4j2.properties").write_text(_LOG4J, encoding="utf-8")
+        (folder / "log4j2.properties").write_text(LOG4J, encoding="utf-8")
         options = (
             f"{QUIET} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC {kept.options} "
             f"-Dlog4j2.configurationFile={(folder / 'log4j2.properties').as_uri()}"
@@ -254,7 +187,7 @@ def _start_driver(master: str, conf: Mapping[str, str], slots: int, archive: boo
             chosen["spark.driver.extraJavaOptions"] = f"{options} {conf['spark.driver.extraJavaOptions']}"
         properties = folder / "spark.properties"
         properties.touch(mode=0o600)
-        properties.write_text(_as_properties(chosen), encoding="latin-1")
+        properties.write_text(as_properties(chosen), encoding="latin-1")
         with (
             (folder / "driver.log").open("wb") as log,
             _environment(_driver_environment(master, chosen, properties)),
@@ -424,18 +357,3 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-def _as_properties(settings_: Mapping[str, str]) -> str:
-    """Write settings in Java's properties format: every character outside plain ASCII text is escaped."""
-
-    def escape(text: str) -> str:
-        out = []
-        for unit in text.encode("utf-16-be").hex(" ", 2).split():
-            code = int(unit, 16)
-            character = chr(code)
-            plain = character.isascii() and (character.isalnum() or character in "._-/,[]{}()+*@;'\"$&|<>?%~^")
-            out.append(character if plain else f"\\u{code:04x}")
-        return "".join(out)
-
-    return "".join(f"{escape(key)}={escape(value)}\n" for key, value in settings_.items())

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from migverify.errors import IncompleteReadError
+from migverify.errors import IncompleteReadError, TimeLimitError
 from migverify.model import ChunkChecksum, DiffKind, KeyRange, KeyText, Lane, LiveState, RowDiff
 from migverify.sql import checksum
 from migverify.sql.key_range import KeyColumn
@@ -58,6 +58,14 @@ class PairReader:
         answers = [f.result() for f in futures]
         return [element for part in answers[:-1] for element in part], answers[-1]
 
+    def checksums_in_pieces(self, key_range: KeyRange, rows: int) -> tuple[ChunkChecksum, ChunkChecksum]:
+        """Like ``checksums``, in pieces of about ``rows`` rows: for a range that took too long at once."""
+        totals = [ChunkChecksum(0, 0, 0), ChunkChecksum(0, 0, 0)]
+        for piece in cut(self, key_range, rows, by_target=False):
+            for side, found in enumerate(self.checksums(piece)):
+                totals[side] += found
+        return totals[0], totals[1]
+
     def close(self) -> None:
         """Release the threads of all sides."""
         for reader in self.readers:
@@ -93,7 +101,7 @@ def leaf(reader: PairReader, key_range: KeyRange, *, wide: bool = False) -> Iter
     """Yield the row diffs of one range by exchanging its (key, row checksum) lists."""
     try:
         source, target = reader.lists(key_range, wide=wide)
-    except IncompleteReadError:
+    except (IncompleteReadError, TimeLimitError):
         if key_range.nulls or not reader.target.sql.range_key:
             raise
         pieces = list(cut(reader, key_range, max(1, reader.rules.leaf_rows // 16), by_target=False))

@@ -80,7 +80,6 @@ def plan_pair(
     shards, missing, unproved = _join_shards(sources, target, override)
     columns = shards[0]
     keys = choose_keys(model, target, columns, override)
-    blind = sorted({f"{c.name}: {_rule_blind(c.rule)}" for c in columns if _rule_blind(c.rule)})
     sides = [
         _side(s, Side.SOURCE, own, keys, override.where_source, hash_name, endpoints)
         for s, own in zip(sources, shards, strict=True)
@@ -104,7 +103,7 @@ def plan_pair(
         schema=tuple(dict.fromkeys(schema)),
         not_covered=tuple(dict.fromkeys((*missing, *unproved))),
         unproved=unproved,
-        blind_spots=tuple(blind),
+        blind_spots=_blind_spots(columns),
     )  # fmt: skip
 
 
@@ -154,9 +153,18 @@ def _join_shards(
     return [[own[name] for name in columns] for own in joined], list(missing), tuple(unproved)
 
 
-def _rule_blind(rule: str) -> str:
-    found = next(r for r in TYPE_TABLE if r.name == rule)
-    return "" if found.blind_to == "nothing known" else found.blind_to
+def _blind_spots(columns: Sequence[ColumnPair]) -> tuple[str, ...]:
+    """Return what cannot be seen in this pair, each once with the columns it concerns."""
+    rules = {rule.name: rule.blind_to for rule in TYPE_TABLE}
+    found: dict[str, list[str]] = {}
+    for column in columns:
+        spot = rules[column.rule]
+        if spot == "nothing known" or (
+            "CHAR" in spot and "char" not in (column.source.data_type, column.target.data_type)
+        ):
+            continue
+        found.setdefault(spot, []).append(column.name)
+    return tuple(f"{spot} ({', '.join(names)})" for spot, names in found.items())
 
 
 def choose_keys(source: TableDef, target: TableDef, columns: Sequence[ColumnPair], override: TableOverride) -> Keys:

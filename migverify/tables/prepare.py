@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from migverify.config import Config, comparison_digest, includes, override_for, route
+from migverify.config import Config, comparison_digest, includes, override_for, route, unmatched_includes
 from migverify.connect import Session, open_session, session_statements
 from migverify.errors import ConfigError, PrivilegeError, ReadError
 from migverify.model import Flavor, TableDef
@@ -60,36 +60,59 @@ def prepare(config: Config, secrets: Secrets, chosen: Chosen | None = None) -> P
     ConfigError
         no table fits the patterns.
     """
-    wanted = _wanted(config, chosen)
     facts: dict[str, Any] = {}
     sources: dict[str, list[TableDef]] = {}
     skipped: list[str] = []
+    known: list[tuple[str, str]] = []
     sessions: list[Session] = []
     try:
         for endpoint in config.sources:
             session = open_session(endpoint, secrets.get(endpoint.name))
             sessions.append(session)
             facts[endpoint.name] = endpoint_facts(session)
-            names = read_names(session, wanted)
+            names = read_names(session, lambda d, t: includes(config, d, t))
+            known += names.tables
             skipped += [f"{endpoint.name}: {s.kind} {s.database}.{s.name}" for s in names.skipped]
-            sources[endpoint.name] = list(read_tables(session, endpoint.name, names.tables))
+            tables = [n for n in names.tables if chosen is None or chosen(*n)]
+            sources[endpoint.name] = list(read_tables(session, endpoint.name, tables))
         session = open_session(config.target, secrets.get(config.target.name))
         sessions.append(session)
         facts[config.target.name] = endpoint_facts(session)
         databases = _target_databases(config, sources)
         target = read_tables(session, config.target.name, lambda db, _: db.casefold() in databases)
-        found = list(find_pairs(sources, target, included=wanted, route=lambda s, d, t: route(config, s, d, t)))
+        included = _wanted(config, chosen)
+        found = list(find_pairs(sources, target, included=included, route=lambda s, d, t: route(config, s, d, t)))
         hash_name = choose_hash(config.hash, sessions)
     finally:
         for session in sessions:
             session.close()
-    if not found:
-        patterns = ", ".join(str(pattern.text) for pattern in config.tables.include)
-        raise ConfigError(
-            f"{config.path}: no table fits tables.include ({patterns})",
-            hint="Names are database.table as on the source; `migverify init` lists what is there.",
-        )
+    _refuse_empty(config, found, known)
+    _refuse_unknown_keys(config, found)
     return _prepared(config, found, hash_name, facts, tuple(skipped))
+
+
+def _refuse_empty(config: Config, found: Sequence[FoundPair], known: Sequence[tuple[str, str]]) -> None:
+    """Refuse a pattern that fits nothing: what was misspelled would silently not be verified."""
+    on_target = [(p.target.ref.database, p.target.ref.table) for p in found if p.target is not None]
+    unmatched = unmatched_includes(config, [*known, *on_target])
+    if unmatched or not found:
+        patterns = ", ".join(pattern.text for pattern in unmatched)
+        where = f"{config.path}: no table fits tables.include ({patterns})" if unmatched else "no table fits --tables"
+        raise ConfigError(
+            where, hint="Names are database.table as on the source; `migverify init` lists what is there."
+        )
+
+
+def _refuse_unknown_keys(config: Config, found: Sequence[FoundPair]) -> None:
+    for pair in found:
+        for table in pair.sources:
+            key = override_for(config, table.ref.database, table.ref.table).key or ()
+            missing = [name for name in key if name not in {column.name for column in table.columns}]
+            if missing:
+                raise ConfigError(
+                    f"{config.path}: overrides: the key of {table.ref} names {', '.join(missing)}, which it does not have",
+                    hint=f"Its columns are {', '.join(column.name for column in table.columns[:20])}.",
+                )
 
 
 def _wanted(config: Config, chosen: Chosen | None) -> Chosen:

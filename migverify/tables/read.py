@@ -14,7 +14,14 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from migverify.connect import Session, check_snapshot, open_session
-from migverify.errors import EndpointError, PrivilegeError, ReadError, RetryableReadError
+from migverify.errors import (
+    CanceledError,
+    EndpointError,
+    PrivilegeError,
+    ReadError,
+    RetryableReadError,
+    TimeLimitError,
+)
 from migverify.model import ChunkChecksum, Endpoint, Flavor, KeyRange, KeyText
 from migverify.sql import checksum
 from migverify.tables.tasks import Rules, SidePlan
@@ -29,11 +36,14 @@ class SessionPool:
         self._secrets = secrets
         self._idle: dict[Endpoint, list[Session]] = {}
         self._busy: set[Session] = set()
+        self.canceled = threading.Event()
         self._lock = threading.Lock()
 
     @contextmanager
     def session(self, endpoint: Endpoint) -> Iterator[Session]:
         """Borrow a session; it comes back only if the block ended without an error."""
+        if self.canceled.is_set():
+            raise CanceledError(f"{endpoint.name}: the run was told to stop")
         with self._lock:
             idle = self._idle.setdefault(endpoint, [])
             session = idle.pop() if idle else None
@@ -55,7 +65,8 @@ class SessionPool:
                 session.close()
 
     def kill_all(self) -> None:
-        """Ask the servers to stop what this pool's sessions run; for Ctrl-C."""
+        """Let no new read begin, and ask the servers to stop what runs; for Ctrl-C."""
+        self.canceled.set()
         with self._lock:
             busy = list(self._busy)
         for session in busy:
@@ -159,14 +170,16 @@ class Reader:
                 with self._pool.session(self.side.endpoint) as session:
                     self._throttle(session)
                     return read(session)
-            except PrivilegeError:
+            except (PrivilegeError, TimeLimitError):
                 raise
             except (RetryableReadError, EndpointError) as error:
+                if self._pool.canceled.is_set():
+                    raise CanceledError(f"{self.side.endpoint.name}: the run was told to stop") from error
                 if attempt == self._rules.retries:
                     raise ReadError(
                         f"gave up after {attempt + 1} attempts: {error.message}", hint=error.hint
                     ) from error
-                time.sleep(self._rules.retry_seconds * 2**attempt)
+                self._pool.canceled.wait(self._rules.retry_seconds * 2**attempt)
         raise ReadError(f"{self.side.endpoint.name}: no attempt was made (retries={self._rules.retries})")
 
     def _throttle(self, session: Session) -> None:
@@ -180,7 +193,8 @@ class Reader:
             if not busy and (lag is None or _lag_seconds(session) <= lag):
                 self._checked = time.monotonic()
                 return
-            time.sleep(1.0)
+            if self._pool.canceled.wait(1.0):
+                return
 
 
 def _lag_seconds(session: Session) -> float:

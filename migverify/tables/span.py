@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 
-from migverify.errors import IncompleteReadError, ReadError
+from migverify.errors import IncompleteReadError, ReadError, TimeLimitError
 from migverify.model import ChunkChecksum, ChunkResult, ChunkState, KeyRange, RowDiff
 from migverify.tables.compare import checksum_of, compare_lists, same_checksum
 from migverify.tables.diff import PairReader, list_diffs, locate
@@ -23,6 +23,7 @@ from migverify.tables.tasks import Outcome, Task
 AHEAD = 3
 DENSE_AFTER = 2
 SMALLEST_CHUNK = 256
+PIECES = 8
 
 Answer = tuple[ChunkChecksum, float]
 
@@ -127,7 +128,11 @@ class _Walk:
         target: ChunkChecksum | None = None
         seconds = [0.0, 0.0]
         try:
-            if _cut_off(chunk):
+            if self._too_slow(chunk):
+                self.rows = max(SMALLEST_CHUNK, self.rows // PIECES)
+                pieces = self.reader.checksums_in_pieces(chunk.range, self.rows)
+                source, target, diffs = self._examine(chunk.range, *pieces)
+            elif _cut_off(chunk):
                 source, target, diffs = self._examine(chunk.range, *self.reader.checksums(chunk.range))
                 self.rows = max(SMALLEST_CHUNK, self.rows // 2)
             elif chunk.lists:
@@ -157,6 +162,12 @@ class _Walk:
             time.time() - chunk.started, seconds[0], seconds[1], reason=reason,
         ))  # fmt: skip
         self.diffs += diffs
+
+    def _too_slow(self, chunk: _UnderWay) -> bool:
+        """Whether a query hit its time limit on a range that can be cut smaller."""
+        failures = [f.exception() for f in chunk.sums] + [f.exception() for f in chunk.lists]
+        limited = any(isinstance(failure, TimeLimitError) for failure in failures)
+        return limited and not chunk.range.nulls and bool(self.reader.target.sql.range_key)
 
     def _examine(
         self, key_range: KeyRange, source: ChunkChecksum, target: ChunkChecksum

@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 
-from migverify.errors import MigverifyError, ReadError
+from migverify.errors import CanceledError, MigverifyError, ReadError
 from migverify.model import RowDiff, TableResult, Verdict
 from migverify.store.base import ResultStore
 from migverify.tables.engine import Engine
@@ -148,6 +148,8 @@ class _Driver:
     def _record(self, run: PairRun, task: Task, future: Future[str]) -> None:
         try:
             outcome = outcome_from_text(future.result())
+        except CanceledError:
+            raise KeyboardInterrupt from None  # somebody stopped the engine; the run stays resumable
         except MigverifyError as error:
             run.failed(task, error if isinstance(error, ReadError) else ReadError(error.message, hint=error.hint))
             return

@@ -44,7 +44,8 @@ class Sessions:
         self._session: SparkSession | None = None
 
     def get(self, master: str = "local", conf: Mapping[str, str] | None = None, slots: int = 3) -> SparkSession:
-        from migverify.spark.session import is_local, open_session
+        from migverify.spark.session import open_session
+        from migverify.spark.settings import is_local
 
         key = (master, tuple(sorted((conf or {}).items())), slots)
         if key != self._key or self._session is None:

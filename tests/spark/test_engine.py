@@ -134,6 +134,18 @@ def test_a_closed_engine_refuses_and_can_be_closed_again(engine_on: Make) -> Non
         engine.submit("late")
 
 
+def test_close_does_not_wait_for_a_warm_up_that_gets_no_core(
+    engine_on: Make, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    busy = engine_on("toy_runners:wait_for")
+    futures = [busy.submit(json.dumps({"folder": str(tmp_path), "name": n})) for n in range(3)]
+    eventually(lambda: len(list(tmp_path.glob("started-*"))) == 3)  # every slot of the master is taken
+    engine_on("toy_runners:echo").close()
+    assert not any(future.done() for future in futures)
+    (tmp_path / "go").touch()
+    assert [future.result() for future in futures] == [f"done:{n}" for n in range(3)]
+
+
 def test_no_slots_are_refused(sessions: Sessions) -> None:
     from migverify.spark.engine import SparkEngine
 

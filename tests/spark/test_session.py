@@ -74,9 +74,7 @@ def test_an_interrupted_or_killed_driver_leaves_no_process(
     eventually(lambda: not _alive(java) and not _alive(worker))
 
 
-def test_no_secret_in_event_log_settings_or_process_list(
-    sessions: Sessions, tmp_path: Path
-) -> None:
+def test_no_secret_in_event_log_settings_or_process_list(sessions: Sessions, tmp_path: Path) -> None:
     from migverify.spark.engine import SparkEngine
 
     marker = "Zq7secretZq7"

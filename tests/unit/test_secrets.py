@@ -35,19 +35,15 @@ def endpoint(env: str | None = None, command: str | None = None) -> Endpoint:
     return Endpoint("source.eu", "h", 1, "u", password_env=env, password_command=command)
 
 
-@given(PASSWORD.filter(lambda text: text not in "Secret(***)"))
+def forms(secret: Secret) -> list[str]:
+    return [repr(secret), str(secret), f"{secret}", f"{secret!r:>40}", repr([secret]), repr({"x": secret})]
+
+
+@given(PASSWORD)
 def test_a_secret_does_not_show(text: str) -> None:
     secret = Secret(text)
     assert secret.reveal() == text
-    shown = [
-        repr(secret),
-        str(secret),
-        f"{secret}",
-        f"{secret!r:>40}",
-        repr([secret]),
-        repr({"x": secret}),
-    ]
-    assert not [form for form in shown if text in form.replace(" ", "")]
+    assert forms(secret) == forms(Secret("another"))
     with pytest.raises(TypeError):
         pickle.dumps(secret)
     with pytest.raises(TypeError):

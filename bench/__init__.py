@@ -1,0 +1,1 @@
+"""Benchmarks of the tables road: one module a question. Figures are printed, never asserted; see README.md."""

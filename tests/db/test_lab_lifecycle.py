@@ -1,0 +1,175 @@
+"""The lab's own servers: idempotent, safe in parallel, and nothing left running. Starts servers of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from migverify.errors import LabError
+from migverify.lab import compose, mysql, servers, tidb
+from migverify.lab.process import find_by_argument, identify, is_alive
+from migverify.lab.session import connect
+
+pytestmark = pytest.mark.db
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+    monkeypatch.setattr(compose, "engine_answers", lambda: False)
+    required = os.environ.get("MIGVERIFY_REQUIRE_DB", "") not in {"", "0"}
+    if not required and (mysql.find() is None or tidb.find() is None):
+        pytest.skip("MySQL or TiDB not in the cache: run `migverify lab build` once")
+    folder = tmp_path / "lab"
+    yield folder
+    servers.down(folder, purge=True)
+    assert _processes(folder) == []
+
+
+def _processes(folder):
+    found = []
+    for side in ("source", "target"):
+        for argument in (mysql.data_argument, tidb.data_argument):
+            found += find_by_argument(argument(folder / side / "data"))
+    return found
+
+
+def _pid(folder, side):
+    return json.loads((folder / "state.json").read_text())["servers"][side]["process"]["pid"]
+
+
+def _run(server, *statements):
+    with connect(server) as connection, connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        return cursor.fetchall()
+
+
+def test_up_twice_is_one_pair_and_down_twice_is_no_error(lab):
+    told = []
+    first = servers.up(lab, "mysql", told.append)
+    assert first.stand_in
+    assert servers.up(lab, "mysql", told.append) == first
+    assert len(_processes(lab)) == 2
+    assert any("running already" in line for line in told)
+    assert servers.running_servers(lab) == first
+    assert len(servers.down(lab)) == 2
+    assert _processes(lab) == []
+    assert servers.down(lab) == []
+    assert [entry.running for entry in servers.status(lab)] == [False, False]
+
+
+def test_up_in_parallel_starts_one_pair(lab):
+    program = (
+        "import sys; from pathlib import Path; from migverify.lab import compose, servers\n"
+        "compose.engine_answers = lambda: False\n"
+        "print(servers.up(Path(sys.argv[1]), 'mysql'))"
+    )
+    command = [sys.executable, "-c", program, str(lab)]
+    with ThreadPoolExecutor(3) as pool:
+        runs = list(pool.map(lambda _: subprocess.run(command, capture_output=True, text=True, check=True), range(3)))
+    assert len({run.stdout for run in runs}) == 1
+    assert len(_processes(lab)) == 2
+
+
+def test_servers_outlive_the_process_that_started_them_and_a_lost_record(lab):
+    pair = servers.up(lab, "mysql")
+    _run(pair.source, "CREATE DATABASE kept")
+    (lab / "state.json").unlink()  # as after kill -9 between start and record
+    assert "without a record" in servers.status(lab)[0].note
+    again = servers.up(lab, "mysql")
+    assert len(_processes(lab)) == 2
+    assert ("kept",) in _run(again.source, "SHOW DATABASES")
+    (lab / "state.json").unlink()
+    assert len(servers.down(lab)) == 2
+    assert _processes(lab) == []
+
+
+def test_a_killed_server_is_started_again_with_its_data(lab):
+    pair = servers.up(lab, "mysql")
+    _run(pair.source, "CREATE DATABASE kept")
+    os.kill(_pid(lab, "source"), signal.SIGKILL)
+    os.kill(_pid(lab, "target"), signal.SIGSTOP)
+    source, target = servers.status(lab)
+    assert (source.running, source.note) == (False, "the process has ended")
+    assert not target.running
+    os.kill(_pid(lab, "target"), signal.SIGCONT)
+    again = servers.up(lab, "mysql")
+    assert again.target == pair.target
+    assert ("kept",) in _run(again.source, "SHOW DATABASES")
+    os.kill(_pid(lab, "target"), signal.SIGSTOP)  # down must end a stopped server too
+    assert len(servers.down(lab)) == 2
+
+
+def test_down_never_ends_a_stranger(lab):
+    servers.up(lab, "mysql")
+    servers.down(lab)
+    stranger = subprocess.Popen(["sleep", "60"])
+    try:
+        process = identify(stranger.pid)
+        record = {
+            "server": {
+                "host": "127.0.0.1",
+                "port": 1,
+                "user": "root",
+                "flavor": "mysql",
+                "version": "",
+                "status_port": None,
+            },
+            "process": {"pid": stranger.pid, "ticks": process.ticks - 1, "boot": process.boot},
+            "started": 0.0,
+        }
+        state = {"format": 1, "backend": "binaries", "servers": {"source": record}}
+        (lab / "state.json").write_text(json.dumps(state))
+        assert servers.down(lab) == []
+        assert is_alive(process)
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_a_port_that_somebody_took_is_not_used(lab):
+    pair = servers.up(lab, "mysql")
+    state = (lab / "state.json").read_text()
+    servers.down(lab)
+    (lab / "state.json").write_text(state)  # a record of ended servers, as after a restart of the machine
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", pair.source.port))
+        taken.listen()
+        again = servers.up(lab, "mysql")
+        assert again.source.port != pair.source.port
+        assert again.target.port == pair.target.port
+
+
+def test_a_server_that_does_not_start_shows_its_log(lab):
+    servers.up(lab, "mysql")
+    servers.down(lab)
+    (lab / "source" / "data" / "ibdata1").write_bytes(b"garbage")
+    with pytest.raises(LabError, match="ended while starting") as caught:
+        servers.up(lab, "mysql")
+    assert "ibdata1" in caught.value.message
+    assert "--purge" in caught.value.hint
+    assert _processes(lab) == []
+
+
+def test_tidb_keeps_its_data_and_another_target_is_refused(lab):
+    pair = servers.up(lab, "tidb")
+    assert not pair.stand_in
+    _run(pair.target, "CREATE DATABASE kept")
+    with pytest.raises(LabError, match="has a tidb target"):
+        servers.up(lab, "mysql")
+    servers.down(lab)
+    with pytest.raises(LabError, match="holds the data of a tidb target"):
+        servers.up(lab, "mysql")
+    again = servers.up(lab, "tidb")
+    assert ("kept",) in _run(again.target, "SHOW DATABASES")
+    assert _run(again.target, "SET SESSION tidb_snapshot = NOW()", "SELECT 1") == ((1,),)
+    assert servers.down(lab, purge=True)
+    assert sorted(path.name for path in lab.iterdir()) == ["lock"]

@@ -1,0 +1,89 @@
+"""Imports go one way, and heavy packages stay where they belong."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "migverify"
+
+# A room may import rooms of a lower level, and itself.
+LEVELS = {
+    "errors": 0, "model": 0, "codec": 0, "__init__": 0,
+    "sql": 1, "config": 1, "secrets": 1, "schemas": 1,
+    "connect": 2, "store": 2,
+    "tables": 3,
+    "report": 4, "spark": 4,
+    "lab": 5, "runbook": 5,
+    "cli": 6, "__main__": 7,
+}  # fmt: skip
+
+HEAVY = {
+    "pyspark": {"spark"}, "pyarrow": {"spark"}, "pandas": {"spark"},
+    "sqlalchemy": {"store"}, "jinja2": {"report"}, "pydantic": {"config", "cli"}, "typer": {"cli"},
+    "pymysql": {"connect", "lab", "store"},
+}  # fmt: skip
+
+
+def room(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).parts
+    return parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> list[str]:
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.append(node.module)
+    return names
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in PACKAGE.rglob("*.py") if "templates" not in path.parts)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_one_way(path: Path) -> None:
+    here = room(path)
+    assert here in LEVELS, f"give {here} a level"
+    for name in imports(path):
+        top, _, rest = name.partition(".")
+        if top == "migverify" and rest:
+            there = rest.split(".")[0]
+            if there in LEVELS and there != here:
+                assert LEVELS[there] < LEVELS[here] or (LEVELS[there] == LEVELS[here] <= 1), f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_heavy_packages_stay_in_their_rooms(path: Path) -> None:
+    for name in imports(path):
+        allowed = HEAVY.get(name.split(".")[0])
+        assert allowed is None or room(path) in allowed, f"{path} imports {name}"
+
+
+def test_no_module_is_a_drawer() -> None:
+    drawers = {"utils", "util", "helpers", "helper", "common", "misc"}
+    assert not [path for path in modules() if path.stem in drawers]
+
+
+def test_only_the_command_line_prints_and_exits() -> None:
+    wrong = re.compile(r"(?<![.\w])print\(|sys\.exit\(|typer\.echo\(")
+    allowed = {"cli", "__main__", "lab"}
+    assert not [path for path in modules() if room(path) not in allowed and wrong.search(path.read_text())]
+
+
+def test_spark_scripts_are_thin() -> None:
+    for path in (ROOT / "spark_jobs").glob("*.py"):
+        assert len(path.read_text().splitlines()) <= 40, path
+
+
+def test_asserts_are_for_tests() -> None:
+    for path in modules():
+        found = [node.lineno for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Assert)]
+        assert not found, f"{path}:{found}: facts about data are checked with errors, never with assert"
