@@ -15,7 +15,7 @@ $(STAMP): requirements.lock pyproject.toml
 	touch $@
 
 demo: setup
-	$(PY) -m migverify.lab.demo $(if $(TARGET),--target $(TARGET))
+	$(PY) -m migverify.cli.demo $(if $(TARGET),--target $(TARGET))
 
 check: setup
 	$(VENV)/bin/ruff check migverify spark_jobs tests bench
@@ -43,4 +43,4 @@ format: setup
 	$(VENV)/bin/ruff format migverify spark_jobs tests bench
 
 lock:
-	uv pip compile pyproject.toml --extra spark --group dev --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements.lock
+	uv pip compile pyproject.toml --extra connect --group dev --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements.lock

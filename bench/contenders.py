@@ -89,8 +89,7 @@ def scan(clock: ServerClock, work: list[tuple[Endpoint, list[str]]], connections
         waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
         for text in texts:
             waiting.put(text)
-        for _ in range(connections):
-            threads.append(threading.Thread(target=_drain, args=(where, waiting, errors)))
+        threads += [threading.Thread(target=_drain, args=(where, waiting, errors)) for _ in range(connections)]
     used = time.process_time()
     clock.start()
     for thread in threads:
@@ -137,7 +136,7 @@ def sync_diff_inspector(setting: Setting, *, threads: int = 4, source_database: 
             figures, _ = run_command(command, setting.clock, cwd=folder, ok=frozenset({0, 1}))
             summary = Path(folder, "out", "summary.txt").read_text()
         same = "passed" in summary or "equivalent" in summary
-        found = " ".join(line.strip() for line in summary.splitlines() if "%" in line or "+" in line and "/-" in line)
+        found = " ".join(line.strip() for line in summary.splitlines() if "+" in line and "/-" in line)
         return replace(figures, note=found[:100] if found else "equal" if same else "different")
 
     return run

@@ -1,4 +1,4 @@
-"""How fast is a whole-table run on equal data, beside its peers and beside the bare scan of its own statements?
+"""Wall and CPU of a whole-table run on equal data, beside its peers and the bare scan of its own statements.
 
 Peers run with their own defaults (4 threads). sync-diff-inspector and reladiff need MD5() on both servers, which
 MySQL 9.6 and later has only after ``INSTALL COMPONENT 'file://component_classic_hashing'``.

@@ -55,13 +55,24 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServers]:
     in_docker = compose.engine_answers()
     if not in_docker and not _required():
         _skip_unless_built()
-    try:
-        with _Membership(folder) as membership:
-            yield membership.join(in_docker)
-    except LabError as error:
-        if _required():
-            raise
-        pytest.skip(f"no servers: {error}")
+    _end_abandoned(root)
+    with _Membership(folder) as membership:
+        try:
+            found = membership.join(in_docker)
+        except LabError as error:
+            if _required():
+                raise
+            pytest.skip(f"no servers: {error}")
+        yield found
+
+
+def _end_abandoned(root: Path) -> None:
+    """Stop the pairs of former test runs that were killed: all their members are dead."""
+    for folder in root.parent.glob("pytest-*/pair"):
+        if folder.parent != root and (folder / "lab").is_dir():
+            with file_lock(folder / "members.lock"):
+                if not _Membership(folder).living():
+                    servers.down(folder / "lab", purge=True)
 
 
 def _skip_unless_built() -> None:
@@ -100,14 +111,12 @@ class _Membership:
     def join(self, in_docker: bool) -> LabServers:
         self.in_docker = in_docker
         with file_lock(self.folder / "members.lock"):
-            self._write([*self._living(), self._own()])
-            return (
-                _containers_up(self.folder) if in_docker else servers.up(self.folder / "lab", "tidb", print)
-            )
+            self._write([*self.living(), self._own()])
+            return _containers_up(self.folder) if in_docker else servers.up(self.folder / "lab", "tidb", print)
 
     def __exit__(self, *_: object) -> None:
         with file_lock(self.folder / "members.lock"):
-            others = [member for member in self._living() if member != self._own()]
+            others = [member for member in self.living() if member != self._own()]
             self._write(others)
             if others:
                 return
@@ -122,12 +131,10 @@ class _Membership:
             raise LabError("this process cannot find itself in /proc", hint="Mount /proc.")
         return own
 
-    def _living(self) -> list[ProcessId]:
+    def living(self) -> list[ProcessId]:
         if not self.members.exists():
             return []
-        return [
-            m for m in (ProcessId(*entry) for entry in json.loads(self.members.read_text())) if is_alive(m)
-        ]
+        return [m for m in (ProcessId(*entry) for entry in json.loads(self.members.read_text())) if is_alive(m)]
 
     def _write(self, members: list[ProcessId]) -> None:
         self.members.write_text(json.dumps([[m.pid, m.ticks, m.boot] for m in members]))
@@ -145,30 +152,20 @@ def _containers_up(folder: Path) -> LabServers:
         source = (
             DockerContainer(MYSQL_IMAGE)
             .with_env("MYSQL_ALLOW_EMPTY_PASSWORD", "yes")
-            .with_command(
-                "--gtid-mode=ON --enforce-gtid-consistency=ON --binlog-row-metadata=FULL --local-infile=ON"
-            )
+            .with_command("--gtid-mode=ON --enforce-gtid-consistency=ON --binlog-row-metadata=FULL --local-infile=ON")
             .with_exposed_ports(3306)
         )
-        target = (
-            DockerContainer(TIDB_IMAGE)
-            .with_command("--store=unistore --path=/tmp/data")
-            .with_exposed_ports(4000)
-        )
+        target = DockerContainer(TIDB_IMAGE).with_command("--store=unistore --path=/tmp/data").with_exposed_ports(4000)
         started: dict[str, Any] = {"ids": [], "addresses": []}
         for container, port in ((source, 3306), (target, 4000)):
             container.start()
             started["ids"].append(container.get_wrapped_container().id)
             # Recorded one by one: the last to leave must find even half a pair.
-            started["addresses"].append(
-                [container.get_container_host_ip(), int(container.get_exposed_port(port))]
-            )
+            started["addresses"].append([container.get_container_host_ip(), int(container.get_exposed_port(port))])
             record.write_text(json.dumps(started))
     found = json.loads(record.read_text())
     pairs = zip(found["addresses"], ("mysql", "tidb"), strict=True)
-    return LabServers(
-        *(servers.wait_for(LabServer(host, port, "root", kind, "")) for (host, port), kind in pairs)
-    )
+    return LabServers(*(servers.wait_for(LabServer(host, port, "root", kind, "")) for (host, port), kind in pairs))
 
 
 def _containers_down(folder: Path) -> None:

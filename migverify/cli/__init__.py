@@ -1,0 +1,1 @@
+"""The command line: one Typer app a file; the one place that prints and exits."""

@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from migverify.cli.console import examples, say
+
 app = typer.Typer(
     name="lab",
     no_args_is_help=True,
@@ -33,12 +35,12 @@ def _teller() -> Callable[[str], None]:
     started = time.monotonic()
 
     def tell(line: str) -> None:
-        typer.echo(f"[{time.monotonic() - started:6.1f}s] {line}", err=True)
+        say(f"[{time.monotonic() - started:6.1f}s] {line}")
 
     return tell
 
 
-@app.command()
+@app.command(epilog=examples("migverify lab up", "migverify lab up --target mysql --dir /tmp/lab"))
 def up(directory: Directory = None, target: Target = "tidb") -> None:
     """Bring the pair up and print where it listens. A pair that runs is left as it is."""
     from migverify.lab import servers
@@ -100,7 +102,7 @@ def status(
         raise typer.Exit(ExitCode.INCONCLUSIVE)
 
 
-@app.command()
+@app.command(epilog=examples("migverify lab load tpch --scale 0.01", "migverify lab load museum"))
 def load(
     what: Annotated[str, typer.Argument(help="tpch or museum.", metavar="tpch|museum")],
     directory: Directory = None,
@@ -129,7 +131,7 @@ def load(
         typer.echo(f"{name}\t{rows}")
 
 
-@app.command()
+@app.command(epilog=examples("migverify lab fault --list", "migverify lab fault row-deleted --table tpch.orders"))
 def fault(
     name: Annotated[str, typer.Argument(help="Name of the fault; see --list.")] = "",
     table: Annotated[str, typer.Option(help="Where to plant it, as database.table.")] = "",
@@ -151,6 +153,8 @@ def fault(
         raise UsageError(
             "which fault, and where?", hint="For example: migverify lab fault row-deleted --table tpch.orders"
         )
+    if name not in faults.BY_NAME:
+        raise UsageError(f"no fault is called {name!r}", hint="See `migverify lab fault --list`.")
     pair = servers.running_servers(servers.lab_directory(directory))
     planted = faults.plant_on_target(pair.target, name, database_name, table_name, seed)
     typer.echo(json.dumps(planted.as_dict(), indent=2, ensure_ascii=False) if as_json else planted.describe())

@@ -85,15 +85,15 @@ def verify(
         raise UsageError(
             "--resume and --recheck exclude each other", hint="--resume goes on with a run, --recheck makes a new one."
         )
-    from migverify.cli.report import open_run_store
     from migverify.cli.progress import ProgressLine
+    from migverify.cli.report import open_run_store
     from migverify.report.as_json import run_as_dict
     from migverify.report.summary import read_report
     from migverify.report.text import render_text
     from migverify.tables.run import Request, run_tables
 
     loaded, secrets, prepared = _prepare(config, tables)
-    line = ProgressLine(quiet=quiet or as_json and not sys.stderr.isatty())
+    line = ProgressLine(quiet=quiet or (as_json and not sys.stderr.isatty()))
     with (
         closing(open_run_store(store, config)) as opened,
         closing(_engine(engine, spark_master, loaded, secrets)) as runner,
@@ -123,8 +123,8 @@ def diff(
     store: StoreOption = None,
 ) -> None:
     """List the row diffs of a run: key, kind, and which columns differ how."""
-    from migverify.cli.report import open_run_store
     from migverify.cli.diff_view import list_row_diffs
+    from migverify.cli.report import open_run_store
 
     with closing(open_run_store(store, config)) as opened:
         for text in list_row_diffs(opened, run, tables, limit, as_json=as_json):
@@ -139,8 +139,8 @@ def status(
     store: StoreOption = None,
 ) -> None:
     """Show how far a run is and what it found so far; reads the store only, so it works while the run goes on."""
-    from migverify.cli.report import open_run_store
     from migverify.cli.diff_view import run_status
+    from migverify.cli.report import open_run_store
 
     with closing(open_run_store(store, config)) as opened:
         found = run_status(opened, run)

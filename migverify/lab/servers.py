@@ -106,7 +106,7 @@ def _ignore(_: str) -> None:
 def prepare(target: str = "tidb", on_progress: Progress = _ignore) -> None:
     """Make the servers ready to start: where no Docker answers, download and build them into the cache."""
     _check_target(target)
-    if compose.engine_answers():
+    if target == "tidb" and compose.engine_answers():
         return
     mysql.provide(on_progress)
     if target == "tidb":

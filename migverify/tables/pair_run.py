@@ -68,6 +68,8 @@ class PairRun:
         self.failures: list[str] = []
         self.busy = 0
         self.stopped = False
+        self._counting = False
+        self._open_chunk = False
         self._rules = rules
         self._store = store
         self._run = run_id
@@ -91,8 +93,8 @@ class PairRun:
             self._store.add_blob(self._run, self.pair.id, "plan", plan_digest(self.pair).encode("ascii"))
             self._record_sql()
         sides = range(len(self.pair.sides))
-        if not self.pair.whole:
-            self.ready.extend(self._task("count", side=n) for n in sides)
+        if self.pair.spread and not self.pair.whole:
+            self._count()
         done = {r.span: r for r in self._reuse_chunks()}
         spans = self._store.spans(self._run, self.pair.id)
         if self.pair.whole:
@@ -107,6 +109,10 @@ class PairRun:
             self.ready.append(self._task(kind, parts=parts, rows=max(1, self.pair.rows // parts)))
         else:
             self._add_spans([])
+
+    def _count(self) -> None:
+        self._counting = True
+        self.ready.extend(self._task("count", side=n) for n in range(len(self.pair.sides)))
 
     def _record_sql(self) -> None:
         for side in self.pair.sides:
@@ -221,6 +227,7 @@ class PairRun:
         self._store.add_chunks(self._run, outcome.chunks, outcome.diffs)
         for chunk in outcome.chunks:
             self.tally.add(chunk)
+            self._open_chunk = chunk.range == KeyRange()
         self.tally.candidates += len(outcome.diffs)
         limit = self._rules.max_row_diffs
         if limit is not None and self.tally.candidates > limit and not self.stopped:
@@ -263,7 +270,19 @@ class PairRun:
         """Whether nothing is due and nothing runs; asks the store for rows that wait for their second read."""
         if self.ready or self.busy:
             return False
-        return not self._confirm_more()
+        self._count_if_due()
+        return not self.ready and not self._confirm_more()
+
+    def _count_if_due(self) -> None:
+        """Count a table that was not counted at the start, unless one chunk without a condition counted it."""
+        nullable = self.pair.readable and any(c.nullable for c in self.pair.sides[0].sql.range_key)
+        if not self.pair.readable or self.pair.whole or self._counting or self.stopped:
+            return
+        if self.tally.chunks == 1 and self._open_chunk and not self.tally.failed and not nullable:
+            self.tally.count_source, self.tally.count_target = self.tally.rows_source, self.tally.rows_target
+            self._counting = True
+        else:
+            self._count()
 
     def _confirm_more(self) -> bool:
         """Put the next rows to be read again on the list; pages, so memory does not grow with the differences."""

@@ -25,7 +25,7 @@ from migverify.model import (
     Side,
     TableDef,
 )
-from migverify.sql.canonical import FAMILIES, TYPE_TABLE, is_binary, pair_column
+from migverify.sql.canonical import FAMILIES, is_binary, pair_column, rule_named
 from migverify.sql.checksum import SideSql, frame, wide_frame
 from migverify.sql.key_range import KeyColumn, sorts_alike
 from migverify.sql.quoting import quote_name, quote_path
@@ -146,19 +146,23 @@ def _join_shards(
         joined.append(own)
     columns: list[str] = []
     for name, first in joined[0].items():
-        if all(name in own and own[name].target_sql == first.target_sql for own in joined):
+        if all(name in own and _form(own[name]) == _form(first) for own in joined):
             columns.append(name)
     for name in {name for own in joined for name in own} - set(columns):
         unproved[NotCovered(name, "not every shard has this column in one comparable type")] = None
     return [[own[name] for name in columns] for own in joined], list(missing), tuple(unproved)
 
 
+def _form(column: ColumnPair) -> tuple[str, Lane, bool]:
+    # One text in two lanes, or framed in two ways, makes two checksums of one row.
+    return column.target_sql, column.lane, column.string
+
+
 def _blind_spots(columns: Sequence[ColumnPair]) -> tuple[str, ...]:
     """Return what cannot be seen in this pair, each once with the columns it concerns."""
-    rules = {rule.name: rule.blind_to for rule in TYPE_TABLE}
     found: dict[str, list[str]] = {}
     for column in columns:
-        spot = rules[column.rule]
+        spot = rule_named(column.rule).blind_to
         if spot == "nothing known" or (
             "CHAR" in spot and "char" not in (column.source.data_type, column.target.data_type)
         ):
@@ -281,8 +285,7 @@ def _key_column(column: ColumnPair, side: Side) -> KeyColumn:
 
 def _read_column(column: ColumnPair) -> ReadColumn:
     family = FAMILIES[column.source.data_type]
-    rules = {"json": "json", "set, redefined": "labels", "float and exact number": "number"}
-    compare = rules.get(column.rule, "number" if column.tolerance is not None else "text")
+    compare = "number" if column.tolerance is not None else rule_named(column.rule).compare
     binary = is_binary(column.source) or is_binary(column.target)
     return ReadColumn(column.name, family, column.lane, compare, binary, column.tolerance)
 

@@ -80,8 +80,15 @@ def prepare(config: Config, secrets: Secrets, chosen: Chosen | None = None) -> P
         facts[config.target.name] = endpoint_facts(session)
         databases = _target_databases(config, sources)
         target = read_tables(session, config.target.name, lambda db, _: db.casefold() in databases)
-        included = _wanted(config, chosen)
-        found = list(find_pairs(sources, target, included=included, route=lambda s, d, t: route(config, s, d, t)))
+        found = list(
+            find_pairs(
+                sources,
+                target,
+                included=_wanted(config, chosen),
+                route=lambda shard, database, table: route(config, shard, database, table),
+                ignored=lambda database, table: override_for(config, database, table).ignore,
+            )
+        )
         hash_name = choose_hash(config.hash, sessions)
     finally:
         for session in sessions:

@@ -11,7 +11,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from typer.testing import CliRunner
 
+from migverify.cli.lab import app
 from migverify.errors import LabError
 from migverify.lab import compose, mysql, servers, tidb
 from migverify.lab.process import find_by_argument, identify, is_alive
@@ -108,8 +110,7 @@ def test_a_killed_server_is_started_again_with_its_data(lab):
 
 
 def test_down_never_ends_a_stranger(lab):
-    servers.up(lab, "mysql")
-    servers.down(lab)
+    lab.mkdir()
     stranger = subprocess.Popen(["sleep", "60"])
     try:
         process = identify(stranger.pid)
@@ -157,6 +158,26 @@ def test_a_server_that_does_not_start_shows_its_log(lab):
     assert "ibdata1" in caught.value.message
     assert "--purge" in caught.value.hint
     assert _processes(lab) == []
+
+
+def test_the_commands_on_a_stand_in(lab, monkeypatch):
+    monkeypatch.setenv("MIGVERIFY_LAB_DIR", str(lab))
+
+    def run(*arguments):
+        answer = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+        assert answer.exit_code == 0, answer.output
+        return answer.stdout
+
+    assert "STAND-IN" in run("up", "--target", "mysql")
+    assert json.loads(run("status", "--json"))["up"] is True
+    assert "integers\t8" in run("load", "museum")
+    assert run("load", "tpch", "--scale", "0.001", "--tables", "nation,region") == "region\t5\nnation\t25\n"
+    planted = json.loads(run("fault", "row-deleted", "--table", "tpch.nation", "--json"))
+    assert planted["rows"][0]["kind"] == "missing_on_target"
+    pair = servers.running_servers(lab)
+    assert _run(pair.target, "SELECT COUNT(*) FROM tpch.nation") == ((24,),)
+    assert _run(pair.source, "SELECT COUNT(*) FROM tpch.nation") == ((25,),)
+    assert "deleted" in run("down", "--purge")
 
 
 def test_tidb_keeps_its_data_and_another_target_is_refused(lab):

@@ -1,0 +1,428 @@
+"""Confirmed row diffs -> scripts that make the target's rows what the source's are, and their inverse.
+
+Both rows of every diff are read again. A statement is written only where both still are what the run recorded:
+its values are of this read, and it compares with this read before it sets. Rows come in pages, statements go to
+disk, so memory does not grow with the differences.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from migverify.config import Config, override_for
+from migverify.connect import Session
+from migverify.errors import IncompleteReadError, PrivilegeError, ReadError, RepairError
+from migverify.model import (
+    ColumnDef, DiffKind, Flavor, Lane, LiveState, RowDiff, SchemaClass, TableDef, TableResult,
+)  # fmt: skip
+from migverify.secrets import scrub
+from migverify.sql import repair as statements
+from migverify.sql.catalog import read_table
+from migverify.sql.checksum import full_rows_sql
+from migverify.store.base import ResultStore
+from migverify.tables.diff import WIDE, PairReader, joined, rows_at_once, split_element, texts_of
+from migverify.tables.read import Reader, SessionPool
+from migverify.tables.repair_files import Script, Sections
+from migverify.tables.schema import column_pairs
+from migverify.tables.tasks import PairPlan, Rules
+from migverify.tables.values import same_value
+
+PAGE = 500
+PACKET_RESERVE = 4096
+ORDER = (DiffKind.MISSING_ON_SOURCE, DiffKind.VALUE_DIFFERS, DiffKind.MISSING_ON_TARGET)
+"""DELETE, UPDATE, INSERT: a row that goes makes room for one whose unique keys collide with it."""
+
+Row = tuple[str, tuple[bytes | None, ...]]
+"""The checksums of a row, and the canonical texts of its columns as the server sent them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a repair knows of one table beyond its plan.
+
+    ``columns`` are the target columns in the order of ``pair.columns``; ``extra`` further target columns that take
+    no part in the comparison and can be read and written back; ``others`` checksum expressions of those; ``kept``
+    columns that change by themselves on UPDATE; ``packet`` the longest statement the target takes, in bytes.
+    ``no_insert`` and ``no_delete`` say why such statements are refused, ``""`` when they are not.
+    """
+
+    pair: PairPlan
+    flavor: Flavor
+    columns: tuple[ColumnDef, ...]
+    extra: tuple[ColumnDef, ...]
+    extra_texts: tuple[str, ...]
+    others: tuple[str, ...]
+    kept: tuple[str, ...]
+    packet: int
+    no_insert: str
+    no_delete: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What repairs one row, and what restores it."""
+
+    forward: str
+    inverse: str
+
+
+@dataclass(slots=True)
+class Written:
+    """What became of the row diffs of one table: statements by kind, and rows without one."""
+
+    statements: Counter[str] = field(default_factory=Counter)
+    equal: int = 0
+    changed: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def rows(self) -> int:
+        """All row diffs that were looked at."""
+        return self.statements.total() + self.equal + self.changed.total() + self.refused.total()
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row has a statement or needs none."""
+        return not self.changed and not self.refused
+
+
+# --- what may be repaired --------------------------------------------------------------------------------------
+
+_HARMLESS = re.compile(
+    r"[\d,]+ rows? (is|are) (missing on the target|missing on the source|different)"
+    r"|column .+ is not compared: .*|[\d,]+ rows kept changing .*|[\d,]+ rows differed once .*",
+    re.DOTALL,
+)
+
+
+def why_no_delete(result: TableResult | None, totals: dict[str, int]) -> str:
+    """Return why rows of a table must not be deleted, ``""`` when they may.
+
+    A row may be missing on the source only because it was not read. So every reason of the table's result that is
+    not known to leave the reads whole forbids it: an unknown reason forbids too.
+    """
+    if result is None:
+        return "the run did not finish this table"
+    failed = totals.get("failed", 0) + totals.get("unread_source", 0) + totals.get("unread_target", 0)
+    if failed:
+        return f"{totals.get('failed', 0)} of {totals.get('chunks', 0)} chunks of the table could not be read"
+    if result.rows_source is None or result.rows_target is None:
+        return "the table was not counted on both sides"
+    known = {d.message for d in result.schema if d.level is SchemaClass.BREAKS_COMPARISON}
+    for reason in result.reasons:
+        if reason not in known and not _HARMLESS.fullmatch(reason):
+            return f"the run did not read all of the table: {reason}"
+    return ""
+
+
+def why_not(pair: PairPlan) -> str:
+    """Return why a pair cannot be repaired at all, ``""`` when it can."""
+    if not pair.readable or pair.target_side is None:
+        return pair.not_covered[0].reason if pair.not_covered else "no column can be compared"
+    if not pair.target_side.sql.key:
+        return ("the table has no unique key that is compared, so no statement can name one row; "
+                "give it a key (overrides.key) or load it again")  # fmt: skip
+    return ""
+
+
+def current(pair: PairPlan) -> PairPlan:
+    """Return the plan with the target read as it is now: a repair changes no snapshot."""
+    target = pair.target_side
+    if target is None:
+        return pair
+    return replace(pair, target_side=replace(target, endpoint=replace(target.endpoint, snapshot=None)))
+
+
+def shape_of(pool: SessionPool, pair: PairPlan, config: Config, no_delete: str) -> Shape:
+    """Read the definitions of a pair and work out what can be written.
+
+    Raises
+    ------
+    RepairError
+        a table is gone or its columns changed.
+    """
+    if pair.target_side is None:
+        raise RepairError(f"{pair.id}: the target has no such table")
+    first, side = pair.sources[0], pair.target_side
+    with pool.session(first.endpoint) as session:
+        source = _definition(session, first.database, first.table)
+    with pool.session(side.endpoint) as session:
+        target = _definition(session, side.database, side.table)
+        packet = int(session.query("SELECT @@max_allowed_packet")[0][0] or 0)
+        flavor, notes = session.flavor, _notes(session, side.database, side.table)
+    override = override_for(config, first.database, first.table)
+    found, _ = column_pairs(source, target, dict(override.rename), override.ignore)
+    partner = {this.name: other for this, other in found}
+    if gone := [c.name for c in pair.columns if c.name not in partner]:
+        raise RepairError(f"{pair.id}: column {gone[0]} is gone", hint="The table changed: verify it again.")
+    columns = tuple(partner[c.name] for c in pair.columns)
+    compared = {c.name for c in columns}
+    rest = [c for c in target.columns if c.name not in compared and not c.generation]
+    extra, lost = statements.restorable(rest)
+    if lost and not no_delete:
+        no_delete = f"a deleted row could not be restored: column {lost[0]} has a type that cannot be written back"
+    if not _has_key(target, {columns[n].name for n in _key_places(pair, columns)}):
+        notes.append("the target has no unique key over the columns that identify a row")
+    if rest:
+        notes.append(f"not compared, so not written: {', '.join(c.name for c in rest)}")
+    return Shape(
+        pair=pair, flavor=flavor, columns=columns, extra=tuple(p.target for p in extra),
+        extra_texts=tuple(p.target_sql for p in extra), others=statements.other_checksums(extra, pair.hash),
+        kept=tuple(c.name for c in target.columns if "on update" in c.extra.lower()), packet=packet,
+        no_insert=_no_insert(rest), no_delete=no_delete, notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _definition(session: Session, database: str, table: str) -> TableDef:
+    found = read_table(session, session.endpoint.name, database, table)
+    if found is None:
+        raise RepairError(f"{session.endpoint.name}: {database}.{table} is gone", hint="Verify the tables again.")
+    return found
+
+
+def _key_places(pair: PairPlan, columns: Sequence[ColumnDef]) -> list[int]:
+    names = {c.name for c in pair.target_side.sql.key} if pair.target_side else set()
+    return [n for n, c in enumerate(columns) if statements.quote_name(c.name) in names]
+
+
+def _has_key(target: TableDef, key: set[str]) -> bool:
+    return any(index.unique and set(index.columns) <= key for index in target.indexes)
+
+
+def _no_insert(rest: Sequence[ColumnDef]) -> str:
+    for column in rest:
+        if not column.nullable and column.default is None and "auto_" not in column.extra.lower():
+            return f"target column {column.name} is not compared, and has neither a default nor NULL"
+    return ""
+
+
+def _notes(session: Session, database: str, table: str) -> list[str]:
+    """Say what acts beside the statements; what cannot be asked is said too."""
+    notes = []
+    asked = (
+        (statements.foreign_keys_sql(database, table), "foreign keys, which are not checked while the repair runs"),
+        (statements.triggers_sql(database, table), "triggers, which fire and whose effects the inverse does not undo"),
+    )
+    for text, words in asked:
+        try:
+            rows = session.query(text)
+        except (ReadError, PrivilegeError) as error:
+            notes.append(f"unknown whether the table has {words}: {error.message.splitlines()[0]}")
+            continue
+        if rows:
+            notes.append(f"the table has {words}: {', '.join(str(row[0]) for row in rows)}")
+    return notes
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
+
+
+def open_reader(pair: PairPlan, pool: SessionPool, rules: Rules) -> PairReader:
+    """Return readers of all sides of a pair; the caller closes it."""
+    if pair.target_side is None:
+        raise RepairError(f"{pair.id}: the target has no such table")
+    sources = [Reader(side, pool, rules) for side in pair.sources]
+    return PairReader(pair, sources, Reader(pair.target_side, pool, rules), rules)
+
+
+def row_reader(shape: Shape, pool: SessionPool, rules: Rules) -> PairReader:
+    """Return readers whose rows hold all that is to be written or restored.
+
+    The configured conditions are left out: a row that is outside of them on one side is not absent, and must
+    neither be inserted again nor deleted.
+    """
+    pair, target = shape.pair, shape.pair.target_side
+    if target is None:
+        raise RepairError(f"{pair.id}: the target has no such table")
+    sql = replace(target.sql, where="", texts=(*target.sql.texts, *shape.extra_texts, *shape.others))
+    sources = tuple(replace(side, sql=replace(side.sql, where="")) for side in pair.sources)
+    return open_reader(replace(pair, sources=sources, target_side=replace(target, sql=sql)), pool, rules)
+
+
+def diverged(store: ResultStore, run_id: str, pair: str, size: int = PAGE) -> Iterator[list[RowDiff]]:
+    """Yield pages of the confirmed row diffs of a pair. Hot and unconfirmed rows are none."""
+    after = 0
+    while page := store.row_diffs(run_id, pair, states=[LiveState.DIVERGED.value], after=after, limit=size):
+        after = page[-1][0]
+        yield [diff for _, diff in page]
+
+
+def _read(reader: PairReader, diffs: Sequence[RowDiff], *, wide: bool) -> tuple[dict[RowDiff, list[Row]], ...]:
+    """Read the rows of some diffs on both sides; a row of several shards comes once per shard."""
+    wanted = {diff.key: diff for diff in diffs}
+
+    def read(side: Reader) -> list[tuple[RowDiff, Row]]:
+        found = []
+        for row in side.query(full_rows_sql(side.sql, list(wanted), wide=wide)):
+            key, checksums = split_element(reader, row[0] or b"")
+            if key in wanted:
+                found.append((wanted[key], (checksums, tuple(row[1:]))))
+        return found
+
+    futures = [r.later(partial(read, r)) for r in reader.readers]
+    *ours, theirs = [f.result() for f in futures]
+    answers: tuple[dict[RowDiff, list[Row]], ...] = ({}, {})
+    for answer, part in zip(answers, ([entry for one in ours for entry in one], theirs), strict=True):
+        for diff, row in part:
+            answer.setdefault(diff, []).append(row)
+    return answers
+
+
+# --- one table -------------------------------------------------------------------------------------------------
+
+
+def write_statements(
+    shape: Shape, reader: PairReader, store: ResultStore, run_id: str, forward: Script, inverse: Script
+) -> Written:
+    """Write the scripts of one table.
+
+    Raises
+    ------
+    ReadError
+        a row could not be read: the table gets no script, so that nothing is deleted for want of a read.
+    """
+    written = Written()
+    size = min(PAGE, rows_at_once(shape.pair))
+    # The inverse undoes inserts first: DELETE, UPDATE, INSERT again.
+    with Sections([kind.value for kind in reversed(ORDER)]) as sections:
+        for kind in ORDER:
+            for page in diverged(store, run_id, shape.pair.id, size):
+                for diff, outcome in _page(shape, reader, [d for d in page if d.kind is kind], written):
+                    forward.add(outcome.forward)
+                    sections.add(diff.kind.value, outcome.inverse)
+                    written.statements[diff.kind.value] += 1
+        for text in sections.statements():
+            inverse.add(text)
+    return written
+
+
+def _page(
+    shape: Shape, reader: PairReader, diffs: Sequence[RowDiff], written: Written
+) -> Iterator[tuple[RowDiff, Change]]:
+    for wide in (False, True):
+        some = [d for d in diffs if (d.source_checksum or d.target_checksum or "").startswith(WIDE) is wide]
+        if not some:
+            continue
+        ours, theirs = _read(reader, some, wide=wide)
+        for diff in some:
+            try:
+                change = _change(shape, diff, ours.get(diff, []), theirs.get(diff, []), written, wide=wide)
+            except RepairError as error:
+                written.refused[scrub(error.message)] += 1
+                continue
+            if change is not None:
+                yield diff, change
+
+
+def _change(
+    shape: Shape, diff: RowDiff, ours: list[Row], theirs: list[Row], written: Written, *, wide: bool
+) -> Change | None:
+    """Return the statements of one row; None (and counted) when it is equal by now or changed since the run.
+
+    Raises
+    ------
+    RepairError
+        the row must not or cannot be repaired; the message says why.
+    """
+    if len(ours) > 1:
+        raise RepairError("two shards hold this key" if len(shape.pair.sources) > 1 else "several rows hold this key")
+    if len(theirs) > 1:
+        raise RepairError("several rows hold this key on the target")
+    if any("?" in checksums for checksums, _ in (*ours, *theirs)):
+        raise RepairError("the row is longer than max_allowed_packet and has no checksum")
+    places = _differing(shape, ours, theirs)
+    if places is not None and not places:
+        written.equal += 1
+        return None
+    if joined([c for c, _ in ours], wide=wide) != diff.source_checksum:
+        written.changed["source"] += 1
+        return None
+    if joined([c for c, _ in theirs], wide=wide) != diff.target_checksum:
+        written.changed["target"] += 1
+        return None
+    change = _statements(shape, diff, ours, theirs, places or [], wide=wide)
+    longest = max(len(change.forward), len(change.inverse)) * (1 if change.forward.isascii() else 4)
+    if longest > shape.packet - PACKET_RESERVE:
+        raise RepairError("the statement would be longer than the target's max_allowed_packet")
+    return change
+
+
+def _differing(shape: Shape, ours: list[Row], theirs: list[Row]) -> list[int] | None:
+    """Return the places of the columns that differ; None when a side has no row, empty when both have none."""
+    if not ours and not theirs:
+        return []
+    if not ours or not theirs:
+        return None
+    columns = shape.pair.columns
+    one, other = texts_of(columns, ours[0][1]), texts_of(columns, theirs[0][1][: len(columns)])
+    found = [n for n, column in enumerate(columns) if not same_value(column, one[n], other[n])]
+    if not found and _exact(ours[0]) != _exact(theirs[0]):
+        raise IncompleteReadError(f"{shape.pair.id}: checksums differ, but no column of the row does")
+    return found
+
+
+def _exact(row: Row) -> str:
+    return row[0].partition(",")[0]
+
+
+def _statements(
+    shape: Shape, diff: RowDiff, ours: list[Row], theirs: list[Row], places: list[int], *, wide: bool
+) -> Change:
+    side, key = shape.pair.target_side, diff.key
+    if side is None:
+        raise RepairError(f"{shape.pair.id}: the target has no such table")
+    sql, columns = side.sql, shape.columns
+    if diff.kind is DiffKind.MISSING_ON_SOURCE:
+        if shape.no_delete:
+            raise RepairError(f"no DELETE: {shape.no_delete}")
+        return _deletion(shape, diff, theirs[0], wide=wide)
+    new, exact = ours[0][1], _exact(ours[0])
+    writable = [n for n, column in enumerate(columns) if not column.generation]
+    # What the row will hold: the source's values where they are written, the target's where both are one value.
+    held = list(new)
+    if diff.kind is DiffKind.VALUE_DIFFERS:
+        held = [new[n] if n in places else theirs[0][1][n] for n in range(len(columns))]
+    lanes = [column.lane for column in shape.pair.columns]
+    spelled = [(columns[n], held[n]) for n in statements.lane_columns(columns, lanes, Lane.VALUE)]
+    after = [statements.checksum_guard(sql, exact, wide=wide), statements.written_guard(spelled)]
+    if diff.kind is DiffKind.MISSING_ON_TARGET:
+        if shape.no_insert:
+            raise RepairError(f"no INSERT: {shape.no_insert}")
+        return Change(
+            statements.insert_sql(sql, key, [(columns[n], new[n]) for n in writable]),
+            statements.delete_sql(sql, key, after),
+        )
+    keys = set(_key_places(shape.pair, columns))
+    setting = [n for n in places if n in writable and n not in keys]
+    if not setting:
+        raise RepairError("only generated columns differ")
+    kept = [name for name in shape.kept if name not in {columns[n].name for n in setting}]
+    before = [_checksums(shape, theirs[0], wide=wide)]
+    return Change(
+        statements.update_sql(sql, key, before, [(columns[n], new[n]) for n in setting], kept),
+        statements.update_sql(sql, key, after, [(columns[n], theirs[0][1][n]) for n in setting], kept),
+    )
+
+
+def _checksums(shape: Shape, row: Row, *, wide: bool) -> str:
+    exact, _, value = row[0].partition(",")
+    if shape.pair.target_side is None:
+        raise RepairError(f"{shape.pair.id}: the target has no such table")
+    return statements.checksum_guard(shape.pair.target_side.sql, exact, value or None, wide=wide)
+
+
+def _deletion(shape: Shape, diff: RowDiff, row: Row, *, wide: bool) -> Change:
+    """Return the DELETE of a whole row and the INSERT that restores it, columns outside of the comparison included."""
+    if shape.pair.target_side is None:
+        raise RepairError(f"{shape.pair.id}: the target has no such table")
+    sql, size = shape.pair.target_side.sql, len(shape.columns)
+    old, more = row[1][:size], row[1][size : size + len(shape.extra)]
+    other = [(part or b"").decode("ascii") for part in row[1][size + len(shape.extra) :]]
+    guards = [_checksums(shape, row, wide=wide), statements.other_guard(shape.others, other)]
+    values = [(c, t) for c, t in zip((*shape.columns, *shape.extra), (*old, *more), strict=True) if not c.generation]
+    return Change(statements.delete_sql(sql, diff.key, guards), statements.insert_sql(sql, diff.key, values))

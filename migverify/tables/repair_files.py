@@ -1,0 +1,211 @@
+"""The files of a repair: scripts for the ``mysql`` client, and the manifest beside them.
+
+A script is one statement a line, in transactions of ``BATCH`` rows. The manifest is written last: where it stands,
+the scripts are whole and may have been applied, so they are never written over but set aside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from migverify.errors import RepairError, UsageError
+from migverify.secrets import scrub
+
+BATCH = 500
+"""Rows a transaction."""
+
+MANIFEST = "manifest.json"
+_LONGEST = 200  # bytes of a file name's stem; file systems allow 255 in all
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """One written script: its name in the folder, its digest and what it holds."""
+
+    name: str
+    sha256: str
+    bytes: int
+    statements: int
+
+
+class Script:
+    """A script while it is written. It gets its name at ``close``; an abandoned one leaves nothing behind."""
+
+    def __init__(self, path: Path, header: Sequence[str], session: Sequence[str]) -> None:
+        self._path = path
+        self._part = path.with_name(path.name + ".part")
+        self._digest = hashlib.sha256()
+        self._bytes = self._open_rows = self.statements = 0
+        # Row values are for the owner's eyes only.
+        self._file = os.fdopen(os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+        for line in header:
+            self._write("-- " + " ".join(scrub(line).split()))
+        for statement in session:
+            self._write(statement + ";")
+
+    def add(self, statement: str) -> None:
+        """Append one statement to the open transaction."""
+        if self._open_rows == 0:
+            self._write("BEGIN;")
+        self._write(statement + ";")
+        self._open_rows += 1
+        self.statements += 1
+        if self._open_rows == BATCH:
+            self._commit()
+
+    def close(self) -> FileFacts:
+        """Finish the file, make it durable, give it its name."""
+        self._commit()
+        self._write(f"-- end of file: {self.statements} statements")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._part.replace(self._path)
+        return FileFacts(self._path.name, self._digest.hexdigest(), self._bytes, self.statements)
+
+    def _commit(self) -> None:
+        if self._open_rows:
+            self._write("COMMIT;")
+            self._open_rows = 0
+
+    def _write(self, line: str) -> None:
+        if "\n" in line:
+            raise RepairError("a name with a line break cannot stand in a script")
+        data = line.encode("utf-8") + b"\n"
+        self._digest.update(data)
+        self._bytes += len(data)
+        self._file.write(data)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._file.closed:
+            self._file.close()
+            self._part.unlink(missing_ok=True)
+
+
+class Sections:
+    """Statements kept on disk until their turn comes: the inverse runs in another order than it is found."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._files: dict[str, IO[str]] = {
+            name: tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") for name in names
+        }
+
+    def add(self, name: str, statement: str) -> None:
+        """Append a statement to a section."""
+        self._files[name].write(statement + "\n")
+
+    def statements(self) -> Iterator[str]:
+        """Yield the statements of all sections, section by section."""
+        for file in self._files.values():
+            file.seek(0)
+            for line in file:
+                yield line.rstrip("\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in self._files.values():
+            file.close()
+
+
+def transactions(path: Path) -> Iterator[list[str]]:
+    """Yield the transactions of a script, each as its statements; the session's statements come first, as one.
+
+    Raises
+    ------
+    RepairError
+        the file is cut off or was edited so that it is not one statement a line.
+    """
+    batch: list[str] = []
+    ended = False
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for number, line in enumerate(file, 1):
+            ended = line.startswith("-- end of file: ") and line.endswith("\n")
+            if line.startswith("--"):
+                continue
+            if not line.endswith(";\n"):
+                raise RepairError(f"{path}, line {number}: a statement does not end on its line; write the repair anew")
+            if line in ("BEGIN;\n", "COMMIT;\n"):
+                if batch:
+                    yield batch
+                batch = []
+            else:
+                batch.append(line[:-2])
+    if batch or not ended:
+        raise RepairError(f"{path}: the end of the file is missing; write the repair anew")
+
+
+def file_stem(database: str, table: str) -> str:
+    """Return ``<database>.<table>`` as a file name: what no file name can hold is written as ``%`` and hex.
+
+    Unlike tables never share a stem: ``%`` and the dot inside of a name are escaped too.
+    """
+    stem = ".".join(re.sub(r"[^\w$@+=,-]", _escape, name) for name in (database, table))
+    if len(stem.encode("utf-8")) <= _LONGEST:
+        return stem
+    digest = hashlib.sha256(stem.encode("utf-8")).hexdigest()[:16]
+    return stem.encode("utf-8")[: _LONGEST - 17].decode("utf-8", "ignore") + "%" + digest
+
+
+def _escape(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8"))
+
+
+def clear_folder(folder: Path) -> str:
+    """Make the folder ready for a new repair; returns where an earlier one went, ``""`` when there was none.
+
+    Raises
+    ------
+    UsageError
+        the folder cannot be made or written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        manifest = folder / MANIFEST
+        if not manifest.exists():
+            return ""
+        number = 1 + max(
+            (int(p.name.partition("-")[2]) for p in folder.glob("earlier-[0-9]*") if _numbered(p)), default=0
+        )
+        aside = folder / f"earlier-{number}"
+        aside.mkdir()
+        # The scripts first, the manifest last: stopped in between, the rest moves with the next attempt.
+        for path in sorted(folder.glob("*.sql")):
+            path.replace(aside / path.name)
+        manifest.replace(aside / MANIFEST)
+    except OSError as error:
+        raise UsageError(
+            f"--out {folder}: {error.strerror or error}", hint="Name a folder that can be written."
+        ) from error
+    return str(aside)
+
+
+def _numbered(path: Path) -> bool:
+    return path.is_dir() and path.name.partition("-")[2].isdigit()
+
+
+def write_manifest(folder: Path, content: dict[str, Any]) -> None:
+    """Write the manifest at once; the scripts it names are durable by then."""
+    part = folder / (MANIFEST + ".part")
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(folder / MANIFEST)
