@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.repair import repair
 from migverify.errors import UsageError
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def verify(
     ):
         request = Request(_command(), resume, recheck)
         try:
-            run_id, _ = run_tables(prepared, loaded, secrets, runner, opened, request, line, _say_run)
+            run_id, _ = run_tables(prepared, loaded, secrets, runner, opened, request, line, _silent if quiet else _say_run)
         finally:
             line.clear()
         data = read_report(opened, run_id)
@@ -151,6 +152,11 @@ def status(
         typer.echo(f"{name:<14} {value}")
 
 
+app.command(epilog=examples("migverify tables repair last --out fix", "migverify tables repair last --out fix --apply"))(
+    repair
+)
+
+
 def _prepare(path: Path, tables: list[str] | None) -> tuple[Config, dict[str, str], Prepared]:
     from migverify.config import load_config, parse_pattern
     from migverify.secrets import resolve_password
@@ -182,6 +188,10 @@ def _engine(name: EngineName, master: str | None, config: Config, secrets: dict[
 
 def _say_run(run_id: str) -> None:
     say(f"run {run_id} (stop it with Ctrl-C; go on with --resume {run_id})")
+
+
+def _silent(run_id: str) -> None:
+    del run_id
 
 
 def _command() -> str:

@@ -23,6 +23,9 @@ from migverify.sql.quoting import quote_name
 HASHES: dict[str, str] = {"SHA2": "SHA2({},256)", "MD5": "MD5({})", "SHA1": "SHA1({})"}
 """Hash functions in the order of preference; all give lower-case hex."""
 
+CHECKSUM_DIGITS = 15
+"""Hex digits of a row checksum: 60 bits, so that a sum of them is exact in a DECIMAL(65)."""
+
 LOST_ROW = 10**30
 """What a row without a hash adds to the sum."""
 
@@ -97,7 +100,7 @@ def _side(column: ColumnPair, side: Side) -> tuple[str, bool]:
 
 def row_checksum(row: str, hash_name: str) -> str:
     """Return the 60-bit row checksum as 15 hex digits."""
-    return f"SUBSTRING({HASHES[hash_name].format(row)},1,15)"
+    return f"SUBSTRING({HASHES[hash_name].format(row)},1,{CHECKSUM_DIGITS})"
 
 
 def checksum_sum(row: str, hash_name: str) -> str:
@@ -125,6 +128,11 @@ def parse_checksum(row: Sequence[str | None]) -> ChunkChecksum:
 def count_sql(side: SideSql) -> str:
     """Return the statement that counts the table (under the configured condition)."""
     return f"SELECT COUNT(*) FROM {side.table}" + (f" WHERE {side.where}" if side.where else "")
+
+
+def probe_sql(side: SideSql) -> str:
+    """Return the cheapest statement that really reads the table."""
+    return f"SELECT 1 FROM {side.table} LIMIT 1"
 
 
 def walk_sql(side: SideSql, key_range: KeyRange, rows: int) -> str:
@@ -190,19 +198,26 @@ def rows_sql(side: SideSql, key_range: KeyRange, *, wide: bool = False) -> str:
             f"FROM {side.table} WHERE {side.condition(key_range)}")  # fmt: skip
 
 
-def parse_rows(row: Sequence[bytes | None]) -> list[bytes]:
+def parse_rows(row: Sequence[bytes | None], side: SideSql) -> list[bytes]:
     """Split a row list into elements.
 
     Raises
     ------
     IncompleteReadError
-        the server cut the text (group_concat_max_len, max_allowed_packet): the count says so.
+        the server cut the text (group_concat_max_len, max_allowed_packet): the count of elements says so, or the
+        last of them, which is not whole.
     """
     count = int(row[0] or 0)
     elements = row[1].split(b";") if row[1] else []
-    if len(elements) != count:
+    if len(elements) != count or (elements and not _whole(elements[-1], side)):
         raise IncompleteReadError(f"a row list came with {len(elements)} of {count} rows: cut at max_allowed_packet")
     return elements
+
+
+def _whole(element: bytes, side: SideSql) -> bool:
+    parts = element.split(b",")
+    lanes = 1 if side.value is None else 2
+    return len(parts) == len(side.key) + lanes and (parts[-1] == b"?" or len(parts[-1]) == CHECKSUM_DIGITS)
 
 
 def stream_sql(side: SideSql, condition: str) -> str:

@@ -16,7 +16,7 @@ from migverify.model import ColumnDef, KeyRange, KeyText
 from migverify.sql.canonical import FAMILIES
 from migverify.sql.quoting import quote_bytes, quote_text
 
-_NUMBER = re.compile(r"-?\d+(\.\d+)?\Z")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?\Z")
 _MOMENT = re.compile(r"-?[0-9][0-9 :.-]*\Z")
 
 SORTABLE = frozenset({"integer", "bit", "year", "decimal", "date", "datetime", "time", "binary"})
@@ -33,13 +33,15 @@ SAME_ORDER = frozenset({
 class KeyColumn:
     """One column of a key on one side.
 
-    ``name`` is quoted, ``text`` the expression of its canonical text, ``family`` the family of the type table.
+    ``name`` is quoted, ``text`` the expression of its canonical text, ``family`` the family of the type table, of
+    which a key has one for both sides. ``charset`` is the character set of a text column.
     """
 
     name: str
     text: str
     family: str
     nullable: bool
+    charset: str = "utf8mb4"
 
 
 def sorts_alike(source: ColumnDef, target: ColumnDef) -> bool:
@@ -49,6 +51,9 @@ def sorts_alike(source: ColumnDef, target: ColumnDef) -> bool:
         return _collation(source) == _collation(target) and source.collation in SAME_ORDER
     numeric = {"integer", "decimal", "bit", "year"}
     moments = {"date", "datetime"}
+    if (source.data_type == "timestamp") is not (target.data_type == "timestamp"):
+        # A moment that no TIMESTAMP holds is a bound that TiDB takes in one way with an index and otherwise without.
+        return False
     return families[0] in SORTABLE and (
         families[0] == families[1] or set(families) <= numeric or set(families) <= moments
     )
@@ -83,6 +88,36 @@ def literal(column: KeyColumn, text: str) -> str:
     raise ReadError(f"{text!r} is not a value of key column {column.name} ({column.family})")
 
 
+def compared(column: KeyColumn, text: str) -> str:
+    """Return what a literal is compared with: the column, so that an index serves, if its character set can hold it.
+
+    MySQL refuses a statement that compares a column with characters its character set lacks (3854), TiDB one on an
+    ASCII column (1267). Such a text is compared by code points, as all text range keys of unlike character sets are.
+    """
+    if column.family not in ("text", "label", "labels") or fits_charset(column.charset, text):
+        return column.name
+    return f"CAST({column.name} AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
+
+
+def fits_charset(charset: str, text: str) -> bool:
+    """Whether a character set holds all characters of a text; False where it is not known."""
+    if charset in ("utf8mb4", "binary") or text.isascii():
+        return True
+    if charset in ("utf8mb3", "utf8"):
+        return all(ord(c) <= 0xFFFF for c in text)
+    if charset == "latin1":
+        return _is_cp1252(text)
+    return False
+
+
+def _is_cp1252(text: str) -> bool:
+    try:
+        text.encode("cp1252")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def predicate(columns: Sequence[KeyColumn], key_range: KeyRange) -> str:
     """Return the condition that selects the range; ``1=1`` for the whole table.
 
@@ -102,7 +137,7 @@ def predicate(columns: Sequence[KeyColumn], key_range: KeyRange) -> str:
 def _values(columns: Sequence[KeyColumn], bound: KeyText) -> list[tuple[str, str]]:
     if not bound or len(bound) > len(columns) or any(part is None for part in bound):
         raise ReadError(f"bound {bound!r} does not fit the range key {', '.join(c.name for c in columns)}")
-    return [(c.name, literal(c, part or "")) for c, part in zip(columns, bound, strict=False)]
+    return [(compared(c, part or ""), literal(c, part or "")) for c, part in zip(columns, bound, strict=False)]
 
 
 def _beyond(columns: Sequence[KeyColumn], bound: KeyText) -> str:
@@ -133,17 +168,28 @@ def keys_predicate(columns: Sequence[KeyColumn], keys: Sequence[KeyText]) -> str
 
     The caller compares the keys of the rows that come back, byte by byte.
     """
-    left = [c.text if c.family == "float" else c.name for c in columns]
-    exact = [k for k in keys if None not in k]
-    rows = [[literal(c, part or "") for c, part in zip(columns, key, strict=True)] for key in exact]
+    rows: dict[tuple[str, ...], list[list[str]]] = {}
     parts = []
-    if rows and len(columns) == 1:
-        parts.append(f"{left[0]} IN ({', '.join(row[0] for row in rows)})")
-    elif rows:
-        listed = ", ".join("(" + ", ".join(row) + ")" for row in rows)
-        parts.append(f"({', '.join(left)}) IN ({listed})")
-    for key in (k for k in keys if None in k):
-        each = [f"{name} IS NULL" if part is None else f"{name} = {literal(c, part)}"
-                for c, name, part in zip(columns, left, key, strict=True)]  # fmt: skip
-        parts.append("(" + " AND ".join(each) + ")")
+    for key in keys:
+        whole = zip(columns, key, strict=True)
+        if None in key:
+            each = (f"{c.name} IS NULL" if part is None else f"{_matched(c, part)} = {literal(c, part)}"
+                    for c, part in whole)  # fmt: skip
+            parts.append("(" + " AND ".join(each) + ")")
+            continue
+        pairs = [(_matched(c, part or ""), literal(c, part or "")) for c, part in whole]
+        rows.setdefault(tuple(name for name, _ in pairs), []).append([value for _, value in pairs])
+    for names, values in rows.items():
+        if len(names) == 1:
+            parts.append(f"{names[0]} IN ({', '.join(value[0] for value in values)})")
+        else:
+            listed = ", ".join("(" + ", ".join(value) + ")" for value in values)
+            parts.append(f"({', '.join(names)}) IN ({listed})")
     return "(" + " OR ".join(parts) + ")" if parts else "1=0"
+
+
+def _matched(column: KeyColumn, text: str) -> str:
+    # A FLOAT equals no literal of its own text; bytes of text are those of its UTF-8 form.
+    if column.family in ("float", "binary"):
+        return column.text
+    return compared(column, text)

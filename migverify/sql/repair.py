@@ -165,7 +165,7 @@ def _hex(checksum: str) -> str:
 
 
 def insert_sql(side: SideSql, key: KeyText, values: Sequence[Value]) -> str:
-    """Return the INSERT of a row whose key is absent; a present key, under the column's collation, makes it do nothing."""
+    """Return the INSERT of a row whose key is absent; a key that is there, under the column's collation, stops it."""
     names = ", ".join(quote_name(column.name) for column, _ in values)
     written = ", ".join(literal(column, text) for column, text in values)
     absent = f"NOT EXISTS (SELECT 1 FROM {side.table} WHERE {key_condition(side.key, key)})"

@@ -36,13 +36,16 @@ def compare_lists(source: Sequence[bytes], target: Sequence[bytes]) -> ListDiffe
 
 
 def checksum_of(elements: Sequence[bytes], *, value_lane: bool) -> ChunkChecksum:
-    """Add up the row checksums of a row list; gives what the server's SUM gives for the same rows."""
+    """Add up the row checksums of a row list; gives what the server's sums give for the same rows.
+
+    A row without a checksum in one of its lanes counts as not hashed, as ``migverify.sql.checksum`` has it.
+    """
     if value_lane:
         parts = [element.rsplit(b",", 2)[-2:] for element in elements]
         exact, value = [p[0] for p in parts], [p[1] for p in parts]
     else:
         exact, value = [element.rsplit(b",", 1)[-1] for element in elements], []
-    lost = sum(1 for e in exact if e == b"?") if b"?" in exact else 0
+    lost = max(exact.count(b"?"), value.count(b"?"))
     return ChunkChecksum(
         len(elements),
         len(elements) - lost,

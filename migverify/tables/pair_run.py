@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from migverify.errors import ReadError
@@ -25,12 +25,13 @@ from migverify.model import (
 )
 from migverify.store.base import ResultStore
 from migverify.sql.checksum import bucket_sql, checksum_sql, rows_sql
+from migverify.tables.chain import Chain, missing_spans
 from migverify.tables.outcome import conclude
 from migverify.tables.plan import check_same_plan, plan_digest
-from migverify.tables.tasks import Outcome, PairPlan, Rules, Task
+from migverify.tables.tasks import ONE_CHUNK, Outcome, PairPlan, Rules, Task
 from migverify.tables.whole import add_sums, differing
 
-CONFIRM_AT_ONCE = 500
+CONFIRM_AT_ONCE = 2000
 FAILED_SPAN_TRIES = 2
 
 
@@ -79,7 +80,7 @@ class PairRun:
         self._next_span = 0
         self._tries: dict[int, int] = {}
         self._confirm_after: int | None = None
-        self._known_span_ends: dict[int, KeyText | None] = {}
+        self._chain = Chain()
 
     # -- what is due ---------------------------------------------------------------------------------------------
 
@@ -95,13 +96,15 @@ class PairRun:
         sides = range(len(self.pair.sides))
         if self.pair.spread and not self.pair.whole:
             self._count()
-        done = {r.span: r for r in self._reuse_chunks()}
         spans = self._store.spans(self._run, self.pair.id)
+        for number, key_range in spans:
+            self._chain.begin(number, key_range)
+        last = self._reuse_chunks()
         if self.pair.whole:
-            if not self._whole_is_equal(done):
+            if not self._whole_is_equal(last):
                 self.ready.extend(self._task("sums", side=n, buckets=self._buckets()) for n in sides)
         elif spans:
-            self._resume(spans, done)
+            self._resume(spans)
         elif self.pair.spread:
             integer = self.pair.sides[0].sql.range_key[0].family == "integer"
             kind = "edges" if integer else "marks"
@@ -123,45 +126,54 @@ class PairRun:
                     self._run, self.pair.id, side.endpoint.name, "row list", rows_sql(side.sql, KeyRange())
                 )
 
-    def _reuse_chunks(self) -> Iterator[ChunkResult]:
-        """Count what an earlier process finished; yields the last chunk of each span."""
-        last: ChunkResult | None = None
+    def _reuse_chunks(self) -> ChunkResult | None:
+        """Count what an earlier process finished, make due again what failed; returns the last chunk."""
+        chunk: ChunkResult | None = None
         for chunk in self._store.chunks(self._run, self.pair.id):
-            self.tally.add(chunk)
-            if last is not None and last.span != chunk.span:
-                yield last
-            last = chunk
-        if last is not None:
-            yield last
+            self._chain.add(chunk)
+            if chunk.state is ChunkState.FAILED and not self.pair.whole:
+                self.ready.append(self._span_task(chunk.span, chunk.range, chunk.number, ONE_CHUNK))
+            else:
+                self.tally.add(chunk)
+        return chunk
 
-    def _whole_is_equal(self, done: dict[int, ChunkResult]) -> bool:
+    def _whole_is_equal(self, last: ChunkResult | None) -> bool:
         """Whether an earlier process found the whole table equal; a different one is summed again for its buckets."""
-        last = done.get(0)
         if last is None or last.state is not ChunkState.EQUAL or last.source is None or last.target is None:
-            self.tally = Tally()
+            self.tally, self._chain = Tally(), Chain()
             return False
         self.tally.count_source, self.tally.count_target = last.source.rows, last.target.rows
         return True
 
-    def _resume(self, spans: Sequence[tuple[int, KeyRange]], done: dict[int, ChunkResult]) -> None:
-        for number, key_range in spans:
+    def _resume(self, spans: Sequence[tuple[int, KeyRange]]) -> None:
+        for number, _ in spans:
             self._next_span = max(self._next_span, number + 1)
-            last = done.get(number)
-            if last is None:
-                self.ready.append(self._span_task(number, key_range, 0))
-            elif not key_range.nulls and last.range.upper != key_range.upper:
-                rest = KeyRange(last.range.upper, key_range.upper)
-                self.ready.append(self._span_task(number, rest, last.number + 1))
+            rest = self._chain.rest(number)
+            if rest is not None:
+                self.ready.append(self._span_task(number, rest[1], rest[0]))
+        try:
+            missing = missing_spans(spans, nullable=self._null_keys)
+        except ValueError as error:
+            self.failures.append(f"the recorded spans are no cut of the key: {error}")
+            return
+        self._record_spans(missing)
+
+    @property
+    def _null_keys(self) -> bool:
+        return any(column.nullable for column in self.pair.sides[0].sql.range_key)
 
     def _add_spans(self, marks: Sequence[KeyText]) -> None:
         """Cut the key space at the marks; the edges stay open, and NULL keys get a span of their own."""
         bounds: list[KeyText | None] = [None, *marks, None]
         ranges = [KeyRange(lower, upper) for lower, upper in zip(bounds, bounds[1:], strict=False)]
-        key = self.pair.sides[0].sql.range_key
-        if any(column.nullable for column in key):
+        if self._null_keys:
             ranges.append(KeyRange(nulls=True))
+        self._record_spans(ranges)
+
+    def _record_spans(self, ranges: Sequence[KeyRange]) -> None:
         for key_range in ranges:
             self._store.add_span(self._run, self.pair.id, self._next_span, key_range)
+            self._chain.begin(self._next_span, key_range)
             self.ready.append(self._span_task(self._next_span, key_range, 0))
             self._next_span += 1
 
@@ -200,7 +212,7 @@ class PairRun:
 
     def failed(self, task: Task, error: ReadError) -> None:
         """Record that a task failed; spans get another try, everything else makes the pair INCONCLUSIVE."""
-        if task.kind == "span":
+        if task.kind == "span" and not self.stopped:
             self._tries[task.span] = self._tries.get(task.span, 0) + 1
             if self._tries[task.span] < FAILED_SPAN_TRIES:
                 self.ready.append(task)
@@ -227,6 +239,7 @@ class PairRun:
         self._store.add_chunks(self._run, outcome.chunks, outcome.diffs)
         for chunk in outcome.chunks:
             self.tally.add(chunk)
+            self._chain.add(chunk)
             self._open_chunk = chunk.range == KeyRange()
         self.tally.candidates += len(outcome.diffs)
         limit = self._rules.max_row_diffs
@@ -239,7 +252,7 @@ class PairRun:
         number = task.number + len(outcome.chunks)
         if outcome.failures:
             rest = replace(task, range=outcome.rest or task.range, number=number)
-            if outcome.chunks:
+            if any(chunk.state is not ChunkState.FAILED for chunk in outcome.chunks):
                 self._tries.pop(task.span, None)
             self.failed(rest, ReadError(outcome.failures[0]))
         elif outcome.rest is not None:
@@ -260,6 +273,8 @@ class PairRun:
                             time.time() - outcome.seconds, outcome.seconds)  # fmt: skip
         self._store.add_span(self._run, self.pair.id, 0, KeyRange())
         self._store.add_chunks(self._run, [chunk], [])
+        self._chain.begin(0, KeyRange())
+        self._chain.add(chunk)
         self.tally.add(chunk)
         if wanted:
             self.ready.append(self._task("bucket_rows", buckets=task.buckets, wanted=tuple(wanted)))
@@ -302,7 +317,8 @@ class PairRun:
         """Return the end result; asks the store for the exact numbers of row diffs."""
         counts = self._store.count_row_diffs(self._run, self.pair.id)
         seconds = time.monotonic() - self._started
-        return conclude(self.pair, self.tally, self.failures, counts, seconds, live=self._rules.live)
+        failures = self.failures or self._chain.gaps()
+        return conclude(self.pair, self.tally, failures, counts, seconds, live=self._rules.live)
 
     def example(self) -> list[RowDiff]:
         """Return a few confirmed row diffs, for the terminal."""

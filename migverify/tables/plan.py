@@ -280,7 +280,10 @@ def _key_column(column: ColumnPair, side: Side) -> KeyColumn:
     this = column.source if side is Side.SOURCE else column.target
     # Both sides must write NULL alike, so a key column is nullable when either side's is.
     nullable = column.source.nullable or column.target.nullable
-    return KeyColumn(quote_name(this.name), _text(column, side), FAMILIES[this.data_type], nullable)
+    # A key travels from one side to the other, so both must read its text alike: text beside bytes is bytes.
+    binary = is_binary(column.source) or is_binary(column.target)
+    family = "binary" if binary else FAMILIES[this.data_type]
+    return KeyColumn(quote_name(this.name), _text(column, side), family, nullable, this.charset or "utf8mb4")
 
 
 def _read_column(column: ColumnPair) -> ReadColumn:

@@ -40,20 +40,28 @@ class SessionPool:
         self._lock = threading.Lock()
 
     @contextmanager
-    def session(self, endpoint: Endpoint) -> Iterator[Session]:
-        """Borrow a session; it comes back only if the block ended without an error."""
-        if self.canceled.is_set():
-            raise CanceledError(f"{endpoint.name}: the run was told to stop")
+    def session(self, endpoint: Endpoint, probe: str = "") -> Iterator[Session]:
+        """Borrow a session; it comes back only if the block ended without an error.
+
+        ``probe`` is a cheap read of the table, for proving that a new session reads its snapshot.
+        """
+        self.refuse_canceled(endpoint)
         with self._lock:
             idle = self._idle.setdefault(endpoint, [])
             session = idle.pop() if idle else None
         if session is None:
             session = open_session(endpoint, self._secrets.get(endpoint.name))
-            check_snapshot(session)
+            try:
+                check_snapshot(session, probe)
+            except BaseException:
+                session.close()
+                raise
         with self._lock:
             self._busy.add(session)
         healthy = False
         try:
+            # Asked again: a session that came between the order to stop and the list of what to stop is on no list.
+            self.refuse_canceled(endpoint)
             yield session
             healthy = True
         finally:
@@ -64,18 +72,30 @@ class SessionPool:
             if not healthy:
                 session.close()
 
+    def refuse_canceled(self, endpoint: Endpoint) -> None:
+        """Raise CanceledError when the run was told to stop."""
+        if self.canceled.is_set():
+            raise CanceledError(f"{endpoint.name}: the run was told to stop")
+
     def kill_all(self) -> None:
-        """Let no new read begin, and ask the servers to stop what runs; for Ctrl-C."""
+        """Let no new read begin, ask the servers to stop what runs, and let go of every connection; for Ctrl-C."""
         self.canceled.set()
         with self._lock:
             busy = list(self._busy)
+        silent: set[Endpoint] = set()
         for session in busy:
-            try:
-                with open_session(session.endpoint, self._secrets.get(session.endpoint.name)) as other:
-                    word = "TIDB QUERY" if session.flavor is Flavor.TIDB else "QUERY"
-                    other.execute(f"KILL {word} {session.thread_id}")
-            except (ReadError, EndpointError):
-                continue  # it ended by itself, or the server is gone; either way nothing is left to stop
+            if session.endpoint not in silent:
+                try:
+                    self._kill(session)
+                except (ReadError, EndpointError):
+                    # The query ended by itself, or the server is gone: then asking it again only costs time.
+                    silent.add(session.endpoint)
+            session.abort()  # a server that hangs answers no KILL; our side must not wait for it
+
+    def _kill(self, session: Session) -> None:
+        with open_session(session.endpoint, self._secrets.get(session.endpoint.name)) as other:
+            word = "TIDB QUERY" if session.flavor is Flavor.TIDB else "QUERY"
+            other.execute(f"KILL {word} {session.thread_id}")
 
     def close(self) -> None:
         """Close idle sessions."""
@@ -96,6 +116,12 @@ class Reader:
         self._rules = rules
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=side.endpoint.name)
         self._checked = 0.0
+        self._probe = checksum.probe_sql(side.sql)
+
+    def pause(self, seconds: float) -> None:
+        """Wait; raises CanceledError as soon as the run is told to stop."""
+        self._pool.canceled.wait(max(0.0, seconds))
+        self._pool.refuse_canceled(self.side.endpoint)
 
     def later(self, read: Callable[[], T]) -> Future[T]:
         """Run ``read`` on this side's thread, after what was asked before."""
@@ -115,7 +141,7 @@ class Reader:
     def row_list(self, key_range: KeyRange, *, wide: bool = False) -> list[bytes]:
         """Return the elements of a range; IncompleteReadError when the server cut the list."""
         text = checksum.rows_sql(self.sql, key_range, wide=wide)
-        return checksum.parse_rows(self.attempt(lambda s: s.query_bytes(text))[0])
+        return checksum.parse_rows(self.attempt(lambda s: s.query_bytes(text))[0], self.sql)
 
     def walk(self, key_range: KeyRange, rows: int) -> KeyText | None:
         """Return the key ``rows`` rows into the range, or None when the range holds fewer."""
@@ -167,19 +193,18 @@ class Reader:
         """
         for attempt in range(self._rules.retries + 1):
             try:
-                with self._pool.session(self.side.endpoint) as session:
+                with self._pool.session(self.side.endpoint, self._probe) as session:
                     self._throttle(session)
                     return read(session)
             except (PrivilegeError, TimeLimitError):
                 raise
             except (RetryableReadError, EndpointError) as error:
-                if self._pool.canceled.is_set():
-                    raise CanceledError(f"{self.side.endpoint.name}: the run was told to stop") from error
+                self._pool.refuse_canceled(self.side.endpoint)
                 if attempt == self._rules.retries:
                     raise ReadError(
                         f"gave up after {attempt + 1} attempts: {error.message}", hint=error.hint
                     ) from error
-                self._pool.canceled.wait(self._rules.retry_seconds * 2**attempt)
+                self.pause(self._rules.retry_seconds * 2**attempt)
         raise ReadError(f"{self.side.endpoint.name}: no attempt was made (retries={self._rules.retries})")
 
     def _throttle(self, session: Session) -> None:

@@ -15,18 +15,28 @@ from functools import partial
 
 from migverify.config import Config, override_for
 from migverify.connect import Session
-from migverify.errors import IncompleteReadError, PrivilegeError, ReadError, RepairError
+from migverify.errors import PrivilegeError, ReadError, RepairError
 from migverify.model import (
-    ColumnDef, DiffKind, Flavor, Lane, LiveState, RowDiff, SchemaClass, TableDef, TableResult,
+    ColumnDef,
+    DiffKind,
+    Flavor,
+    KeyText,
+    Lane,
+    LiveState,
+    RowDiff,
+    SchemaClass,
+    TableDef,
+    TableResult,
 )  # fmt: skip
 from migverify.secrets import scrub
 from migverify.sql import repair as statements
 from migverify.sql.catalog import read_table
 from migverify.sql.checksum import full_rows_sql
+from migverify.sql.quoting import quote_name
 from migverify.store.base import ResultStore
 from migverify.tables.diff import WIDE, PairReader, joined, rows_at_once, split_element, texts_of
 from migverify.tables.read import Reader, SessionPool
-from migverify.tables.repair_files import Script, Sections
+from migverify.tables.repair_files import Script, Stack
 from migverify.tables.schema import column_pairs
 from migverify.tables.tasks import PairPlan, Rules
 from migverify.tables.values import same_value
@@ -38,6 +48,8 @@ ORDER = (DiffKind.MISSING_ON_SOURCE, DiffKind.VALUE_DIFFERS, DiffKind.MISSING_ON
 
 Row = tuple[str, tuple[bytes | None, ...]]
 """The checksums of a row, and the canonical texts of its columns as the server sent them."""
+
+RowsByKey = dict[KeyText, list[Row]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +106,7 @@ class Written:
 # --- what may be repaired --------------------------------------------------------------------------------------
 
 _HARMLESS = re.compile(
-    r"[\d,]+ rows? (is|are) (missing on the target|missing on the source|different)"
+    r"[\d,]+ rows? (is|are) (missing on the target|missing on the source|different|still different)"
     r"|column .+ is not compared: .*|[\d,]+ rows kept changing .*|[\d,]+ rows differed once .*",
     re.DOTALL,
 )
@@ -187,7 +199,7 @@ def _definition(session: Session, database: str, table: str) -> TableDef:
 
 def _key_places(pair: PairPlan, columns: Sequence[ColumnDef]) -> list[int]:
     names = {c.name for c in pair.target_side.sql.key} if pair.target_side else set()
-    return [n for n, c in enumerate(columns) if statements.quote_name(c.name) in names]
+    return [n for n, c in enumerate(columns) if quote_name(c.name) in names]
 
 
 def _has_key(target: TableDef, key: set[str]) -> bool:
@@ -252,25 +264,28 @@ def diverged(store: ResultStore, run_id: str, pair: str, size: int = PAGE) -> It
         yield [diff for _, diff in page]
 
 
-def _read(reader: PairReader, diffs: Sequence[RowDiff], *, wide: bool) -> tuple[dict[RowDiff, list[Row]], ...]:
-    """Read the rows of some diffs on both sides; a row of several shards comes once per shard."""
-    wanted = {diff.key: diff for diff in diffs}
+def _read(reader: PairReader, keys: Sequence[KeyText], *, wide: bool) -> tuple[RowsByKey, RowsByKey]:
+    """Read rows by key on both sides; a key that several shards hold has a row of each."""
+    wanted = set(keys)
 
-    def read(side: Reader) -> list[tuple[RowDiff, Row]]:
+    def read(side: Reader) -> list[tuple[KeyText, Row]]:
         found = []
-        for row in side.query(full_rows_sql(side.sql, list(wanted), wide=wide)):
+        for row in side.query(full_rows_sql(side.sql, keys, wide=wide)):
             key, checksums = split_element(reader, row[0] or b"")
-            if key in wanted:
-                found.append((wanted[key], (checksums, tuple(row[1:]))))
+            if key in wanted:  # a collation may have found more than was asked for
+                found.append((key, (checksums, tuple(row[1:]))))
         return found
 
     futures = [r.later(partial(read, r)) for r in reader.readers]
     *ours, theirs = [f.result() for f in futures]
-    answers: tuple[dict[RowDiff, list[Row]], ...] = ({}, {})
-    for answer, part in zip(answers, ([entry for one in ours for entry in one], theirs), strict=True):
-        for diff, row in part:
-            answer.setdefault(diff, []).append(row)
-    return answers
+    return _grouped([entry for part in ours for entry in part]), _grouped(theirs)
+
+
+def _grouped(rows: Sequence[tuple[KeyText, Row]]) -> RowsByKey:
+    found: RowsByKey = {}
+    for key, row in rows:
+        found.setdefault(key, []).append(row)
+    return found
 
 
 # --- one table -------------------------------------------------------------------------------------------------
@@ -288,16 +303,15 @@ def write_statements(
     """
     written = Written()
     size = min(PAGE, rows_at_once(shape.pair))
-    # The inverse undoes inserts first: DELETE, UPDATE, INSERT again.
-    with Sections([kind.value for kind in reversed(ORDER)]) as sections:
+    with Stack() as undo:
         for kind in ORDER:
             for page in diverged(store, run_id, shape.pair.id, size):
-                for diff, outcome in _page(shape, reader, [d for d in page if d.kind is kind], written):
-                    forward.add(outcome.forward)
-                    sections.add(diff.kind.value, outcome.inverse)
+                for diff, change in _page(shape, reader, [d for d in page if d.kind is kind], written):
+                    forward.add(change.forward)
+                    undo.push(change.inverse)
                     written.statements[diff.kind.value] += 1
-        for text in sections.statements():
-            inverse.add(text)
+        for statement in undo.statements():
+            inverse.add(statement)
     return written
 
 
@@ -308,10 +322,10 @@ def _page(
         some = [d for d in diffs if (d.source_checksum or d.target_checksum or "").startswith(WIDE) is wide]
         if not some:
             continue
-        ours, theirs = _read(reader, some, wide=wide)
+        ours, theirs = _read(reader, [diff.key for diff in some], wide=wide)
         for diff in some:
             try:
-                change = _change(shape, diff, ours.get(diff, []), theirs.get(diff, []), written, wide=wide)
+                change = _change(shape, diff, ours.get(diff.key, []), theirs.get(diff.key, []), written, wide=wide)
             except RepairError as error:
                 written.refused[scrub(error.message)] += 1
                 continue
@@ -362,7 +376,7 @@ def _differing(shape: Shape, ours: list[Row], theirs: list[Row]) -> list[int] | 
     one, other = texts_of(columns, ours[0][1]), texts_of(columns, theirs[0][1][: len(columns)])
     found = [n for n, column in enumerate(columns) if not same_value(column, one[n], other[n])]
     if not found and _exact(ours[0]) != _exact(theirs[0]):
-        raise IncompleteReadError(f"{shape.pair.id}: checksums differ, but no column of the row does")
+        raise RepairError("the checksums of the rows differ, but no column does")
     return found
 
 

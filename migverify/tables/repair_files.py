@@ -11,11 +11,12 @@ import json
 import os
 import re
 import tempfile
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from migverify.errors import RepairError, UsageError
 from migverify.secrets import scrub
@@ -96,24 +97,29 @@ class Script:
             self._part.unlink(missing_ok=True)
 
 
-class Sections:
-    """Statements kept on disk until their turn comes: the inverse runs in another order than it is found."""
+class Stack:
+    """Statements kept on disk until all are known, then given back last first.
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._files: dict[str, IO[str]] = {
-            name: tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") for name in names
-        }
+    What undoes a list of changes undoes the last of them first: a value that one row gave up for another to take is
+    free again when its turn comes. Memory holds eight bytes a statement.
+    """
 
-    def add(self, name: str, statement: str) -> None:
-        """Append a statement to a section."""
-        self._files[name].write(statement + "\n")
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
+        self._starts = array("Q")
+
+    def push(self, statement: str) -> None:
+        """Add a statement on top."""
+        self._starts.append(self._file.tell())
+        self._file.write(statement.encode("utf-8"))
 
     def statements(self) -> Iterator[str]:
-        """Yield the statements of all sections, section by section."""
-        for file in self._files.values():
-            file.seek(0)
-            for line in file:
-                yield line.rstrip("\n")
+        """Yield the statements, the last one first."""
+        end = self._file.tell()
+        for start in reversed(self._starts):
+            self._file.seek(start)
+            yield self._file.read(end - start).decode("utf-8")
+            end = start
 
     def __enter__(self) -> Self:
         return self
@@ -121,8 +127,7 @@ class Sections:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for file in self._files.values():
-            file.close()
+        self._file.close()
 
 
 def transactions(path: Path) -> Iterator[list[str]]:
@@ -187,7 +192,7 @@ def clear_folder(folder: Path) -> str:
         aside = folder / f"earlier-{number}"
         aside.mkdir()
         # The scripts first, the manifest last: stopped in between, the rest moves with the next attempt.
-        for path in sorted(folder.glob("*.sql")):
+        for path in sorted((*folder.glob("*.repair.sql"), *folder.glob("*.inverse.sql"))):
             path.replace(aside / path.name)
         manifest.replace(aside / MANIFEST)
     except OSError as error:

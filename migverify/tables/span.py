@@ -13,17 +13,18 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 
-from migverify.errors import IncompleteReadError, ReadError, TimeLimitError
+from migverify.errors import CanceledError, EndpointError, IncompleteReadError, ReadError, TimeLimitError
 from migverify.model import ChunkChecksum, ChunkResult, ChunkState, KeyRange, RowDiff
 from migverify.tables.compare import checksum_of, compare_lists, same_checksum
 from migverify.tables.diff import PairReader, list_diffs, locate
 from migverify.tables.read import Reader
-from migverify.tables.tasks import Outcome, Task
+from migverify.tables.tasks import ONE_CHUNK, Outcome, Task
 
 AHEAD = 3
 DENSE_AFTER = 2
 SMALLEST_CHUNK = 256
 PIECES = 8
+FAILED_IN_A_ROW = 2
 
 Answer = tuple[ChunkChecksum, float]
 
@@ -60,6 +61,7 @@ class _Walk:
         self.position = task.range.lower
         self.ended = False
         self.failure = ""
+        self.failed = 0
         self.under_way: deque[_UnderWay] = deque()
         self.chunks: list[ChunkResult] = []
         self.diffs: list[RowDiff] = []
@@ -89,7 +91,12 @@ class _Walk:
         """Find the next boundary and ask both sides for the chunk up to it."""
         try:
             chunk = self._next_range()
-        except ReadError as error:
+        except CanceledError:
+            raise
+        except (ReadError, EndpointError) as error:
+            if isinstance(error, TimeLimitError) and self.rows > SMALLEST_CHUNK:
+                self.rows = max(SMALLEST_CHUNK, self.rows // PIECES)
+                return
             # What is finished must reach the store; the driver decides whether the rest is tried again.
             self.failure = error.message
             return
@@ -104,7 +111,7 @@ class _Walk:
 
     def _next_range(self) -> KeyRange:
         whole = KeyRange(self.position, self.task.range.upper, self.task.range.nulls)
-        if whole.nulls or not self.reader.target.sql.range_key:
+        if whole.nulls or self.task.rows >= ONE_CHUNK or not self.reader.target.sql.range_key:
             self.ended = True
             return whole
         upper = None
@@ -129,9 +136,7 @@ class _Walk:
         seconds = [0.0, 0.0]
         try:
             if self._too_slow(chunk):
-                self.rows = max(SMALLEST_CHUNK, self.rows // PIECES)
-                pieces = self.reader.checksums_in_pieces(chunk.range, self.rows)
-                source, target, diffs = self._examine(chunk.range, *pieces)
+                source, target, diffs = self._examine(chunk.range, *self._sum_in_pieces(chunk.range))
             elif _cut_off(chunk):
                 source, target, diffs = self._examine(chunk.range, *self.reader.checksums(chunk.range))
                 self.rows = max(SMALLEST_CHUNK, self.rows // 2)
@@ -150,8 +155,11 @@ class _Walk:
                 source, target = sum((p for p, _ in parts), ChunkChecksum(0, 0, 0)), theirs_sum[0]
                 seconds = [max(s for _, s in parts), theirs_sum[1]]
                 source, target, diffs = self._examine(chunk.range, source, target)
-        except ReadError as error:
-            state, reason = ChunkState.FAILED, error.message
+        except CanceledError:
+            raise
+        except (ReadError, EndpointError) as error:
+            # Whatever was learned before the failure does not count: half a comparison is none.
+            state, reason, source, target, diffs = ChunkState.FAILED, error.message, None, None, []
         if diffs:
             state = ChunkState.DIFFERENT
         self.different = self.different + 1 if diffs else 0
@@ -162,6 +170,21 @@ class _Walk:
             time.time() - chunk.started, seconds[0], seconds[1], reason=reason,
         ))  # fmt: skip
         self.diffs += diffs
+        self.failed = self.failed + 1 if state is ChunkState.FAILED else 0
+        if self.failed >= FAILED_IN_A_ROW and not self._stopped():
+            # A server that is gone would fail every chunk of the table, each after all its retries.
+            self.failure = reason
+
+    def _sum_in_pieces(self, key_range: KeyRange) -> tuple[ChunkChecksum, ChunkChecksum]:
+        """Sum a range that hit the time limit in smaller and smaller pieces; raises when the smallest hit it too."""
+        self.rows = min(self.rows, self.task.rules.chunk_rows)
+        while True:
+            self.rows = max(SMALLEST_CHUNK, self.rows // PIECES)
+            try:
+                return self.reader.checksums_in_pieces(key_range, self.rows)
+            except TimeLimitError:
+                if self.rows == SMALLEST_CHUNK:
+                    raise
 
     def _too_slow(self, chunk: _UnderWay) -> bool:
         """Whether a query hit its time limit on a range that can be cut smaller."""

@@ -19,6 +19,10 @@ from migverify.model import (
 from migverify.sql.checksum import SideSql
 
 
+ONE_CHUNK = 1 << 40
+"""``Task.rows`` of a span that must stay one chunk: one that failed is read again under its own number."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadColumn:
     """One compared column as a worker needs it: how to name it, and how to compare two texts of it.
@@ -94,7 +98,11 @@ class PairPlan:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How gently and how long a worker reads; see ``limits`` in docs/configuration.md."""
+    """How gently and how long a worker reads; see ``limits`` in docs/configuration.md.
+
+    ``still_reads`` is how many re-reads in a row, ``delay_seconds`` apart, must show the same difference before it
+    counts: 1 is enough where nobody writes. ``rounds`` more reads are granted to rows that move.
+    """
 
     chunk_rows: int = 32768
     chunk_seconds: float = 0.5
@@ -107,6 +115,7 @@ class Rules:
     budget_seconds: float = 2.0
     delay_seconds: float = 1.0
     rounds: int = 3
+    still_reads: int = 1
     values: bool = False
     live: bool = False
     max_row_diffs: int | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from typing import Any
 
 from migverify.model import ColumnDiff
@@ -42,20 +43,24 @@ def value_form(column: ReadColumn, text: str | None) -> str:
         return "N"
     if column.compare == "json":
         return json_form(text)
-    if column.compare == "number" and not column.tolerance:
+    if column.compare == "number" and column.tolerance is None:
         return _number_form(Decimal(text))
     if column.compare == "labels":
-        return ",".join(sorted(text.split(",")))
-    return text
+        return "=" + ",".join(sorted(text.split(",")))
+    return "=" + text
 
 
 def json_form(text: str) -> str:
     """Return the canonical form of a JSON text; text that is no JSON stands for itself, marked."""
     try:
-        value = json.loads(text, parse_float=Decimal, parse_int=Decimal, parse_constant=Decimal)
-    except (ValueError, RecursionError):
+        value = json.loads(text, parse_float=Decimal, parse_int=Decimal, parse_constant=_no_number, strict=False)
+    except (ValueError, RecursionError, InvalidOperation):
         return "not JSON: " + text
     return _json_form(value)
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
 
 
 def _json_form(value: Any) -> str:
@@ -87,7 +92,7 @@ def _same_number(source: str, target: str, tolerance: float | None) -> bool:
         return False
     if one == other:
         return True
-    return tolerance is not None and abs(one - other) <= Decimal(repr(tolerance))
+    return tolerance is not None and abs(Fraction(one) - Fraction(other)) <= Fraction(Decimal(repr(tolerance)))
 
 
 def column_diff(column: ReadColumn, source: str | None, target: str | None, *, keep: bool) -> ColumnDiff:

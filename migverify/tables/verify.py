@@ -20,6 +20,8 @@ from migverify.tables.pair_run import PairRun
 from migverify.tables.tasks import PairPlan, Rules, Task, outcome_from_text
 
 WAITING = 2
+GRACE_SECONDS = 15.0
+"""How long after ``run_seconds`` running tasks may still finish; then their queries are stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,11 @@ class _Driver:
             else:
                 time.sleep(0.2)  # paused
             return
+        if self._out_of_time(GRACE_SECONDS):
+            self.engine.cancel()
+            self.under_way.clear()
+            self._give_up()
+            return
         finished, _ = wait(self.under_way, timeout=0.5, return_when=FIRST_COMPLETED)
         for future in finished:
             run, task = self.under_way.pop(future)
@@ -182,9 +189,9 @@ class _Driver:
         self.active.clear()
         self.verdicts.append(Verdict.INCONCLUSIVE)
 
-    def _out_of_time(self) -> bool:
+    def _out_of_time(self, grace: float = 0.0) -> bool:
         limit = self.controls.run_seconds
-        return limit is not None and time.monotonic() - self.started > limit
+        return limit is not None and time.monotonic() - self.started > limit + grace
 
     def _paused(self) -> bool:
         return self.controls.pause_file is not None and self.controls.pause_file.exists()

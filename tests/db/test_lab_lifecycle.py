@@ -170,7 +170,7 @@ def test_the_commands_on_a_stand_in(lab, monkeypatch):
 
     assert "STAND-IN" in run("up", "--target", "mysql")
     assert json.loads(run("status", "--json"))["up"] is True
-    assert "integers\t8" in run("load", "museum")
+    assert "integers\t11" in run("load", "museum")
     assert run("load", "tpch", "--scale", "0.001", "--tables", "nation,region") == "region\t5\nnation\t25\n"
     planted = json.loads(run("fault", "row-deleted", "--table", "tpch.nation", "--json"))
     assert planted["rows"][0]["kind"] == "missing_on_target"
