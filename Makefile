@@ -24,9 +24,11 @@ check: setup
 	$(PY) -m pytest -q -n 2 tests/unit
 
 test: setup
+	$(VENV)/bin/migverify lab build
 	MIGVERIFY_REQUIRE_DB=1 $(PY) -m pytest -q tests -m "not soak"
 
 soak: setup
+	$(VENV)/bin/migverify lab build
 	MIGVERIFY_REQUIRE_DB=1 $(PY) -m pytest -q tests -m soak
 
 bench: setup

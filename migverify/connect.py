@@ -8,9 +8,13 @@ read-only by the server's own means. Values arrive as the server's text, never t
 
 from __future__ import annotations
 
+import json
+import re
+import socket
 import ssl
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,6 +28,7 @@ from migverify.model import Endpoint, Flavor, Side, Tls
 Row = tuple[bytes | None, ...]
 
 CONNECT_SECONDS = 10.0
+DIGITS_OF_A_TIME = 14  # 20260131120000; a TSO has 18
 IDLE_READ_SECONDS = 3600.0  # a server that says nothing for an hour is gone, even without a query limit
 GROUP_CONCAT_BYTES = 1 << 30  # servers cap it to max_allowed_packet; truncation is checked by counting
 
@@ -31,16 +36,18 @@ GROUP_CONCAT_BYTES = 1 << 30  # servers cap it to max_allowed_packet; truncation
 _RAW: dict[Any, Any] = {**pymysql.converters.encoders}
 _DENIED = {1044, 1142, 1143, 1227, 1370, 8121}
 _TIME_LIMIT = {3024, 1969}
+_FULL = {1040, 1203, 1226}  # no connection left: of the server, of the user, of the user's hour
+_GONE_SNAPSHOT = {8055, 9006}  # TiDB's garbage collection is past the snapshot: no retry brings it back
 _REFUSED = {1045, 1698, 1130, 1049, 3118, 1862, 3159}
 # Connection gone, lock waits, kills, time limits; 9001-9013 are TiDB's "region or store is not there right now".
 _RETRYABLE = {
     *(1028, 1040, 1053, 1080, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1205, 1213, 1226, 1317, 1927, 2003, 2006),
-    *(2013, 2014, 2055, 3572, 4031, 8027, 8028, 8055, 8175, 8229, *range(9001, 9014)),
+    *(2013, 2014, 2055, 3572, 4031, 8027, 8028, 8175, 8229, *range(9001, 9014)),
 }
 
 
 class Session:
-    """One pinned connection. Not thread-safe; ``kill`` alone may be called from another thread."""
+    """One pinned connection. Not thread-safe; ``abort`` alone may be called from another thread."""
 
     def __init__(self, connection: pymysql.connections.Connection[Any], endpoint: Endpoint) -> None:
         self._connection = connection
@@ -123,15 +130,25 @@ class Session:
         except (pymysql.MySQLError, OSError):
             self._connection._force_close()  # type: ignore[attr-defined]  # only our socket is left to release
 
+    def abort(self) -> None:
+        """Cut the connection under a thread that waits for an answer: it gets an error at once."""
+        with suppress(OSError):  # closed meanwhile, so nobody waits
+            # The plain shutdown: that of a TLS socket changes state which the waiting thread still uses.
+            socket.socket.shutdown(self._connection._sock, socket.SHUT_RDWR)  # type: ignore[attr-defined]
+
     def _failure(self, error: Exception, sql: str) -> ReadError | PrivilegeError:
         code, text = _code_and_text(error)
         where = f"{self.endpoint.name} ({self.endpoint.host}:{self.endpoint.port})"
         shown = sql if len(sql) <= 2000 else f"{sql[:2000]} ... ({len(sql)} characters)"
         message = f"{where}: {text} [{code}]\n  SQL: {shown}"
         if code in _DENIED:
-            return PrivilegeError(f"{where}: {text} [{code}]", hint=_grant_hint(code, self.endpoint))
+            return PrivilegeError(message, hint=_grant_hint(code, text, self.endpoint))
         if code in _TIME_LIMIT or (code in (1105, 1317) and "maximum statement execution time" in text):
             return TimeLimitError(message)
+        if code == 1105 and "context deadline exceeded" in text and self.endpoint.query_seconds:
+            return TimeLimitError(message)  # TiDB's other word for max_execution_time
+        if code in _GONE_SNAPSHOT:
+            return ReadError(message, hint="The snapshot is older than tidb_gc_life_time; take a new one, or raise it.")
         gone = isinstance(error, OSError | struct.error | pymysql.InterfaceError)
         deadline = code == 1105 and any(w in text for w in ("deadline", "timeout", "Timeout", "try again"))
         if gone or deadline or code in _RETRYABLE:
@@ -176,11 +193,39 @@ def open_session(endpoint: Endpoint, password: str | None, *, side: Side | None 
         raise _connect_failure(endpoint, error) from error
     session = Session(connection, endpoint)
     source = endpoint.name.split(".")[0] == "source" if side is None else side is Side.SOURCE
-    for statement in session_statements(session.flavor, endpoint, source=source):
-        session.execute(statement)
+    try:
+        _pin(session, source=source)
+    except BaseException:
+        session.close()
+        raise
+    _keep_alive(connection._sock)  # type: ignore[attr-defined]
     wait = endpoint.query_seconds + 10.0 if endpoint.query_seconds else IDLE_READ_SECONDS
     connection._read_timeout = wait  # type: ignore[attr-defined]  # the short limit was for the greeting, which connect_timeout leaves out
     return session
+
+
+def _pin(session: Session, *, source: bool) -> None:
+    endpoint = session.endpoint
+    if endpoint.snapshot and session.flavor is not Flavor.TIDB:
+        raise EndpointError(
+            f"{endpoint.name}: a snapshot is configured, but the server is {session.flavor.value}",
+            hint="Only TiDB reads as of a time; remove `snapshot`.",
+        )
+    for statement in session_statements(session.flavor, endpoint, source=source):
+        try:
+            session.execute(statement)
+        except RetryableReadError as error:
+            raise EndpointError(error.message, hint=error.hint) from error
+        except ReadError as error:
+            hint = "The server refuses a setting of the session: check snapshot, resource_group and session."
+            raise EndpointError(error.message, hint=error.hint or hint) from error
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """Notice within two minutes that the host or the network is gone, even while no query limit is set."""
+    for option, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def session_statements(flavor: Flavor, endpoint: Endpoint, *, source: bool) -> list[str]:
@@ -206,26 +251,42 @@ def session_statements(flavor: Flavor, endpoint: Endpoint, *, source: bool) -> l
     return statements
 
 
-def check_snapshot(session: Session) -> None:
+def check_snapshot(session: Session, probe: str) -> None:
     """Prove that ``tidb_snapshot`` really holds.
 
-    A server without a GC safe point answers the SET with an error and yet shows the value while it reads current
-    data, so the value alone proves nothing; a statement that only fails under a snapshot does.
+    A server without a GC safe point refuses the SET and yet shows the value from then on while it reads current data,
+    so the variable proves nothing. The start timestamp of a read does: under a snapshot every read has the same one,
+    and each current read a new one.
+
+    Parameters
+    ----------
+    probe
+        A cheap statement that reads a table the user may read; two are needed, so it runs twice.
 
     Raises
     ------
     EndpointError
         when the session reads current data although a snapshot was asked for.
     """
-    if not session.endpoint.snapshot:
+    snapshot = session.endpoint.snapshot
+    if not snapshot:
         return
-    safe = session.query("SELECT VARIABLE_VALUE FROM mysql.tidb WHERE VARIABLE_NAME='tikv_gc_safe_point'")
-    shown = session.query("SELECT @@SESSION.tidb_snapshot")
-    if not safe or not shown or not shown[0][0]:
+    seen = {_start_timestamp(session, probe) for _ in range(2)}
+    pinned = len(seen) == 1 and 0 not in seen
+    if not pinned or (snapshot.isdigit() and len(snapshot) > DIGITS_OF_A_TIME and int(snapshot) not in seen):
         raise EndpointError(
-            f"{session.endpoint.name}: tidb_snapshot={session.endpoint.snapshot} is not in force",
-            hint="The server has no GC safe point (row tikv_gc_safe_point in mysql.tidb); drop the snapshot.",
+            f"{session.endpoint.name}: tidb_snapshot={snapshot} is not in force: reads see current data",
+            hint="The server may have no GC safe point (row tikv_gc_safe_point in mysql.tidb); drop the snapshot.",
         )
+
+
+def _start_timestamp(session: Session, probe: str) -> int:
+    """Return the timestamp (TSO) as of which a read saw the data; 0 when the server does not tell."""
+    if not probe:
+        return 0
+    session.query(probe)
+    told = session.query("SELECT @@tidb_last_query_info")[0][0]
+    return int(json.loads(told or "{}").get("start_ts", 0))
 
 
 def _identify(connection: pymysql.connections.Connection[Any]) -> tuple[str, Flavor]:
@@ -259,7 +320,7 @@ def _connect_failure(endpoint: Endpoint, error: Exception) -> EndpointError:
     code, text = _code_and_text(error)
     where = f"{endpoint.name}: {endpoint.user}@{endpoint.host}:{endpoint.port}"
     if code in _DENIED:
-        return PrivilegeError(f"{where}: {text} [{code}]", hint=_grant_hint(code, endpoint))
+        return PrivilegeError(f"{where}: {text} [{code}]", hint=_grant_hint(code, text, endpoint))
     if code in _REFUSED:
         secret = endpoint.password_env or endpoint.password_command
         hint = (
@@ -268,6 +329,9 @@ def _connect_failure(endpoint: Endpoint, error: Exception) -> EndpointError:
             else "No password is configured: set password_env."
         )
         return EndpointError(f"{where}: the server refuses the user: {text} [{code}]", hint=hint)
+    if code in _FULL:
+        hint = "Lower `connections`, or raise max_connections or the user's MAX_USER_CONNECTIONS."
+        return EndpointError(f"{where}: no connection is left: {text} [{code}]", hint=hint)
     if isinstance(error, FileNotFoundError | ssl.SSLError):
         return EndpointError(f"{where}: TLS: {text}", hint="Check tls.mode, tls.ca, tls.cert and tls.key.")
     return EndpointError(
@@ -276,10 +340,27 @@ def _connect_failure(endpoint: Endpoint, error: Exception) -> EndpointError:
     )
 
 
-def _grant_hint(code: int, endpoint: Endpoint) -> str:
+def _grant_hint(code: int, text: str, endpoint: Endpoint) -> str:
+    needed = re.search(r"at least one of\) the (.+?) privilege", text)
+    if needed:
+        word = needed[1].split(",")[-1].strip()
+        return f"Run as an administrator: GRANT {word} ON *.* TO {_account(text, endpoint)} (see docs/privileges.md)."
     if code == 1227:
-        return f"GRANT the privilege named above to {endpoint.user}, or leave out the option that needs it."
-    return f"Run as an administrator: GRANT SELECT ON <database>.* TO {endpoint.user} (see docs/privileges.md)."
+        return f"Grant what is named above to {_account(text, endpoint)}, or leave out the option that needs it."
+    command = re.match(r"(\w+) command denied", text)
+    word = command[1].upper() if command else "SELECT"
+    database = re.search(r"to database '(.+?)'$", text)
+    table = re.search(r"for table '(.+?)'$", text)
+    column = re.search(r"for column '(.+?)' in table '(.+?)'$", text)
+    what = (f"table {table[1]}" if table else f"all columns of table {column[2]}" if column
+            else f"database {database[1]}" if database else "what it may not read")  # fmt: skip
+    return (f"{_account(text, endpoint)} lacks {word} on {what}. Run as an administrator: "
+            f"GRANT {word} ON <database>.<table> TO <that user> (see docs/privileges.md).")  # fmt: skip
+
+
+def _account(text: str, endpoint: Endpoint) -> str:
+    told = re.search(r"'[^']*'@'[^']*'", text)
+    return told[0] if told else endpoint.user
 
 
 def _plain(value: str) -> str:

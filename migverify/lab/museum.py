@@ -4,6 +4,8 @@ A table holds the same content on both sides by construction, since each value g
 literal. The definitions may differ where a real migration changes them (INT to BIGINT, latin1 to utf8mb4, ...).
 Values that one of the two engines cannot hold are left out: TiDB turns -0.0 into 0.0, and MySQL has no emoji
 in names.
+
+The module is long because it is a table: values first, then the halls they hang in.
 """
 
 from __future__ import annotations

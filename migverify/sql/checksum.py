@@ -189,13 +189,17 @@ def parse_key(columns: Sequence[KeyColumn], parts: Sequence[str]) -> KeyText:
     return tuple(key)
 
 
-def rows_sql(side: SideSql, key_range: KeyRange, *, wide: bool = False) -> str:
+def rows_sql(side: SideSql, key_range: KeyRange, *, wide: bool = False, share: tuple[int, int] | None = None) -> str:
     """Return the statement of a row list: the elements of a range in one text, and their count beside it.
 
-    One text of a hundred thousand elements costs a client no more than one row.
+    One text of a hundred thousand elements costs a client no more than one row. ``share`` is (how many shares, which
+    one from 0): only the rows of that bucket.
     """
+    condition = side.condition(key_range)
+    if share is not None:
+        condition += f" AND {bucket(side, share[0], wide=wide)}={share[1]}"
     return (f"SELECT COUNT(*),GROUP_CONCAT({element(side, wide=wide)} SEPARATOR ';') "
-            f"FROM {side.table} WHERE {side.condition(key_range)}")  # fmt: skip
+            f"FROM {side.table} WHERE {condition}")  # fmt: skip
 
 
 def parse_rows(row: Sequence[bytes | None], side: SideSql) -> list[bytes]:
@@ -226,10 +230,10 @@ def stream_sql(side: SideSql, condition: str) -> str:
     return f"SELECT {element(side)} FROM {side.table}" + (f" WHERE {where}" if where else "")
 
 
-def bucket(side: SideSql, buckets: int) -> str:
+def bucket(side: SideSql, buckets: int, *, wide: bool = False) -> str:
     """Return the bucket number of a row: of its key, or of the whole row where there is no key."""
     parts = ",".join(f"IFNULL({key_text(c)},'N')" for c in side.key)
-    identity = f"CONCAT_WS(',',{parts})" if parts else side.exact
+    identity = f"CONCAT_WS(',',{parts})" if parts else side.wide if wide else side.exact
     return f"CRC32({identity})%{buckets}"
 
 

@@ -173,11 +173,11 @@ def keys_predicate(columns: Sequence[KeyColumn], keys: Sequence[KeyText]) -> str
     for key in keys:
         whole = zip(columns, key, strict=True)
         if None in key:
-            each = (f"{c.name} IS NULL" if part is None else f"{_matched(c, part)} = {literal(c, part)}"
+            each = (f"{c.name} IS NULL" if part is None else f"{matched(c, part)} = {literal(c, part)}"
                     for c, part in whole)  # fmt: skip
             parts.append("(" + " AND ".join(each) + ")")
             continue
-        pairs = [(_matched(c, part or ""), literal(c, part or "")) for c, part in whole]
+        pairs = [(matched(c, part or ""), literal(c, part or "")) for c, part in whole]
         rows.setdefault(tuple(name for name, _ in pairs), []).append([value for _, value in pairs])
     for names, values in rows.items():
         if len(names) == 1:
@@ -188,7 +188,8 @@ def keys_predicate(columns: Sequence[KeyColumn], keys: Sequence[KeyText]) -> str
     return "(" + " OR ".join(parts) + ")" if parts else "1=0"
 
 
-def _matched(column: KeyColumn, text: str) -> str:
+def matched(column: KeyColumn, text: str) -> str:
+    """Return what a literal of a key is looked up in; may equal texts of other bytes, never miss its own."""
     # A FLOAT equals no literal of its own text; bytes of text are those of its UTF-8 form.
     if column.family in ("float", "binary"):
         return column.text

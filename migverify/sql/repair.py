@@ -15,7 +15,7 @@ from migverify.errors import RepairError
 from migverify.model import ColumnDef, ColumnPair, Flavor, KeyText, Lane, Side
 from migverify.sql.canonical import FAMILIES, pair_column
 from migverify.sql.checksum import SideSql, frame, row_checksum
-from migverify.sql.key_range import KeyColumn
+from migverify.sql.key_range import KeyColumn, matched
 from migverify.sql.key_range import literal as key_literal
 from migverify.sql.quoting import quote_bytes, quote_name, quote_text
 
@@ -111,8 +111,9 @@ def key_condition(columns: Sequence[KeyColumn], key: KeyText) -> str:
     """Return the condition on the key; under a collation it may fit further rows, never fewer."""
     parts = []
     for column, value in zip(columns, key, strict=True):
-        name = column.text if column.family == "float" else column.name
-        parts.append(f"{column.name} IS NULL" if value is None else f"{name} = {key_literal(column, value)}")
+        parts.append(
+            f"{column.name} IS NULL" if value is None else f"{matched(column, value)} = {key_literal(column, value)}"
+        )
     return " AND ".join(parts)
 
 

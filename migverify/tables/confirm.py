@@ -1,19 +1,21 @@
 """Read differing rows again: converged, hot or diverged.
 
-A difference read once may be a change on its way. Each candidate is read again, not before ``delay_seconds`` after
-its first read: equal now = *converged*; the source row changed meanwhile, or both sides still move = *hot*, read once
-more; the source row stood still and the target, standing still too, differs = *diverged*. Only that is a row diff.
-(The witnessed-signature rule of Spirit's continuous checksum, applied to single rows.)
+A difference read once may be a change on its way. Each candidate is read again and again, ``delay_seconds`` apart:
+equal at any read = *converged*; both sides as they were before, ``still_reads`` times in a row = *diverged*; moving
+until the reads are used up = *hot*. Only diverged is a row diff. So a row diff is false only if the target takes
+longer than ``still_reads * delay_seconds`` to apply a change, or a row flips back and forth in step with the reads
+(the waits vary a little against that).
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from migverify.model import ColumnDiff, DiffKind, LiveState, RowDiff
+from migverify.model import ColumnDiff, DiffKind, KeyText, LiveState, RowDiff
 from migverify.tables.diff import (
     WIDE,
     PairReader,
@@ -26,21 +28,33 @@ from migverify.tables.diff import (
 )
 from migverify.tables.values import column_diff, same_value
 
+JITTER = 0.2
+
 
 def confirm(reader: PairReader, diffs: Sequence[RowDiff]) -> Iterator[RowDiff]:
-    """Yield each candidate once, in its final state; waits for the delay between rounds."""
+    """Yield each candidate once, in its final state; waits for the delay between rounds.
+
+    Raises
+    ------
+    CanceledError
+        the run was told to stop while waiting or reading.
+    """
     waiting = list(diffs)
-    for round_number in range(1, reader.rules.rounds + 1):
+    still: Counter[KeyText] = Counter()
+    for _ in range(reader.rules.rounds + reader.rules.still_reads):
         _wait(reader, waiting)
-        last = round_number == reader.rules.rounds
         again = []
         size = rows_at_once(reader.pair)
         for start in range(0, len(waiting), size):
-            for diff in _read_again(reader, waiting[start : start + size], last=last):
-                if diff.state is LiveState.UNCONFIRMED:
-                    again.append(diff)
-                else:
+            for diff in _read_again(reader, waiting[start : start + size]):
+                if diff.state is LiveState.CONVERGED:
                     yield diff
+                    continue
+                still[diff.key] = still[diff.key] + 1 if diff.state is LiveState.DIVERGED else 0
+                if still[diff.key] >= reader.rules.still_reads:
+                    yield diff
+                else:
+                    again.append(replace(diff, state=LiveState.UNCONFIRMED, columns=()))
         waiting = again
         if not waiting:
             return
@@ -49,12 +63,12 @@ def confirm(reader: PairReader, diffs: Sequence[RowDiff]) -> Iterator[RowDiff]:
 
 def _wait(reader: PairReader, diffs: Sequence[RowDiff]) -> None:
     latest = max((diff.read_at for diff in diffs), default=0.0)
-    pause = latest + reader.rules.delay_seconds - time.time()
-    if pause > 0:
-        time.sleep(min(pause, reader.rules.delay_seconds))
+    delay = reader.rules.delay_seconds * random.uniform(1.0, 1.0 + JITTER)
+    # Clocks of two workers may differ: a first read in the future must not make this wait longer than the delay.
+    reader.target.pause(min(latest + delay - time.time(), delay))
 
 
-def _read_again(reader: PairReader, diffs: Sequence[RowDiff], *, last: bool) -> Iterator[RowDiff]:
+def _read_again(reader: PairReader, diffs: Sequence[RowDiff]) -> Iterator[RowDiff]:
     if not reader.key:
         yield from _recount(reader, diffs)
         return
@@ -62,28 +76,27 @@ def _read_again(reader: PairReader, diffs: Sequence[RowDiff], *, last: bool) -> 
         some = [diff for diff in diffs if _is_wide(diff) is wide]
         if some:
             ours, theirs = read_rows(reader, [diff.key for diff in some], wide=wide)
-            yield from (judge(reader, diff, ours, theirs, last=last) for diff in some)
+            yield from (judge(reader, diff, ours, theirs) for diff in some)
 
 
 def _is_wide(diff: RowDiff) -> bool:
     return (diff.source_checksum or diff.target_checksum or "").startswith(WIDE)
 
 
-def judge(reader: PairReader, diff: RowDiff, ours: RowsByKey, theirs: RowsByKey, *, last: bool) -> RowDiff:
-    """Decide one candidate from its second read."""
+def judge(reader: PairReader, diff: RowDiff, ours: RowsByKey, theirs: RowsByKey) -> RowDiff:
+    """Say what one more read means: CONVERGED, DIVERGED (both sides as before), or UNCONFIRMED (one of them moved)."""
     source, target = ours.get(diff.key, []), theirs.get(diff.key, [])
     if _rows_equal(reader, source, target):
         return replace(diff, state=LiveState.CONVERGED)
     wide = _is_wide(diff)
     seen = joined([c for c, _ in source], wide=wide), joined([c for c, _ in target], wide=wide)
     fresh = replace(
-        diff, source_checksum=seen[0], target_checksum=seen[1], source_count=len(source), target_count=len(target),
-        kind=_kind(len(source), len(target)), read_at=time.time(),
+        diff, state=LiveState.UNCONFIRMED, source_checksum=seen[0], target_checksum=seen[1], source_count=len(source),
+        target_count=len(target), kind=_kind(len(source), len(target)), read_at=time.time(),
     )  # fmt: skip
-    if seen[0] != diff.source_checksum:
-        return fresh  # the source row moved: not a witness
-    if seen[1] != diff.target_checksum and not last:
-        return fresh  # the target row moves: it may be catching up
+    if seen != (diff.source_checksum, diff.target_checksum):
+        # A source row that moved is no witness, and a target row that moves may be catching up.
+        return fresh
     return replace(fresh, state=LiveState.DIVERGED, columns=_columns(reader, source, target))
 
 
@@ -115,9 +128,15 @@ def _columns(
 
 
 def _recount(reader: PairReader, diffs: Sequence[RowDiff]) -> Iterator[RowDiff]:
-    """Count the rows of each checksum again; a multiset has no other identity to go by."""
+    """Count the rows of each checksum again; a multiset has no other identity to go by.
+
+    The first read knows only how many more one side has than the other, so it is that surplus which must stand still.
+    """
     ours, theirs = count_rows(reader, [diff.key[0] or "" for diff in diffs])
     for diff in diffs:
         one, other = ours[diff.key[0] or ""], theirs[diff.key[0] or ""]
-        state = LiveState.CONVERGED if one == other else LiveState.DIVERGED
-        yield replace(diff, state=state, kind=_kind(one, other), source_count=one, target_count=other)
+        surplus = diff.source_count - diff.target_count
+        state = (LiveState.CONVERGED if one == other
+                 else LiveState.DIVERGED if one - other == surplus else LiveState.UNCONFIRMED)  # fmt: skip
+        yield replace(diff, state=state, kind=_kind(one, other), source_count=one, target_count=other,
+                      read_at=time.time())  # fmt: skip

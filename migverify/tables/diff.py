@@ -8,6 +8,8 @@ reported before ``confirm`` has read it again.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,6 +25,7 @@ from migverify.tables.tasks import PairPlan, ReadColumn, Rules
 from migverify.tables.values import same_value, value_form
 
 KEYS_AT_ONCE = 500
+SMALLER = 16
 WIDE = "w:"
 
 
@@ -52,9 +55,11 @@ class PairReader:
         answers = [f.result()[0] for f in futures]
         return sum(answers[:-1], ChunkChecksum(0, 0, 0)), answers[-1]
 
-    def lists(self, key_range: KeyRange, *, wide: bool = False) -> tuple[list[bytes], list[bytes]]:
-        """Return the row lists of a range, read at the same time."""
-        futures = [r.later(partial(r.row_list, key_range, wide=wide)) for r in self.readers]
+    def lists(
+        self, key_range: KeyRange, *, wide: bool = False, share: tuple[int, int] | None = None
+    ) -> tuple[list[bytes], list[bytes]]:
+        """Return the row lists of a range, or of one share of its rows, read at the same time."""
+        futures = [r.later(partial(r.row_list, key_range, wide=wide, share=share)) for r in self.readers]
         answers = [f.result() for f in futures]
         return [element for part in answers[:-1] for element in part], answers[-1]
 
@@ -78,9 +83,9 @@ def locate(reader: PairReader, key_range: KeyRange, rows: tuple[int, int], *, wi
         for piece in cut(reader, key_range, reader.rules.leaf_rows, by_target=rows[1] > rows[0]):
             source, target = reader.checksums(piece, wide=wide)
             if not same_checksum(source, target):
-                yield from leaf(reader, piece, wide=wide)
+                yield from leaf(reader, piece, max(source.rows, target.rows), wide=wide)
         return
-    yield from leaf(reader, key_range, wide=wide)
+    yield from leaf(reader, key_range, max(rows), wide=wide)
 
 
 def cut(reader: PairReader, key_range: KeyRange, rows: int, *, by_target: bool) -> Iterator[KeyRange]:
@@ -97,20 +102,32 @@ def cut(reader: PairReader, key_range: KeyRange, rows: int, *, by_target: bool) 
         lower = upper
 
 
-def leaf(reader: PairReader, key_range: KeyRange, *, wide: bool = False) -> Iterator[RowDiff]:
-    """Yield the row diffs of one range by exchanging its (key, row checksum) lists."""
+def leaf(reader: PairReader, key_range: KeyRange, rows: int, *, wide: bool = False) -> Iterator[RowDiff]:
+    """Yield the row diffs of one range by exchanging its (key, row checksum) lists.
+
+    A range that is too large and cannot be cut (NULL keys, one value of a non-unique key) goes in shares: the rows
+    of each share are chosen by a hash, so no list grows with the table.
+    """
+    shares = -(-rows // reader.rules.leaf_rows)
     try:
-        source, target = reader.lists(key_range, wide=wide)
+        if shares <= 2:
+            source, target = reader.lists(key_range, wide=wide)
+            yield from list_diffs(reader, compare_lists(source, target), wide=wide)
+            return
     except (IncompleteReadError, TimeLimitError):
-        if key_range.nulls or not reader.target.sql.range_key:
+        pieces = [key_range]
+        if not key_range.nulls and reader.target.sql.range_key:
+            pieces = list(cut(reader, key_range, max(1, rows // SMALLER), by_target=False))
+        if len(pieces) > 1:
+            for piece in pieces:
+                yield from leaf(reader, piece, -(-rows // SMALLER), wide=wide)
+            return
+        if rows < SMALLER:
             raise
-        pieces = list(cut(reader, key_range, max(1, reader.rules.leaf_rows // 16), by_target=False))
-        if len(pieces) == 1:
-            raise
-        for piece in pieces:
-            yield from leaf(reader, piece, wide=wide)
-        return
-    yield from list_diffs(reader, compare_lists(source, target), wide=wide)
+        shares = SMALLER
+    for number in range(shares):
+        source, target = reader.lists(key_range, wide=wide, share=(shares, number))
+        yield from list_diffs(reader, compare_lists(source, target), wide=wide)
 
 
 def list_diffs(reader: PairReader, difference: ListDifference, *, wide: bool = False) -> Iterator[RowDiff]:
@@ -205,7 +222,8 @@ def _multiset_element(pair: PairPlan, row: Sequence[bytes | None]) -> str:
         return text
     texts = texts_of(pair.columns, row[1:])
     forms = [value_form(c, t) for c, t in zip(pair.columns, texts, strict=True) if c.lane is Lane.VALUE]
-    return text.split(",")[0] + "," + "\x1f".join(forms)
+    # A hash, as the element becomes the key of a row diff: it must hold no value, and two rows no one text.
+    return text.split(",")[0] + "," + hashlib.sha256(json.dumps(forms).encode()).hexdigest()[:15]
 
 
 def _same_by_value(reader: PairReader, keys: list[KeyText]) -> Iterator[KeyText]:

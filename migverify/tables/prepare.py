@@ -235,6 +235,7 @@ def rules_of(config: Config) -> Rules:
         max_chunk_rows=max(limits.max_chunk_rows, limits.chunk_rows), retries=limits.retries,
         retry_seconds=limits.retry_seconds, max_threads_running=limits.max_threads_running,
         max_replica_lag=limits.max_replica_lag, delay_seconds=recheck.delay, rounds=recheck.rounds,
+        still_reads=1 if config.consistency == "quiescent" else recheck.rounds,
         values=config.report.values, live=config.consistency == "live",
         max_row_diffs=limits.max_row_diffs,
     )  # fmt: skip

@@ -138,9 +138,9 @@ class Reader:
         rows = self.attempt(lambda s: s.query(text))
         return checksum.parse_checksum(rows[0]), time.monotonic() - started
 
-    def row_list(self, key_range: KeyRange, *, wide: bool = False) -> list[bytes]:
-        """Return the elements of a range; IncompleteReadError when the server cut the list."""
-        text = checksum.rows_sql(self.sql, key_range, wide=wide)
+    def row_list(self, key_range: KeyRange, *, wide: bool = False, share: tuple[int, int] | None = None) -> list[bytes]:
+        """Return the elements of a range, or of one share of it; IncompleteReadError when the server cut the list."""
+        text = checksum.rows_sql(self.sql, key_range, wide=wide, share=share)
         return checksum.parse_rows(self.attempt(lambda s: s.query_bytes(text))[0], self.sql)
 
     def walk(self, key_range: KeyRange, rows: int) -> KeyText | None:

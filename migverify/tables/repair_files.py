@@ -139,7 +139,7 @@ def transactions(path: Path) -> Iterator[list[str]]:
         the file is cut off or was edited so that it is not one statement a line.
     """
     batch: list[str] = []
-    ended = False
+    ended = settings = False
     with path.open(encoding="utf-8", newline="\n") as file:
         for number, line in enumerate(file, 1):
             ended = line.startswith("-- end of file: ") and line.endswith("\n")
@@ -149,12 +149,15 @@ def transactions(path: Path) -> Iterator[list[str]]:
                 raise RepairError(f"{path}, line {number}: a statement does not end on its line; write the repair anew")
             if line in ("BEGIN;\n", "COMMIT;\n"):
                 if batch:
+                    settings = True
                     yield batch
                 batch = []
             else:
                 batch.append(line[:-2])
-    if batch or not ended:
+    if not ended or (batch and settings):
         raise RepairError(f"{path}: the end of the file is missing; write the repair anew")
+    if batch:  # a table without any statement
+        yield batch
 
 
 def file_stem(database: str, table: str) -> str:

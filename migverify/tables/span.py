@@ -203,7 +203,15 @@ class _Walk:
                 raise ReadError(f"{self.task.pair.id} {key_range}: a row is too long even to hash its columns")
         if same_checksum(source, target):
             return source, target, []
-        return source, target, list(locate(self.reader, key_range, (source.rows, target.rows), wide=wide))
+        diffs = list(locate(self.reader, key_range, (source.rows, target.rows), wide=wide))
+        if not diffs and (source.rows, source.exact) != (target.rows, target.exact):
+            # The rows became equal between the reads, or the locating missed something: the sums must say which.
+            source, target = self.reader.checksums(key_range, wide=wide)
+            if (source.rows, source.exact) != (target.rows, target.exact):
+                raise ReadError(
+                    f"{self.task.pair.id} {key_range}: the checksums differ, and no row that does was found"
+                )
+        return source, target, diffs
 
     def _adapt(self, seconds: float) -> None:
         """Aim at ``chunk_seconds``: shrink fast when a server is slow, grow gently when it is not."""

@@ -1,0 +1,62 @@
+"""The documentation says what the program does: commands, types, links, words."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from migverify.cli.main import COMMANDS
+from migverify.sql.type_page import type_page
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "bench" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_the_type_page_is_the_type_table() -> None:
+    page = ROOT / "docs" / "types.md"
+    if os.environ.get("REGEN") == "1":
+        page.write_text(type_page())
+    assert page.read_text() == type_page(), "run the tests once with REGEN=1 and look at the change"
+
+
+def leaves() -> Iterator[str]:
+    import importlib
+
+    import typer.main
+
+    for entry in COMMANDS:
+        command = typer.main.get_command(importlib.import_module(entry.module).app)
+        names = getattr(command, "commands", None)
+        if names:
+            yield from (f"{entry.name} {name}" for name in names)
+        else:
+            yield entry.name
+
+
+@pytest.mark.parametrize("command", sorted(leaves()))
+def test_every_command_is_documented(command: str) -> None:
+    pages = "\n".join(page.read_text() for page in PAGES)
+    assert f"migverify {command}" in pages, f"no page of docs/ shows `migverify {command}`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_words(page: Path) -> None:
+    text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.S)
+    found = re.findall(r"\b(simply|just|obviously|upstream|downstream)\b", text, flags=re.I)
+    assert not found, f"{page.name} says {', '.join(found)}"
+
+
+def test_the_readme_lists_every_page() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name in readme, f"README.md does not lead to docs/{page.name}"
