@@ -40,11 +40,13 @@ def repair(
     3 some rows or tables got no statement (--apply: or could not be judged).
     """
     from migverify.cli.report import open_run_store
-    from migverify.cli.tables import _prepare
+    from migverify.cli.tables import prepared_run
     from migverify.tables.repair_run import run_repair
 
-    loaded, secrets, prepared = _prepare(config, tables)
-    with closing(open_run_store(store, config)) as opened:
+    with (
+        prepared_run(config, tables, current=True) as (loaded, secrets, prepared),
+        closing(open_run_store(store, config)) as opened,
+    ):
         done = run_repair(prepared, loaded, secrets, opened, run, out, apply=apply, say=say if as_json else typer.echo)
     if done.earlier:
         say(f"the files of an earlier repair are in {done.earlier}: to undo all, apply the newest inverse first")

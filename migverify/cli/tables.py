@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -49,12 +51,12 @@ def plan(config: ConfigOption = DEFAULT_CONFIG, tables: TablesOption = None, as_
     """Show what would run: pairs, keys, lanes, types, estimates, EXPLAIN of the checksum, and what is not compared."""
     from migverify.cli.plan_view import plan_as_dicts, plan_as_text
 
-    loaded, secrets, prepared = _prepare(config, tables)
-    if as_json:
-        typer.echo(json.dumps(list(plan_as_dicts(prepared, loaded, secrets)), indent=2, ensure_ascii=False))
-        return
-    for line in plan_as_text(prepared, loaded, secrets):
-        typer.echo(line)
+    with prepared_run(config, tables) as (loaded, secrets, prepared):
+        if as_json:
+            typer.echo(json.dumps(list(plan_as_dicts(prepared, loaded, secrets)), indent=2, ensure_ascii=False))
+            return
+        for line in plan_as_text(prepared, loaded, secrets):
+            typer.echo(line)
 
 
 @app.command(
@@ -77,6 +79,9 @@ def verify(
     recheck: Annotated[
         str | None, typer.Option(metavar="RUN", help="Verify again only what was not equal in that run.")
     ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Read rows declared immutable too, though an earlier run proved them.")
+    ] = False,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     store: StoreOption = None,
@@ -93,15 +98,17 @@ def verify(
     from migverify.report.text import render_text
     from migverify.tables.run import Request, run_tables
 
-    loaded, secrets, prepared = _prepare(config, tables)
     line = ProgressLine(quiet=quiet or (as_json and not sys.stderr.isatty()))
     with (
+        prepared_run(config, tables) as (loaded, secrets, prepared),
         closing(open_run_store(store, config)) as opened,
         closing(_engine(engine, spark_master, loaded, secrets)) as runner,
     ):
-        request = Request(_command(), resume, recheck)
+        request = Request(_command(), resume, recheck, full)
         try:
-            run_id, _ = run_tables(prepared, loaded, secrets, runner, opened, request, line, _silent if quiet else _say_run)
+            run_id, _ = run_tables(
+                prepared, loaded, secrets, runner, opened, request, line, _silent if quiet else _say_run
+            )
         finally:
             line.clear()
         data = read_report(opened, run_id)
@@ -152,23 +159,32 @@ def status(
         typer.echo(f"{name:<14} {value}")
 
 
-app.command(epilog=examples("migverify tables repair last --out fix", "migverify tables repair last --out fix --apply"))(
-    repair
-)
+app.command(
+    epilog=examples("migverify tables repair last --out fix", "migverify tables repair last --out fix --apply")
+)(repair)
 
 
-def _prepare(path: Path, tables: list[str] | None) -> tuple[Config, dict[str, str], Prepared]:
-    from migverify.config import load_config, parse_pattern
+@contextmanager
+def prepared_run(
+    path: Path, tables: list[str] | None, *, current: bool = False
+) -> Iterator[tuple[Config, dict[str, str], Prepared]]:
+    """Yield the configuration, the passwords and the plan; a snapshot taken for the run is held meanwhile.
+
+    ``current`` leaves snapshots out: for a command that writes the target, or reads what is there now.
+    """
+    from migverify.config import comparison_digest, load_config, parse_pattern
     from migverify.secrets import resolve_password
     from migverify.tables.prepare import prepare
+    from migverify.tables.snapshot import held_snapshot
 
     loaded = load_config(path)
     secrets = {e.name: resolve_password(e).reveal() for e in loaded.endpoints if e.password_env or e.password_command}
-    if not tables:
-        return loaded, secrets, prepare(loaded, secrets)
-    patterns = [parse_pattern(text) for text in tables]
-    prepared = prepare(loaded, secrets, lambda d, t: any(p.matches(d, t) for p in patterns))
-    return loaded, secrets, prepared
+    patterns = [parse_pattern(text) for text in tables or []]
+    wanted = replace(loaded, target=replace(loaded.target, snapshot=None)) if current else loaded
+    with held_snapshot(wanted, secrets) as held:
+        chosen = (lambda d, t: any(p.matches(d, t) for p in patterns)) if patterns else None
+        # The digest is that of the configuration as written: a resumed run takes a snapshot of its own.
+        yield held, secrets, replace(prepare(held, secrets, chosen), digest=comparison_digest(loaded))
 
 
 def _engine(name: EngineName, master: str | None, config: Config, secrets: dict[str, str]) -> Engine:

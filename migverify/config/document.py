@@ -87,7 +87,10 @@ class EndpointPart(Strict):
         default=4, ge=1, le=1024, description="The most connections one run opens to this endpoint."
     )
     query_seconds: Seconds = Field(default=0.0, description="Time limit of one query in seconds; 0 = none.")
-    snapshot: Snapshot | None = Field(default=None, description="TiDB: read as of this time or TSO (`tidb_snapshot`).")
+    snapshot: Snapshot | None = Field(
+        default=None,
+        description="TiDB: read as of this time or TSO (`tidb_snapshot`); `now` takes one and holds it for the run.",
+    )
     resource_group: str | None = Field(default=None, min_length=1, description="TiDB: resource group of the sessions.")
     low_priority: bool = Field(default=True, description="TiDB: let other queries go first.")
     session: dict[str, SessionValue] = Field(
@@ -311,8 +314,9 @@ class ConfigDocument(Strict):
     recheck: RecheckPart = Field(default_factory=lambda: RecheckPart(), description="Reading differing rows again.")
     consistency: Literal["auto", "quiescent", "live"] = Field(
         default="auto",
-        description="`quiescent`: nobody writes, one read decides. `live`: writes go on, differing rows are"
-        " read again. `auto`: `live` unless both sides read a snapshot.",
+        description="`auto` and `quiescent`: the rows of all chunks must add up to the count of the table, so"
+        " writes in between make it INCONCLUSIVE. `live`: writes are expected, and the unbroken chain of ranges alone"
+        " proves coverage. Rows that differ are read again in every case.",
     )
     report: ReportPart = Field(default_factory=lambda: ReportPart(), description="Reports.")
     hash: Literal["auto", "sha2", "md5", "sha1"] = Field(

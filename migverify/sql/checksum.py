@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from migverify.errors import IncompleteReadError
 from migverify.model import ChunkChecksum, ColumnPair, KeyRange, KeyText, Lane, Side
+from migverify.sql.canonical import is_binary
 from migverify.sql.key_range import KeyColumn, keys_predicate, predicate
 from migverify.sql.quoting import quote_name
 
@@ -59,7 +60,8 @@ class SideSql:
 def frame(columns: Sequence[ColumnPair], side: Side, lane: Lane) -> str:
     """Return the framed row of one lane; a constant for a lane without columns."""
     values, lengths, strings = [], [], []
-    for column in columns:
+    # Binary columns lead: behind two texts of unlike collations TiDB would convert them to characters (3854).
+    for column in sorted(columns, key=lambda c: 2 - is_binary(c.source) - is_binary(c.target)):
         if column.lane is not lane:
             continue
         text, nullable = _side(column, side)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from migverify.model import LiveState, SchemaClass, TableResult, Verdict
+from migverify.tables.plan import plan_digest
 from migverify.tables.tasks import PairPlan
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ def conclude(
             "rows_in_chunks": [tally.rows_source, tally.rows_target],
             "converged": sum(n for (_, s), n in diffs.items() if s == LiveState.CONVERGED.value),
             "hot": sum(n for (_, s), n in diffs.items() if s == LiveState.HOT.value),
+            "plan_digest": plan_digest(pair),
+            "immutable_in": pair.immutable_in,
             "strategy": "whole table by bucket: " + pair.whole_reason if pair.whole else "key ranges",
         },
     )  # fmt: skip

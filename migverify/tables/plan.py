@@ -28,7 +28,7 @@ from migverify.model import (
 from migverify.sql.canonical import FAMILIES, is_binary, pair_column, rule_named
 from migverify.sql.checksum import SideSql, frame, wide_frame
 from migverify.sql.key_range import KeyColumn, sorts_alike
-from migverify.sql.quoting import quote_name, quote_path
+from migverify.sql.quoting import quote_name, quote_path, quote_text
 from migverify.tables.schema import column_pairs, compare_tables
 from migverify.tables.tasks import PairPlan, ReadColumn, SidePlan
 
@@ -104,6 +104,7 @@ def plan_pair(
         not_covered=tuple(dict.fromkeys((*missing, *unproved))),
         unproved=unproved,
         blind_spots=_blind_spots(columns),
+        immutable=_immutable(override, columns),
     )  # fmt: skip
 
 
@@ -156,6 +157,18 @@ def _join_shards(
 def _form(column: ColumnPair) -> tuple[str, Lane, bool]:
     # One text in two lanes, or framed in two ways, makes two checksums of one row.
     return column.target_sql, column.lane, column.string
+
+
+def _immutable(override: TableOverride, columns: Sequence[ColumnPair]) -> tuple[str, str, str] | None:
+    """Return the conditions that leave immutable rows out, per side, and the words for those rows."""
+    before = override.immutable_before
+    column = next((c for c in columns if before is not None and c.source.name == before.column), None)
+    if before is None or column is None:
+        return None
+    bound = quote_text(before.value)
+    names = quote_name(column.source.name), quote_name(column.target.name)
+    source, target = (f"({name} IS NULL OR {name} >= {bound})" for name in names)
+    return source, target, f"{before.column} before {before.value}"
 
 
 def _blind_spots(columns: Sequence[ColumnPair]) -> tuple[str, ...]:

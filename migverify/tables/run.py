@@ -19,6 +19,7 @@ from migverify.errors import MigverifyError, PlanError
 from migverify.model import RunInfo, Verdict
 from migverify.store.base import ResultStore
 from migverify.tables.engine import Engine, Secrets
+from migverify.tables.immutable import narrowed, proved_runs
 from migverify.tables.prepare import Prepared, position, rules_of
 from migverify.tables.recheck import carry_over, pairs_to_recheck
 from migverify.tables.tasks import Rules
@@ -31,11 +32,15 @@ SPARK_BUDGET_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for. At most one of ``resume`` and ``recheck`` is a run id."""
+    """What is asked for. At most one of ``resume`` and ``recheck`` is a run id.
+
+    ``full`` reads rows declared immutable too, though an earlier run proved them.
+    """
 
     command: str
     resume: str | None = None
     recheck: str | None = None
+    full: bool = False
 
 
 def run_tables(
@@ -69,7 +74,8 @@ def run_tables(
         tables_total=len(pairs if chosen is None else chosen),
         rows_total=prepared.rows,
     )
-    wanted = (pair for pair in prepared.pairs() if chosen is None or pair.id in chosen)
+    known = {} if request.full else proved_runs(store, prepared.digest, run_id)
+    wanted = (narrowed(pair, known.get(pair.id)) for pair in prepared.pairs() if chosen is None or pair.id in chosen)
     try:
         verdict = verify_tables(wanted, engine, store, run_id, rules, controls)
     except KeyboardInterrupt:
