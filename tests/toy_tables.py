@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from migverify.errors import CanceledError, IncompleteReadError, ReadError
-from migverify.model import ChunkChecksum, Endpoint, KeyRange, KeyText, Lane, RunInfo
+from migverify.errors import CanceledError, ReadError
+from migverify.model import ChunkChecksum, Endpoint, KeyRange, KeyText, Lane
 from migverify.sql.checksum import SideSql
 from migverify.sql.key_range import KeyColumn
 from migverify.tables.confirm import confirm
@@ -101,13 +101,14 @@ class ToyReader(Reader):
         total = sum(int(row_checksum(k, v), 16) for k, v in found.items())
         return ChunkChecksum(len(found), len(found), total), 0.001
 
-    def row_list(self, key_range: KeyRange, *, wide: bool = False) -> list[bytes]:
+    def row_list(self, key_range: KeyRange, *, wide: bool = False, share: tuple[int, int] | None = None) -> list[bytes]:
         del wide
         self._read("list", key_range)
         self.table.ranges.append(key_range)
         return [
             f"{'N' if k is None else k},{row_checksum(k, v)}".encode()
             for k, v in self.table.within(key_range).items()
+            if share is None or int(row_checksum(k, "share"), 16) % share[0] == share[1]
         ]  # fmt: skip
 
     def walk(self, key_range: KeyRange, rows: int) -> KeyText | None:
@@ -247,8 +248,3 @@ def differences(source: Rows, target: Rows) -> set[KeyText]:
         if source.get(key) != target.get(key)
     }
 
-
-__all__: Sequence[str] = [
-    "RULES", "DyingStore", "IncompleteReadError", "PowerCutError", "RunInfo", "ToyEngine", "ToyReader", "ToySide",
-    "differences", "make_pair", "random_rows", "row_checksum", "spoil",
-]  # fmt: skip

@@ -158,3 +158,38 @@ def fault(
     pair = servers.running_servers(servers.lab_directory(directory))
     planted = faults.plant_on_target(pair.target, name, database_name, table_name, seed)
     typer.echo(json.dumps(planted.as_dict(), indent=2, ensure_ascii=False) if as_json else planted.describe())
+
+
+@app.command(
+    epilog=examples("migverify lab matrix -o docs/faults.md", "migverify lab matrix --faults case,trailing-space")
+)
+def matrix(
+    directory: Directory = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the Markdown page there.")] = None,
+    names: Annotated[str, typer.Option("--faults", help="Only these faults, separated by commas.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Plant every fault and ask migverify and other tools' checksums. Exits with 1 when migverify got one wrong."""
+    from migverify.errors import ExitCode, UsageError
+    from migverify.lab import servers
+    from migverify.lab.matrix import run
+    from migverify.lab.matrix.page import page
+
+    chosen = [name.strip() for name in names.split(",") if name.strip()]
+    if chosen and output is not None:
+        raise UsageError("a page of some faults only would look like all of them", hint="Leave out --faults or -o.")
+    folder = servers.lab_directory(directory)
+    pair = servers.running_servers(folder)
+    run.install_md5(pair.source)
+    run.install_md5(pair.target)
+    found = run.run(pair, folder, _teller(), chosen)
+    if output is not None:
+        output.write_text(page(found), encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
+    elif output is None:
+        typer.echo(page(found), nl=False)
+    for problem in found.problems:
+        typer.echo(f"WRONG  {problem}", err=True)
+    if found.problems:
+        raise typer.Exit(ExitCode.MISMATCH)

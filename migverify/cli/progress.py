@@ -36,7 +36,9 @@ class ProgressLine:
         if result is not None and (result.verdict != "MATCH" or progress.tables_total <= self._many):
             self.clear()
             rows = "?" if result.rows_source is None else f"{result.rows_source:,}"
-            say(f"{result.verdict:<12} {result.source}  {rows} rows, {result.chunks} chunks, {result.seconds:.1f} s")
+            say(
+                f"{result.verdict:<12} {result.source}  {rows} rows, {result.chunks} {'chunk' if result.chunks == 1 else 'chunks'}, {result.seconds:.1f} s"
+            )
             for reason in result.reasons[:5]:
                 say(f"             {reason}")
             for diff in progress.examples:

@@ -144,12 +144,20 @@ class Fact:
     value: str
 
 
+_LONG_FACTS = frozenset({"session", "max_allowed_packet", "connections"})
+
+
 @dataclass(frozen=True, slots=True)
 class EndpointFacts:
     """What the run recorded of one endpoint."""
 
     name: str
     facts: tuple[Fact, ...]
+
+    @property
+    def brief(self) -> tuple[Fact, ...]:
+        """The facts that fit beside the verdict; the others are long, or of interest to few."""
+        return tuple(fact for fact in self.facts if fact.name not in _LONG_FACTS)
 
 
 @dataclass(frozen=True, slots=True)

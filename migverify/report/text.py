@@ -23,7 +23,6 @@ _NAME_CELLS = 60
 _FACT_CELLS = 34
 _VALUE_CHARACTERS = 160
 _SCHEMA_LINES = 8
-_LONG = {"session", "max_allowed_packet", "connections"}  # the HTML page and JSON have them
 _REPEAT_VERDICT = 20
 KIND_WORDS = {
     DiffKind.MISSING_ON_TARGET: "missing on target",
@@ -84,7 +83,7 @@ def _head(data: ReportData, paint: _Painter) -> Iterator[str]:
         ("engine", data.engine),
         ("hash", ", ".join(data.hashes) or "not recorded"),
         ("plan", data.plan_hash or "not recorded"),
-        *((e.name, ", ".join(f"{f.name} {f.value}" for f in e.facts if f.name not in _LONG)) for e in data.endpoints),
+        *((e.name, ", ".join(f"{f.name} {f.value}" for f in e.brief)) for e in data.endpoints),
         *((fact.name, fact.value) for fact in data.facts),
         ("exit code", str(int(data.exit_code))),
     ]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from migverify.errors import IncompleteReadError
 from migverify.model import ChunkChecksum, ColumnPair, KeyRange, KeyText, Lane, Side
 from migverify.sql.canonical import is_binary
-from migverify.sql.key_range import KeyColumn, keys_predicate, predicate
+from migverify.sql.key_range import KeyColumn, keys_predicate, predicate, sure_condition
 from migverify.sql.quoting import quote_name
 
 HASHES: dict[str, str] = {"SHA2": "SHA2({},256)", "MD5": "MD5({})", "SHA1": "SHA1({})"}
@@ -145,6 +145,14 @@ def walk_sql(side: SideSql, key_range: KeyRange, rows: int) -> str:
             f"ORDER BY {names} LIMIT 1 OFFSET {rows - 1}")  # fmt: skip
 
 
+def sure_bound_sql(side: SideSql, key_range: KeyRange) -> str:
+    """Return the statement of the first key of a range that, most likely, both servers sort alike."""
+    texts = ",".join(c.text for c in side.range_key)
+    parts = [side.condition(key_range), sure_condition(side.range_key)]
+    return (f"SELECT {texts} FROM {side.table} WHERE {' AND '.join(p for p in parts if p)} "
+            f"ORDER BY {','.join(c.name for c in side.range_key)} LIMIT 1")  # fmt: skip
+
+
 def edge_sql(side: SideSql, *, last: bool) -> str:
     """Return the statement of the smallest or largest value of the first range-key column."""
     column = side.range_key[0]
@@ -245,7 +253,8 @@ def bucket_sql(side: SideSql, buckets: int) -> str:
     if side.value is not None:
         sums.append(checksum_sum(side.value, side.hash))
     where = f" WHERE {side.where}" if side.where else ""
-    return f"SELECT {bucket(side, buckets)} AS b,COUNT(*),{','.join(sums)} FROM {side.table}{where} GROUP BY b"
+    # By place, not by alias: a column of that name would be what is grouped by.
+    return f"SELECT {bucket(side, buckets)},COUNT(*),{','.join(sums)} FROM {side.table}{where} GROUP BY 1"
 
 
 def full_rows_sql(side: SideSql, keys: Sequence[KeyText], *, wide: bool = False) -> str:

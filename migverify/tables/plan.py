@@ -296,7 +296,10 @@ def _key_column(column: ColumnPair, side: Side) -> KeyColumn:
     # A key travels from one side to the other, so both must read its text alike: text beside bytes is bytes.
     binary = is_binary(column.source) or is_binary(column.target)
     family = "binary" if binary else FAMILIES[this.data_type]
-    return KeyColumn(quote_name(this.name), _text(column, side), family, nullable, this.charset or "utf8mb4")
+    return KeyColumn(
+        quote_name(this.name), _text(column, side), family, nullable, this.charset or "utf8mb4",
+        this.collation or "utf8mb4_bin",
+    )  # fmt: skip
 
 
 def _read_column(column: ColumnPair) -> ReadColumn:

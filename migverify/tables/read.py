@@ -24,6 +24,7 @@ from migverify.errors import (
 )
 from migverify.model import ChunkChecksum, Endpoint, Flavor, KeyRange, KeyText
 from migverify.sql import checksum
+from migverify.sql.key_range import sure_bound
 from migverify.tables.tasks import Rules, SidePlan
 
 T = TypeVar("T")
@@ -144,10 +145,18 @@ class Reader:
         return checksum.parse_rows(self.attempt(lambda s: s.query_bytes(text))[0], self.sql)
 
     def walk(self, key_range: KeyRange, rows: int) -> KeyText | None:
-        """Return the key ``rows`` rows into the range, or None when the range holds fewer."""
+        """Return the key ``rows`` rows into the range or somewhat more, or None when the range holds fewer.
+
+        A key that not every server sorts alike is no bound; the next one that is, is taken.
+        """
         text = checksum.walk_sql(self.sql, key_range, rows)
         found = self.attempt(lambda s: s.query(text))
-        return self._key(found[0]) if found else None
+        key = self._key(found[0]) if found else None
+        while key is not None and not sure_bound(self.sql.range_key, key):
+            text = checksum.sure_bound_sql(self.sql, KeyRange(key, key_range.upper))
+            found = self.attempt(lambda s: s.query(text))
+            key = self._key(found[0]) if found else None
+        return key
 
     def boundary(self, key_range: KeyRange, rows: int) -> KeyText | None:
         """Return a bound about ``rows`` rows into the range, or None when the range holds fewer.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,6 +39,7 @@ from migverify.tables.repair import (
     write_statements,
 )  # fmt: skip
 from migverify.tables.repair_files import (
+    BATCH,
     FileFacts,
     Script,
     clear_folder,
@@ -50,6 +51,9 @@ from migverify.tables.tasks import PairPlan, Rules
 
 Say = Callable[[str], None]
 
+REFUSED_AT_ONCE = 10_000
+"""Up to so many refused statements are tried again; more would not be a matter of their order."""
+
 
 @dataclass(slots=True)
 class Applied:
@@ -58,6 +62,11 @@ class Applied:
     matched: int = 0
     unmatched: int = 0
     refused: Counter[str] = field(default_factory=Counter)
+
+    def count(self, matched: Sequence[int]) -> None:
+        """Add the statements of a transaction by the rows each one matched."""
+        self.matched += sum(1 for rows in matched if rows)
+        self.unmatched += sum(1 for rows in matched if not rows)
 
 
 @dataclass(slots=True)
@@ -273,7 +282,8 @@ def _header(table: TableRepair, info: RunInfo, config: Config, names: tuple[str,
         f"apply: mysql --default-character-set=utf8mb4 -h {endpoint['host']} -P {endpoint['port']} -u USER -p < {own}",
         f"{'the repair' if inverse else 'what undoes it'}: {other}",
         "a statement changes one row, and only if the row still is what was read; run again it changes nothing more",
-        "the client stops at the first error, and the transaction of 500 rows it is in is undone",
+        f"the client stops at the first error, and the transaction of {BATCH} rows it is in is undone; with --force it",
+        "leaves out the row that was refused (a unique value that another row still holds): then run the file again",
         "needs the session settings below: UTC, strict sql_mode, utf8mb4",
     ]
     if table.no_delete and not inverse:
@@ -389,7 +399,7 @@ def execute_script(path: Path, endpoint: Endpoint, secrets: Secrets, rules: Rule
     """Execute a script transaction by transaction.
 
     A transaction that the server refuses is undone and its statements are executed one by one, so that one row
-    cannot hold back the others. A lost connection or a conflict is tried again: a statement that had its effect
+    cannot hold back the others; the refused ones are tried again as long as that helps. A lost connection or a conflict is tried again: a statement that had its effect
     finds nothing to do.
 
     Raises
@@ -399,34 +409,38 @@ def execute_script(path: Path, endpoint: Endpoint, secrets: Secrets, rules: Rule
     RetryableReadError
         the target cannot be reached any more; what was committed stays.
     """
-    applied = Applied()
+    applied, refused = Applied(), []
     batches = transactions(path)
-    session_statements = next(batches, [])
-    writer = _Writer(endpoint, secrets.get(endpoint.name), session_statements, rules)
-    with closing(writer):
+    with closing(_Writer(endpoint, secrets.get(endpoint.name), next(batches, []), rules)) as writer:
         for batch in batches:
             try:
-                found = writer.transaction(batch)
+                applied.count(writer.transaction(batch))
             except RetryableReadError:
                 raise
             except ReadError:
-                found = _one_by_one(writer, batch, applied)
-            applied.matched += sum(1 for rows in found if rows)
-            applied.unmatched += sum(1 for rows in found if not rows)
+                refused += _one_by_one(writer, batch, applied)
+        # A unique value that another row of the script held may be free by now.
+        before = -1
+        while 0 < len(refused) <= REFUSED_AT_ONCE and len(refused) != before:
+            before = len(refused)
+            applied.refused.clear()
+            refused = _one_by_one(writer, refused, applied)
     return applied
 
 
-def _one_by_one(writer: _Writer, batch: list[str], applied: Applied) -> list[int]:
-    found: list[int] = []
+def _one_by_one(writer: _Writer, batch: list[str], applied: Applied) -> list[str]:
+    """Execute each statement in a transaction of its own; returns those that the server refused."""
+    refused: list[str] = []
     for statement in batch:
         try:
-            found += writer.transaction([statement])
+            applied.count(writer.transaction([statement]))
         except RetryableReadError:
             raise
         except ReadError as error:
             # The server's words without the statement: that holds the row's values.
             applied.refused[scrub(error.message.split("\n  SQL: ")[0])] += 1
-    return found
+            refused.append(statement)
+    return refused
 
 
 class _Writer:

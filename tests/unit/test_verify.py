@@ -74,7 +74,7 @@ def chunk_proof(store: FakeStore, run: str, pair: PairPlan) -> None:
     assert edge is None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(SEEDS, st.booleans(), st.booleans())
 def test_every_difference_is_found_and_the_key_space_is_covered_once(seed: int, nullable: bool, spread: bool) -> None:
     rng = random.Random(seed)
@@ -98,7 +98,7 @@ def overlaps(ranges: list[KeyRange]) -> list[tuple[KeyRange, KeyRange]]:
     return [(r, r) for r in ranges if spots[r.lower, r.nulls] > 1]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(SEEDS, st.integers(0, 60), st.booleans())
 def test_a_driver_that_dies_at_any_write_resumes_to_the_same_verdict(seed: int, dies_at: int, after: bool) -> None:
     rng = random.Random(seed)
@@ -126,7 +126,7 @@ def test_a_driver_that_dies_at_any_write_resumes_to_the_same_verdict(seed: int, 
     assert not [c for c in finished if not c.range.nulls and c.range.lower is not None and c.range.lower in begun_again]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(SEEDS)
 def test_reads_that_fail_at_random_never_make_match_or_a_wrong_row_diff(seed: int) -> None:
     rng = random.Random(seed)

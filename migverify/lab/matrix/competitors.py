@@ -124,8 +124,8 @@ def _fraction_digits(column: ColumnDef) -> int:
 def spirit(columns: Sequence[Both], side: Side, hash_name: str) -> str:
     """XOR of CRC32 of the values cast to the target's type, each followed by ``#`` and whether it is NULL.
 
-    Published in block/spirit, ``pkg/table/column_mapping.go`` and ``utils.go``. Columns that are generated on the target
-    are left out. JSON of the source goes through its text once more, since that is how it was copied.
+    Published in block/spirit, ``pkg/table/column_mapping.go`` and ``utils.go``. Columns that are generated on the
+    target are left out. JSON of the source goes through its text once more, since that is how it was copied.
     """
     del hash_name  # CRC32 is fixed
     parts = []

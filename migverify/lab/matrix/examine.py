@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -33,8 +33,6 @@ from migverify.tables.verify import Controls, verify_tables
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
-
-    from migverify.lab.servers import LabServer
 
 RULES = Rules(delay_seconds=0.0)
 """Nobody writes to the lab's tables meanwhile, so rows need not be read again later."""
@@ -68,7 +66,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class _Baseline:
+class Baseline:
     """One table before any fault."""
 
     plan: PairPlan
@@ -86,7 +84,8 @@ class Examiner:
         self.engine = engine
         self.store = store
         self.md5 = md5
-        self._baselines: dict[str, _Baseline] = {}
+        self._baselines: dict[str, Baseline] = {}
+        self._columns: dict[str, tuple[Both, ...]] = {}
 
     # --- one fault --------------------------------------------------------------------------------------------
 
@@ -127,20 +126,25 @@ class Examiner:
         before = self.baseline(table)
         for seed in range(1, seeds + 1):
             try:
-                planted = tuple(
-                    plant(self.gallery.target, fault, self.gallery.database, target_name(table), seed)
-                    for fault in faults
-                )
+                planted = self._plant_all(faults, table, seed)
+                if planted is None:
+                    return None
                 if self._both_visible(before, table, planted):
                     result, diffs = self.verify(before.plan)
                     return self._judge(before, table, result, diffs, planted)[1]
-            except LabError:
-                return None
             finally:
                 self.gallery.restore(table)
         return None
 
-    def _both_visible(self, before: _Baseline, table: str, planted: tuple[Planted, ...]) -> bool:
+    def _plant_all(self, faults: tuple[str, str], table: str, seed: int) -> tuple[Planted, ...] | None:
+        try:
+            return tuple(
+                plant(self.gallery.target, fault, self.gallery.database, target_name(table), seed) for fault in faults
+            )
+        except LabError:
+            return None  # the table holds nothing for one of them
+
+    def _both_visible(self, before: Baseline, table: str, planted: tuple[Planted, ...]) -> bool:
         facts = self.gallery.facts(table)
         if not facts.key:
             one, two = _multiset(before.rows), _multiset(self._rows(facts))
@@ -156,19 +160,17 @@ class Examiner:
 
     # --- migverify --------------------------------------------------------------------------------------------
 
-    def baseline(self, table: str) -> _Baseline:
+    def baseline(self, table: str) -> Baseline:
         """Return what was known of a table before any fault; the first call reads it."""
         if table not in self._baselines:
             plan, columns = self._plan(table)
-            self._columns = {**getattr(self, "_columns", {}), table: columns}
+            self._columns[table] = columns
             result, diffs = self.verify(plan)
             answers = {
                 tool.name: (self._ask(tool.name, table, Side.SOURCE), self._ask(tool.name, table, Side.TARGET))
                 for tool in COMPETITORS
             }
-            self._baselines[table] = _Baseline(
-                plan, self._rows(self.gallery.facts(table)), answers, result, diffs
-            )
+            self._baselines[table] = Baseline(plan, self._rows(self.gallery.facts(table)), answers, result, diffs)
         return self._baselines[table]
 
     def _plan(self, table: str) -> tuple[PairPlan, tuple[Both, ...]]:
@@ -190,7 +192,7 @@ class Examiner:
 
     def _judge(
         self,
-        before: _Baseline,
+        before: Baseline,
         table: str,
         result: TableResult,
         diffs: tuple[RowDiff, ...],
@@ -217,8 +219,8 @@ class Examiner:
         wrong = f"not reported: {_few(expected - found)}; reported without reason: {_few(found - expected)}"
         return Sight.MISPLACED, f"{table}: {wrong}\n{what}"
 
-    def _expected_rows(self, before: _Baseline, facts: TableFacts, planted: tuple[Planted, ...]) -> Facts:
-        """Return the row checksums that a keyless table gained and lost, computed by the target for exactly these rows."""
+    def _expected_rows(self, before: Baseline, facts: TableFacts, planted: tuple[Planted, ...]) -> Facts:
+        """Return the checksums of the rows that a keyless table gained and lost; the target computes them."""
         now = self._rows(facts)
         lost, gained = _multiset(before.rows) - _multiset(now), _multiset(now) - _multiset(before.rows)
         side = before.plan.sides[-1].sql
@@ -310,7 +312,7 @@ def _multiset(rows: list[Row]) -> Counter[tuple[tuple[str, Value], ...]]:
     return Counter(tuple(row.items()) for row in rows)
 
 
-def _counted(before: _Baseline, planted: Planted) -> Sight:
+def _counted(before: Baseline, planted: Planted) -> Sight:
     """COUNT(*) sees a fault only when rows came or went."""
     if before.verdict.rows_source != before.verdict.rows_target:
         return Sight.FALSE_ALARM
@@ -339,18 +341,3 @@ def _one(connection: Connection, statement: str) -> tuple[Any, ...]:
     if row is None:
         raise LabError(f"no answer to {statement[:200]}", hint="This is a mistake in the matrix.")
     return tuple(row)
-
-
-def md5_everywhere(servers: tuple[LabServer, ...], connect: Callable[[LabServer], Connection]) -> bool:
-    """Whether every server computes MD5; MySQL 9.6 and newer need a component for it."""
-    import pymysql
-
-    for server in servers:
-        with connect(server) as connection:
-            try:
-                _one(connection, "SELECT MD5('a') FROM (SELECT 1) one")
-            except pymysql.err.OperationalError as error:
-                if error.args[0] in {1305, 1046}:
-                    return False
-                raise
-    return True

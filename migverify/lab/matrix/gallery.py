@@ -52,6 +52,7 @@ _KINDS: tuple[Exhibit, ...] = (
     )),
 )  # fmt: skip
 
+
 def _mixture(name: str, note: str, exhibits: tuple[Exhibit, ...], rows: int, *, keyed: bool) -> MuseumTable:
     """Make a table of many types: the key counts up in steps of 4 from 2^53, row i shows value i of every column."""
     columns = ", ".join(f"{quote_name(e.name)} {e.type} NULL" for e in exhibits)
@@ -99,8 +100,8 @@ SHOWN: dict[str, str] = {
     "row-deleted": "integers partitioned no_key one_row key_nullable nation lineitem everyday loose everything",
     "row-added": "integers key_text key_composite partitioned_by_range no_key key_unsigned "
     "key_date region everyday loose everything",
-    "value-changed": "integers decimals floats doubles dates datetimes times texts_utf8mb4 texts_charsets bytes bits labels "
-    "jsons no_key generated per%cent customer orders everyday readings settings loose everything",
+    "value-changed": "integers decimals floats doubles dates datetimes times texts_utf8mb4 texts_charsets bytes bits "
+    "labels jsons no_key generated per%cent customer orders everyday readings settings loose everything",
     "null-for-zero": "integers decimals floats doubles everyday readings everything",
     "zero-for-null": "integers decimals floats doubles everyday readings everything",
     "empty-for-null": "texts_utf8mb4 bytes no_key everyday everything",
@@ -207,6 +208,11 @@ class Gallery:
                     museum_loader.hang(connection, side, self.database, room)
             self._copy(name)
             self._loaded.add(name)
+
+    def hang_unlike(self, source: MuseumTable, target: MuseumTable) -> None:
+        """Make one table with another content on each side; it has no copy and carries no faults."""
+        for side, connection, table in (("source", self.source, source), ("target", self.target, target)):
+            museum_loader.hang(connection, side, self.database, table)
 
     def _copy(self, name: str) -> None:
         facts = self.facts(name)
