@@ -27,7 +27,8 @@ from migverify.lab import compose, mysql, servers, tidb
 from migverify.lab.cache import file_lock
 from migverify.lab.process import ProcessId, identify, is_alive
 from migverify.lab.servers import LabServer, LabServers
-from migverify.lab.session import connect, quote_name
+from migverify.lab.session import connect
+from migverify.sql.quoting import quote_name
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection

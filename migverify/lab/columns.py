@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from migverify.errors import LabError
-from migverify.lab.session import quote_name
+from migverify.sql.quoting import quote_name
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection

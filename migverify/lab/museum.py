@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from migverify.lab.session import quote_name
+from migverify.sql.quoting import quote_name
 
 Row = tuple[str, ...]
 

@@ -9,7 +9,8 @@ from migverify.errors import LabError, UsageError
 from migverify.lab.cache import Progress
 from migverify.lab.museum import TABLES, MuseumTable
 from migverify.lab.servers import LabServer, LabServers
-from migverify.lab.session import connect, quote_name
+from migverify.lab.session import connect
+from migverify.sql.quoting import quote_name
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection

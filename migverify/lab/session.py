@@ -59,8 +59,3 @@ def connect(server: LabServer, database: str | None = None, *, seconds: float = 
         for statement in SESSION:
             cursor.execute(statement)
     return connection
-
-
-def quote_name(name: str) -> str:
-    """Return an identifier in backticks; a backtick inside is doubled."""
-    return "`" + name.replace("`", "``") + "`"

@@ -21,7 +21,8 @@ from pathlib import Path
 from migverify.errors import LabError, UsageError
 from migverify.lab.cache import Progress, make_directory
 from migverify.lab.servers import LabServer, LabServers
-from migverify.lab.session import connect, quote_name
+from migverify.lab.session import connect
+from migverify.sql.quoting import quote_name
 
 CONNECTIONS_PER_SIDE = 2
 PARTS_ON_DISK = 4

@@ -23,8 +23,8 @@ from migverify.model import (
     RowDiff,
     TableResult,
 )
-from migverify.store.base import ResultStore
 from migverify.sql.checksum import bucket_sql, checksum_sql, rows_sql
+from migverify.store.base import ResultStore
 from migverify.tables.chain import Chain, missing_spans
 from migverify.tables.outcome import conclude
 from migverify.tables.plan import check_same_plan, plan_digest

@@ -172,7 +172,7 @@ class _Walk:
         ))  # fmt: skip
         self.diffs += diffs
         self.failed = self.failed + 1 if state is ChunkState.FAILED else 0
-        if False and self.failed >= FAILED_IN_A_ROW and not self._stopped():
+        if self.failed >= FAILED_IN_A_ROW and not self._stopped():
             # A server that is gone would fail every chunk of the table, each after all its retries.
             self.failure = reason
 

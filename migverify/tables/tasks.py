@@ -18,7 +18,6 @@ from migverify.model import (
 )
 from migverify.sql.checksum import SideSql
 
-
 ONE_CHUNK = 1 << 40
 """``Task.rows`` of a span that must stay one chunk: one that failed is read again under its own number."""
 

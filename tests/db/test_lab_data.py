@@ -6,7 +6,7 @@ import pytest
 
 from migverify.errors import LabError, UsageError
 from migverify.lab import museum, museum_loader, tpch
-from migverify.lab.session import quote_name
+from migverify.sql.quoting import quote_name
 
 pytestmark = pytest.mark.db
 

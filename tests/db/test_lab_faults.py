@@ -8,8 +8,8 @@ import pytest
 
 from migverify.errors import LabError
 from migverify.lab import faults, museum_loader
-from migverify.lab.session import quote_name
 from migverify.model import DiffKind
+from migverify.sql.quoting import quote_name
 
 pytestmark = pytest.mark.db
 

@@ -26,7 +26,6 @@ from migverify.errors import (
 from migverify.model import KeyRange, LiveState, Verdict
 from migverify.tables.tasks import PairPlan, Rules, Task
 from migverify.tables.verify import Controls, Progress, verify_tables
-
 from tests.fakes import FakeStore
 from tests.toy_tables import (
     RULES,

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from migverify.lab.session import quote_name
 from migverify.model import ColumnDef, Side
+from migverify.sql.quoting import quote_name
 
 Both = tuple[ColumnDef, ColumnDef]
 """The source's and the target's definition of one column."""

@@ -21,10 +21,10 @@ from migverify.lab.faults import plant
 from migverify.lab.matrix.competitors import COMPETITORS, Both
 from migverify.lab.matrix.gallery import Gallery, target_name
 from migverify.lab.planting import Planted, Planter, Row
-from migverify.lab.session import quote_name
 from migverify.model import DiffKind, Endpoint, LiveState, RowDiff, Side, TableDef, TableResult, Verdict
 from migverify.sql.catalog import read_table
 from migverify.sql.checksum import row_checksum
+from migverify.sql.quoting import quote_name
 from migverify.store.base import ResultStore
 from migverify.tables.engine import Engine
 from migverify.tables.plan import plan_pair

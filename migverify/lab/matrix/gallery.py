@@ -16,7 +16,8 @@ from migverify.lab.columns import TableFacts, read_table
 from migverify.lab.faults import FAULTS
 from migverify.lab.museum import UTF8, Exhibit, MuseumTable
 from migverify.lab.servers import LabServers
-from migverify.lab.session import connect, quote_name
+from migverify.lab.session import connect
+from migverify.sql.quoting import quote_name
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
