@@ -25,7 +25,8 @@ check: setup
 
 test: setup
 	$(VENV)/bin/migverify lab build
-	MIGVERIFY_REQUIRE_DB=1 $(PY) -m pytest -q tests -m "not soak"
+	MIGVERIFY_REQUIRE_DB=1 $(PY) -m pytest -q -n 2 tests/unit tests/db -m "not soak"
+	MIGVERIFY_REQUIRE_DB=1 $(PY) -m pytest -q tests/spark -m "not soak"
 
 soak: setup
 	$(VENV)/bin/migverify lab build

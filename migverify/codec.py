@@ -88,4 +88,7 @@ def _dataclass(kind: Any, data: Any, where: str) -> Any:
     hints = _hints(kind)
     if unknown := set(data) - set(hints):
         raise ValueError(f"{where}: unknown keys {', '.join(sorted(unknown))}")
+    required = {f.name for f in dataclasses.fields(kind) if f.default is f.default_factory is dataclasses.MISSING}
+    if missing := required - set(data):
+        raise ValueError(f"{where}: missing keys {', '.join(sorted(missing))}")
     return kind(**{name: _decode(hints[name], part, f"{where}.{name}") for name, part in data.items()})

@@ -28,6 +28,7 @@ from migverify.model import Endpoint, Flavor, Side, Tls
 Row = tuple[bytes | None, ...]
 
 CONNECT_SECONDS = 10.0
+LOCK_SECONDS = 60  # MySQL's own wait for a table that LOCK TABLES or an ALTER holds is a year
 DIGITS_OF_A_TIME = 14  # 20260131120000; a TSO has 18
 IDLE_READ_SECONDS = 3600.0  # a server that says nothing for an hour is gone, even without a query limit
 GROUP_CONCAT_BYTES = 1 << 30  # servers cap it to max_allowed_packet; truncation is checked by counting
@@ -236,9 +237,10 @@ def session_statements(flavor: Flavor, endpoint: Endpoint, *, source: bool) -> l
     if flavor is Flavor.TIDB:
         pins += ["tidb_isolation_read_engines='tikv,tidb'", f"max_execution_time={milliseconds}"]
     elif flavor is Flavor.MYSQL:
-        pins += [f"max_execution_time={milliseconds}", "information_schema_stats_expiry=0"]
+        pins += [f"max_execution_time={milliseconds}", "information_schema_stats_expiry=0",
+                 f"lock_wait_timeout={LOCK_SECONDS}"]  # fmt: skip
     else:
-        pins += [f"max_statement_time={endpoint.query_seconds}"]
+        pins += [f"max_statement_time={endpoint.query_seconds}", f"lock_wait_timeout={LOCK_SECONDS}"]
     statements = ["SET NAMES utf8mb4 COLLATE utf8mb4_bin", "SET SESSION " + ", SESSION ".join(pins)]
     if source and flavor is not Flavor.TIDB:
         statements.append("SET SESSION TRANSACTION READ ONLY")

@@ -13,7 +13,7 @@ from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, say
 from migverify.errors import ExitCode
 
 if TYPE_CHECKING:
-    from migverify.tables.repair_run import Repair
+    from migverify.tables.repair_outcome import Repair
 
 
 def repair(

@@ -51,6 +51,10 @@ def _bit(name: str, this: ColumnDef, other: ColumnDef) -> str:
     return f"CAST({name} AS UNSIGNED)"
 
 
+def _bit_or_integer(name: str, this: ColumnDef, other: ColumnDef) -> str:
+    return (_bit if this.data_type == "bit" else _integer)(name, this, other)
+
+
 def _year(name: str, this: ColumnDef, other: ColumnDef) -> str:
     del this, other
     return f"({name}+0)"
@@ -137,18 +141,20 @@ def _rule(
 
 
 TYPE_TABLE: tuple[TypeRule, ...] = (
-    _rule("integer", "integer", "integer", _integer, "the same number in any width, signed or unsigned; ZEROFILL padding"),
+    _rule("integer", "integer", "integer", _integer,
+          "the same number in any width, signed or unsigned; ZEROFILL padding"),
     _rule("bit", "bit", "bit", _bit, "the same number in any width"),
-    _rule("bit and integer", "bit integer", "bit integer", lambda n, t, o: (_bit if t.data_type == "bit" else _integer)(n, t, o),
-          "b'101' and 5"),
+    _rule("bit and integer", "bit integer", "bit integer", _bit_or_integer, "b'101' and 5"),
     _rule("decimal", "decimal", "decimal", _decimal, "the same number in any precision and scale: 1.5 and 1.50"),
     _rule("decimal and integer", "decimal integer", "decimal integer", _decimal, "7 and 7.00"),
     _rule("decimal, wide", "decimal integer", "decimal integer", _plain,
-          "the same number where both together need more than 65 digits: DECIMAL(65,0) and DECIMAL(65,30)", compare="number"),
+          "the same number where both together need more than 65 digits: DECIMAL(65,0) and DECIMAL(65,30)",
+          compare="number"),
     _rule("float", "float", "float", _float, "-0.0 and 0.0; FLOAT and DOUBLE by the exact binary value",
           "the sign of zero (TiDB stores no -0.0)"),
     _rule("float and exact number", "float decimal integer", "float decimal integer", _float_text,
-          "numbers of one value: 0.5 and 0.50; with a tolerance, numbers within it", "the sign of zero", compare="number"),
+          "numbers of one value: 0.5 and 0.50; with a tolerance, numbers within it", "the sign of zero",
+          compare="number"),
     _rule("date", "date", "date", _plain, "nothing but the same date; zero and partial dates are values of their own"),
     _rule("datetime", "date datetime", "date datetime", _datetime,
           "one moment in any fractional precision; DATE and midnight; TIMESTAMP and its UTC DATETIME"),
@@ -157,16 +163,18 @@ TYPE_TABLE: tuple[TypeRule, ...] = (
     _rule("year and integer", "year integer", "year integer", _year, "2026 and YEAR 2026"),
     _rule("enum", "label", "label", _text, "the same label at any place of the definition",
           "a label that is the empty text beside the value 0 of a rejected label", string=True),
-    _rule("text", "text label", "text label", _text, "the same characters in any character set, CHAR or TEXT, ENUM label or text",
+    _rule("text", "text label", "text label", _text,
+          "the same characters in any character set, CHAR or TEXT, ENUM label or text",
           "trailing spaces of CHAR, which no server returns", string=True),
-    _rule("set", "labels text", "labels text", _text, "the same labels, where both sides define them in one order; SET and its text",
-          string=True),
-    _rule("set, redefined", "labels", "labels", _text, "the same set of labels in any order of definition", compare="labels"),
-    _rule("bytes", "binary text", "binary text", _text, "the same bytes in BINARY, VARBINARY or BLOB; UTF-8 text and its bytes",
-          string=True),
+    _rule("set", "labels text", "labels text", _text,
+          "the same labels, where both sides define them in one order; SET and its text", string=True),
+    _rule("set, redefined", "labels", "labels", _text, "the same set of labels in any order of definition",
+          compare="labels"),
+    _rule("bytes", "binary text", "binary text", _text,
+          "the same bytes in BINARY, VARBINARY or BLOB; UTF-8 text and its bytes", string=True),
     _rule("json", "json text", "json text", _json,
-          "objects with keys in any order; numbers of one value (1, 1.0, 1e0); white space", "the sign of zero; repeated keys",
-          compare="json"),
+          "objects with keys in any order; numbers of one value (1, 1.0, 1e0); white space",
+          "the sign of zero; repeated keys", compare="json"),
 )  # fmt: skip
 """First row that fits wins. Docs and the report's blind spots are generated from it."""
 

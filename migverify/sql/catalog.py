@@ -198,6 +198,11 @@ def column_grants_sql() -> str:
     return "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME FROM information_schema.COLUMN_PRIVILEGES"
 
 
+def access_sql(database: str, table: str) -> str:
+    """Return a query that is refused where a grant is missing, and fails otherwise where the table is."""
+    return f"SELECT 1 FROM {quote_path(database, table)} LIMIT 0"
+
+
 def select_sql(view: str, features: frozenset[tuple[str, str]], names: Sequence[Name]) -> str:
     """Return the query on TABLES, COLUMNS or STATISTICS for a batch of tables.
 

@@ -15,6 +15,7 @@ from migverify.errors import ConfigError, PrivilegeError, ReadError
 from migverify.model import Flavor, TableDef
 from migverify.sql.catalog import read_names, read_tables
 from migverify.sql.checksum import HASHES
+from migverify.tables.access import refuse_hidden
 from migverify.tables.engine import Secrets
 from migverify.tables.pairs import FoundPair, find_pairs
 from migverify.tables.plan import plan_pair
@@ -89,6 +90,7 @@ def prepare(config: Config, secrets: Secrets, chosen: Chosen | None = None) -> P
                 ignored=lambda database, table: override_for(config, database, table).ignore,
             )
         )
+        refuse_hidden(found, sessions[:-1], session)
         hash_name = choose_hash(config.hash, sessions)
     finally:
         for session in sessions:

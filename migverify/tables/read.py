@@ -83,15 +83,18 @@ class SessionPool:
         self.canceled.set()
         with self._lock:
             busy = list(self._busy)
+        for session in busy:
+            session.abort()  # a server that hangs answers no KILL, and nobody here must wait for it
         silent: set[Endpoint] = set()
         for session in busy:
-            if session.endpoint not in silent:
-                try:
-                    self._kill(session)
-                except (ReadError, EndpointError):
-                    # The query ended by itself, or the server is gone: then asking it again only costs time.
-                    silent.add(session.endpoint)
-            session.abort()  # a server that hangs answers no KILL; our side must not wait for it
+            if session.endpoint in silent:
+                continue
+            try:
+                self._kill(session)
+            except (RetryableReadError, EndpointError):
+                silent.add(session.endpoint)  # the server is gone or hangs: asking it again only costs time
+            except ReadError:
+                continue  # that query ended by itself
 
     def _kill(self, session: Session) -> None:
         with open_session(session.endpoint, self._secrets.get(session.endpoint.name)) as other:
@@ -149,14 +152,14 @@ class Reader:
 
         A key that not every server sorts alike is no bound; the next one that is, is taken.
         """
-        text = checksum.walk_sql(self.sql, key_range, rows)
-        found = self.attempt(lambda s: s.query(text))
-        key = self._key(found[0]) if found else None
+        key = self._first_key(checksum.walk_sql(self.sql, key_range, rows))
         while key is not None and not sure_bound(self.sql.range_key, key):
-            text = checksum.sure_bound_sql(self.sql, KeyRange(key, key_range.upper))
-            found = self.attempt(lambda s: s.query(text))
-            key = self._key(found[0]) if found else None
+            key = self._first_key(checksum.sure_bound_sql(self.sql, KeyRange(key, key_range.upper)))
         return key
+
+    def _first_key(self, text: str) -> KeyText | None:
+        found = self.attempt(lambda s: s.query(text))
+        return self._key(found[0]) if found else None
 
     def boundary(self, key_range: KeyRange, rows: int) -> KeyText | None:
         """Return a bound about ``rows`` rows into the range, or None when the range holds fewer.

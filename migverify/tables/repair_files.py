@@ -163,9 +163,9 @@ def transactions(path: Path) -> Iterator[list[str]]:
 def file_stem(database: str, table: str) -> str:
     """Return ``<database>.<table>`` as a file name: what no file name can hold is written as ``%`` and hex.
 
-    Unlike tables never share a stem: ``%`` and the dot inside of a name are escaped too.
+    Unlike tables never share a stem: ``%`` and the dot inside of a name are escaped too; no stem looks like an option.
     """
-    stem = ".".join(re.sub(r"[^\w$@+=,-]", _escape, name) for name in (database, table))
+    stem = ".".join(re.sub(r"^-|[^\w$@+=,-]", _escape, name) for name in (database, table))
     if len(stem.encode("utf-8")) <= _LONGEST:
         return stem
     digest = hashlib.sha256(stem.encode("utf-8")).hexdigest()[:16]

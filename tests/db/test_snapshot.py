@@ -41,7 +41,8 @@ recheck: {{delay: 0.1}}
 def verify(folder: Path, *options: str) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", "migverify", "tables", "verify", "--engine", "local", "--json", *options],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=120, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        cwd=folder, capture_output=True, text=True, check=False, timeout=120,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode in (0, 1, 3), done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

@@ -29,8 +29,7 @@ PLANTED = {
 @pytest.fixture
 def project(databases: Databases, tmp_path: Path) -> Path:
     """A configuration over two tables with planted differences: one cut by ranges, one whole by bucket."""
-    digits = "(SELECT 0 n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5"
-    digits += " UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
+    digits = "(SELECT 0 n" + "".join(f" UNION ALL SELECT {n}" for n in range(1, 10)) + ")"
     numbers = f"SELECT a.n+10*b.n+100*c.n+1000*d.n k FROM {digits} a,{digits} b,{digits} c,{digits} d"
     databases.both(
         "CREATE TABLE wide (id BIGINT PRIMARY KEY, v DECIMAL(20,4), s VARCHAR(100), d DATETIME(3), j JSON)",
@@ -68,7 +67,13 @@ def verify(project: Path, *options: str, command: list[str] | None = None) -> tu
         "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1",
     }  # fmt: skip
     done = subprocess.run(
-        [*base, "--json", *options], cwd=project, capture_output=True, text=True, check=False, timeout=240, env=environment
+        [*base, "--json", *options],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+        env=environment,
     )
     assert done.returncode == 1, done.stderr[-3000:]
     listed = subprocess.run(

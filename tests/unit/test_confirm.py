@@ -130,11 +130,12 @@ def test_writes_in_flight_are_never_diverged_and_planted_faults_always_are(seed:
         for (key,) in planted:
             world.target.rows[int(key)] = "planted"
         values = itertools.count()
-        for n in range(rng.randrange(0, 400)):
-            at = world.now + n * rng.choice([0.01, 0.05])
-            # The lag stays below delay * rounds, and every write is a new value.
+        applied = world.now
+        for at in sorted(world.now + rng.uniform(0.0, 15.0) for _ in range(rng.randrange(0, 400))):
+            # Applied in order, with a lag below delay * rounds; and every write is a new value.
+            applied = max(applied, at + rng.choice([0.5, 2.0, 2.8]))
             value = None if rng.random() < 0.1 else f"w{next(values)}"
-            world.write(at, rng.randrange(50), value, lag=rng.choice([0.5, 2.0, 2.8]))
+            world.write(at, rng.randrange(50), value, lag=applied - at)
         store, pair = FakeStore(), make_pair(60, spread=rng.random() < 0.5)
         run = store.start_run("verify", "h", {"pairs": []}, {})
         engine = ToyEngine(world.source, world.target)

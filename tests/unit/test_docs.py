@@ -51,8 +51,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_words(page: Path) -> None:
-    text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.S)
-    found = re.findall(r"\b(simply|just|obviously|upstream|downstream)\b", text, flags=re.I)
+    text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.DOTALL)
+    found = re.findall(r"\b(simply|just|obviously|upstream|downstream)\b", text, flags=re.IGNORECASE)
     assert not found, f"{page.name} says {', '.join(found)}"
 
 
@@ -60,3 +60,20 @@ def test_the_readme_lists_every_page() -> None:
     readme = (ROOT / "README.md").read_text()
     for page in (ROOT / "docs").glob("*.md"):
         assert page.name in readme, f"README.md does not lead to docs/{page.name}"
+
+
+def test_the_readme_shows_rows_of_the_fault_matrix() -> None:
+    readme = (ROOT / "README.md").read_text()
+    matrix = (ROOT / "docs" / "faults.md").read_text()
+    block = readme.partition("<!-- faults -->")[2].partition("<!-- /faults -->")[0].strip()
+    names = re.findall(r"^\| `([a-z0-9-]+)` \|", block, flags=re.MULTILINE)
+    lines = [line for line in matrix.splitlines() if line.startswith("| `")]
+    rows = {line.split("`")[1]: line for line in reversed(lines)}  # the first table of the page sums up the others
+    if os.environ.get("REGEN") == "1":
+        head = [line for line in matrix.splitlines() if line.startswith(("| fault |", "|---"))][:2]
+        fresh = "\n".join([*head, *(rows[name] for name in names)])
+        readme = readme.replace(block, fresh)
+        (ROOT / "README.md").write_text(readme)
+        block = fresh
+    assert len(names) >= 8
+    assert [line for line in block.splitlines() if line.startswith("| `")] == [rows[name] for name in names]

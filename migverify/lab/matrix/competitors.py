@@ -98,7 +98,7 @@ def reladiff(columns: Sequence[Both], side: Side, hash_name: str) -> str:
     with the smaller precision of both sides. Every column is given with ``-c``; by default only the key is compared.
     """
     values = [f"COALESCE({_reladiff_text(column, _own(column, side))},'<null>')" for column in columns]
-    row = f"CONCAT({(',' + repr('|') + ',').join(values)})" if len(values) > 1 else values[0]
+    row = "CONCAT(" + ",'|',".join(values) + ")" if len(values) > 1 else values[0]
     digest = _hashed(row, hash_name)
     # The last 15 digits of MD5; of a longer hash as many, so that the strength stays the same.
     return f"SUM({_slice(digest, {'MD5': 18}.get(hash_name, 50), 15)})"
@@ -134,7 +134,7 @@ def spirit(columns: Sequence[Both], side: Side, hash_name: str) -> str:
             continue
         name = _own(column, side)
         parts += [f"IFNULL({_spirit_cast(column, name, side)},'')", f"ISNULL({name})"]
-    return f"BIT_XOR(CRC32(CONCAT({(',' + repr('#') + ',').join(parts)})))"
+    return "BIT_XOR(CRC32(CONCAT(" + ",'#',".join(parts) + ")))"
 
 
 def _spirit_cast(column: Both, name: str, side: Side) -> str:
@@ -143,7 +143,8 @@ def _spirit_cast(column: Both, name: str, side: Side) -> str:
     if kind in {"float", "double"}:
         return f"({name}+0E0)"
     if kind == "json":
-        return f"CAST({f'CAST({name} AS CHAR CHARACTER SET utf8mb4)' if side is Side.SOURCE else name} AS JSON)"
+        document = f"CAST({name} AS CHAR CHARACTER SET utf8mb4)" if side is Side.SOURCE else name
+        return f"CAST({document} AS JSON)"
     if kind in {"tinyint", "smallint", "mediumint", "int", "bigint"}:
         wanted = "UNSIGNED" if target.unsigned else "SIGNED"
     elif kind in {"datetime", "timestamp"}:

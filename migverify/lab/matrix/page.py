@@ -11,7 +11,6 @@ from migverify.lab.matrix.examine import Sight, Trial
 from migverify.lab.matrix.gallery import OWN_TABLES, TPCH_SCALE, TPCH_TABLES
 from migverify.lab.matrix.run import TOOLS, Matrix
 from migverify.lab.museum import TABLES
-from migverify.sql.canonical import TYPE_TABLE
 
 REGENERATE = "migverify lab up && migverify lab matrix -o docs/faults.md"
 SERVERS = "Servers: "
@@ -75,13 +74,16 @@ def _reading() -> list[str]:
     return [
         "A number says in how many tables.",
         "",
-        "- **seen**: the tool calls the table unequal. For migverify: the verdict is MISMATCH and the row diffs are exactly the "
-        "planted ones, with kind, key and columns; in a table that has no unique key, exactly the planted rows.",
+        "- **seen**: the tool calls the table unequal. For migverify: the verdict is MISMATCH and the row diffs are "
+        "exactly the planted ones, with kind, key and columns; without a unique key, exactly the planted rows.",
         "- **missed**: the tool calls the table equal. A chunk whose checksums agree is not looked at again.",
         "- **false alarm**: the tool called the table unequal before any fault was in it, so it cannot tell. "
         "sync-diff-inspector then compares such chunks row by row, which is slow and has rules of its own; "
         "the other tools have nothing to fall back on across two engines.",
         "- **error**: the statement fails on one of the servers.",
+        "",
+        "pt-table-checksum and spirit are made for two MySQL servers. They are here because their expressions are the "
+        "best known ones, and scripts for other pairs are built from them.",
     ]
 
 
@@ -94,22 +96,19 @@ def _blind(matrix: Matrix) -> list[str]:
     lines += [
         _row((one.note, *(words.get(one.cells[tool], one.cells[tool].value) for tool in TOOLS))) for one in matrix.blind
     ]
-    lines += [
-        "",
-        "From the type table, by kind of column:",
-        "",
-        _row(("columns", "one value", "cannot be seen")),
-        _rule(3, 0),
-    ]
-    lines += [_row((rule.name, rule.equates, rule.blind_to)) for rule in TYPE_TABLE]
     return [
         *lines,
         "",
-        "Not seen by any comparison of rows: a wrong value that both sides hold, a row written and taken back between two "
-        "runs, and what a table definition says beyond its rows (`migverify tables plan` lists those differences). Columns of "
-        "types without a common text are listed as not compared, and keep the table from MATCH. Two rows whose "
-        "SHA-256 agrees in its first 60 bits would count as one.",
-    ]  # fmt: skip
+        "What counts as one value in each pair of column types, and what cannot be seen in it, is in "
+        "[types.md](types.md). Besides, no comparison of rows sees:",
+        "",
+        "- a wrong value that both sides hold;",
+        "- a row that was written and taken back between two runs;",
+        "- what a table definition says beyond its rows; `migverify tables plan` lists those differences.",
+        "",
+        "Columns whose types have no common text are listed as not compared, and keep the table from MATCH. Two rows "
+        "whose SHA-256 agree in their first 60 bits would count as one.",
+    ]
 
 
 def _details(trials: Sequence[Trial]) -> list[str]:
@@ -129,12 +128,12 @@ def _details(trials: Sequence[Trial]) -> list[str]:
 def _how(matrix: Matrix) -> list[str]:
     used = {trial.table for trial in matrix.trials}
     notes = {table.name: table.note for table in (*TABLES, *OWN_TABLES)}
-    notes |= {name: f"TPC-H at scale {TPCH_SCALE}" for name in TPCH_TABLES}
+    notes |= dict.fromkeys(TPCH_TABLES, f"TPC-H at scale {TPCH_SCALE}")
     return [
         "## How it is measured",
         "",
-        "`migverify lab fault` plants a fault on the target and says what it did. What migverify reports is held against "
-        "the target's rows before and after, read by SQL of its own. The other tools' expressions are:",
+        "`migverify lab fault` plants a fault on the target and says what it did. What migverify reports is held "
+        "against the target's rows before and after, read by SQL of its own. The other tools' expressions are:",
         "",
         _row(("tool", "published in")),
         _rule(2, 0),

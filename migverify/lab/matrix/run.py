@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from migverify.errors import UsageError
-from migverify.lab.cache import Progress
+from migverify.lab.cache import Progress, file_lock, make_directory
 from migverify.lab.faults import BY_NAME, FAULTS
 from migverify.lab.matrix.blind import BLIND
 from migverify.lab.matrix.competitors import COMPETITORS
@@ -72,8 +72,10 @@ class Matrix:
 
 
 @contextmanager
-def examiner(servers: LabServers, tables: Sequence[str], directory: Path, on_progress: Progress) -> Iterator[Examiner]:
-    """Load tables into databases of their own on a pair, and drop these at the end.
+def examiner(
+    servers: LabServers, tables: Sequence[str], directory: Path, on_progress: Progress, database: str = DATABASE
+) -> Iterator[Examiner]:
+    """Load tables into ``database`` and ``<database>_before`` on a pair, and drop these at the end.
 
     Raises
     ------
@@ -81,10 +83,11 @@ def examiner(servers: LabServers, tables: Sequence[str], directory: Path, on_pro
         When a server refuses a table, or a tool that makes data is missing.
     """
     md5 = "MD5" if all(_has_md5(server) for server in (servers.source, servers.target)) else "SHA2"
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     with (
+        file_lock(directory / "matrix.lock", on_progress),  # a second run would drop the databases of the first
         tempfile.TemporaryDirectory(prefix="matrix-", dir=directory) as folder,
-        Gallery(servers, DATABASE, Path(folder)) as gallery,
+        Gallery(servers, database, Path(folder)) as gallery,
     ):
         gallery.load(tuple(tables), on_progress)
         engine = LocalEngine({}, 1)
@@ -96,17 +99,25 @@ def examiner(servers: LabServers, tables: Sequence[str], directory: Path, on_pro
             store.close()
 
 
-def run(servers: LabServers, directory: Path, on_progress: Progress, faults: Sequence[str] = ()) -> Matrix:
+def run(
+    servers: LabServers,
+    directory: Path,
+    on_progress: Progress,
+    faults: Sequence[str] = (),
+    database: str = DATABASE,
+) -> Matrix:
     """Try every fault (or some) in each of its tables.
 
     Parameters
     ----------
     servers
-        A pair of the lab. Databases ``fault_matrix`` and ``fault_matrix_before`` are made and dropped.
+        A pair of the lab.
     directory
         Where files lie for as long as the run takes.
     faults
         Names of ``FAULTS``; empty means all, and also the untouched museum and the blind spots.
+    database
+        Made and dropped, and with it ``<database>_before``.
 
     Raises
     ------
@@ -121,10 +132,10 @@ def run(servers: LabServers, directory: Path, on_progress: Progress, faults: Seq
     names = tuple(faults) or tuple(fault.name for fault in FAULTS)
     tables = tables_of(names)
     museum = () if faults else tuple(table.name for table in choose(()) if table.name not in tables)
-    with examiner(servers, (*tables, *museum), directory, on_progress) as tools:
+    with examiner(servers, (*tables, *museum), directory, on_progress, database) as tools:
         untouched = tuple(_untouched(tools, table) for table in (*tables, *museum))
         on_progress(f"{len(untouched)} tables without a fault: {sum(1 for u in untouched if u.problem)} reported")
-        trials = []
+        trials: list[Trial] = []
         for name in names:
             trials += [tools.try_fault(name, table) for table in homes(name)]
             on_progress(f"{name}: {_sum(trials, name)}")

@@ -1,0 +1,133 @@
+"""Execute a script on the target, transaction by transaction."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from migverify.connect import Session, open_session
+from migverify.errors import PrivilegeError, ReadError, RepairError, RetryableReadError
+from migverify.model import Endpoint
+from migverify.secrets import scrub
+from migverify.tables.engine import Secrets
+from migverify.tables.repair_files import transactions
+from migverify.tables.tasks import Rules
+
+REFUSED_AT_ONCE = 10_000
+"""Up to so many refused statements are tried again; more would not be a matter of their order."""
+
+
+@dataclass(slots=True)
+class Applied:
+    """What the statements of one table did: rows matched, found changed, refused by the server."""
+
+    matched: int = 0
+    unmatched: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+    def count(self, matched: Sequence[int]) -> None:
+        """Add the statements of a transaction by the rows each one matched."""
+        self.matched += sum(1 for rows in matched if rows)
+        self.unmatched += sum(1 for rows in matched if not rows)
+
+
+def execute_script(path: Path, endpoint: Endpoint, secrets: Secrets, rules: Rules) -> Applied:
+    """Execute a script transaction by transaction.
+
+    A transaction that the server refuses is undone and its statements are executed one by one, so that one row
+    cannot hold back the others; the refused ones are tried again as long as that helps. A lost connection or a
+    conflict is tried again too: a statement that had its effect finds nothing to do.
+
+    Raises
+    ------
+    RepairError
+        the user may not write.
+    RetryableReadError
+        the target cannot be reached any more; what was committed stays.
+    """
+    applied, refused = Applied(), []
+    batches = transactions(path)
+    with closing(_Writer(endpoint, secrets.get(endpoint.name), next(batches, []), rules)) as writer:
+        for batch in batches:
+            try:
+                applied.count(writer.transaction(batch))
+            except RetryableReadError:
+                raise
+            except ReadError:
+                refused += _one_by_one(writer, batch, applied)
+        # A unique value that another row of the script held may be free by now.
+        before = -1
+        while 0 < len(refused) <= REFUSED_AT_ONCE and len(refused) != before:
+            before = len(refused)
+            applied.refused.clear()
+            refused = _one_by_one(writer, refused, applied)
+    return applied
+
+
+def _one_by_one(writer: _Writer, batch: list[str], applied: Applied) -> list[str]:
+    """Execute each statement in a transaction of its own; returns those that the server refused."""
+    refused: list[str] = []
+    for statement in batch:
+        try:
+            applied.count(writer.transaction([statement]))
+        except RetryableReadError:
+            raise
+        except ReadError as error:
+            # The server's words without the statement: that holds the row's values.
+            applied.refused[scrub(error.message.split("\n  SQL: ")[0])] += 1
+            refused.append(statement)
+    return refused
+
+
+class _Writer:
+    """The one session that writes, opened again when it is lost."""
+
+    def __init__(self, endpoint: Endpoint, password: str | None, prepare: list[str], rules: Rules) -> None:
+        self._endpoint, self._password, self._prepare, self._rules = endpoint, password, prepare, rules
+        self._session: Session | None = None
+
+    def transaction(self, batch: list[str]) -> list[int]:
+        """Execute statements in one transaction; returns the rows each one matched."""
+        for attempt in range(self._rules.retries + 1):
+            try:
+                return self._once(batch)
+            except RetryableReadError:
+                self.close()
+                if attempt == self._rules.retries:
+                    raise
+                time.sleep(self._rules.retry_seconds * 2**attempt)
+        raise RepairError(f"{self._endpoint.name}: no attempt was made (retries={self._rules.retries})")
+
+    def _once(self, batch: list[str]) -> list[int]:
+        session = self._session or self._open()
+        done = False
+        try:
+            session.execute("BEGIN")
+            found = [session.execute(statement) for statement in batch]
+            session.execute("COMMIT")
+            done = True
+        except PrivilegeError as error:
+            raise RepairError(
+                error.message, hint=f"GRANT INSERT, UPDATE, DELETE on the tables to {self._endpoint.user}."
+            ) from error
+        finally:
+            if not done:
+                self.close()  # the server undoes what an ended connection left open
+        return found
+
+    def _open(self) -> Session:
+        session = open_session(self._endpoint, self._password)
+        self._session = session
+        for statement in self._prepare:
+            session.execute(statement)
+        return session
+
+    def close(self) -> None:
+        """Close the session; an open transaction is undone by the server."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None

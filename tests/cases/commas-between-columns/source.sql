@@ -1,0 +1,2 @@
+CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(9), b VARCHAR(9));
+INSERT INTO t VALUES (1,'a,b','c'),(2,'x',NULL),(3,'',',');

@@ -1,0 +1,3 @@
+-- Loaded by a session in another zone.
+CREATE TABLE t (id INT PRIMARY KEY, at DATETIME, ts TIMESTAMP NULL);
+INSERT INTO t VALUES (1,'2026-01-01 11:00:00','2026-01-01 09:00:00'),(2,NULL,NULL),(3,NULL,NULL);

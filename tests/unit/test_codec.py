@@ -1,0 +1,63 @@
+"""Plans and tasks as JSON: what goes in comes out, and nothing half-loads."""
+
+# ruff: noqa: E501  (tables read better unbroken)
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from migverify.codec import decode, encode
+from migverify.model import ChunkChecksum, ChunkResult, ChunkState, DiffKind, KeyRange, LiveState, RowDiff
+from migverify.tables.tasks import Outcome, Rules, outcome_from_text
+
+KEYS = st.lists(st.none() | st.text(), max_size=3).map(tuple)
+SUMS = st.builds(ChunkChecksum, *[st.integers(0, 10**40)] * 4)
+CHUNKS = st.builds(
+    ChunkResult, st.text(), st.integers(0), st.integers(0), st.builds(KeyRange, st.none() | KEYS, st.none() | KEYS, st.booleans()),
+    st.sampled_from(ChunkState), st.none() | SUMS, st.none() | SUMS, st.floats(0, 2e9), st.floats(0, 100),
+)  # fmt: skip
+DIFFS = st.builds(RowDiff, st.text(), KEYS, st.sampled_from(DiffKind), st.sampled_from(LiveState))
+
+
+@given(st.lists(CHUNKS, max_size=2).map(tuple), st.lists(DIFFS, max_size=2).map(tuple))
+def test_an_answer_travels_unchanged(chunks: tuple[ChunkResult, ...], diffs: tuple[RowDiff, ...]) -> None:
+    outcome = Outcome("span", "d.t", chunks=chunks, diffs=diffs, rest=KeyRange(("1",)))
+    assert outcome_from_text(outcome.to_text()) == outcome
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"chunk_rows": "7"},
+        {"chunk_rows": True},
+        {"chunk_rows": None},
+        {"unknown": 1},
+        {"live": 1},
+        {"chunk_seconds": "1"},
+        {"retries": 1.5},
+    ],
+)
+def test_what_is_not_of_the_type_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(change))):
+        decode(Rules, {**encode(Rules()), **change})
+
+
+def test_a_missing_key_is_refused() -> None:
+    with pytest.raises(ValueError, match="rows"):
+        decode(ChunkChecksum, {"hashed": 1, "exact": 1})
+
+
+@pytest.mark.parametrize("data", [None, 7, [], "x"])
+def test_an_object_is_expected(data: object) -> None:
+    with pytest.raises(ValueError, match="Rules"):
+        decode(Rules, data)
+
+
+def test_sums_beyond_64_bits_stay_exact() -> None:
+    big = ChunkChecksum(1, 1, 2**200 + 1)
+    assert decode(ChunkChecksum, json.loads(json.dumps(encode(big)))) == big
+    assert decode(ChunkChecksum, encode(replace(big, exact=0))) != big
