@@ -230,8 +230,7 @@ class Reader:
             if not busy and (lag is None or _lag_seconds(session) <= lag):
                 self._checked = time.monotonic()
                 return
-            if self._pool.canceled.wait(1.0):
-                return
+            self.pause(1.0)
 
 
 def _lag_seconds(session: Session) -> float:
