@@ -247,4 +247,3 @@ def differences(source: Rows, target: Rows) -> set[KeyText]:
         for key in source.keys() | target.keys()
         if source.get(key) != target.get(key)
     }
-

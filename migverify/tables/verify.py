@@ -89,6 +89,7 @@ class _Driver:
         self.under_way: dict[Future[str], tuple[PairRun, Task]] = {}
         self.verdicts: list[Verdict] = []
         self.rows = self.bytes = self.chunks = self.differences = 0
+        self.all_begun = False
         self.started = time.monotonic()
 
     def run(self, pairs: Iterable[PairPlan], done: dict[str, TableResult]) -> Verdict:
@@ -96,9 +97,11 @@ class _Driver:
         try:
             while True:
                 self._submit(waiting)
-                if not self.under_way and not self.active:
+                if not self.under_way and not self.active and (self.all_begun or self._out_of_time()):
                     break
                 self._collect()
+            if next(waiting, None) is not None:
+                self.verdicts.append(Verdict.INCONCLUSIVE)  # out of time before the last pairs began
         except BaseException:
             # Ctrl-C or a store that is full: stop the servers' work before the error goes on.
             self.engine.cancel()
@@ -122,6 +125,7 @@ class _Driver:
             if run is None:
                 pair = next(waiting, None)
                 if pair is None:
+                    self.all_begun = True
                     return
                 run = PairRun(pair, self.rules, self.store, self.run_id, self.engine.slots)
                 run.begin()
@@ -138,6 +142,7 @@ class _Driver:
                 self._give_up()
             else:
                 time.sleep(0.2)  # paused
+                self._tell()
             return
         if self._out_of_time(GRACE_SECONDS):
             self.engine.cancel()

@@ -19,7 +19,6 @@ from migverify.errors import EndpointError
 from migverify.lab.servers import LabServers
 from migverify.lab.session import connect
 from migverify.model import Endpoint, Verdict
-
 from tests.conftest import Databases
 from tests.db.verifying import Ending, fill, verify, write_config
 
@@ -206,8 +205,9 @@ def test_a_snapshot_that_is_not_in_force_is_refused(snapshot_pair: LabServers, d
 
 
 def test_a_server_that_refuses_the_snapshot_is_an_error_of_the_endpoint(snapshot_pair: LabServers) -> None:
-    with pytest.raises(EndpointError, match="GC safe point") as caught, open_session(
-        endpoint(snapshot_pair, "2001-01-01 00:00:00"), None
+    with (
+        pytest.raises(EndpointError, match="GC safe point") as caught,
+        open_session(endpoint(snapshot_pair, "2001-01-01 00:00:00"), None),
     ):
         pass
     assert "snapshot" in caught.value.hint

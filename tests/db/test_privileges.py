@@ -19,7 +19,6 @@ from migverify.errors import EndpointError, PrivilegeError
 from migverify.lab.servers import LabServer
 from migverify.lab.session import connect
 from migverify.model import Endpoint, Verdict
-
 from tests.conftest import Databases
 from tests.db.verifying import begin, command, execute, fill, run_command, verify, write_config
 

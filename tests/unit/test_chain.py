@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ def key(value: int | None) -> KeyText | None:
 
 def ranges(bounds: list[int]) -> list[KeyRange]:
     edges = [None, *bounds, None]
-    return [KeyRange(key(low), key(high)) for low, high in zip(edges, edges[1:], strict=False)]
+    return [KeyRange(key(low), key(high)) for low, high in itertools.pairwise(edges)]
 
 
 def chunk(span: int, number: int, key_range: KeyRange) -> ChunkResult:

@@ -20,7 +20,6 @@ from migverify.tables.confirm import confirm
 from migverify.tables.diff import PairReader
 from migverify.tables.tasks import Rules
 from migverify.tables.verify import Controls, verify_tables
-
 from tests.fakes import FakeStore
 from tests.toy_tables import RULES, Rows, ToyEngine, ToyReader, ToySide, make_pair
 
@@ -123,7 +122,7 @@ def test_the_promise_holds_for_lags_up_to_the_settle_time_only(world: World, lag
 def test_writes_in_flight_are_never_diverged_and_planted_faults_always_are(seed: int) -> None:
     rng = random.Random(seed)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        rows: Rows = {n: "start" for n in range(60)}
+        rows: Rows = dict.fromkeys(range(60), "start")
         world = World(dict(rows), dict(rows))
         next(_patched(monkeypatch, world))
         planted = {(str(n),) for n in range(50, 60) if rng.random() < 0.5}

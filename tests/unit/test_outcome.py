@@ -14,7 +14,6 @@ from migverify.model import NotCovered, SchemaClass, SchemaDifference, Verdict
 from migverify.tables.outcome import conclude
 from migverify.tables.pair_run import Tally
 from migverify.tables.tasks import PairPlan
-
 from tests.toy_tables import make_pair
 
 WHOLE = Tally(chunks=3, rows_source=10, rows_target=10, count_source=10, count_target=10)

@@ -21,7 +21,6 @@ from migverify.model import Flavor
 from migverify.tables import read as read_module
 from migverify.tables.read import Reader, SessionPool
 from migverify.tables.tasks import Rules
-
 from tests.toy_tables import make_pair
 
 RULES = Rules(retries=2, retry_seconds=0.0)

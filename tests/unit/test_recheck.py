@@ -12,9 +12,18 @@ from migverify.errors import RetryableReadError
 from migverify.model import ChunkState, KeyRange, LiveState, Verdict
 from migverify.tables.recheck import carry_over, pairs_to_recheck
 from migverify.tables.verify import Controls, verify_tables
-
 from tests.fakes import FakeStore
-from tests.toy_tables import RULES, DyingStore, PowerCutError, ToyEngine, ToySide, differences, make_pair, random_rows, spoil
+from tests.toy_tables import (
+    RULES,
+    DyingStore,
+    PowerCutError,
+    ToyEngine,
+    ToySide,
+    differences,
+    make_pair,
+    random_rows,
+    spoil,
+)
 
 
 @settings(max_examples=80, deadline=None)
@@ -53,12 +62,10 @@ def test_a_recheck_reads_what_was_not_equal_and_only_that(seed: int, cut_off: bo
 
 
 def test_a_table_that_was_fixed_matches_in_the_recheck() -> None:
-    source = {n: "a" for n in range(100)}
+    source = dict.fromkeys(range(100), "a")
     pair, store = make_pair(100), FakeStore()
     old = store.start_run("verify", "h", {"pairs": [{"id": pair.id}]}, {})
-    verify_tables(
-        [pair], ToyEngine(ToySide(dict(source)), ToySide({**source, 7: "b"})), store, old, RULES, Controls()
-    )
+    verify_tables([pair], ToyEngine(ToySide(dict(source)), ToySide({**source, 7: "b"})), store, old, RULES, Controls())
     assert pairs_to_recheck(store, old) == {pair.id}
     new = store.start_run("verify", "h", {"pairs": [{"id": pair.id}]}, {})
     carry_over(store, old, new, pair.id)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -25,7 +27,7 @@ from migverify.errors import (
 )
 from migverify.model import KeyRange, LiveState, Verdict
 from migverify.tables.tasks import PairPlan, Rules, Task
-from migverify.tables.verify import Controls, Progress, verify_tables
+from migverify.tables.verify import WAITING, Controls, Progress, verify_tables
 from tests.fakes import FakeStore
 from tests.toy_tables import (
     RULES,
@@ -67,7 +69,7 @@ def chunk_proof(store: FakeStore, run: str, pair: PairPlan) -> None:
         assert span.lower == edge
         assert own[0].range.lower == span.lower
         assert own[-1].range.upper == span.upper
-        for one, other in zip(own, own[1:], strict=False):
+        for one, other in itertools.pairwise(own):
             assert one.range.upper == other.range.lower is not None
         edge = span.upper
     assert edge is None
@@ -113,7 +115,7 @@ def test_a_driver_that_dies_at_any_write_resumes_to_the_same_verdict(seed: int, 
         verify(first, DyingStore(store, dies_at, after=after), run, pair, rules)  # type: ignore[arg-type]
     except PowerCutError:
         assert first.canceled
-    finished = [c for c in store.chunks(run, pair.id)]
+    finished = list(store.chunks(run, pair.id))
     second = ToyEngine(ToySide(source), ToySide(target))
     store.resume_run(run)
     verdict = verify(second, store, run, pair, rules)
@@ -177,7 +179,7 @@ ERRORS = [
 @pytest.mark.parametrize("error", ERRORS, ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize("kind", ["count", "edges", "span", "confirm"])
 def test_a_task_that_fails_is_inconclusive_with_its_reason(kind: str, error: Exception) -> None:
-    source: Rows = {n: "a" for n in range(50)}
+    source: Rows = dict.fromkeys(range(50), "a")
     target = {**source, 7: "b"} if kind == "confirm" else source
     pair, store = make_pair(50), FakeStore()
     run = start(store, pair)
@@ -197,7 +199,7 @@ def test_a_read_that_always_fails_is_inconclusive_with_its_reason(side: int, wha
         if read == what:
             raise error
 
-    rows: Rows = {n: "a" for n in range(50)}
+    rows: Rows = dict.fromkeys(range(50), "a")
     tables = [ToySide(dict(rows)), ToySide({**rows, 7: "b"})]
     tables[side].before_read = before
     pair, store = make_pair(50), FakeStore()
@@ -216,7 +218,7 @@ def test_a_dead_target_does_not_fail_every_chunk_one_by_one() -> None:
     def dead(what: str, _: KeyRange | None) -> None:
         raise RetryableReadError(f"{what}: connection refused")
 
-    source: Rows = {n: "a" for n in range(2000)}
+    source: Rows = dict.fromkeys(range(2000), "a")
     pair, store = make_pair(2000), FakeStore()
     run = start(store, pair)
     engine = ToyEngine(ToySide(source), ToySide(source, dead))
@@ -234,7 +236,7 @@ def test_counts_that_do_not_add_up_are_inconclusive_unless_writes_are_expected()
     class Lying(ToySide):
         pass
 
-    rows: Rows = {n: "a" for n in range(50)}
+    rows: Rows = dict.fromkeys(range(50), "a")
     source, target = ToySide(dict(rows)), ToySide(dict(rows))
 
     def vanish(what: str, _: KeyRange | None) -> None:
@@ -285,7 +287,7 @@ def test_a_pair_that_cannot_be_read_is_never_match(change: dict[str, object], wa
 
 
 def test_a_full_store_stops_the_run_and_the_engine() -> None:
-    rows: Rows = {n: "a" for n in range(50)}
+    rows: Rows = dict.fromkeys(range(50), "a")
     pair, store = make_pair(50), FakeStore()
     run = start(store, pair)
     engine = ToyEngine(ToySide(rows), ToySide(rows))
@@ -304,7 +306,7 @@ def test_a_full_store_stops_the_run_and_the_engine() -> None:
 
 
 def test_a_canceled_engine_is_an_interruption_and_records_nothing_of_what_was_cut() -> None:
-    rows: Rows = {n: "a" for n in range(50)}
+    rows: Rows = dict.fromkeys(range(50), "a")
 
     def cancel(what: str, _: KeyRange | None) -> None:
         if what == "checksum":
@@ -327,7 +329,7 @@ class _Hanging(ToyEngine):
 
 def test_the_time_limit_of_a_run_holds_although_a_server_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("migverify.tables.verify.GRACE_SECONDS", 0.3)
-    rows: Rows = {n: "a" for n in range(50)}
+    rows: Rows = dict.fromkeys(range(50), "a")
     pair, store = make_pair(50), FakeStore()
     run = start(store, pair)
     engine = _Hanging(ToySide(rows), ToySide(rows))
@@ -338,8 +340,51 @@ def test_the_time_limit_of_a_run_holds_although_a_server_hangs(monkeypatch: pyte
     assert verify(ToyEngine(ToySide(rows), ToySide(rows)), store, run, pair) is Verdict.MATCH
 
 
+def test_pairs_that_never_began_keep_a_run_from_match() -> None:
+    """The first pair matches just when the time is over; of the second nothing is known."""
+    rows: Rows = dict.fromkeys(range(50), "a")
+    store, pairs = FakeStore(), [make_pair(50, name=name, spread=False) for name in ("app.a", "app.b")]
+    run = store.start_run("verify", "h", {"pairs": []}, {})
+
+    def dawdle(progress: Progress) -> None:
+        if progress.finished is not None and progress.finished.pair == "app.a":
+            time.sleep(1.1)
+
+    engine = ToyEngine(ToySide(rows), ToySide(rows), slots=1 - WAITING)  # one task at a time
+    controls = Controls(run_seconds=1.0, on_progress=dawdle)
+    assert verify_tables(pairs, engine, store, run, RULES, controls) is Verdict.INCONCLUSIVE
+    assert [result.verdict for result in store.table_results(run)] == [Verdict.MATCH]
+    store.resume_run(run)
+    assert verify_tables(pairs, engine, store, run, RULES, Controls()) is Verdict.MATCH
+
+
+@pytest.mark.parametrize("pairs", [1, 2])
+def test_a_pause_before_a_pair_begins_is_no_end_of_the_run(tmp_path: Path, pairs: int) -> None:
+    rows: Rows = dict.fromkeys(range(50), "a")
+    pause = tmp_path / "pause"
+    if pairs == 1:
+        pause.touch()
+    store = FakeStore()
+    told: list[Progress] = []
+
+    def watch(progress: Progress) -> None:
+        told.append(progress)
+        if progress.finished is not None and len(store.table_results(run)) < pairs:
+            pause.touch()
+        elif progress.paused:
+            pause.unlink()
+
+    run = store.start_run("verify", "h", {"pairs": []}, {})
+    plans = [make_pair(50, name=f"app.t{n}") for n in range(pairs)]
+    engine = ToyEngine(ToySide(rows), ToySide(rows))
+    controls = Controls(pause_file=pause, on_progress=watch)
+    assert verify_tables(plans, engine, store, run, RULES, controls) is Verdict.MATCH
+    assert len(store.table_results(run)) == pairs
+    assert any(progress.paused for progress in told)
+
+
 def test_a_pause_file_holds_tasks_back_until_it_is_gone(tmp_path: Path) -> None:
-    rows: Rows = {n: "a" for n in range(50)}
+    rows: Rows = dict.fromkeys(range(50), "a")
     pause = tmp_path / "pause"
     pair, store = make_pair(50), FakeStore()
     engine = ToyEngine(ToySide(rows), ToySide(rows))
@@ -367,8 +412,8 @@ def test_a_pause_file_holds_tasks_back_until_it_is_gone(tmp_path: Path) -> None:
 
 
 def test_max_row_diffs_stops_a_table_and_leaves_it_resumable() -> None:
-    source: Rows = {n: "a" for n in range(400)}
-    target: Rows = {n: "b" for n in range(400)}
+    source: Rows = dict.fromkeys(range(400), "a")
+    target: Rows = dict.fromkeys(range(400), "b")
     pair, store = make_pair(400), FakeStore()
     run = start(store, pair)
     rules = replace(RULES, budget_seconds=0.0, max_row_diffs=20)
@@ -381,7 +426,7 @@ def test_max_row_diffs_stops_a_table_and_leaves_it_resumable() -> None:
 
 @pytest.mark.parametrize("broken", ["hole", "overlap"])
 def test_recorded_spans_that_are_no_cut_of_the_key_prove_nothing(broken: str) -> None:
-    rows: Rows = {n: "a" for n in range(50)}
+    rows: Rows = dict.fromkeys(range(50), "a")
     pair, store = make_pair(50), FakeStore()
     run = start(store, pair)
     store.add_span(run, pair.id, 0, KeyRange(None, ("10",)))
@@ -395,7 +440,7 @@ def test_the_end_of_an_answer_is_checked_against_its_span(monkeypatch: pytest.Mo
     """An answer that forgets a part of its range: the chain sees it even where counts prove nothing."""
     from migverify.tables import pair_run
 
-    rows: Rows = {n: "a" for n in range(50)}
+    rows: Rows = dict.fromkeys(range(50), "a")
     pair, store = make_pair(50, spread=False), FakeStore()
     run = start(store, pair)
     take = pair_run.PairRun._take_span
