@@ -45,6 +45,9 @@ CASES = (
     Case("every row", "h_bench_all", ("UPDATE {t} SET l_quantity=l_quantity+1",)),
 )  # fmt: skip
 
+USUAL = tuple(case.name for case in CASES if case.name != "every row")
+"""What ``python -m bench`` runs; every row takes long, name it with ``--case``."""
+
 
 def make(setting: Setting, case: Case) -> None:
     """Make the changed copy, unless it is there."""

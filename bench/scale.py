@@ -86,7 +86,8 @@ class EqualEngine:
 def table(side: str, number: int, rows: int, columns: int) -> TableDef:
     """Return the definition of a table as a catalog would give it."""
     kinds = (("bigint", "bigint", {}), ("varchar", "varchar(100)", {"charset": "utf8mb4", "char_length": 100}),
-             ("decimal", "decimal(15,2)", {"precision": 15, "scale": 2}), ("datetime", "datetime(6)", {"fsp": 6}))  # fmt: skip
+             ("decimal", "decimal(15,2)", {"precision": 15, "scale": 2}),
+             ("datetime", "datetime(6)", {"fsp": 6}))  # fmt: skip
     found = [ColumnDef("id", 1, "bigint", "bigint", nullable=False)]
     for n in range(1, columns):
         data_type, column_type, more = kinds[n % len(kinds)]
@@ -103,7 +104,8 @@ def run(tables: int, rows: int, columns: int, chunk_rows: int) -> None:
         store = open_store(f"sqlite:///{folder}/runs.db")
         sources = {"source": [table("source", n, rows, columns) for n in range(tables)]}
         found = list(find_pairs(sources, (table("target", n, rows, columns) for n in range(tables)),
-                                included=lambda _database, _table: True, route=lambda _shard, d, t: (d, t)))  # fmt: skip
+                                included=lambda _database, _table: True,
+                                route=lambda _shard, d, t: (d, t)))  # fmt: skip
         paired = _peak_mb()
 
         def pairs() -> Iterator[PairPlan]:

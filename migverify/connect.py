@@ -245,6 +245,8 @@ def session_statements(flavor: Flavor, endpoint: Endpoint, *, source: bool) -> l
     if source and flavor is not Flavor.TIDB:
         statements.append("SET SESSION TRANSACTION READ ONLY")
     if flavor is Flavor.TIDB:
+        if endpoint.low_priority:
+            statements.append("SET SESSION tidb_force_priority='LOW_PRIORITY'")
         if endpoint.resource_group:
             statements.append(f"SET RESOURCE GROUP `{endpoint.resource_group.replace('`', '``')}`")
         if endpoint.snapshot:

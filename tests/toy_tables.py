@@ -21,7 +21,15 @@ from migverify.tables.span import run_span
 from migverify.tables.tasks import Outcome, PairPlan, ReadColumn, Rules, SidePlan, Task, task_from_text
 from migverify.tables.work import edges
 
-RULES = Rules(chunk_rows=4, max_chunk_rows=8, leaf_rows=16, retries=0, retry_seconds=0.0, delay_seconds=0.0)
+RULES = Rules(
+    chunk_rows=4,
+    max_chunk_rows=8,
+    leaf_rows=16,
+    retries=0,
+    retry_seconds=0.0,
+    delay_seconds=0.0,
+    budget_seconds=600.0,  # a slow machine must not end a walk early
+)
 Rows = dict[int | None, str]
 
 

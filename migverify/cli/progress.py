@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from migverify.cli.console import say
+from migverify.report.text import amount
 
 if TYPE_CHECKING:
     from migverify.tables.verify import Progress
@@ -37,7 +38,8 @@ class ProgressLine:
             self.clear()
             rows = "?" if result.rows_source is None else f"{result.rows_source:,}"
             say(
-                f"{result.verdict:<12} {result.source}  {rows} rows, {result.chunks} {'chunk' if result.chunks == 1 else 'chunks'}, {result.seconds:.1f} s"
+                f"{result.verdict:<12} {result.source}  {rows} rows, {amount(result.chunks, 'chunk')}, "
+                f"{result.seconds:.1f} s"
             )
             for reason in result.reasons[:5]:
                 say(f"             {reason}")

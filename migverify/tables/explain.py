@@ -11,7 +11,7 @@ from migverify.model import Flavor, KeyRange
 from migverify.sql.checksum import bucket_sql, checksum_sql, walk_sql
 from migverify.tables.tasks import PairPlan, SidePlan
 
-_FUNCTIONS = re.compile(r"\b([a-z0-9_]+)\(", re.I)
+_FUNCTIONS = re.compile(r"\b([a-z0-9_]+)\(", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,11 @@ def _tidb(side: SidePlan, statement: str, rows: list[dict[str, str | None]], pai
     if not pushed:
         root = [str(row.get("operator info")) for row in rows if str(row.get("task")) == "root"]
         blocked = sorted({f.lower() for text in root for f in _FUNCTIONS.findall(text)} - {"column", "funcs"})
-        warnings.append("the checksum is not computed in the storage nodes (no aggregate in cop[tikv]): every row is "
-                        f"sent to TiDB first; expressions left at the root: {', '.join(blocked) or 'unknown'}")  # fmt: skip
+        left = ", ".join(blocked) or "unknown"
+        warnings.append(
+            "the checksum is not computed in the storage nodes (no aggregate in cop[tikv]): every row is sent to TiDB"
+            f" first; expressions left at the root: {left}"
+        )
     if not pair.whole and "FullScan" in access:
         warnings.append("a chunk reads the whole table: no index serves the range")
     return SideExplain(side.endpoint.name, statement, _tidy(access), pushed, tuple(warnings))

@@ -47,7 +47,7 @@ def conclude(
     kinds = {kind: n for (kind, state), n in diffs.items() if state == LiveState.DIVERGED.value}
     return TableResult(
         pair=pair.id, source=pair.source or "(none)", target=pair.target or "(none)", verdict=verdict,
-        reasons=tuple([*mismatches, *gaps]),
+        reasons=(*mismatches, *gaps),
         rows_source=tally.count_source if tally.count_source is not None else None,
         rows_target=tally.count_target if tally.count_target is not None else None,
         chunks=tally.chunks, lanes=_lanes(pair),

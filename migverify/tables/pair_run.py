@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from migverify.errors import ReadError
 from migverify.model import (
@@ -165,7 +166,7 @@ class PairRun:
     def _add_spans(self, marks: Sequence[KeyText]) -> None:
         """Cut the key space at the marks; the edges stay open, and NULL keys get a span of their own."""
         bounds: list[KeyText | None] = [None, *marks, None]
-        ranges = [KeyRange(lower, upper) for lower, upper in zip(bounds, bounds[1:], strict=False)]
+        ranges = [KeyRange(lower, upper) for lower, upper in pairwise(bounds)]
         if self._null_keys:
             ranges.append(KeyRange(nulls=True))
         self._record_spans(ranges)

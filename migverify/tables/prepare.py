@@ -119,7 +119,7 @@ def _refuse_unknown_keys(config: Config, found: Sequence[FoundPair]) -> None:
             missing = [name for name in key if name not in {column.name for column in table.columns}]
             if missing:
                 raise ConfigError(
-                    f"{config.path}: overrides: the key of {table.ref} names {', '.join(missing)}, which it does not have",
+                    f"{config.path}: overrides: the key of {table.ref} names {', '.join(missing)}: no such column",
                     hint=f"Its columns are {', '.join(column.name for column in table.columns[:20])}.",
                 )
 

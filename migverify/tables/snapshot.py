@@ -1,9 +1,9 @@
 """Hold one moment of a TiDB target for a whole run.
 
 ``snapshot: now`` in the configuration: a transaction is opened on the target, its start timestamp becomes the
-``tidb_snapshot`` of every session of the run, and the transaction stays open until the run ends. TiDB's garbage collection
-never passes the start of an open transaction (for at most ``tidb_gc_max_wait_time``, a day by default), so the snapshot
-stays readable without a change to any global setting.
+``tidb_snapshot`` of every session of the run, and the transaction stays open until the run ends. TiDB's garbage
+collection never passes the start of an open transaction (for at most ``tidb_gc_max_wait_time``, a day by default), so
+the snapshot stays readable without a change to any global setting.
 """
 
 from __future__ import annotations

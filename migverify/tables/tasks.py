@@ -53,7 +53,8 @@ class PairPlan:
 
     ``whole`` says that the sides do not sort alike (or cannot be cut) and are summed by bucket over the whole
     table. ``not_covered`` lists all that is not compared, ``unproved`` what of it both sides have and nobody
-    excluded: it keeps the pair from MATCH. ``rows`` and ``bytes`` are the larger side's estimates; ``row_bytes`` its average row. ``immutable`` holds, for rows declared immutable, the
+    excluded: it keeps the pair from MATCH. ``rows`` and ``bytes`` are the larger side's estimates; ``row_bytes`` its
+    average row. ``immutable`` holds, for rows declared immutable, the
     conditions that leave them out on both sides and the words for them; ``immutable_in`` the run that proved them, when
     they are left out.
     """

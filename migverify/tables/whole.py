@@ -44,8 +44,10 @@ def bucket_sums(side: Reader, task: Task) -> Outcome:
         parts = [None if part is None else part.decode("ascii") for part in row]
         found = checksum.parse_checksum(parts[1:])
         if found.hashed < found.rows:
-            raise ReadError(f"{task.pair.id}: {found.rows - found.hashed} rows are longer than max_allowed_packet",
-                            hint="Give the table a key that both sides sort alike, or raise max_allowed_packet.")  # fmt: skip
+            raise ReadError(
+                f"{task.pair.id}: {found.rows - found.hashed} rows are longer than max_allowed_packet",
+                hint="Give the table a key that both sides sort alike, or raise max_allowed_packet.",
+            )
         sums.append((int(parts[0] or 0), found))
     return Outcome("sums", task.pair.id, sums=tuple(sums), seconds=time.monotonic() - started)
 
