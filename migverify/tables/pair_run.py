@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -63,7 +63,15 @@ class Tally:
 class PairRun:
     """The state of one pair in one run. Used by one thread, the driver's."""
 
-    def __init__(self, pair: PairPlan, rules: Rules, store: ResultStore, run_id: str, slots: int) -> None:
+    def __init__(
+        self,
+        pair: PairPlan,
+        rules: Rules,
+        store: ResultStore,
+        run_id: str,
+        slots: int,
+        source_still_since: Callable[[], float | None] = lambda: None,
+    ) -> None:
         self.pair = pair
         self.tally = Tally()
         self.ready: deque[Task] = deque()
@@ -82,6 +90,8 @@ class PairRun:
         self._tries: dict[int, int] = {}
         self._confirm_after: int | None = None
         self._chain = Chain()
+        self._source_still_since = source_still_since
+        self._second_read: Rules | None = None
 
     # -- what is due ---------------------------------------------------------------------------------------------
 
@@ -310,9 +320,24 @@ class PairRun:
             if not page:
                 break
             after = page[-1][0]
-            self.ready.append(self._task("confirm", diffs=tuple(diff for _, diff in page)))
+            rules = self._rules_of_second_read()
+            self.ready.append(replace(self._task("confirm", diffs=tuple(diff for _, diff in page)), rules=rules))
         self._confirm_after = after
         return bool(self.ready)
+
+    def _rules_of_second_read(self) -> Rules:
+        """Return how rows that differ are read again: once, where the source has not been written since the run began.
+
+        Nothing is on its way then but what the target was behind by before the run; the time since counts as rest.
+        """
+        if self._second_read is None:
+            self._second_read = rules = self._rules
+            since = self._source_still_since() if rules.still_reads > 1 else None
+            if since is not None:
+                rest = rules.still_reads * rules.delay_seconds
+                delay = rules.delay_seconds if time.time() - since > rest else rest
+                self._second_read = replace(rules, still_reads=1, delay_seconds=delay)
+        return self._second_read
 
     def result(self) -> TableResult:
         """Return the end result; asks the store for the exact numbers of row diffs."""

@@ -5,6 +5,7 @@ Pairs are planned one by one while the run goes on; what is held for all of them
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,9 @@ from migverify.tables.pairs import FoundPair, find_pairs
 from migverify.tables.plan import plan_pair
 from migverify.tables.tasks import PairPlan, Rules
 
+NO_BINARY_LOG = "no binary log"
+UNKNOWN = "unknown"
+
 Chosen = Callable[[str, str], bool]
 
 
@@ -29,7 +33,8 @@ class Prepared:
     """A plan whose pairs are made on demand.
 
     ``names`` are (pair id, source, target) of all pairs, ``facts`` what the servers said of themselves, ``digest``
-    the hash of all that decides what is compared. ``skipped`` names views and the like.
+    the hash of all that decides what is compared, ``read_at`` the Unix time before any row was read. ``skipped`` names
+    views and the like.
     """
 
     names: tuple[tuple[str, str, str], ...]
@@ -38,6 +43,7 @@ class Prepared:
     facts: dict[str, Any]
     digest: str
     skipped: tuple[str, ...]
+    read_at: float
     pairs: Callable[[], Iterator[PairPlan]]
 
     def stored(self) -> dict[str, Any]:
@@ -76,6 +82,7 @@ def prepare(config: Config, secrets: Secrets, chosen: Chosen | None = None) -> P
             skipped += [f"{endpoint.name}: {s.kind} {s.database}.{s.name}" for s in names.skipped]
             tables = [n for n in names.tables if chosen is None or chosen(*n)]
             sources[endpoint.name] = list(read_tables(session, endpoint.name, tables))
+        read_at = time.time()
         session = open_session(config.target, secrets.get(config.target.name))
         sessions.append(session)
         facts[config.target.name] = endpoint_facts(session)
@@ -97,7 +104,7 @@ def prepare(config: Config, secrets: Secrets, chosen: Chosen | None = None) -> P
             session.close()
     _refuse_empty(config, found, known)
     _refuse_unknown_keys(config, found)
-    return _prepared(config, found, hash_name, facts, tuple(skipped))
+    return _prepared(config, found, hash_name, facts, tuple(skipped), read_at)
 
 
 def _refuse_empty(config: Config, found: Sequence[FoundPair], known: Sequence[tuple[str, str]]) -> None:
@@ -142,7 +149,12 @@ def _target_databases(config: Config, sources: Mapping[str, Sequence[TableDef]])
 
 
 def _prepared(
-    config: Config, found: list[FoundPair], hash_name: str, facts: dict[str, Any], skipped: tuple[str, ...]
+    config: Config,
+    found: list[FoundPair],
+    hash_name: str,
+    facts: dict[str, Any],
+    skipped: tuple[str, ...],
+    read_at: float,
 ) -> Prepared:
     endpoints = {endpoint.name: endpoint for endpoint in config.endpoints}
 
@@ -155,7 +167,7 @@ def _prepared(
 
     names = tuple(_names(pair) for pair in found)
     rows = sum(sum(t.rows for t in p.sources) for p in found)
-    return Prepared(names, rows, hash_name, facts, comparison_digest(config), skipped, pairs)
+    return Prepared(names, rows, hash_name, facts, comparison_digest(config), skipped, read_at, pairs)
 
 
 def _names(pair: FoundPair) -> tuple[str, str, str]:
@@ -194,14 +206,14 @@ def position(session: Session) -> str:
         try:
             rows = session.query_named(statement)
         except PrivilegeError as error:
-            return f"unknown: {error.message}"
+            return f"{UNKNOWN}: {error.message}"
         except ReadError:
             continue  # MySQL before 8.2 knows the older words only
         if not rows:
-            return "no binary log"
+            return NO_BINARY_LOG
         file_position = f"{rows[0].get('File')}:{rows[0].get('Position')}"
         return (rows[0].get("Executed_Gtid_Set") or file_position).replace("\n", "")
-    return "unknown: the server has no statement for it"
+    return f"{UNKNOWN}: the server has no statement for it"
 
 
 def choose_hash(wanted: str, sessions: Sequence[Session]) -> str:

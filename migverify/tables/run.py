@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,11 @@ from migverify import __version__
 from migverify.config import Config
 from migverify.connect import open_session
 from migverify.errors import MigverifyError, PlanError
-from migverify.model import RunInfo, Verdict
+from migverify.model import Endpoint, RunInfo, Verdict
 from migverify.store.base import ResultStore
 from migverify.tables.engine import Engine, Secrets
 from migverify.tables.immutable import narrowed, proved_runs
-from migverify.tables.prepare import Prepared, position, rules_of
+from migverify.tables.prepare import NO_BINARY_LOG, UNKNOWN, Prepared, position, rules_of
 from migverify.tables.recheck import carry_over, pairs_to_recheck
 from migverify.tables.tasks import Rules
 from migverify.tables.verify import Controls, Progress, verify_tables
@@ -73,6 +73,7 @@ def run_tables(
         run_seconds=config.limits.run_seconds,
         tables_total=len(pairs if chosen is None else chosen),
         rows_total=prepared.rows,
+        source_still_since=lambda: source_still_since(prepared, config, secrets),
     )
     known = {} if request.full else proved_runs(store, prepared.digest, run_id)
     wanted = (narrowed(pair, known.get(pair.id)) for pair in prepared.pairs() if chosen is None or pair.id in chosen)
@@ -83,7 +84,11 @@ def run_tables(
             run_id, Verdict.INCONCLUSIVE, {"reasons": ["interrupted; resume it"], "seconds": time.time() - started}
         )
         raise
-    facts = {"seconds": time.time() - started, "positions at the end": _positions(config, secrets), "reasons": []}
+    facts = {
+        "seconds": time.time() - started,
+        "positions at the end": _positions(config.endpoints, secrets),
+        "reasons": [],
+    }
     if verdict is Verdict.MATCH and chosen is not None and len(chosen) == 0:
         facts["reasons"] = ["every table of the earlier run was MATCH"]
     store.finish_run(run_id, verdict, facts)
@@ -134,12 +139,25 @@ def _refuse_other(prepared: Prepared, info: RunInfo) -> None:
         )
 
 
-def _positions(config: Config, secrets: Secrets) -> dict[str, str]:
+def source_still_since(prepared: Prepared, config: Config, secrets: Secrets) -> float | None:
+    """Return when the catalogs were read, if no source was written since by its binary log; None when that is unknown.
+
+    Writes that a session hides from the binary log (``sql_log_bin=0``) are not seen.
+    """
+    now = _positions(config.sources, secrets)
+    for endpoint in config.sources:
+        before = str(prepared.facts[endpoint.name]["position"])
+        if before != now[endpoint.name] or before == NO_BINARY_LOG or before.startswith(UNKNOWN):
+            return None
+    return prepared.read_at
+
+
+def _positions(endpoints: Sequence[Endpoint], secrets: Secrets) -> dict[str, str]:
     found = {}
-    for endpoint in config.endpoints:
+    for endpoint in endpoints:
         try:
             with open_session(endpoint, secrets.get(endpoint.name)) as session:
                 found[endpoint.name] = position(session)
         except MigverifyError as error:
-            found[endpoint.name] = f"unknown: {error.message}"
+            found[endpoint.name] = f"{UNKNOWN}: {error.message}"
     return found

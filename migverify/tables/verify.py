@@ -43,13 +43,17 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """How a run is watched and stopped. ``run_seconds`` bounds the whole run; a pause file holds new tasks back."""
+    """How a run is watched and stopped. ``run_seconds`` bounds the whole run; a pause file holds new tasks back.
+
+    ``source_still_since`` gives the Unix time since which nobody wrote to any source, None when that is not known.
+    """
 
     on_progress: Callable[[Progress], None] = lambda _: None
     pause_file: Path | None = None
     run_seconds: float | None = None
     tables_total: int = 0
     rows_total: int = 0
+    source_still_since: Callable[[], float | None] = lambda: None
 
 
 def verify_tables(
@@ -127,7 +131,8 @@ class _Driver:
                 if pair is None:
                     self.all_begun = True
                     return
-                run = PairRun(pair, self.rules, self.store, self.run_id, self.engine.slots)
+                still = self.controls.source_still_since
+                run = PairRun(pair, self.rules, self.store, self.run_id, self.engine.slots, still)
                 run.begin()
                 self.active.append(run)
                 self._retire()

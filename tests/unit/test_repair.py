@@ -257,7 +257,7 @@ INFO = RunInfo("r", "verify", 0.0, 1.0, Verdict.MISMATCH, "digest", {}, {"endpoi
 
 
 def prepared(**changes: object) -> Prepared:
-    made = Prepared((), 0, "SHA2", {"source": FACTS, "target": FACTS}, "digest", (), lambda: iter(()))
+    made = Prepared((), 0, "SHA2", {"source": FACTS, "target": FACTS}, "digest", (), 0.0, lambda: iter(()))
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
 
 

@@ -25,7 +25,8 @@ from migverify.errors import (
     StoreError,
     TimeLimitError,
 )
-from migverify.model import KeyRange, LiveState, Verdict
+from migverify.model import DiffKind, KeyRange, LiveState, RowDiff, Verdict
+from migverify.tables.pair_run import PairRun
 from migverify.tables.tasks import PairPlan, Rules, Task
 from migverify.tables.verify import WAITING, Controls, Progress, verify_tables
 from tests.fakes import FakeStore
@@ -451,3 +452,18 @@ def test_the_end_of_an_answer_is_checked_against_its_span(monkeypatch: pytest.Mo
     verdict = verify(engine, store, run, pair, replace(RULES, live=True, budget_seconds=0.0))
     assert verdict is Verdict.INCONCLUSIVE
     assert "was not read" in store.table_results(run)[0].reasons[0]
+
+
+@pytest.mark.parametrize(("still_since", "reads", "delay"), [(None, 3, 1.0), ("long ago", 1, 1.0), ("now", 1, 3.0)])
+def test_a_source_that_nobody_writes_needs_one_more_read(still_since: str | None, reads: int, delay: float) -> None:
+    store = FakeStore()
+    run = store.start_run("verify", "none", {}, {})
+    rules = replace(RULES, delay_seconds=1.0, rounds=3, still_reads=3)
+    since = {None: None, "long ago": time.time() - 60, "now": time.time()}[still_since]
+    pair = PairRun(make_pair(4, spread=False), rules, store, run, 1, lambda: since)
+    store.add_row_diffs(run, [RowDiff(pair.pair.id, ("1",), DiffKind.VALUE_DIFFERS, LiveState.UNCONFIRMED)])
+    pair._count_if_due()
+    pair.ready.clear()
+    assert not pair.idle()
+    (task,) = pair.ready
+    assert (task.kind, task.rules.still_reads, task.rules.delay_seconds) == ("confirm", reads, delay)
