@@ -117,9 +117,26 @@ def test_writes_on_their_way_are_no_differences_and_planted_ones_are_found(
 
 def test_rows_that_change_all_the_time_are_hot(table: Databases, tmp_path: Path) -> None:
     config = write_config(tmp_path, table.pair, table.name, **LIVE)
-    with Traffic(table, (0.5, 1.0), range(1, 5)).running():
-        time.sleep(1.5)
+    stop = threading.Event()
+
+    def change() -> None:
+        number = 0
+        with connect(table.pair.source, table.name) as one, connect(table.pair.target, table.name) as other:
+            while not stop.is_set():
+                number += 1
+                # Never equal, never at rest: neither converged nor diverged can be the answer.
+                for connection, side in ((one, "source"), (other, "target")):
+                    with connection.cursor() as cursor:
+                        cursor.execute(f"UPDATE t SET v='{side} {number}' WHERE id<=4")
+
+    writer = threading.Thread(target=change)
+    writer.start()
+    try:
+        time.sleep(0.5)
         end = verify(config)
+    finally:
+        stop.set()
+        writer.join()
     assert end.verdict is Verdict.INCONCLUSIVE
     assert not end.diffs
     assert re.search(r"rows kept changing while they were read \(hot\)", end.reasons)

@@ -118,10 +118,11 @@ def test_no_user_of_that_name_and_a_wrong_password_say_what_to_check(users: User
 
 
 def test_throttling_by_replica_lag_needs_a_grant_and_says_so(users: Users, tmp_path: Path) -> None:
-    if users.server.flavor == "tidb":
-        pytest.skip("TiDB is never a replica")
     users.grant("SELECT ON {db}.*")
     end = verify(users.config(tmp_path, limits={"max_replica_lag": 5}))
+    if users.server.flavor == "tidb":
+        assert end.verdict is Verdict.MATCH  # TiDB is never a replica, so nothing is asked
+        return
     assert end.verdict is Verdict.INCONCLUSIVE
     assert "REPLICATION CLIENT" in end.reasons
     users.grant("REPLICATION CLIENT ON *.*")
