@@ -228,7 +228,7 @@ class LimitsPart(Strict):
         allow_inf_nan=False,
         description="Seconds one query on a chunk should take; chunks grow or shrink.",
     )
-    max_chunk_rows: int = Field(default=1_000_000, ge=1, description="Chunks never hold more rows than this.")
+    max_chunk_rows: int = Field(default=131_072, ge=1, description="Chunks never hold more rows than this.")
     retries: int = Field(
         default=3, ge=0, description="How often a failed read is tried again before its chunk is given up."
     )

@@ -81,7 +81,7 @@ class Limits:
 
     chunk_rows: int = 32_768
     chunk_seconds: float = 0.5
-    max_chunk_rows: int = 1_000_000
+    max_chunk_rows: int = 131_072
     retries: int = 3
     retry_seconds: float = 1.0
     max_threads_running: int | None = None

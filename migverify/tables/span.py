@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from migverify.errors import CanceledError, EndpointError, IncompleteReadError, ReadError, TimeLimitError
-from migverify.model import ChunkChecksum, ChunkResult, ChunkState, KeyRange, RowDiff
+from migverify.model import ChunkChecksum, ChunkResult, ChunkState, KeyRange, KeyText, RowDiff
 from migverify.tables.compare import checksum_of, compare_lists, same_checksum
 from migverify.tables.diff import PairReader, list_diffs, locate
 from migverify.tables.read import Reader
@@ -24,6 +24,10 @@ AHEAD = 3
 DENSE_AFTER = 2
 SMALLEST_CHUNK = 256
 PIECES = 8
+DENSE_ROWS = 4096
+"""How many rows a chunk holds while most chunks differ: every row may be a row diff, and they travel together."""
+MOST_DIFFS = 4096
+"""An answer that holds so many row diffs is sent, whatever the budget."""
 FAILED_IN_A_ROW = 2
 LOCATE_TRIES = 3
 
@@ -79,11 +83,25 @@ class _Walk:
                 self._ask()  # a budget of nothing still makes progress
                 continue
             self._finish(self.under_way.popleft())
+            if len(self.diffs) >= MOST_DIFFS and self.under_way:
+                self._go_back(self.under_way[0].range.lower)
+                break
         rest = None if self.ended else KeyRange(self.position, self.task.range.upper)
         return Outcome(
             "span", self.task.pair.id, self.task.span, tuple(self.chunks), tuple(self.diffs), rest, self.rows,
             self.different >= DENSE_AFTER, failures=(self.failure,) if self.failure else (),
         )  # fmt: skip
+
+    def _go_back(self, bound: KeyText | None) -> None:
+        """Forget the chunks that begin at ``bound``: the rest of the span is read again from there."""
+        for chunk in self.under_way:
+            for asked in chunk.sums:
+                asked.cancel()
+            for listed in chunk.lists:
+                listed.cancel()
+        self.under_way.clear()
+        self.position = bound
+        self.ended = False
 
     def _stopped(self) -> bool:
         return self.ended or bool(self.failure)
@@ -118,7 +136,8 @@ class _Walk:
         upper = None
         # The last piece of the walker may be a mountain on the other side, so the others are asked as well.
         for side in (self.reader.walker, *(r for r in self.reader.readers if r is not self.reader.walker)):
-            rows = self.rows if side is self.reader.walker else 2 * self.rows
+            most = min(self.rows, DENSE_ROWS) if self.different >= DENSE_AFTER else self.rows
+            rows = most if side is self.reader.walker else 2 * most
             upper = side.later(partial(side.boundary, whole, rows)).result()
             if upper is not None:
                 break
@@ -137,9 +156,9 @@ class _Walk:
         seconds = [0.0, 0.0]
         try:
             if self._too_slow(chunk):
-                source, target, diffs = self._examine(chunk.range, *self._sum_in_pieces(chunk.range))
+                source, target, diffs = self._examine(chunk, *self._sum_in_pieces(chunk.range))
             elif _cut_off(chunk):
-                source, target, diffs = self._examine(chunk.range, *self.reader.checksums(chunk.range))
+                source, target, diffs = self._examine(chunk, *self.reader.checksums(chunk.range))
                 self.rows = max(SMALLEST_CHUNK, self.rows // 2)
             elif chunk.lists:
                 *ours, theirs = [f.result() for f in chunk.lists]
@@ -150,12 +169,12 @@ class _Walk:
                 if source.hashed == source.rows and target.hashed == target.rows:
                     diffs = list(list_diffs(self.reader, compare_lists(source_list, target_list)))
                 else:
-                    source, target, diffs = self._examine(chunk.range, source, target)
+                    source, target, diffs = self._examine(chunk, source, target)
             else:
                 *parts, theirs_sum = [f.result() for f in chunk.sums]
                 source, target = sum((p for p, _ in parts), ChunkChecksum(0, 0, 0)), theirs_sum[0]
                 seconds = [max(s for _, s in parts), theirs_sum[1]]
-                source, target, diffs = self._examine(chunk.range, source, target)
+                source, target, diffs = self._examine(chunk, source, target)
         except CanceledError:
             raise
         except (ReadError, EndpointError) as error:
@@ -194,9 +213,13 @@ class _Walk:
         return limited and not chunk.range.nulls and bool(self.reader.target.sql.range_key)
 
     def _examine(
-        self, key_range: KeyRange, source: ChunkChecksum, target: ChunkChecksum
+        self, chunk: _UnderWay, source: ChunkChecksum, target: ChunkChecksum
     ) -> tuple[ChunkChecksum, ChunkChecksum, list[RowDiff]]:
-        """Return the checksums that count, and the row diffs when they differ."""
+        """Return the checksums that count, and the row diffs when they differ.
+
+        A chunk in which many rows differ shrinks to its first rows.
+        """
+        key_range = chunk.range
         wide = source.hashed < source.rows or target.hashed < target.rows
         if wide:
             source, target = self.reader.checksums(key_range, wide=True)
@@ -204,6 +227,10 @@ class _Walk:
                 raise ReadError(f"{self.task.pair.id} {key_range}: a row is too long even to hash its columns")
         if same_checksum(source, target):
             return source, target, []
+        if not wide and max(source.rows, target.rows) > DENSE_ROWS:
+            dense = self._first_rows(chunk)
+            if dense is not None:
+                return dense
         for _ in range(LOCATE_TRIES):
             diffs = list(locate(self.reader, key_range, (source.rows, target.rows), wide=wide))
             if diffs or (source.rows, source.exact) == (target.rows, target.exact):
@@ -213,6 +240,30 @@ class _Walk:
             if same_checksum(source, target):
                 return source, target, []
         raise ReadError(f"{self.task.pair.id} {key_range}: the checksums differ, and no row that does was found")
+
+    def _first_rows(self, chunk: _UnderWay) -> tuple[ChunkChecksum, ChunkChecksum, list[RowDiff]] | None:
+        """Cut a chunk to its first rows when many of them differ, so that no answer holds a large chunk of row diffs.
+
+        What follows goes back to the span, and is read in small row lists from now on. None: the chunk is not dense,
+        or cannot be cut.
+        """
+        whole = chunk.range
+        if whole.nulls or self.task.rows >= ONE_CHUNK or not self.reader.target.sql.range_key:
+            return None
+        walker = self.reader.walker
+        bound = walker.later(partial(walker.boundary, whole, DENSE_ROWS)).result()
+        if bound is None or bound in (whole.lower, whole.upper):
+            return None
+        piece = KeyRange(whole.lower, bound)
+        lists = self.reader.lists(piece)
+        diffs = list(list_diffs(self.reader, compare_lists(*lists)))
+        sums = [checksum_of(part, value_lane=self.reader.pair.value_lane) for part in lists]
+        if len(diffs) < DENSE_ROWS // 8 or any(found.hashed < found.rows for found in sums):
+            return None
+        chunk.range = piece
+        self._go_back(bound)
+        self.different = DENSE_AFTER
+        return sums[0], sums[1], diffs
 
     def _adapt(self, seconds: float) -> None:
         """Aim at ``chunk_seconds``: shrink fast when a server is slow, grow gently when it is not."""
