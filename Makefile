@@ -46,4 +46,4 @@ format: setup
 	$(VENV)/bin/ruff format migverify spark_jobs tests bench
 
 lock:
-	uv pip compile pyproject.toml --extra connect --group dev --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements.lock
+	uv pip compile pyproject.toml --extra connect --extra kafka --group dev --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements.lock

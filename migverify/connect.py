@@ -133,9 +133,13 @@ class Session:
 
     def abort(self) -> None:
         """Cut the connection under a thread that waits for an answer: it gets an error at once."""
+        # Read once: PyMySQL forgets its socket the moment the other thread meets an error of its own.
+        waiting = self._connection._sock  # type: ignore[attr-defined]
+        if waiting is None:
+            return
         with suppress(OSError):  # closed meanwhile, so nobody waits
             # The plain shutdown: that of a TLS socket changes state which the waiting thread still uses.
-            socket.socket.shutdown(self._connection._sock, socket.SHUT_RDWR)  # type: ignore[attr-defined]
+            socket.socket.shutdown(waiting, socket.SHUT_RDWR)
 
     def _failure(self, error: Exception, sql: str) -> ReadError | PrivilegeError:
         code, text = _code_and_text(error)

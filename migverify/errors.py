@@ -11,6 +11,8 @@
     ├── StoreError                      (3) run results cannot be written or read; nothing is lost
     ├── LabError                        (2) the lab's servers cannot be built, started or loaded
     ├── RepairError                     (3) a repair is refused or stopped; the target is as it was reported
+    ├── ChangeError                     (3) a change stream cannot be read exactly from here on
+    │   └── PurgedError                     (3) the place to read from is not on the server any more
     └── ReadError                       (3) a query on an endpoint failed
         ├── RetryableReadError          (3) connection lost, lock wait: worth another attempt
         │   └── TimeLimitError          (3) the query's time limit is over: worth a smaller query
@@ -105,6 +107,14 @@ class StoreError(MigverifyError):
 
 class RepairError(MigverifyError):
     """A repair is refused or stopped."""
+
+
+class ChangeError(MigverifyError):
+    """A change stream cannot be read exactly from here on; what was read before is certain."""
+
+
+class PurgedError(ChangeError):
+    """The server has deleted the binlog that the wanted position lies in."""
 
 
 class ReadError(MigverifyError):

@@ -16,16 +16,18 @@ LEVELS = {
     "errors": 0, "model": 0, "codec": 0, "__init__": 0,
     "sql": 1, "config": 1, "secrets": 1, "schemas": 1,
     "connect": 2, "store": 2,
-    "tables": 3,
-    "report": 4, "spark": 4,
-    "lab": 5, "runbook": 5,
-    "cli": 6, "__main__": 7,
+    "changes": 3,
+    "tables": 4,
+    "report": 5, "spark": 5,
+    "lab": 6, "runbook": 6,
+    "cli": 7, "__main__": 8,
 }  # fmt: skip
 
 HEAVY = {
     "pyspark": {"spark"}, "pyarrow": {"spark"}, "pandas": {"spark"},
     "sqlalchemy": {"store"}, "jinja2": {"report"}, "pydantic": {"config", "cli"}, "typer": {"cli"},
-    "pymysql": {"connect", "lab", "store"},
+    "pymysql": {"changes", "connect", "lab", "store"}, "pymysqlreplication": {"changes"},
+    "zstandard": {"changes"}, "fsspec": {"changes"}, "confluent_kafka": {"changes", "spark"},
 }  # fmt: skip
 
 

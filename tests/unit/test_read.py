@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from migverify.connect import Session
 from migverify.errors import (
     CanceledError,
     EndpointError,
@@ -226,3 +229,17 @@ def test_a_replica_behind_holds_reads_back(opened: Opened, pool: SessionPool, la
         with pytest.raises(CanceledError):
             one.count()
         assert not counted
+
+
+def test_aborting_a_session_whose_socket_is_gone_is_quiet() -> None:
+    # PyMySQL sets its socket to None in the reading thread when that meets an error: a race with abort().
+    session = object.__new__(Session)
+    session._connection = SimpleNamespace(_sock=None)  # type: ignore[assignment]
+    session.abort()
+    near, far = socket.socketpair()
+    session._connection = SimpleNamespace(_sock=near)  # type: ignore[assignment]
+    session.abort()
+    assert far.recv(1) == b""
+    near.close()
+    session.abort()
+    far.close()

@@ -1,0 +1,162 @@
+"""The nouns of the changes road: frozen, typed, without I/O.
+
+A change stream is a sequence of items: a ``Begin``, then ``Rows`` and ``Statement`` in the order of the binlog, then
+a ``Commit``; ``Idle`` may stand between two transactions. Row images stay bytes until somebody asks for their text
+(``migverify.changes.decode``), because most readers want the key columns only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+Texts: TypeAlias = tuple[str | None, ...]
+"""One row image: per decoded column the text that SELECT gives, ``0x`` and lower-case hex for binary; None is NULL."""
+
+
+class Op(StrEnum):
+    """What a change did."""
+
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+    TRUNCATE = "truncate"
+    DDL = "ddl"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place between two transactions: everything before it was read, nothing after it.
+
+    ``offset`` counts bytes in ``file``. ``gtids`` is the executed set at that place in the server's own text, empty
+    where the server writes no GTIDs.
+    """
+
+    file: str
+    offset: int
+    gtids: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMap:
+    """One column as a table map describes it.
+
+    ``type_code`` is the protocol's type number with ENUM, SET and long CHAR already told apart from STRING, ``meta``
+    the type's own metadata (length, fraction digits, precision << 8 | scale, bytes of a length). ``charset`` is the
+    server's name of the character set, ``binary`` for byte strings, empty for types without one. ``labels`` are the
+    ENUM or SET members.
+    """
+
+    name: str
+    type_code: int
+    meta: int
+    unsigned: bool
+    nullable: bool
+    charset: str = ""
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableMap:
+    """The layout of a table at one moment of the stream. ``key`` holds the places of the primary key's columns."""
+
+    database: str
+    table: str
+    columns: tuple[ColumnMap, ...]
+    key: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """``database.table``."""
+        return f"{self.database}.{self.table}"
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A transaction starts. ``gtid`` is empty for an anonymous one; ``time`` is Unix time of its commit on the source.
+
+    ``bytes`` is the transaction's length in the binlog where its GTID event says so, else 0.
+    """
+
+    gtid: str
+    start: Position
+    time: float
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """One rows event: full images of rows of one table.
+
+    ``images`` holds the packed images; of an UPDATE, before and after take turns. ``offset`` is the event's end in
+    ``file`` (that of the containing event for a compressed transaction), ``time`` the statement's start, Unix time.
+    """
+
+    op: Op
+    table: TableMap
+    images: bytes
+    file: str
+    offset: int
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement of the stream that changes rows or tables without row images: TRUNCATE and DDL.
+
+    ``tables`` are the ``(database, table)`` it names, as far as they can be told; empty means: cannot be told.
+    ``user`` is ``user@host`` where the source logs the invoker, else empty.
+    """
+
+    op: Op
+    tables: tuple[tuple[str, str], ...]
+    sql: str
+    database: str
+    file: str
+    offset: int
+    time: int
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A transaction is complete: from ``end`` on, a reader may resume. ``gtid`` as in its Begin."""
+
+    gtid: str
+    end: Position
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing was written up to ``at``: a heartbeat of the server, or the end of a file. ``time`` is Unix time here."""
+
+    at: Position
+    time: float
+
+
+Item: TypeAlias = Begin | Rows | Statement | Commit | Idle
+"""What a change stream yields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One decoded change, in the form that ``changes tail --json`` prints and every carrier gives.
+
+    ``before`` and ``after`` map column name -> text as in ``Texts``; ``before`` is None for an insert, ``after`` for a
+    delete, both for a statement. ``table`` is ``database.table``.
+    """
+
+    op: Op
+    table: str
+    before: dict[str, str | None] | None
+    after: dict[str, str | None] | None
+    gtid: str
+    file: str
+    position: int
+    time: float
+    sql: str = ""
