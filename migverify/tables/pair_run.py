@@ -27,6 +27,7 @@ from migverify.model import (
 from migverify.sql.checksum import bucket_sql, checksum_sql, rows_sql
 from migverify.store.base import ResultStore
 from migverify.tables.chain import Chain, missing_spans
+from migverify.tables.confirm import JITTER
 from migverify.tables.outcome import conclude
 from migverify.tables.plan import check_same_plan, plan_digest
 from migverify.tables.tasks import ONE_CHUNK, Outcome, PairPlan, Rules, Task
@@ -92,6 +93,8 @@ class PairRun:
         self._chain = Chain()
         self._source_still_since = source_still_since
         self._second_read: Rules | None = None
+        self._waiting = 0
+        self._last_candidate = 0.0
 
     # -- what is due ---------------------------------------------------------------------------------------------
 
@@ -253,6 +256,9 @@ class PairRun:
             self._chain.add(chunk)
             self._open_chunk = chunk.range == KeyRange()
         self.tally.candidates += len(outcome.diffs)
+        if outcome.diffs:
+            self._waiting += len(outcome.diffs)
+            self._last_candidate = time.time()
         limit = self._rules.max_row_diffs
         if limit is not None and self.tally.candidates > limit and not self.stopped:
             self.stopped = True
@@ -269,6 +275,13 @@ class PairRun:
         elif outcome.rest is not None:
             self._tries.pop(task.span, None)
             self.ready.append(self._span_task(task.span, outcome.rest, number, outcome.rows, dense=outcome.dense))
+        if outcome.dense:
+            self._expect_differences()
+        self._confirm_meanwhile()
+
+    def _expect_differences(self) -> None:
+        """Let waiting spans begin with row lists: where chunks differ all over the table, a sum is read in vain."""
+        self.ready = deque(replace(t, dense=True) if t.kind == "span" else t for t in self.ready)
 
     def _take_sums(self, task: Task, outcome: Outcome) -> None:
         self._sums[task.side] = outcome.sums
@@ -310,6 +323,19 @@ class PairRun:
         else:
             self._count()
 
+    def _confirm_meanwhile(self) -> None:
+        """Have a few rows read again while spans are still read: their delay is over, and nobody waits for it.
+
+        Many are left for the end, where pages that waited long enough come one after the other.
+        """
+        rest = self._rules.delay_seconds * (1 + JITTER)
+        if 0 < self._waiting <= CONFIRM_AT_ONCE and time.time() - self._last_candidate > rest:
+            due = self.ready
+            self.ready = deque()
+            self._confirm_more()
+            self._second_read = None  # the source may be written before the next rows are read
+            self.ready.extend(due)
+
     def _confirm_more(self) -> bool:
         """Put the next rows to be read again on the list; pages, so memory does not grow with the differences."""
         after = self._confirm_after or 0
@@ -323,19 +349,21 @@ class PairRun:
             rules = self._rules_of_second_read()
             self.ready.append(replace(self._task("confirm", diffs=tuple(diff for _, diff in page)), rules=rules))
         self._confirm_after = after
+        self._waiting = 0
         return bool(self.ready)
 
     def _rules_of_second_read(self) -> Rules:
         """Return how rows that differ are read again: once, where the source has not been written since the run began.
 
-        Nothing is on its way then but what the target was behind by before the run; the time since counts as rest.
+        Nothing is on its way then but what the target was behind by before the run. So what must have passed by the
+        second read is the time a target may take, counted from the last moment the source can have been written.
         """
         if self._second_read is None:
             self._second_read = rules = self._rules
             since = self._source_still_since() if rules.still_reads > 1 else None
             if since is not None:
                 rest = rules.still_reads * rules.delay_seconds
-                delay = rules.delay_seconds if time.time() - since > rest else rest
+                delay = 0.0 if time.time() - since > rest else rest
                 self._second_read = replace(rules, still_reads=1, delay_seconds=delay)
         return self._second_read
 

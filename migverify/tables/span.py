@@ -25,7 +25,7 @@ DENSE_AFTER = 2
 SMALLEST_CHUNK = 256
 PIECES = 8
 DENSE_ROWS = 4096
-"""How many rows a chunk holds while most chunks differ: every row may be a row diff, and they travel together."""
+"""How many rows a row list begins with where chunks differ: every row may be a row diff, and they travel together."""
 MOST_DIFFS = 4096
 """An answer that holds so many row diffs is sent, whatever the budget."""
 FAILED_IN_A_ROW = 2
@@ -71,6 +71,7 @@ class _Walk:
         self.chunks: list[ChunkResult] = []
         self.diffs: list[RowDiff] = []
         self.different = DENSE_AFTER if task.dense else 0
+        self.list_rows = DENSE_ROWS
 
     def run(self) -> Outcome:
         deadline = time.monotonic() + self.task.rules.budget_seconds
@@ -136,7 +137,7 @@ class _Walk:
         upper = None
         # The last piece of the walker may be a mountain on the other side, so the others are asked as well.
         for side in (self.reader.walker, *(r for r in self.reader.readers if r is not self.reader.walker)):
-            most = min(self.rows, DENSE_ROWS) if self.different >= DENSE_AFTER else self.rows
+            most = min(self.rows, self.list_rows) if self.different >= DENSE_AFTER else self.rows
             rows = most if side is self.reader.walker else 2 * most
             upper = side.later(partial(side.boundary, whole, rows)).result()
             if upper is not None:
@@ -168,6 +169,7 @@ class _Walk:
                 seconds = [max(s for _, s in ours), theirs[1]]
                 if source.hashed == source.rows and target.hashed == target.rows:
                     diffs = list(list_diffs(self.reader, compare_lists(source_list, target_list)))
+                    self._adapt_lists(len(diffs))
                 else:
                     source, target, diffs = self._examine(chunk, source, target)
             else:
@@ -264,6 +266,11 @@ class _Walk:
         self._go_back(bound)
         self.different = DENSE_AFTER
         return sums[0], sums[1], diffs
+
+    def _adapt_lists(self, diffs: int) -> None:
+        """Let row lists grow while few of their rows differ; what is read as a list need not be summed before."""
+        few = diffs < DENSE_ROWS // 8
+        self.list_rows = min(self.task.rules.leaf_rows, 2 * self.list_rows) if few else DENSE_ROWS
 
     def _adapt(self, seconds: float) -> None:
         """Aim at ``chunk_seconds``: shrink fast when a server is slow, grow gently when it is not."""

@@ -454,7 +454,7 @@ def test_the_end_of_an_answer_is_checked_against_its_span(monkeypatch: pytest.Mo
     assert "was not read" in store.table_results(run)[0].reasons[0]
 
 
-@pytest.mark.parametrize(("still_since", "reads", "delay"), [(None, 3, 1.0), ("long ago", 1, 1.0), ("now", 1, 3.0)])
+@pytest.mark.parametrize(("still_since", "reads", "delay"), [(None, 3, 1.0), ("long ago", 1, 0.0), ("now", 1, 3.0)])
 def test_a_source_that_nobody_writes_needs_one_more_read(still_since: str | None, reads: int, delay: float) -> None:
     store = FakeStore()
     run = store.start_run("verify", "none", {}, {})
@@ -467,3 +467,28 @@ def test_a_source_that_nobody_writes_needs_one_more_read(still_since: str | None
     assert not pair.idle()
     (task,) = pair.ready
     assert (task.kind, task.rules.still_reads, task.rules.delay_seconds) == ("confirm", reads, delay)
+
+
+def test_few_rows_are_read_again_while_spans_are_still_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    from migverify.tables import pair_run
+    from migverify.tables.tasks import Outcome
+
+    clock = [1000.0]
+    monkeypatch.setattr(pair_run.time, "time", lambda: clock[0])
+    store = FakeStore()
+    run = store.start_run("verify", "none", {}, {})
+    pair = PairRun(make_pair(4, spread=False), replace(RULES, delay_seconds=1.0), store, run, 1)
+    pair.begin()
+    (first,) = pair.ready
+    pair.ready.clear()
+    found = RowDiff(pair.pair.id, ("1",), DiffKind.VALUE_DIFFERS, LiveState.UNCONFIRMED)
+    rest = Outcome("span", pair.pair.id, 0, (), (), KeyRange(("2",)), 1)
+    pair.take(first, replace(rest, diffs=(found,)))
+    assert [t.kind for t in pair.ready] == ["span"]  # the row was read a moment ago
+    clock[0] += 5
+    pair.take(pair.ready.popleft(), rest)
+    assert [t.kind for t in pair.ready] == ["confirm", "span"]
+    clock[0] += 5
+    pair.ready.popleft()
+    pair.take(pair.ready.popleft(), rest)
+    assert [t.kind for t in pair.ready] == ["span"]  # nothing new waits
