@@ -1,0 +1,149 @@
+"""What every carrier of changes gives: decoded changes, watermarks, and rejects with their reason.
+
+A carrier delivers at least once, in some order, on several partitions. So a decoded change keeps its place in the
+carrier (``Place``) and its place in the source (``Order``): ``migverify.changes.carriers.sequence`` compares the two.
+A message is decoded whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from migverify.changes.model import Change
+
+Types: TypeAlias = Mapping[str, Mapping[str, str]]
+"""Declared column types: ``database.table`` -> column -> COLUMN_TYPE as in information_schema."""
+
+
+class UndecodableError(ValueError):
+    """A message, or a value in it, cannot be decoded exactly; the text says why. Parsers turn it into a reject."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a message stands in its carrier. For a file ``topic`` is its path; ``offset`` counts messages from 0."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}@{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message as it was received. ``time`` is Unix time of the broker or producer, 0.0 when there is none."""
+
+    place: Place
+    key: bytes | None
+    value: bytes | None
+    time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The place of a change in its source: numbers that grow, comparable within one ``origin`` (a server)."""
+
+    origin: str
+    at: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """One decoded change.
+
+    ``index`` counts the changes of one message. ``key`` holds the key columns with their texts, None where the
+    message does not name a key. ``whole`` says that the images hold every column (a delete may carry the key only);
+    ``snapshot`` that the row was read from the table, not from the log. ``sent`` is the message's time, Unix time, 0.0
+    where the carrier has none.
+    """
+
+    change: Change
+    place: Place
+    index: int
+    order: Order | None
+    key: tuple[tuple[str, str | None], ...] | None
+    whole: bool = True
+    snapshot: bool = False
+    sent: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Every change of the partition with a commit timestamp below ``complete_to`` (a TiDB TSO) was sent before it.
+
+    ``everywhere``: every change of all partitions.
+    """
+
+    complete_to: int
+    place: Place
+    everywhere: bool = False
+
+    @property
+    def time(self) -> float:
+        """Unix time of the timestamp: TiDB's TSO has milliseconds above its lowest 18 bits."""
+        return tso_time(self.complete_to)
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A message that is understood and carries no change: a tombstone, a heartbeat."""
+
+    reason: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A dead letter: a message that cannot be decoded, with the reason. It voids the completeness of the stream."""
+
+    reason: str
+    place: Place
+    key: bytes | None = field(repr=False)
+    value: bytes | None = field(repr=False)
+
+
+CarriedItem: TypeAlias = Carried | Watermark | Skipped | Reject
+"""What a carrier yields."""
+
+
+class Parser(Protocol):
+    """Decodes the messages of one format."""
+
+    def parse(self, message: Message) -> list[CarriedItem]:
+        """Return what the message holds; a message that cannot be decoded is one reject, never an exception."""
+        ...
+
+
+class ChangeSource(Protocol):
+    """A carrier that is being read: Kafka partitions, files."""
+
+    def items(self) -> Iterator[CarriedItem]:
+        """Yield what the carrier holds from where the source was opened, in the order of each partition.
+
+        Raises
+        ------
+        ChangeError
+            The carrier lost messages, or cannot be read on.
+        """
+        ...
+
+    def places(self) -> Mapping[tuple[str, int], int]:
+        """Return the offset of the next message per (topic, partition): what to hand in to read on."""
+        ...
+
+
+def decode_whole(decode: Callable[[Message], Iterable[CarriedItem]], message: Message) -> list[CarriedItem]:
+    """Return everything that ``decode`` yields, or one reject when it cannot decode a part of it."""
+    try:
+        return list(decode(message))
+    except UndecodableError as error:
+        return [Reject(str(error), message.place, message.key, message.value)]
+
+
+def tso_time(tso: int) -> float:
+    """Return Unix time of a TiDB timestamp."""
+    return (tso >> 18) / 1000

@@ -1,0 +1,245 @@
+"""Debezium JSON messages: of its MySQL connector, and of TiCDC in Debezium's form.
+
+Format: debezium.io/documentation/reference/stable/connectors/mysql.html (change events, data type mappings) and
+docs.pingcap.com/tidb/stable/ticdc-debezium. A message says how a value was encoded, not what SELECT gives, and says
+it only when it carries its schema. What both leave open must be stated as column types; a schema change message with
+``tableChanges`` states them too, for the messages after it in the same parser.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from migverify.changes.carriers import exact_json
+from migverify.changes.carriers.base import (
+    Carried,
+    CarriedItem,
+    Message,
+    Order,
+    Place,
+    Skipped,
+    Types,
+    UndecodableError,
+    Watermark,
+    decode_whole,
+    tso_time,
+)
+from migverify.changes.carriers.debezium_text import Encoding, value_text
+from migverify.changes.carriers.exact_json import Json
+from migverify.changes.model import Change, Op
+from migverify.model import Flavor
+
+BLIND_SPOTS = ("a zero DATE, DATETIME or TIMESTAMP in a nullable column arrives as NULL",)
+"""What Debezium messages cannot show, whatever is stated."""
+
+_ROW_OPS = {"c": Op.INSERT, "r": Op.INSERT, "u": Op.UPDATE, "d": Op.DELETE}
+_FLAVORS = {"mysql": Flavor.MYSQL, "mariadb": Flavor.MARIADB, "ticdc": Flavor.TIDB}
+_FILE_NUMBER = re.compile(r"\.(\d+)\Z")
+_TABLE_ID = re.compile(r'"((?:[^"]|"")*)"\."((?:[^"]|"")*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Debezium:
+    """Parser of Debezium JSON, with or without schema.
+
+    Parameters
+    ----------
+    types
+        Declared column types. Without the message's schema every column needs one; with it, DATETIME and TIME (their
+        fraction), negative BIGINT (``bigint.unsigned.handling.mode=long`` writes large unsigned ones so), booleans and
+        DOUBLE of decimals do, unless the connector propagates source types (``column.propagate.source.type``).
+    binary
+        The connector's ``binary.handling.mode``: bytes, base64, base64-url-safe or hex. Bytes are base64 in JSON.
+    """
+
+    types: Types = field(default_factory=dict)
+    binary: str = "bytes"
+    _seen: dict[str, dict[str, str]] = field(default_factory=dict, init=False, repr=False)
+
+    def parse(self, message: Message) -> list[CarriedItem]:
+        """Return the change, statement or watermark of one message, or one reject."""
+        return decode_whole(self._decode, message)
+
+    def _decode(self, message: Message) -> Iterator[CarriedItem]:
+        if message.value is None:
+            yield Skipped("tombstone", message.place)
+            return
+        body = exact_json.mapping(exact_json.load(message.value), "the message")
+        schema = None
+        if set(body) == {"schema", "payload"}:
+            schema = None if body["schema"] is None else exact_json.mapping(body["schema"], "schema")
+            if body["payload"] is None:
+                yield Skipped("tombstone", message.place)
+                return
+            body = exact_json.mapping(body["payload"], "payload")
+        if "source" not in body:
+            yield self._without_source(body, message.place)
+            return
+        source = _Source.read(exact_json.mapping(body["source"], "source"), message)
+        if "ddl" in body or "tableChanges" in body:
+            yield self._statement(source, body)
+            return
+        op = exact_json.text(body.get("op"), "op")
+        if op == "m":
+            if source.commit is None:
+                yield Skipped("logical message", message.place)
+            else:
+                yield Watermark(source.commit, message.place)
+        elif op == "t":
+            yield source.carried(Op.TRUNCATE, None, None, None)
+        elif op in _ROW_OPS:
+            yield self._row(source, op, body, schema)
+        else:
+            raise UndecodableError(f"op {op[:20]!r} is not known")
+
+    def _without_source(self, body: dict[str, Json], place: Place) -> CarriedItem:
+        if "status" in body and "id" in body and "event_count" in body:
+            return Skipped("transaction boundary", place)
+        if set(body) == {"ts_ms"}:
+            return Skipped("heartbeat", place)
+        raise UndecodableError("no envelope with source and op: was it unwrapped by a transform?")
+
+    def _row(self, source: _Source, op: str, body: dict[str, Json], schema: dict[str, Json] | None) -> Carried:
+        images = {}
+        for side in ("before", "after"):
+            row = body.get(side)
+            fields = {} if schema is None else _fields(schema, side)
+            images[side] = None if row is None else self._image(source, exact_json.mapping(row, side), fields)
+        before, after = images["before"], images["after"]
+        kind = _ROW_OPS[op]
+        if (after is None) is not (kind is Op.DELETE) or (kind is Op.INSERT and before is not None):
+            raise UndecodableError(f"op {op} with the wrong images")
+        if before is None and kind is not Op.INSERT:
+            raise UndecodableError(f"op {op} without the row before it: binlog_row_image was not FULL")
+        named = before if after is None else after
+        key = self._key(source, {} if named is None else named)
+        return source.carried(kind, before, after, key, snapshot=op == "r" or source.snapshot)
+
+    def _image(self, source: _Source, row: dict[str, Json], fields: dict[str, Json]) -> dict[str, str | None]:
+        declared = self._seen.get(source.table, {}) | dict(self.types.get(source.table, {}))
+        image: dict[str, str | None] = {}
+        for name, value in row.items():
+            encoding = Encoding.of(
+                f"{source.table}.{name}", fields.get(name), declared.get(name), self.binary, source.flavor
+            )
+            image[name] = value_text(value, encoding)
+        return image
+
+    def _key(self, source: _Source, image: dict[str, str | None]) -> tuple[tuple[str, str | None], ...] | None:
+        """Return the columns of the message key with the texts of the row."""
+        if source.message.key is None:
+            return None
+        body = exact_json.mapping(exact_json.load(source.message.key), "the key")
+        names = exact_json.mapping(body.get("payload", body) or {}, "the key")
+        missing = [name for name in names if name not in image]
+        if missing:
+            raise UndecodableError(f"column {missing[0][:60]!r} of the key is not in the row")
+        return tuple((name, image[name]) for name in names) or None
+
+    def _statement(self, source: _Source, body: dict[str, Json]) -> Carried:
+        sql = exact_json.text(body.get("ddl") or "", "ddl")
+        if source.flavor is not Flavor.TIDB:  # TiCDC's table changes do not hold the fraction of a DATETIME
+            for change in exact_json.sequence(body.get("tableChanges") or [], "tableChanges"):
+                self._learn(exact_json.mapping(change, "a table change"))
+        truncate = re.match(r"\s*TRUNCATE\b", sql, re.IGNORECASE) is not None
+        return source.carried(Op.TRUNCATE if truncate else Op.DDL, None, None, None, sql=sql, snapshot=source.snapshot)
+
+    def _learn(self, change: dict[str, Json]) -> None:
+        """Keep the column types that a table change states.
+
+        Schema changes come on a topic of their own, so it is not known which rows they are for: of a column that
+        changed its type, no type is known from then on.
+        """
+        names = _TABLE_ID.match(exact_json.text(change.get("id"), "id"))
+        if names is None:
+            raise UndecodableError("a table change without a table id")
+        if change.get("table") is None:  # dropped
+            return
+        known = self._seen.setdefault(".".join(name.replace('""', '"') for name in names.groups()), {})
+        for column in exact_json.sequence(exact_json.mapping(change["table"], "table").get("columns"), "columns"):
+            name, column_type = _stated(exact_json.mapping(column, "a column"))
+            known[name] = column_type if known.get(name, column_type) == column_type else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The ``source`` block of an envelope."""
+
+    message: Message
+    table: str
+    flavor: Flavor
+    time: float
+    gtid: str
+    file: str
+    position: int
+    commit: int | None
+    order: Order | None
+    snapshot: bool
+
+    @classmethod
+    def read(cls, source: dict[str, Json], message: Message) -> _Source:
+        connector = exact_json.text(source.get("connector"), "source.connector").lower()
+        flavor = _FLAVORS.get(connector)
+        if flavor is None:
+            raise UndecodableError(f"connector {connector[:40]!r} is not known")
+        commit = exact_json.integer(source["commit_ts"], "commit_ts") if flavor is Flavor.TIDB else None
+        file = exact_json.text(source.get("file") or "", "source.file")
+        position = exact_json.integer(source["pos"], "source.pos") if source.get("pos") is not None else 0
+        milliseconds = exact_json.integer(source.get("ts_ms"), "source.ts_ms")
+        names = [exact_json.text(source.get(part) or "", f"source.{part}") for part in ("db", "table")]
+        return cls(
+            message,
+            ".".join(names),
+            flavor,
+            milliseconds / 1000 if commit is None else tso_time(commit),
+            exact_json.text(source.get("gtid") or "", "source.gtid") if commit is None else str(commit),
+            file or f"{message.place.topic}/{message.place.partition}",
+            position if file else message.place.offset,
+            commit,
+            _order(source, file, position, commit),
+            source.get("snapshot") not in (None, False, "false"),
+        )
+
+    def carried(
+        self, op: Op, before: dict[str, str | None] | None, after: dict[str, str | None] | None,
+        key: tuple[tuple[str, str | None], ...] | None, *, sql: str = "", snapshot: bool = False,
+    ) -> Carried:  # fmt: skip
+        change = Change(op, self.table, before, after, self.gtid, self.file, self.position, self.time, sql)
+        return Carried(change, self.message.place, 0, self.order, key, snapshot=snapshot, sent=self.message.time)
+
+
+def _order(source: dict[str, Json], file: str, position: int, commit: int | None) -> Order | None:
+    if commit is not None:
+        return Order("", (commit,))
+    number = _FILE_NUMBER.search(file)
+    if number is None:
+        return None
+    # Binlog positions of two servers do not compare: after a failover the order starts anew.
+    server = exact_json.integer(source.get("server_id"), "source.server_id")
+    row = exact_json.integer(source["row"], "source.row") if source.get("row") is not None else 0
+    return Order(f"server {server}", (int(number[1]), position, row))
+
+
+def _fields(schema: dict[str, Json], side: str) -> dict[str, Json]:
+    for part in exact_json.sequence(schema.get("fields"), "schema.fields"):
+        found = exact_json.mapping(part, "a field")
+        if found.get("field") == side:
+            columns = exact_json.sequence(found.get("fields"), f"schema of {side}")
+            return {exact_json.text(exact_json.mapping(c, "a field").get("field"), "field"): c for c in columns}
+    raise UndecodableError(f"the schema has no field {side}")
+
+
+def _stated(column: dict[str, Json]) -> tuple[str, str]:
+    """Return the name and the COLUMN_TYPE of a column of ``tableChanges``; no type where the text is not enough."""
+    name = exact_json.text(column.get("name"), "name")
+    written = exact_json.text(column.get("typeExpression") or column.get("typeName") or "", "typeName")
+    base, _, unsigned = f"{written} ".partition(" ")
+    labels, length, scale = (column.get(part) for part in ("enumValues", "length", "scale"))
+    if base.upper() in ("ENUM", "SET"):
+        quoted = [exact_json.text(label, "a label") for label in labels or []]
+        # Debezium gives each label as it stands in the definition, in quotes.
+        return name, f"{base.lower()}({','.join(quoted)})" if quoted and quoted[0].startswith("'") else ""
+    numbers = [str(exact_json.integer(part, "length")) for part in (length, scale) if part is not None]
+    return name, f"{base}({','.join(numbers)}) {unsigned}".replace("()", "").strip().lower()

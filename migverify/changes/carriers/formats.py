@@ -1,0 +1,81 @@
+"""The formats by name, and how their parsers are made from plain options: what a command line or Spark can say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from migverify.changes.carriers.base import Parser, Types, UndecodableError
+from migverify.changes.carriers.canal_json import CanalJson
+from migverify.changes.carriers.column_text import find_zone, parse_type
+from migverify.changes.carriers.debezium import Debezium
+from migverify.changes.carriers.debezium_text import BINARY_MODES
+from migverify.changes.carriers.open_protocol import OpenProtocol
+from migverify.errors import ConfigError, UsageError
+from migverify.model import Flavor
+
+FORMATS = ("canal-json", "open-protocol", "debezium")
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format and what its messages leave open; plain values, so that it travels to Spark as text."""
+
+    name: str
+    types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    time_zone: str = ""
+    binary: str = "bytes"
+    flavor: Flavor = Flavor.TIDB
+
+    def parser(self) -> Parser:
+        """Return a new parser.
+
+        Raises
+        ------
+        UsageError
+            There is no such format or binary mode.
+        ConfigError
+            The time zone or a column type is not understood.
+        """
+        zone = find_zone(self.time_zone) if self.time_zone else None
+        for table, columns in self.types.items():
+            for column, column_type in columns.items():
+                try:
+                    parse_type(column_type, self.flavor)
+                except UndecodableError as error:
+                    raise ConfigError(f"the type of {table}.{column}: {error}") from error
+        if self.name == "canal-json":
+            return CanalJson(self.types, zone, self.flavor)
+        if self.name == "open-protocol":
+            return OpenProtocol(self.types, zone)
+        if self.name != "debezium":
+            raise UsageError(f"there is no format {self.name!r}", hint=f"Formats are {', '.join(FORMATS)}.")
+        if self.binary not in BINARY_MODES:
+            raise UsageError(
+                f"there is no binary handling {self.binary!r}", hint=f"It is one of {', '.join(sorted(BINARY_MODES))}."
+            )
+        return Debezium(self.types, self.binary)
+
+
+def read_types(path: Path) -> Types:
+    """Read declared column types: JSON, ``{"database.table": {"column": "datetime(6)"}}``; raises ConfigError."""
+    try:
+        return check_types(json.loads(path.read_text(encoding="utf-8")), str(path))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is no JSON: {error}") from error
+
+
+def check_types(document: object, where: str) -> Types:
+    """Return declared column types out of a JSON value; raises ConfigError for any other form."""
+    if isinstance(document, dict) and all(
+        isinstance(columns, dict) and all(isinstance(kind, str) for kind in columns.values())
+        for columns in document.values()
+    ):
+        return document
+    raise ConfigError(
+        f"{where} holds no column types", hint='It should be {"database.table": {"column": "datetime(6)"}}.'
+    )

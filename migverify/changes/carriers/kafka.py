@@ -1,0 +1,279 @@
+"""Reads Kafka partitions from offsets of our own: no consumer group, so no rebalance and no committed offset to trust.
+
+A wanted offset that the broker no longer has is a loss and an error, never a jump (``auto.offset.reset=error``, and the
+partition's first offset is asked for wherever the first message is not the wanted one). Offsets that hold no message
+(transaction markers, compaction) are passed; ``migverify.changes.carriers.sequence`` counts them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from migverify.changes.carriers.base import CarriedItem, Message, Parser, Place
+from migverify.errors import ChangeError, ConfigError, EndpointError, PurgedError
+from migverify.secrets import resolve_variable, scrub
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+Offsets: TypeAlias = dict[str, dict[str, int]]
+"""Topic -> partition (as text, for JSON) -> offset of the next message."""
+
+ANSWER_SECONDS = 30.0
+_POLL_SECONDS = 0.1  # a batch waits that long for its last message
+_BATCH = 500
+
+_PLAIN = {"security_protocol": "security.protocol", "sasl_mechanism": "sasl.mechanism", "ca_file": "ssl.ca.location",
+          "certificate_file": "ssl.certificate.location", "key_file": "ssl.key.location"}  # fmt: skip
+_FROM_ENVIRONMENT = {
+    "username_env": "sasl.username",
+    "password_env": "sasl.password",
+    "key_password_env": "ssl.key.password",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """How to reach the brokers. Secrets are names of environment variables; ``resolve`` reads them."""
+
+    servers: str
+    security_protocol: str = ""
+    sasl_mechanism: str = ""
+    username_env: str = ""
+    password_env: str = ""
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+    key_password_env: str = ""
+
+    def resolve(self) -> Resolved:
+        """Return the settings with their secrets; ConfigError when a variable is not set."""
+        found = {"bootstrap.servers": self.servers}
+        found |= {name: getattr(self, part) for part, name in _PLAIN.items() if getattr(self, part)}
+        for part, name in _FROM_ENVIRONMENT.items():
+            if variable := getattr(self, part):
+                found[name] = resolve_variable(variable, f"Kafka {name}").reveal()
+        return Resolved(self.servers, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Settings of the client library; what they hold shows in no ``repr``."""
+
+    servers: str
+    settings: dict[str, str] = field(repr=False)
+
+
+def connect(login: Resolved) -> Consumer:
+    """Return a consumer that belongs to no group's offsets; ConfigError without the package or for wrong settings."""
+    try:
+        from confluent_kafka import Consumer, KafkaException
+    except ImportError as error:
+        raise ConfigError(
+            "reading Kafka needs the package confluent-kafka", hint="Run pip install 'migverify[kafka]'."
+        ) from error
+    settings: dict[str, Any] = {
+        **login.settings,
+        "group.id": "migverify",  # the library wants a name; nothing is subscribed or committed under it
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+        "allow.auto.create.topics": False,
+        "queued.max.messages.kbytes": 16384,
+        "log_level": 2,
+    }
+    try:
+        return Consumer(settings)
+    except (KafkaException, ValueError, TypeError) as error:
+        raise ConfigError(scrub(f"the Kafka client refuses its settings: {error}")) from None
+
+
+def bounds(consumer: Consumer, topics: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return (topic, partition) -> (first offset, offset after the last message that can be read).
+
+    Raises
+    ------
+    EndpointError
+        The brokers do not answer.
+    ChangeError
+        A topic does not exist.
+    """
+    from confluent_kafka import KafkaException, TopicPartition
+
+    found = {}
+    try:
+        for topic in topics:
+            described = consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+            if described.error is not None or not described.partitions:
+                reason = "it has no partitions" if described.error is None else described.error.str()
+                raise ChangeError(f"Kafka topic {topic}: {reason}")
+            for partition in described.partitions:
+                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_SECONDS)
+                found[topic, partition] = (low, high)
+    except KafkaException as error:
+        raise EndpointError(
+            scrub(f"Kafka does not answer: {error.args[0].str()}"), hint="Check the servers and the security settings."
+        ) from None
+    return found
+
+
+def committed(login: Resolved, group: str, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int | None]:
+    """Return what another consumer group has committed: the next offset per partition, None where it has nothing."""
+    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+    starting = (
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    )
+    wanted = [TopicPartition(*here) for here in partitions]
+    consumer = Consumer({**login.settings, "group.id": group, "enable.auto.commit": False, "log_level": 2})
+    deadline = time.monotonic() + ANSWER_SECONDS
+    try:
+        while True:
+            try:
+                answer = consumer.committed(wanted, timeout=ANSWER_SECONDS)
+                break
+            except KafkaException as error:
+                cause = error.args[0]
+                if cause.code() not in starting or time.monotonic() > deadline:
+                    raise EndpointError(scrub(f"Kafka gives no offsets of group {group}: {cause.str()}")) from None
+                time.sleep(0.5)
+    finally:
+        consumer.close()
+    return {(part.topic, part.partition): None if part.offset < 0 else part.offset for part in answer}
+
+
+def fetch(
+    login: Resolved, topic: str, partition: int, start: int, end: int, seconds: float = ANSWER_SECONDS
+) -> Iterator[Message]:
+    """Yield the messages of a partition from offset ``start`` up to, not including, ``end``.
+
+    Raises
+    ------
+    PurgedError
+        The broker has deleted messages from ``start`` on.
+    ChangeError
+        The partition ends before ``end``, or gives no message for ``seconds``.
+    """
+    if start >= end:
+        return
+    consumer = connect(login)
+    try:
+        from confluent_kafka import TopicPartition
+
+        consumer.assign([TopicPartition(topic, partition, start)])
+        yield from _until(consumer, _Range(topic, partition, start, end), seconds)
+    finally:
+        consumer.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition} from {self.start} to {self.end}"
+
+
+def _until(consumer: Consumer, wanted: _Range, seconds: float) -> Iterator[Message]:
+    from confluent_kafka import KafkaError
+
+    following, last = wanted.start, time.monotonic()
+    while following < wanted.end:
+        found: list[Any] = consumer.consume(_BATCH, timeout=_POLL_SECONDS)
+        if found:
+            last = time.monotonic()
+        elif time.monotonic() - last > seconds:
+            raise ChangeError(f"Kafka gave nothing for {seconds:.0f} s: {wanted}, at {following}")
+        for received in found:
+            error = received.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                following = max(following, received.offset())  # behind the markers of transactions too
+                if following < wanted.end:
+                    raise ChangeError(f"the partition ends at {following}: {wanted}; was the topic made anew?")
+                break
+            if error is not None:
+                _raise(error, wanted, following)
+            if following == wanted.start and received.offset() > wanted.start:
+                _refuse_loss(consumer, wanted, received.offset())
+            if received.offset() >= wanted.end:
+                return
+            yield _message(received)
+            following = received.offset() + 1
+
+
+def _raise(error: Any, wanted: _Range, following: int) -> None:
+    from confluent_kafka import KafkaError
+
+    if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+        raise PurgedError(f"Kafka has no message at {following}: {wanted}: {error.str()}", hint=LOSS_HINT)
+    if not error.fatal() and error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+        return  # the library connects again; without an answer the time limit ends it
+    raise ChangeError(scrub(f"Kafka: {error.str()}: {wanted}"))
+
+
+LOSS_HINT = "Messages were deleted before they were read: verify the tables anew, and keep messages longer."
+
+
+def _refuse_loss(consumer: Consumer, wanted: _Range, first: int) -> None:
+    """The first message is behind the wanted offset: fine after compaction or markers, a loss after retention."""
+    from confluent_kafka import TopicPartition
+
+    low, _ = consumer.get_watermark_offsets(TopicPartition(wanted.topic, wanted.partition), timeout=ANSWER_SECONDS)
+    if low > wanted.start:
+        raise PurgedError(
+            f"Kafka has deleted offsets {wanted.start} to {low - 1} of {wanted} (first: {first})", hint=LOSS_HINT
+        )
+
+
+def _message(received: Any) -> Message:
+    kind, milliseconds = received.timestamp()
+    place = Place(received.topic(), received.partition(), received.offset())
+    return Message(place, received.key(), received.value(), milliseconds / 1000 if kind else 0.0)
+
+
+class KafkaSource:
+    """Topics read once from given offsets to their present ends; see ``ChangeSource``.
+
+    Parameters
+    ----------
+    login, topics, parser
+        The brokers, what to read, and its format.
+    since
+        (topic, partition) -> offset of the next message; a partition that is not in it is read from offset 0, which
+        is a PurgedError where the broker has deleted that. None: from the first offset that the broker has.
+    """
+
+    def __init__(
+        self, login: Resolved, topics: Sequence[str], parser: Parser, since: Mapping[tuple[str, int], int] | None = None
+    ) -> None:
+        self._login = login
+        self._parser = parser
+        consumer = connect(login)
+        try:
+            self.bounds = bounds(consumer, topics)
+        finally:
+            consumer.close()
+        self._places = {here: low if since is None else since.get(here, 0) for here, (low, _) in self.bounds.items()}
+
+    def items(self) -> Iterator[CarriedItem]:
+        """Yield one partition after the other."""
+        for (topic, partition), (_, high) in sorted(self.bounds.items()):
+            here = (topic, partition)
+            for message in fetch(self._login, topic, partition, self._places[here], high):
+                yield from self._parser.parse(message)
+                self._places[here] = message.place.offset + 1
+            self._places[here] = max(self._places[here], high)
+
+    def places(self) -> Mapping[tuple[str, int], int]:
+        """Return the next offset of each partition."""
+        return dict(self._places)

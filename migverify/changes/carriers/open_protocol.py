@@ -1,0 +1,243 @@
+"""TiCDC Open Protocol: several events in one message, lengths in binary, each event a pair of JSON texts.
+
+Format: docs.pingcap.com/tidb/stable/ticdc-open-protocol. Key: version (8 bytes, big-endian, 1), then per event a
+length and JSON; value: per event a length and JSON. A row event has ``u`` (after), ``p`` (before) or ``d`` (deleted);
+a changefeed that writes no old values sends an update as ``u`` alone, which cannot be told from an insert.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import tzinfo
+
+from migverify.changes.carriers import column_text as texts
+from migverify.changes.carriers import exact_json
+from migverify.changes.carriers.base import (
+    Carried,
+    CarriedItem,
+    Message,
+    Order,
+    Types,
+    UndecodableError,
+    Watermark,
+    decode_whole,
+    tso_time,
+)
+from migverify.changes.carriers.column_text import ColumnType
+from migverify.changes.carriers.exact_json import Json, Number
+from migverify.changes.model import Change, Op
+from migverify.model import Flavor
+
+VERSION = 1
+_LENGTH = 8
+_ROW, _DDL, _RESOLVED = 1, 2, 3
+_TRUNCATE_TABLE = 11
+_BINARY, _HANDLE = 0x01, 0x02
+
+_INTEGERS = {1: "tinyint", 2: "smallint", 3: "int", 8: "bigint", 9: "mediumint"}
+_TEMPORALS = {10: "date", 11: "time", 12: "datetime", 14: "date"}
+_STRINGS = frozenset({15, 253, 254})
+_BLOBS = frozenset({249, 250, 251, 252})
+_VECTOR = 225
+
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([abfnrtv\\'\"]))|\\", re.DOTALL)
+_SIMPLE = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92, "'": 39, '"': 34}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenProtocol:
+    """Parser of the open protocol; the parameters are those of ``CanalJson``."""
+
+    types: Types = field(default_factory=dict)
+    time_zone: tzinfo | None = None
+
+    def parse(self, message: Message) -> list[CarriedItem]:
+        """Return everything that the batch of one message holds, or one reject."""
+        return decode_whole(self._decode, message)
+
+    def _decode(self, message: Message) -> Iterator[CarriedItem]:
+        keys = split_keys(message.key or b"")
+        values = list(split_batch(message.value or b"", "the value"))
+        if not values:
+            values = [b""] * len(keys)  # a resolved event may come without a value
+        if len(keys) != len(values):
+            raise UndecodableError(f"{len(keys)} events in the key, {len(values)} in the value")
+        for index, (key, value) in enumerate(zip(keys, values, strict=True)):
+            yield self._event(message, index, exact_json.mapping(exact_json.load(key), "the key"), value)
+
+    def _event(self, message: Message, index: int, key: dict[str, Json], value: bytes) -> CarriedItem:
+        commit = exact_json.integer(key.get("ts"), "ts")
+        kind = exact_json.integer(key.get("t"), "t")
+        if kind == _RESOLVED:
+            return Watermark(commit, message.place)
+        if kind not in (_ROW, _DDL):
+            raise UndecodableError(f"event type {kind} is not known")
+        if key.get("corrupted") is True:
+            raise UndecodableError("the changefeed found the row's checksum wrong: the row is not what was written")
+        if key.get("ccl"):
+            raise UndecodableError("the row is not in the message but in the changefeed's claim-check storage")
+        body = exact_json.mapping(exact_json.load(value), "the value")
+        names = [exact_json.text(key.get(part, ""), part) for part in ("scm", "tbl")]
+        event = _Event(message, index, commit, ".".join(names))
+        if kind == _DDL:
+            truncate = exact_json.integer(body.get("t"), "t") == _TRUNCATE_TABLE
+            return event.carried(
+                Op.TRUNCATE if truncate else Op.DDL, None, None, None, sql=exact_json.text(body.get("q"), "q")
+            )
+        return self._row(event, body, only_key=key.get("ohk") is True)
+
+    def _row(self, event: _Event, body: dict[str, Json], *, only_key: bool) -> Carried:
+        if set(body) not in ({"u"}, {"u", "p"}, {"d"}):
+            raise UndecodableError(f"a row event with {', '.join(sorted(body)) or 'nothing'} in it")
+        if only_key and "d" not in body:
+            raise UndecodableError("the row was too large for a message: only its handle key was sent")
+        part = exact_json.mapping(body["d" if "d" in body else "u"], "the row")
+        image = self._image(event.table, part)
+        key = tuple((name, image[name]) for name in sorted(image) if _flags(part[name]) & _HANDLE) or None
+        if "d" in body:
+            # Which columns there are is not said: a delete of handle keys alone looks like a small table.
+            whole = not only_key and any(not _flags(column) & _HANDLE for column in part.values())
+            return event.carried(Op.DELETE, image, None, key, whole=whole)
+        if "p" not in body:
+            return event.carried(Op.INSERT, None, image, key)
+        before = image | self._image(event.table, exact_json.mapping(body["p"], "p"))
+        return event.carried(Op.UPDATE, before, image, key)
+
+    def _image(self, table: str, row: dict[str, Json]) -> dict[str, str | None]:
+        declared = self.types.get(table, {})
+        return {
+            name: self._text(exact_json.mapping(column, name), f"{table}.{name}", declared.get(name))
+            for name, column in row.items()
+        }
+
+    def _text(self, column: dict[str, Json], what: str, declared: str | None) -> str | None:
+        code, value = exact_json.integer(column.get("t"), "t"), column.get("v")
+        if value is None:
+            return None
+        binary = bool(_flags(column) & _BINARY)
+        kind = None if declared is None else texts.parse_type(declared, Flavor.TIDB)
+        if code in _INTEGERS:
+            return texts.integer_text(exact_json.integer(value, what), kind or ColumnType(_INTEGERS[code]))
+        if code in _STRINGS:
+            text = exact_json.text(value, what)
+            return texts.hex_text(unquote(text), kind) if binary else text
+        if code in _BLOBS:
+            raw = _base64(exact_json.text(value, what), what)
+            return texts.hex_text(raw) if binary else _utf8(raw, what)
+        if code == 246:
+            return texts.decimal_text(exact_json.text(value, what))
+        if code == 7:
+            return texts.utc_text(exact_json.text(value, what), self.time_zone, what)
+        if code in _TEMPORALS:
+            return texts.check_temporal(exact_json.text(value, what), ColumnType(_TEMPORALS[code]))
+        return _rare_text(code, value, what, kind)
+
+
+def _rare_text(code: int, value: Json, what: str, kind: ColumnType | None) -> str:
+    if code in (4, 5):
+        if not isinstance(value, Number):
+            raise UndecodableError(f"{what} is no number")
+        number = texts.number_of(value.text, what)
+        return (
+            texts.float_text(number, Flavor.TIDB, kind) if code == 4 else texts.double_text(number, Flavor.TIDB, kind)
+        )
+    if code == 13:
+        return texts.year_text(exact_json.integer(value, what))
+    if code == 245:
+        return texts.json_text(exact_json.text(value, what), Flavor.TIDB)
+    spell = {16: texts.bit_text, 247: texts.enum_text, 248: texts.set_text}.get(code)
+    if spell is not None:
+        return spell(exact_json.integer(value, what), kind or ColumnType("?"), what)
+    if code == _VECTOR:
+        return exact_json.text(value, what)
+    raise UndecodableError(f"the type of {what}, code {code}, is not known")
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    message: Message
+    index: int
+    commit: int
+    table: str
+
+    def carried(
+        self, op: Op, before: dict[str, str | None] | None, after: dict[str, str | None] | None,
+        key: tuple[tuple[str, str | None], ...] | None, *, whole: bool = True, sql: str = "",
+    ) -> Carried:  # fmt: skip
+        place, commit = self.message.place, self.commit
+        file = f"{place.topic}/{place.partition}"
+        change = Change(op, self.table, before, after, str(commit), file, place.offset, tso_time(commit), sql)
+        return Carried(change, place, self.index, Order("", (commit,)), key, whole, sent=self.message.time)
+
+
+def split_keys(raw: bytes) -> list[bytes]:
+    """Return the event keys of a message's key; raises UndecodableError for another version or a cut key."""
+    if len(raw) < _LENGTH:
+        raise UndecodableError("the key is shorter than the protocol's version number")
+    version = int.from_bytes(raw[:_LENGTH], "big")
+    if version != VERSION:
+        raise UndecodableError(f"protocol version {version} is not known (or the message is compressed)")
+    return list(split_batch(raw[_LENGTH:], "the key"))
+
+
+def split_batch(raw: bytes, what: str) -> Iterator[bytes]:
+    """Yield the parts of a batch, each after its length."""
+    at = 0
+    while at < len(raw):
+        start = at + _LENGTH
+        end = start + int.from_bytes(raw[at:start], "big")
+        if start > len(raw) or end > len(raw):
+            raise UndecodableError(f"{what} is cut: a part should end at byte {end} of {len(raw)}")
+        yield raw[start:end]
+        at = end
+
+
+def unquote(text: str) -> bytes:
+    r"""Return the bytes of a binary string: ``\x89PNG\r\n`` with the escapes of Go, everything else UTF-8."""
+    out, at = bytearray(), 0
+    for match in _ESCAPE.finditer(text):
+        out += text[at : match.start()].encode("utf-8")
+        at = match.end()
+        byte, short, long, simple = match.groups()
+        if byte is not None:
+            out.append(int(byte, 16))
+        elif simple is not None:
+            out.append(_SIMPLE[simple])
+        elif short is not None or long is not None:
+            out += _rune(int(short or long, 16))
+        else:
+            raise UndecodableError("a binary text holds an unknown escape")
+    return bytes(out + text[at:].encode("utf-8"))
+
+
+def _rune(code: int) -> bytes:
+    try:
+        return chr(code).encode("utf-8")
+    except (ValueError, OverflowError) as error:
+        raise UndecodableError("a binary text holds an escape that is no character") from error
+
+
+def _flags(column: Json) -> int:
+    # Without flags, a CHAR cannot be told from a BINARY: the changefeed is older than TiCDC 4.0.8.
+    found = exact_json.mapping(column, "a column")
+    if "f" not in found:
+        raise UndecodableError("a column without flags: binary cannot be told from text")
+    return exact_json.integer(found["f"], "f")
+
+
+def _base64(text: str, what: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise UndecodableError(f"{what} is not base64") from error
+
+
+def _utf8(raw: bytes, what: str) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UndecodableError(f"{what} is text and not UTF-8") from error

@@ -1,0 +1,103 @@
+"""``migverify changes pipeline``: audits the pipeline that carries changes from the source to the target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from migverify.cli.console import examples
+from migverify.errors import ExitCode, UsageError
+
+EPILOG = examples(
+    "migverify changes pipeline --kafka broker:9092 --topic shop --format canal-json --time-zone UTC --group applier",
+    "migverify changes pipeline --file events.json --format debezium --types types.json --json",
+)
+
+
+def pipeline(
+    format_: Annotated[str, typer.Option("--format", metavar="NAME", help="canal-json, open-protocol or debezium.")],
+    kafka: Annotated[str, typer.Option("--kafka", metavar="HOST:PORT,...", help="Brokers to read from.")] = "",
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="NAME", help="Topic to read; may be repeated.")
+    ] = None,
+    group: Annotated[
+        str, typer.Option("--group", metavar="NAME", help="Consumer group of the applier: what it has applied.")
+    ] = "",
+    file: Annotated[
+        list[Path] | None,
+        typer.Option("--file", metavar="PATH", help="File of messages, or folder of TiCDC's storage sink."),
+    ] = None,
+    binlog: Annotated[
+        list[Path] | None,
+        typer.Option("--binlog", metavar="FILE", help="Binlog file of the source, to count what it wrote."),
+    ] = None,
+    types: Annotated[Path | None, typer.Option("--types", metavar="FILE", help="JSON file of column types.")] = None,
+    time_zone: Annotated[
+        str, typer.Option("--time-zone", metavar="ZONE", help="Zone of TIMESTAMP texts, as the changefeed's.")
+    ] = "",
+    binary: Annotated[str, typer.Option("--binary", metavar="MODE", help="Debezium's binary.handling.mode.")] = "bytes",
+    flavor: Annotated[
+        str, typer.Option("--flavor", metavar="NAME", help="Of canal-json: the server that was written to.")
+    ] = "tidb",
+    dead_letters: Annotated[
+        Path | None, typer.Option("--dead-letters", metavar="FILE", help="Keep what cannot be decoded in this file.")
+    ] = None,
+    security: Annotated[
+        str, typer.Option("--security", metavar="PROTOCOL", help="Kafka security.protocol, as SASL_SSL.")
+    ] = "",
+    mechanism: Annotated[str, typer.Option("--sasl-mechanism", metavar="NAME", help="Kafka sasl.mechanism.")] = "",
+    username_env: Annotated[
+        str, typer.Option("--username-env", metavar="NAME", help="Variable that holds the user name.")
+    ] = "",
+    password_env: Annotated[
+        str, typer.Option("--password-env", metavar="NAME", help="Variable that holds the password.")
+    ] = "",
+    ca_file: Annotated[
+        str, typer.Option("--ca-file", metavar="FILE", help="Certificate authorities of the brokers.")
+    ] = "",
+    lag: Annotated[float, typer.Option("--lag", metavar="SECONDS", help="Most seconds of lag.")] = 30.0,
+    pending: Annotated[
+        float, typer.Option("--pending", metavar="SECONDS", help="Most seconds that a change waits.")
+    ] = 60.0,
+    skew: Annotated[
+        float, typer.Option("--skew", metavar="TIMES", help="Most rows of a partition, in means of all.")
+    ] = 3.0,
+    single_rows: Annotated[
+        float, typer.Option("--single-rows", metavar="SHARE", help="Most rows written one by one, 0 to 1.")
+    ] = 0.5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Audit a change pipeline: lag, skew, batching, order, duplicates, rows in = rows carried = rows applied.
+
+    Reads from the first message that is kept to the last of now and commits no offset. Exits with 0 when every question
+    passed, 1 when one failed, 3 when one could not be answered.
+    """
+    from migverify.changes.carriers.dead_letters import DeadLetterFile
+    from migverify.changes.carriers.formats import Format, read_types
+    from migverify.changes.carriers.kafka import Login
+    from migverify.changes.pipeline import Limits, audit
+    from migverify.changes.pipeline_run import count_binlog, measure, open_files, open_kafka
+    from migverify.changes.pipeline_text import render_json, render_text
+    from migverify.model import Flavor, Verdict
+
+    if bool(kafka) is bool(file) or bool(kafka) is not bool(topic):
+        raise UsageError("give --kafka with --topic, or --file")
+    if group and not kafka:
+        raise UsageError("--group needs --kafka")
+    if flavor not in list(Flavor):
+        raise UsageError(f"there is no flavor {flavor!r}", hint=f"Flavors are {', '.join(Flavor)}.")
+    declared = {} if types is None else read_types(types)
+    parser = Format(format_, declared, time_zone, binary, Flavor(flavor)).parser()
+    if kafka:
+        login = Login(kafka, security, mechanism, username_env, password_env, ca_file).resolve()
+        opened = open_kafka(login, topic or [], parser, group)
+    else:
+        opened = open_files(file or [], format_, parser)
+    wrote = count_binlog(binlog) if binlog else None
+    facts = measure(opened, wrote, None if dead_letters is None else DeadLetterFile(dead_letters))
+    report = audit(facts, Limits(lag, pending_seconds=pending, skew=skew, single_row_share=single_rows))
+    typer.echo(render_json(report) if as_json else render_text(report), nl=False)
+    codes = {Verdict.MATCH: ExitCode.MATCH, Verdict.MISMATCH: ExitCode.MISMATCH}
+    raise typer.Exit(codes.get(report.verdict, ExitCode.INCONCLUSIVE))
