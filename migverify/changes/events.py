@@ -137,8 +137,18 @@ def has_checksum(format_description: bytes) -> bool:
 
     MySQL since 5.6.1 and MariaDB since 5.3 end the event with one byte of algorithm and four bytes of checksum, even
     where the algorithm is 0 (none).
+
+    Raises
+    ------
+    ChangeError
+        an algorithm that is not known.
     """
-    return len(format_description) >= HEADER_BYTES + 62 and format_description[-5] == 1
+    if len(format_description) < HEADER_BYTES + 62:
+        return False
+    algorithm = format_description[-5]
+    if algorithm > 1:
+        raise ChangeError(f"the binlog's checksum algorithm {algorithm} is not known, or the file is damaged.")
+    return algorithm == 1
 
 
 def file_events(stream: BinaryIO, name: str, start: int = 4) -> Iterator[RawEvent]:
@@ -165,10 +175,11 @@ def file_events(stream: BinaryIO, name: str, start: int = 4) -> Iterator[RawEven
                           hint="An encrypted binlog must be read from the server.")  # fmt: skip
     checksum, offset = False, 4
     while data := _next_event(stream, f"{name}:{offset}"):
-        if data[4] == EventType.FORMAT_DESCRIPTION:
+        described = data[4] == EventType.FORMAT_DESCRIPTION
+        if described:
             checksum = has_checksum(data)
-        # A format description carries a checksum field even where the algorithm is "none".
-        yield split_event(data, checksum, f"{name}:{offset}")
+        # A format description carries a right checksum even where it says that other events have none.
+        yield split_event(data, checksum or described, f"{name}:{offset}")
         offset += len(data)
         if offset < start:
             stream.seek(start)

@@ -108,7 +108,8 @@ class Rows:
 class Statement:
     """A statement of the stream that changes rows or tables without row images: TRUNCATE and DDL.
 
-    ``tables`` are the ``(database, table)`` it names, as far as they can be told; empty means: cannot be told.
+    ``tables`` are the ``(database, table)`` it names, as far as they can be told; empty means: cannot be told. An empty
+    table name stands for the whole database.
     ``user`` is ``user@host`` where the source logs the invoker, else empty.
     """
 

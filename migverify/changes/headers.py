@@ -1,0 +1,257 @@
+"""Parts of events that say where a transaction stands: GTID events, format description, heartbeat, QUERY.
+
+Sources: MySQL internals manual ("Gtid_event", "Query_event", "Heartbeat_event_v2", and the serialization format of
+tagged GTID events), MariaDB knowledge base ("GTID_EVENT").
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from pymysql.charset import charset_by_id
+
+from migverify.changes.payload import packed_integer
+from migverify.errors import ChangeError
+
+_COMMIT_TIME_AT = 42
+_SECOND_TIME = 1 << 55
+_TAGGED_FIELDS = 12
+_STATUS_SIZES = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1,
+                 128: 3, 129: 8}  # fmt: skip
+_NO_BACKSLASH_ESCAPES = 1 << 20
+_CODECS = {"latin1": "cp1252", "utf8": "utf-8", "utf8mb3": "utf-8", "utf8mb4": "utf-8", "binary": "utf-8",
+           "ascii": "ascii", "gbk": "gbk", "gb2312": "gb2312", "gb18030": "gb18030", "big5": "big5", "sjis": "cp932",
+           "cp932": "cp932", "ujis": "euc_jp", "euckr": "cp949", "koi8r": "koi8_r", "koi8u": "koi8_u",
+           "cp1250": "cp1250", "cp1251": "cp1251", "cp1256": "cp1256", "cp1257": "cp1257", "latin2": "iso8859_2",
+           "latin5": "iso8859_9", "latin7": "iso8859_13", "greek": "iso8859_7", "hebrew": "iso8859_8",
+           "tis620": "tis_620", "cp850": "cp850", "cp852": "cp852", "cp866": "cp866"}  # fmt: skip
+
+
+class Gtid(NamedTuple):
+    """What a GTID event says. ``number`` is 0 for an anonymous transaction; times are Unix seconds, 0 if not told."""
+
+    server: str
+    tag: str
+    number: int
+    time: float
+    bytes: int
+
+    def __str__(self) -> str:
+        if not self.number:
+            return ""
+        return f"{self.server}:{self.tag}:{self.number}" if self.tag else f"{self.server}:{self.number}"
+
+
+class MariadbGtid(NamedTuple):
+    """What MariaDB's GTID event says. ``alone``: one event follows and ends the transaction; ``xa``: it is prepared."""
+
+    domain: int
+    number: int
+    alone: bool
+    xa: bool
+
+
+class Query(NamedTuple):
+    """A QUERY event. ``sql`` is its bytes; ``text`` decodes them."""
+
+    database: bytes
+    sql: bytes
+    status: bytes
+
+    def text(self) -> str:
+        """The statement, decoded by the character set of the session that sent it; undecodable bytes as escapes."""
+        codec = _CODECS.get(self._charset(), "utf-8")
+        return self.sql.decode(codec, "backslashreplace")
+
+    def _charset(self) -> str:
+        for code, value in _status(self.status):
+            if code == 4:
+                try:
+                    return str(vars(charset_by_id(int.from_bytes(value[:2], "little")))["name"])
+                except KeyError:
+                    return ""
+        return ""
+
+    def invoker(self) -> str:
+        """``user@host`` where the server logged it, else empty."""
+        for code, value in _status(self.status):
+            if code == 11:
+                size = value[0]
+                user, host = value[1 : 1 + size], value[2 + size :]
+                return f"{user.decode('utf-8', 'replace')}@{host.decode('utf-8', 'replace')}"
+        return ""
+
+    def backslash_escapes(self) -> bool:
+        """Whether a backslash escapes in this statement's strings."""
+        for code, value in _status(self.status):
+            if code == 1:
+                return not int.from_bytes(value, "little") & _NO_BACKSLASH_ESCAPES
+        return True
+
+
+def _status(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Status variables of a QUERY event up to the first that is not known: its length cannot be told either."""
+    at = 0
+    while at < len(data):
+        code, start = data[at], at + 1
+        if code in _STATUS_SIZES:
+            end = start + _STATUS_SIZES[code]
+        elif code in (5, 6) and start < len(data):
+            end = start + 1 + data[start]
+        elif code == 2 and start < len(data):
+            end = start + 2 + data[start]
+        elif code == 11 and start < len(data):
+            host = start + 1 + data[start]
+            end = host + 1 + (data[host] if host < len(data) else 0)
+        elif code == 12 and start < len(data):
+            end = start + 1
+            for _ in range(data[start] if data[start] < 254 else 0):
+                end = data.find(b"\0", end) + 1 or len(data)
+        else:
+            return
+        if end > len(data):
+            return
+        yield code, data[start:end]
+        at = end
+
+
+def read_query(body: bytes) -> Query:
+    """Cut the body of a QUERY event.
+
+    Raises
+    ------
+    ChangeError
+        its lengths do not fit.
+    """
+    if len(body) < 13:
+        raise ChangeError("a QUERY event is too short.")
+    database_at = 13 + (body[11] | body[12] << 8)
+    sql_at = database_at + body[8] + 1
+    if sql_at > len(body):
+        raise ChangeError("a QUERY event is shorter than its parts.")
+    return Query(body[database_at : sql_at - 1], body[sql_at:], body[13:database_at])
+
+
+@lru_cache(maxsize=256)
+def _server(data: bytes) -> str:
+    return str(uuid.UUID(bytes=data))
+
+
+_HEAD = struct.Struct("<B16sq")
+
+
+def read_gtid(body: bytes) -> Gtid:
+    """Read GTID (33) and ANONYMOUS_GTID (34)."""
+    if len(body) < 25:
+        raise ChangeError("a GTID event is too short.")
+    _, server, number = _HEAD.unpack_from(body)
+    if number < 0:
+        raise ChangeError(f"a GTID event has the number {number}.")
+    if len(body) < _COMMIT_TIME_AT + 7 or body[25] != 2:  # MySQL 5.7 tells no time
+        return Gtid(_server(server), "", number, 0.0, 0)
+    micros = int.from_bytes(body[42:49], "little")
+    at = 49
+    if micros & _SECOND_TIME:
+        micros, at = micros & ~_SECOND_TIME, 56
+    size = packed_integer(body, at)[0] if at < len(body) else 0
+    return Gtid(_server(server), "", number, micros / 1e6, size)
+
+
+def read_tagged_gtid(body: bytes) -> Gtid:
+    """Read GTID_TAGGED (42): fields with numbers, integers of variable length."""
+    try:
+        return _tagged(body)
+    except IndexError as error:
+        raise ChangeError("a tagged GTID event is cut or damaged.") from error
+
+
+def _tagged(body: bytes) -> Gtid:
+    version, at = _variable(body, 0)
+    size, at = _variable(body, at)
+    _, at = _variable(body, at)  # the last field that a reader must know
+    if version != 1 or size != len(body):
+        raise ChangeError("a tagged GTID event has a layout that is not known.")
+    server, tag, found = b"", "", dict.fromkeys(range(_TAGGED_FIELDS), 0)
+    while at < len(body):
+        field, at = _variable(body, at)
+        if field == 1:
+            octets = []
+            for _ in range(16):
+                octet, at = _variable(body, at)
+                octets.append(octet)
+            server = bytes(octets)
+        elif field == 3:
+            length, at = _variable(body, at)
+            tag = body[at : at + length].decode("ascii", "replace")
+            at += length
+        elif field < _TAGGED_FIELDS:
+            found[field], at = _variable(body, at)
+        else:
+            raise ChangeError(f"a tagged GTID event has a field {field}, which is not known.")
+    number = found[2] >> 1 ^ -(found[2] & 1)  # signed numbers take turns: 0, -1, 1, -2
+    if len(server) != 16 or number <= 0:
+        raise ChangeError("a tagged GTID event names no transaction.")
+    return Gtid(_server(server), tag, number, found[6] / 1e6, found[8])
+
+
+def _variable(body: bytes, at: int) -> tuple[int, int]:
+    """An integer whose first byte says in trailing one bits how many bytes follow."""
+    first = body[at]
+    more = ((first + 1) & ~first).bit_length() - 1
+    if at + 1 + more > len(body):
+        raise IndexError
+    if more == 8:
+        return int.from_bytes(body[at + 1 : at + 9], "little"), at + 9
+    return int.from_bytes(body[at : at + 1 + more], "little") >> more + 1, at + 1 + more
+
+
+_ALONE, _PREPARED_XA = 0x01, 0x40
+
+
+def read_mariadb_gtid(body: bytes) -> MariadbGtid:
+    """Read MariaDB's GTID event (162)."""
+    if len(body) < 13:
+        raise ChangeError("a GTID event is too short.")
+    number, domain, flags = struct.unpack_from("<QIB", body)
+    return MariadbGtid(domain, number, bool(flags & _ALONE), bool(flags & _PREPARED_XA))
+
+
+def read_heartbeat_v2(body: bytes) -> tuple[str, int]:
+    """File and position of a HEARTBEAT_V2 event (41)."""
+    name, position, at = "", 0, 0
+    while True:
+        kind, at = packed_integer(body, at)
+        if kind == 0:
+            return name, position
+        size, at = packed_integer(body, at)
+        if kind == 1:
+            name = body[at : at + size].decode("utf-8", "replace")
+        elif kind == 2:
+            position = packed_integer(body, at)[0]
+        at += size
+
+
+# Lengths that this program relies on: the part of an event before its variable part.
+_LAYOUT = {2: 13, 4: 8, 19: 8, 23: 8, 24: 8, 25: 8, 30: 10, 31: 10, 32: 10}
+
+
+def check_layout(body: bytes, where: str) -> str:
+    """Check a format description; returns the version of the server that wrote it.
+
+    Raises
+    ------
+    ChangeError
+        another binlog version or other lengths than those of MySQL 5.6 and later, MariaDB 10 and later.
+    """
+    if len(body) < 57 or body[0] | body[1] << 8 != 4 or body[56] != 19:
+        raise ChangeError(f"{where}: not a binlog of version 4.")
+    lengths = body[57:]
+    for kind, expected in _LAYOUT.items():
+        if kind <= len(lengths) and lengths[kind - 1] not in (expected, 0):  # 0: this server does not write the type
+            head = lengths[kind - 1]
+            raise ChangeError(f"{where}: events of type {kind} have a head of {head} bytes, not {expected}.")
+    return body[2:52].rstrip(b"\0").decode("ascii", "replace")

@@ -1,0 +1,142 @@
+"""Positions as text, and where to stop.
+
+A position is written ``binlog.000003:1234`` (file and byte offset) or as a GTID set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from migverify.changes.gtid import GtidSet, MariadbPosition, parse_gtids, split_gtid
+from migverify.changes.model import Begin, Commit, Idle, Item, Position
+from migverify.errors import ChangeError, UsageError
+
+_FILE = re.compile(r"([^\s:/]+\.[0-9]{1,20}):([0-9]{1,20})")
+FIRST_OFFSET = 4
+"""Where the first event of a binlog file stands."""
+
+
+def parse_position(text: str) -> Position:
+    """Read ``file:offset`` or a GTID set.
+
+    Raises
+    ------
+    UsageError
+        neither of the two.
+    """
+    found = _FILE.fullmatch(text.strip())
+    if found:
+        return Position(found[1], max(int(found[2]), FIRST_OFFSET))
+    try:
+        gtids = parse_gtids(text)
+    except ChangeError:
+        gtids = GtidSet()
+    if not gtids:
+        raise UsageError(
+            f"not a position: {text[:200]!r}",
+            hint="Write binlog.000003:1234, or a GTID set (MySQL uuid:1-5, MariaDB 0-1-5).",
+        )
+    return Position("", 0, str(gtids))
+
+
+def file_number(name: str) -> tuple[str, int]:
+    """Base name and number of a binlog file, for comparing; the number grows past six digits."""
+    stem, _, number = name.rpartition(".")
+    return stem, int(number) if number.isdigit() else 0
+
+
+def before(one: Position, other: Position) -> bool:
+    """Whether a place in the files lies before another one of the same server."""
+    return (*file_number(one.file), one.offset) < (*file_number(other.file), other.offset)
+
+
+def until_position(
+    stream: Iterator[Item], until: Position | None, since: Position | None = None, *, may_end: bool = False
+) -> Iterator[Item]:
+    """Pass on items up to a position: transactions that start before it, or those of its GTID set.
+
+    Parameters
+    ----------
+    stream
+        Whole transactions (see ``held.whole``).
+    until
+        None passes on everything.
+    since
+        Where the stream starts; what it covers of ``until`` needs no reading.
+    may_end
+        The stream ends by itself where ``until`` is or later: a server that leaves out what is known need not name it.
+
+    Raises
+    ------
+    ChangeError
+        the stream ends before the position is reached.
+    """
+    if until is None:
+        yield from stream
+        return
+    yield from _by_place(stream, until, may_end=may_end) if until.file else _by_set(stream, until, since)
+
+
+def _by_place(stream: Iterator[Item], until: Position, *, may_end: bool) -> Iterator[Item]:
+    at: Position | None = None
+    for item in stream:
+        kind = type(item)
+        if kind is Begin and not before(item.start, until):  # type: ignore[union-attr]
+            return
+        yield item
+        if kind is Commit or kind is Idle:
+            at = item.end if isinstance(item, Commit) else item.at  # type: ignore[union-attr]
+            if not before(at, until):
+                return
+    if not may_end:
+        raise _not_reached(until, at)
+
+
+def _by_set(stream: Iterator[Item], until: Position, since: Position | None) -> Iterator[Item]:
+    wanted = parse_gtids(until.gtids)
+    at: Position | None = since if since is not None and since.gtids else None
+    if at is not None and _covers(at.gtids, wanted):
+        return
+    checked = ""
+    for item in stream:
+        if isinstance(item, Begin) and not checked:
+            # What was executed before the first transaction counts, and is told with its start.
+            checked = item.start.gtids or " "
+            if item.start.gtids and _covers(item.start.gtids, wanted):
+                return
+        yield item
+        if isinstance(item, Commit):
+            at = item.end
+            # Only a transaction of the set can complete it.
+            if item.gtid and _named(item.gtid, wanted) and _covers(at.gtids, wanted):
+                return
+        elif isinstance(item, Idle):
+            at = item.at
+            if _covers(at.gtids, wanted):
+                return
+    raise _not_reached(until, at)
+
+
+def _named(gtid: str, wanted: GtidSet | MariadbPosition) -> bool:
+    if isinstance(wanted, MariadbPosition):
+        return True
+    source, number = split_gtid(gtid)
+    return wanted.has(source, number)
+
+
+def _covers(text: str, wanted: GtidSet | MariadbPosition) -> bool:
+    if not text:
+        return False
+    have = parse_gtids(text)
+    if isinstance(have, GtidSet) and isinstance(wanted, GtidSet):
+        return wanted <= have
+    return isinstance(have, MariadbPosition) and isinstance(wanted, MariadbPosition) and wanted <= have
+
+
+def _not_reached(until: Position, at: Position | None) -> ChangeError:
+    name = str(until) if until.file else until.gtids
+    return ChangeError(
+        f"the changes end at {at if at is not None else 'their start'}, before {name} was reached.",
+        hint="Give more binlog files, or an earlier end.",
+    )

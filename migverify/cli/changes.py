@@ -1,0 +1,131 @@
+"""``migverify changes``: what was written to the source, read from its binlog. Other verbs have files of their own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from migverify.cli import changes_archive, changes_audit, changes_check, changes_pipeline
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples
+from migverify.errors import UsageError
+
+if TYPE_CHECKING:
+    from migverify.changes.model import Item, Position
+
+app = typer.Typer(no_args_is_help=True, help="Read the source's binlog: check, print, archive and audit its changes.")
+
+
+@app.callback()
+def changes() -> None:
+    """Read the source's binlog: check, print, archive and audit its changes."""
+
+
+@app.command(
+    epilog=examples(
+        "migverify changes tail --file binlog.000001 --file binlog.000002 --json",
+        "migverify changes tail --since binlog.000003:1234 --tables 'app.order*' --json",
+        "migverify changes tail --follow", "migverify changes tail --since 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-23",
+    )
+)  # fmt: skip
+def tail(
+    config: ConfigOption = DEFAULT_CONFIG,
+    file: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--file", "-f", metavar="FILE", help="Binlog file or URL instead of the configured source; repeat in order."
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POSITION", help="Start here: file:offset or a GTID set. Default: the oldest; with --follow, now."
+        ),
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="POSITION", help="Stop here: file:offset or a GTID set.")] = None,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--tables", "-t", metavar="PATTERN", help="Only tables that match: database.table; repeatable."),
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option("--source", metavar="NAME", help="Which source, where several are configured.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on as the source writes, until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Print decoded changes; exit 0 when all of the range was read exactly, 3 when not, after what is certain.
+
+    Changes are printed when their transaction is complete. Values are the text that SELECT gives.
+    """
+    from migverify.changes.positions import parse_position
+
+    start = None if since is None else parse_position(since)
+    end = None if until is None else parse_position(until)
+    wanted = _filter(tables)
+    if file:
+        if follow:
+            raise UsageError("--follow reads a server; it cannot be used with --file")
+        from migverify.changes.files import read_files
+
+        stream = read_files(file, start, end)
+    else:
+        stream = _server_items(config, source, start, end, follow=follow)
+    _print(stream, wanted, as_json=as_json, at_once=follow)
+
+
+def _print(stream: Iterator[Item], wanted: Callable[[str, str], bool] | None, *, as_json: bool, at_once: bool) -> None:
+    from migverify.changes import tail as lines
+    from migverify.changes.model import Change
+
+    shown = lines.as_json if as_json else lines.as_text
+    write, flush = sys.stdout.write, sys.stdout.flush
+    try:
+        for found in lines.changes(stream, wanted):
+            if type(found) is Change:
+                write(f"{shown(found)}\n")
+            elif at_once:
+                flush()
+    finally:
+        flush()
+
+
+def _filter(tables: list[str] | None) -> Callable[[str, str], bool] | None:
+    from migverify.config import parse_pattern
+
+    if not tables:
+        return None
+    try:
+        patterns = [parse_pattern(text) for text in tables]
+    except ValueError as error:
+        raise UsageError(f"--tables: {error}") from error
+    return lambda database, table: any(pattern.matches(database, table) for pattern in patterns)
+
+
+def _server_items(
+    path: Path, source: str | None, start: Position | None, end: Position | None, *, follow: bool
+) -> Iterator[Item]:
+    from migverify.changes.server import first_position, read_server
+    from migverify.cli.changes_check import chosen_sources
+    from migverify.config import load_config
+    from migverify.secrets import resolve_password
+
+    loaded = load_config(path)
+    endpoints = chosen_sources(loaded, source)
+    if len(endpoints) > 1:
+        raise UsageError(
+            f"{len(endpoints)} sources are configured, and each has a binlog of its own",
+            hint=f"Name one: --source {endpoints[0].name}",
+        )
+    password = resolve_password(endpoints[0]).reveal() or None
+    if start is None and not follow:
+        start = first_position(endpoints[0], password)
+    return read_server(endpoints[0], password, start, until=end, follow=follow)
+
+
+app.command(epilog=changes_check.EPILOG)(changes_check.check)
+app.command(epilog=changes_audit.EPILOG)(changes_audit.audit)
+app.command(epilog=changes_pipeline.EPILOG)(changes_pipeline.pipeline)
+app.command(epilog=changes_archive.EPILOG)(changes_archive.archive)
