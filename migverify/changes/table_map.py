@@ -1,0 +1,264 @@
+"""The layout of a table as a TABLE_MAP event gives it: types, metadata, names, labels, character sets.
+
+Source of the format: the MySQL internals manual, "Table_map_log_event", and MariaDB's "TABLE_MAP_EVENT" page. The
+event ends with optional fields (type, length, value), which are complete only under ``binlog_row_metadata=FULL``. A
+small transaction is preceded by the same event again and again, so layouts are kept by the event's raw bytes; a DDL
+changes the bytes, never the meaning of the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import count
+
+from migverify.changes.charsets import charset_of_collation, label_text
+from migverify.changes.column_types import (
+    CHARACTER_TYPES,
+    META_BYTES,
+    NUMERIC_TYPES,
+    NUMERIC_TYPES_MARIADB,
+    SETTINGS_HINT,
+    Type,
+)  # fmt: skip
+from migverify.changes.model import ColumnMap, TableMap
+from migverify.errors import ChangeError
+
+_KEPT = 8192
+"""Layouts kept by raw bytes: a few kilobytes each."""
+
+# Numbers of the optional fields; of those not named here nothing is needed to read a row.
+_SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _COLUMN_NAME, _SET_LABELS, _ENUM_LABELS = 1, 2, 3, 4, 5, 6
+_SIMPLE_KEY, _KEY_WITH_PREFIX, _LABEL_DEFAULT_CHARSET, _LABEL_CHARSET = 8, 9, 10, 11
+
+
+def parse_table_map(body: bytes, *, mariadb: bool = False) -> tuple[int, TableMap]:
+    """Read the body of a TABLE_MAP event.
+
+    Parameters
+    ----------
+    body
+        The event without header and checksum.
+    mariadb
+        Whether a MariaDB wrote it: there the signs of YEAR columns are listed too.
+
+    Returns
+    -------
+    tuple of int and TableMap
+        The table id that rows events refer to, and the layout. Equal bytes give the same object.
+
+    Raises
+    ------
+    ChangeError
+        the event is damaged, holds a type that is not known, or has no column names, which is so unless the server
+        runs with ``binlog_row_metadata=FULL``.
+    """
+    if len(body) < 8:
+        raise ChangeError(f"a table map event of {len(body)} bytes is too short.")
+    return int.from_bytes(body[:6], "little"), _layout(body[8:], mariadb)
+
+
+@lru_cache(_KEPT)
+def _layout(data: bytes, mariadb: bool) -> TableMap:
+    name = ""
+    try:
+        reader = _Reader(data)
+        database, table = reader.name(), reader.name()
+        name = f"{database}.{table}"
+        return _read(reader, database, table, mariadb)
+    except (IndexError, UnicodeDecodeError, ValueError) as error:
+        raise ChangeError(f"the table map{f' of {name}' if name else ''} is damaged: {error}.") from error
+    except ChangeError as error:
+        raise ChangeError(f"{name}: {error.message}", hint=error.hint) from error
+
+
+class _Reader:
+    """Takes fields from bytes; IndexError where they end too early, so nothing is ever read as shorter than it is."""
+
+    __slots__ = ("at", "data")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def take(self, length: int) -> bytes:
+        end = self.at + length
+        if end > len(self.data):
+            raise IndexError(f"{length} bytes wanted at {self.at} of {len(self.data)}")
+        found = self.data[self.at : end]
+        self.at = end
+        return found
+
+    def byte(self) -> int:
+        return self.take(1)[0]
+
+    def number(self) -> int:
+        """Read an integer of one, three, four or nine bytes."""
+        first = self.byte()
+        if first < 251:
+            return first
+        if first not in (252, 253, 254):
+            raise ValueError(f"{first} is no length")
+        return int.from_bytes(self.take({252: 2, 253: 3, 254: 8}[first]), "little")
+
+    def text(self) -> bytes:
+        return self.take(self.number())
+
+    def name(self) -> str:
+        """Read a name with one byte of length that ends with NUL."""
+        found = self.take(self.byte()).decode()
+        if self.byte():
+            raise ValueError("a name does not end with NUL")
+        return found
+
+    def left(self) -> bool:
+        return self.at < len(self.data)
+
+
+@dataclass(slots=True)
+class _Optional:
+    """The optional fields, as read. Character sets are by the place among the columns that have one."""
+
+    names: list[str] = field(default_factory=list)
+    signs: bytes | None = None
+    charsets: dict[int, int] = field(default_factory=dict)
+    default_charset: int | None = None
+    label_charsets: dict[int, int] = field(default_factory=dict)
+    default_label_charset: int | None = None
+    set_labels: list[list[bytes]] = field(default_factory=list)
+    enum_labels: list[list[bytes]] = field(default_factory=list)
+    key: tuple[int, ...] = ()
+
+
+def _read(reader: _Reader, database: str, table: str, mariadb: bool) -> TableMap:
+    width = reader.number()
+    codes = reader.take(width)
+    metas = _Reader(reader.text())
+    types = [_type(code, metas) for code in codes]
+    if metas.left():
+        raise ValueError("type metadata are longer than the columns need")
+    nullable = reader.take((width + 7) // 8)
+    optional = _optional(reader)
+    if len(optional.names) != width:
+        raise ChangeError(
+            "its table map does not name the columns" if not optional.names
+            else f"its table map has {width} columns and {len(optional.names)} names",
+            hint=SETTINGS_HINT,
+        )  # fmt: skip
+    if any(place >= width for place in optional.key):
+        raise ValueError("a key column that is not there")
+    unsigned = _unsigned(types, optional.signs, NUMERIC_TYPES_MARIADB if mariadb else NUMERIC_TYPES)
+    charsets = _charsets(types, optional)
+    labels = _labels(types, optional, charsets)
+    columns = tuple(
+        ColumnMap(
+            optional.names[i], code, meta, i in unsigned, bool(nullable[i // 8] >> (i % 8) & 1),
+            charsets.get(i, ""), labels.get(i, ()),
+        )
+        for i, (code, meta) in enumerate(types)
+    )  # fmt: skip
+    return TableMap(database, table, columns, optional.key)
+
+
+def _type(code: int, metas: _Reader) -> tuple[int, int]:
+    """Read one type's metadata; ENUM, SET and a CHAR of more than 255 bytes hide behind STRING."""
+    if code not in META_BYTES:
+        raise ChangeError(f"its table map holds type {code}, which is not known.",
+                          hint="Exclude the table, or read its changes another way.")  # fmt: skip
+    raw = metas.take(META_BYTES[code])
+    if code == Type.NEWDECIMAL:
+        return code, raw[0] << 8 | raw[1]
+    if code != Type.STRING:
+        return code, int.from_bytes(raw, "little")
+    real, length = raw
+    if real in (Type.ENUM, Type.SET):
+        return real, length
+    if real & 0x30 != 0x30:  # two bits of the length stand, inverted, in the byte of the type
+        return real | 0x30, length | (real & 0x30 ^ 0x30) << 4
+    return real, length
+
+
+def _optional(reader: _Reader) -> _Optional:
+    found = _Optional()
+    while reader.left():
+        kind, value = reader.byte(), _Reader(reader.text())
+        if kind == _SIGNEDNESS:
+            found.signs = value.data
+        elif kind == _DEFAULT_CHARSET:
+            found.default_charset = value.number()
+            found.charsets = dict(_pairs(value))
+        elif kind == _COLUMN_CHARSET:
+            found.charsets = dict(zip(count(), _numbers(value)))
+        elif kind == _COLUMN_NAME:
+            found.names = [name.decode() for name in _texts(value)]
+        elif kind == _SET_LABELS:
+            found.set_labels = list(_label_lists(value))
+        elif kind == _ENUM_LABELS:
+            found.enum_labels = list(_label_lists(value))
+        elif kind == _SIMPLE_KEY:
+            found.key = tuple(_numbers(value))
+        elif kind == _KEY_WITH_PREFIX:
+            found.key = tuple(place for place, _ in _pairs(value))
+        elif kind == _LABEL_DEFAULT_CHARSET:
+            found.default_label_charset = value.number()
+            found.label_charsets = dict(_pairs(value))
+        elif kind == _LABEL_CHARSET:
+            found.label_charsets = dict(zip(count(), _numbers(value)))
+    return found
+
+
+def _numbers(value: _Reader) -> Iterator[int]:
+    while value.left():
+        yield value.number()
+
+
+def _pairs(value: _Reader) -> Iterator[tuple[int, int]]:
+    while value.left():
+        yield value.number(), value.number()
+
+
+def _texts(value: _Reader) -> Iterator[bytes]:
+    while value.left():
+        yield value.text()
+
+
+def _label_lists(value: _Reader) -> Iterator[list[bytes]]:
+    while value.left():
+        yield [value.text() for _ in range(value.number())]
+
+
+def _unsigned(types: list[tuple[int, int]], signs: bytes | None, numeric: frozenset[int]) -> set[int]:
+    """Return the places of unsigned columns: one bit per numeric column, most significant first."""
+    places = [i for i, (code, _) in enumerate(types) if code in numeric]
+    if not places:
+        return set()
+    if signs is None or len(signs) != (len(places) + 7) // 8:
+        raise ChangeError("its table map does not say which numbers are unsigned", hint=SETTINGS_HINT)
+    return {place for j, place in enumerate(places) if signs[j // 8] & 0x80 >> j % 8}
+
+
+def _charsets(types: list[tuple[int, int]], optional: _Optional) -> dict[int, str]:
+    found = {}
+    for kinds, by_place, default in (
+        (CHARACTER_TYPES, optional.charsets, optional.default_charset),
+        ({Type.ENUM, Type.SET}, optional.label_charsets, optional.default_label_charset),
+    ):
+        places = [i for i, (code, _) in enumerate(types) if code in kinds]
+        for j, place in enumerate(places):
+            collation = by_place.get(j, default)
+            if collation is None:
+                raise ChangeError("its table map does not give every column's character set", hint=SETTINGS_HINT)
+            found[place] = charset_of_collation(collation)
+    return found
+
+
+def _labels(types: list[tuple[int, int]], optional: _Optional, charsets: dict[int, str]) -> dict[int, tuple[str, ...]]:
+    found = {}
+    for kind, lists in ((Type.ENUM, optional.enum_labels), (Type.SET, optional.set_labels)):
+        places = [i for i, (code, _) in enumerate(types) if code == kind]
+        if len(places) != len(lists):
+            raise ChangeError("its table map does not give the labels of every ENUM and SET", hint=SETTINGS_HINT)
+        for place, labels in zip(places, lists, strict=True):
+            found[place] = tuple(label_text(label, charsets[place]) for label in labels)
+    return found
