@@ -1,0 +1,126 @@
+"""``migverify changes check``: says whether the binlog of a source is fit to be read."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples
+from migverify.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from migverify.changes.preflight import Preflight
+    from migverify.config import Config
+    from migverify.model import Endpoint
+
+EPILOG = examples(
+    "migverify changes check", "migverify changes check --json", "migverify changes check --server-id 4711"
+)
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
+ServerIdOption = Annotated[
+    int | None,
+    typer.Option("--server-id", min=1, max=4294967295, help="The server_id a reader is going to use: is it free?"),
+]
+SourceOption = Annotated[
+    str | None, typer.Option("--source", metavar="NAME", help="Only this source, where several are configured.")
+]
+
+
+def check(
+    config: ConfigOption = DEFAULT_CONFIG,
+    source: SourceOption = None,
+    server_id: ServerIdOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask the source whether its binlog can be read exactly; writes nothing. Exit 0: fit, 3: not fit, or not told."""
+    from migverify.config import load_config
+    from migverify.model import Verdict
+
+    loaded = load_config(config)
+    found = [check_source(loaded, endpoint, server_id) for endpoint in chosen_sources(loaded, source)]
+    verdict = Verdict.worst([one.verdict for one in found])
+    if as_json:
+        sources = [preflight_as_dict(one) for one in found]
+        typer.echo(json.dumps({"verdict": verdict.value, "sources": sources}, ensure_ascii=False))
+    else:
+        for one in found:
+            for line in preflight_as_text(one):
+                typer.echo(line)
+    raise typer.Exit(int(ExitCode.MATCH if verdict is Verdict.MATCH else ExitCode.INCONCLUSIVE))
+
+
+def chosen_sources(config: Config, name: str | None) -> list[Endpoint]:
+    """Return the sources a command speaks of: all, or the one of this name (``eu`` or ``source.eu``).
+
+    Raises
+    ------
+    UsageError
+        no source has the name.
+    """
+    if name is None:
+        return list(config.sources)
+    found = [e for e in config.sources if name in (e.name, e.name.partition(".")[2])]
+    if not found:
+        names = ", ".join(e.name for e in config.sources)
+        raise UsageError(f"no source is named {name!r}", hint=f"{config.path} has {names}.")
+    return found
+
+
+def check_source(config: Config, endpoint: Endpoint, server_id: int | None) -> Preflight:
+    """Run the preflight on one source."""
+    from migverify.changes.audit_range import log_begun
+    from migverify.changes.preflight import preflight
+    from migverify.config import includes
+    from migverify.connect import open_session
+    from migverify.model import Flavor
+    from migverify.secrets import resolve_password
+    from migverify.sql.catalog import read_tables
+
+    password = resolve_password(endpoint).reveal() or None
+    with open_session(endpoint, password) as session:
+        tables = []
+        if session.flavor is not Flavor.TIDB:
+            tables = list(read_tables(session, endpoint.name, lambda d, t: includes(config, d, t)))
+        return preflight(
+            session, endpoint.name, tables, now=time.time, reader_id=server_id,
+            begun=lambda name: log_begun(endpoint, password, name),
+        )  # fmt: skip
+
+
+def preflight_as_dict(found: Preflight) -> dict[str, Any]:
+    """Return what ``--json`` prints of one source."""
+    return {
+        "source": found.endpoint, "version": found.version, "platform": found.platform.value,
+        "verdict": found.verdict.value, "reasons": list(found.reasons),
+        "findings": [
+            {"name": f.name, "state": f.state.value, "value": f.value, "wanted": f.wanted, "query": f.query,
+             "why": f.why, "todo": f.todo}
+            for f in found.findings
+        ],
+        "blind_spots": list(found.blind_spots),
+    }  # fmt: skip
+
+
+def preflight_as_text(found: Preflight) -> Iterator[str]:
+    """Yield the lines for a reader: what is wrong comes with the reason and the remedy, what passes is one line."""
+    yield f"{found.endpoint}: {found.version} ({found.platform.value})"
+    width = max((len(f.name) for f in found.findings), default=0)
+    for finding in found.findings:
+        yield f"  {finding.state.value:<12} {finding.name:<{width}}  {finding.value}"
+        if finding.state.value != "pass":
+            yield from _indented(("wanted", finding.wanted), ("why", finding.why), ("do", finding.todo))
+    for spot in found.blind_spots:
+        yield f"  blind spot   {spot}"
+    fit = "fit to be read" if found.verdict.value == "MATCH" else "not fit to be read, or not proved to be"
+    yield f"{found.endpoint}: {fit}"
+    yield from (f"  {reason}" for reason in found.reasons)
+
+
+def _indented(*parts: Sequence[str]) -> Iterator[str]:
+    return (f"               {word + ':':<8} {text}" for word, text in parts if text)

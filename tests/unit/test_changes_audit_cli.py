@@ -1,0 +1,131 @@
+"""``changes audit`` and ``changes check`` at the terminal: exit codes, messages, output; no server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from migverify.changes.preflight import Preflight
+from migverify.changes.preflight_server import Finding
+from migverify.changes.preflight_settings import Platform, State
+from migverify.cli.changes_audit_view import audit_as_text
+from migverify.cli.changes_check import preflight_as_dict, preflight_as_text
+from migverify.cli.main import run
+from migverify.model import ColumnDiff, Verdict
+from migverify.tables.delivered import Delivery, DeliveryDiff, TableDelivery, Undelivered
+from tests.binlog_events import Binlog
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def log(folder: Path, *, cut: bool = False) -> str:
+    found = Binlog().insert(1)
+    if cut:
+        found.number += 1
+    return found.insert(2).gtid().query("ALTER TABLE t ADD n INT").boundary().write(folder)
+
+
+def config(folder: Path, **more: object) -> Path:
+    path = folder / "migverify.yaml"
+    document = {"source": {"url": "mysql://root@127.0.0.1:1"}, "target": {"url": "tidb://root@127.0.0.1:1"},
+                "tables": {"include": ["d.*"]}, **more}  # fmt: skip
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def test_files_explain_themselves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["changes", "audit", "--file", log(tmp_path)]) == 0
+    output = capsys.readouterr().out
+    assert "files: the stream is complete" in output
+    assert "d.t: 2 insert" in output
+    assert "ALTER TABLE t ADD n INT" in output
+    assert output.endswith("MATCH\n")
+
+
+def test_a_gap_is_a_mismatch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["changes", "audit", "--json", "--file", log(tmp_path, cut=True)]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "MISMATCH"
+    assert found["sources"][0]["gaps"]["holes"].endswith(":2")
+
+
+def test_what_is_not_a_binlog_is_inconclusive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "binlog.000001").write_text("hello, this is no binlog")
+    assert run(["changes", "audit", "--file", "binlog.000001"]) == 3
+    assert "not a binlog file" in capsys.readouterr().out
+    assert run(["changes", "audit", "--file", "missing.000001"]) == 3
+    assert "missing.000001" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--applied"], "goes with --delivered"), (["--since", "yesterday"], "not a position"),
+        (["--tables", "a b c"], "--tables"), (["--source", "nobody"], "no source is named"),
+        (["--settle", "-1"], "--settle"),
+    ],
+)  # fmt: skip
+def test_usage_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    config(tmp_path)
+    assert run(["changes", "audit", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_position_needs_one_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sources = {"a": {"url": "mysql://root@127.0.0.1:1"}, "b": {"url": "mysql://root@127.0.0.1:2"}}
+    document = yaml.safe_load(config(tmp_path).read_text())
+    del document["source"]
+    (tmp_path / "migverify.yaml").write_text(yaml.safe_dump({"sources": sources, **document}))
+    assert run(["changes", "audit", "--since", "binlog.000001:4"]) == 2
+    assert "--source source.a" in capsys.readouterr().err
+
+
+def test_the_configuration_restricts_what_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config(tmp_path, tables={"include": ["other.*"]})
+    assert run(["changes", "audit", "--json", "--file", log(tmp_path)]) == 0
+    found = json.loads(capsys.readouterr().out)["sources"][0]
+    assert (found["tables"], found["schema_changes"], found["rows_events"]) == ({}, [], 2)
+
+
+def test_no_server_is_a_configuration_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config(tmp_path)
+    assert run(["changes", "check"]) == 2
+    assert run(["changes", "audit"]) == 2
+    assert "cannot connect" in capsys.readouterr().err
+
+
+def test_a_delivery_shows_keys_columns_and_values(tmp_path: Path) -> None:
+    from migverify.changes.audit_range import Scope, audit_files
+
+    found = audit_files([log(tmp_path)], Scope(lambda *_: True, lambda _: True))
+    diffs = [
+        DeliveryDiff("d.t", ("1", None), Undelivered.MISSING, (), "uuid:7"),
+        DeliveryDiff("d.t", ("2",), Undelivered.DIFFERS, (ColumnDiff("v", "a", "b", "value"),
+                                                          ColumnDiff("w", None, None, "case", masked=True)), "uuid:8"),
+    ]  # fmt: skip
+    judged = TableDelivery("d.t", equal=1, missing=1, differs=1, diffs=diffs)
+    tables = (judged, TableDelivery("d.u", not_covered="no key"), TableDelivery("d.w", changed=False))
+    text = "\n".join(audit_as_text("source", found, Delivery(Verdict.MISMATCH, ("why",), tables)))
+    assert "source: the range was not delivered\n  why" in text
+    assert "missing 1, NULL (last changed by uuid:7)" in text
+    assert "differs 2: v (value: 'a' became 'b'), w (case) (last changed by uuid:8)" in text
+    assert "d.u: not judged: no key" in text
+    assert "d.w: not changed in the range" in text
+
+
+def test_a_check_shows_what_to_do() -> None:
+    findings = (Finding("log_bin", State.FAIL, "OFF", "ON", "SHOW", "because", "turn it on"),
+                Finding("binlog_format", State.PASS, "ROW", "ROW", "SHOW", "because"))  # fmt: skip
+    found = Preflight("source", "9.7.4", Platform.OWN, findings)
+    text = "\n".join(preflight_as_text(found))
+    assert "fail         log_bin        OFF" in text
+    assert "do:      turn it on" in text
+    assert "not fit to be read" in text
+    assert preflight_as_dict(found)["findings"][0]["todo"] == "turn it on"
+    assert preflight_as_dict(found)["reasons"] == ["log_bin: OFF"]
