@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from bench import differences, expressions, run_tables, scale, sizes, startup
+from bench import differences, expressions, run_tables, scale, sizes, startup, watch
 from bench.setting import add_arguments, open_setting
 
-QUESTIONS = ("run_tables", "differences", "expressions", "sizes", "startup", "scale")
+QUESTIONS = ("run_tables", "differences", "expressions", "sizes", "startup", "scale", "watch")
 
 
 def main() -> None:
@@ -15,6 +15,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("questions", nargs="*", metavar="QUESTION", help=f"of {', '.join(QUESTIONS)}; none: all")
     add_arguments(parser)
+    watch.add_arguments(parser)
     arguments = parser.parse_args()
     wanted = arguments.questions or QUESTIONS
     if unknown := set(wanted) - set(QUESTIONS):
@@ -30,6 +31,7 @@ def main() -> None:
         ("expressions", lambda: (expressions.main(setting), expressions.reads(setting))),
         ("sizes", lambda: sizes.main(setting)),
         ("startup", lambda: startup.main(setting)),
+        ("watch", lambda: watch.main(setting, arguments.rates, arguments.load_seconds)),
     ):
         if name in wanted:
             print(f"\n== {name}")

@@ -15,6 +15,7 @@ import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
 from migverify.cli.repair import repair
+from migverify.cli.watch import watch
 from migverify.errors import UsageError
 
 if TYPE_CHECKING:
@@ -162,6 +163,12 @@ def status(
 app.command(
     epilog=examples("migverify tables repair last --out fix", "migverify tables repair last --out fix --apply")
 )(repair)
+app.command(
+    epilog=examples(
+        "migverify tables watch --since last", "migverify tables watch --since last --json --prometheus 9108",
+        "migverify tables watch --resume 20260131T120000-0a1b2c --until-drained --timeout 60",
+    )
+)(watch)  # fmt: skip
 
 
 @contextmanager

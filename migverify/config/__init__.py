@@ -21,6 +21,7 @@ from migverify.config.settings import (
     StoreSettings,
     TableFilter,
     TableOverride,
+    WatchSettings,
     shard_of,
 )
 
@@ -38,6 +39,7 @@ __all__ = [
     "TableFilter",
     "TableOverride",
     "TablePattern",
+    "WatchSettings",
     "comparison_digest",
     "describe",
     "full_digest",

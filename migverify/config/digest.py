@@ -50,6 +50,7 @@ def describe(config: Config) -> dict[str, Any]:
         "overrides": [_override(rule) for rule in config.overrides],
         "limits": _slots(config.limits),
         "recheck": _slots(config.recheck),
+        "watch": _slots(config.watch),
         "consistency": config.consistency,
         "report": _slots(config.report),
         "hash": config.hash,

@@ -22,6 +22,7 @@ from migverify.config.fields import (
     Snapshot,
     SparkValue,
     StoreUrl,
+    TableName,
     Tolerance,
     VariableName,
 )
@@ -268,6 +269,52 @@ class RecheckPart(Strict):
     rounds: int = Field(default=3, ge=1, description="How many times.")
 
 
+class WatchPart(Strict):
+    """How `tables watch` learns what the target has applied, and how long it waits."""
+
+    applied: Literal["settle", "checkpoint", "marker"] = Field(
+        default="settle",
+        description="`settle`: what was read `settle_seconds` ago, confirmed by later keys that are equal;"
+        " `checkpoint`: a replicator's table on the target; `marker`: a row written on the source and awaited on the"
+        " target.",
+    )
+    settle_seconds: Seconds = Field(
+        default=3.0, description="How long the target may take to apply a change, for `applied: settle`."
+    )
+    checkpoint: TableName | None = Field(
+        default=None,
+        description="Table on the target as `database.table`: DM's `<task>_syncer_checkpoint`, or one with the columns"
+        " `file` and `offset`.",
+    )
+    checkpoint_id: str | dict[str, str] | None = Field(
+        default=None, description="Which row of it: its `id` (DM: the source id); for shards, one each by name."
+    )
+    marker: TableName | None = Field(
+        default=None,
+        description="Table on the source as `database.table` that the watch may write: the one permission to write"
+        " there. It must exist on both sides, with the columns of docs/watch.md.",
+    )
+    delay: Seconds = Field(default=1.0, description="Seconds between the two reads that must show the same difference.")
+    hot_seconds: Seconds = Field(
+        default=30.0, description="A key that keeps changing for longer than this is called hot."
+    )
+    sweep_rows: int = Field(
+        default=0,
+        ge=0,
+        description="Rows a second that are read again in rounds over all tables, to find writes on the target that no"
+        " change of the source explains; 0 for none.",
+    )
+    drain_seconds: float = Field(
+        default=300.0, gt=0, allow_inf_nan=False, description="Time limit of `--until-drained`; then INCONCLUSIVE."
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> WatchPart:
+        if self.applied != "settle" and getattr(self, self.applied) is None:
+            raise ValueError(f"`applied: {self.applied}` needs `{self.applied}`, the name of the table")
+        return self
+
+
 class ReportPart(Strict):
     """What reports may show."""
 
@@ -312,6 +359,7 @@ class ConfigDocument(Strict):
     )
     limits: LimitsPart = Field(default_factory=lambda: LimitsPart(), description="Bounds on load and time.")
     recheck: RecheckPart = Field(default_factory=lambda: RecheckPart(), description="Reading differing rows again.")
+    watch: WatchPart = Field(default_factory=lambda: WatchPart(), description="Keeping the verdict current.")
     consistency: Literal["auto", "quiescent", "live"] = Field(
         default="auto",
         description="`auto` and `quiescent`: the rows of all chunks must add up to the count of the table, so"

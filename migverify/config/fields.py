@@ -71,6 +71,14 @@ def _snapshot(value: object) -> object:
     return text
 
 
+def _table_name(text: str) -> str:
+    database, dot, table = text.partition(".")
+    if not database or not dot or not table:
+        raise ValueError("this is the name of a table with its database: database.table")
+    return text
+
+
+TableName = Annotated[str, _checked(_table_name)]
 Pattern = Annotated[str, _checked(_pattern)]
 VariableName = Annotated[str, _checked(_variable)]
 SessionValue = Annotated[str, BeforeValidator(_plain_scalar, json_schema_input_type=str | int | float | bool)]

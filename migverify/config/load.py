@@ -19,6 +19,7 @@ from migverify.config.settings import (
     StoreSettings,
     TableFilter,
     TableOverride,
+    WatchSettings,
 )
 from migverify.config.urls import Address, parse_endpoint_url
 from migverify.config.yaml_text import Steps, YamlDocument, YamlProblem, read_yaml
@@ -28,7 +29,7 @@ from migverify.model import Endpoint, Tls
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-    from migverify.config.document import ConfigDocument, EndpointPart, OverridePart
+    from migverify.config.document import ConfigDocument, EndpointPart, OverridePart, WatchPart
 
 DEFAULT_NAME = "migverify.yaml"
 _SHOWN_PROBLEMS = 10
@@ -194,6 +195,7 @@ def _convert(document: ConfigDocument, path: Path) -> Config:
         overrides=tuple(OverrideRule(parse_pattern(part.table), _override(part)) for part in document.overrides),
         limits=Limits(**limits),
         recheck=Recheck(document.recheck.delay, document.recheck.rounds),
+        watch=_watch(document.watch),
         consistency=document.consistency,
         report=ReportSettings(document.report.values),
         hash=document.hash,
@@ -221,6 +223,14 @@ def _endpoint(name: str, part: EndpointPart) -> Endpoint:
         low_priority=part.low_priority,
         session=tuple(part.session.items()),
     )
+
+
+def _watch(part: WatchPart) -> WatchSettings:
+    ids = {"": part.checkpoint_id} if isinstance(part.checkpoint_id, str) else part.checkpoint_id or {}
+    return WatchSettings(
+        part.applied, part.settle_seconds, part.checkpoint, tuple(sorted(ids.items())), part.marker, part.delay,
+        part.hot_seconds, part.sweep_rows, part.drain_seconds,
+    )  # fmt: skip
 
 
 def _override(part: OverridePart) -> TableOverride:

@@ -100,6 +100,25 @@ class Recheck:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchSettings:
+    """How a watch learns what the target has applied, and how long it waits (seconds).
+
+    ``applied`` is ``settle``, ``checkpoint`` or ``marker``; ``checkpoint`` and ``marker`` are ``database.table``.
+    ``checkpoint_ids`` maps a shard's name (``""`` for a single source) to the id of its row.
+    """
+
+    applied: str = "settle"
+    settle_seconds: float = 3.0
+    checkpoint: str | None = None
+    checkpoint_ids: tuple[tuple[str, str], ...] = ()
+    marker: str | None = None
+    delay: float = 1.0
+    hot_seconds: float = 30.0
+    sweep_rows: int = 0
+    drain_seconds: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
 class ReportSettings:
     """``values``: whether cell values may be kept in the store and shown in reports."""
 
@@ -132,6 +151,7 @@ class Config:
     overrides: tuple[OverrideRule, ...] = ()
     limits: Limits = Limits()
     recheck: Recheck = Recheck()
+    watch: WatchSettings = WatchSettings()
     consistency: str = "auto"
     report: ReportSettings = ReportSettings()
     hash: str = "auto"

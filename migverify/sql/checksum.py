@@ -212,6 +212,14 @@ def rows_sql(side: SideSql, key_range: KeyRange, *, wide: bool = False, share: t
             f"FROM {side.table} WHERE {condition}")  # fmt: skip
 
 
+def keys_sql(side: SideSql, keys: Sequence[KeyText], *, wide: bool = False) -> str:
+    """Return the statement of a row list by key; like ``rows_sql``, for rows anywhere in the table."""
+    condition = keys_predicate(side.key, keys)
+    where = f"({side.where}) AND {condition}" if side.where else condition
+    return (f"SELECT COUNT(*),GROUP_CONCAT({element(side, wide=wide)} SEPARATOR ';') "
+            f"FROM {side.table} WHERE {where}")  # fmt: skip
+
+
 def parse_rows(row: Sequence[bytes | None], side: SideSql) -> list[bytes]:
     """Split a row list into elements.
 

@@ -1,0 +1,246 @@
+"""``migverify tables watch``: the screen, the JSON lines, the Prometheus page, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, say
+from migverify.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from migverify.changes.model import Position
+    from migverify.tables.watch_status import WatchStatus
+
+LINE_SECONDS = 10.0
+SHOWN_TABLES = 30
+_CODES = {"MATCH": ExitCode.MATCH, "MISMATCH": ExitCode.MISMATCH, "INCONCLUSIVE": ExitCode.INCONCLUSIVE}
+
+
+def watch(
+    config: ConfigOption = DEFAULT_CONFIG,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--tables", "-t", metavar="PATTERN", help="Only source tables that match, as database.table."),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="RUN", help="The full verification to keep current; `last` for the newest.")
+    ] = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Go on with a watch that was stopped or killed.")
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(metavar="POSITION", help="Where to begin: file:offset or a GTID set. Default: the run's, or now."),
+    ] = None,
+    until_drained: Annotated[
+        bool, typer.Option("--until-drained", help="End when everything written up to --at-position is proved.")
+    ] = False,
+    at_position: Annotated[
+        str | None,
+        typer.Option(metavar="POSITION", help="Where to drain to, as file:offset; default: the source's end now."),
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0, help="Time limit of --until-drained, then INCONCLUSIVE.")
+    ] = None,
+    prometheus: Annotated[
+        int | None, typer.Option(metavar="PORT", help="Serve /metrics on this port of the local host; 0 picks one.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a second; the last has `final`.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No screen and no lines.")] = False,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Result store; default: the configuration's.")
+    ] = None,
+) -> None:
+    """Keep the verdict current while writes go on: every written key is read again once the target applied it.
+
+    Exit 0 MATCH, 1 MISMATCH, 3 INCONCLUSIVE; Ctrl-C ends with what is known, exit 130.
+    """
+    from migverify.cli.report import open_run_store
+    from migverify.cli.tables import prepared_run
+    from migverify.tables.watch_run import WatchRequest, watch_tables
+
+    if since and resume:
+        raise UsageError("--since and --resume exclude each other", hint="--resume knows what its watch started from.")
+    if (at_position or timeout is not None) and not until_drained:
+        raise UsageError("--at-position and --timeout belong to --until-drained")
+    stopped = threading.Event()
+    command = "migverify " + " ".join(sys.argv[1:])
+    with (
+        prepared_run(config, tables, current=True) as (loaded, secrets, prepared),
+        closing(open_run_store(store, config)) as opened,
+        _metrics(prometheus) as publish,
+        _screen(as_json=as_json, quiet=quiet) as show,
+        _stop_on_signals(stopped),
+    ):
+        limit = timeout if timeout is not None else loaded.watch.drain_seconds
+        request = WatchRequest(
+            command, since, resume, _position(start), (_position(at_position) or "now") if until_drained else None,
+            limit if until_drained else None,
+        )  # fmt: skip
+
+        def tell(status: WatchStatus) -> None:
+            publish(status)
+            show(status)
+
+        status = watch_tables(
+            prepared, loaded, secrets, opened, request, _folder(loaded.path),
+            on_start=lambda run: say(f"watch {run} (stop it with Ctrl-C; go on with --resume {run})"),
+            on_status=tell, stopped=stopped,
+        )  # fmt: skip
+        publish(status)
+    typer.echo(json.dumps(status.as_dict(), ensure_ascii=False) if as_json else final_text(status))
+    raise typer.Exit(int(ExitCode.INTERRUPTED if stopped.is_set() else _CODES[status.verdict.value]))
+
+
+def _folder(config: Path) -> Path:
+    return config.parent / ".migverify"
+
+
+def _position(text: str | None) -> Position | None:
+    if text is None or text == "now":
+        return None
+    from migverify.changes.positions import parse_position
+
+    return parse_position(text)
+
+
+@contextmanager
+def _stop_on_signals(stopped: threading.Event) -> Iterator[None]:
+    """Let the first Ctrl-C or TERM end the watch in order; a second one ends it at once."""
+
+    def handle(number: int, frame: object) -> None:
+        del frame
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        stopped.set()
+        if number == signal.SIGINT:
+            say("stopping: what is known is being recorded (Ctrl-C again to leave at once)")
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+@contextmanager
+def _metrics(port: int | None) -> Iterator[Callable[[WatchStatus], None]]:
+    """Serve the newest status as Prometheus text while the watch runs."""
+    if port is None:
+        yield lambda _: None
+        return
+    from migverify.tables.watch_status import prometheus_text
+
+    newest = [""]
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = newest[0].encode() if self.path in ("/metrics", "/") else b""
+            self.send_response(200 if body else 404 if self.path not in ("/metrics", "/") else 503)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is the base class's
+            del format, args
+
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except OSError as error:
+        raise UsageError(f"port {port} cannot be served: {error}", hint="Choose another port, or 0.") from error
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    say(f"metrics on http://127.0.0.1:{server.server_address[1]}/metrics")
+
+    def publish(status: WatchStatus) -> None:
+        newest[0] = prometheus_text(status)
+
+    try:
+        yield publish
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _screen(*, as_json: bool, quiet: bool) -> AbstractContextManager[Callable[[WatchStatus], None]]:
+    if as_json:
+        return nullcontext(lambda s: typer.echo(json.dumps(s.as_dict(), ensure_ascii=False)))
+    if quiet:
+        return nullcontext(lambda _: None)
+    return _live() if sys.stderr.isatty() else nullcontext(_Lines())
+
+
+class _Lines:
+    """One line now and then, for logs."""
+
+    def __init__(self) -> None:
+        self._told = 0.0
+
+    def __call__(self, status: WatchStatus) -> None:
+        if time.monotonic() - self._told < LINE_SECONDS:
+            return
+        self._told = time.monotonic()
+        say(headline(status))
+
+
+@contextmanager
+def _live() -> Iterator[Callable[[WatchStatus], None]]:
+    from rich.console import Console
+    from rich.live import Live
+
+    with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
+        yield lambda status: live.update(_table(status))
+
+
+def _table(status: WatchStatus) -> Any:
+    from rich.table import Table
+
+    table = Table(title=headline(status), title_justify="left", expand=False)
+    for name in ("table", "verdict", "verified through", "keys", "pending", "doubt", "hot", "diverged", "oldest"):
+        table.add_column(name, justify="left" if name in ("table", "verdict", "verified through") else "right")
+    order = sorted(status.tables, key=lambda t: (-t.diverged, -(t.pending + t.doubt + t.hot), t.source))
+    for one in order[:SHOWN_TABLES]:
+        oldest = "" if one.oldest_seconds is None else f"{one.oldest_seconds:.0f} s"
+        table.add_row(one.source or one.target, one.verdict.value, one.verified_through, f"{one.keys:,}",
+                      f"{one.pending:,}", f"{one.doubt:,}", f"{one.hot:,}", f"{one.diverged:,}", oldest)  # fmt: skip
+    if len(order) > SHOWN_TABLES:
+        table.caption = f"and {len(order) - SHOWN_TABLES} more tables"
+    return table
+
+
+def headline(status: WatchStatus) -> str:
+    """Return the state of the watch in one line."""
+    parts = [status.verdict.value]
+    for source in status.sources:
+        lag = "lag unknown" if source.lag_seconds is None else (
+            f"lag {source.lag_seconds:.1f} s / {source.lag_transactions:,} transactions")  # fmt: skip
+        parts.append(f"{source.name} read to {source.read or '?'}, {lag}")
+    diverged = sum(t.diverged for t in status.tables)
+    proved = sum(t.keys for t in status.tables)
+    parts.append(f"{proved:,} keys proved, {status.open_keys:,} open, {diverged:,} diverged")
+    return "; ".join(parts)
+
+
+def final_text(status: WatchStatus) -> str:
+    """Return the end of a watch as text: verdict first, then what keeps it from MATCH, then the findings."""
+    lines = [headline(status)]
+    lines += [f"  {reason}" for reason in status.reasons]
+    for table in status.tables:
+        for reason in table.reasons:
+            lines.append(f"  {table.source or table.target}: {reason}")
+        lines += [f"  {table.source or table.target}: {finding}" for finding in table.findings]
+    lines += [f"  {finding}" for finding in status.findings]
+    if any(t.diverged for t in status.tables):
+        lines.append(f"  migverify tables diff {status.run_id} lists the diverged rows")
+    return "\n".join(lines)

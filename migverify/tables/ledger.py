@@ -1,0 +1,335 @@
+"""The watch's ledger: keys that were written on the source and are not proved yet. One SQLite file a watch.
+
+A file, because the number of keys has no bound and memory has; and because keys and stream position are written in
+one transaction, so that a watch that was killed goes on where it stopped, without a key lost.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+from migverify.changes.model import Position
+from migverify.errors import StoreError
+from migverify.model import KeyText
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS touched (
+  pair INTEGER NOT NULL, key TEXT NOT NULL, source INTEGER NOT NULL, since INTEGER NOT NULL, seq INTEGER NOT NULL,
+  touches INTEGER NOT NULL, first REAL NOT NULL, due REAL NOT NULL, state INTEGER NOT NULL DEFAULT 0,
+  reads INTEGER NOT NULL DEFAULT 0, source_sum TEXT, target_sum TEXT, head INTEGER NOT NULL DEFAULT 0,
+  diverged INTEGER NOT NULL DEFAULT 0, origin TEXT NOT NULL DEFAULT '', PRIMARY KEY (pair, key)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS touched_seq ON touched (state, source, seq);
+CREATE INDEX IF NOT EXISTS touched_due ON touched (state, due);
+CREATE TABLE IF NOT EXISTS progress (
+  source INTEGER PRIMARY KEY, file TEXT NOT NULL, offset INTEGER NOT NULL, gtids TEXT NOT NULL, commits INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS proved (pair INTEGER PRIMARY KEY, keys INTEGER NOT NULL, rows INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS note (pair INTEGER NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL,
+  PRIMARY KEY (pair, kind, text)) WITHOUT ROWID;
+"""
+
+
+class KeyState(IntEnum):
+    """What is known of a touched key."""
+
+    PENDING = 0  # not read since its last touch
+    DOUBT = 1  # read once since, and the sides differed
+    DIVERGED = 2  # the source stood still, the target had applied past, and they still differed
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerKey:
+    """One touched key.
+
+    ``seq`` is the place of its last touch, ``head`` the place the stream must have been read to before the row
+    checksums of the last read count as witness. ``origin`` says why it is here if no write put it here.
+    """
+
+    pair: int
+    key: KeyText
+    source: int
+    seq: int
+    touches: int
+    first: float
+    state: KeyState
+    reads: int
+    source_sum: str | None
+    target_sum: str | None
+    head: int
+    diverged: bool
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class PairCounts:
+    """What the ledger says of one pair. ``oldest`` is the Unix time of the oldest unproved touch, None for none."""
+
+    pending: int = 0
+    doubt: int = 0
+    hot: int = 0
+    diverged: int = 0
+    oldest: float | None = None
+    proved: int = 0
+    images: int = 0
+
+
+_TOUCH = "INSERT INTO touched (pair,key,source,since,seq,touches,first,due,origin) VALUES (?,?,?,?,?,?,?,?,?) "
+_TOUCHED_BY_WRITE = (
+    _TOUCH + "ON CONFLICT (pair,key) DO UPDATE SET source=excluded.source, seq=max(seq,excluded.seq), "
+    "touches=touches+excluded.touches, state=0, origin=''"
+)
+# What no write put there must not make a key begin anew that is being judged already.
+_TOUCHED_OTHERWISE = _TOUCH + "ON CONFLICT (pair,key) DO NOTHING"
+_COLUMNS = "pair,key,source,seq,touches,first,state,reads,source_sum,target_sum,head,diverged,origin"
+
+
+class Ledger:
+    """Touched keys of one watch. Used by one thread; every method is one transaction.
+
+    Raises ``StoreError`` from every method when the file cannot be written or read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            # A power cut may lose the last transactions: the stream is read again from the position they held.
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.execute("PRAGMA cache_size=-16000")
+            self._db.executescript(_SCHEMA)
+        except (OSError, sqlite3.Error) as error:
+            raise self._failure(error) from error
+
+    def touch(
+        self,
+        keys: Mapping[tuple[int, KeyText], tuple[int, int, int]],
+        positions: Mapping[int, tuple[Position, int]],
+        now: float,
+        *,
+        origin: str = "",
+    ) -> None:
+        """Count touched keys, and move the position of each source (with its number of commits) in one transaction.
+
+        A key that is touched again is read anew; that it was diverged is remembered until it is proved.
+        """
+        rows = [
+            (pair, _text(key), source, seq, seq, count, now, now, origin)
+            for (pair, key), (count, seq, source) in keys.items()
+        ]
+        images: dict[int, int] = {}
+        for (pair, _), (count, _, _) in keys.items():
+            images[pair] = images.get(pair, 0) + count
+        with self._transaction() as db:
+            db.executemany(_TOUCHED_OTHERWISE if origin else _TOUCHED_BY_WRITE, rows)
+            db.executemany(
+                "INSERT INTO proved (pair,keys,rows) VALUES (?,0,?) "
+                "ON CONFLICT (pair) DO UPDATE SET rows=rows+excluded.rows",
+                list(images.items()),
+            )
+            db.executemany(
+                "INSERT OR REPLACE INTO progress (source,file,offset,gtids,commits) VALUES (?,?,?,?,?)",
+                [(s, p.file, p.offset, p.gtids, n) for s, (p, n) in positions.items()],
+            )
+
+    def due(self, applied: Mapping[int, int], now: float, limit: int) -> list[LedgerKey]:
+        """Return keys whose last touch the target has applied and whose wait is over.
+
+        Keys not read since their touch come in the order of the stream, so that a target that is far behind does not
+        make this look through all that it has not applied; then those to be read again, the longest due first.
+        """
+        found: list[LedgerKey] = []
+        for source, seq in applied.items():
+            found += self._keys(
+                "state=0 AND source=? AND seq<=? AND due<=? ORDER BY seq LIMIT ?", [source, seq, now, limit]
+            )
+        for state in (KeyState.DOUBT, KeyState.DIVERGED):
+            again = self._keys("state=? AND due<=? ORDER BY due LIMIT ?", [state, now, limit])
+            found += [k for k in again if max(k.seq, k.head) <= applied.get(k.source, -1)]
+        return found[: 2 * limit]
+
+    def proved(self, keys: Sequence[LedgerKey]) -> int:
+        """Remove keys found equal, unless they were touched since they were taken; returns how many are gone."""
+        gone: dict[int, int] = {}
+        with self._transaction() as db:
+            for key in keys:
+                found = db.execute(
+                    "DELETE FROM touched WHERE pair=? AND key=? AND touches=? AND seq=?",
+                    (key.pair, _text(key.key), key.touches, key.seq),
+                ).rowcount
+                gone[key.pair] = gone.get(key.pair, 0) + found
+            db.executemany(
+                "INSERT INTO proved (pair,keys,rows) VALUES (?,?,0) "
+                "ON CONFLICT (pair) DO UPDATE SET keys=keys+excluded.keys",
+                list(gone.items()),
+            )
+        return sum(gone.values())
+
+    def seen(self, keys: Iterable[tuple[LedgerKey, KeyState, str | None, str | None, int, float]], now: float) -> None:
+        """Record reads that found the sides unlike: key, new state, both row checksums, head, seconds to wait.
+
+        A key touched since it was taken keeps its state and waits.
+        """
+        with self._transaction() as db:
+            for key, state, ours, theirs, head, wait in keys:
+                place = (key.pair, _text(key.key))
+                changed = db.execute(
+                    "UPDATE touched SET state=?, reads=reads+1, source_sum=?, target_sum=?, head=?, due=?, "
+                    "diverged=max(diverged,?) WHERE pair=? AND key=? AND touches=? AND seq=?",
+                    (
+                        state,
+                        ours,
+                        theirs,
+                        head,
+                        now + wait,
+                        int(state is KeyState.DIVERGED),
+                        *place,
+                        key.touches,
+                        key.seq,
+                    ),
+                ).rowcount
+                if not changed:
+                    db.execute("UPDATE touched SET reads=reads+1, due=? WHERE pair=? AND key=?", (now + wait, *place))
+
+    def wait(self, keys: Iterable[LedgerKey], until: float) -> None:
+        """Let keys that could not be read wait."""
+        with self._transaction() as db:
+            db.executemany(
+                "UPDATE touched SET due=? WHERE pair=? AND key=?", [(until, k.pair, _text(k.key)) for k in keys]
+            )
+
+    def forget(self, pair: int, seq: int) -> None:
+        """Drop the keys of a pair last touched at or before a place: the table was emptied there."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM touched WHERE pair=? AND seq<=?", (pair, seq))
+
+    def note(self, pair: int, kind: str, text: str) -> bool:
+        """Keep a fact about a pair (-1 for the stream) over restarts; returns whether it is new."""
+        with self._transaction() as db:
+            return bool(db.execute("INSERT OR IGNORE INTO note VALUES (?,?,?)", (pair, kind, text)).rowcount)
+
+    def unnote(self, pair: int, kind: str, text: str) -> None:
+        """Take a note back: what it said holds no more."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM note WHERE pair=? AND kind=? AND text=?", (pair, kind, text))
+
+    def notes(self) -> list[tuple[int, str, str]]:
+        """Return (pair, kind, text) of all notes."""
+        return [(int(p), str(k), str(t)) for p, k, t in self._read("SELECT pair,kind,text FROM note", [])]
+
+    def counts(self, hot_before: float) -> dict[int, PairCounts]:
+        """Return what is open per pair; a key first touched before ``hot_before`` and touched since is hot."""
+        found: dict[int, PairCounts] = {
+            int(p): PairCounts(proved=int(k), images=int(r))
+            for p, k, r in self._read("SELECT pair,keys,rows FROM proved", [])
+        }
+        rows = self._read(
+            "SELECT pair, sum(state=0 AND NOT diverged AND NOT (touches>1 AND first<?)), "
+            "sum(state=1 AND NOT diverged), "
+            "sum(state=0 AND NOT diverged AND touches>1 AND first<?), sum(diverged), "
+            "min(CASE WHEN state<2 THEN first END) FROM touched GROUP BY pair",
+            [hot_before, hot_before],
+        )
+        for pair, pending, doubt, hot, diverged, oldest in rows:
+            before = found.get(int(pair), PairCounts())
+            found[int(pair)] = PairCounts(
+                int(pending), int(doubt), int(hot), int(diverged), oldest, before.proved, before.images
+            )
+        return found
+
+    def open_before(self, heads: Mapping[int, int]) -> int:
+        """Return how many keys last touched at or before these places are neither proved nor diverged."""
+        where = " OR ".join("(source=? AND seq<=?)" for _ in heads) or "0"
+        values = [v for source, seq in heads.items() for v in (source, seq)]
+        sql = f"SELECT count(*) FROM touched WHERE state<2 AND ({where})"  # noqa: S608 - words of this module
+        return int(self._read(sql, values)[0][0])
+
+    def since(self) -> dict[int, dict[int, int]]:
+        """Return per pair and source the first place whose write is not proved, of keys that are not diverged."""
+        found: dict[int, dict[int, int]] = {}
+        for pair, source, seq in self._read(
+            "SELECT pair,source,min(since) FROM touched WHERE state<2 GROUP BY pair,source", []
+        ):
+            found.setdefault(int(pair), {})[int(source)] = int(seq)
+        return found
+
+    def diverged(self, limit: int = 1000) -> list[LedgerKey]:
+        """Return keys that are diverged, or were and are not proved since."""
+        return self._keys("diverged=1 LIMIT ?", [limit])
+
+    def progress(self) -> dict[int, tuple[Position, int]]:
+        """Return position and number of commits read, per source."""
+        rows = self._read("SELECT source,file,offset,gtids,commits FROM progress", [])
+        return {int(s): (Position(str(f), int(o), str(g)), int(n)) for s, f, o, g, n in rows}
+
+    def close(self) -> None:
+        """Release the file."""
+        self._db.close()
+
+    def _keys(self, where: str, values: list[object]) -> list[LedgerKey]:
+        rows = self._read(f"SELECT {_COLUMNS} FROM touched WHERE {where}", values)  # noqa: S608 - words of this module
+        return [
+            LedgerKey(r[0], tuple(json.loads(r[1])), r[2], r[3], r[4], r[5], KeyState(r[6]), r[7], r[8], r[9], r[10],
+                      bool(r[11]), r[12])
+            for r in rows
+        ]  # fmt: skip
+
+    def _read(self, sql: str, values: Sequence[object]) -> list[tuple]:  # type: ignore[type-arg]
+        try:
+            with closing(self._db.execute(sql, values)) as cursor:
+                return cursor.fetchall()
+        except sqlite3.Error as error:
+            raise self._failure(error) from error
+
+    def _transaction(self) -> _Transaction:
+        return _Transaction(self._db, self._failure)
+
+    def _failure(self, error: Exception) -> StoreError:
+        return StoreError(f"ledger {self.path}: {error}", hint="The watch can be started again from its last position.")
+
+
+class _Transaction:
+    """BEGIN on entry, COMMIT on exit, ROLLBACK on an error."""
+
+    def __init__(self, db: sqlite3.Connection, failure: Callable[[Exception], StoreError]) -> None:
+        self._db, self._failure = db, failure
+
+    def __enter__(self) -> sqlite3.Connection:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise self._failure(error) from error
+        return self._db
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            self._db.execute("ROLLBACK" if kind else "COMMIT")
+        except sqlite3.Error as failure:
+            raise self._failure(failure) from failure
+        if isinstance(error, sqlite3.Error):
+            raise self._failure(error) from error
+
+
+def _text(key: KeyText) -> str:
+    return json.dumps(key, ensure_ascii=True, separators=(",", ":"))
+
+
+def place(position: Position) -> int:
+    """Return a number that grows along the binlog of one server: file number, then offset.
+
+    Raises
+    ------
+    StoreError
+        the file name does not end in a number.
+    """
+    _, _, number = position.file.rpartition(".")
+    if not number.isdigit():
+        raise StoreError(f"binlog file {position.file!r} has no number: positions cannot be put in order")
+    return (int(number) << 40) + position.offset

@@ -1,0 +1,380 @@
+"""Keep the verdict current: stream -> touched keys -> wait for the target -> read again -> verdict as of a position.
+
+The loop of one thread; the streams are read on threads of their own, rows on the pool's. After one full verification
+and every touched key since, "MATCH as of position P" needs no second full read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import heappush, heappushpop
+
+from migverify.changes.model import Item, Position
+from migverify.connect import Session
+from migverify.errors import EndpointError, MigverifyError, ReadError
+from migverify.model import Endpoint, KeyRange, KeyText, RowDiff
+from migverify.store.base import ResultStore
+from migverify.tables.applied import Applied, Marker, applied_places
+from migverify.tables.compare import same_checksum
+from migverify.tables.diff import PairReader, locate
+from migverify.tables.ledger import Ledger, LedgerKey, PairCounts, place
+from migverify.tables.read import Reader, SessionPool
+from migverify.tables.tasks import PairPlan, Rules
+from migverify.tables.touched import Watched, form_of
+from migverify.tables.watch_check import Checked, Moment, check
+from migverify.tables.watch_status import Track, WatchStatus
+from migverify.tables.watch_stream import Collected, StreamFinding, StreamReader
+from migverify.tables.watch_sweep import Sweep, Swept, sweep_range
+from migverify.tables.watch_verdict import Base, Facts, WatchRules, status_of, transition_text
+
+TICK_SECONDS = 0.1
+AT_ONCE = 500
+"""Keys of one statement; more at once make a longer statement, not a faster one."""
+WITNESSES = 3
+MARKER_SECONDS = 1.0
+STATUS_SECONDS = 1.0
+STATUS_SHARE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One source endpoint: how to read its changes, and how to learn what the target applied of them.
+
+    ``open`` begins a stream after a position; None is "from now on". ``head`` says where the source's binlog ends.
+    """
+
+    endpoint: Endpoint
+    open: Callable[[Position | None], Iterator[Item]]
+    head: Callable[[Session], Position]
+    applied: Applied
+    start: Position | None
+    marker_table: tuple[str, str] | None = None
+
+
+@dataclass(slots=True)
+class Watch:
+    """The state of one watch. Make it, call ``run``."""
+
+    pairs: Sequence[Watched]
+    streams: Sequence[Stream]
+    ledger: Ledger
+    store: ResultStore
+    run_id: str
+    pool: SessionPool
+    target: Endpoint
+    rules: Rules
+    limits: WatchRules
+    base: Mapping[int, Base]
+    in_scope: Callable[[str, str], bool]
+    slots: int = 4
+    on_status: Callable[[WatchStatus], None] = lambda _: None
+    replan: Callable[[Watched], Watched | None] = lambda _: None
+    _readers: list[StreamReader] = field(default_factory=list)
+    _tracks: dict[int, Track] = field(default_factory=dict)
+    _applied: dict[int, int] = field(default_factory=dict)
+    _witnesses: dict[int, list[int]] = field(default_factory=dict)
+    _failures: dict[int, str] = field(default_factory=dict)
+    _under_way: dict[Future[Checked], list[LedgerKey]] = field(default_factory=dict)
+    _taken: set[tuple[int, KeyText]] = field(default_factory=set)
+    _due_later: list[StreamFinding] = field(default_factory=list)
+    sweep: Sweep = field(default_factory=lambda: Sweep(0, ()))
+    _sweeping_pair: int = -1
+    _sweeping: Future[Swept] | None = None
+    _troubles: dict[str, str] = field(default_factory=dict)
+    _marked_at: float = 0.0
+
+    def run(self, stop: Callable[[], bool] = lambda: False) -> WatchStatus:
+        """Watch until it is drained, its time is over, every stream has failed, or ``stop`` says so.
+
+        Returns
+        -------
+        WatchStatus
+            the last status, ``final``.
+
+        Raises
+        ------
+        StoreError
+            the ledger or the store cannot be written.
+        """
+        started = time.monotonic()
+        told, pause = 0.0, STATUS_SECONDS
+        by_number = {w.number: w for w in self.pairs}
+        with ExitStack() as stack:
+            threads = stack.enter_context(ThreadPoolExecutor(self.slots, thread_name_prefix="check"))
+            self._begin(stack)
+            while True:
+                began = time.monotonic()
+                self._collect()
+                self._ask_applied()
+                self._settle_findings(by_number)
+                self._submit(threads, by_number)
+                self._sweep_on(threads, by_number)
+                self._finish(by_number)
+                over = self.limits.time_limit is not None and began - started > self.limits.time_limit
+                ended = stop() or over or self._drained() or self._all_failed()
+                if began - told >= pause and not ended:
+                    told = began
+                    self.on_status(self.status())
+                    # Counting a ledger of millions takes a while: it may take a small part of the time, no more.
+                    pause = max(STATUS_SECONDS, STATUS_SHARE * (time.monotonic() - began))
+                if ended:
+                    return self.status(final=True, timed_out=over and not self._drained())
+                time.sleep(max(0.0, TICK_SECONDS - (time.monotonic() - began)))
+
+    def _begin(self, stack: ExitStack) -> None:
+        known = self.ledger.progress()
+        for number, stream in enumerate(self.streams):
+            position, commits = known.get(number, (stream.start, 0))
+            self._tracks[number] = Track(commits)
+            if number in known and position is not None:
+                self._tracks[number].last, self._tracks[number].last_seq = position, place(position)
+            if isinstance(stream.applied, Marker):
+                with self.pool.session(stream.endpoint) as session:
+                    stream.applied.begin(session)
+            tables = {(w.database, w.table): w for w in self.pairs if w.endpoint == stream.endpoint.name}
+            begin = partial(stream.open, position)
+            reader = StreamReader(number, begin, tables, self.in_scope, stream.applied, stream.marker_table, commits)
+            self._readers.append(reader)
+            stack.callback(reader.stop)
+            reader.start()
+
+    # -- the stream ----------------------------------------------------------------------------------------------
+
+    def _collect(self) -> None:
+        """Take what the streams collected into the ledger, keys and positions together."""
+        now = time.time()
+        for number, reader in enumerate(self._readers):
+            taken = reader.take()
+            self._note_end(number, taken)
+            if taken.position is None:
+                continue
+            seq = place(taken.position)
+            track = self._tracks[number]
+            track.moved(taken.position, seq, taken.points, taken.heard_at)
+            self.streams[number].applied.read_to(seq, now)
+            if taken.keys or taken.points:
+                self.ledger.touch(taken.keys, {number: (taken.position, track.commits)}, now)
+            for found in taken.findings:
+                self._take_finding(found)
+
+    def _note_end(self, number: int, taken: Collected) -> None:
+        if taken.ended and number not in self._failures:
+            self._failures[number] = taken.failure.message if taken.failure else "the stream ended"
+
+    def _take_finding(self, found: StreamFinding) -> None:
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(found.at))
+        if found.kind == "truncate" and found.pair >= 0:
+            self.ledger.forget(found.pair, found.seq)
+        new = self.ledger.note(found.pair, found.kind, f"{moment} UTC: {found.text}")
+        if new and found.pair >= 0 and found.kind in ("ddl", "truncate"):
+            self.ledger.note(found.pair, "stale", found.text)
+            self._due_later.append(found)
+
+    def _settle_findings(self, by_number: dict[int, Watched]) -> None:
+        """Once the target has applied a DDL: plan the table anew; after a TRUNCATE, compare the whole table."""
+        waiting = []
+        for found in self._due_later:
+            watched = by_number[found.pair]
+            source = self._source_of(watched)
+            if self._applied.get(source, -1) < found.seq:
+                waiting.append(found)
+                continue
+            fresh = self.replan(watched)
+            if fresh is None:
+                continue  # it stays stale
+            by_number[found.pair] = fresh
+            self._readers[source].replace(fresh)
+            if found.kind == "ddl" and _compared(fresh.pair) == _compared(watched.pair):
+                self.ledger.unnote(found.pair, "stale", found.text)
+            elif found.kind == "truncate":
+                self._sweep(fresh, source, found)
+        self._due_later = waiting
+
+    def _source_of(self, watched: Watched) -> int:
+        return next(n for n, s in enumerate(self.streams) if s.endpoint.name == watched.endpoint)
+
+    def _sweep_on(self, threads: ThreadPoolExecutor, by_number: Mapping[int, Watched]) -> None:
+        """Take the range that the slow tour over all tables has read, and begin the next when it is due."""
+        if self._sweeping is not None:
+            if self._sweeping.done():
+                self._take_swept(self._sweeping)
+                self._sweeping = None
+            return
+        number = self.sweep.due()
+        if number is not None:
+            self._sweeping = threads.submit(self._sweep_range, by_number[number].pair, self.sweep.lower())
+            self._sweeping_pair = number
+
+    def _sweep_range(self, pair: PairPlan, lower: KeyText | None) -> Swept:
+        reader = self._reader(pair)
+        try:
+            return sweep_range(reader, lower, self.sweep.rate)
+        finally:
+            reader.close()
+
+    def _take_swept(self, future: Future[Swept]) -> None:
+        try:
+            swept = future.result()
+        except MigverifyError as error:
+            self._troubles["sweep"] = error.message
+            self.sweep.failed()
+            return
+        self._troubles.pop("sweep", None)
+        self.sweep.took(swept)
+        number = self._sweeping_pair
+        # A change that the read saw lies before the source's end now, wherever the stream is.
+        if swept.diffs:
+            watched = next(w for w in self.pairs if w.number == number)
+            source = self._source_of(watched)
+            head = self._head(source)
+            keys = {(number, form_of(watched.key, d.key)): (1, head, source) for d in swept.diffs}
+            self.ledger.touch(keys, {}, time.time(), origin="sweep")
+
+    def _sweep(self, watched: Watched, source: int, found: StreamFinding) -> None:
+        """Compare a table that was emptied from end to end; rows that differ become touched keys."""
+        reader = self._reader(watched.pair)
+        try:
+            ours, theirs = reader.checksums(KeyRange())
+            diffs = [] if same_checksum(ours, theirs) else list(locate(reader, KeyRange(), (ours.rows, theirs.rows)))
+        except ReadError as error:
+            self._troubles["read"] = error.message
+            return
+        finally:
+            reader.close()
+        keys = {(watched.number, form_of(reader.key, d.key)): (1, found.seq, source) for d in diffs}
+        self.ledger.touch(keys, {}, time.time(), origin="truncate")
+        self.ledger.unnote(found.pair, "stale", found.text)
+
+    # -- reading again -------------------------------------------------------------------------------------------
+
+    def _ask_applied(self) -> None:
+        now = time.monotonic()
+        try:
+            if now - self._marked_at >= MARKER_SECONDS:
+                self._marked_at = now
+                for stream in self.streams:
+                    if isinstance(stream.applied, Marker):
+                        with self.pool.session(stream.endpoint) as session:
+                            stream.applied.write(session)
+            with self.pool.session(self.target) as session:
+                found = applied_places({n: s.applied for n, s in enumerate(self.streams)}, session)
+        except (ReadError, EndpointError) as error:
+            self._troubles["applied"] = error.message
+            return
+        self._troubles.pop("applied", None)
+        self._applied.update(found)
+
+    def _submit(self, threads: ThreadPoolExecutor, by_number: Mapping[int, Watched]) -> None:
+        room = 2 * self.slots - len(self._under_way)
+        if room <= 0:
+            return
+        # A key counts only if the stream was read as far as the target applied: later touches must be known.
+        ready = {n: min(seq, self._tracks[n].last_seq) for n, seq in self._applied.items()}
+        due = self.ledger.due(ready, time.time(), (room + 2 * self.slots) * AT_ONCE)
+        by_pair: dict[int, list[LedgerKey]] = {}
+        for key in due:
+            if (key.pair, key.key) not in self._taken:
+                by_pair.setdefault(key.pair, []).append(key)
+        batches = [(p, keys[i : i + AT_ONCE]) for p, keys in by_pair.items() for i in range(0, len(keys), AT_ONCE)]
+        for pair, keys in batches[:room]:
+            future = threads.submit(self._check, by_number[pair].pair, keys)
+            self._under_way[future] = keys
+            self._taken.update((k.pair, k.key) for k in keys)
+
+    def _check(self, pair: PairPlan, keys: list[LedgerKey]) -> Checked:
+        moment = Moment(
+            self._head,
+            {n: top[0] for n, top in self._witnesses.items() if len(top) == WITNESSES},
+            {n: s.applied.proof for n, s in enumerate(self.streams)},
+            self.limits.delay,
+        )
+        reader = self._reader(pair)
+        try:
+            return check(reader, keys, moment)
+        finally:
+            reader.close()
+
+    def _reader(self, pair: PairPlan) -> PairReader:
+        if pair.target_side is None:
+            raise ReadError(f"{pair.id}: the table is on one side only")
+        sources = [Reader(side, self.pool, self.rules) for side in pair.sources]
+        return PairReader(pair, sources, Reader(pair.target_side, self.pool, self.rules), self.rules)
+
+    def _head(self, source: int) -> int:
+        stream = self.streams[source]
+        with self.pool.session(stream.endpoint) as session:
+            return place(stream.head(session))
+
+    def _finish(self, by_number: Mapping[int, Watched]) -> None:
+        now = time.time()
+        for future in [f for f in self._under_way if f.done()]:
+            keys = self._under_way.pop(future)
+            self._taken.difference_update((k.pair, k.key) for k in keys)
+            try:
+                checked = future.result()
+            except MigverifyError as error:
+                self._troubles["read"] = error.message
+                self.ledger.wait(keys, now + self.limits.delay)
+                continue
+            self._troubles.pop("read", None)
+            self._record(checked, by_number, now)
+
+    def _record(self, checked: Checked, by_number: Mapping[int, Watched], now: float) -> None:
+        self.ledger.proved(checked.proved)
+        self.ledger.seen(checked.unlike, now)
+        for key in checked.present:
+            top = self._witnesses.setdefault(key.source, [])
+            if len(top) < WITNESSES:
+                heappush(top, key.seq)
+            else:
+                heappushpop(top, key.seq)
+        if checked.found:
+            self.ledger.touch({(p, k): (1, seq, s) for p, k, seq, s in checked.found}, {}, now, origin="found")
+        if checked.transitions:
+            self.store.add_row_diffs(self.run_id, [diff for _, diff in checked.transitions])
+            for entry, diff in checked.transitions:
+                self._record_transition(by_number[entry.pair].pair, entry, diff, now)
+
+    def _record_transition(self, pair: PairPlan, entry: LedgerKey, diff: RowDiff, now: float) -> None:
+        applied = self._applied.get(entry.source)
+        text = transition_text(entry, diff, self._tracks[entry.source].last, applied, now)
+        self.store.add_blob(self.run_id, pair.id, "transition", text.encode())
+
+    # -- where it stands -----------------------------------------------------------------------------------------
+
+    def _all_failed(self) -> bool:
+        """Whether nothing more can come; what was read is checked first."""
+        if len(self._failures) < len(self.streams):
+            return False
+        return not self._under_way and not self.ledger.open_before({n: t.last_seq for n, t in self._tracks.items()})
+
+    def _drained(self) -> bool:
+        until = self.limits.until
+        if until is None or self._under_way or self._due_later:
+            return False
+        for number, seq in until.items():
+            if self._tracks[number].last_seq < seq or self._applied.get(number, -1) < seq:
+                return False
+        return self.ledger.open_before(until) == 0
+
+    def counts(self) -> dict[int, PairCounts]:
+        """Return what is open per pair."""
+        return self.ledger.counts(time.time() - self.limits.hot_seconds)
+
+    def status(self, *, final: bool = False, timed_out: bool = False) -> WatchStatus:
+        """Return what is known now; the verdict of a final status stands."""
+        facts = Facts(
+            self.run_id, [s.endpoint.name for s in self.streams], [s.applied for s in self.streams], self._tracks,
+            self._applied, self._failures, self.limits, tuple(self._troubles.values()), final, timed_out,
+        )  # fmt: skip
+        return status_of(facts, self.pairs, self.base, self.counts(), self.ledger.since(), self.ledger.notes())
+
+
+def _compared(pair: PairPlan) -> object:
+    """What decides how rows are compared: names and forms of the compared columns, and the key."""
+    return pair.columns, [(s.sql.exact, s.sql.value, s.sql.key) for s in pair.sides], pair.not_covered

@@ -1,0 +1,146 @@
+"""Touched keys -> proved, doubtful or diverged: one batch of one pair, read on both sides at the same time.
+
+A key is read only when the target has applied past its last touch. Unlike then, it is in *doubt*: the read of the
+source may have seen a change that the stream had not shown yet. It is *diverged* when the stream was read past that
+moment without a touch of the key, and a second read shows both sides as they were. With no proof of what is applied
+(settle time), a witness is asked for as well: a key written later on that source whose rows are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from migverify.errors import IncompleteReadError
+from migverify.model import DiffKind, KeyText, LiveState, RowDiff
+from migverify.sql import checksum
+from migverify.tables.compare import compare_lists
+from migverify.tables.confirm import judge
+from migverify.tables.diff import PairReader, list_diffs, read_rows, rows_at_once, split_element
+from migverify.tables.ledger import KeyState, LedgerKey
+from migverify.tables.read import Reader
+from migverify.tables.touched import form_of
+
+MOST_WAIT = 30.0
+
+
+@dataclass(slots=True)
+class Checked:
+    """What one batch came to. ``unlike`` are the arguments of ``Ledger.seen``; ``found`` are keys nobody asked for.
+
+    ``present`` are proved keys whose rows are there (a deleted row is equal on a target that applied nothing);
+    ``transitions`` are row diffs in their new state: DIVERGED, or CONVERGED for one that was diverged.
+    """
+
+    proved: list[LedgerKey] = field(default_factory=list)
+    unlike: list[tuple[LedgerKey, KeyState, str | None, str | None, int, float]] = field(default_factory=list)
+    present: list[LedgerKey] = field(default_factory=list)
+    found: list[tuple[int, KeyText, int, int]] = field(default_factory=list)
+    transitions: list[tuple[LedgerKey, RowDiff]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What is known while a batch is judged, per source number.
+
+    ``head`` asks the source's server where its binlog ends now; ``witness`` is the latest place whose key was found
+    equal; ``proof`` whether the applied place is a fact.
+    """
+
+    head: Callable[[int], int]
+    witness: Mapping[int, int]
+    proof: Mapping[int, bool]
+    delay: float
+
+
+def check(reader: PairReader, keys: Sequence[LedgerKey], moment: Moment) -> Checked:
+    """Read the rows of some due keys of one pair on both sides and judge each.
+
+    Raises
+    ------
+    ReadError
+        a side did not answer, after its retries: nothing of the batch counts.
+    """
+    result = Checked()
+    for start in range(0, len(keys), rows_at_once(reader.pair)):
+        _check_some(reader, keys[start : start + rows_at_once(reader.pair)], moment, result)
+    return result
+
+
+def _check_some(reader: PairReader, keys: Sequence[LedgerKey], moment: Moment, result: Checked) -> None:
+    need_presence = not all(moment.proof.values())
+    diffs, present = unlike_rows(reader, [k.key for k in keys], presence=need_presence)
+    unlike = {form_of(reader.key, diff.key): diff for diff in diffs}
+    heads: dict[int, int] = {}
+    for entry in keys:
+        diff = unlike.pop(entry.key, None)
+        if diff is None:
+            result.proved.append(entry)
+            if entry.key in present:
+                result.present.append(entry)
+            if entry.diverged:
+                result.transitions.append((entry, _converged(reader, entry)))
+            continue
+        if entry.source not in heads:
+            heads[entry.source] = moment.head(entry.source)  # after the read: what the read saw lies before it
+        _judge(reader, entry, diff, heads[entry.source], moment, result)
+    # A collation may find rows that were not asked for; unlike ones are read again under their own key.
+    seq = max(k.seq for k in keys)
+    result.found += [(keys[0].pair, key, seq, keys[0].source) for key in unlike]
+
+
+def unlike_rows(
+    reader: PairReader, keys: Sequence[KeyText], *, presence: bool = False
+) -> tuple[list[RowDiff], set[KeyText]]:
+    """Return the rows of some keys that are not the same on both sides, and which keys have a row on the source.
+
+    The keys with a row are found only where ``presence`` asks for them.
+    """
+
+    def read(side: Reader) -> list[bytes]:
+        row = side.query(checksum.keys_sql(side.sql, keys))[0]
+        return checksum.parse_rows(row, side.sql)
+
+    try:
+        futures = [r.later(partial(read, r)) for r in reader.readers]
+        *parts, theirs = [f.result() for f in futures]
+    except IncompleteReadError:
+        if len(keys) == 1:
+            raise
+        middle = len(keys) // 2
+        one = unlike_rows(reader, keys[:middle], presence=presence)
+        other = unlike_rows(reader, keys[middle:], presence=presence)
+        return one[0] + other[0], one[1] | other[1]
+    ours = [element for part in parts for element in part]
+    present = {form_of(reader.key, split_element(reader, e)[0]) for e in ours} if presence else set()
+    return list(list_diffs(reader, compare_lists(ours, theirs))), present
+
+
+def _judge(reader: PairReader, entry: LedgerKey, diff: RowDiff, head: int, moment: Moment, result: Checked) -> None:
+    seen = (diff.source_checksum, diff.target_checksum)
+    wait = min(MOST_WAIT, moment.delay * 2 ** min(entry.reads, 6))
+    stood_still = entry.state is not KeyState.PENDING and seen == (entry.source_sum, entry.target_sum)
+    witnessed = moment.proof[entry.source] or moment.witness.get(entry.source, -1) >= entry.seq
+    if not stood_still or not witnessed:
+        # The head moves only with what was read: the next read counts when the stream has come by this one.
+        result.unlike.append((entry, KeyState.DOUBT, *seen, max(entry.head, head) if stood_still else head,
+                              moment.delay if not stood_still else wait))  # fmt: skip
+        return
+    result.unlike.append((entry, KeyState.DIVERGED, *seen, entry.head, max(wait, 5 * moment.delay)))
+    if not entry.diverged or entry.state is not KeyState.DIVERGED:
+        full = _with_columns(reader, diff)
+        if full is not None:
+            result.transitions.append((entry, full))
+
+
+def _with_columns(reader: PairReader, diff: RowDiff) -> RowDiff | None:
+    """Read the whole row once more for its columns; None when it moved in this moment."""
+    ours, theirs = read_rows(reader, [diff.key])
+    judged = judge(reader, diff, ours, theirs)
+    return judged if judged.state is LiveState.DIVERGED else None
+
+
+def _converged(reader: PairReader, entry: LedgerKey) -> RowDiff:
+    return RowDiff(reader.pair.id, entry.key, DiffKind.VALUE_DIFFERS, LiveState.CONVERGED,
+                   source_checksum=entry.source_sum, target_checksum=entry.target_sum)  # fmt: skip

@@ -1,0 +1,268 @@
+"""A watch from its beginning to its end in the store: what it starts from, what it watches, how it ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from migverify.changes.model import Item, Position
+from migverify.changes.positions import parse_position
+from migverify.changes.server import read_server, source_state
+from migverify.config import Config, includes, override_for, route
+from migverify.connect import Session
+from migverify.errors import MigverifyError, PlanError, UsageError
+from migverify.model import LiveState, RunInfo, Verdict
+from migverify.store.base import ResultStore
+from migverify.tables.applied import Applied, CheckpointTable, Marker, SettleTime
+from migverify.tables.engine import Secrets
+from migverify.tables.ledger import Ledger, place
+from migverify.tables.prepare import Prepared, prepare, rules_of
+from migverify.tables.read import SessionPool
+from migverify.tables.tasks import PairPlan
+from migverify.tables.touched import Watched, form_of
+from migverify.tables.watch import Stream, Watch
+from migverify.tables.watch_status import WatchStatus
+from migverify.tables.watch_sweep import Sweep, sweepable
+from migverify.tables.watch_verdict import Base, WatchRules, table_result
+
+SEED_PAGE = 1000
+HEARTBEAT_SECONDS = 1.0
+"""How often a silent source says that nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRequest:
+    """What is asked for.
+
+    ``since`` is the run it starts from, ``resume`` a watch to go on with; at most one of them. ``at`` is the place to
+    drain to, ``now`` for where the source stands when the watch begins, None to watch until stopped.
+    """
+
+    command: str
+    since: str | None = None
+    resume: str | None = None
+    start: Position | None = None
+    at: Position | str | None = None
+    time_limit: float | None = None
+
+
+def watch_tables(
+    prepared: Prepared,
+    config: Config,
+    secrets: Secrets,
+    store: ResultStore,
+    request: WatchRequest,
+    folder: Path,
+    *,
+    on_start: Callable[[str], None] = lambda _: None,
+    on_status: Callable[[WatchStatus], None] = lambda _: None,
+    stopped: threading.Event | None = None,
+) -> WatchStatus:
+    """Watch what was prepared and return the last status.
+
+    Parameters
+    ----------
+    folder
+        Where ledgers lie: one file a watch, named by its run.
+    stopped
+        Set by whoever wants the watch to end after what it is doing.
+
+    Raises
+    ------
+    PlanError
+        the run to start from compared something else.
+    UsageError
+        the run to start from does not say where the source stood.
+    ChangeError
+        the stream cannot begin: purged, or the source writes no row binlog.
+    """
+    base = store.load_run(request.since) if request.since else None
+    if base is not None and base.plan_hash != prepared.digest:
+        raise PlanError(f"run {base.run_id} compared something else: tables, routes or overrides changed",
+                        hint="Verify with the configuration as it is, then watch --since that run.")  # fmt: skip
+    run_id = _open_run(prepared, store, request, base)
+    on_start(run_id)
+    pool = SessionPool(secrets)
+    ledger = Ledger(folder / f"watch-{run_id}.db")
+    started = time.time()
+    try:
+        watch = _make_watch(prepared, config, secrets, store, request, base, run_id, pool, ledger)
+        if base is not None and not request.resume:
+            _seed(watch, store, base)
+        watch.on_status = on_status
+        stop = stopped.is_set if stopped is not None else lambda: False
+        status = watch.run(stop)
+        _record_end(watch, store, run_id, status, started)
+        return status
+    finally:
+        pool.close()
+        ledger.close()
+
+
+def _open_run(prepared: Prepared, store: ResultStore, request: WatchRequest, base: RunInfo | None) -> str:
+    if request.resume is not None:
+        info = store.load_run(request.resume)
+        if info.plan_hash != prepared.digest or not info.facts.get("watch"):
+            raise PlanError(f"run {info.run_id} is no watch of this configuration", hint="Start a new watch.")
+        store.resume_run(info.run_id)
+        return info.run_id
+    facts = {"watch": True, "since": base.run_id if base else "", "endpoints": prepared.facts,
+             "skipped": list(prepared.skipped)}  # fmt: skip
+    return store.start_run(request.command, prepared.digest, prepared.stored(), facts)
+
+
+def _make_watch(
+    prepared: Prepared,
+    config: Config,
+    secrets: Secrets,
+    store: ResultStore,
+    request: WatchRequest,
+    base: RunInfo | None,
+    run_id: str,
+    pool: SessionPool,
+    ledger: Ledger,
+) -> Watch:
+    pairs = list(prepared.pairs())
+    marker = config.watch.marker if config.watch.applied == "marker" else None
+    # The marker's own table goes another way: its rows are how the others are judged.
+    watched = [
+        w for number, pair in enumerate(pairs) for w in _watched(config, number, pair)
+        if f"{w.database}.{w.table}" != marker
+    ]  # fmt: skip
+    streams = [_stream(config, secrets, prepared, endpoint.name, request, base) for endpoint in config.sources]
+    started = _bases(store, base, pairs)
+    until = None
+    if request.at is not None:
+        until = {}
+        for number, stream in enumerate(streams):
+            with pool.session(stream.endpoint) as session:
+                until[number] = _place_of(request.at, stream, session)
+    limits = WatchRules(config.watch.delay, config.watch.hot_seconds, until, request.time_limit)
+    covered = {(w.database, w.table) for w in watched}
+    return Watch(
+        watched, streams, ledger, store, run_id, pool, config.target,
+        replace(rules_of(config), live=True), limits, started,
+        lambda d, t: includes(config, d, t) and (d, t) not in covered and f"{d}.{t}" != marker,
+        slots=max(1, min(e.connections for e in config.endpoints) - 1),
+        replan=partial(_replan, config, secrets),
+        sweep=Sweep(config.watch.sweep_rows, [n for n, pair in enumerate(pairs) if sweepable(pair)]),
+    )  # fmt: skip
+
+
+def _watched(config: Config, number: int, pair: PairPlan) -> Iterator[Watched]:
+    for side in pair.sources:
+        before = override_for(config, side.database, side.table).immutable_before
+        names = tuple(c.name[1:-1].replace("``", "`") for c in side.sql.key) if pair.readable else ()
+        yield Watched(number, pair, side.endpoint.name, side.database, side.table, names, side.sql.key,
+                      (before.column, before.value) if before else None)  # fmt: skip
+
+
+def _stream(
+    config: Config, secrets: Secrets, prepared: Prepared, name: str, request: WatchRequest, base: RunInfo | None
+) -> Stream:
+    endpoint = next(e for e in config.sources if e.name == name)
+    start = request.start
+    if start is None and base is not None:
+        start = _position_of_run(base, name)
+    elif start is None:
+        # The catalogs were read at this position: a table made since then is seen in the stream.
+        start = parse_position(str(prepared.facts[name]["position"]))
+
+    def begin(position: Position | None) -> Iterator[Item]:
+        return read_server(endpoint, secrets.get(name), position, follow=True, heartbeat_seconds=HEARTBEAT_SECONDS)
+
+    marker = config.watch.marker if config.watch.applied == "marker" else None
+    database, _, table = (marker or "").partition(".")
+    return Stream(endpoint, begin, _head, _applied(config, name), start, (database, table) if marker else None)
+
+
+def _applied(config: Config, name: str) -> Applied:
+    settings = config.watch
+    shard = name.partition(".")[2]
+    if settings.applied == "checkpoint" and settings.checkpoint is not None:
+        return CheckpointTable(settings.checkpoint, dict(settings.checkpoint_ids).get(shard))
+    if settings.applied == "marker" and settings.marker is not None:
+        database, _, table = settings.marker.partition(".")
+        return Marker(settings.marker, ".".join(route(config, shard, database, table)), f"migverify {name}")
+    return SettleTime(settings.settle_seconds)
+
+
+def _head(session: Session) -> Position:
+    return source_state(session).end
+
+
+def _position_of_run(base: RunInfo, name: str) -> Position:
+    text = str(base.facts.get("endpoints", {}).get(name, {}).get("position", ""))
+    try:
+        return parse_position(text)
+    except UsageError as error:
+        raise UsageError(
+            f"run {base.run_id} does not say where {name} stood when it began ({text or 'nothing'})",
+            hint="Start from a run that could read the source's binlog position (REPLICATION CLIENT).",
+        ) from error
+
+
+def _place_of(at: Position | str, stream: Stream, session: Session) -> int:
+    if isinstance(at, str):
+        return place(stream.head(session))
+    if not at.file:
+        raise UsageError("--at-position takes file and offset, as binlog.000003:1234, or `now`")
+    return place(at)
+
+
+def _bases(store: ResultStore, base: RunInfo | None, pairs: Sequence[PairPlan]) -> dict[int, Base]:
+    if base is None:
+        return {}
+    results = {r.pair: r for r in store.table_results(base.run_id)}
+    found = {}
+    for number, pair in enumerate(pairs):
+        result = results.get(pair.id)
+        if result is None:
+            found[number] = Base(base.run_id, Verdict.INCONCLUSIVE, "it was not verified in that run")
+        else:
+            found[number] = Base(base.run_id, result.verdict, "; ".join(result.reasons))
+    return found
+
+
+def _seed(watch: Watch, store: ResultStore, base: RunInfo) -> None:
+    """Put every row that the run left open into the ledger: it is read again until it is equal or stands."""
+    states = [LiveState.DIVERGED.value, LiveState.HOT.value, LiveState.UNCONFIRMED.value]
+    for watched in {w.number: w for w in watch.pairs}.values():
+        if not watched.names:
+            continue
+        after = 0
+        while page := store.row_diffs(base.run_id, watched.pair.id, states=states, after=after, limit=SEED_PAGE):
+            after = page[-1][0]
+            keys = {(watched.number, form_of(watched.key, d.key)): (1, 0, 0) for _, d in page}
+            watch.ledger.touch(keys, {}, time.time(), origin=f"run {base.run_id}")
+
+
+def _replan(config: Config, secrets: Secrets, watched: Watched) -> Watched | None:
+    """Plan one table anew after a DDL; None when it is gone or cannot be planned: it stays stale."""
+    try:
+        prepared = prepare(config, secrets, lambda d, t: (d, t) == (watched.database, watched.table))
+        pair = next((p for p in prepared.pairs() if p.id == watched.pair.id), None)
+    except MigverifyError:
+        return None
+    if pair is None or not pair.readable:
+        return None
+    return next((w for w in _watched(config, watched.number, pair) if w.endpoint == watched.endpoint), None)
+
+
+def _record_end(watch: Watch, store: ResultStore, run_id: str, status: WatchStatus, started: float) -> None:
+    seconds = time.time() - started
+    start = " ".join(str(s.start.gtids or s.start) for s in watch.streams if s.start is not None)
+    by_source = {t.source: t for t in status.tables}
+    for watched in {w.number: w for w in watch.pairs}.values():
+        table = by_source[watched.pair.source]
+        diffs = store.count_row_diffs(run_id, watched.pair.id)
+        store.add_table_result(
+            run_id, table_result(table, watched, watch.base.get(watched.number, Base()), diffs, seconds, start)
+        )
+    facts = {"seconds": seconds, "reasons": list(status.reasons), "findings": list(status.findings),
+             "watch_sources": [f"{s.name}: read to {s.read}" for s in status.sources]}  # fmt: skip
+    store.finish_run(run_id, status.verdict, facts)

@@ -1,0 +1,343 @@
+"""`tables watch` on the real pair: a replicator that works is MATCH, each of its faults is found, a stall is lag."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migverify.lab.replicator import Replicator, ReplicatorOptions
+from migverify.lab.replicator_faults import parse_fault
+from migverify.lab.replicator_process import running_replicator, source_position
+from migverify.lab.session import connect
+from tests.conftest import Databases
+from tests.db.verifying import write_config
+
+pytestmark = pytest.mark.db
+
+COLUMNS = (
+    "id BIGINT UNSIGNED PRIMARY KEY, amount DECIMAL(18,4), state ENUM('new','paid'), at DATETIME(6), note VARCHAR(60)"
+)
+CHECKPOINT = "migverify_lab.replicator_checkpoint"
+
+
+@pytest.fixture
+def paid(databases: Databases) -> Databases:
+    databases.both(
+        f"CREATE TABLE pay ({COLUMNS})",
+        "CREATE TABLE `Üs.er` (a VARCHAR(20), b BINARY(4), v INT, PRIMARY KEY (a, b))",
+        "CREATE TABLE logs (v INT)",
+        *(f"INSERT INTO pay VALUES ({n}, {n}.5, 'new', '2026-01-01 00:00:00', 'before')" for n in range(40)),
+    )
+    return databases
+
+
+class Watching:
+    """A watch as a process; ``lines`` are its statuses so far."""
+
+    def __init__(self, config: Path, *options: str) -> None:
+        command = [sys.executable, "-m", "migverify", "tables", "watch", "--config", str(config), "--json", *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.lines: list[dict[str, Any]] = []
+        self.said: list[str] = []
+        self._threads = [threading.Thread(target=self._read), threading.Thread(target=self._hear)]
+        for thread in self._threads:
+            thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(json.loads(line))
+
+    def _hear(self) -> None:
+        assert self.process.stderr is not None
+        self.said.extend(self.process.stderr)
+
+    def wait_for(self, right: Callable[[dict[str, Any]], bool], seconds: float = 60.0) -> dict[str, Any]:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.lines and right(self.lines[-1]):
+                return self.lines[-1]
+            if self.process.poll() is not None and not any(t.is_alive() for t in self._threads):
+                pytest.fail(f"the watch ended: {self.lines[-1:]} {''.join(self.said)}")
+            time.sleep(0.05)
+        pytest.fail(f"nothing of the kind in {seconds} s: {self.lines[-1:]}")
+
+    def stop(self, number: signal.Signals = signal.SIGINT) -> tuple[int, dict[str, Any]]:
+        self.process.send_signal(number)
+        code = self.process.wait(60)
+        for thread in self._threads:
+            thread.join()
+        return code, self.lines[-1]
+
+    @property
+    def run(self) -> str:
+        return str(self.lines[-1]["run_id"])
+
+
+def migverify(*arguments: str) -> tuple[int, str, str]:
+    ended = subprocess.run([sys.executable, "-m", "migverify", *arguments], capture_output=True, text=True, timeout=200)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+@contextmanager
+def replicated(databases: Databases, name: str, *faults: str, **options: Any) -> Iterator[Replicator]:
+    rules = tuple(parse_fault(text) for text in faults)
+    start = source_position(databases.pair.source)
+    wanted = ReplicatorOptions(
+        databases.pair.target, (databases.name,), name=name, since=start, faults=rules, **options
+    )  # fmt: skip
+    with running_replicator(databases.pair.source, wanted) as replicator:
+        yield replicator
+
+
+def config_of(databases: Databases, folder: Path, name: str, **watch: Any) -> Path:
+    settings = {"applied": "checkpoint", "checkpoint": CHECKPOINT, "checkpoint_id": name, "delay": 0.3, **watch}
+    tables = {"include": [f"{databases.name}.*"], "exclude": [f"{databases.name}.logs"]}
+    return write_config(folder, databases.pair, databases.name, watch=settings, tables=tables)
+
+
+def write(databases: Databases, count: int, first: int = 1000, pause: float = 0.002) -> None:
+    """Transactions of one to five changes: inserts, updates of a few hot rows, deletes, odd keys."""
+    rng = random.Random(first)
+    connection = connect(databases.pair.source, databases.name)
+    connection.autocommit(False)
+    with connection, connection.cursor() as cursor:
+        for n in range(first, first + count):
+            cursor.execute("INSERT INTO pay VALUES (%s, %s, 'new', NOW(6), %s)", (n, n / 4, f"n{n}"))
+            cursor.execute(f"UPDATE pay SET amount=amount+1, note='hot {n}' WHERE id={rng.randrange(5)}")
+            if rng.random() < 0.3:
+                cursor.execute(f"UPDATE pay SET state='paid' WHERE id={rng.randrange(40)}")
+            if rng.random() < 0.2:
+                cursor.execute(f"DELETE FROM pay WHERE id={rng.randrange(first, n + 1)}")
+            if rng.random() < 0.2:
+                key = f"k {rng.randrange(9)},;é"
+                cursor.execute("REPLACE INTO `Üs.er` VALUES (%s, x'00FF0A2C', %s)", (key, n))
+            connection.commit()
+            time.sleep(pause)
+
+
+def drained(config: Path, run: str, *options: str) -> tuple[int, dict[str, Any]]:
+    code, out, err = migverify("tables", "watch", "--config", str(config), "--resume", run, "--until-drained", "--json",
+                               *options)  # fmt: skip
+    assert out, err
+    return code, json.loads(out.splitlines()[-1])
+
+
+def reasons(status: dict[str, Any]) -> str:
+    return "; ".join([*status["reasons"], *(r for t in status["tables"] for r in t["reasons"])])
+
+
+def diffs(config: Path, run: str) -> set[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    code, out, err = migverify("tables", "diff", run, "--config", str(config), "--json")
+    assert code in (0, 1), err
+    found = [json.loads(line) for line in out.splitlines()]
+    return {(d["pair"], tuple(d["key"]), tuple(sorted(c["column"] for c in d["columns"]))) for d in found}
+
+
+@pytest.mark.parametrize("applied", ["checkpoint", "settle"])
+def test_under_load_there_is_no_false_difference_and_the_drain_is_match(
+    paid: Databases, tmp_path: Path, applied: str
+) -> None:
+    name = f"watch-{paid.name}"
+    config = config_of(paid, tmp_path, name, applied=applied, settle_seconds=1.5)
+    code, out, err = migverify("tables", "verify", "--engine", "local", "--config", str(config), "--json")
+    assert code == 0, err
+    base = json.loads(out)["run_id"]
+    with replicated(paid, name) as replicator:
+        watching = Watching(config, "--since", base, "--prometheus", "0")
+        watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
+        write(paid, 500)
+        watching.wait_for(lambda s: s["tables"][0]["keys"] > 100)
+        port = next(line for line in watching.said if "metrics on" in line).rpartition(":")[2].partition("/")[0]
+        metrics = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+        assert f'migverify_watch_table_diverged{{table="{paid.name}.pay"}} 0' in metrics
+        replicator.wait_until(source_position(paid.pair.source))
+        code, status = watching.stop()
+        assert (code, sum(s["tables"][0]["diverged"] for s in watching.lines)) == (130, 0)
+        code, status = drained(config, watching.run, "--timeout", "60")
+    assert (code, status["verdict"], reasons(status)) == (0, "MATCH", "")
+    by_name = {t["source"].partition(".")[2]: t for t in status["tables"]}
+    assert by_name["pay"]["images"] > 1500
+    assert by_name["Üs.er"]["keys"] > 0
+    assert by_name["pay"]["verified_through"].startswith(status["sources"][0]["read"].partition(":")[0])
+    code, out, _ = migverify("report", watching.run, "--config", str(config))
+    assert (code, "MATCH" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["skip:every=60", "twice:every=60", "out-of-order:every=40", "drop-column:every=9", "wrong-time-zone:every=50"],
+)
+def test_each_fault_of_the_replicator_is_found_with_key_and_column(paid: Databases, tmp_path: Path, fault: str) -> None:
+    name = f"watch-{paid.name}"
+    config = config_of(paid, tmp_path, name)
+    with replicated(paid, name, fault) as replicator:
+        watching = Watching(config)
+        watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
+        write(paid, 200)
+        replicator.wait_until(source_position(paid.pair.source))
+        standing = replicator.injector.standing()
+        assert standing, "the fault did nothing that lasts: the test proves nothing"
+        wanted = {(d.key, tuple(sorted(d.columns))) for d in standing}
+        found = watching.wait_for(lambda s: sum(t["diverged"] for t in s["tables"]) >= len(wanted), 30)
+        assert found["verdict"] == "MISMATCH"
+        watching.stop()
+        code, status = drained(config, watching.run)
+    assert (code, status["verdict"]) == (1, "MISMATCH")
+    assert {(key, columns) for _, key, columns in diffs(config, watching.run)} == wanted
+
+
+def test_a_stalled_replicator_is_lag_and_never_a_mismatch(paid: Databases, tmp_path: Path) -> None:
+    name = f"watch-{paid.name}"
+    with replicated(paid, name, "stall:at=20"):
+        for applied in ("checkpoint", "settle"):
+            config = config_of(paid, tmp_path, name, applied=applied, settle_seconds=0.5)
+            watching = Watching(config)
+            watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
+            write(paid, 60, first=1000 if applied == "checkpoint" else 5000)
+            watching.wait_for(lambda s: sum(t["pending"] + t["doubt"] for t in s["tables"]) > 20)
+            watching.stop()
+            code, status = drained(config, watching.run, "--timeout", "4")
+            assert (code, status["verdict"]) == (3, "INCONCLUSIVE"), status
+            assert sum(t["diverged"] for t in status["tables"]) == 0
+            assert "lag" in reasons(status) or "not proved" in reasons(status)
+
+
+def test_a_marker_row_tells_what_is_applied(paid: Databases, tmp_path: Path) -> None:
+    paid.both(
+        "CREATE TABLE marker (name VARCHAR(64) PRIMARY KEY, number BIGINT NOT NULL, written DATETIME(6) NOT NULL)"
+    )
+    name = f"watch-{paid.name}"
+    config = config_of(paid, tmp_path, name, applied="marker", marker=f"{paid.name}.marker")
+    with replicated(paid, name, "skip:at=30") as replicator:
+        watching = Watching(config)
+        watching.wait_for(lambda s: s["sources"][0]["lag_seconds"] is not None)
+        write(paid, 100)
+        replicator.wait_until(source_position(paid.pair.source))
+        watching.wait_for(lambda s: sum(t["keys"] for t in s["tables"]) > 20)
+        watching.stop()
+        code, status = drained(config, watching.run)
+        standing = replicator.injector.standing()
+    assert (code, status["verdict"]) == ((1, "MISMATCH") if standing else (0, "MATCH"))
+    assert sum(t["diverged"] for t in status["tables"]) == len(standing)
+
+
+def test_a_watch_that_is_killed_goes_on_without_a_key_lost(paid: Databases, tmp_path: Path) -> None:
+    name = f"watch-{paid.name}"
+    config = config_of(paid, tmp_path, name)
+    with replicated(paid, name, "skip:every=50") as replicator:
+        watching = Watching(config)
+        watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
+        writer = threading.Thread(target=write, args=(paid, 400))
+        writer.start()
+        run = watching.run
+        for _ in range(4):
+            time.sleep(0.7)
+            watching.process.kill()
+            watching.stop()
+            watching = Watching(config, "--resume", run)
+            watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
+        writer.join()
+        watching.stop(signal.SIGTERM)
+        replicator.wait_until(source_position(paid.pair.source))
+        code, _ = drained(config, run)
+        wanted = {d.key for d in replicator.injector.standing()}
+        rows = paid.source("SELECT COUNT(*) FROM pay")[0][0]
+    assert rows > 100
+    assert {key for _, key, _ in diffs(config, run)} == wanted
+    assert code == (1 if wanted else 0)
+
+
+def test_statements_in_the_stream(paid: Databases, tmp_path: Path) -> None:
+    name = f"watch-{paid.name}"
+    config = config_of(paid, tmp_path, name)
+    with replicated(paid, name) as replicator:
+        watching = Watching(config)
+        watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
+        paid.source("ALTER TABLE pay ADD INDEX by_state (state)", "TRUNCATE TABLE `Üs.er`")
+        paid.source("INSERT INTO `Üs.er` VALUES ('a', x'01020304', 1)", "UPDATE pay SET note='x' WHERE id<3")
+        replicator.wait_until(source_position(paid.pair.source))
+        status = watching.wait_for(lambda s: all(not t["reasons"] for t in s["tables"]) and s["verdict"] == "MATCH"
+                                   and all(t["findings"] for t in s["tables"]))  # fmt: skip
+        findings = " ".join(f for t in status["tables"] for f in t["findings"])
+        assert "ADD INDEX by_state" in findings
+        assert "TRUNCATE" in findings
+        paid.source("ALTER TABLE pay ADD COLUMN extra INT DEFAULT 7", "UPDATE pay SET extra=8 WHERE id=1")
+        replicator.wait_until(source_position(paid.pair.source))
+        status = watching.wait_for(lambda s: s["verdict"] == "INCONCLUSIVE" and "extra" in reasons(s))
+        watching.stop()
+        code, status = drained(config, watching.run)
+    assert (code, status["verdict"]) == (3, "INCONCLUSIVE")
+    assert "changed by a statement since it was verified" in reasons(status)
+
+
+def test_a_write_on_the_target_alone_is_found_by_the_sweep(paid: Databases, tmp_path: Path) -> None:
+    name = f"watch-{paid.name}"
+    config = config_of(paid, tmp_path, name, sweep_rows=1000)
+    with replicated(paid, name) as replicator:
+        watching = Watching(config)
+        watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
+        write(paid, 50)
+        replicator.wait_until(source_position(paid.pair.source))
+        paid.target("UPDATE pay SET amount=1 WHERE id=33")
+        watching.wait_for(lambda s: sum(t["diverged"] for t in s["tables"]) == 1, 30)
+        code, status = watching.stop()
+    assert (code, status["verdict"]) == (130, "MISMATCH")
+    assert {(key, columns) for _, key, columns in diffs(config, watching.run)} == {(("33",), ("amount",))}
+
+
+def test_a_change_in_a_range_declared_immutable_is_told(paid: Databases, tmp_path: Path) -> None:
+    name = f"watch-{paid.name}"
+    config = config_of(paid, tmp_path, name)
+    rule = {"table": f"{paid.name}.pay", "immutable_before": {"column": "at", "value": "2026-01-02"}}
+    import yaml
+
+    document = yaml.safe_load(config.read_text())
+    config.write_text(yaml.safe_dump({**document, "overrides": [rule]}))
+    with replicated(paid, name):
+        watching = Watching(config)
+        watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
+        paid.source("UPDATE pay SET note='late' WHERE id=7")
+        status = watching.wait_for(lambda s: any(t["findings"] for t in s["tables"]))
+        watching.stop()
+    (finding,) = [f for t in status["tables"] for f in t["findings"]]
+    assert "declared immutable changed" in finding
+    assert "'7'" in finding
+
+
+def test_positions_and_runs_that_do_not_fit_are_refused(paid: Databases, tmp_path: Path) -> None:
+    config = config_of(paid, tmp_path, "nobody")
+    assert migverify("tables", "watch", "--config", str(config), "--since", "a", "--resume", "b")[0] == 2
+    assert migverify("tables", "watch", "--config", str(config), "--timeout", "3")[0] == 2
+    code, _, err = migverify("tables", "watch", "--config", str(config), "--start", "nonsense")
+    assert (code, "not a position" in err) == (2, True)
+    code, _, err = migverify("tables", "watch", "--config", str(config), "--resume", "nothing")
+    assert code == 2, err
+
+
+def test_keys_without_a_key(databases: Databases, tmp_path: Path) -> None:
+    databases.both("CREATE TABLE logs (v INT)")
+    name = f"watch-{databases.name}"
+    settings: Sequence[str] = ()
+    config = write_config(tmp_path, databases.pair, databases.name,
+                          watch={"applied": "checkpoint", "checkpoint": CHECKPOINT, "checkpoint_id": name})  # fmt: skip
+    with replicated(databases, name) as replicator:
+        watching = Watching(config, *settings)
+        watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
+        databases.source("INSERT INTO logs VALUES (1)")
+        replicator.wait_until(source_position(databases.pair.source))
+        status = watching.wait_for(lambda s: s["verdict"] == "INCONCLUSIVE" and "no key" in reasons(s))
+        watching.stop()
+    assert "verify it again" in reasons(status)
