@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from migverify.cli import lab_replicator, lab_workload
 from migverify.cli.console import examples, say
 
 app = typer.Typer(
@@ -193,3 +194,7 @@ def matrix(
         typer.echo(f"WRONG  {problem}", err=True)
     if found.problems:
         raise typer.Exit(ExitCode.MISMATCH)
+
+
+app.command(epilog=lab_workload.EPILOG)(lab_workload.workload)
+app.command(epilog=lab_replicator.EPILOG)(lab_replicator.replicator)

@@ -191,7 +191,7 @@ def read_table(connection: Connection, database: str, table: str) -> TableFacts:
         rows = cursor.fetchall()
         if not rows:
             raise LabError(f"the target has no table {database}.{table}", hint="Load it with `migverify lab load`.")
-        key = _unique_key(connection, database, table)
+        key = unique_key(connection, database, table)
     columns = tuple(_column(row, key) for row in rows)
     by_name = {column.name: column for column in columns}
     return TableFacts(database, table, columns, tuple(by_name[name] for name in key))
@@ -229,7 +229,7 @@ def _number(value: object) -> int:
     return 0 if value is None else int(str(value))
 
 
-def _unique_key(connection: Connection, database: str, table: str) -> tuple[str, ...]:
+def unique_key(connection: Connection, database: str, table: str) -> tuple[str, ...]:
     """Return the columns of the primary key, else of a unique key without NULLs, prefixes and expressions."""
     with connection.cursor() as cursor:
         cursor.execute(

@@ -198,6 +198,21 @@ def running_servers(directory: Path) -> LabServers:
     return LabServers(source, target)
 
 
+def named_server(address: str) -> LabServer:
+    """Return a running server by ``host:port``: user root, no password, the engine as it says itself.
+
+    Raises
+    ------
+    LabError
+        not an address, or nothing answers there.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise LabError(f"not an address: {address!r}", hint="Write host:port, such as 127.0.0.1:3306.")
+    version = _ask_version(LabServer(host, int(port), "root", "", ""), seconds=20.0)
+    return LabServer(host, int(port), "root", "tidb" if "TiDB" in version else "mysql", version)
+
+
 def wait_for(server: LabServer) -> LabServer:
     """Wait until a server that somebody else started answers, and return it with its version.
 

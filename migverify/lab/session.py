@@ -16,6 +16,13 @@ SESSION = (
     "SET SESSION time_zone = '+00:00'",
 )
 
+_ESCAPES = str.maketrans({"\\": "\\\\", "'": "''", "\0": "\\0", "\x1a": "\\Z", "\r": "\\r", "\n": "\\n"})
+
+
+def text_literal(text: str) -> str:
+    """Return a text as SQL for a session of ``connect``: backslashes escape there, and it speaks utf8mb4."""
+    return f"'{text.translate(_ESCAPES)}'"
+
 
 def connect(server: LabServer, database: str | None = None, *, seconds: float = 600.0) -> Connection:
     """Open an autocommit session: utf8mb4, empty sql_mode, UTC, LOAD DATA LOCAL allowed.

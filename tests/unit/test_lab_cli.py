@@ -44,6 +44,11 @@ def test_down_of_nothing_is_no_error(tmp_path):
         (("load", "tpcds"), UsageError, "nothing to load is called 'tpcds'"),
         (("load", "tpch"), LabError, "is not up"),
         (("up", "--target", "oracle"), LabError, "unknown target 'oracle'"),
+        (("workload",), LabError, "is not up"),
+        (("workload", "--source", "here", "--target", "there"), LabError, "not an address: 'here'"),
+        (("replicator", "--databases", "pay"), LabError, "is not up"),
+        (("replicator", "--databases", " , "), UsageError, "no database to replicate"),
+        (("replicator", "--databases", "pay", "--fault", "eat"), UsageError, "no fault 'eat'"),
     ],
 )
 def test_what_is_refused(tmp_path, arguments, kind, message):
