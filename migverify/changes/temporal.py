@@ -3,7 +3,8 @@
 Source of the formats: MySQL's ``mysys/my_time.cc`` (``my_datetime_packed_from_binary`` and its like). DATETIME2 is a
 40-bit number - sign, year * 13 + month (17 bits), day (5), hour (5), minute (6), second (6) - big-endian, and a
 fraction of (digits + 1) // 2 bytes; TIME2 is one signed number of 24 bits and its fraction, so that a negative one
-counts down through the fraction; TIMESTAMP2 is seconds since 1970 and a fraction. Zero and partial dates keep their zeros.
+counts down through the fraction; TIMESTAMP2 is seconds since 1970 and a fraction. Zero and partial dates keep their
+zeros.
 """
 
 from __future__ import annotations

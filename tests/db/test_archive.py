@@ -1,0 +1,221 @@
+"""``changes archive`` on a real MySQL: the server's own bytes, whatever is written and whatever is killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from migverify.changes.archive import archive
+from migverify.changes.archive_check import check_archive
+from migverify.changes.archive_server import LiveServer
+from migverify.changes.decode import decoder
+from migverify.changes.manifest import FileState, breaks, read_manifest
+from migverify.changes.model import Rows
+from migverify.changes.ranges import file_ranges, read_range
+from migverify.changes.storage import open_storage
+from migverify.errors import ChangeError, PurgedError
+from tests.db.binlog_server import BinlogServer, binlog_server
+
+pytestmark = pytest.mark.db
+
+IN_USE_BYTE = 21
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BinlogServer]:
+    with binlog_server(tmp_path_factory.mktemp("archive"), "--max-allowed-packet=64M") as found:
+        yield found
+
+
+@pytest.fixture
+def shop(source: BinlogServer) -> BinlogServer:
+    """The server with an empty table and no binlog but one."""
+    source.run("DROP DATABASE IF EXISTS shop", "RESET BINARY LOGS AND GTIDS", "CREATE DATABASE shop", "USE shop",
+               "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v LONGTEXT)")  # fmt: skip
+    return source
+
+
+def run(server: BinlogServer, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(server, folder, *options), capture_output=True, text=True, check=False, timeout=120)
+
+
+def command(server: BinlogServer, folder: Path, *options: str) -> list[str]:
+    config = folder.parent / "migverify.yaml"
+    if not config.exists():
+        server.config(folder.parent)
+    return [
+        sys.executable, "-m", "migverify", "changes", "archive", "--to", str(folder), "--config", str(config), *options,
+    ]  # fmt: skip
+
+
+def assert_identical(server: BinlogServer, folder: Path) -> None:
+    """Every file of the server is in the archive; the last one may differ in the mark that it is in use."""
+    paths = [Path(path) for path in server.files()]
+    for path in paths:
+        theirs, ours = bytearray(path.read_bytes()), (folder / path.name).read_bytes()
+        if path == paths[-1]:
+            assert theirs[IN_USE_BYTE] == 1
+            theirs[IN_USE_BYTE] = 0
+        assert ours == bytes(theirs), path.name
+
+
+def test_the_bytes_are_the_servers(shop: BinlogServer, tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    shop.run("INSERT INTO t (v) VALUES ('a'), ('b')", "UPDATE t SET v = 'c'", "FLUSH BINARY LOGS")
+    # An event of more than 16 MB comes in several packets.
+    shop.run("INSERT INTO t (v) VALUES (REPEAT('x', 17000000))", "INSERT INTO t (v) VALUES (REPEAT('y', 33554432))")
+    shop.run("SET binlog_transaction_compression = ON", "INSERT INTO t (v) VALUES (REPEAT('z', 100000))",
+             "SET binlog_transaction_compression = OFF")  # fmt: skip
+    shop.run("SET gtid_next = 'AUTOMATIC:billing'", "INSERT INTO t (v) VALUES ('tagged')", "SET gtid_next = AUTOMATIC")
+    shop.run("FLUSH BINARY LOGS")
+    shop.run("SET GLOBAL binlog_checksum = NONE", "INSERT INTO t (v) VALUES ('no checksum')")
+    shop.run("SET GLOBAL binlog_checksum = CRC32", "ALTER TABLE t ADD COLUMN w INT")
+    done = run(shop, folder)
+    assert done.returncode == 0, done.stderr
+    assert_identical(shop, folder)
+    manifest = read_manifest(open_storage(str(folder)))
+    executed = shop.run("SELECT @@GLOBAL.gtid_executed")[0][0].replace("\n", "")
+    assert manifest.covered() == executed
+    assert ":billing:1" in executed
+    assert {file.checksum for file in manifest.files} == {"crc32", "none"}
+    assert [file.state for file in manifest.files][-1] is FileState.GROWING
+    checked = run(shop, folder, "--verify", "--json")
+    assert checked.returncode == 0, checked.stdout
+    assert json.loads(checked.stdout)["findings"] == []
+    # A second run adds what is new and nothing else.
+    shop.run("INSERT INTO t (v) VALUES ('later')")
+    assert run(shop, folder).returncode == 0
+    assert_identical(shop, folder)
+
+
+def test_killed_again_and_again_while_the_server_writes(shop: BinlogServer, tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    stop = threading.Event()
+
+    def write() -> None:
+        with shop.connect() as session, session.cursor() as cursor:
+            count = 0
+            while not stop.is_set():
+                cursor.execute("INSERT INTO shop.t (v) VALUES (REPEAT('k', %s))", (count % 3000,))
+                count += 1
+                if count % 400 == 0:
+                    cursor.execute("FLUSH BINARY LOGS")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for seconds in (1.5, 1.0, 2.0):
+            process = subprocess.Popen(
+                command(shop, folder, "--follow"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            before = size(folder)
+            deadline = time.monotonic() + 60
+            while size(folder) <= before and process.poll() is None:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            time.sleep(seconds)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    finally:
+        stop.set()
+        writer.join()
+    assert run(shop, folder).returncode == 0
+    assert_identical(shop, folder)
+    storage = open_storage(str(folder))
+    assert check_archive(storage, lambda _: None).findings == ()
+    found = [
+        texts[0] for wanted in file_ranges(read_manifest(storage)) for item in read_range(storage, wanted)
+        if isinstance(item, Rows) for texts in decoder(item.table, ["id"]).texts(item.images)
+    ]  # fmt: skip
+    assert found == [str(row[0]) for row in shop.run("SELECT id FROM t ORDER BY id")]
+
+
+def size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("binlog.*")) if folder.is_dir() else 0
+
+
+def test_following_sees_what_is_written(shop: BinlogServer, tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    process = subprocess.Popen(command(shop, folder, "--follow"), stderr=subprocess.PIPE, text=True)
+    try:
+        shop.run("INSERT INTO t (v) VALUES ('followed')", "FLUSH BINARY LOGS", "INSERT INTO t (v) VALUES ('again')")
+        storage = open_storage(str(folder))
+        end = shop.end()
+        deadline = time.monotonic() + 60
+        while (last := read_manifest(storage).last) is None or (last.name, last.bytes) != (end.file, end.offset):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)
+        # A dump thread that is ended is a lost connection.
+        dump = shop.run("SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'")
+        shop.run(f"KILL {dump[-1][0]}", "INSERT INTO t (v) VALUES ('after')")
+        end = shop.end()
+        while (last := read_manifest(storage).last) is None or last.bytes != end.offset:
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    finally:
+        process.kill()
+        process.communicate()
+    assert_identical(shop, folder)
+
+
+def test_a_purged_file_is_a_gap(shop: BinlogServer, tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    shop.run("INSERT INTO t (v) VALUES ('kept')")
+    assert run(shop, folder).returncode == 0
+    shop.run("INSERT INTO t (v) VALUES ('lost')", "FLUSH BINARY LOGS", "INSERT INTO t (v) VALUES ('kept too')")
+    name = Path(shop.files()[-1]).name
+    shop.run(f"PURGE BINARY LOGS TO '{name}'")
+    done = run(shop, folder)
+    assert done.returncode == 3
+    assert "deleted" in done.stderr
+    assert f"--since {name}" in done.stderr
+    assert run(shop, folder, "--since", name).returncode == 0
+    assert_identical(shop, folder)
+    checked = run(shop, folder, "--verify")
+    assert checked.returncode == 3
+    assert "NOT whole" in checked.stdout
+    storage = open_storage(str(folder))
+    with pytest.raises(PurgedError, match="the server has no"):
+        archive(open_storage(str(tmp_path / "other")), LiveServer(shop.endpoint, None), since="binlog.000001")
+    with pytest.raises(ChangeError, match="not complete"):
+        file_ranges(read_manifest(storage))
+
+
+def test_binlogs_that_were_reset(shop: BinlogServer, tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    shop.run("INSERT INTO t (v) VALUES ('old')")
+    assert run(shop, folder).returncode == 0
+    time.sleep(1.1)  # a file's head holds the second in which it was made
+    shop.run("RESET BINARY LOGS AND GTIDS", "INSERT INTO t (v) VALUES (REPEAT('new', 1000))")
+    done = run(shop, folder)
+    assert done.returncode == 3
+    assert "reset" in done.stderr
+
+
+@pytest.mark.parametrize("compression", ["OFF", "ON"])
+def test_xa_over_files(shop: BinlogServer, tmp_path: Path, compression: str) -> None:
+    shop.run(f"SET binlog_transaction_compression = {compression}", "XA START 'a','b',7",
+             "INSERT INTO t (v) VALUES ('xa')", "XA END 'a','b',7", "XA PREPARE 'a','b',7", "FLUSH BINARY LOGS",
+             "XA COMMIT 'a','b',7", "SET binlog_transaction_compression = OFF")  # fmt: skip
+    storage = open_storage(str(tmp_path / "archive"))
+    manifest = archive(storage, LiveServer(shop.endpoint, None))
+    assert [bool(file.xa_open) for file in manifest.files] == [True, False]
+    assert manifest.files[0].xa_open[0].xid == manifest.files[1].xa_closed[0]
+    assert not list(breaks(manifest))
+    found = {
+        wanted.file: [item for item in read_range(storage, wanted) if isinstance(item, Rows)]
+        for wanted in file_ranges(manifest)
+    }
+    assert [len(rows) for rows in found.values()] == [0, 1]
