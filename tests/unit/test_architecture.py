@@ -26,7 +26,7 @@ LEVELS = {
 HEAVY = {
     "pyspark": {"spark"}, "pyarrow": {"spark"}, "pandas": {"spark"},
     "sqlalchemy": {"store"}, "jinja2": {"report"}, "pydantic": {"config", "cli"}, "typer": {"cli"},
-    "pymysql": {"changes", "connect", "lab", "store"}, "pymysqlreplication": {"changes"},
+    "pymysql": {"changes", "connect", "lab", "store"}, "pymysqlreplication": set(),
     "zstandard": {"changes"}, "fsspec": {"changes"}, "confluent_kafka": {"changes", "spark"},
 }  # fmt: skip
 
