@@ -55,7 +55,9 @@ _INTEGERS = frozenset({Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLO
 NUMERIC_TYPES: frozenset[int] = frozenset(_INTEGERS | {Type.FLOAT, Type.DOUBLE, Type.NEWDECIMAL})
 """Types that have a bit in the SIGNEDNESS field."""
 NUMERIC_TYPES_MARIADB: frozenset[int] = NUMERIC_TYPES | {Type.YEAR}
-CHARACTER_TYPES: frozenset[int] = frozenset(
-    {Type.VARCHAR, Type.VAR_STRING, Type.STRING, Type.BLOB, Type.VARCHAR_COMPRESSED, Type.BLOB_COMPRESSED}
-)
-"""Types that have a collation in the CHARSET fields."""
+_TEXTS = frozenset({Type.VARCHAR, Type.VAR_STRING, Type.STRING, Type.BLOB})
+CHARACTER_TYPES: frozenset[int] = _TEXTS | {Type.VECTOR}
+"""Types that have a collation in the CHARSET fields: a VECTOR too, always that of binary; a MySQL GEOMETRY has none."""
+CHARACTER_TYPES_MARIADB: frozenset[int] = _TEXTS | {
+    Type.GEOMETRY, Type.VARCHAR_COMPRESSED, Type.BLOB_COMPRESSED
+}  # fmt: skip

@@ -11,10 +11,9 @@ import base64
 import struct
 from collections.abc import Callable
 
-from migverify.changes.carriers.column_text import double_text
+from migverify.changes.numbers import decimal_reader, double_text
 from migverify.changes.temporal import packed_date, packed_datetime, packed_time
 from migverify.errors import ChangeError
-from migverify.model import Flavor
 
 MOST_DEPTH = 101
 """MySQL stores documents of at most 100 levels."""
@@ -46,18 +45,18 @@ def json_text(data: bytes) -> str:
     if not data:
         return "null"
     try:
-        return _value(data[0], data, 1, 0)
+        return _value(data[0], data, 1, 0, [len(data)])
     except (IndexError, struct.error, UnicodeDecodeError, ValueError) as error:
         raise ChangeError(f"a JSON value of {len(data)} bytes is damaged: {error}") from error
 
 
-def _value(kind: int, data: bytes, at: int, depth: int) -> str:
+def _value(kind: int, data: bytes, at: int, depth: int, left: list[int]) -> str:
     if depth > MOST_DEPTH:
         raise ChangeError(f"a JSON value is deeper than {MOST_DEPTH - 1} levels.")
     if kind in _OBJECTS:
-        return _container(data, at, depth, large=kind == _OBJECTS[1], object_=True)
+        return _container(data, at, depth, left, large=kind == _OBJECTS[1], object_=True)
     if kind in _ARRAYS:
-        return _container(data, at, depth, large=kind == _ARRAYS[1], object_=False)
+        return _container(data, at, depth, left, large=kind == _ARRAYS[1], object_=False)
     if kind == _LITERAL:
         return _LITERALS[data[at]] if data[at] in _LITERALS else _unknown("literal", data[at])
     if kind in _NUMBERS:
@@ -82,7 +81,7 @@ def quoted(text: str) -> str:
 
 
 def _double(value: float) -> str:
-    text = double_text(value, Flavor.MYSQL)
+    text = double_text(value)
     return text if "." in text or "e" in text else f"{text}.0"
 
 
@@ -104,17 +103,21 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
     raise ChangeError("a JSON value holds a length of more than five bytes.")
 
 
-def _container(data: bytes, start: int, depth: int, *, large: bool, object_: bool) -> str:
+def _container(data: bytes, start: int, depth: int, left: list[int], *, large: bool, object_: bool) -> str:
     width, word = (4, "<I") if large else (2, "<H")
     count = struct.unpack_from(word, data, start)[0]
     table = start + 2 * width
     entries = table + count * (width + 2) if object_ else table
     if entries + count * (width + 1) > len(data):
         raise ChangeError("a JSON value is cut inside its table of entries.")
+    # Every value has an entry of its own. Damaged offsets may make one value an entry of two, and so at every level.
+    left[0] -= count
+    if left[0] < 0:
+        raise ChangeError("a JSON value holds more entries than bytes.")
     parts = []
     for n in range(count):
         entry = entries + n * (width + 1)
-        text = _entry(data, start, entry, depth, word, large=large)
+        text = _entry(data, start, entry, depth, left, word, large=large)
         if object_:
             place = table + n * (width + 2)
             offset = start + struct.unpack_from(word, data, place)[0]
@@ -125,21 +128,19 @@ def _container(data: bytes, start: int, depth: int, *, large: bool, object_: boo
     return f"{{{inner}}}" if object_ else f"[{inner}]"
 
 
-def _entry(data: bytes, start: int, entry: int, depth: int, word: str, *, large: bool) -> str:
+def _entry(data: bytes, start: int, entry: int, depth: int, left: list[int], word: str, *, large: bool) -> str:
     kind = data[entry]
     # What fits into the offset stands there itself.
     if kind in (_LITERAL, 5, 6) or (large and kind in (7, 8)):
-        return _value(kind, data, entry + 1, depth + 1)
+        return _value(kind, data, entry + 1, depth + 1, left)
     offset = struct.unpack_from(word, data, entry + 1)[0]
-    return _value(kind, data, start + offset, depth + 1)
+    return _value(kind, data, start + offset, depth + 1, left)
 
 
 def _opaque(kind: int, data: bytes, at: int) -> str:
     size, at = _length(data, at)
     raw = _piece(data, at, size)
     if kind == _DECIMAL:
-        from migverify.changes.numbers import decimal_reader
-
         return decimal_reader(raw[0], raw[1])(raw[2:])
     shown = _MOMENTS.get(kind)
     if shown is not None:

@@ -1,20 +1,35 @@
 """Chinese, Japanese and Korean character sets: a Python codec, and the sequences that the server reads otherwise.
 
 ``data/multi_byte.json`` was read from MySQL 9.7.4 by converting every single byte, every double-byte sequence, and
-every triple-byte one of the EUC sets.
+every triple-byte one of the EUC sets; MariaDB 10.11 gives the same. A well-formed sequence without a character is a
+question mark, as the server gives it.
 """
 
 from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-_TRIPLE = 0x8F
-"""First byte of a three-byte character in the EUC sets."""
+MOST_REMEMBERED = 100_000
+_EUC_JP = rb"\x8f[\xa1-\xfe][\xa1-\xfe]|\x8e[\xa1-\xdf]|[\xa1-\xfe][\xa1-\xfe]"
+_SHIFT_JIS = rb"[\x81-\x9f\xe0-\xfc][\x40-\x7e\x80-\xfc]"
+_LONG = {
+    "big5": rb"[\xa1-\xf9][\x40-\x7e\xa1-\xfe]",
+    "cp932": _SHIFT_JIS,
+    "eucjpms": _EUC_JP,
+    "euckr": rb"[\x81-\xfe][\x41-\x5a\x61-\x7a\x81-\xfe]",
+    "gb18030": rb"[\x81-\xfe][\x30-\x39][\x81-\xfe][\x30-\x39]|[\x81-\xfe][\x40-\x7e\x80-\xfe]",
+    "gb2312": rb"[\xa1-\xf7][\xa1-\xfe]",
+    "gbk": rb"[\x81-\xfe][\x40-\x7e\x80-\xfe]",
+    "sjis": _SHIFT_JIS,
+    "ujis": _EUC_JP,
+}
+"""Character set -> what a character of more than one byte looks like."""
 
 
 @lru_cache(maxsize=1)
@@ -24,37 +39,38 @@ def _tables() -> Mapping[str, Any]:
     return found
 
 
+class _Characters(dict[bytes, str]):
+    """Bytes of one character -> the character; made when first asked for, bounded."""
+
+    def __init__(self, codec: str, unlike: Mapping[bytes, str]) -> None:
+        super().__init__()
+        self._decode = codecs.lookup(codec).decode
+        self._unlike = unlike
+
+    def __missing__(self, piece: bytes) -> str:
+        if len(self) >= MOST_REMEMBERED:
+            self.clear()
+        found = self[piece] = self._unlike[piece] if piece in self._unlike else self._plain(piece)
+        return found
+
+    def _plain(self, piece: bytes) -> str:
+        try:
+            return self._decode(piece, "strict")[0]
+        except UnicodeDecodeError:
+            if len(piece) == 1:  # half of a character: no server stores it
+                raise
+            return "?"
+
+
 def multi_byte_decoder(charset: str) -> Callable[[bytes], str] | None:
     """Return what decodes a multi-byte set; None for a set that is none of them."""
     table = _tables().get(charset)
     if table is None:
         return None
-    codec = codecs.lookup(table["codec"])
-    unlike = {bytes.fromhex(k): v for k, v in table["unlike"].items()}
-
-    def plain(data: bytes) -> str:
-        return codec.decode(data)[0]
+    characters = _Characters(table["codec"], {bytes.fromhex(k): v for k, v in table["unlike"].items()})
+    pieces = re.compile(_LONG[charset] + rb"|[\x00-\xff]", re.DOTALL).findall
 
     def decode(data: bytes) -> str:
-        if data.isascii():
-            return plain(data)
-        parts, at = [], 0
-        while at < len(data):
-            piece = _character(charset, data, at)
-            parts.append(unlike[piece] if piece in unlike else plain(piece))
-            at += len(piece)
-        return "".join(parts)
+        return data.decode("ascii") if data.isascii() else "".join(map(characters.__getitem__, pieces(data)))
 
-    return decode if unlike else plain
-
-
-def _character(charset: str, data: bytes, at: int) -> bytes:
-    """Return the bytes of the character that begins here."""
-    first = data[at]
-    if first < 0x80 or (charset == "sjis" and 0xA1 <= first <= 0xDF):  # half-width kana
-        return data[at : at + 1]
-    if first == _TRIPLE and charset in ("ujis", "eucjpms"):
-        return data[at : at + 3]
-    if charset == "gb18030" and 0x30 <= data[at + 1] <= 0x39:
-        return data[at : at + 4]
-    return data[at : at + 2]
+    return decode

@@ -1,15 +1,19 @@
-"""DECIMAL of row images -> text.
+"""Numbers of row images -> text.
 
-Source of the format: MySQL's ``strings/decimal.cc`` (``bin2decimal``). Nine digits take four bytes, a leading or
-trailing rest of them fewer; the first bit is the sign, set for positive, and a negative number has all bits turned.
+Source of the format of DECIMAL: MySQL's ``strings/decimal.cc`` (``bin2decimal``). Nine digits take four bytes,
+a leading or trailing rest of them fewer; the first bit is the sign, set for positive, and a negative number has all
+bits turned.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 
+from migverify.changes.carriers import column_text
 from migverify.errors import ChangeError
+from migverify.model import Flavor
 
 _BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 """Bytes of a group of so many digits."""
@@ -37,28 +41,51 @@ def decimal_reader(precision: int, scale: int) -> Callable[[bytes], str]:
     size = decimal_bytes(precision, scale)
     high, full = 1 << (8 * size - 1), (1 << 8 * size) - 1
     groups = _groups(precision, scale)
-    shape = f"%s%d.%0{scale}d" if scale else "%s%d"
+    shape = f"%d.%0{scale}d" if scale else "%d"
+    split = _split(groups, bool(scale))
+    from_bytes, low = int.from_bytes, full ^ high
 
     def read(data: bytes) -> str:
-        value = int.from_bytes(data, "big")
+        value = from_bytes(data, "big")
         if value & high:
-            value ^= high
-            sign = ""
-        else:
-            value = (value ^ high) ^ full
-            sign = "-"
-        whole = part = 0
-        for shift, mask, ten, fraction in groups:
-            if fraction:
-                part = part * ten + ((value >> shift) & mask)
-            else:
-                whole = whole * ten + ((value >> shift) & mask)
-        return shape % ((sign, whole, part) if scale else (sign, whole))
+            return shape % split(value ^ high)
+        return "-" + shape % split(value ^ low)
 
     return read
 
 
-def _groups(precision: int, scale: int) -> tuple[tuple[int, int, int, bool], ...]:
+_Groups = tuple[tuple[int, int, int, bool], ...]
+_Split = Callable[[int], "int | tuple[int, int]"]
+
+
+def _split(groups: _Groups, fraction: bool) -> _Split:
+    """Return what cuts a number into its digits before and behind the point; usual shapes have a short way."""
+    if len(groups) == 1:
+        return lambda value: (0, value) if fraction else value
+    end, billion = groups[-1][1], 10**_GROUP
+    if len(groups) == 2 and fraction and not groups[0][3]:
+        first = groups[0][0]
+        return lambda value: (value >> first, value & end)
+    if len(groups) == 2 and not fraction:
+        first = groups[0][0]
+        return lambda value: (value >> first) * billion + (value & end)
+    if len(groups) == 3 and fraction and not groups[1][3]:
+        first, second = groups[0][0], groups[1][0]
+        return lambda value: ((value >> first) * billion + (value >> second & 0xFFFFFFFF), value & end)
+    return lambda value: _sums(groups, value, fraction)
+
+
+def _sums(groups: _Groups, value: int, fraction: bool) -> int | tuple[int, int]:
+    whole = part = 0
+    for shift, mask, ten, behind in groups:
+        if behind:
+            part = part * ten + ((value >> shift) & mask)
+        else:
+            whole = whole * ten + ((value >> shift) & mask)
+    return (whole, part) if fraction else whole
+
+
+def _groups(precision: int, scale: int) -> _Groups:
     """Return (shift, mask, power of ten, whether of the fraction) of each group of digits, highest first."""
     digits = [((precision - scale) % _GROUP, False)] + [(_GROUP, False)] * ((precision - scale) // _GROUP)
     digits += [(_GROUP, True)] * (scale // _GROUP) + [(scale % _GROUP, True)]
@@ -70,3 +97,32 @@ def _groups(precision: int, scale: int) -> tuple[tuple[int, int, int, bool], ...
             left -= bits
             found.append((left, (1 << bits) - 1, 10**count, fraction))
     return tuple(found)
+
+
+_MOST_PLAIN = 1e15
+"""From here on MySQL writes whole numbers with an exponent; Python from 1e16 on."""
+
+
+def double_text(value: float) -> str:
+    """Return the text of a DOUBLE: the shortest digits that read back exactly; ``1e15``, ``-0``."""
+    text = repr(value)
+    if text[-2:] == ".0":
+        if -_MOST_PLAIN < value < _MOST_PLAIN:
+            return text[:-2]
+    elif "e" not in text and "n" not in text:
+        return text
+    return column_text.double_text(_finite(value), Flavor.MYSQL)
+
+
+def float_text(value: float) -> str:
+    """Return the text of a FLOAT: six digits."""
+    text = f"{value:.6g}"
+    if "e" not in text and "n" not in text:
+        return text
+    return column_text.float_text(_finite(value), Flavor.MYSQL)
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError("a floating-point number that no server stores")
+    return value

@@ -16,12 +16,13 @@ from itertools import count
 from migverify.changes.charsets import charset_of_collation, label_text
 from migverify.changes.column_types import (
     CHARACTER_TYPES,
+    CHARACTER_TYPES_MARIADB,
     META_BYTES,
     NUMERIC_TYPES,
     NUMERIC_TYPES_MARIADB,
     SETTINGS_HINT,
     Type,
-)  # fmt: skip
+)
 from migverify.changes.model import ColumnMap, TableMap
 from migverify.errors import ChangeError
 
@@ -41,7 +42,7 @@ def parse_table_map(body: bytes, *, mariadb: bool = False) -> tuple[int, TableMa
     body
         The event without header and checksum.
     mariadb
-        Whether a MariaDB wrote it: there the signs of YEAR columns are listed too.
+        Whether a MariaDB wrote it: there the signs of YEAR columns are listed too, and collations of GEOMETRY.
 
     Returns
     -------
@@ -149,7 +150,7 @@ def _read(reader: _Reader, database: str, table: str, mariadb: bool) -> TableMap
     if any(place >= width for place in optional.key):
         raise ValueError("a key column that is not there")
     unsigned = _unsigned(types, optional.signs, NUMERIC_TYPES_MARIADB if mariadb else NUMERIC_TYPES)
-    charsets = _charsets(types, optional)
+    charsets = _charsets(types, optional, CHARACTER_TYPES_MARIADB if mariadb else CHARACTER_TYPES)
     labels = _labels(types, optional, charsets)
     columns = tuple(
         ColumnMap(
@@ -238,19 +239,21 @@ def _unsigned(types: list[tuple[int, int]], signs: bytes | None, numeric: frozen
     return {place for j, place in enumerate(places) if signs[j // 8] & 0x80 >> j % 8}
 
 
-def _charsets(types: list[tuple[int, int]], optional: _Optional) -> dict[int, str]:
-    found = {}
+def _charsets(types: list[tuple[int, int]], optional: _Optional, character: frozenset[int]) -> dict[int, str]:
+    found: dict[int, str] = {}
     for kinds, by_place, default in (
-        (CHARACTER_TYPES, optional.charsets, optional.default_charset),
+        (character, optional.charsets, optional.default_charset),
         ({Type.ENUM, Type.SET}, optional.label_charsets, optional.default_label_charset),
     ):
         places = [i for i, (code, _) in enumerate(types) if code in kinds]
-        for j, place in enumerate(places):
-            collation = by_place.get(j, default)
-            if collation is None:
-                raise ChangeError("its table map does not give every column's character set", hint=SETTINGS_HINT)
-            found[place] = charset_of_collation(collation)
-    return found
+        # One entry too many shifts all others: a text would be read in its neighbor's character set.
+        if any(j >= len(places) for j in by_place) or (default is None and len(by_place) != len(places)):
+            raise ChangeError(
+                f"its table map gives the character sets of other columns than the {len(places)} that have one",
+                hint=SETTINGS_HINT if not by_place else "",
+            )
+        found.update((place, charset_of_collation(by_place.get(j, default or 0))) for j, place in enumerate(places))
+    return {place: charset for place, charset in found.items() if types[place][0] not in (Type.VECTOR, Type.GEOMETRY)}
 
 
 def _labels(types: list[tuple[int, int]], optional: _Optional, charsets: dict[int, str]) -> dict[int, tuple[str, ...]]:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 
+from migverify.changes.ddl import ddl_finding
 from migverify.changes.decode import decoder
 from migverify.changes.model import Begin, Change, Commit, Item, Op, Rows, Statement
 
@@ -72,7 +73,7 @@ def _statement_changes(found: Statement, gtid: str, moment: float, wanted: Wante
     tables = [t for t in found.tables if wanted is None or not t[1] or wanted(*t)]
     names = [f"{database}.{table or '*'}" for database, table in tables] if found.tables else [""]
     for name in names:
-        yield Change(found.op, name, None, None, gtid, found.file, found.offset, moment, found.sql)
+        yield Change(found.op, name, None, None, gtid, found.file, found.offset, moment, ddl_finding(found).sql)
 
 
 def as_json(change: Change) -> str:

@@ -17,8 +17,27 @@ MOST_DATES = 20_000
 _DAY = 86_400
 _MICRO = 24
 """Bits below the seconds of a packed 64-bit moment."""
+_MINUTES = tuple(f" {n >> 6:02d}:{n & 63:02d}:" for n in range(32 << 6))
+"""Hour << 6 | minute -> text, as DATETIME packs them."""
+_MINUTES_OF_DAY = tuple(f" {n // 60:02d}:{n % 60:02d}:" for n in range(_DAY // 60))
+_SECONDS = tuple(f"{n:02d}" for n in range(64))
 
 ReadBytes = Callable[[bytes], str]
+ReadNumber = Callable[[int], str]
+
+
+class _Remembered(dict[int, str]):
+    """Number -> text; made when first asked for, bounded."""
+
+    def __init__(self, make: Callable[[int], str]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: int) -> str:
+        if len(self) >= MOST_DATES:
+            self.clear()
+        text = self[key] = self._make(key)
+        return text
 
 
 def fraction_bytes(digits: int) -> int:
@@ -36,52 +55,53 @@ def _day_text(bits: int) -> str:
     return f"{months // 13:04d}-{months % 13:02d}-{bits & 31:02d}"
 
 
-def datetime2_reader(digits: int) -> ReadBytes:
-    """Return what reads DATETIME(digits): 5 bytes and the fraction."""
+_DATETIME_DAYS = _Remembered(lambda bits: _day_text(bits & 0x3FFFFF))
+_TIMESTAMP_DAYS = _Remembered(lambda number: (date(1970, 1, 1) + timedelta(days=number)).isoformat())
+_DATES = _Remembered(lambda value: f"{value >> 9:04d}-{(value >> 5) & 15:02d}-{value & 31:02d}")
+
+
+def datetime2_reader(digits: int) -> ReadNumber:
+    """Return what reads DATETIME(digits): a big-endian number of 5 bytes and the fraction."""
     bits = 8 * fraction_bytes(digits)
     mask, (form, divisor) = (1 << bits) - 1, _fraction(digits)
-    shape = "%s %02d:%02d:%02d" + form
-    days: dict[int, str] = {}
+    days, minutes, seconds = _DATETIME_DAYS, _MINUTES, _SECONDS
+    day_bits, minute_bits = bits + 17, bits + 6
 
-    def read(data: bytes) -> str:
-        whole = int.from_bytes(data, "big")
-        value = whole >> bits
-        ymd = (value >> 17) & 0x3FFFFF
-        day = days.get(ymd)
-        if day is None:
-            if len(days) > MOST_DATES:
-                days.clear()
-            day = days[ymd] = _day_text(ymd)
-        if not digits:
-            return shape % (day, (value >> 12) & 31, (value >> 6) & 63, value & 63)
-        return shape % (day, (value >> 12) & 31, (value >> 6) & 63, value & 63, (whole & mask) // divisor)
+    def whole(value: int) -> str:
+        return days[value >> 17] + minutes[value >> 6 & 2047] + seconds[value & 63]
 
-    return read
+    def with_fraction(value: int) -> str:
+        text = days[value >> day_bits] + minutes[value >> minute_bits & 2047] + seconds[value >> bits & 63]
+        return text + form % ((value & mask) // divisor)
+
+    return with_fraction if digits else whole
 
 
-def timestamp2_reader(digits: int) -> ReadBytes:
-    """Return what reads TIMESTAMP(digits): 4 bytes and the fraction; 0 is the zero moment, not 1970."""
+def timestamp2_reader(digits: int) -> ReadNumber:
+    """Return what reads TIMESTAMP(digits): a big-endian number of 4 bytes of seconds, and the fraction.
+
+    0 is the zero moment, not 1970.
+    """
     bits = 8 * fraction_bytes(digits)
     mask, (form, divisor) = (1 << bits) - 1, _fraction(digits)
-    shape = "%s %02d:%02d:%02d" + form
-    days: dict[int, str] = {}
+    days, minutes, seconds = _TIMESTAMP_DAYS, _MINUTES_OF_DAY, _SECONDS
+    zero = "0000-00-00 00:00:00" + (form % 0 if digits else "")
 
-    def read(data: bytes) -> str:
-        whole = int.from_bytes(data, "big")
-        seconds, part = whole >> bits, (whole & mask) // divisor
-        number, rest = divmod(seconds, _DAY)
-        day = days.get(number)
-        if day is None:
-            if len(days) > MOST_DATES:
-                days.clear()
-            day = days[number] = (date(1970, 1, 1) + timedelta(days=number)).isoformat()
-        if not whole:
-            day = "0000-00-00"
-        hours, rest = divmod(rest, 3600)
-        values = (day, hours, rest // 60, rest % 60)
-        return shape % ((*values, part) if digits else values)
+    def whole(value: int) -> str:
+        if not value:
+            return zero
+        rest = value % _DAY
+        return days[value // _DAY] + minutes[rest // 60] + seconds[rest % 60]
 
-    return read
+    def with_fraction(value: int) -> str:
+        if not value:
+            return zero
+        second = value >> bits
+        rest = second % _DAY
+        text = days[second // _DAY] + minutes[rest // 60] + seconds[rest % 60]
+        return text + form % ((value & mask) // divisor)
+
+    return with_fraction if digits else whole
 
 
 def time2_reader(digits: int) -> ReadBytes:
@@ -103,8 +123,7 @@ def time2_reader(digits: int) -> ReadBytes:
 
 def date_text(data: bytes) -> str:
     """Return a DATE: 3 bytes little-endian, year << 9 | month << 5 | day."""
-    value = int.from_bytes(data, "little")
-    return f"{value >> 9:04d}-{(value >> 5) & 15:02d}-{value & 31:02d}"
+    return _DATES[data[0] | data[1] << 8 | data[2] << 16]
 
 
 def year_text(value: int) -> str:
@@ -113,19 +132,36 @@ def year_text(value: int) -> str:
 
 
 def old_datetime_text(value: int) -> str:
-    """Return a DATETIME of servers before 5.6.4: the digits YYYYMMDDhhmmss as a number."""
+    """Return a DATETIME of servers before 5.6.4: the digits YYYYMMDDhhmmss as a number.
+
+    Raises
+    ------
+    ValueError
+        no such moment. MariaDB keeps fractions in an old form of another size that the table map does not tell.
+    """
     day, time = divmod(value, 1_000_000)
-    return (
-        f"{day // 10000:04d}-{day // 100 % 100:02d}-{day % 100:02d} "
-        f"{time // 10000:02d}:{time // 100 % 100:02d}:{time % 100:02d}"
-    )
+    if day % 100 > 31 or day // 100 % 100 > 12 or day > 99991231:
+        raise ValueError(f"{value} is no DATETIME of the old form")
+    return f"{day // 10000:04d}-{day // 100 % 100:02d}-{day % 100:02d} {_clock(time, 23)}"
 
 
 def old_time_text(data: bytes) -> str:
-    """Return a TIME of servers before 5.6.4: the digits hhmmss as a signed number of 3 bytes."""
+    """Return a TIME of servers before 5.6.4: the digits hhmmss as a signed number of 3 bytes.
+
+    Raises
+    ------
+    ValueError
+        no such time.
+    """
     value = int.from_bytes(data, "little", signed=True)
-    size = abs(value)
-    return f"{'-' if value < 0 else ''}{size // 10000:02d}:{size // 100 % 100:02d}:{size % 100:02d}"
+    return f"{'-' if value < 0 else ''}{_clock(abs(value), 838)}"
+
+
+def _clock(digits: int, most_hours: int) -> str:
+    hour, minute, second = digits // 10000, digits // 100 % 100, digits % 100
+    if hour > most_hours or minute > 59 or second > 59:
+        raise ValueError(f"{digits} is no time of the old form")
+    return f"{hour:02d}:{minute:02d}:{second:02d}"
 
 
 def packed_datetime(value: int) -> str:

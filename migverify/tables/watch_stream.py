@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from migverify.changes.ddl import ddl_finding
 from migverify.changes.decode import decoder
 from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement
 from migverify.errors import MigverifyError
@@ -175,12 +176,14 @@ class StreamReader:
 
     def _take_statement(self, item: Statement) -> None:
         kind = "truncate" if item.op is Op.TRUNCATE else "ddl"
-        who = f" by {item.user}" if item.user else ""
-        text = f"{item.sql[:500]}{who}"
-        pairs = [w.number for t in item.tables if (w := self._tables.get(t)) is not None]
-        for pair in pairs:
-            self._find(kind, pair, text, item.time)
-        if not item.tables or any(self._in_scope(*t) and t not in self._tables for t in item.tables):
+        finding = ddl_finding(item)
+        text = finding.sql[:500] + (f" by {item.user}" if item.user else "")
+        for database, table in item.tables:
+            # Without a table's name the statement is about the whole database.
+            for watched in self._tables.values():
+                if watched.database == database and table in ("", watched.table):
+                    self._find(kind, watched.number, text, item.time)
+        if not item.tables or any(t[1] and self._in_scope(*t) and t not in self._tables for t in item.tables):
             self._find(kind, -1, text, item.time)
 
     def _find(self, kind: str, pair: int, text: str, at: float) -> None:

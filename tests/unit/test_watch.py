@@ -406,3 +406,26 @@ def test_the_sweep_finds_a_write_on_the_target_that_no_change_explains(
     (record,) = [json.loads(b) for b in watch.store.blobs(watch.run_id, "app.t", "transition")]
     assert (record["key"], record["origin"]) == (["7"], "sweep")
     assert watch.sweep.rows >= 10
+
+
+def test_a_statement_about_a_whole_database_concerns_all_its_tables(made: Any) -> None:
+    world = Speaking(random.Random(1))
+    world.statement = Statement(Op.DDL, (("app", ""),), "DROP DATABASE app", "app", "b.000001", 500, 0)
+    world.write("1", 1)
+    world.apply(1)
+    deadline = time.monotonic() + 1
+    status = made(world).run(lambda: time.monotonic() > deadline)
+    assert status.verdict is Verdict.INCONCLUSIVE
+    assert "DROP DATABASE app" in status.tables[0].findings[0]
+
+
+def test_a_password_in_a_statement_is_not_told(made: Any) -> None:
+    world = Speaking(random.Random(1))
+    sql = "CREATE TABLE f (a INT) ENGINE=FEDERATED CONNECTION='mysql://u:hunter2@h/d/t'"
+    world.statement = Statement(Op.DDL, (("app", "t"),), sql, "app", "b.000001", 500, 0)
+    world.write("1", 1)
+    world.apply(1)
+    deadline = time.monotonic() + 1
+    status = made(world).run(lambda: time.monotonic() > deadline)
+    assert "FEDERATED" in str(status)
+    assert "hunter2" not in str(status)
