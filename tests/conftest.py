@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
 
 MYSQL_IMAGE = "mysql:8.4"
 TIDB_IMAGE = "pingcap/tidb:v8.5.3"
+
+
+def pytest_configure() -> None:
+    """Give Ctrl-C its meaning back: what a shell starts in the background ignores it, and so would every child."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _required() -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -155,48 +156,48 @@ class Ledger:
             found += [k for k in again if max(k.seq, k.head) <= applied.get(k.source, -1)]
         return found[: 2 * limit]
 
-    def proved(self, keys: Sequence[LedgerKey]) -> int:
-        """Remove keys found equal, unless they were touched since they were taken; returns how many are gone."""
-        gone: dict[int, int] = {}
+    def proved(self, keys: Sequence[LedgerKey]) -> set[tuple[int, KeyText]]:
+        """Remove keys found equal; returns those that are gone. One touched since it was taken stays."""
+        gone: set[tuple[int, KeyText]] = set()
         with self._transaction() as db:
             for key in keys:
                 found = db.execute(
                     "DELETE FROM touched WHERE pair=? AND key=? AND touches=? AND seq=?",
                     (key.pair, _text(key.key), key.touches, key.seq),
                 ).rowcount
-                gone[key.pair] = gone.get(key.pair, 0) + found
+                if found:
+                    gone.add((key.pair, key.key))
+            counts = Counter(pair for pair, _ in gone)
             db.executemany(
                 "INSERT INTO proved (pair,keys,rows) VALUES (?,?,0) "
                 "ON CONFLICT (pair) DO UPDATE SET keys=keys+excluded.keys",
-                list(gone.items()),
+                list(counts.items()),
             )
-        return sum(gone.values())
+        return gone
 
-    def seen(self, keys: Iterable[tuple[LedgerKey, KeyState, str | None, str | None, int, float]], now: float) -> None:
+    def seen(
+        self, keys: Iterable[tuple[LedgerKey, KeyState, str | None, str | None, int, float]], now: float
+    ) -> set[tuple[int, KeyText]]:
         """Record reads that found the sides unlike: key, new state, both row checksums, head, seconds to wait.
 
-        A key touched since it was taken keeps its state and waits.
+        Returns the keys whose state is recorded. One touched since it was taken keeps its state and waits: what was
+        read of it is no witness any more.
         """
+        taken: set[tuple[int, KeyText]] = set()
         with self._transaction() as db:
             for key, state, ours, theirs, head, wait in keys:
                 place = (key.pair, _text(key.key))
                 changed = db.execute(
                     "UPDATE touched SET state=?, reads=reads+1, source_sum=?, target_sum=?, head=?, due=?, "
                     "diverged=max(diverged,?) WHERE pair=? AND key=? AND touches=? AND seq=?",
-                    (
-                        state,
-                        ours,
-                        theirs,
-                        head,
-                        now + wait,
-                        int(state is KeyState.DIVERGED),
-                        *place,
-                        key.touches,
-                        key.seq,
-                    ),
-                ).rowcount
-                if not changed:
+                    (state, ours, theirs, head, now + wait, int(state is KeyState.DIVERGED), *place, key.touches,
+                     key.seq),
+                ).rowcount  # fmt: skip
+                if changed:
+                    taken.add((key.pair, key.key))
+                else:
                     db.execute("UPDATE touched SET reads=reads+1, due=? WHERE pair=? AND key=?", (now + wait, *place))
+        return taken
 
     def wait(self, keys: Iterable[LedgerKey], until: float) -> None:
         """Let keys that could not be read wait."""

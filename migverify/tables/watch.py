@@ -325,8 +325,7 @@ class Watch:
             self._record(checked, by_number, now)
 
     def _record(self, checked: Checked, by_number: Mapping[int, Watched], now: float) -> None:
-        self.ledger.proved(checked.proved)
-        self.ledger.seen(checked.unlike, now)
+        stand = self.ledger.proved(checked.proved) | self.ledger.seen(checked.unlike, now)
         for key in checked.present:
             top = self._witnesses.setdefault(key.source, [])
             if len(top) < WITNESSES:
@@ -335,9 +334,11 @@ class Watch:
                 heappushpop(top, key.seq)
         if checked.found:
             self.ledger.touch({(p, k): (1, seq, s) for p, k, seq, s in checked.found}, {}, now, origin="found")
-        if checked.transitions:
-            self.store.add_row_diffs(self.run_id, [diff for _, diff in checked.transitions])
-            for entry, diff in checked.transitions:
+        # A key written while it was read is judged anew: what this read said of it must not reach the store.
+        transitions = [(entry, diff) for entry, diff in checked.transitions if (entry.pair, entry.key) in stand]
+        if transitions:
+            self.store.add_row_diffs(self.run_id, [diff for _, diff in transitions])
+            for entry, diff in transitions:
                 self._record_transition(by_number[entry.pair].pair, entry, diff, now)
 
     def _record_transition(self, pair: PairPlan, entry: LedgerKey, diff: RowDiff, now: float) -> None:

@@ -21,7 +21,6 @@ from migverify.lab.replicator_process import (
     make_replicator,
     running_replicator,
     source_position,
-    wait_applied,
 )
 from migverify.lab.replicator_rules import parse_fault
 from migverify.lab.replicator_target import Target, drop_checkpoint, read_checkpoint
@@ -378,12 +377,13 @@ def test_it_stops_at_the_first_ddl(pay: Databases) -> None:
     process.start()
     process.wait_until(source_position(pay.pair.source))
     load(pay, 200).run()
-    before = source_position(pay.pair.source)
     pay.source("ALTER TABLE accounts ADD COLUMN more INT")
     with pytest.raises(LabError, match="ended at"):
         process.wait_until(source_position(pay.pair.source), 30)
     assert process.stop() == 3
-    wait_applied(pay.pair.target, pay.name, before, 1)
+    # Everything before the statement is there; the server's end also holds what other tests write.
+    entries = "SELECT COUNT(*), SUM(id) FROM ledger_entries"
+    assert pay.target(entries) == pay.source(entries)
     assert "more" in process.faults_done[0]["sql"]
     assert "more" not in {row[0] for row in pay.target("SHOW COLUMNS FROM accounts")}
     again = make_replicator(pay.pair.source, options(pay))  # without the fault it goes on

@@ -41,7 +41,7 @@ def test_a_key_touched_while_it_is_read_is_not_proved(ledger: Ledger) -> None:
     touch(ledger, "1", "2", seq=10)
     keys = ledger.due({0: 10}, 100.0, 10)
     touch(ledger, "1", seq=11)
-    assert ledger.proved(keys) == 1
+    assert ledger.proved(keys) == {(0, ("2",))}
     (left,) = ledger.due({0: 11}, 100.0, 10)
     assert (left.key, left.seq, left.touches) == (K, 11, 2)
     counts = ledger.counts(0.0)[0]
@@ -52,7 +52,7 @@ def test_a_read_of_a_key_touched_meanwhile_is_no_witness(ledger: Ledger) -> None
     touch(ledger, "1", seq=10)
     (key,) = ledger.due({0: 10}, 100.0, 10)
     touch(ledger, "1", seq=12)
-    ledger.seen([(key, KeyState.DOUBT, "a", "b", 11, 5.0)], 100.0)
+    assert ledger.seen([(key, KeyState.DOUBT, "a", "b", 11, 5.0)], 100.0) == set()
     (left,) = ledger.due({0: 12}, 105.0, 10)
     assert (left.state, left.source_sum, left.reads) == (KeyState.PENDING, None, 1)
 

@@ -429,3 +429,36 @@ def test_a_password_in_a_statement_is_not_told(made: Any) -> None:
     status = made(world).run(lambda: time.monotonic() > deadline)
     assert "FEDERATED" in str(status)
     assert "hunter2" not in str(status)
+
+
+def test_what_was_read_of_a_key_that_was_written_meanwhile_is_not_recorded(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row is judged diverged at the moment in which it is deleted on both sides: it must not stay in the store."""
+    world = World(random.Random(1), skip={1})
+    world.write("1", 1)
+    world.apply(1)
+    watch = made(world)
+    judge = watch_check._judge
+
+    def judge_late(reader: Any, entry: Any, diff: RowDiff, head: int, moment: Any, result: Any) -> None:
+        judge(reader, entry, diff, head, moment, result)
+        if result.transitions and len(world.log) == 1:
+            world.write("1", None)
+            world.apply(2)
+            deadline = time.monotonic() + 5
+            while watch._tracks[0].last_seq < place(world.position(2)) and time.monotonic() < deadline:
+                time.sleep(0.01)
+
+    monkeypatch.setattr(watch_check, "_judge", judge_late)
+    deadline = time.monotonic() + 10
+    status = watch.run(lambda: time.monotonic() > deadline or (len(world.log) == 2 and not _open(watch)))
+    assert len(world.log) == 2
+    assert status.tables[0].diverged == 0
+    states = [d.state for _, d in watch.store.row_diffs(watch.run_id, "app.t")]
+    assert LiveState.DIVERGED not in states
+
+
+def _open(watch: Watch) -> int:
+    counts = watch.ledger.counts(0).get(0, PairCounts())
+    return counts.pending + counts.doubt + counts.hot + counts.diverged
