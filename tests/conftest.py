@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 from migverify.errors import LabError
@@ -36,6 +37,11 @@ if TYPE_CHECKING:
 
 MYSQL_IMAGE = "mysql:8.4"
 TIDB_IMAGE = "pingcap/tidb:v8.5.3"
+
+
+# A deadline of hypothesis is a time that a busy machine misses.
+hypothesis.settings.register_profile("migverify", deadline=None)
+hypothesis.settings.load_profile("migverify")
 
 
 def pytest_configure() -> None:

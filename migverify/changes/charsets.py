@@ -2,7 +2,7 @@
 
 The server's tables differ from Python's codecs of like names: latin1 is cp1252 with its five holes filled, swe7 is
 ASCII with Swedish letters, and where a byte sequence has no character the server gives a question mark. The tables
-here were read from MySQL 9.7 and MariaDB 10.11, which agree; tests/db/test_charsets.py reads them again.
+here were read from MySQL 9.7 and MariaDB 10.11, which agree; tests/db reads them again.
 """
 
 from __future__ import annotations
@@ -66,9 +66,17 @@ def _single_byte(charset: str) -> Decode:
     return lambda data: charmap(data, "strict", mapping)[0]
 
 
+def _ucs2(data: bytes) -> str:
+    """Decode two bytes a character: what UTF-16 reads as a pair of surrogates is no character of the server's."""
+    text = data.decode("utf-16-be")
+    if 2 * len(text) != len(data):
+        raise UnicodeDecodeError("ucs2", data, 0, len(data), "surrogates are no characters of ucs2")
+    return text
+
+
 _FIXED: dict[str, Decode] = {
     "utf16": lambda data: data.decode("utf-16-be"),
-    "ucs2": lambda data: data.decode("utf-16-be"),
+    "ucs2": _ucs2,
     "utf16le": lambda data: data.decode("utf-16-le"),
     "utf32": lambda data: data.decode("utf-32-be"),
 }

@@ -52,9 +52,8 @@ META_BYTES: dict[int, int] = {
 """Type -> bytes of metadata in the table map. ENUM and SET come as STRING. What is missing here is not known."""
 
 _INTEGERS = frozenset({Type.TINY, Type.SHORT, Type.INT24, Type.LONG, Type.LONGLONG})
-NUMERIC_TYPES: frozenset[int] = frozenset(_INTEGERS | {Type.FLOAT, Type.DOUBLE, Type.NEWDECIMAL})
-"""Types that have a bit in the SIGNEDNESS field."""
-NUMERIC_TYPES_MARIADB: frozenset[int] = NUMERIC_TYPES | {Type.YEAR}
+NUMERIC_TYPES: frozenset[int] = frozenset(_INTEGERS | {Type.FLOAT, Type.DOUBLE, Type.NEWDECIMAL, Type.YEAR})
+"""Types that have a bit in the SIGNEDNESS field; that of a YEAR is always set."""
 _TEXTS = frozenset({Type.VARCHAR, Type.VAR_STRING, Type.STRING, Type.BLOB})
 CHARACTER_TYPES: frozenset[int] = _TEXTS | {Type.VECTOR}
 """Types that have a collation in the CHARSET fields: a VECTOR too, always that of binary; a MySQL GEOMETRY has none."""

@@ -29,7 +29,7 @@ _MOST_DECODERS = 2048
 _DAMAGED = (UnicodeDecodeError, IndexError, ValueError, KeyError, OverflowError, struct.error)
 
 Step = Callable[[bytes, int, int, Callable[[Texts], None]], int]
-"""(images, place, end, append) -> next place, behind the last image of this set of NULLs."""
+"""(images, place, end, append) -> next place, behind the last neighbor of this set of NULLs, or behind one image."""
 
 
 class Decoder:
@@ -78,7 +78,9 @@ class Decoder:
         seen = self._counts.get(nulls, 0) + 1
         if len(nulls) == self._width and (len(self._steps) < FIRST_SETS or seen >= OFTEN):
             if len(self._steps) >= MOST_SETS:
+                # Counting begins anew too: a table of very many sets would else compile one for nearly every image.
                 self._steps.clear()
+                self._counts.clear()
             made = self._steps[nulls] = _compile(self._columns, self._wanted, nulls)
             return made
         if len(self._counts) >= _MOST_COUNTED:
@@ -164,7 +166,7 @@ def _compile(columns: Sequence[Column], wanted: Sequence[int], nulls: bytes | No
         *(f"  {line}" for line in body),
         "  if at > end: raise IndexError('it is cut')",
         f"  append(({row}))",
-        f"  if {'at == end' if nulls is None else 'b[at:at + width] != nulls'}: return at",
+        "  return at" if nulls is None else "  if b[at:at + width] != nulls: return at",
     ]
     writer.scope.update(nulls=nulls, width=writer.width)
     exec(compile("\n".join(source), "<row image>", "exec"), writer.scope)  # noqa: S102 - made of numbers of this module

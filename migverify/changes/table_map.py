@@ -19,7 +19,6 @@ from migverify.changes.column_types import (
     CHARACTER_TYPES_MARIADB,
     META_BYTES,
     NUMERIC_TYPES,
-    NUMERIC_TYPES_MARIADB,
     SETTINGS_HINT,
     Type,
 )
@@ -42,7 +41,7 @@ def parse_table_map(body: bytes, *, mariadb: bool = False) -> tuple[int, TableMa
     body
         The event without header and checksum.
     mariadb
-        Whether a MariaDB wrote it: there the signs of YEAR columns are listed too, and collations of GEOMETRY.
+        Whether a MariaDB wrote it: it lists a collation for GEOMETRY columns too.
 
     Returns
     -------
@@ -149,7 +148,7 @@ def _read(reader: _Reader, database: str, table: str, mariadb: bool) -> TableMap
         )  # fmt: skip
     if any(place >= width for place in optional.key):
         raise ValueError("a key column that is not there")
-    unsigned = _unsigned(types, optional.signs, NUMERIC_TYPES_MARIADB if mariadb else NUMERIC_TYPES)
+    unsigned = _unsigned(types, optional.signs, NUMERIC_TYPES)
     charsets = _charsets(types, optional, CHARACTER_TYPES_MARIADB if mariadb else CHARACTER_TYPES)
     labels = _labels(types, optional, charsets)
     columns = tuple(
@@ -236,7 +235,11 @@ def _unsigned(types: list[tuple[int, int]], signs: bytes | None, numeric: frozen
         return set()
     if signs is None or len(signs) != (len(places) + 7) // 8:
         raise ChangeError("its table map does not say which numbers are unsigned", hint=SETTINGS_HINT)
-    return {place for j, place in enumerate(places) if signs[j // 8] & 0x80 >> j % 8}
+    found = {place for j, place in enumerate(places) if signs[j // 8] & 0x80 >> j % 8}
+    # A server that counts other columns than these would shift all bits behind the first such column.
+    if any(code == Type.YEAR and i not in found for i, (code, _) in enumerate(types)):
+        raise ChangeError("its table map calls a YEAR signed: the signs are of other columns than expected")
+    return found
 
 
 def _charsets(types: list[tuple[int, int]], optional: _Optional, character: frozenset[int]) -> dict[int, str]:

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,30 +87,37 @@ def provide(on_progress: Progress) -> MysqlPrograms:
         started = time.monotonic()
         on_progress(INSTALL_NOTE)
         with install_into(final) as staging:
-            _download(staging, on_progress)
+            download_packages(staging, PACKAGES, "sid", "MySQL", on_progress)
         on_progress(f"MySQL: unpacked into {final} ({time.monotonic() - started:.0f} s)")
     return _unpacked(final)
 
 
-def _download(staging: Path, on_progress: Progress) -> None:
+def download_packages(staging: Path, packages: Sequence[str], suite: str, what: str, on_progress: Progress) -> None:
+    """Download Debian packages and all they need into ``staging / "root"``, installing nothing.
+
+    Raises
+    ------
+    LabError
+        apt-get or dpkg-deb fails; the message holds what it said.
+    """
     apt, root = staging / "apt", staging / "root"
     for folder in (root, apt / "lists" / "partial", apt / "archives" / "partial"):
         folder.mkdir(parents=True)
     (apt / "status").touch()
     architecture = _multiarch()[0]
     signed = f"[signed-by={KEYRING}] " if KEYRING.exists() else ""
-    (apt / "sources.list").write_text(f"deb {signed}{_debian_site()} sid main\n")
+    (apt / "sources.list").write_text(f"deb {signed}{_debian_site()} {suite} main\n")
     user = "root" if os.geteuid() == 0 else ""
     (apt / "apt.conf").write_text(_APT_CONF.format(apt=apt, architecture=architecture, user=user))
     environment = {**os.environ, "APT_CONFIG": str(apt / "apt.conf"), "LC_ALL": "C"}
-    on_progress("MySQL: reading Debian's package lists")
+    on_progress(f"{what}: reading Debian's package lists")
     _run(["apt-get", "-q", "update"], environment)
-    on_progress(f"MySQL: downloading {' and '.join(PACKAGES)}")
-    _run(["apt-get", "-q", "-y", "--download-only", "install", *PACKAGES], environment)
+    on_progress(f"{what}: downloading {' and '.join(packages)}")
+    _run(["apt-get", "-q", "-y", "--download-only", "install", *packages], environment)
     archives = sorted((apt / "archives").glob("*.deb"))
     if not archives:
         raise LabError("apt-get downloaded no package", hint="Run `apt-get update` and try again.")
-    on_progress(f"MySQL: unpacking {len(archives)} packages")
+    on_progress(f"{what}: unpacking {len(archives)} packages")
     for archive in archives:
         _run(["dpkg-deb", "-x", str(archive), str(root)], environment)
     shutil.rmtree(apt)  # 100 MB of archives that nobody reads again
@@ -164,22 +172,44 @@ def _multiarch() -> tuple[str, str, str]:
 
 def _unpacked(prefix: Path) -> MysqlPrograms:
     root = prefix / "root"
-    _, triplet, loader_name = _multiarch()
-    loaders = sorted(root.rglob(loader_name))
     server = root / "usr" / "sbin" / "mysqld"
-    if not loaders or not server.exists():
-        raise LabError(f"{prefix} holds no complete MySQL", hint=f"Remove {prefix}; it is downloaded again.")
-    libraries = ":".join(
-        str(root / part) for part in (f"usr/lib/{triplet}", f"lib/{triplet}", f"usr/lib/{triplet}/mysql/private")
-    )
     return MysqlPrograms(
         (
-            str(loaders[0]), "--library-path", libraries, str(server), "--no-defaults",
+            *loader_command(prefix, server), "--no-defaults",
             f"--basedir={root}/usr", f"--plugin-dir={root}/usr/lib/mysql/plugin",
             f"--lc-messages-dir={root}/usr/share/mysql",
             f"--character-sets-dir={root}/usr/share/mysql/charsets",
         )
     )  # fmt: skip
+
+
+def loader_command(prefix: Path, program: Path) -> tuple[str, ...]:
+    """Return the command line that runs an unpacked program with the libraries unpacked beside it.
+
+    Raises
+    ------
+    LabError
+        the program or its loader is missing.
+    """
+    root = prefix / "root"
+    _, triplet, loader_name = _multiarch()
+    loaders = sorted(root.rglob(loader_name))
+    if not loaders or not program.exists():
+        raise LabError(f"{prefix} holds no complete {program.name}", hint=f"Remove {prefix}; it is downloaded again.")
+    libraries = ":".join(
+        str(root / part) for part in (f"usr/lib/{triplet}", f"lib/{triplet}", f"usr/lib/{triplet}/mysql/private")
+    )
+    return str(loaders[0]), "--library-path", libraries, str(program)
+
+
+def client_command(name: str) -> tuple[str, ...] | None:
+    """Return the command line of a client program such as ``mysqlbinlog``; None where there is none."""
+    prefix = cache_directory() / PREFIX_NAME
+    program = prefix / "root" / "usr" / "bin" / name
+    if program.exists():
+        return loader_command(prefix, program)
+    found = shutil.which(name)
+    return None if found is None else (found,)
 
 
 def _from_path() -> MysqlPrograms | None:
@@ -217,7 +247,7 @@ def initialize(programs: MysqlPrograms, directory: Path, data: Path) -> None:
     log = directory / "init.log"
     with install_into(data) as staging, log.open("wb") as output:
         done = subprocess.run(  # noqa: S603 - our own command
-            [*programs.mysqld, *_user(), data_argument(staging), "--initialize-insecure",
+            [*programs.mysqld, *user_argument(), data_argument(staging), "--initialize-insecure",
              f"--init-file={init}"],
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False, cwd=directory,
         )  # fmt: skip
@@ -231,7 +261,7 @@ def initialize(programs: MysqlPrograms, directory: Path, data: Path) -> None:
 def serve_command(programs: MysqlPrograms, directory: Path, data: Path, port: int, server_id: int) -> list[str]:
     """Return the command line of a running server: row binlog with full metadata, GTID, LOAD DATA LOCAL."""
     return [
-        *programs.mysqld, *_user(), data_argument(data), f"--port={port}", "--bind-address=127.0.0.1",
+        *programs.mysqld, *user_argument(), data_argument(data), f"--port={port}", "--bind-address=127.0.0.1",
         # Relative to the data folder: the path of a socket may have 107 bytes only.
         "--socket=mysql.sock", "--pid-file=mysql.pid", "--mysqlx=OFF", "--skip-name-resolve",
         f"--tmpdir={directory / 'tmp'}", "--secure-file-priv=", f"--server-id={server_id}",
@@ -243,5 +273,6 @@ def serve_command(programs: MysqlPrograms, directory: Path, data: Path, port: in
     ]  # fmt: skip
 
 
-def _user() -> list[str]:
+def user_argument() -> list[str]:
+    """Return what lets a server run as root where we are root."""
     return ["--user=root"] if os.geteuid() == 0 else []

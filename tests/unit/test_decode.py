@@ -219,6 +219,16 @@ def test_a_character_set_that_is_not_known_is_refused_only_where_it_is_read() ->
     assert decoder(table, ["b"]).texts(b"\0\2xy\7") == [("7",)]
 
 
+def test_surrogates_are_no_text_of_ucs2() -> None:
+    # A column of ucs2 holds them, and SELECT gives no character for them: least of all the one that UTF-16 has.
+    ucs2, utf16 = (TableMap("d", "t", (column("a", Type.VARCHAR, 10, charset=c),)) for c in ("ucs2", "utf16"))
+    image = b"\0\4\xd8\x3d\xde\x00"
+    assert decoder(utf16).texts(image) == [("\U0001f600",)]
+    with pytest.raises(ChangeError, match=r"d\.t column a.*ucs2"):
+        decoder(ucs2).texts(image)
+    assert decoder(ucs2).texts(b"\0\4\x00\xe9\x65\xe5") == [("é日",)]
+
+
 def test_names_of_the_stream_are_no_code() -> None:
     evil = 'x"); raise SystemExit #\n'
     table = TableMap("d", evil, (column(evil, Type.ENUM, 1, charset="utf8mb4", labels=(evil,)),))

@@ -1,0 +1,140 @@
+"""MariaDB, for tests of the change stream: the one on PATH, else Debian's packages unpacked like those of MySQL.
+
+It is no side of the lab's pair. Its binlog has events, types and metadata of its own, which only a real one writes.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from migverify.errors import LabError
+from migverify.lab import mysql
+from migverify.lab.cache import Progress, cache_directory, file_lock, install_into
+from migverify.lab.process import tail
+
+PREFIX_NAME = "mariadb-10.11"
+PACKAGES = ("mariadb-server-core",)
+SUITE = "bookworm"
+"""The Debian release whose MariaDB is 10.11."""
+OLDEST = (10, 5)
+"""The first version that can describe its rows in full (``binlog_row_metadata``)."""
+
+_SYSTEM_TABLES = ("mysql_system_tables.sql", "mysql_system_tables_data.sql")
+_BEFORE = "CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\nSET @skip_auth_anonymous=1;\n"
+
+
+@dataclass(frozen=True, slots=True)
+class MariadbPrograms:
+    """How to run MariaDB: ``mariadbd`` is a command line to append arguments to, ``share`` its folder of SQL files."""
+
+    mariadbd: tuple[str, ...]
+    share: Path
+
+
+def find() -> MariadbPrograms | None:
+    """Return the MariaDB on PATH, else the one of the cache; None where there is neither.
+
+    Raises
+    ------
+    LabError
+        the one found is too old or not complete.
+    """
+    server = shutil.which("mariadbd")
+    if server is not None:
+        return _from_path(server)
+    prefix = cache_directory() / PREFIX_NAME
+    return _unpacked(prefix) if (prefix / "root").is_dir() else None
+
+
+def provide(on_progress: Progress) -> MariadbPrograms:
+    """Return MariaDB, after downloading it into the cache where that is needed (about 35 MB).
+
+    Raises
+    ------
+    LabError
+        when there is no way to get MariaDB on this machine, or the download fails.
+    """
+    found = find()
+    if found is not None:
+        return found
+    final = cache_directory() / PREFIX_NAME
+    with file_lock(final.with_name(f".{PREFIX_NAME}.lock"), on_progress):
+        found = find()
+        if found is not None:  # another process made it while we waited
+            return found
+        if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+            raise LabError(
+                "no MariaDB server: neither apt-get and dpkg-deb nor a mariadbd on PATH",
+                hint="Put a mariadbd of MariaDB 10.5 or newer on PATH.",
+            )
+        with install_into(final) as staging:
+            mysql.download_packages(staging, PACKAGES, SUITE, "MariaDB", on_progress)
+    return _unpacked(final)
+
+
+def _from_path(server: str) -> MariadbPrograms:
+    version = subprocess.run(  # noqa: S603
+        [server, "--version"], capture_output=True, text=True, check=False
+    ).stdout
+    found = re.search(r"Ver (\d+)\.(\d+)", version)
+    if "MariaDB" not in version or found is None or (int(found[1]), int(found[2])) < OLDEST:
+        raise LabError(f"{server} is not MariaDB 10.5 or newer: {version.strip()}", hint="Take it off PATH.")
+    prefix = Path(server).resolve().parents[1]
+    return MariadbPrograms((server, "--no-defaults", f"--basedir={prefix}"), _share(prefix))
+
+
+def _unpacked(prefix: Path) -> MariadbPrograms:
+    root = prefix / "root"
+    server = root / "usr" / "sbin" / "mariadbd"
+    share = _share(root / "usr")
+    command = (
+        *mysql.loader_command(prefix, server), "--no-defaults", f"--basedir={root}/usr",
+        f"--lc-messages-dir={share}", f"--character-sets-dir={share}/charsets",
+    )  # fmt: skip
+    return MariadbPrograms(command, share)
+
+
+def _share(prefix: Path) -> Path:
+    for name in ("mysql", "mariadb"):
+        if (prefix / "share" / name / _SYSTEM_TABLES[0]).is_file():
+            return prefix / "share" / name
+    raise LabError(f"{prefix} holds no complete MariaDB: {_SYSTEM_TABLES[0]} is missing",
+                   hint="Remove it from the cache, or install mariadb-server-core.")  # fmt: skip
+
+
+def initialize(programs: MariadbPrograms, directory: Path, data: Path) -> None:
+    """Make an empty data folder with a root user without a password, reachable from this machine only.
+
+    Raises
+    ------
+    LabError
+        when the server refuses; the message holds the end of its log.
+    """
+    sql = _BEFORE + "".join((programs.share / name).read_text(encoding="utf-8") for name in _SYSTEM_TABLES)
+    # Name resolution is off, so 127.0.0.1 is not `localhost` and needs a user of its own.
+    sql += "\nFLUSH PRIVILEGES;\nCREATE USER IF NOT EXISTS 'root'@'127.0.0.1';\n"
+    sql += "GRANT ALL ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION;\n"
+    log = directory / "init.log"
+    with install_into(data) as staging, log.open("wb") as output:
+        done = subprocess.run(  # noqa: S603 - our own command
+            [*programs.mariadbd, *mysql.user_argument(), mysql.data_argument(staging), "--bootstrap", "--skip-log-bin"],
+            input=sql.encode(), stdout=output, stderr=output, check=False, cwd=directory,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise LabError(f"mariadbd --bootstrap ended with {done.returncode}\n{tail(log)}",
+                           hint=f"The whole log is {log}.")  # fmt: skip
+
+
+def serve_command(programs: MariadbPrograms, data: Path, port: int, options: Sequence[str] = ()) -> list[str]:
+    """Return the command line of a running server: row binlog with full metadata."""
+    return [
+        *programs.mariadbd, *mysql.user_argument(), mysql.data_argument(data), f"--port={port}",
+        "--bind-address=127.0.0.1", "--socket=mariadb.sock", "--pid-file=mariadb.pid", "--skip-name-resolve",
+        "--server-id=88", "--log-bin=binlog", "--binlog-format=ROW", "--binlog-row-metadata=FULL",
+        "--innodb-buffer-pool-size=64M", *options,
+    ]  # fmt: skip

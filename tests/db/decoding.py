@@ -1,0 +1,115 @@
+"""Servers whose binlog files are decoded and compared with what they say themselves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pymysql
+import pytest
+from pymysql.constants import FIELD_TYPE
+
+from migverify.changes.decode import decoder
+from migverify.changes.files import read_files
+from migverify.changes.model import Op, Rows, TableMap, Texts
+from migverify.lab import mariadb
+from migverify.lab.process import free_port, spawn, stop
+from migverify.lab.servers import LabServer, wait_for
+from tests.db.binlog_server import binlog_server
+
+STRINGS = {
+    FIELD_TYPE.VARCHAR, FIELD_TYPE.BIT, 242, FIELD_TYPE.TINY_BLOB, FIELD_TYPE.MEDIUM_BLOB, FIELD_TYPE.LONG_BLOB,
+    FIELD_TYPE.BLOB, FIELD_TYPE.VAR_STRING, FIELD_TYPE.STRING, FIELD_TYPE.GEOMETRY,
+}  # fmt: skip
+BINARY_COLLATION = 63
+
+
+@dataclass
+class DecodedServer:
+    """A server of its own: what it selects, and what its files hold, decoded."""
+
+    flavor: str
+    session: pymysql.connections.Connection
+    data: Path
+
+    def run(self, *statements: str) -> list[tuple[bytes | None, ...]]:
+        with self.session.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    def select(self, query: str) -> list[Texts]:
+        """Rows as text: 0x and hex where the server says that a string is binary."""
+        with self.session.cursor() as cursor:
+            cursor.execute(query)
+            rows = cursor.fetchall()
+            fields = cursor._result.fields
+        binary = [f.charsetnr == BINARY_COLLATION and f.type_code in STRINGS for f in fields]
+        return [
+            tuple(
+                None if value is None else "0x" + value.hex() if is_binary else value.decode("utf-8")
+                for value, is_binary in zip(row, binary, strict=True)
+            )
+            for row in rows
+        ]
+
+    def new_file(self) -> Path:
+        """Begin a new binlog file."""
+        name = self.run("FLUSH BINARY LOGS", "SHOW BINARY LOGS")[-1][0] or b""
+        return self.data / name.decode()
+
+    def changes(self, path: Path) -> list[Rows]:
+        """Rows events of one file, which is ended first."""
+        self.run("FLUSH BINARY LOGS")
+        return [item for item in read_files([path]) if isinstance(item, Rows)]
+
+
+def images(found: Sequence[Rows], op: Op) -> list[Texts]:
+    return [texts for event in found if event.op is op for texts in decoder(event.table).texts(event.images)]
+
+
+def layout(found: Sequence[Rows]) -> TableMap:
+    return found[0].table
+
+
+@contextmanager
+def decoded_mysql(folder: Path) -> Iterator[DecodedServer]:
+    with binlog_server(folder) as server, _session(server.server.port) as session:
+        yield DecodedServer("mysql", session, server.data)
+
+
+@contextmanager
+def decoded_mariadb(folder: Path, *options: str) -> Iterator[DecodedServer]:
+    programs = mariadb.find()
+    if programs is None:
+        if os.environ.get("MIGVERIFY_REQUIRE_DB", "") in {"", "0"}:
+            pytest.skip("no mariadbd on PATH or in the cache")
+        programs = mariadb.provide(lambda _: None)
+    folder.mkdir(parents=True, exist_ok=True)
+    data, port = folder / "data", free_port()
+    mariadb.initialize(programs, folder, data)
+    process = spawn(mariadb.serve_command(programs, data, port, options), folder / "mariadb.log", folder)
+    try:
+        wait_for(LabServer("127.0.0.1", port, "root", "mysql", ""))
+        with _session(port) as session:
+            yield DecodedServer("mariadb", session, data)
+    finally:
+        stop(process)
+
+
+@contextmanager
+def _session(port: int) -> Iterator[pymysql.connections.Connection]:
+    """A session without conversions: every value is the bytes that came."""
+    session = pymysql.connect(
+        host="127.0.0.1", port=port, user="root", autocommit=True, charset="utf8mb4", use_unicode=False,
+        conv=dict(pymysql.converters.encoders), read_timeout=60, init_command="SET time_zone='+00:00'",
+    )  # fmt: skip
+    with session:
+        with session.cursor() as cursor:
+            cursor.execute("SET sql_mode='ALLOW_INVALID_DATES'")
+            cursor.execute("CREATE DATABASE d CHARACTER SET utf8mb4")
+            cursor.execute("USE d")
+        yield session
