@@ -246,6 +246,13 @@ def test_what_only_full_metadata_tell_is_never_guessed(left_out: int, message: s
     assert "binlog_row_metadata=FULL" in (caught.value.hint or "")
 
 
+def test_a_key_of_columns_that_are_not_there_is_damage() -> None:
+    table = usual()
+    table.key = (len(table.columns),)
+    with pytest.raises(ChangeError, match=r"of d\.t is damaged: a key column"):
+        parse_table_map(table.body())
+
+
 def test_a_key_is_not_needed_and_neither_is_what_no_row_needs() -> None:
     columns = parse_table_map(usual().body(leave_out=(KEY, VISIBLE)))[1]
     assert columns == TableMap("d", "t", usual().expected().columns, ())
