@@ -10,8 +10,9 @@ import json
 import resource
 import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -19,11 +20,25 @@ import psutil
 
 from bench.measure import PeakMemory, ServerClock
 from bench.setting import Setting, endpoint, plan
+from migverify.connect import open_session
 from migverify.store.open import open_store
 from migverify.tables.engine import Engine
 from migverify.tables.local import LocalEngine
-from migverify.tables.tasks import Rules
+from migverify.tables.prepare import position
+from migverify.tables.tasks import PairPlan, Rules
 from migverify.tables.verify import Controls, verify_tables
+
+
+def _still_since(pair: PairPlan) -> Callable[[], float | None]:
+    """Return what `tables verify` asks as well: since when nobody wrote to the source, by its binlog."""
+    source = pair.sources[0].endpoint
+
+    def place() -> str:
+        with open_session(source, None) as session:
+            return position(session)
+
+    began, before = time.time(), place()
+    return lambda: began if place() == before else None
 
 
 def main() -> None:
@@ -59,6 +74,7 @@ def _python_workers() -> Iterable[psutil.Process]:
 def _measure(setting: Setting, engine: Engine, asked: dict[str, Any]) -> dict[str, Any]:
     spark = engine.name == "spark"
     pair = plan(setting, asked["source_database"])
+    still = _still_since(pair)
     rules = replace(Rules(), budget_seconds=5.0 if spark else 1.0, **asked["rules"])
     if spark:  # the first tasks fork Python workers and import the package there: part of the start
         from migverify.tables.tasks import Task
@@ -73,7 +89,7 @@ def _measure(setting: Setting, engine: Engine, asked: dict[str, Any]) -> dict[st
             run = store.start_run("verify", "bench", {"pairs": []}, {})
             used = sum(me.cpu_times()[:2])
             clock.start()
-            verdict = verify_tables([pair], engine, store, run, rules, Controls())
+            verdict = verify_tables([pair], engine, store, run, rules, Controls(source_still_since=still))
             figures = clock.stop()
             used = sum(me.cpu_times()[:2]) - used
         result = store.table_results(run)[0]
