@@ -11,7 +11,7 @@ import base64
 import struct
 from collections.abc import Callable
 
-from migverify.changes.numbers import decimal_reader, double_text
+from migverify.changes.numbers import MOST_JSON_DIGITS, decimal_bytes, decimal_reader, double_text
 from migverify.changes.temporal import packed_date, packed_datetime, packed_time
 from migverify.errors import ChangeError
 
@@ -26,6 +26,7 @@ _DECIMAL, _DATE, _TIME, _DATETIME, _TIMESTAMP = 246, 10, 11, 12, 7
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _TABLE = str.maketrans({**{chr(n): f"\\u{n:04x}" for n in range(0x20)}, **_ESCAPES})
 _LINE = 76
+_MOMENT_BYTES = 8
 
 
 def json_text(data: bytes) -> str:
@@ -141,14 +142,22 @@ def _opaque(kind: int, data: bytes, at: int) -> str:
     size, at = _length(data, at)
     raw = _piece(data, at, size)
     if kind == _DECIMAL:
-        return decimal_reader(raw[0], raw[1])(raw[2:])
+        read = decimal_reader(raw[0], raw[1], MOST_JSON_DIGITS)
+        _sized(raw, 2 + decimal_bytes(raw[0], raw[1]))
+        return read(raw[2:])
     shown = _MOMENTS.get(kind)
     if shown is not None:
+        _sized(raw, _MOMENT_BYTES)
         return f'"{shown(int.from_bytes(raw, "little", signed=True))}"'
     # MySQL breaks base64 into lines of 76 characters, and escapes the line ends.
     text = base64.b64encode(raw).decode("ascii")
     lines = "\\n".join(text[n : n + _LINE] for n in range(0, len(text), _LINE))
     return f'"base64:type{kind}:{lines}"'
+
+
+def _sized(raw: bytes, size: int) -> None:
+    if len(raw) != size:
+        raise ChangeError(f"a JSON value holds a number of {len(raw)} bytes where {size} are wanted.")
 
 
 _MOMENTS: dict[int, Callable[[int], str]] = {

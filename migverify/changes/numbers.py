@@ -19,6 +19,8 @@ _BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 """Bytes of a group of so many digits."""
 _GROUP = 9
 MOST_DIGITS = 65
+MOST_JSON_DIGITS = 81
+"""A JSON document keeps whole groups of the digits before the point: a DECIMAL(65,6) is one of 63 + 6 digits there."""
 
 
 def decimal_bytes(precision: int, scale: int) -> int:
@@ -28,15 +30,15 @@ def decimal_bytes(precision: int, scale: int) -> int:
 
 
 @lru_cache(maxsize=512)
-def decimal_reader(precision: int, scale: int) -> Callable[[bytes], str]:
+def decimal_reader(precision: int, scale: int, most: int = MOST_DIGITS) -> Callable[[bytes], str]:
     """Return what reads a DECIMAL(precision, scale).
 
     Raises
     ------
     ChangeError
-        no server has such a type.
+        no server has such a type: more than ``most`` digits, none, or more behind the point than in all.
     """
-    if not 0 < precision <= MOST_DIGITS or scale > precision:
+    if not 0 < precision <= most or scale > precision:
         raise ChangeError(f"DECIMAL({precision},{scale}) is no type of a server.")
     size = decimal_bytes(precision, scale)
     high, full = 1 << (8 * size - 1), (1 << 8 * size) - 1
