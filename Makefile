@@ -25,8 +25,8 @@ check: setup
 
 test: setup
 	$(VENV)/bin/migverify lab build
-	MIGVERIFY_REQUIRE_DB=1 $(PY) -m pytest -q -n 2 tests/unit tests/db -m "not soak"
-	MIGVERIFY_REQUIRE_DB=1 $(PY) -m pytest -q tests/spark -m "not soak"
+	MIGVERIFY_REQUIRE_DB=1 $(PY) -m pytest -q -n 2 --maxfail=25 tests/unit tests/db -m "not soak"
+	MIGVERIFY_REQUIRE_DB=1 $(PY) -m pytest -q --maxfail=25 tests/spark -m "not soak"
 
 soak: setup
 	$(VENV)/bin/migverify lab build
@@ -46,4 +46,4 @@ format: setup
 	$(VENV)/bin/ruff format migverify spark_jobs tests bench
 
 lock:
-	uv pip compile pyproject.toml --extra connect --extra kafka --group dev --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements.lock
+	uv pip compile pyproject.toml --extra connect --extra kafka --extra expectations --group dev --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements.lock

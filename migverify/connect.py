@@ -37,6 +37,7 @@ GROUP_CONCAT_BYTES = 1 << 30  # servers cap it to max_allowed_packet; truncation
 _RAW: dict[Any, Any] = {**pymysql.converters.encoders}
 _DENIED = {1044, 1142, 1143, 1227, 1370, 8121}
 _TIME_LIMIT = {3024, 1969}
+_TIDB_TIME_LIMIT = ("context deadline exceeded", "context canceled")  # its other words for max_execution_time
 _FULL = {1040, 1203, 1226}  # no connection left: of the server, of the user, of the user's hour
 _GONE_SNAPSHOT = {8055, 9006}  # TiDB's garbage collection is past the snapshot: no retry brings it back
 _REFUSED = {1045, 1698, 1130, 1049, 3118, 1862, 3159}
@@ -150,8 +151,8 @@ class Session:
             return PrivilegeError(message, hint=_grant_hint(code, text, self.endpoint))
         if code in _TIME_LIMIT or (code in (1105, 1317) and "maximum statement execution time" in text):
             return TimeLimitError(message)
-        if code == 1105 and "context deadline exceeded" in text and self.endpoint.query_seconds:
-            return TimeLimitError(message)  # TiDB's other word for max_execution_time
+        if code == 1105 and self.endpoint.query_seconds and any(words in text for words in _TIDB_TIME_LIMIT):
+            return TimeLimitError(message)
         if code in _GONE_SNAPSHOT:
             return ReadError(message, hint="The snapshot is older than tidb_gc_life_time; take a new one, or raise it.")
         gone = isinstance(error, OSError | struct.error | pymysql.InterfaceError)

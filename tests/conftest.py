@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import tempfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,6 +41,9 @@ MYSQL_IMAGE = "mysql:8.4"
 TIDB_IMAGE = "pingcap/tidb:v8.5.3"
 
 
+DISK_BYTES = 5_000_000_000
+"""What the servers of a test run write at most at one time: 3.5 GB were measured."""
+
 # A deadline of hypothesis is a time that a busy machine misses.
 hypothesis.settings.register_profile("migverify", deadline=None)
 hypothesis.settings.load_profile("migverify")
@@ -48,6 +53,15 @@ def pytest_configure() -> None:
     """Give Ctrl-C its meaning back: what a shell starts in the background ignores it, and so would every child."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_sessionstart() -> None:
+    """Refuse a disk that is nearly full: servers wait on it for ever, and hundreds of tests time out one by one."""
+    folder = Path(tempfile.gettempdir())
+    free = shutil.disk_usage(folder).free
+    if _required() and free < DISK_BYTES:
+        reason = f"{folder} has {free / 1e9:.1f} GB left, the servers of the tests need {DISK_BYTES / 1e9:.0f} GB"
+        pytest.exit(reason, returncode=pytest.ExitCode.USAGE_ERROR)
 
 
 def _required() -> bool:

@@ -66,9 +66,9 @@ def _value(kind: int, data: bytes, at: int, depth: int, left: list[int]) -> str:
         return _double(struct.unpack_from("<d", data, at)[0])
     if kind == _STRING:
         size, at = _length(data, at)
-        return quoted(_piece(data, at, size).decode("utf-8"))
+        return quoted(_piece(data, at, size, left).decode("utf-8"))
     if kind == _OPAQUE:
-        return _opaque(data[at], data, at + 1)
+        return _opaque(data[at], data, at + 1, left)
     return _unknown("type", kind)
 
 
@@ -86,11 +86,23 @@ def _double(value: float) -> str:
     return text if "." in text or "e" in text else f"{text}.0"
 
 
-def _piece(data: bytes, at: int, size: int) -> bytes:
+def _piece(data: bytes, at: int, size: int, left: list[int]) -> bytes:
     found = data[at : at + size]
     if len(found) < size:
         raise ChangeError(f"a JSON value is cut: {size} bytes are wanted, {len(found)} are left.")
+    _spend(left, size)
     return found
+
+
+def _spend(left: list[int], size: int) -> None:
+    """Take entries or bytes of text from what a value of this length can hold.
+
+    Each has a place of its own. Damaged offsets may make one place serve two, at every level, and the text grow without
+    bound.
+    """
+    left[0] -= size
+    if left[0] < 0:
+        raise ChangeError("a JSON value holds more than fits its bytes: its offsets are damaged.")
 
 
 def _length(data: bytes, at: int) -> tuple[int, int]:
@@ -111,10 +123,7 @@ def _container(data: bytes, start: int, depth: int, left: list[int], *, large: b
     entries = table + count * (width + 2) if object_ else table
     if entries + count * (width + 1) > len(data):
         raise ChangeError("a JSON value is cut inside its table of entries.")
-    # Every value has an entry of its own. Damaged offsets may make one value an entry of two, and so at every level.
-    left[0] -= count
-    if left[0] < 0:
-        raise ChangeError("a JSON value holds more entries than bytes.")
+    _spend(left, count)
     parts = []
     for n in range(count):
         entry = entries + n * (width + 1)
@@ -123,7 +132,7 @@ def _container(data: bytes, start: int, depth: int, left: list[int], *, large: b
             place = table + n * (width + 2)
             offset = start + struct.unpack_from(word, data, place)[0]
             size = struct.unpack_from("<H", data, place + width)[0]
-            text = f"{quoted(_piece(data, offset, size).decode('utf-8'))}: {text}"
+            text = f"{quoted(_piece(data, offset, size, left).decode('utf-8'))}: {text}"
         parts.append(text)
     inner = ", ".join(parts)
     return f"{{{inner}}}" if object_ else f"[{inner}]"
@@ -138,9 +147,9 @@ def _entry(data: bytes, start: int, entry: int, depth: int, left: list[int], wor
     return _value(kind, data, start + offset, depth + 1, left)
 
 
-def _opaque(kind: int, data: bytes, at: int) -> str:
+def _opaque(kind: int, data: bytes, at: int, left: list[int]) -> str:
     size, at = _length(data, at)
-    raw = _piece(data, at, size)
+    raw = _piece(data, at, size, left)
     if kind == _DECIMAL:
         read = decimal_reader(raw[0], raw[1], MOST_JSON_DIGITS)
         _sized(raw, 2 + decimal_bytes(raw[0], raw[1]))

@@ -106,7 +106,16 @@ _MOST_PLAIN = 1e15
 
 
 def double_text(value: float) -> str:
-    """Return the text of a DOUBLE: the shortest digits that read back exactly; ``1e15``, ``-0``."""
+    """Return the text of a DOUBLE: the shortest digits that read back exactly; ``1e15``, ``-0``.
+
+    MySQL and MariaDB write the same. Of DOUBLE(M,D) SELECT gives D digits behind the point, but no table map holds M
+    and D, so the text here is that of a DOUBLE: compare as numbers, never as texts.
+
+    Raises
+    ------
+    ValueError
+        infinite, or no number.
+    """
     text = repr(value)
     if text[-2:] == ".0":
         if -_MOST_PLAIN < value < _MOST_PLAIN:
@@ -117,7 +126,17 @@ def double_text(value: float) -> str:
 
 
 def float_text(value: float) -> str:
-    """Return the text of a FLOAT: six digits."""
+    """Return the text of a FLOAT, whose four bytes were read as this number: six digits.
+
+    MySQL and MariaDB write the same. Six digits do not tell every FLOAT from the next one. Of FLOAT(M,D) SELECT gives D
+    digits behind the point, which may be more or fewer than these; no table map holds M and D. So who compares takes
+    the exact value of the other side and writes it with six digits too.
+
+    Raises
+    ------
+    ValueError
+        infinite, or no number.
+    """
     text = f"{value:.6g}"
     if "e" not in text and "n" not in text:
         return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,10 @@ from migverify.model import Endpoint
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
+
+
+# A server of the lab's size takes 0.6 GB of disk, and a module's one holds little.
+SMALL = ("--innodb-buffer-pool-size=64M", "--innodb-redo-log-capacity=16M")
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ def binlog_server(folder: Path, *options: str) -> Iterator[BinlogServer]:
     data = folder / "data"
     mysql.initialize(programs, folder, data)
     port = free_port()
-    command = [*mysql.serve_command(programs, folder, data, port, 7), "--innodb-buffer-pool-size=64M", *options]
+    command = [*mysql.serve_command(programs, folder, data, port, 7), *SMALL, *options]
     process = spawn(command, folder / "mysql.log", folder)
     try:
         server = wait_for(LabServer("127.0.0.1", port, "root", "mysql", ""))
@@ -90,6 +95,7 @@ def binlog_server(folder: Path, *options: str) -> Iterator[BinlogServer]:
             yield BinlogServer(server, data, session)
     finally:
         stop(process)
+        shutil.rmtree(data)
 
 
 def tail(*arguments: str, code: int = 0) -> tuple[list[dict[str, Any]], str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -98,6 +99,7 @@ def decoded_mariadb(folder: Path, *options: str) -> Iterator[DecodedServer]:
             yield DecodedServer("mariadb", session, data)
     finally:
         stop(process)
+        shutil.rmtree(data)
 
 
 @contextmanager

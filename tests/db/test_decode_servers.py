@@ -116,11 +116,23 @@ MARIADB_CASES: dict[str, tuple[str, list[str]]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["mysql", "mariadb"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DecodedServer]:
-    folder = tmp_path_factory.mktemp(request.param)
-    with (decoded_mysql if request.param == "mysql" else decoded_mariadb)(folder) as found:
+@pytest.fixture(scope="module")
+def on_mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DecodedServer]:
+    with decoded_mysql(tmp_path_factory.mktemp("mysql")) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def on_mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DecodedServer]:
+    with decoded_mariadb(tmp_path_factory.mktemp("mariadb")) as found:
+        yield found
+
+
+# Not of the module: the order of the tests would then start a server for each change between the two.
+@pytest.fixture(params=["mysql", "mariadb"])
+def server(request: pytest.FixtureRequest) -> DecodedServer:
+    found: DecodedServer = request.getfixturevalue(f"on_{request.param}")
+    return found
 
 
 def rounds(server: DecodedServer, columns: str, rows: list[str]) -> None:
@@ -146,7 +158,6 @@ def test_images_are_what_select_gives(server: DecodedServer, case: str) -> None:
     ("server", "case"),
     [*(("mysql", case) for case in MYSQL_CASES), *(("mariadb", case) for case in MARIADB_CASES)],
     indirect=["server"],
-    scope="module",
 )
 def test_images_of_types_that_one_server_has(server: DecodedServer, case: str) -> None:
     rounds(server, *(MYSQL_CASES if server.flavor == "mysql" else MARIADB_CASES)[case])
@@ -165,7 +176,7 @@ def test_the_museum(server: DecodedServer, table: str) -> None:
     server.run(f"DROP TABLE `{hall.name}`")
 
 
-@pytest.mark.parametrize("server", ["mariadb"], indirect=True, scope="module")
+@pytest.mark.parametrize("server", ["mariadb"], indirect=True)
 def test_addresses_and_uuids_of_mariadb_are_bytes(server: DecodedServer) -> None:
     path = server.new_file()
     server.run("CREATE TABLE addresses (n INT PRIMARY KEY, u UUID, i INET6)")
@@ -175,7 +186,7 @@ def test_addresses_and_uuids_of_mariadb_are_bytes(server: DecodedServer) -> None
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("server", ["mariadb"], indirect=True, scope="module")
+@pytest.mark.parametrize("server", ["mariadb"], indirect=True)
 def test_old_temporal_types_of_mariadb(server: DecodedServer) -> None:
     server.run("SET GLOBAL mysql56_temporal_format=OFF")
     try:
@@ -266,7 +277,6 @@ UNKNOWN_TO_MARIADB = {"gb18030"}
     ("server", "charset"),
     [*(("mysql", name) for name in SETS), *(("mariadb", name) for name in SETS if name not in UNKNOWN_TO_MARIADB)],
     indirect=["server"],
-    scope="module",
 )
 def test_every_character_comes_back_as_the_server_gives_it(server: DecodedServer, charset: str) -> None:
     decode = text_decoder(charset)

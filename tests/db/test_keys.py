@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from migverify.config import TableOverride
-from migverify.lab import mysql
-from migverify.lab.process import free_port, spawn, stop
-from migverify.lab.servers import LabServer, LabServers, wait_for
+from migverify.lab.servers import LabServer, LabServers
 from migverify.lab.session import connect
 from migverify.model import DiffKind, Verdict
 from migverify.sql.key_range import SAME_ORDER, KeyColumn, fits_charset, sure_bound
 from migverify.sql.quoting import quote_name, quote_text
+from tests.db.binlog_server import binlog_server
 from tests.table_pairs import RULES, Road, Verified, road
 
 if TYPE_CHECKING:
@@ -401,19 +400,8 @@ def test_a_row_list_cut_by_the_server_is_not_believed(databases: Databases, way:
 @pytest.fixture
 def narrow(tmp_path: Path) -> Iterator[LabServer]:
     """A MySQL of one's own that takes packets of 4 MiB at most."""
-    programs = mysql.find()
-    if programs is None:
-        pytest.skip("no MySQL binaries of the lab")
-    (tmp_path / "tmp").mkdir()
-    data, log = tmp_path / "data", tmp_path / "server.log"
-    mysql.initialize(programs, tmp_path, data)
-    port = free_port()
-    command = [*mysql.serve_command(programs, tmp_path, data, port, 7), "--max-allowed-packet=4M"]
-    process = spawn(command, log, tmp_path)
-    try:
-        yield wait_for(LabServer("127.0.0.1", port, "root", "mysql", ""))
-    finally:
-        stop(process)
+    with binlog_server(tmp_path / "narrow", "--max-allowed-packet=4M") as found:
+        yield found.server
 
 
 def test_rows_above_max_allowed_packet(databases: Databases, narrow: LabServer) -> None:

@@ -254,5 +254,14 @@ def test_json_that_is_too_deep_is_refused() -> None:
 def test_json_whose_entries_are_shared_is_refused_at_once() -> None:
     # Each level holds the next one twice: 2 to the power of the levels, if nobody counted.
     levels = [struct.pack("<HHBHBH", 2, 10, 2, 10, 2, 10)] * 60
-    with pytest.raises(ChangeError, match="more entries than bytes"):
+    with pytest.raises(ChangeError, match="more than fits its bytes"):
         json_text(b"\x02" + b"".join(levels) + struct.pack("<HH", 0, 4))
+
+
+def test_json_whose_strings_are_shared_is_refused_at_once() -> None:
+    # A thousand entries that are all the same kilobyte: a megabyte of text from 4 kB.
+    count, text = 1000, b"x" * 1000
+    entries = struct.pack("<BH", 12, 4 + 3 * count) * count
+    value = struct.pack("<HH", count, 4 + 3 * count + 2 + len(text)) + entries + b"\xe8\x07" + text
+    with pytest.raises(ChangeError, match="more than fits its bytes"):
+        json_text(b"\x02" + value)
