@@ -61,7 +61,7 @@ def test_payments_through_a_good_replicator_never_diverge(databases: Databases, 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
-    "fault", ["skip:every=9000", "twice:every=9000", "out-of-order:every=9000", "drop-column:every=500"]
+    "fault", ["skip:every=9000", "twice:every=9000", "out-of-order:every=500", "drop-column:every=500"]
 )
 def test_faults_under_payments_are_found_with_key_and_column(databases: Databases, tmp_path: Path, fault: str) -> None:
     name = f"soak-{databases.name}"
