@@ -14,16 +14,18 @@ import socket
 import ssl
 import struct
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 import pymysql
-from pymysql.constants import CLIENT
+from pymysql.constants import CLIENT, FIELD_TYPE
 from pymysql.cursors import SSCursor
 
+from migverify import tls
 from migverify.errors import EndpointError, PrivilegeError, ReadError, RetryableReadError, TimeLimitError
-from migverify.model import Endpoint, Flavor, Side, Tls
+from migverify.model import Endpoint, Flavor, Side
 
 Row = tuple[bytes | None, ...]
 
@@ -35,6 +37,9 @@ GROUP_CONCAT_BYTES = 1 << 30  # servers cap it to max_allowed_packet; truncation
 
 # Encoders only: without decoders every value stays the bytes that the server sent.
 _RAW: dict[Any, Any] = {**pymysql.converters.encoders}
+# Times stay text: Python has no zero dates, and no times beyond a day.
+_TIMES = {FIELD_TYPE.DATE, FIELD_TYPE.NEWDATE, FIELD_TYPE.DATETIME, FIELD_TYPE.TIMESTAMP, FIELD_TYPE.TIME}
+_TYPED: dict[Any, Any] = {k: v for k, v in pymysql.converters.decoders.items() if k not in _TIMES}
 _DENIED = {1044, 1142, 1143, 1227, 1370, 8121}
 _TIME_LIMIT = {3024, 1969}
 _TIDB_TIME_LIMIT = ("context deadline exceeded", "context canceled")  # its other words for max_execution_time
@@ -46,6 +51,26 @@ _RETRYABLE = {
     *(1028, 1040, 1053, 1080, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1205, 1213, 1226, 1317, 1927, 2003, 2006),
     *(2013, 2014, 2055, 3572, 4031, 8027, 8028, 8175, 8229, *range(9001, 9014)),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class ResultColumn:
+    """A column of a result as the protocol describes it.
+
+    ``type_code`` and ``flags`` are the protocol's numbers, ``charset`` the number of a collation (63 is binary; of text
+    it is the session's, not the column's), ``length`` in bytes or digits, ``decimals`` 31 where it is not known.
+    """
+
+    name: str
+    type_code: int
+    charset: int
+    length: int
+    flags: int
+    decimals: int
+
+
+def _decoded(name: str | bytes) -> str:
+    return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
 
 
 class Session:
@@ -95,6 +120,18 @@ class Session:
             raise self._failure(error, sql) from error
         return [dict(zip(names, self._texts(row), strict=True)) for row in rows]
 
+    def result_columns(self, sql: str) -> list[ResultColumn]:
+        """Run one statement and return what the server says of its result's columns; the rows are dropped."""
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(sql)
+                fields = cursor._result.fields if cursor._result else []  # all else hides the flags
+                return [
+                    ResultColumn(_decoded(f.name), f.type_code, f.charsetnr, f.length, f.flags, f.scale) for f in fields
+                ]  # fmt: skip
+        except (pymysql.MySQLError, OSError, struct.error) as error:
+            raise self._failure(error, sql) from error
+
     def stream(self, sql: str, rows_at_once: int = 1000) -> Iterator[Row]:
         """Like ``query_bytes`` without holding the result; a cut connection raises instead of ending early."""
         try:
@@ -116,6 +153,24 @@ class Session:
     def warnings(self) -> list[str]:
         """Warnings of the last statement."""
         return [f"{row[1]}: {row[2]}" for row in self.query("SHOW WARNINGS")]
+
+    @contextmanager
+    def driver(self) -> Iterator[Any]:
+        """Lend the connection itself, for a library that speaks DB-API: numbers come as int and Decimal, times as text.
+
+        It stays pinned, open, and in the transaction it is in: ``commit``, ``rollback`` and ``close`` do nothing
+        meanwhile, as nothing is written and each would end the snapshot that all reads share. The session must not be
+        used meanwhile.
+        """
+        lent: Any = self._connection
+        kept = lent.decoders, lent.use_unicode
+        lent.decoders, lent.use_unicode = _TYPED, True
+        lent.commit = lent.rollback = lent.close = lambda: None
+        try:
+            yield lent
+        finally:
+            del lent.commit, lent.rollback, lent.close
+            lent.decoders, lent.use_unicode = kept
 
     def alive(self) -> bool:
         """Whether the connection still answers."""
@@ -189,11 +244,11 @@ def open_session(endpoint: Endpoint, password: str | None, *, side: Side | None 
         nothing answers, or the server refuses the user; PrivilegeError when a grant is missing.
     """
     try:
-        connection = pymysql.connect(
+        connection = tls.Connection(
             host=endpoint.host, port=endpoint.port, user=endpoint.user, password=(password or "").encode(),
             charset="utf8mb4", use_unicode=False, conv=_RAW, autocommit=True,
             connect_timeout=int(CONNECT_SECONDS), read_timeout=CONNECT_SECONDS, write_timeout=60,
-            client_flag=CLIENT.FOUND_ROWS, program_name="migverify", **_tls_options(endpoint.tls),
+            client_flag=CLIENT.FOUND_ROWS, program_name="migverify", **tls.options(endpoint.tls),
         )  # fmt: skip
     except (pymysql.MySQLError, OSError, struct.error, RuntimeError) as error:
         raise _connect_failure(endpoint, error) from error
@@ -304,19 +359,6 @@ def _identify(connection: pymysql.connections.Connection[Any]) -> tuple[str, Fla
     if "tidb" in lowered:
         return version, Flavor.TIDB
     return version, Flavor.MARIADB if "mariadb" in lowered else Flavor.MYSQL
-
-
-def _tls_options(tls: Tls) -> dict[str, Any]:
-    if tls.mode == "disabled":
-        return {"ssl_disabled": True}
-    if tls.mode == "preferred":
-        return {}
-    context = ssl.create_default_context(cafile=tls.ca)
-    context.check_hostname = tls.mode == "verify-identity"
-    context.verify_mode = ssl.CERT_NONE if tls.mode == "required" else ssl.CERT_REQUIRED
-    if tls.cert:
-        context.load_cert_chain(tls.cert, tls.key)
-    return {"ssl": context}
 
 
 def _code_and_text(error: BaseException) -> tuple[int, str]:

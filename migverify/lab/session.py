@@ -44,8 +44,10 @@ def connect(server: LabServer, database: str | None = None, *, seconds: float = 
     """
     import pymysql
 
+    from migverify import tls
+
     try:
-        connection = pymysql.connect(
+        connection = tls.Connection(
             host=server.host,
             port=server.port,
             user=server.user,
