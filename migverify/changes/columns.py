@@ -63,7 +63,7 @@ class _Fixed:
     form: str = "{1}({0})"
 
 
-def column_of(column: ColumnMap, where: str, *, wanted: bool) -> Column:
+def column_of(column: ColumnMap, where: str, *, wanted: bool, exact: bool = False) -> Column:
     """Return how a column is read; one that is not wanted needs its size only.
 
     Raises
@@ -71,7 +71,7 @@ def column_of(column: ColumnMap, where: str, *, wanted: bool) -> Column:
     ChangeError
         the type is not known (its size is not either), or its text cannot be made exactly.
     """
-    fixed = _fixed(column, where)
+    fixed = _fixed(column, where, exact)
     if fixed is not None:
         reader = fixed.make() if wanted and fixed.make else None
         return Column(wanted, fixed.size, fixed.layout, fixed.order, form=fixed.form, reader=reader)
@@ -80,7 +80,7 @@ def column_of(column: ColumnMap, where: str, *, wanted: bool) -> Column:
     return Column(wanted, None, length_bytes=length_bytes, form=form, reader=reader)
 
 
-def _fixed(column: ColumnMap, where: str) -> _Fixed | None:
+def _fixed(column: ColumnMap, where: str, exact: bool) -> _Fixed | None:
     kind, meta = column.type_code, column.meta
     if kind in _INTEGERS:
         code = _INTEGERS[Type(kind)]
@@ -95,7 +95,7 @@ def _fixed(column: ColumnMap, where: str) -> _Fixed | None:
         if meta != (4 if kind == Type.FLOAT else 8):
             raise ChangeError(f"{where}: a floating-point number of {meta} bytes is not known.")
         if kind == Type.FLOAT:
-            return _Fixed(4, "f", "<", lambda: float_text)
+            return _Fixed(4, "f", "<", lambda: double_text if exact else float_text)
         return _Fixed(8, "d", "<", lambda: double_text)
     if kind == Type.YEAR:
         return _Fixed(1, "B", "", lambda: year_text)

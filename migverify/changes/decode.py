@@ -37,12 +37,12 @@ class Decoder:
 
     __slots__ = ("_any_nulls", "_columns", "_counts", "_steps", "_table", "_wanted", "_width")
 
-    def __init__(self, table: TableMap, columns: Sequence[str] | None) -> None:
+    def __init__(self, table: TableMap, columns: Sequence[str] | None, *, exact: bool = False) -> None:
         self._table = table
         self._wanted = _places(table, columns)
         wanted = set(self._wanted)
         self._columns = [
-            column_of(column, f"{table.name} column {column.name}", wanted=n in wanted)
+            column_of(column, f"{table.name} column {column.name}", wanted=n in wanted, exact=exact)
             for n, column in enumerate(table.columns)
         ]
         self._width = (len(self._columns) + 7) // 8
@@ -114,17 +114,20 @@ def _places(table: TableMap, columns: Sequence[str] | None) -> tuple[int, ...]:
     return tuple(places[name] for name in columns)
 
 
-_by_identity: dict[tuple[int, tuple[str, ...] | None], tuple[TableMap, Decoder]] = {}
-_by_layout: dict[tuple[TableMap, tuple[str, ...] | None], Decoder] = {}
+_by_identity: dict[tuple[int, tuple[str, ...] | None, bool], tuple[TableMap, Decoder]] = {}
+_by_layout: dict[tuple[TableMap, tuple[str, ...] | None, bool], Decoder] = {}
 
 
-def decoder(table: TableMap, columns: Sequence[str] | None = None) -> Decoder:
+def decoder(table: TableMap, columns: Sequence[str] | None = None, *, exact: bool = False) -> Decoder:
     """Return the decoder of a layout; the same one for the same layout and columns.
 
     Parameters
     ----------
     columns
         Names of the wanted columns in the order of the texts; None for all.
+    exact
+        A FLOAT becomes the text of the DOUBLE of the same value, for comparing and for writing: what SELECT gives of it
+        has six digits, which stand for many values.
 
     Raises
     ------
@@ -134,18 +137,18 @@ def decoder(table: TableMap, columns: Sequence[str] | None = None) -> Decoder:
     names = None if columns is None else tuple(columns)
     # Hashing a layout costs as much as decoding a row, and a stream hands out the same object again and again. The
     # entry keeps the object alive, so its identity cannot be that of another one.
-    known = _by_identity.get((id(table), names))
+    known = _by_identity.get((id(table), names, exact))
     if known is not None and known[0] is table:
         return known[1]
-    made = _by_layout.get((table, names))
+    made = _by_layout.get((table, names, exact))
     if made is None:
-        made = Decoder(table, names)
+        made = Decoder(table, names, exact=exact)
         if len(_by_layout) >= _MOST_DECODERS:
             _by_layout.clear()
-        _by_layout[table, names] = made
+        _by_layout[table, names, exact] = made
     if len(_by_identity) >= 2 * _MOST_DECODERS:
         _by_identity.clear()
-    _by_identity[id(table), names] = table, made
+    _by_identity[id(table), names, exact] = table, made
     return made
 
 

@@ -173,7 +173,7 @@ class LastImages:
             table.places = tuple(names.index(name) for name in table.names)
             table.layout_number = len(self._layouts)
             self._layouts.append(layout)
-            table.decode = decoder(layout)
+            table.decode = decoder(layout, exact=True)
         table.layout = layout
         return True
 

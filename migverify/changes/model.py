@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from migverify.errors import ChangeError
+
 Texts: TypeAlias = tuple[str | None, ...]
 """One row image: per decoded column the text that SELECT gives, ``0x`` and lower-case hex for binary; None is NULL."""
 
@@ -73,6 +75,38 @@ class TableMap:
     def name(self) -> str:
         """``database.table``."""
         return f"{self.database}.{self.table}"
+
+
+class UnreadableTable(TableMap):
+    """A layout of which only the name and the width are known: it holds a type that this version does not know.
+
+    Whoever leaves the table out never notices; whoever asks for its columns, and so every reader that has the table in
+    scope, gets the ChangeError that says why. Equal to itself only.
+    """
+
+    __slots__ = ("error", "width")
+    error: ChangeError
+    width: int
+
+    def __init__(self, database: str, table: str, width: int, error: ChangeError) -> None:
+        for name, value in (("database", database), ("table", table), ("width", width), ("error", error)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def columns(self) -> tuple[ColumnMap, ...]:
+        """Raise why they cannot be read."""
+        raise ChangeError(self.error.message, hint=self.error.hint)
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """Raise why it cannot be read."""
+        raise ChangeError(self.error.message, hint=self.error.hint)
+
+    def __repr__(self) -> str:
+        return f"UnreadableTable({self.name!r}, {self.error.message!r})"
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
 
 
 @dataclass(frozen=True, slots=True)

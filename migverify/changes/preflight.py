@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from migverify.changes import preflight_server as ask
+from migverify.changes.preflight_columns import columns
 from migverify.changes.preflight_server import Finding, Known, Refusal, Server, answer, judged, untold
 from migverify.changes.preflight_settings import DAY, RETENTION, SETTINGS, Platform, State
 from migverify.model import Flavor, TableDef, Verdict
@@ -191,6 +192,7 @@ def _tables(known: Known, tables: Sequence[TableDef]) -> Iterator[Finding]:
     yield _listed("VECTOR columns", vectors, len(tables), query,
                   "Floats in bytes: they can be compared by nothing but their bytes, and other readers fail on them.",
                   "Compare them apart, or leave the columns out.")  # fmt: skip
+    yield from columns(tables, known.session.flavor)
     yield _cascades(known, {(t.ref.database, t.ref.table) for t in tables})
 
 

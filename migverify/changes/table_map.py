@@ -22,7 +22,7 @@ from migverify.changes.column_types import (
     SETTINGS_HINT,
     Type,
 )
-from migverify.changes.model import ColumnMap, TableMap
+from migverify.changes.model import ColumnMap, TableMap, UnreadableTable
 from migverify.errors import ChangeError
 
 _KEPT = 8192
@@ -46,13 +46,14 @@ def parse_table_map(body: bytes, *, mariadb: bool = False) -> tuple[int, TableMa
     Returns
     -------
     tuple of int and TableMap
-        The table id that rows events refer to, and the layout. Equal bytes give the same object.
+        The table id that rows events refer to, and the layout. Equal bytes give the same object. Of a table with a
+        type that is not known it is an ``UnreadableTable``: nobody outside of whose scope it lies needs to know it.
 
     Raises
     ------
     ChangeError
-        the event is damaged, holds a type that is not known, or has no column names, which is so unless the server
-        runs with ``binlog_row_metadata=FULL``.
+        the event is damaged or has no column names, which is so unless the server runs with
+        ``binlog_row_metadata=FULL``.
     """
     if len(body) < 8:
         raise ChangeError(f"a table map event of {len(body)} bytes is too short.")
@@ -134,6 +135,12 @@ class _Optional:
 def _read(reader: _Reader, database: str, table: str, mariadb: bool) -> TableMap:
     width = reader.number()
     codes = reader.take(width)
+    unknown = next((code for code in codes if code not in META_BYTES), None)
+    if unknown is not None:  # how long its metadata are is not known either, so nothing behind it can be read
+        return UnreadableTable(database, table, width, ChangeError(
+            f"{database}.{table}: its table map holds type {unknown}, which is not known.",
+            hint="Exclude the table, or read its changes another way.",
+        ))  # fmt: skip
     metas = _Reader(reader.text())
     types = [_type(code, metas) for code in codes]
     if metas.left():
@@ -163,9 +170,6 @@ def _read(reader: _Reader, database: str, table: str, mariadb: bool) -> TableMap
 
 def _type(code: int, metas: _Reader) -> tuple[int, int]:
     """Read one type's metadata; ENUM, SET and a CHAR of more than 255 bytes hide behind STRING."""
-    if code not in META_BYTES:
-        raise ChangeError(f"its table map holds type {code}, which is not known.",
-                          hint="Exclude the table, or read its changes another way.")  # fmt: skip
     raw = metas.take(META_BYTES[code])
     if code == Type.NEWDECIMAL:
         return code, raw[0] << 8 | raw[1]

@@ -23,7 +23,7 @@ from migverify.changes.headers import (
     read_tagged_gtid,
 )
 from migverify.changes.held import Held
-from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement, TableMap
+from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement, TableMap, UnreadableTable
 from migverify.changes.payload import PLAIN, packed_integer, payload_events, unpack_mariadb
 from migverify.changes.places import WRAP, Places
 from migverify.changes.statements import Kind, Xid, classify
@@ -298,7 +298,11 @@ class _Stream(Places):
 
     def _layout(self, body: bytes) -> _Layout:
         table_id, table = parse_table_map(body, mariadb=self.mariadb)
-        width = len(table.columns)
+        if isinstance(table, UnreadableTable):
+            placed = ChangeError(f"{self.file}:{self.offset}: {table.error.message}", hint=table.error.hint)
+            table, width = UnreadableTable(table.database, table.table, table.width, placed), table.width
+        else:
+            width = len(table.columns)
         full = b"\xff" * ((width + 7) // 8)
         packed = bytes((width,)) if width < 251 else b"\xfc" + width.to_bytes(2, "little")
         if len(self.layouts) >= _LAYOUTS:  # table ids grow with every DDL and every restart
@@ -323,7 +327,7 @@ class _Stream(Places):
         op = _OPS[plain]
         head = layout.update_head if op is Op.UPDATE else layout.head
         if not body.startswith(head, at):
-            _check_head(body, at, layout.table, op)
+            _check_head(body, at, layout.head, layout.table.name, op)
         images = body[at + len(head) :]
         if kind != plain:
             images = unpack_mariadb(images, f"{self.file}:{self.offset}")
@@ -452,18 +456,19 @@ class _Stream(Places):
         raise ChangeError(f"{self.file}:{self.offset}: an event of type {event.type} ({name}) {why}.", hint=hint)
 
 
-def _check_head(body: bytes, at: int, table: TableMap, op: Op) -> None:
+def _check_head(body: bytes, at: int, head: bytes, name: str, op: Op) -> None:
     """Say why the images of a rows event are not full; bits above the last column may be anything."""
     width, at = packed_integer(body, at)
-    if width != len(table.columns):
-        raise ChangeError(f"rows of {table.name} have {width} columns, its table map has {len(table.columns)}.")
+    mapped = packed_integer(head, 0)[0]
+    if width != mapped:
+        raise ChangeError(f"rows of {name} have {width} columns, its table map has {mapped}.")
     size = (width + 7) // 8
     every = (1 << width) - 1
     for _ in range(2 if op is Op.UPDATE else 1):
         present = int.from_bytes(body[at : at + size], "little") & every
         if present != every:
             raise ChangeError(
-                f"an {op.value} of {table.name} holds {present.bit_count()} of {width} columns.",
+                f"an {op.value} of {name} holds {present.bit_count()} of {width} columns.",
                 hint="Set binlog_row_image=FULL on the source, for running sessions too, and verify the table in full.",
             )
         at += size

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from migverify.changes.decode import decoder
-from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement, TableMap, Texts
+from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement
 from migverify.lab.replicator_plan import RowChange, TargetTable
 
 OpenStream: TypeAlias = Callable[[Position], Iterator[Item]]
@@ -45,38 +43,6 @@ def transactions(items: Iterable[Item], databases: frozenset[str]) -> Iterator[T
             yield Transaction((), item.at, "", item.time)
 
 
-_FLOAT, _LONG = 4, 3
-
-
-def exact_texts(table: TableMap, images: bytes) -> list[Texts]:
-    """Decode images; a FLOAT becomes the text of the double of the same value.
-
-    The text that SELECT gives of a FLOAT has six digits on MySQL: written to the target it would be another number.
-    So the decoder is told that the four bytes are an integer.
-    """
-    places = [place for place, column in enumerate(table.columns) if column.type_code == _FLOAT]
-    if not places:
-        return decoder(table).texts(images)
-    rows = []
-    for texts in decoder(_with_integers(table)).texts(images):
-        row = list(texts)
-        for place in places:
-            bits = row[place]
-            if bits is not None:
-                row[place] = repr(struct.unpack("<f", int(bits).to_bytes(4, "little"))[0])
-        rows.append(tuple(row))
-    return rows
-
-
-@lru_cache(maxsize=256)
-def _with_integers(table: TableMap) -> TableMap:
-    columns = (
-        replace(column, type_code=_LONG, meta=0, unsigned=True) if column.type_code == _FLOAT else column
-        for column in table.columns
-    )
-    return replace(table, columns=tuple(columns))
-
-
 def row_changes(event: Rows, table: TargetTable, at: Position) -> Iterator[RowChange]:
     """Decode a rows event into changes, one per row.
 
@@ -85,7 +51,8 @@ def row_changes(event: Rows, table: TargetTable, at: Position) -> Iterator[RowCh
     ChangeError
         the images do not fit the layout.
     """
-    rows = exact_texts(event.table, event.images)
+    # What SELECT gives of a FLOAT has six digits: written to the target it would be another number.
+    rows = decoder(event.table, exact=True).texts(event.images)
     if event.op is Op.INSERT:
         for row in rows:
             yield RowChange(Op.INSERT, table, None, row, at)

@@ -335,14 +335,14 @@ class _Judge:
         """Yield the columns that are not one value; a column that the image lacks is not judged."""
         if image.image is None or image.layout is None:
             return
-        own = {c.name: (c.type_code, text) for c, text in zip(image.layout.columns, image.image, strict=True)}
+        own = {c.name: text for c, text in zip(image.layout.columns, image.image, strict=True)}
         for column, shown in zip(self.pair.columns, row, strict=True):
             if column.name not in own:
                 if column.name not in self.table.left_out:
                     self.table.left_out += (column.name,)
                 continue
-            type_code, text = own[column.name]
-            if not same_image(column, text, shown, type_code):
+            text = own[column.name]
+            if not same_image(column, text, shown):
                 yield column, text, shown
 
     def _differences(self, image: LastImage, row: Texts) -> Iterator[ColumnDiff]:

@@ -1,28 +1,23 @@
 """Is a value of the binlog the value that a server shows? Text against text, by the rules of the type table.
 
-The binlog's text is what SELECT gives on the source; a server's is the canonical text of the compared column. Two
-things differ: canonical text pads and casts (fraction digits, scale, ZEROFILL, BIT as a number), and MySQL's SELECT
-shows six digits of a FLOAT. Everything else is equal text or not equal.
+The binlog's text is what SELECT gives on the source, but of a FLOAT all its digits; a server's is the canonical text of
+the compared column, which pads and casts (fraction digits, scale, ZEROFILL, BIT as a number). Everything else is equal
+text or not equal.
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import replace
-from decimal import Decimal, InvalidOperation
 
 from migverify.tables.tasks import ReadColumn
 from migverify.tables.touched import DATE_LENGTH, key_form
 from migverify.tables.values import same_value, value_form
 
-FLOAT_TYPE = 4
-"""The protocol's type number of FLOAT, four bytes."""
-_FLOAT_DIGITS = 6
 _MOMENTS = frozenset({"date", "datetime", "time"})
 _NUMBERS = frozenset({"integer", "year", "bit", "decimal"})
 
 
-def same_image(column: ReadColumn, image: str | None, shown: str | None, type_code: int) -> bool:
+def same_image(column: ReadColumn, image: str | None, shown: str | None) -> bool:
     """Whether a text of the binlog and a server's canonical text are one value; NULL equals only NULL.
 
     Parameters
@@ -30,14 +25,12 @@ def same_image(column: ReadColumn, image: str | None, shown: str | None, type_co
     column
         How the column is compared.
     image, shown
-        The binlog's text and the server's.
-    type_code
-        The protocol's type number of the source column.
+        The binlog's text (of a decoder that is ``exact``) and the server's.
     """
     if image is None or shown is None:
         return image is shown
     if column.family == "float":
-        return _same_float(column, image, shown, single=type_code == FLOAT_TYPE)
+        return _same_float(column, image, shown)
     if column.compare == "number" and column.tolerance is not None:
         return same_value(column, image, shown)
     return image_form(column, image) == shown_form(column, shown)
@@ -78,14 +71,9 @@ def _form(column: ReadColumn, text: str) -> str:
     return text
 
 
-def _same_float(column: ReadColumn, image: str, shown: str, *, single: bool) -> bool:
+def _same_float(column: ReadColumn, image: str, shown: str) -> bool:
     try:
         ours, theirs = float(image), float(shown)
-        if single and struct.pack("<f", ours) == struct.pack("<f", theirs):
-            return True
-        # MySQL shows six digits of a FLOAT, and that is all the binlog's text then tells.
-        if single and Decimal(f"{theirs:.{_FLOAT_DIGITS}g}") == Decimal(image):
-            return True
-    except (ValueError, OverflowError, InvalidOperation):
+    except (ValueError, OverflowError):
         return False
     return ours == theirs or (column.compare == "number" and same_value(column, image, shown))

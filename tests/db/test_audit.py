@@ -155,6 +155,35 @@ def test_every_type_is_compared_as_it_is(shop: Shop, capsys: pytest.CaptureFixtu
     assert diffs == {str(key): [column] for key, column in keys.items()}
 
 
+SHOWN_OTHERWISE = """
+    id INT(8) ZEROFILL, part DECIMAL(12,3) ZEROFILL, f FLOAT(7,2), d DOUBLE(9,3), s SMALLINT(5) UNSIGNED ZEROFILL,
+    x FLOAT(5,4), u DOUBLE(12,1) UNSIGNED, PRIMARY KEY (id, part)
+"""
+
+
+def test_numbers_that_are_shown_otherwise_are_compared_as_numbers(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ZEROFILL and the digits of FLOAT(M,D) are in no binlog: neither makes a difference, and a real one is found."""
+    shop.both(f"CREATE TABLE t ({SHOWN_OTHERWISE})",
+              "INSERT INTO t VALUES (1, 1.5, 12345.68, 123456.789, 7, 0.1, 12345678901.2), (2, 0, 0.1, 0.1, 0, 0, 0),"
+              " (3, 3, -99999.99, -999999.999, 65535, -9.9999, 1), (4, 4, 1e5, 100000, 10, 1, 1e10),"
+              " (5, 5, 99999.99, NULL, NULL, NULL, NULL), (6, 6, 2.50, 2.500, 6, 2.5, 2.5)",
+              "UPDATE t SET f = f + 1, d = d * 2 WHERE id = 6")  # fmt: skip
+    code, found = shop.delivered(capsys)
+    assert (code, only(found)["equal"]) == (0, 6), found
+    shop.configure(report={"values": True})
+    # The last FLOAT differs beyond the six digits that SELECT shows of one.
+    shop.target("UPDATE t SET s = 8 WHERE id = 1", "UPDATE t SET f = 0.2 WHERE id = 2",
+                "UPDATE t SET f = 99999.98 WHERE id = 5", "UPDATE t SET d = -999999.998 WHERE id = 3",
+                "UPDATE t SET part = 4.001 WHERE id = 4")  # fmt: skip
+    code, found = shop.delivered(capsys)
+    assert code == 1
+    diffs = {tuple(d["key"]): [c["column"] for c in d["columns"]] for d in only(found)["diffs"]}
+    assert diffs == {("1", "1.500"): ["s"], ("2", "0.000"): ["f"], ("3", "3.000"): ["d"], ("4", "4.000"): [],
+                     ("5", "5.000"): ["f"]}  # fmt: skip
+
+
 def test_keys_of_every_kind_find_their_row(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     shop.both("CREATE TABLE t (a VARCHAR(20), b BINARY(3), c DATETIME(2), d DECIMAL(10,2), PRIMARY KEY (a, b, c, d))",
               "INSERT INTO t VALUES ('é', x'01', '2026-01-31 10:00:00.5', 1.5), ('E', x'0102', '2026-01-31', 1)",

@@ -11,11 +11,16 @@ from typing import Any
 import pytest
 import typer
 
+from migverify.changes.preflight_columns import columns
+from migverify.changes.preflight_settings import State
 from migverify.cli.changes_check import check, check_source
 from migverify.config import load_config
+from migverify.connect import open_session
 from migverify.lab.servers import LabServers
-from migverify.model import Verdict
+from migverify.model import Endpoint, Verdict
+from migverify.sql.catalog import read_tables
 from tests.db.binlog_server import binlog_server
+from tests.db.decoding import decoded_mariadb
 from tests.db.verifying import execute, write_config
 
 pytestmark = pytest.mark.db
@@ -148,3 +153,33 @@ def test_tidb_is_sent_another_way(
     code, output = run(path, capsys)
     assert code == 3
     assert "TiCDC" in output
+
+
+def test_columns_that_a_binlog_tells_otherwise_are_named(pair: LabServers, databases: Any, tmp_path: Path) -> None:
+    databases.source("CREATE TABLE a (id INT(6) ZEROFILL PRIMARY KEY, f FLOAT(7,2), d DOUBLE(9,3), g FLOAT, n INT)")
+    path = write_config(tmp_path, pair, databases.name)
+    found = {f.name: f for f in check_source(load_config(path), load_config(path).sources[0], None).findings}
+    assert found["ZEROFILL columns"].value == f"1 in 1 tables: {databases.name}.a.id (int(6) unsigned zerofill)"
+    listed = f"{databases.name}.a.f (float(7,2)), {databases.name}.a.d (double(9,3))"
+    assert found["FLOAT(M,D) and DOUBLE(M,D) columns"].value == f"2 in 1 tables: {listed}"
+    assert found["ZEROFILL columns"].state is State.WARN
+
+
+def test_old_temporal_columns_of_mariadb_fail_until_they_are_rewritten(tmp_path: Path) -> None:
+    with decoded_mariadb(tmp_path / "mariadb") as server:
+        server.run("SET GLOBAL mysql56_temporal_format=OFF",
+                   "CREATE TABLE o (id INT PRIMARY KEY, a DATETIME(3), b DATETIME, u UUID)",
+                   "SET GLOBAL mysql56_temporal_format=ON")  # fmt: skip
+        endpoint = Endpoint("source", "127.0.0.1", server.session.port, "root")
+        with open_session(endpoint, None) as session:
+            before = {f.name: f for f in columns(list(read_tables(session, "source", [("d", "o")])), session.flavor)}
+            server.run("ALTER TABLE o FORCE")
+            after = {f.name: f for f in columns(list(read_tables(session, "source", [("d", "o")])), session.flavor)}
+    name = "old temporal columns with a fraction"
+    assert (before[name].state, before[name].value) == (
+        State.FAIL,
+        "1 in 1 tables: d.o.a (datetime(3) /* mariadb-5.3 */)",
+    )
+    assert "FORCE" in before[name].todo
+    assert after[name].state is State.PASS
+    assert after["UUID, INET4 and INET6 columns"].value == "1 in 1 tables: d.o.u (uuid)"

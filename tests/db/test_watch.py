@@ -341,3 +341,35 @@ def test_keys_without_a_key(databases: Databases, tmp_path: Path) -> None:
         status = watching.wait_for(lambda s: s["verdict"] == "INCONCLUSIVE" and "no key" in reasons(s))
         watching.stop()
     assert "verify it again" in reasons(status)
+
+
+def test_numbers_that_are_shown_otherwise_make_no_difference(databases: Databases, tmp_path: Path) -> None:
+    """ZEROFILL, in the key too, and FLOAT(M,D): the binlog has other text than SELECT, and values are compared."""
+    databases.both(
+        "CREATE TABLE shown (id INT(8) ZEROFILL, part DECIMAL(9,2) ZEROFILL, f FLOAT(7,2), d DOUBLE(9,3),"
+        " s SMALLINT(5) UNSIGNED ZEROFILL, PRIMARY KEY (id, part))",
+        *(f"INSERT INTO shown VALUES ({n}, {n}.5, {n} + 12345.68, {n} + 0.1, {n})" for n in range(5)),
+    )
+    name = f"watch-{databases.name}"
+    config = config_of(databases, tmp_path, name)
+    code, out, err = migverify("tables", "verify", "--engine", "local", "--config", str(config), "--json")
+    assert code == 0, err
+    with replicated(databases, name) as replicator:
+        watching = Watching(config, "--since", json.loads(out)["run_id"])
+        watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
+        for n in range(5, 20):
+            databases.source(f"INSERT INTO shown VALUES ({n}, {n}.5, {n} + 12345.68, {n} + 0.1, {n})")
+        databases.source("UPDATE shown SET f = f + 0.01, d = d / 3, s = s + 1 WHERE id < 5",
+                         "UPDATE shown SET id = 70 WHERE id = 7", "DELETE FROM shown WHERE id = 8")  # fmt: skip
+        watching.wait_for(lambda s: s["tables"][0]["keys"] > 20)
+        replicator.wait_until(source_position(databases.pair.source))
+        watching.stop()
+        assert sum(s["tables"][0]["diverged"] for s in watching.lines) == 0
+        code, status = drained(config, watching.run, "--timeout", "60")
+        assert (code, status["verdict"], reasons(status)) == (0, "MATCH", "")
+        databases.source("UPDATE shown SET d = 5 WHERE id = 3")
+        replicator.wait_until(source_position(databases.pair.source))
+        databases.target("UPDATE shown SET s = 99, f = 1.5 WHERE id = 3")
+        code, status = drained(config, watching.run, "--timeout", "60")
+    assert (code, status["verdict"]) == (1, "MISMATCH"), reasons(status)
+    assert diffs(config, watching.run) == {(f"{databases.name}.shown", ("3", "3.50"), ("f", "s"))}

@@ -265,3 +265,10 @@ def test_json_whose_strings_are_shared_is_refused_at_once() -> None:
     value = struct.pack("<HH", count, 4 + 3 * count + 2 + len(text)) + entries + b"\xe8\x07" + text
     with pytest.raises(ChangeError, match="more than fits its bytes"):
         json_text(b"\x02" + value)
+
+
+def test_an_exact_float_has_all_its_digits() -> None:
+    table = TableMap("db", "f", (column("f", Type.FLOAT, 4), column("d", Type.DOUBLE, 8)), ())
+    images = b"\x00" + struct.pack("<fd", 12345.68, 0.1) + b"\x00" + struct.pack("<fd", 12345.69, 0.1)
+    assert decoder(table).texts(images) == [("12345.7", "0.1"), ("12345.7", "0.1")]
+    assert decoder(table, exact=True).texts(images) == [("12345.6796875", "0.1"), ("12345.6904296875", "0.1")]

@@ -17,7 +17,7 @@ from migverify.changes.files import read_files
 from migverify.changes.model import Begin, ColumnMap, Commit, Item, Op, Position, Rows, Statement, TableMap
 from migverify.model import Lane, Verdict
 from migverify.tables.delivered import TableDelivery, Wait, conclude
-from migverify.tables.image_values import FLOAT_TYPE, image_literal, same_image
+from migverify.tables.image_values import image_literal, same_image
 from migverify.tables.tasks import ReadColumn
 from tests.binlog_events import SERVER, TIME, Binlog, image
 
@@ -234,61 +234,63 @@ def column(family: str, compare: str = "text", *, binary: bool = False, toleranc
 
 
 @pytest.mark.parametrize(
-    ("of", "image_text", "shown", "type_code"),
+    ("of", "image_text", "shown"),
     [
-        (column("integer"), "00042", "42", INT),
-        (column("integer"), "7", "7.00", INT),
-        (column("bit"), "0x0201", "513", 16),
-        (column("year"), "0000", "0", 13),
-        (column("decimal"), "1.50", "1.5000", 246),
-        (column("decimal"), "-0.00", "0", 246),
-        (column("datetime"), "2026-01-31 10:00:00", "2026-01-31 10:00:00.000", 18),
-        (column("date"), "2026-01-31", "2026-01-31 00:00:00.000000", 10),
-        (column("time"), "-12:00:00.50", "-12:00:00.500", 19),
-        (column("text"), "é ", "é ", VARCHAR),
-        (column("text", binary=True), "é", "0xc3a9", VARCHAR),
-        (column("binary"), "0x0102", "0x0102", VARCHAR),
-        (column("labels", "labels"), "a,b", "b,a", 248),
-        (column("json", "json"), '{"b": 1, "a": 2}', '{"a":2,"b":1.0}', 245),
-        (column("float"), "1.1", "1.100000023841858", FLOAT_TYPE),
-        (column("float"), "16777200", "16777216", FLOAT_TYPE),
-        (column("float"), "1e300", "1e300", DOUBLE_TYPE),
-        (column("float"), "-0", "0.0", DOUBLE_TYPE),
-        (column("float", "number", tolerance=0.1), "1.0", "1.05", DOUBLE_TYPE),
-        (column("decimal", "number", tolerance=0.1), "1.0", "1.05", 246),
-        (column("text"), None, None, VARCHAR),
-        (column("date"), "0000-00-00", "0000-00-00", 10),
+        (column("integer"), "00042", "42"),
+        (column("integer"), "7", "7.00"),
+        (column("bit"), "0x0201", "513"),
+        (column("year"), "0000", "0"),
+        (column("decimal"), "1.50", "1.5000"),
+        (column("decimal"), "-0.00", "0"),
+        (column("datetime"), "2026-01-31 10:00:00", "2026-01-31 10:00:00.000"),
+        (column("date"), "2026-01-31", "2026-01-31 00:00:00.000000"),
+        (column("time"), "-12:00:00.50", "-12:00:00.500"),
+        (column("text"), "é ", "é "),
+        (column("text", binary=True), "é", "0xc3a9"),
+        (column("binary"), "0x0102", "0x0102"),
+        (column("labels", "labels"), "a,b", "b,a"),
+        (column("json", "json"), '{"b": 1, "a": 2}', '{"a":2,"b":1.0}'),
+        (column("float"), "1.100000023841858", "1.1000000238418580"),
+        (column("float"), "16777216", "16777216.0"),
+        (column("float"), "1e300", "1e300"),
+        (column("float"), "-0", "0.0"),
+        (column("float", "number", tolerance=0.1), "1.0", "1.05"),
+        (column("decimal", "number", tolerance=0.1), "1.0", "1.05"),
+        (column("text"), None, None),
+        (column("date"), "0000-00-00", "0000-00-00"),
     ],
 )
-def test_one_value_in_two_spellings(of: ReadColumn, image_text: str | None, shown: str | None, type_code: int) -> None:
-    assert same_image(of, image_text, shown, type_code)
+def test_one_value_in_two_spellings(of: ReadColumn, image_text: str | None, shown: str | None) -> None:
+    assert same_image(of, image_text, shown)
 
 
 @pytest.mark.parametrize(
-    ("of", "image_text", "shown", "type_code"),
+    ("of", "image_text", "shown"),
     [
-        (column("integer"), "42", "43", INT),
-        (column("integer"), "9007199254740993", "9007199254740992", 8),
-        (column("decimal"), "0.10000000000000000001", "0.1", 246),
-        (column("datetime"), "2026-01-31 10:00:00", "2026-01-31 10:00:01", 18),
-        (column("text"), "a", "A", VARCHAR),
-        (column("text"), "a ", "a", VARCHAR),
-        (column("text"), "1.0", "1", VARCHAR),
-        (column("text"), "", None, VARCHAR),
-        (column("text"), None, "", VARCHAR),
-        (column("binary"), "0x01", "0x0100", VARCHAR),
-        (column("float"), "1.1", "1.2", FLOAT_TYPE),
-        (column("float"), "0.1", "0.10000000000000002", DOUBLE_TYPE),
-        (column("float"), "1.1", "1.1001", FLOAT_TYPE),
-        (column("float"), "x", "1", DOUBLE_TYPE),
-        (column("json", "json"), "[1, 2]", "[2, 1]", 245),
-        (column("label"), "a", "b", 247),
-        (column("decimal", "number", tolerance=0.1), "1.0", "1.2", 246),
-        (column("time"), "-12:00:00", "12:00:00", 19),
+        (column("integer"), "42", "43"),
+        (column("integer"), "9007199254740993", "9007199254740992"),
+        (column("decimal"), "0.10000000000000000001", "0.1"),
+        (column("datetime"), "2026-01-31 10:00:00", "2026-01-31 10:00:01"),
+        (column("text"), "a", "A"),
+        (column("text"), "a ", "a"),
+        (column("text"), "1.0", "1"),
+        (column("text"), "", None),
+        (column("text"), None, ""),
+        (column("binary"), "0x01", "0x0100"),
+        (column("float"), "1.1", "1.2"),
+        (column("float"), "12345.6796875", "12345.6904296875"),
+        (column("float"), "16777200", "16777216"),
+        (column("float"), "0.1", "0.10000000000000002"),
+        (column("float"), "1.100000023841858", "1.1"),
+        (column("float"), "x", "1"),
+        (column("json", "json"), "[1, 2]", "[2, 1]"),
+        (column("label"), "a", "b"),
+        (column("decimal", "number", tolerance=0.1), "1.0", "1.2"),
+        (column("time"), "-12:00:00", "12:00:00"),
     ],
 )
-def test_two_values_are_two(of: ReadColumn, image_text: str | None, shown: str | None, type_code: int) -> None:
-    assert not same_image(of, image_text, shown, type_code)
+def test_two_values_are_two(of: ReadColumn, image_text: str | None, shown: str | None) -> None:
+    assert not same_image(of, image_text, shown)
 
 
 def test_literals_of_keys() -> None:

@@ -292,6 +292,15 @@ class TestServer:
         assert named(check(session), "clock").state is state
 
 
+def shaped(name: str, *types: tuple[str, str], fsp: int | None = None) -> TableDef:
+    """A table of columns ``c0``, ``c1``, ... of these (type, full type)."""
+    columns = tuple(
+        ColumnDef(f"c{n}", n + 1, base, full, False, fsp=fsp if base != "int" else None)
+        for n, (base, full) in enumerate(types)
+    )
+    return replace(table(name), columns=columns)
+
+
 class TestTables:
     def test_what_cannot_be_followed_is_listed(self) -> None:
         many = [table(f"k{n}", key=False) for n in range(12)]
@@ -300,6 +309,42 @@ class TestTables:
         assert named(found, "tables without a primary key").value.endswith("app.k9 and 2 more")
         assert named(found, "tables of other engines").value == "1 in 14: app.m (MyISAM)"
         assert named(found, "VECTOR columns").value == "1 in 14: app.v.id"
+
+    def test_columns_that_the_binlog_tells_otherwise_are_named(self) -> None:
+        shown = shaped("a", ("int", "int(6) unsigned zerofill"), ("decimal", "decimal(9,2) zerofill"), ("int", "int"))
+        floats = shaped("b", ("float", "float(7,2)"), ("double", "double(9,3) unsigned"), ("float", "float"))
+        found = check(Recorded(MYSQL_97), shown, floats)
+        first = named(found, "ZEROFILL columns")
+        assert first.state is State.WARN
+        assert first.value == (
+            "2 in 2 tables: app.a.c0 (int(6) unsigned zerofill), app.a.c1 (decimal(9,2) zerofill)"
+        )  # fmt: skip
+        second = named(found, "FLOAT(M,D) and DOUBLE(M,D) columns")
+        assert (second.state, second.value) == (
+            State.WARN, "2 in 2 tables: app.b.c0 (float(7,2)), app.b.c1 (double(9,3) unsigned)"
+        )  # fmt: skip
+        assert first.todo
+        assert second.todo
+        assert found.verdict is Verdict.MATCH  # they can be read; who reads the text is warned
+
+    def test_types_of_mariadb_are_asked_of_mariadb(self) -> None:
+        table = shaped("m", ("uuid", "uuid"), ("inet6", "inet6"), ("datetime", "datetime(3)"),
+                       ("datetime", "datetime /* mariadb-5.3 */"))  # fmt: skip
+        found = check(Recorded(MARIADB, "10.11.19-MariaDB", Flavor.MARIADB), table)
+        assert named(found, "UUID, INET4 and INET6 columns").value == "2 in 1 tables: app.m.c0 (uuid), app.m.c1 (inet6)"
+        assert named(found, "old temporal columns with a fraction").state is State.PASS
+        old = shaped("o", ("int", "int(11)"), ("time", "time(1) /* mariadb-5.3 */"), fsp=1)
+        refused = check(Recorded(MARIADB, "10.11.19-MariaDB", Flavor.MARIADB), old)
+        finding = named(refused, "old temporal columns with a fraction")
+        assert (finding.state, finding.value) == (State.FAIL, "1 in 1 tables: app.o.c1 (time(1) /* mariadb-5.3 */)")
+        assert "mysql56_temporal_format" in finding.todo
+        assert refused.verdict is Verdict.INCONCLUSIVE
+        assert not [f for f in check(Recorded(MYSQL_97), old).findings if "MariaDB" in f.why]
+
+    def test_many_columns_are_counted_to_the_end(self) -> None:
+        finding = named(check(Recorded(MYSQL_97), shaped("t", *[("int", "int zerofill")] * 12)), "ZEROFILL columns")
+        assert finding.value.startswith("12 in 1 tables: app.t.c0 ")
+        assert finding.value.endswith(" and 2 more")
 
     def test_cascades_inside_the_engine_fail(self) -> None:
         variables = {n: v for n, v in MYSQL_97.items() if n != "innodb_native_foreign_keys"}

@@ -25,8 +25,9 @@ from migverify.changes.headers import (
     read_tagged_gtid,
 )
 from migverify.changes.held import Held, whole
-from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement
+from migverify.changes.model import Begin, Change, Commit, Idle, Item, Op, Position, Rows, Statement
 from migverify.changes.positions import parse_position
+from migverify.changes.tail import Wanted, changes
 from migverify.changes.transactions import items
 from migverify.errors import ChangeError, PurgedError, UsageError
 from tests.binlog_events import SERVER, Binlog, image, made_rotate, numbers
@@ -425,3 +426,41 @@ def test_any_bytes_as_a_head_are_read_or_refused(body: bytes) -> None:
                 found.text(), found.invoker(), found.backslash_escapes()
         except ChangeError:
             pass
+
+
+def strange() -> Binlog:
+    """A transaction that changes a table of a type nobody knows beside a table that all know."""
+    log = Binlog().insert(1).begin()
+    log.strange_table().rows(b"\0" + struct.pack("<i", 7) + b"?????", table_id=10)
+    log.rows(b"\0" + struct.pack("<i", 7) + b"???" * 2, kind=EventType.UPDATE_ROWS, table_id=10)
+    return log.table().rows(image(2, "x")).xid().insert(3)
+
+
+def test_a_table_of_an_unknown_type_ends_no_stream_that_leaves_it_out() -> None:
+    log = strange()
+    stream = items([made_rotate(log.name), *log.events()], Position(log.name, 4))
+    given_out = list(changes(whole(stream), lambda database, table: (database, table) == ("d", "t")))
+    assert [c.after["id"] for c in given_out if isinstance(c, Change) and c.after] == ["1", "2", "3"]
+    assert sum(isinstance(c, Commit) for c in given_out) == 3
+
+
+@pytest.mark.parametrize("wanted", [None, lambda *_: True, lambda _, table: table == "vectors"])
+def test_a_table_of_an_unknown_type_ends_the_stream_that_has_it_in_scope(wanted: Wanted | None) -> None:
+    log = strange()
+    stream = changes(whole(items([made_rotate(log.name), *log.events()], Position(log.name, 4))), wanted)
+    found: list[Change | Commit] = []
+    with pytest.raises(ChangeError, match=r"binlog\.000001:\d+: d\.vectors: .*type 200") as refused:
+        found.extend(stream)
+    assert "Exclude the table" in refused.value.hint
+    assert all(c.table != "d.vectors" for c in found if isinstance(c, Change))
+
+
+def test_rows_of_an_unknown_type_wait_for_their_commit_on_disk_too() -> None:
+    log = strange()
+    stream = whole(items([made_rotate(log.name), *log.events()], Position(log.name, 4)), memory_bytes=1)
+    assert [r.table.name for r in stream if isinstance(r, Rows)] == ["d.t", "d.vectors", "d.vectors", "d.t", "d.t"]
+
+
+def test_a_row_image_that_is_not_full_is_refused_whatever_the_types() -> None:
+    log = Binlog().begin().strange_table().rows(b"\0", table_id=10, present=b"\1")
+    assert "holds 1 of 2 columns" in refused(log.xid())[1]
