@@ -25,7 +25,7 @@ def check(
     if as_json:
         typer.echo(json.dumps(describe(loaded) | digests, indent=2, ensure_ascii=False))
         return
-    for endpoint in loaded.endpoints:
+    for endpoint in loaded.all_endpoints:
         secret = endpoint.password_env or ("a command" if endpoint.password_command else "none")
         typer.echo(
             f"{endpoint.name}: {endpoint.user}@{endpoint.host}:{endpoint.port}, password from {secret}, "

@@ -41,6 +41,7 @@ def describe(config: Config) -> dict[str, Any]:
         "path": str(config.path),
         "sources": [_endpoint(endpoint) for endpoint in config.sources],
         "target": _endpoint(config.target),
+        "endpoints": [_endpoint(endpoint) for endpoint in config.others],
         "store": config.store.url,
         "tables": {
             "include": [pattern.text for pattern in config.tables.include],

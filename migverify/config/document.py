@@ -340,6 +340,10 @@ class ConfigDocument(Strict):
         description="Instead of `source`: many shards that move into one target, by name.",
     )
     target: EndpointPart = Field(description="Where the data goes.")
+    endpoints: dict[str, EndpointPart] = Field(
+        default_factory=dict,
+        description="Further endpoints that reconciliation rules read, by name: services beside the migrating pair.",
+    )
     store: StoreUrl = Field(
         default="sqlite:///.migverify/runs.db",
         description="SQLAlchemy URL of the database that keeps run results. A relative SQLite path starts at"
@@ -381,4 +385,8 @@ class ConfigDocument(Strict):
             raise ValueError("`source` is missing")
         if any(not SHARD.fullmatch(name) for name in self.sources or {}):
             raise ValueError("names of shards hold letters, digits, _ and -")
+        if any(not SHARD.fullmatch(name) for name in self.endpoints):
+            raise ValueError("names of endpoints hold letters, digits, _ and -")
+        if taken := sorted({"source", "sources", "target"} & self.endpoints.keys()):
+            raise ValueError(f"`endpoints` must not name one {taken[0]}: that is an endpoint of the migration")
         return self

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from migverify.config.patterns import make_route, parse_pattern
+from migverify.config.problems import at, validate
 from migverify.config.settings import (
     Config,
     ImmutableBefore,
@@ -22,18 +22,14 @@ from migverify.config.settings import (
     WatchSettings,
 )
 from migverify.config.urls import Address, parse_endpoint_url
-from migverify.config.yaml_text import Steps, YamlDocument, YamlProblem, read_yaml
+from migverify.config.yaml_text import YamlProblem, read_yaml
 from migverify.errors import ConfigError
 from migverify.model import Endpoint, Tls
 
 if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
-
     from migverify.config.document import ConfigDocument, EndpointPart, OverridePart, WatchPart
 
 DEFAULT_NAME = "migverify.yaml"
-_SHOWN_PROBLEMS = 10
-_PASSWORD_WORDS = {"password", "passwd", "pwd", "pass", "secret"}
 
 
 def load_config(path: Path, *, environment: Mapping[str, str] | None = None) -> Config:
@@ -57,11 +53,12 @@ def load_config(path: Path, *, environment: Mapping[str, str] | None = None) -> 
     try:
         document = read_yaml(text, environment)
     except YamlProblem as problem:
-        where = f"{path}:{problem.place.line}:{problem.place.column}" if problem.place else str(path)
-        raise ConfigError(f"{where}: {problem.problem}", hint=problem.hint) from None
+        raise ConfigError(f"{at(path, problem.place)}: {problem.problem}", hint=problem.hint) from None
     if document.data is None:
         raise ConfigError(f"{path}: the file is empty", hint=f"Run `migverify init --force -o {path}`.")
-    return _convert(_validate(path, document), path)
+    from migverify.config.document import ConfigDocument  # pydantic costs a tenth of a second
+
+    return _convert(validate(path, document, ConfigDocument), path)
 
 
 def _read(path: Path) -> str:
@@ -78,101 +75,6 @@ def _read(path: Path) -> str:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or type(error).__name__}") from None
 
 
-def _validate(path: Path, document: YamlDocument) -> ConfigDocument:
-    from pydantic import ValidationError  # loaded only where a file is read: it costs a tenth of a second
-
-    from migverify.config.document import ConfigDocument
-
-    try:
-        return ConfigDocument.model_validate(document.data)
-    except ValidationError as error:
-        problems = [_explain(path, document, details) for details in error.errors(include_url=False)]
-    # One condition for both sides is checked twice, once per side: say it once.
-    found = sorted({(order, text): (order, text, hint) for order, text, hint in problems}.values())
-    if len(found) == 1:
-        raise ConfigError(found[0][1], hint=found[0][2])
-    lines = [f"{text}{' - ' + hint if hint else ''}" for _, text, hint in found[:_SHOWN_PROBLEMS]]
-    if len(found) > _SHOWN_PROBLEMS:
-        lines.append(f"... and {len(found) - _SHOWN_PROBLEMS} more")
-    raise ConfigError(f"{path}: {len(found)} problems\n" + "\n".join(lines))
-
-
-def _explain(path: Path, document: YamlDocument, details: ErrorDetails) -> tuple[tuple[int, int], str, str]:
-    steps: Steps = tuple(step for step in details["loc"] if step != "[key]")
-    place = document.place(steps)
-    where = f"{path}:{place.line}:{place.column}" if place else str(path)
-    order = (place.line, place.column) if place else (0, 0)
-    if steps[-2:-1] == ("where",):
-        steps = steps[:-1] if document.keys.get(steps) is None else steps
-    name = key_text(steps)
-    if details["type"] == "extra_forbidden":
-        hint = _suggest(steps)
-        return order, f"{where}: unknown key {name}", hint
-    if details["type"] == "missing":
-        return order, f"{where}: the key {name} is missing", ""
-    words = _wording(details)
-    return order, f"{where}: {name + ': ' if name else ''}{words}", ""
-
-
-def key_text(steps: Iterable[str | int]) -> str:
-    """Spell the way to a key: ``routes[0].from``."""
-    text = ""
-    for step in steps:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
-    return text
-
-
-_WORDS = {
-    "string_type": "this takes text; put it in quotes",
-    "int_type": "this takes a whole number",
-    "int_from_float": "this takes a whole number",
-    "float_type": "this takes a number",
-    "finite_number": "this takes a finite number",
-    "bool_type": "this takes true or false",
-    "list_type": "this takes a list (lines that start with -)",
-    "dict_type": "this takes a mapping (name: value)",
-    "model_type": "this takes a mapping (name: value)",
-    "model_attributes_type": "this takes a mapping (name: value)",
-    "string_too_short": "this must not be empty",
-    "too_short": "this must not be empty",
-}
-
-
-def _wording(details: ErrorDetails) -> str:
-    kind, context = details["type"], details.get("ctx", {})
-    if details["input"] is None:
-        return "this key has no value; give it one or remove the key"
-    if kind == "value_error":
-        return str(context["error"])
-    if kind == "literal_error":
-        return f"this takes one of {context['expected']}"
-    for name, words in (
-        ("greater_than_equal", "at least"),
-        ("less_than_equal", "at most"),
-        ("greater_than", "above"),
-    ):
-        if kind == name:
-            bound = context[{"greater_than_equal": "ge", "less_than_equal": "le", "greater_than": "gt"}[name]]
-            return f"this takes a number {words} {bound:g}"
-    return _WORDS.get(kind) or details["msg"]
-
-
-def _suggest(steps: Steps) -> str:
-    from migverify.config.reference import keys_under, known_keys
-
-    name = str(steps[-1])
-    siblings = keys_under(steps[:-1])
-    if name.lower() in _PASSWORD_WORDS and "password_env" in siblings:
-        return "A password does not belong in the file: use password_env or password_command."
-    close = difflib.get_close_matches(name.lower(), siblings, n=1, cutoff=0.6)
-    if close:
-        return f"Did you mean {close[0]}?"
-    elsewhere = [key.path for key in known_keys() if key.path.rpartition(".")[2] == name]
-    if elsewhere:
-        return f"Did you mean {elsewhere[0]}?"
-    return f"Known keys here: {', '.join(siblings)}." if siblings else "Remove it."
-
-
 def _convert(document: ConfigDocument, path: Path) -> Config:
     if document.source is not None:
         sources: tuple[Endpoint, ...] = (_endpoint("source", document.source),)
@@ -186,6 +88,7 @@ def _convert(document: ConfigDocument, path: Path) -> Config:
         path=path,
         sources=sources,
         target=_endpoint("target", document.target),
+        others=tuple(_endpoint(name, part) for name, part in document.endpoints.items()),
         store=StoreSettings(_store_url(document.store, folder), document.store_password_env),
         tables=TableFilter(
             tuple(parse_pattern(text) for text in document.tables.include),

@@ -1,4 +1,7 @@
-"""Every key of ``migverify.yaml``, read from the pydantic models: for suggestions, schema and docs."""
+"""Every key of a YAML file, read from its pydantic models: for suggestions, schema and docs.
+
+``root`` is the model of the file: that of ``migverify.yaml`` unless another is given.
+"""
 
 from __future__ import annotations
 
@@ -21,28 +24,40 @@ SCHEMA_ID = "https://json-schema.org/draft/2020-12/schema"
 
 @dataclass(frozen=True, slots=True)
 class KnownKey:
-    """One key: ``routes[].from``, its default as JSON text (None: required), and what it means."""
+    """One key: ``routes[].from``, its default as JSON text (None: required), and what it means.
+
+    ``only`` is the tag of the one model that has it, where a part is one of several models.
+    """
 
     path: str
     default: str | None
     description: str
+    only: str = ""
 
 
 @cache
-def known_keys() -> tuple[KnownKey, ...]:
+def known_keys(root: type[BaseModel] = ConfigDocument) -> tuple[KnownKey, ...]:
     """All keys in the order of the models; ``sources`` and ``target`` refer to ``source``."""
-    return tuple(_walk(ConfigDocument, ""))
+    return tuple(_walk(root, ""))
 
 
-def keys_under(steps: Steps) -> list[str]:
-    """Keys that may stand at a place of the document; empty where names are free or nothing may stand."""
-    model: type[BaseModel] | None = ConfigDocument
+def keys_under(steps: Steps, root: type[BaseModel] = ConfigDocument) -> list[str]:
+    """Keys that may stand at a place of the document; empty where names are free or nothing may stand.
+
+    After an index or a free name, the tag of one of several models may stand among the steps, as pydantic puts it.
+    """
+    model: type[BaseModel] | None = root
     free = False  # inside a mapping whose names the user chooses, or a list
     annotation: Any = None
+    several: dict[str, type[BaseModel]] = {}
     for step in steps:
         if free:
             free = False
-            model = _model_in(annotation)
+            several = _tagged(annotation)
+            model = None if several else _model_in(annotation)
+            continue
+        if several:
+            model, several = several.get(str(step)), {}
             continue
         field = None if model is None else _fields(model).get(str(step))
         if field is None:
@@ -53,34 +68,62 @@ def keys_under(steps: Steps) -> list[str]:
     return [] if model is None else list(_fields(model))
 
 
-def json_schema() -> dict[str, Any]:
-    """JSON schema of ``migverify.yaml`` for editors."""
-    schema = ConfigDocument.model_json_schema(by_alias=True, mode="validation")
-    return {"$schema": SCHEMA_ID, "title": "migverify.yaml"} | {k: v for k, v in schema.items() if k != "title"}
+def json_schema(root: type[BaseModel] = ConfigDocument, title: str = "migverify.yaml") -> dict[str, Any]:
+    """JSON schema of a file for editors."""
+    schema = root.model_json_schema(by_alias=True, mode="validation")
+    return {"$schema": SCHEMA_ID, "title": title} | {k: v for k, v in schema.items() if k != "title"}
 
 
-def json_schema_text() -> str:
-    """The schema as the file ``migverify/schemas/migverify.schema.json`` holds it."""
-    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+def json_schema_text(root: type[BaseModel] = ConfigDocument, title: str = "migverify.yaml") -> str:
+    """The schema as a file of ``migverify/schemas`` holds it."""
+    return json.dumps(json_schema(root, title), indent=2, ensure_ascii=False) + "\n"
 
 
-def markdown() -> str:
-    """Return the table of all keys that stands in docs/configuration.md."""
+def markdown(root: type[BaseModel] = ConfigDocument) -> str:
+    """Return the table of all keys that stands in the documentation of a file."""
     lines = ["| key | default | meaning |", "|---|---|---|"]
-    for key in known_keys():
+    for key in known_keys(root):
         default = "required" if key.default is None else "" if key.default == "null" else f"`{key.default}`"
-        lines.append(f"| `{key.path}` | {default} | {key.description.replace('|', chr(92) + '|')} |")
+        meaning = f"`{key.only}`: {key.description}" if key.only else key.description
+        lines.append(f"| `{key.path}` | {default} | {meaning.replace('|', chr(92) + '|')} |")
     return "\n".join(lines) + "\n"
 
 
-def _walk(model: type[BaseModel], prefix: str) -> Iterator[KnownKey]:
+def _walk(model: type[BaseModel], prefix: str, above: tuple[type[BaseModel], ...] = ()) -> Iterator[KnownKey]:
+    """Keys of a model and of the models in it, save those that a model above is a kind of: they are told there."""
+    above = (*above, model)
     for name, field in _fields(model).items():
         path = f"{prefix}{name}"
         inner = _model_in(field.annotation)
         yield KnownKey(path, _default(field), field.description or "")
-        if inner is None or (inner is EndpointPart and name != "source"):
+        if several := _tagged(field.annotation):
+            yield from _walk_tagged(several, f"{path}[].", above)
             continue
-        yield from _walk(inner, f"{path}[]." if _holds_many(field.annotation) else f"{path}.")
+        if inner is None or (inner is EndpointPart and name != "source") or any(issubclass(a, inner) for a in above):
+            continue
+        yield from _walk(inner, f"{path}[]." if _holds_many(field.annotation) else f"{path}.", above)
+
+
+def _walk_tagged(
+    several: dict[str, type[BaseModel]], prefix: str, above: tuple[type[BaseModel], ...]
+) -> Iterator[KnownKey]:
+    """Keys that all models have, once; then those of each."""
+    walked = {tag: list(_walk(model, prefix, above)) for tag, model in several.items()}
+    shared = set.intersection(*({key.path for key in keys} for keys in walked.values()))
+    yield from (key for key in next(iter(walked.values())) if key.path in shared)
+    for tag, keys in walked.items():
+        yield from (KnownKey(k.path, k.default, k.description, tag) for k in keys if k.path not in shared)
+
+
+def _tagged(annotation: Any) -> dict[str, type[BaseModel]]:
+    """The models of a union that a literal tells apart, by that literal; empty for anything else."""
+    for part in get_args(annotation):
+        found = _tagged(part)
+        if found:
+            return found
+    models = [part for part in get_args(annotation) if isinstance(part, type) and issubclass(part, BaseModel)]
+    tags = [get_args(model.model_fields["kind"].annotation) for model in models if "kind" in model.model_fields]
+    return {tag[0]: model for tag, model in zip(tags, models, strict=True)} if len(models) == len(tags) > 1 else {}
 
 
 def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:

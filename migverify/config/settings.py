@@ -138,8 +138,8 @@ class Config:
     """A whole ``migverify.yaml``.
 
     ``path`` is the file it came from. ``sources`` holds one endpoint named ``source``, or one per shard named
-    ``source.<shard>``. ``consistency`` is ``auto``, ``quiescent`` or ``live``; ``hash`` is ``auto``,
-    ``sha2``, ``md5`` or ``sha1``.
+    ``source.<shard>``; ``others`` are further endpoints of reconciliation rules. ``consistency`` is ``auto``,
+    ``quiescent`` or ``live``; ``hash`` is ``auto``, ``sha2``, ``md5`` or ``sha1``.
     """
 
     path: Path
@@ -156,11 +156,17 @@ class Config:
     report: ReportSettings = ReportSettings()
     hash: str = "auto"
     spark: SparkSettings = SparkSettings()
+    others: tuple[Endpoint, ...] = ()
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """All endpoints, sources first."""
+        """The endpoints of the migration, sources first, without ``others``."""
         return (*self.sources, self.target)
+
+    @property
+    def all_endpoints(self) -> tuple[Endpoint, ...]:
+        """Every endpoint that a reconciliation rule may name: those of the migration, then ``others``."""
+        return (*self.endpoints, *self.others)
 
     @property
     def shards(self) -> tuple[str, ...]:

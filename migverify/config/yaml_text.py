@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 
 import yaml
 
@@ -79,11 +80,14 @@ for _name, _pattern, _first in (
     _Loader.add_implicit_resolver(_TAG + _name, re.compile(rf"^(?:{_pattern})$"), list(_first))
 
 
-def read_yaml(text: str, environment: Mapping[str, str] | None = None) -> YamlDocument:
+def read_yaml(
+    text: str, environment: Mapping[str, str] | None = None, *, variables: bool = True, exact: bool = False
+) -> YamlDocument:
     """Parse a document, putting variables in the place of ``${NAME}`` and ``${NAME:-default}``.
 
     ``$${`` is a literal ``${``. A variable counts as part of the scalar it stands in: ``port: ${PORT}`` is a
-    number, ``port: "${PORT}"`` is text.
+    number, ``port: "${PORT}"`` is text. Without ``variables`` they are refused. With ``exact`` a number with a point
+    or an exponent is a Decimal of what is written, never a float.
 
     Raises
     ------
@@ -108,16 +112,18 @@ def read_yaml(text: str, environment: Mapping[str, str] | None = None) -> YamlDo
         raise YamlProblem("not valid YAML: nested too deeply") from None
     document = YamlDocument()
     if node is not None:
-        document.data = _Builder(document, os.environ if environment is None else environment).build(node, ())
+        filled = os.environ if environment is None else environment
+        document.data = _Builder(document, filled if variables else None, exact=exact).build(node, ())
     return document
 
 
 class _Builder:
     """Turns nodes into data; one per document."""
 
-    def __init__(self, document: YamlDocument, environment: Mapping[str, str]) -> None:
+    def __init__(self, document: YamlDocument, environment: Mapping[str, str] | None, *, exact: bool) -> None:
         self.document = document
         self.environment = environment
+        self.exact = exact
         self.open: list[yaml.Node] = []
         self.built = 0
 
@@ -195,9 +201,11 @@ class _Builder:
         try:
             if kind == "int":
                 return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
+            if kind == "float" and self.exact:
+                return Decimal(text)
             if kind == "float":
                 return float(re.sub(r"\.(?=[iIN]|n)", "", text))
-        except ValueError:
+        except (ValueError, InvalidOperation):
             raise YamlProblem("not a number", _place(node)) from None
         raise _tagged(node)
 
@@ -205,6 +213,11 @@ class _Builder:
         def value(found: re.Match[str]) -> str:
             if found[0] == "$${":
                 return "${"
+            if self.environment is None:
+                raise YamlProblem(
+                    "variables (${...}) are not filled in here", _place(node),
+                    "Use a parameter, or write $${ for a literal ${.",
+                )  # fmt: skip
             name = _VARIABLE_NAME.fullmatch(found[1])
             if name is None:
                 raise YamlProblem(
