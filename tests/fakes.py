@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -21,6 +22,8 @@ class _Run:
         self.tables: dict[str, TableResult] = {}
         self.sql: dict[tuple[str, str, str], str] = {}
         self.blobs: dict[tuple[str, str], list[bytes]] = {}
+        self.windows: dict[tuple[str, str], dict[str, Any]] = {}
+        self.findings: dict[str, dict[tuple[str, KeyText], tuple[int, dict[str, Any]]]] = {}
 
 
 class FakeStore:
@@ -134,6 +137,29 @@ class FakeStore:
 
     def blobs(self, run_id: str, pair: str, name: str) -> Iterator[bytes]:
         return iter(list(self._run("blobs", run_id).blobs.get((pair, name), [])))
+
+    def add_window(self, run_id: str, rule: str, body: dict[str, Any], findings: Sequence[dict[str, Any]]) -> None:
+        run = self._run("add_window", run_id)
+        run.windows[rule, body["window"]] = json.loads(json.dumps({**body, "state": body["state"]}))
+        for finding in findings:
+            place = finding["window"], tuple(finding["key"])
+            kept = json.loads(json.dumps({**finding, "kind": finding["kind"]}))
+            run.findings.setdefault(rule, {})[place] = (next(self._numbers), kept)
+
+    def windows(self, run_id: str, rule: str) -> Iterator[dict[str, Any]]:
+        kept = self._run("windows", run_id).windows
+        return iter([body for (of, _), body in sorted(kept.items(), key=lambda item: item[0]) if of == rule])
+
+    def findings(
+        self, run_id: str, rule: str, *, kinds: Sequence[str] | None = None, after: int = 0, limit: int = 1000
+    ) -> list[tuple[int, dict[str, Any]]]:
+        latest = sorted(self._run("findings", run_id).findings.get(rule, {}).values(), key=lambda entry: entry[0])
+        wanted = (e for e in latest if e[0] > after and (e[1]["kind"] in kinds if kinds is not None else e[1]["kind"]))
+        return list(itertools.islice(wanted, limit))
+
+    def count_findings(self, run_id: str, rule: str) -> dict[str, int]:
+        kept = self._run("count_findings", run_id).findings.get(rule, {}).values()
+        return dict(Counter(body["kind"] for _, body in kept if body["kind"]))
 
     def load_run(self, run_id: str) -> RunInfo:
         return self._run("load_run", run_id).info

@@ -95,6 +95,29 @@ class ResultStore(Protocol):
         """Stream what was appended under that name, in order."""
         ...
 
+    def add_window(self, run_id: str, rule: str, body: dict[str, Any], findings: Sequence[dict[str, Any]]) -> None:
+        """Record the end of one rule in one window, and its findings, in one transaction: both or neither.
+
+        ``body`` holds at least ``window`` (text, empty without windows) and ``state``; a later body of the same rule
+        and window supersedes. A finding holds at least ``key`` (list of texts), ``window`` and ``kind``; a later one of
+        the same rule, window and key supersedes; one of kind "" withdraws it, and is not listed.
+        """
+        ...
+
+    def windows(self, run_id: str, rule: str) -> Iterator[dict[str, Any]]:
+        """The last body of each window of a rule, in the order of their text; streamed."""
+        ...
+
+    def findings(
+        self, run_id: str, rule: str, *, kinds: Sequence[str] | None = None, after: int = 0, limit: int = 1000
+    ) -> list[tuple[int, dict[str, Any]]]:
+        """Last state of each finding, paged: those with a number above ``after``, at most ``limit``."""
+        ...
+
+    def count_findings(self, run_id: str, rule: str) -> dict[str, int]:
+        """Exact counts of the last findings of a rule by kind."""
+        ...
+
     def load_run(self, run_id: str) -> RunInfo:
         """One run; ``UsageError`` when there is none of that id (``last`` names the newest)."""
         ...

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, Insert, delete, insert, select, union_all
+from sqlalchemy import Connection, Insert, Table, delete, insert, select, union_all
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 
@@ -26,10 +26,16 @@ def encode_diffs(diffs: Sequence[RowDiff]) -> dict[str, list[dict[str, Any]]]:
     return by_pair
 
 
-def move_heads(connection: Connection, scope: int, heads: dict[bytes, dict[str, Any]]) -> None:
-    """Point each key at its last row diff: the one place where a row changes."""
-    table, rows = t.row_diff_heads, list(heads.values())
-    changing = ("number", "kind", "state")
+def move_heads(
+    connection: Connection,
+    scope: int,
+    heads: dict[bytes, dict[str, Any]],
+    *,
+    table: Table = t.row_diff_heads,
+    changing: Sequence[str] = ("number", "kind", "state"),
+) -> None:
+    """Point each key at its last row diff (or finding): the one place where a row changes."""
+    rows = list(heads.values())
     keys = ("scope", "key_hash")
     match connection.dialect.name:
         case "sqlite":

@@ -1,7 +1,8 @@
 """The tables of a result store, and how they come to be.
 
-Every table is append-only but one: ``migverify_row_diff_heads`` is an index, kept in the same transaction, that
-points from a key to the last row diff written for it. It holds nothing that the row diffs do not say.
+Every table is append-only but two: ``migverify_row_diff_heads`` and ``migverify_finding_heads`` are indexes, kept in
+the same transaction, that point from a key to the last row diff or finding written for it. They hold nothing that the
+row diffs and findings do not say.
 
 Per-pair rows carry a ``scope``, a small integer for (run, pair), because names of tables are too long for the keys
 of some databases. Numbers that order rows are counted by the writer inside its transaction, never by the database:
@@ -208,9 +209,41 @@ blobs = _table(
     Column("content", _LONG_BYTES, nullable=False),
 )
 
+rule_windows = _table(
+    "rule_windows",
+    _scope(),
+    _key("number", BigInteger()),  # the body of the highest number counts
+    Column("window_text", String(NAME_LENGTH), nullable=False),
+    Column("state", String(32), nullable=False),
+    Column("body", _LONG_TEXT, nullable=False),
+    UniqueConstraint("scope", "window_text", "number"),
+)
+
+findings = _table(
+    "findings",
+    _scope(),
+    _key("number", BigInteger()),
+    Column("key_hash", _DIGEST, nullable=False),  # of window and key
+    Column("kind", String(32), nullable=False),
+    Column("body", _LONG_TEXT, nullable=False),
+)
+
+finding_heads = _table(
+    "finding_heads",
+    _scope(),
+    _key("key_hash", _DIGEST),
+    Column("number", BigInteger, nullable=False),
+    Column("kind", String(32), nullable=False),
+    UniqueConstraint("scope", "kind", "number"),
+    UniqueConstraint("scope", "number"),
+)
+
+LATER_TABLES = (rule_windows, findings, finding_heads)
+"""Tables that a store of version 1 may lack: it was created before they were. Opening it adds them."""
+
 
 def prepare(engine: Engine, label: str) -> None:
-    """Create the tables of a new store, or check that an existing one is of this version.
+    """Create the tables of a new store, or check that an existing one is of this version and complete.
 
     Safe when several processes open a new store at once. Raises ``StoreError`` for a store of another version
     and for an SQLite file of something else; database errors pass through.
@@ -218,12 +251,16 @@ def prepare(engine: Engine, label: str) -> None:
     for attempt in range(_CREATE_ATTEMPTS):
         with engine.connect() as connection:
             version = _read_version(connection, label)
+            complete = version is not None and not missing(connection)
         if version is not None:
             check_version(version, label)
-            return
+            if complete:
+                return
         try:
             _create(engine, label)
-        except DBAPIError:
+        except DBAPIError as exc:
+            if version is not None and _read_only(exc):
+                return  # an old store on a medium that cannot be written is still read; what it lacks is empty
             # Another process may have created it between our look and our CREATE; look again, then give up.
             if attempt + 1 == _CREATE_ATTEMPTS:
                 raise
@@ -245,6 +282,16 @@ def check_version(version: str, label: str) -> None:
         f" this migverify reads version {SCHEMA_VERSION}",
         hint="The store is damaged: open another one.",
     )
+
+
+def missing(connection: Connection) -> list[str]:
+    """Return the names of later tables that this store of version 1 lacks."""
+    names = set(inspect(connection).get_table_names())
+    return [table.name for table in LATER_TABLES if table.name not in names]
+
+
+def _read_only(exc: DBAPIError) -> bool:
+    return any(word in str(exc.orig).lower() for word in ("readonly", "read-only", "read only", "denied"))
 
 
 def _read_version(connection: Connection, label: str) -> str | None:

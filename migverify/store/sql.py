@@ -43,6 +43,7 @@ from migverify.model import (
     Verdict,
 )
 from migverify.store import codec
+from migverify.store import findings as f
 from migverify.store import schema as t
 from migverify.store.failures import connection_lost, rolled_back, store_error
 from migverify.store.heads import encode_diffs, head_numbers, insert_many, live_states, move_heads
@@ -84,6 +85,7 @@ class SqlStore:
         self._marks: dict[str, str] = {}
         self._scopes: dict[tuple[str, str], int] = {}
         self._new_scopes: dict[tuple[str, str], int] = {}  # of the transaction that is open
+        self._no_rules: bool | None = None
 
     # Runs
 
@@ -457,6 +459,57 @@ class SqlStore:
             number = parts[0]["number"]
             yield b"".join(part["content"] for part in parts)
 
+    # Windows and findings of rules
+
+    def add_window(self, run_id: str, rule: str, body: dict[str, Any], findings: Sequence[dict[str, Any]]) -> None:
+        """Record a window of a rule and findings in it: both or neither. A finding of kind "" withdraws the earlier."""
+        window = f.encode_window(rule, body)
+        rows = [f.encode_finding(rule, finding) for finding in findings]
+
+        def work(connection: Connection) -> None:
+            scope = self._scope(connection, run_id, rule)
+            f.append_window(connection, scope, window)
+            f.append_findings(connection, scope, rows)
+
+        self._write_run(run_id, f"cannot record a window of {rule} of", work)
+
+    def windows(self, run_id: str, rule: str) -> Iterator[dict[str, Any]]:
+        """The last body of each window of a rule, in the order of their text; a page at a time."""
+        after: str | None = None
+        scope = self._read(
+            f"cannot read run {run_id} from", lambda connection: self._rule_scope(connection, run_id, rule)
+        )
+        while scope is not None:
+            page = self._page(run_id, f.window_page(scope, after, _PAGE))
+            for row in page:
+                after = row["window_text"]
+                yield codec.decode_object(row["body"], f"a window of {rule}")
+            if len(page) < _PAGE:
+                return
+
+    def findings(
+        self, run_id: str, rule: str, *, kinds: Sequence[str] | None = None, after: int = 0, limit: int = 1000
+    ) -> list[tuple[int, dict[str, Any]]]:
+        """Last state of each finding of a rule, by number; withdrawn ones (kind "") only when asked for by kind."""
+
+        def work(connection: Connection) -> list[tuple[int, dict[str, Any]]]:
+            scope = self._rule_scope(connection, run_id, rule)
+            if scope is None or limit < 1:
+                return []
+            numbers = f.finding_numbers(connection, scope, kinds, after, limit)
+            return f.finding_page(connection, rule, scope, numbers)
+
+        return self._read(f"cannot read the findings of run {run_id} from", work)
+
+    def count_findings(self, run_id: str, rule: str) -> dict[str, int]:
+        """Exact counts of the last findings of a rule by kind."""
+
+        def work(connection: Connection) -> dict[str, int]:
+            scope = self._rule_scope(connection, run_id, rule)
+            return {} if scope is None else f.finding_counts(connection, scope)
+
+        return self._read(f"cannot count the findings of run {run_id} in", work)
+
     def close(self) -> None:
         """Release connections."""
         self.engine.dispose()
@@ -538,6 +591,12 @@ class SqlStore:
         where = (columns.run_id == run_id, columns.pair_hash == codec.text_digest(pair))
         found = connection.scalar(select(columns.scope).where(*where))
         return None if found is None else int(found)
+
+    def _rule_scope(self, connection: Connection, run_id: str, rule: str) -> int | None:
+        # A store from before there were rules, on a medium that cannot be written, has no tables for them.
+        if self._no_rules is None:
+            self._no_rules = bool(t.missing(connection))
+        return None if self._no_rules else self._known_scope(connection, run_id, rule)
 
     def _resolve(self, run_id: str) -> str:
         return self._read(f"cannot load run {run_id} from", lambda connection: self._find(connection, run_id))
