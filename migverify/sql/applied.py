@@ -45,3 +45,8 @@ def write_marker_sql(table: str, name: str, number: int) -> str:
 def read_marker_sql(table: str, name: str) -> str:
     """Return the statement that reads a marker's number."""
     return f"SELECT number FROM {qualified(table)} WHERE name={quote_text(name)}"
+
+
+def syncpoint_sql(table: str) -> str:
+    """Return the statement that reads the newest sync point of TiCDC."""
+    return f"SELECT MAX(CAST(primary_ts AS UNSIGNED)) FROM {qualified(table)}"

@@ -1,0 +1,379 @@
+"""Statements of the recon road: reads of canonical texts, bucket sums, lookups, aggregates, windows and cuts.
+
+Nothing here knows of rules. A ``Selection`` names what stands behind FROM and the expressions of key and value texts
+(``migverify.recon.relation.SqlRead`` is one); every function returns one SELECT, or a condition of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Protocol
+
+from migverify.errors import IncompleteReadError, ReadError
+from migverify.model import ColumnDef, KeyText
+from migverify.sql.canonical import FAMILIES
+from migverify.sql.checksum import checksum_sum, row_checksum
+from migverify.sql.key_range import KeyColumn, keys_predicate
+from migverify.sql.quoting import quote_bytes, quote_name, quote_path, quote_text
+from migverify.sql.union_text import bytes_sql
+
+HASH = "SHA2"
+LARGEST = 65
+"""Digits of the widest DECIMAL."""
+GROUP_DIGITS = 12
+"""A sum of this many digits of rows must fit the widest DECIMAL."""
+_MOMENTS = frozenset({"date", "datetime", "timestamp"})
+
+
+class Range(Protocol):
+    """A whole-number column that cuts a read; see ``migverify.recon.relation.Cut``."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def lower(self) -> int: ...  # noqa: D102
+    @property
+    def upper(self) -> int: ...  # noqa: D102
+    @property
+    def nullable(self) -> bool: ...  # noqa: D102
+
+
+class Selection(Protocol):
+    """What is read from one endpoint; see ``migverify.recon.relation.SqlRead``."""
+
+    @property
+    def endpoint(self) -> str: ...  # noqa: D102
+    @property
+    def table(self) -> str: ...  # noqa: D102
+    @property
+    def key(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def values(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def strings(self) -> tuple[bool, ...]: ...  # noqa: D102
+    @property
+    def where(self) -> str: ...  # noqa: D102
+    @property
+    def grouped(self) -> bool: ...  # noqa: D102
+    @property
+    def having(self) -> str: ...  # noqa: D102
+    @property
+    def lookup(self) -> tuple[KeyColumn, ...]: ...  # noqa: D102
+    @property
+    def lost(self) -> str: ...  # noqa: D102
+
+
+# --- what is read ----------------------------------------------------------------------------------------
+
+
+def table_sql(database: str, table: str) -> str:
+    """Return a table as it stands behind FROM."""
+    return quote_path(database, table)
+
+
+def query_sql(sql: str) -> str:
+    """Return a query as it stands behind FROM."""
+    return f"({sql.strip().rstrip(';')}) AS q"
+
+
+def mapped_sql(table: str, columns: Sequence[tuple[str, str]], where: str = "") -> str:
+    """Return a domain mapping as it stands behind FROM: each expression under its name."""
+    listed = ", ".join(f"{expression} AS {quote_name(name)}" for name, expression in columns)
+    return f"(SELECT {listed} FROM {table}{where_sql(where)}) AS m"
+
+
+def describe_sql(table: str) -> str:
+    """Return the statement whose result has the columns of ``table`` and no row."""
+    return f"SELECT * FROM {table} LIMIT 0"
+
+
+def first_rows_sql(table: str, limit: int) -> str:
+    """Return the statement of at most ``limit`` rows of ``table``."""
+    return f"SELECT * FROM {table} LIMIT {int(limit)}"
+
+
+def probe_sql(table: str) -> str:
+    """Return the cheapest statement that really reads a table."""
+    return f"SELECT 1 FROM {table} LIMIT 1"
+
+
+def both(*conditions: str) -> str:
+    """Join conditions by AND; empty ones count for nothing."""
+    given = [c for c in conditions if c]
+    return given[0] if len(given) == 1 else " AND ".join(f"({c})" for c in given)
+
+
+def where_sql(*conditions: str) -> str:
+    """Return WHERE and conditions, joined by AND; empty for none."""
+    text = both(*conditions)
+    return f" WHERE {text}" if text else ""
+
+
+def read_sql(read: Selection, condition: str = "", *, having: bool = True) -> str:
+    """Return the statement of a read: key texts, value texts, ``COUNT(*)`` if grouped, lost texts if there can be any.
+
+    Parameters
+    ----------
+    condition
+        Further condition on rows, such as that of a range, of buckets or of keys.
+    having
+        Whether the read's condition on groups counts; not where single keys are read again.
+    """
+    parts = [*read.key, *read.values]
+    if read.grouped:
+        parts.append("COUNT(*)")
+    if read.lost:
+        parts.append(f"SUM({read.lost})" if read.grouped else f"({read.lost})")
+    text = f"SELECT {', '.join(parts) or '1'} FROM {read.table}{where_sql(read.where, condition)}"
+    if read.grouped:
+        # By place, not by alias: a column of that name would be what is grouped by.
+        if read.key:
+            text += " GROUP BY " + ",".join(str(place + 1) for place in range(len(read.key)))
+        if read.having and having:
+            text += f" HAVING {read.having}"
+    return text
+
+
+def split_row(
+    read: Selection, row: Sequence[bytes | None]
+) -> tuple[tuple[bytes | None, ...], tuple[bytes | None, ...], int]:
+    """Split a row of ``read_sql`` into key texts, value texts and how many rows it stands for.
+
+    Raises
+    ------
+    IncompleteReadError
+        a text of the row is longer than the server's max_allowed_packet.
+    """
+    keys, width = len(read.key), len(read.key) + len(read.values)
+    if read.lost and row[-1] not in (b"0", None):
+        raise IncompleteReadError(
+            f"{read.endpoint}: a text of {read.table} is longer than max_allowed_packet, so it cannot be compared",
+            hint="Raise max_allowed_packet on this server, or leave the column out of the rule.",
+        )
+    count = int(row[width] or 0) if read.grouped else 1
+    return tuple(row[:keys]), tuple(row[keys:width]), count
+
+
+# --- buckets ---------------------------------------------------------------------------------------------
+
+
+def bucket(read: Selection, buckets: int) -> str:
+    """Return the bucket number of a row, from the bytes of its key texts."""
+    return f"CRC32(CONCAT_WS(',',{','.join(read.key)}))%{buckets}"
+
+
+def in_buckets(read: Selection, buckets: int, wanted: Sequence[int]) -> str:
+    """Return the condition that selects the rows of some buckets."""
+    return f"{bucket(read, buckets)} IN ({','.join(map(str, wanted))})"
+
+
+def row_frame(read: Selection, carried: int = 0) -> str:
+    """Return the framed row, injective (see ``migverify.sql.checksum``); NULL for a row with a lost text.
+
+    The last ``carried`` values do not count.
+    """
+    texts = (*read.key, *read.values)
+    chosen = list(zip(texts, read.strings, strict=True))[: len(texts) - carried]
+    plain = [f"IFNULL({text},'N')" for text, string in chosen if not string]
+    lengths = [f"IFNULL(LENGTH({text}),'N')" for text, string in chosen if string]
+    strings = [text for text, string in chosen if string]
+    framed = f"CONCAT_WS(',',{','.join(plain + lengths + strings)})" if chosen else "'-'"
+    return f"IF({read.lost},NULL,{framed})" if read.lost else framed
+
+
+def bucket_sums_sql(read: Selection, buckets: int, carried: int = 0, condition: str = "") -> str:
+    """Return the statement that sums rows by bucket: number, rows, sum of row checksums.
+
+    ``migverify.sql.checksum.parse_checksum`` reads the last two. A bucket number of NULL is that of keys that are
+    too long for the server.
+    """
+    total = checksum_sum(row_frame(read, carried), HASH)
+    rows = f"{read.table}{where_sql(read.where, condition)}"
+    return f"SELECT {bucket(read, buckets)},COUNT(*),{total} FROM {rows} GROUP BY 1"
+
+
+def repeated_buckets_sql(read: Selection, buckets: int) -> str:
+    """Return the statement of the buckets in which keys are repeated."""
+    keys = "".join(f"{bytes_sql(text)} AS k{place}," for place, text in enumerate(read.key))
+    # By place: a column of the table that is called as an alias would be what is grouped by.
+    places = ",".join(str(place + 1) for place in range(len(read.key) + 1))
+    rows = f"{read.table}{where_sql(read.where)}"
+    inner = f"SELECT {keys}{bucket(read, buckets)} AS b,COUNT(*) AS n FROM {rows} GROUP BY {places}"
+    return f"SELECT DISTINCT b FROM ({inner}) AS g WHERE n>1"
+
+
+# --- keys ------------------------------------------------------------------------------------------------
+
+
+def keys_condition(read: Selection, keys: Sequence[KeyText]) -> str:
+    """Return the condition that selects rows by key, by an index where there is one; may select more, never fewer."""
+    if not read.key:
+        return ""
+    return keys_predicate(read.lookup, keys)
+
+
+def _exactly(text: str, value: str | None) -> str:
+    if value is None:
+        return f"{text} IS NULL"
+    return f"{bytes_sql(text)}={quote_bytes(value.encode('utf-8', 'surrogateescape'))}"
+
+
+def exact_keys_condition(columns: Sequence[KeyColumn], keys: Sequence[KeyText]) -> str:
+    """Return the condition that selects exactly the rows of some keys, whatever a collation takes as equal."""
+    listed = []
+    for key in keys:
+        parts = [_exactly(c.text, part) for c, part in zip(columns, key, strict=True)]
+        listed.append("(" + " AND ".join(parts) + ")")
+    if not listed:
+        return "1=0"
+    return both(keys_predicate(columns, keys), " OR ".join(listed))
+
+
+def key_column(sql: str, column: ColumnDef, text: str, *, binary: bool) -> KeyColumn:
+    """Return a key column for conditions: ``sql`` is the column or expression, ``text`` its canonical text."""
+    family = FAMILIES[column.data_type]
+    if binary and family != "binary":
+        # Its text is hex, and no literal of hex equals the text itself.
+        return KeyColumn(text, text, "text", True)
+    if family == "binary":
+        return KeyColumn(sql, sql, "binary", True)
+    return KeyColumn(sql, text, family, True, column.charset or "utf8mb4", column.collation or "utf8mb4_bin")
+
+
+# --- ranges and windows ----------------------------------------------------------------------------------
+
+
+def edges_sql(table: str, name: str) -> str:
+    """Return the statement of the least and greatest value of a column; two NULLs for no values."""
+    return f"SELECT MIN({name}),MAX({name}) FROM {table}"
+
+
+def cut_conditions(cut: Range, parts: int) -> list[str]:
+    """Return conditions that part a read: each row is in exactly one; the first and last are open."""
+    span = cut.upper - cut.lower + 1
+    parts = max(1, min(parts, span))
+    bounds = [cut.lower + span * n // parts for n in range(1, parts)]
+    if not bounds:
+        return [""]
+    found = [f"{cut.name}<{bounds[0]}"]
+    found += [f"{cut.name}>={one} AND {cut.name}<{other}" for one, other in pairwise(bounds)]
+    found.append(f"{cut.name}>={bounds[-1]}")
+    if cut.nullable:
+        found.append(f"{cut.name} IS NULL")
+    return found
+
+
+def window_condition(sql: str, column: ColumnDef, start: str, end: str) -> str:
+    """Return the condition of a window on a time column: from ``start`` on, before ``end``, UTC texts.
+
+    A row without a time is in no window; ``nulls_sql`` counts those.
+
+    Raises
+    ------
+    ReadError
+        the column is no DATE, DATETIME or TIMESTAMP.
+    """
+    if column.data_type not in _MOMENTS:
+        raise ReadError(f"{column.name} is {column.column_type}: windows need a DATE, DATETIME or TIMESTAMP in UTC")
+    return f"{sql}>={quote_text(start)} AND {sql}<{quote_text(end)}"
+
+
+def before_condition(sql: str, end: str) -> str:
+    """Return the condition that a time lies before the end of a window."""
+    return f"{sql}<{quote_text(end)}"
+
+
+def counts_added_sql(statements: Sequence[str]) -> str:
+    """Return the statement that adds up (rows, keys) of several."""
+    if len(statements) == 1:
+        return statements[0]
+    parts = " UNION ALL ".join(f"SELECT * FROM ({text}) AS c{place}" for place, text in enumerate(statements))
+    return f"SELECT SUM(a),SUM(b) FROM ({parts}) AS c"
+
+
+def nulls_sql(table: str, sql: str, where: str = "") -> str:
+    """Return the statement that counts rows in which an expression is NULL."""
+    return f"SELECT COUNT(*) FROM {table}{where_sql(where, f'{sql} IS NULL')}"
+
+
+# --- aggregates ------------------------------------------------------------------------------------------
+
+
+def exact_sum(sql: str, column: ColumnDef, scale: int) -> str:
+    """Return the exact sum of a whole-number or decimal column, as a DECIMAL of ``scale`` digits behind the point.
+
+    Raises
+    ------
+    ReadError
+        the column is no exact number, or a sum of 10**12 rows might not fit a DECIMAL(65).
+    """
+    if FAMILIES.get(column.data_type) not in ("integer", "decimal"):
+        raise ReadError(
+            f"{column.name} is {column.column_type}: only whole numbers and DECIMAL have an exact sum",
+            hint="Map the column: CAST(... AS DECIMAL(p, s)).",
+        )
+    whole = (column.precision or 20) - (column.scale or 0)
+    if whole + GROUP_DIGITS + scale > LARGEST:
+        raise ReadError(
+            f"{column.name} is {column.column_type}: its sum might not fit {LARGEST} digits",
+            hint="Map the column: CAST(... AS DECIMAL(p, s)) with fewer digits.",
+        )
+    return f"CAST(SUM({sql}) AS DECIMAL({LARGEST},{scale}))"
+
+
+def rows_checksum(texts: Sequence[str], strings: Sequence[bool], lost: str = "") -> tuple[str, str]:
+    """Return the checksum of some columns over the rows of a group, and the condition that a row has none."""
+    plain = [f"IFNULL({t},'N')" for t, s in zip(texts, strings, strict=True) if not s]
+    lengths = [f"IFNULL(LENGTH({t}),'N')" for t, s in zip(texts, strings, strict=True) if s]
+    long = [t for t, s in zip(texts, strings, strict=True) if s]
+    framed = f"CONCAT_WS(',',{','.join(plain + lengths + long)})"
+    if lost:
+        framed = f"IF({lost},NULL,{framed})"
+    hashed = row_checksum(framed, HASH)
+    return f"SUM(CAST(CONV({hashed},16,10) AS UNSIGNED))", f"{hashed} IS NULL"
+
+
+def groups_counted_sql(table: str, key: Sequence[str], where: str = "") -> str:
+    """Return the statement of (rows, groups) of what is grouped by ``key`` texts."""
+    if not key:
+        return f"SELECT COUNT(*),1 FROM {table}{where_sql(where)}"
+    keys = ",".join(f"{text} AS k{place}" for place, text in enumerate(key))
+    places = ",".join(str(place + 1) for place in range(len(key)))
+    inner = f"SELECT {keys},COUNT(*) AS n FROM {table}{where_sql(where)} GROUP BY {places}"
+    return f"SELECT SUM(n),COUNT(*) FROM ({inner}) AS g"
+
+
+def least(text: str, *, greatest: bool = False) -> str:
+    """Return the least or greatest of an expression over a group."""
+    return f"{'MAX' if greatest else 'MIN'}({text})"
+
+
+def counted(text: str = "*") -> str:
+    """Return how many rows of a group have a value."""
+    return f"COUNT({text})"
+
+
+def one_value(sql: str, text: str) -> str:
+    """Return ``text``, made of ``MIN(sql)``, where all rows of a group have that one value; else NULL."""
+    return f"IF(COUNT({sql})=COUNT(*) AND MIN({sql})<=>MAX({sql}),{text},NULL)"
+
+
+def not_zero(total: str) -> str:
+    """Return the condition that a sum is not zero, or is unknown."""
+    return f"{total}<>0 OR {total} IS NULL"
+
+
+def more_than_one() -> str:
+    """Return the condition that a group has several rows."""
+    return "COUNT(*)>1"
+
+
+def all_not_null(texts: Sequence[str]) -> str:
+    """Return the condition that no expression is NULL."""
+    return " AND ".join(f"{text} IS NOT NULL" for text in texts)
+
+
+def rows_counted_sql(table: str, where: str = "") -> str:
+    """Return the statement of (rows, rows): where each row counts as a key."""
+    return f"SELECT COUNT(*) AS a,COUNT(*) AS b FROM {table}{where_sql(where)}"
