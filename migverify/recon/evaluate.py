@@ -1,0 +1,221 @@
+"""One rule in one window: read, judge, read again, classify, sum up.
+
+A key that differs once is a candidate, kept on disk. It is read again ``rereads`` times, and becomes a finding when it
+differed every time, stood still meanwhile, and its settle time is over. There is one way to MATCH: everything was read
+and nothing is unexplained.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from migverify.errors import CanceledError, MigverifyError, ReadError, StoreError
+from migverify.model import KeyText, Verdict
+from migverify.recon.build import Built
+from migverify.recon.exceptions import Exceptions
+from migverify.recon.kinds.amounts import EXACT, add_to, amount
+from migverify.recon.model import (
+    MISMATCHES,
+    Anchor,
+    Class,
+    Covered,
+    Finding,
+    Kind,
+    Rule,
+    RuleResult,
+    RuleSet,
+    Window,
+)
+from migverify.recon.part import Conditions, Part, moves
+from migverify.recon.relation import Engine, Keep
+from migverify.recon.verdict import conclude
+
+__all__ = ["Conditions", "Evaluation", "Sink", "Tally", "evaluate", "inconclusive", "keyed", "moves"]
+
+Sink = Callable[[Sequence[Finding]], None]
+"""Takes findings in batches of at most ``Conditions.batch``; each key once."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What adds up while findings go to the sink."""
+
+    counts: Counter[Class] = field(default_factory=Counter)
+    money: dict[tuple[Class, str], Decimal] = field(default_factory=dict)
+    unknown_money: Counter[str] = field(default_factory=Counter)
+
+    def add(self, finding: Finding) -> None:
+        """Count a finding and its money, exactly."""
+        self.counts[finding.kind] += 1
+        amounts = [] if finding.money is None else [(finding.currency or "", finding.money)]
+        for currency, value in (*amounts, *finding.also):
+            known = self.money.get((finding.kind, currency), Decimal(0))
+            self.money[finding.kind, currency] = EXACT.add(known, value)
+
+    @property
+    def unexplained(self) -> dict[str, Decimal]:
+        """Money at risk by currency over all findings that nothing explains."""
+        sums: dict[str, Decimal] = {}
+        for (kind, currency), value in self.money.items():
+            if kind in MISMATCHES:
+                add_to(sums, currency, value)
+        return sums
+
+
+def evaluate(
+    rule: Rule,
+    rules: RuleSet,
+    window: Window | None,
+    engine: Engine,
+    reads: Built,
+    sink: Sink,
+    conditions: Conditions = Conditions(),  # noqa: B008 - frozen
+    *,
+    wide: Built | None = None,
+    volume: Built | None = None,
+) -> RuleResult:
+    """Evaluate one rule in one window.
+
+    Parameters
+    ----------
+    reads
+        The relations of the rule in this window, and which keys the join gives back.
+    sink
+        Takes findings in batches, after the last re-read; nothing is handed over that may still change.
+    wide
+        The relations of a wider window, for re-reads by key: a row whose counterpart is stamped on the other side of
+        the border is found there. None: the same as ``reads``.
+    volume
+        The sums of all money of the source by currency; None where that is not asked.
+
+    Returns
+    -------
+    RuleResult
+        INCONCLUSIVE with the reason where a read fails. Errors of the store (from ``sink``) and Ctrl-C are passed on.
+    """
+    started = time.monotonic()
+    work = Evaluation(keyed(rule, rules), rules, window, engine, conditions, sink)
+    try:
+        work.run(reads, wide or reads)
+        work.ask_volume(volume)
+    except CanceledError:
+        raise KeyboardInterrupt from None
+    except StoreError:
+        raise
+    except MigverifyError as error:
+        work.gaps.append(f"not read: {error.message}")
+    verdict, reasons = conclude(rule, window, work.tally.counts, work.covered, work.gaps, static=_static(rules, rule))
+    return RuleResult(
+        rule=rule.name, window=window, verdict=verdict, reasons=(*reasons, *work.notes()), covered=work.covered,
+        counts=dict(work.tally.counts), money=work.tally.money, anchors=work.anchors,
+        seconds=time.monotonic() - started, unexplained=work.tally.unexplained, volume=work.volume,
+    )  # fmt: skip
+
+
+def keyed(rule: Rule, rules: RuleSet) -> Rule:
+    """Return the rule with the key that counts: its own, or that of its source."""
+    return rule if rule.key else replace(rule, key=rules.datasets[rule.source].key)
+
+
+def inconclusive(rule: Rule, window: Window | None, reason: str, seconds: float = 0.0) -> RuleResult:
+    """Return the result of a rule that could not be evaluated."""
+    return RuleResult(rule.name, window, Verdict.INCONCLUSIVE, (reason,), Covered(), {}, {}, (), seconds)
+
+
+class Evaluation:
+    """The work on one rule in one window; parts of a rule (``Built.more``, rows behind groups) share its tally."""
+
+    def __init__(
+        self, rule: Rule, rules: RuleSet, window: Window | None, engine: Engine, conditions: Conditions, sink: Sink
+    ) -> None:
+        self.rule, self.rules, self.window, self.engine = rule, rules, window, engine
+        self.conditions, self.sink = conditions, sink
+        self.exceptions = Exceptions.of(rule.name, rules.exceptions, _utc(conditions.now()))
+        self.tally = Tally()
+        self.covered = Covered()
+        self.anchors: tuple[Anchor, ...] = ()
+        self.expired = 0
+        self.gaps: list[str] = []
+        self.remarks: list[str] = []
+        self.volume: dict[str, Decimal] = {}
+        self._batch: list[Finding] = []
+        limit = rule.options.get("limit") if rule.kind is Kind.NO_ROWS else None
+        self._room = limit if isinstance(limit, int) else None
+        self._dropped = 0
+
+    def run(self, reads: Built, wide: Built) -> None:
+        """Evaluate all parts of the rule; findings are in the sink afterwards."""
+        parts = [(reads, wide), *zip(reads.more, wide.more, strict=True)]
+        for number, (part, further) in enumerate(parts):
+            # Keys of two parts are of two kinds of things: the word keeps them apart in the store.
+            prefix = ("reference",) if len(parts) > 1 and not number else ()
+            Part(self, self.rule, part, further, prefix, first=not number).run()
+        if reads.left_out:
+            self.remarks.append(f"not compared, because one side alone has it: {', '.join(reads.left_out)}")
+        self.flush()
+
+    def ask_volume(self, volume: Built | None) -> None:
+        """Sum the money of all rows of the source; what hinders it is told, and makes no verdict worse."""
+        if volume is None:
+            return
+        try:
+            for batch in self.engine.join(volume.source, None, Keep(all=True)):
+                for pairing in batch:
+                    value = amount(pairing.source.values[0]) if pairing.source is not None else None
+                    if value is not None:
+                        add_to(self.volume, _currency(self.rule, pairing.key), value.copy_abs())
+        except CanceledError:
+            raise
+        except ReadError as error:
+            self.volume = {}
+            self.remarks.append(f"the volume of money is not known: {error.message}")
+
+    def notes(self) -> Iterator[str]:
+        """Yield what a reader should know besides the reasons of the verdict."""
+        yield from self.remarks
+        if self._dropped:
+            yield f"{self._dropped:,} more findings are counted and not kept (limit {self.rule.options.get('limit')})"
+        if self.expired:
+            yield f"{self.expired:,} findings had an exception that expired"
+        for reason, count in self.tally.unknown_money.most_common():
+            yield f"{reason} ({count:,} {'finding' if count == 1 else 'findings'})"
+
+    def keep(self, finding: Finding, reads: int) -> None:
+        """Count a finding and hand it to the sink."""
+        finding = replace(finding, window=self.window, reads=reads, at=self.conditions.now())
+        self.tally.add(finding)
+        if "money is not known" in finding.reason and finding.kind is not Class.LATE_MATCHED:
+            self.tally.unknown_money[finding.reason[finding.reason.index("money is not known") :]] += 1
+        if self._room is not None:
+            self._room -= 1
+            if self._room < 0:
+                self._dropped += 1
+                return
+        self._batch.append(finding)
+        if len(self._batch) >= self.conditions.batch:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand over what is left."""
+        if self._batch:
+            self.sink(self._batch)
+            self._batch = []
+
+
+def _static(rules: RuleSet, rule: Rule) -> bool:
+    names = [name for name in (rule.source, rule.target) if name is not None]
+    return all(rules.datasets[name].static for name in names)
+
+
+def _currency(rule: Rule, key: KeyText) -> str:
+    constant = rule.money.constant if rule.money is not None else None
+    return constant or (key[0] if key and key[0] is not None else "(no currency)")
+
+
+def _utc(seconds: float) -> datetime:
+    return datetime(1970, 1, 1) + timedelta(seconds=seconds)

@@ -1,0 +1,141 @@
+"""Values of single keys of a rules file: what may stand there, and what it becomes. Decimals never pass a float."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from migverify.config.fields import SHARD
+from migverify.recon.parameters import TYPES
+
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d{1,6})?)s)?(?:(\d+)ms)?")
+_UNITS = (Decimal(86_400), Decimal(3_600), Decimal(60), Decimal(1), Decimal("0.001"))
+_DECIMAL = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
+_MEASURE = re.compile(r"(count|sum|min|max|checksum)\s*\(\s*(.*?)\s*\)")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+def parse_duration(value: object) -> object:
+    """``90s``, ``5m``, ``1h30m``, ``1d``, ``500ms`` -> seconds; ``0`` needs no unit."""
+    if value == 0 and not isinstance(value, bool):
+        return 0.0
+    if isinstance(value, int | Decimal | float) and not isinstance(value, bool):
+        raise ValueError("a duration needs a unit, for example 30s, 5m, 1h or 1d")
+    if not isinstance(value, str):
+        return value
+    found = _DURATION.fullmatch(value.strip().replace(" ", ""))
+    if value.strip() == "0":
+        return 0.0
+    if not found or not any(found.groups()):
+        raise ValueError("this is a duration, for example 30s, 5m, 1h30m or 1d")
+    parts = zip(found.groups(), _UNITS, strict=True)
+    return float(sum((Decimal(count) * unit for count, unit in parts if count), Decimal(0)))
+
+
+def _exact(value: object) -> object:
+    if isinstance(value, bool | float):
+        raise ValueError("this takes an exact decimal, for example 0.01")
+    if isinstance(value, int):
+        value = Decimal(value)
+    if isinstance(value, str):
+        if not _DECIMAL.fullmatch(value.strip()):
+            raise ValueError("this takes an exact decimal that is not negative, for example 0.01")
+        value = Decimal(value.strip())
+    if isinstance(value, Decimal) and not (value.is_finite() and value >= 0):
+        raise ValueError("this takes an exact decimal that is not negative, for example 0.01")
+    return value
+
+
+def scalar_text(value: object) -> object:
+    """Text of a plain value as it was written: ``7``, ``0.10``, ``true``."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return str(value) if isinstance(value, int) else value
+
+
+def _names(value: object) -> object:
+    names = [value] if isinstance(value, str) else value
+    if isinstance(names, list) and all(isinstance(name, str) for name in names):
+        if len(set(names)) < len(names) or "" in names:
+            raise ValueError("a column is empty or named twice")
+        if not names:
+            raise ValueError("this must not be empty")
+    return names
+
+
+def _measure(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if text in ("count", "count(*)", "count()"):
+        return "count(*)"
+    found = _MEASURE.fullmatch(text)
+    columns = [column.strip() for column in found[2].split(",")] if found else []
+    many = found is not None and found[1] == "checksum"
+    if found is None or not all(columns) or (len(columns) > 1 and not many) or "*" in columns:
+        raise ValueError("a measure is count, count(x), sum(x), min(x), max(x) or checksum(a, b)")
+    return f"{found[1]}({','.join(columns)})"
+
+
+def _name(value: object) -> object:
+    if isinstance(value, str) and not _NAME.fullmatch(value):
+        raise ValueError("a name holds letters, digits, _, - and ., and begins with a letter or digit")
+    return value
+
+
+def _shards(value: object) -> object:
+    texts = [scalar_text(one) for one in value] if isinstance(value, list) else value
+    if isinstance(texts, list):
+        if any(isinstance(one, str) and not SHARD.fullmatch(one) for one in texts):
+            raise ValueError("names of shards hold letters, digits, _ and -")
+        if len(set(map(str, texts))) < len(texts):
+            raise ValueError("a shard is named twice")
+    return texts
+
+
+def split_table(text: str) -> tuple[str, str]:
+    """``database.table`` -> both names; a name with a dot stands in backticks.
+
+    Raises
+    ------
+    ValueError
+        it is not two names.
+    """
+    found = re.fullmatch(r"(`(?:[^`]|``)+`|[^`.\s]+)\.(`(?:[^`]|``)+`|[^`.\s]+)", text.strip())
+    if found is None:
+        raise ValueError("this is the name of a table with its database: database.table")
+    first, second = (part[1:-1].replace("``", "`") if part.startswith("`") else part for part in found.groups())
+    return first, second
+
+
+def _table(value: object) -> object:
+    if isinstance(value, str):
+        split_table(value)
+    return value
+
+
+def _kind_of_parameter(value: object) -> object:
+    if isinstance(value, str) and value not in TYPES:
+        raise ValueError(f"this takes one of {', '.join(TYPES)}")
+    return value
+
+
+def _before(check: Any, schema: Any) -> BeforeValidator:
+    return BeforeValidator(check, json_schema_input_type=schema)
+
+
+Duration = Annotated[float, _before(parse_duration, str)]
+Exact = Annotated[Decimal, _before(_exact, str | float)]
+Share = Annotated[Decimal, _before(_exact, str | float), Field(le=1)]
+ScalarText = Annotated[str, _before(scalar_text, str | int | float | bool)]
+Names = Annotated[list[str], _before(_names, str | list[str])]
+Measure = Annotated[str, _before(_measure, str)]
+RuleName = Annotated[str, _before(_name, str), Field(max_length=100)]
+Shards = Annotated[list[str], _before(_shards, list[str | int]), Field(min_length=1)]
+Table = Annotated[str, _before(_table, str)]
+ParameterType = Annotated[str, _before(_kind_of_parameter, str)]

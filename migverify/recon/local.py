@@ -1,0 +1,248 @@
+"""The engine without Spark: reads on threads, joins through files, in memory that does not grow with the tables.
+
+A join has two halves. First everything is read, at one anchored moment per endpoint, over at most
+``Endpoint.connections`` connections: bucket checksums where they can answer, then rows to files. The sessions are
+then closed, and the files are joined partition by partition. A read that fails for a while makes the first half begin
+anew at new moments, because nothing was given out yet.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from migverify.connect import Session, open_session
+from migverify.errors import (
+    CanceledError,
+    ConfigError,
+    EndpointError,
+    PrivilegeError,
+    ReadError,
+    RetryableReadError,
+    TimeLimitError,
+)
+from migverify.model import Endpoint, KeyText, Side
+from migverify.recon import pushdown, spill
+from migverify.recon.anchor import NOW, anchored
+from migverify.recon.change_rows import change_records
+from migverify.recon.local_join import LocalJoin, ranges
+from migverify.recon.readers import Anchor_, Crew, Wanted, crew
+from migverify.recon.relation import (
+    ChangeRead,
+    FileRead,
+    Held,
+    Keep,
+    Relation,
+    SqlRead,
+    Texts,
+)
+from migverify.sql import recon as sql
+
+RETRIES = 3
+RETRY_SECONDS = 1.0
+LOOKUP_KEYS = 500
+
+T = TypeVar("T")
+Progress = Callable[[str, int], None]
+"""(dataset, rows of it that were read since the last call)."""
+Opener = Callable[[Endpoint, str | None], Session]
+
+
+def _open(endpoint: Endpoint, password: str | None) -> Session:
+    return open_session(endpoint, password, side=Side.SOURCE)
+
+
+class LocalEngine:
+    """Joins relations in this process; see ``migverify.recon.relation.Engine``. One join reads at a time.
+
+    Parameters
+    ----------
+    endpoints, secrets
+        By name of the endpoint.
+    folder
+        Where temporary files go; None is the system's place for them. They are removed.
+    retries, retry_seconds
+        How often a join is begun anew after a failure that may pass, and the first pause before that.
+    """
+
+    name = "local"
+
+    def __init__(
+        self,
+        endpoints: Mapping[str, Endpoint],
+        secrets: Mapping[str, str],
+        *,
+        folder: Path | None = None,
+        retries: int = RETRIES,
+        retry_seconds: float = RETRY_SECONDS,
+        progress: Progress | None = None,
+        opener: Opener = _open,
+        anchor: Anchor_ = anchored,
+    ) -> None:
+        self.endpoints, self.secrets = endpoints, secrets
+        self.folder = folder
+        self.retries, self.retry_seconds = retries, retry_seconds
+        self.canceled = threading.Event()
+        self._progress, self._opener, self._anchor = progress, opener, anchor
+        self._turn = threading.Lock()
+        self._crew: Crew | None = None
+
+    def join(self, source: Relation, target: Relation | None, keep: Keep) -> LocalJoin:
+        """Join by key; the reading begins with the first pairing that is asked for.
+
+        Raises
+        ------
+        ConfigError
+            a dataset of files, which only Spark reads, or of an unknown endpoint.
+        """
+        self._check(source)
+        if target is not None:
+            self._check(target)
+        return LocalJoin(self, source, target, keep)
+
+    def lookup(self, relation: Relation, keys: Sequence[KeyText]) -> dict[KeyText, Held]:
+        """Read some keys again, at a new moment; keys without rows are not in the answer.
+
+        Raises
+        ------
+        ReadError
+            a read failed after its retries.
+        """
+        self._check(relation)
+        wanted = {tuple(None if t is None else t.encode("utf-8", "surrogateescape") for t in key): key for key in keys}
+        side = spill.Side.of(relation)
+        for number, read in enumerate(relation.reads):
+            if isinstance(read, ChangeRead):
+                records = change_records(relation, read, number, self.endpoints, self.secrets, self.canceled)
+                side.take(record for record in records if record[0] in wanted)
+            elif isinstance(read, SqlRead):
+                for start in range(0, len(keys), LOOKUP_KEYS):
+                    side.take(self._rows_by_key(read, keys[start : start + LOOKUP_KEYS], wanted, number))
+        return {wanted[key]: spill.held_of(relation, held) for key, held in side.keys.items()}
+
+    def _rows_by_key(
+        self, read: SqlRead, keys: Sequence[KeyText], wanted: Mapping[spill.Bytes, KeyText], number: int
+    ) -> list[spill.Record]:
+        text = sql.read_sql(read, sql.keys_condition(read, keys), having=False)
+        rows = self._ask(read.endpoint, lambda session: session.query_bytes(text))
+        parts = (sql.split_row(read, row) for row in rows)
+        # A collation may take more keys as equal than were asked for.
+        return [(key, values, count, number) for key, values, count in parts if key in wanted and count]
+
+    def query(self, endpoint: str, text: str, limit: int) -> tuple[tuple[str, ...], list[Texts]]:
+        """Run one SELECT on an endpoint: column names, and at most ``limit`` rows of text.
+
+        The statement is one consistent read of the newest state.
+        """
+        table = sql.query_sql(text)
+
+        def read(session: Session) -> tuple[tuple[str, ...], list[Texts]]:
+            names = tuple(column.name for column in session.result_columns(sql.describe_sql(table)))
+            return names, list(session.query(sql.first_rows_sql(table, limit)))
+
+        return self._ask(endpoint, read)
+
+    def cancel(self) -> None:
+        """Stop what reads; from another thread or a signal handler."""
+        self.canceled.set()
+        working = self._crew
+        if working is not None:
+            working.abort()
+
+    def close(self) -> None:
+        """Stop what reads. Sessions and files live as long as a join's reading only."""
+        self.cancel()
+
+    def endpoint(self, name: str) -> Endpoint:
+        """Return an endpoint by its name.
+
+        Raises
+        ------
+        ConfigError
+            there is none.
+        """
+        found = self.endpoints.get(name)
+        if found is None:
+            raise ConfigError(f"there is no endpoint {name}", hint=f"Known: {', '.join(self.endpoints)}.")
+        return found
+
+    def _check(self, relation: Relation) -> None:
+        for read in relation.reads:
+            if isinstance(read, FileRead):
+                raise ConfigError(
+                    f"dataset {relation.dataset} is Parquet, which only the Spark engine reads",
+                    hint="Run with --engine spark.",
+                )
+            if isinstance(read, SqlRead):
+                self.endpoint(read.endpoint)
+
+    def _ask(self, name: str, read: Callable[[Session], T]) -> T:
+        """Run one statement at a new moment, with retries."""
+        endpoint = self.endpoint(name)
+        current = replace(endpoint, snapshot=None) if endpoint.snapshot == NOW else endpoint
+
+        def once() -> T:
+            with self._opener(current, self.secrets.get(name)) as session:
+                return read(session)
+
+        return self.again(once)
+
+    def again(self, once: Callable[[], T]) -> T:
+        """Do something that may fail for a while, several times.
+
+        Raises
+        ------
+        ReadError
+            the last failure, when the retries are used up or another attempt cannot help.
+        CanceledError
+            the engine was told to stop.
+        """
+        for attempt in range(self.retries + 1):
+            if self.canceled.is_set():
+                raise CanceledError("the run was told to stop")
+            try:
+                return once()
+            except (PrivilegeError, TimeLimitError):
+                raise
+            except (RetryableReadError, EndpointError) as error:
+                if attempt == self.retries:
+                    raise ReadError(
+                        f"gave up after {attempt + 1} attempts: {error.message}", hint=error.hint
+                    ) from error
+                self.canceled.wait(self.retry_seconds * 2**attempt)
+        raise ReadError(f"no attempt was made (retries={self.retries})")
+
+    def _opened(self, endpoint: Endpoint) -> Session:
+        return self._opener(endpoint, self.secrets.get(endpoint.name))
+
+    def told(self, dataset: str, rows: int) -> None:
+        """Report progress."""
+        if self._progress is not None:
+            self._progress(dataset, rows)
+
+    def crew_for(self, relations: Sequence[Relation], work: Callable[[Crew], T]) -> T:
+        """Do work with anchored sessions on the endpoints of relations; one at a time."""
+        wanted: dict[str, Wanted] = {}
+        for relation in relations:
+            for read in pushdown.sql_reads(relation):
+                wanted[read.endpoint] = self._wanted(read, wanted.get(read.endpoint))
+        with (
+            self._turn,
+            crew(list(wanted.values()), self.secrets, self.canceled, self._opened, self._anchor) as made,
+        ):
+            self._crew = made
+            try:
+                return work(made)
+            finally:
+                self._crew = None
+
+    def _wanted(self, read: SqlRead, known: Wanted | None) -> Wanted:
+        endpoint = self.endpoint(read.endpoint)
+        useful = max(1, len(ranges(read))) + (known.sessions if known is not None else 0)
+        # A query is no cheap probe; without one, a single session must do.
+        probe = "" if read.table.startswith("(") else sql.probe_sql(read.table)
+        probe = known.probe if known is not None and known.probe else probe
+        return Wanted(endpoint, min(useful, endpoint.connections) if probe else 1, probe)

@@ -1,0 +1,221 @@
+"""Reads a relation's rows packed (``migverify.sql.packed``): cut into spans by counted rows, then range by range.
+
+Without pyarrow or pyspark: what a worker of any engine does with one piece of a read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from migverify.connect import Session
+from migverify.errors import IncompleteReadError
+from migverify.recon.relation import Cut, SqlRead
+from migverify.sql import packed, recon
+from migverify.sql.checksum import checksum_sum
+
+SLICES = 512
+STEP_ROWS = 20_000
+PIECE_ROWS = 250_000
+WHOLE_ROWS = 20_000
+"""A read of at most this many rows, by the server's estimate, is not cut."""
+STREAM_ROWS = 10_000
+_DEPTH = 16
+
+Sections = list[list[bytes]]
+"""Packed keys, packed values, packed texts beside them; one entry a row in each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A range of the cut column: lower inclusive, upper exclusive, None open. ``rows`` as counted when it was planned.
+
+    ``nulls`` selects instead the rows in which the column is NULL.
+    """
+
+    lower: int | None = None
+    upper: int | None = None
+    rows: int = -1
+    nulls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    lower: int
+    upper: int  # both inclusive: the values that are there
+    rows: int
+
+
+def even_steps(read: SqlRead, parts: int, rows: int = -1) -> list[Step]:
+    """Cut a read into ranges of equal width, without counting; ``rows`` is how many a step may give back."""
+    cut = read.cut
+    if cut is None:
+        return [Step(rows=rows)]
+    span = cut.upper - cut.lower + 1
+    parts = max(1, min(parts, span))
+    bounds = [None, *(cut.lower + span * part // parts for part in range(1, parts)), None]
+    steps = [Step(lower, upper, rows) for lower, upper in pairwise(bounds)]
+    return _with_nulls(steps, cut, rows)
+
+
+def _with_nulls(steps: list[Step], cut: Cut, rows: int) -> list[Step]:
+    # One step alone has no condition, so it holds the NULLs.
+    return [*steps, Step(rows=rows, nulls=True)] if cut.nullable and len(steps) > 1 else steps
+
+
+def sum_buckets(session: Session, read: SqlRead, buckets: int, carried: int, step: Step) -> list[list[bytes]] | None:
+    """Return number, rows and sum of row checksums of each bucket; None where the answer was cut or a key has none."""
+    total = checksum_sum(recon.row_frame(read, carried), recon.HASH)
+    where = recon.both(read.where, _condition(read, step))
+    answer = session.query_bytes(packed.packed_sums_sql(read.table, where, recon.bucket(read, buckets), total))[0]
+    return packed.split_sums(int(answer[0] or 0), answer[1])
+
+
+def plan_steps(read: SqlRead, session: Session, where: str = "") -> list[Step]:
+    """Cut a read into steps of about ``STEP_ROWS`` rows that cover every row, also one written meanwhile.
+
+    The cut column's span is counted by slices of equal width; a slice with many rows is counted again by slices of its
+    own, so that one dense range among a wide span is cut as finely as the rest. ``where`` is a further condition.
+    """
+    cut = read.cut
+    if cut is None or 0 <= read.rows <= WHOLE_ROWS:
+        return [Step(rows=read.rows)]
+    sql = _packed_sql(read, 0, where)
+    slices = _count(session, sql, cut, cut.lower, cut.upper, 0)
+    steps: list[Step] = []
+    rows, lower = 0, None
+    for one in slices:
+        if rows and rows + one.rows > STEP_ROWS:
+            steps.append(Step(lower, one.lower, rows))
+            rows, lower = 0, one.lower
+        rows += one.rows
+    steps.append(Step(lower, None, rows))
+    return _with_nulls(steps, cut, -1)
+
+
+def pieces(steps: Sequence[Step], most: int) -> list[list[Step]]:
+    """Deal steps out, in their order, into about ``most`` pieces of like counts, up to ``PIECE_ROWS`` rows each."""
+    total = sum(max(step.rows, 0) for step in steps)
+    size = min(PIECE_ROWS, max(STEP_ROWS, -(-total // max(most, 1))))
+    dealt: list[list[Step]] = []
+    rows = size
+    for step in steps:
+        if rows >= size:
+            dealt.append([])
+            rows = 0
+        dealt[-1].append(step)
+        rows += max(step.rows, 0)
+    return dealt
+
+
+def _count(session: Session, sql: packed.PackedSql, cut: Cut, lower: int, upper: int, depth: int) -> list[_Slice]:
+    width = max(1, -(-(upper - lower + 1) // SLICES))
+    condition = packed.span_condition(cut.name, lower, upper + 1)
+    found: list[_Slice] = []
+    for _, rows, least, greatest in session.query(packed.slices_sql(sql, cut.name, lower, width, condition)):
+        one = _Slice(int(least or 0), int(greatest or 0), int(rows or 0))
+        if one.rows > STEP_ROWS and one.upper > one.lower and width > 1 and depth < _DEPTH:
+            found += _count(session, sql, cut, one.lower, one.upper, depth + 1)
+        else:
+            found.append(one)
+    return found
+
+
+def _packed_sql(read: SqlRead, carried: int, where: str) -> packed.PackedSql:
+    compared = len(read.values) - carried
+    sections: tuple[tuple[str, ...], ...] = (read.key, read.values[:compared], read.values[compared:])
+    return packed.PackedSql(read.table, sections, recon.both(read.where, where), read.lost)
+
+
+def read_steps(
+    session: Session, read: SqlRead, carried: int, steps: Sequence[Step], where: str = ""
+) -> Iterator[Sections]:
+    """Read some steps, in batches of packed rows.
+
+    Parameters
+    ----------
+    carried
+        How many of the last values are not compared; they come in the third section. For grouped reads that section is
+        how many rows the group has, as one text.
+    where
+        Further condition, such as that of buckets.
+
+    Raises
+    ------
+    IncompleteReadError
+        a text is longer than the server's max_allowed_packet.
+    ReadError
+        a statement failed.
+    """
+    if read.grouped:
+        for step in steps:
+            yield from _groups(session, read, recon.both(_condition(read, step), where))
+        return
+    sql = _packed_sql(read, carried, where)
+    plain = True  # once a text held a control byte, more of this read will
+    for step in steps:
+        condition = _condition(read, step)
+        if plain and 0 <= step.rows <= 2 * STEP_ROWS:
+            answer = session.query_bytes(packed.packed_rows_sql(sql, condition))[0]
+            _refuse_lost(read, answer[1])
+            found = packed.split_rows(int(answer[0] or 0), answer[2], sql)
+            if found is not None:
+                if found[0]:
+                    yield found
+                continue
+            plain = False
+        yield from _stream(session, read, packed.packed_stream_sql(sql, condition))
+
+
+def _condition(read: SqlRead, step: Step) -> str:
+    if read.cut is None:
+        return ""
+    name = read.cut.name
+    return packed.nulls_condition(name) if step.nulls else packed.span_condition(name, step.lower, step.upper)
+
+
+def _stream(session: Session, read: SqlRead, sql: str) -> Iterator[Sections]:
+    batch: Sections = [[], [], []]
+    keys, values, others = batch
+    for key, value, other, lost in session.stream(sql):
+        _refuse_lost(read, lost)
+        # Mark and escapes make a text longer: where it no longer fits the packet, the section is NULL.
+        if key is None or value is None or other is None:
+            raise _too_long(read)
+        keys.append(key)
+        values.append(value)
+        others.append(other)
+        if len(keys) >= STREAM_ROWS:
+            yield batch
+            batch = [[], [], []]
+            keys, values, others = batch
+    if keys:
+        yield batch
+
+
+def _groups(session: Session, read: SqlRead, condition: str) -> Iterator[Sections]:
+    batch: Sections = [[], [], []]
+    for row in session.stream(recon.read_sql(read, condition)):
+        key, values, count = recon.split_row(read, row)
+        if not count:  # an aggregate over no rows is one row all the same
+            continue
+        for section, texts in zip(batch, (key, values, (str(count).encode(),)), strict=True):
+            section.append(packed.pack(texts))
+        if len(batch[0]) >= STREAM_ROWS:
+            yield batch
+            batch = [[], [], []]
+    if batch[0]:
+        yield batch
+
+
+def _refuse_lost(read: SqlRead, lost: bytes | None) -> None:
+    if lost not in (b"0", None):
+        raise _too_long(read)
+
+
+def _too_long(read: SqlRead) -> IncompleteReadError:
+    return IncompleteReadError(
+        f"{read.endpoint}: a text of {read.table} is longer than max_allowed_packet, so it cannot be compared",
+        hint="Raise max_allowed_packet on this server, or leave the column out of the rule.",
+    )

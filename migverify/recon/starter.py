@@ -1,0 +1,310 @@
+"""The text of a first rules file, guessed from the catalogs of the endpoints: pure, so that guesses can be tested.
+
+Every guess is a rule that can run; what cannot be guessed (which states may follow which) is a comment to finish.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from migverify.model import ColumnDef, TableDef, TableRef
+
+MAX_TABLES = 20
+"""Tables of one endpoint that get rules; the others are listed."""
+
+_AMOUNT = re.compile(r"(^|_)(amount|amt|total|price|balance|fee|sum|value)($|_)")
+_CURRENCY = re.compile(r"(^|_)(currency|ccy|currency_code)($|_)")
+_STATE = re.compile(r"(^|_)(state|status)($|_)")
+_CREATED = re.compile(r"^(created|inserted|booked|occurred|posted)(_?(at|on|time|date))?$|_(created|inserted)_at$")
+_EXACT = frozenset({"decimal", "bigint", "int", "mediumint", "smallint", "tinyint"})
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A foreign key: columns of a child that name columns of a parent."""
+
+    child: TableRef
+    columns: tuple[str, ...]
+    parent: TableRef
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one endpoint's catalog says."""
+
+    endpoint: str
+    tables: tuple[TableDef, ...]
+    references: tuple[Reference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SamePlace:
+    """A table of the source, all its shards, and the table of the target that holds its rows."""
+
+    sources: tuple[TableDef, ...]
+    target: TableDef
+
+
+def starter_text(pairs: Sequence[SamePlace], seen: Sequence[Seen]) -> str:
+    """Return a rules file: rules that can be guessed, comments for the rest.
+
+    Parameters
+    ----------
+    pairs
+        Tables that hold the same rows on source and target.
+    seen
+        Endpoints whose own tables have to agree with each other.
+    """
+    document = _Document()
+    for pair in pairs[:MAX_TABLES]:
+        _add_pair(document, pair)
+    for one in seen:
+        _add_references(document, one)
+    for one in seen:
+        if one.endpoint != "target":  # a new server has no history of its own: TiDB keeps no binlog
+            _add_states(document, one)
+    left = [str(pair.sources[0].ref) for pair in pairs[MAX_TABLES:]]
+    return document.text(left)
+
+
+class _Document:
+    """Datasets by what they read, rules and comments, in the order they were thought of."""
+
+    def __init__(self) -> None:
+        self.datasets: dict[tuple[TableRef, ...], str] = {}
+        self.lines: dict[str, list[str]] = {}
+        self.names: set[str] = set()
+        self.rules: list[str] = []
+
+    def name(self, wanted: str) -> str:
+        base = _UNFIT.sub("_", wanted).strip("_-") or "table"
+        base = base[:80] if base[0].isalnum() else f"t{base[:79]}"
+        name, number = base, 1
+        while name in self.names:
+            number += 1
+            name = f"{base}_{number}"
+        self.names.add(name)
+        return name
+
+    def dataset(self, tables: Sequence[TableDef], wanted: str) -> str:
+        """Return the name of a dataset over these tables; adds it at its first use."""
+        refs = tuple(table.ref for table in tables)
+        if refs not in self.datasets:
+            self.datasets[refs] = name = self.name(wanted)
+            self.lines[name] = list(_dataset_lines(tables))
+        return self.datasets[refs]
+
+    def text(self, left: Sequence[str]) -> str:
+        lines = [*_HEAD, "", "datasets:" if self.lines else "datasets: {}"]
+        for name, body in self.lines.items():
+            lines += [f"  {quoted(name)}:", *body]
+        lines += ["", *(["rules:", *self.rules] if any(not _comment(r) for r in self.rules) else _no_rules(self.rules))]
+        if left:
+            lines += [
+                "",
+                f"# {len(left)} more tables, without rules here; `tables verify` compares whole tables:",
+            ]
+            lines += [f"#   {_plain(name)}" for name in left[:MAX_TABLES]]
+            lines += [f"#   ... and {len(left) - MAX_TABLES} more"] if len(left) > MAX_TABLES else []
+        if lines[-1]:
+            lines.append("")
+        return "\n".join([*lines, *_TAIL]) + "\n"
+
+
+def _comment(line: str) -> bool:
+    return not line.strip() or line.lstrip().startswith("#")
+
+
+def _no_rules(comments: Sequence[str]) -> list[str]:
+    return ["# Nothing could be guessed: write the first rule here.", "rules: []", *comments]
+
+
+_HEAD = """\
+# Reconciliation rules of migverify; every kind and key is explained in docs/recon.md.
+# These were guessed from the catalogs: read each, remove what has no meaning, then run `migverify recon check`.
+version: recon/v1
+
+defaults:
+  # owner: payments-team     # who answers for findings
+  severity: critical         # critical, major or warning
+  settle: 30s                # how long two sides may take to agree
+  rereads: 2                 # how many more times a difference is read before it is a finding
+""".splitlines()
+
+_TAIL = """\
+# exceptions:                # findings that somebody answers for, until a date
+#   - {rule: orders, key: [42], owner: payments-team, reason: "refund in transit", expires: 2027-01-31}""".splitlines()
+
+
+def _dataset_lines(tables: Sequence[TableDef]) -> Iterator[str]:
+    table = tables[0]
+    if len(tables) == 1:
+        yield f"    endpoint: {quoted(table.ref.endpoint)}"
+        yield f"    table: {quoted(_path(table.ref))}"
+    else:
+        shards = [one.ref.endpoint.partition(".")[2] for one in tables]
+        yield "    union:"
+        yield f"      shards: [{', '.join(map(quoted, shards))}]"
+        yield f"      template: {{endpoint: {quoted('source.{shard}')}, table: {quoted(_path(table.ref))}}}"
+    if key := usable_key(table):
+        yield f"    key: [{', '.join(map(quoted, key))}]"
+    if time := _time(table):
+        yield f"    time: {quoted(time)}"
+
+
+def usable_key(table: TableDef) -> tuple[str, ...]:
+    """Columns of the primary key, else of the first unique index without NULLs; empty for none."""
+    nullable = {column.name: column.nullable for column in table.columns}
+    for index in sorted(table.indexes, key=lambda one: not one.primary):
+        columns = [name for name in index.columns if name is not None]
+        whole = len(columns) == len(index.columns) and not any(index.prefixes)
+        if index.unique and whole and columns and not any(nullable.get(name, True) for name in columns):
+            return tuple(columns)
+    return ()
+
+
+def _time(table: TableDef) -> str | None:
+    moments = [c.name for c in table.columns if c.data_type in ("datetime", "timestamp") and not c.nullable]
+    return next((name for name in moments if _CREATED.search(name.lower())), None)
+
+
+def _add_pair(document: _Document, pair: SamePlace) -> None:
+    ours, theirs = pair.sources[0], pair.target
+    key = usable_key(ours)
+    columns = {column.name for column in theirs.columns}
+    if not key or usable_key(theirs) != key:
+        return
+    if len(pair.sources) > 1 and "{" in ours.ref.database + ours.ref.table:
+        return  # in a template it would be a placeholder
+    table = ours.ref.table
+    source = document.dataset(pair.sources, table)
+    target = document.dataset([theirs], f"{table}_on_target")
+    compare = [column.name for column in ours.columns if column.name in columns and column.name not in key]
+    rule = document.name(f"{table}-rows")
+    document.rules += [
+        f"  - name: {quoted(rule)}",
+        "    kind: same_rows",
+        f"    source: {quoted(source)}",
+        f"    target: {quoted(target)}",
+    ]
+    if (compare and len(compare) < len(ours.columns) - len(key)) or len(columns) != len(ours.columns):
+        document.rules.append(f"    compare: [{', '.join(map(quoted, compare))}]    # the others are on one side only")
+    amount, currency = _money(ours, columns)
+    if amount and currency:
+        document.rules.append(f"    money: {{column: {quoted(amount)}, currency: {quoted(currency)}}}")
+        document.rules += [
+            "",
+            f"  - name: {quoted(document.name(f'{table}-sums'))}",
+            "    kind: same_groups",
+            f"    source: {quoted(source)}",
+            f"    target: {quoted(target)}",
+            f"    groups: [{quoted(currency)}]",
+            f"    measures: [count, {quoted(f'sum({amount})')}]",
+        ]
+    document.rules.append("")
+
+
+def _money(table: TableDef, there: Iterable[str]) -> tuple[str | None, str | None]:
+    both = [column for column in table.columns if column.name in set(there)]
+    amount = _first(both, _AMOUNT, lambda column: column.data_type in _EXACT and "," not in column.name)
+    return amount, _first(both, _CURRENCY, lambda column: column.data_type in ("char", "varchar", "enum"))
+
+
+def _first(
+    columns: Sequence[ColumnDef], pattern: re.Pattern[str], fits: Callable[[ColumnDef], bool]
+) -> str | None:  # fmt: skip
+    return next((c.name for c in columns if pattern.search(c.name.lower()) and fits(c)), None)
+
+
+def _add_references(document: _Document, seen: Seen) -> None:
+    tables = {table.ref: table for table in seen.tables}
+    for reference in seen.references:
+        if reference.child not in tables or reference.parent not in tables or reference.child == reference.parent:
+            continue
+        child, parent = tables[reference.child], tables[reference.parent]
+        optional = any(column.nullable for column in child.columns if column.name in reference.columns)
+        names = f"{child.ref.table}_on_{seen.endpoint}", f"{parent.ref.table}_on_{seen.endpoint}"
+        document.rules += [
+            f"  - name: {quoted(document.name(f'{child.ref.table}-of-{parent.ref.table}-on-{seen.endpoint}'))}",
+            "    kind: orphans",
+            f"    source: {quoted(document.dataset([parent], names[1]))}",
+            f"    target: {quoted(document.dataset([child], names[0]))}",
+            f"    key: [{', '.join(map(quoted, reference.keys))}]",
+            f"    reference: [{', '.join(map(quoted, reference.columns))}]",
+            *(["    optional: true"] if optional else []),
+            "",
+        ]
+
+
+def _add_states(document: _Document, seen: Seen) -> None:
+    for table in seen.tables:
+        key = usable_key(table)
+        for column in table.columns:
+            if column.data_type != "enum" or not _STATE.search(column.name.lower()) or not key:
+                continue
+            states = [quoted(member) for member in column.members]
+            name = _UNFIT.sub("_", f"{table.ref.table}_changes")
+            document.rules += [
+                f"  # {_plain(str(table.ref))} has a state. Which may follow which? Finish this rule, add the dataset",
+                f"  #   {name}: {{endpoint: {quoted(seen.endpoint)}, changes: {quoted(_path(table.ref))},"
+                f" key: [{', '.join(map(quoted, key))}]}}",
+                f"  # - name: {quoted(_UNFIT.sub('_', f'{table.ref.table}-{column.name}'))}",
+                "  #   kind: transitions",
+                f"  #   source: {name}",
+                f"  #   column: {quoted(column.name)}",
+                f"  #   initial: [{states[0] if states else ''}]",
+                "  #   allowed:",
+                *(f"  #     {state}: [{', '.join(other for other in states if other != state)}]" for state in states),
+                "",
+            ]
+
+
+def _path(ref: TableRef) -> str:
+    return ".".join(
+        name if re.fullmatch(r"[^`.\s{}]+", name) else "`" + name.replace("`", "``") + "`"
+        for name in (ref.database, ref.table)
+    )
+
+
+def quoted(text: str) -> str:
+    """Return text as a YAML scalar on one line; ``${`` stays what it is."""
+    import yaml
+
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", text) and text.lower() not in ("true", "false", "null", "none"):
+        return text
+    scalar: str = yaml.safe_dump(text.replace("${", "$${"), default_style='"', allow_unicode=True, width=1 << 30)
+    return scalar.rstrip("\n")
+
+
+def _plain(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def parents(rows: Iterable[Mapping[str, str | None]], endpoint: str) -> tuple[Reference, ...]:
+    """Foreign keys from rows of ``information_schema.KEY_COLUMN_USAGE`` (``REFERENCES_SQL``)."""
+    found: dict[tuple[str, str, str], list[tuple[str, str, str, str]]] = {}
+    for row in rows:
+        text = {name.upper(): value or "" for name, value in row.items()}
+        where = text["TABLE_SCHEMA"], text["TABLE_NAME"], text["CONSTRAINT_NAME"]
+        found.setdefault(where, []).append(
+            (text["COLUMN_NAME"], text["REFERENCED_TABLE_SCHEMA"], text["REFERENCED_TABLE_NAME"],
+             text["REFERENCED_COLUMN_NAME"])
+        )  # fmt: skip
+    return tuple(
+        Reference(
+            TableRef(endpoint, database, table), tuple(part[0] for part in parts),
+            TableRef(endpoint, parts[0][1], parts[0][2]), tuple(part[3] for part in parts),
+        )
+        for (database, table, _), parts in sorted(found.items())
+    )  # fmt: skip
+
+
+REFERENCES_SQL = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, COLUMN_NAME, REFERENCED_TABLE_SCHEMA, REFERENCED_TABLE_NAME,"
+    " REFERENCED_COLUMN_NAME FROM information_schema.KEY_COLUMN_USAGE WHERE REFERENCED_TABLE_NAME IS NOT NULL"
+    " ORDER BY TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, ORDINAL_POSITION"
+)

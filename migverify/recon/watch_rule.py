@@ -1,0 +1,436 @@
+"""One rule of a watch: its windows one after the other, what is open of them, and what became of it.
+
+Each step ends in one transaction of the store, so that a process that is killed anywhere neither loses nor repeats a
+window: what was not recorded is done again, and doing it again gives the same record.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import groupby, islice
+
+from migverify.errors import MigverifyError, StoreError
+from migverify.recon.bodies import bodies, finding_of, window_text
+from migverify.recon.last_seen import LastSeen
+from migverify.recon.model import Class, Finding, Rule, RuleResult, Window
+from migverify.recon.spool import PAGE, Spool
+from migverify.recon.watch_judge import RuleReads, judge_again, judge_fresh
+from migverify.recon.watch_state import (
+    OPEN_KINDS,
+    UNDONE,
+    Kept,
+    State,
+    Sums,
+    Tally,
+    WatchLimits,
+    gaps_of,
+    kept_of,
+    name_of,
+    tally,
+)
+from migverify.recon.watermark import Watermark, spread
+from migverify.recon.windows import closing, due, is_immutable, judged_after, reach, settle_of, shifted, unix_time
+from migverify.store.base import ResultStore
+
+
+@dataclass(slots=True)
+class RuleWatch:
+    """The state of one rule; made again from the store by ``restore``.
+
+    ``first`` is the window that the watch begins with, None for a rule without windows. ``until`` ends it: later
+    windows are not evaluated.
+    """
+
+    rule: Rule
+    first: Window | None
+    reads: RuleReads
+    store: ResultStore
+    run_id: str
+    limits: WatchLimits = field(default_factory=WatchLimits)
+    clock: Callable[[], float] = time.time
+    until: datetime | None = None
+    show: bool = False
+    expiries: Sequence[float] = ()
+    following: Window | None = None
+    sums: Sums = field(default_factory=Sums)
+    marks: dict[str, Watermark] = field(default_factory=dict)
+    moved: dict[str, tuple[float, float]] = field(default_factory=dict)
+    asked: float = 0.0
+    errors: dict[str, str] = field(default_factory=dict)
+    unsure_since: datetime | None = None
+    unsure: tuple[str, ...] = ()
+    reopened: int = 0
+    seconds: float = 0.0
+    blind: bool = False
+    _recent: deque[Kept] = field(default_factory=deque)
+    _held: dict[str, Kept] = field(default_factory=dict)
+    _seen: LastSeen = field(default_factory=LastSeen)
+    _stamp: float = 0.0
+    _looked: float = -1e18
+    _known_at: float = -1e18
+    _pass: tuple[float, int, tuple[str, ...]] | None = None
+
+    # -- beginning -----------------------------------------------------------------------------------------------
+
+    def restore(self) -> None:
+        """Read from the store what an earlier process did.
+
+        Raises
+        ------
+        StoreError
+            the store cannot be read, or something else wrote to this run.
+        """
+        self.following = self.first
+        for body in self.store.windows(self.run_id, self.rule.name):
+            kept = kept_of(body)
+            self._stamp = max(self._stamp, kept.stamp)
+            self._put(kept)
+
+    def _put(self, kept: Kept, earlier: Kept | None = None) -> None:
+        """Count a window in, in place of what was known of it, and hold it while something of it is open."""
+        name = name_of(kept)
+        if earlier is not None:
+            self.sums.put(earlier, -1)
+            self._held.pop(name, None)
+        self.sums.put(kept)
+        known = kept.tally.counts.get(Class.KNOWN_EXCEPTION, 0)
+        if kept.state is State.UNSURE and kept.window is not None and not kept.unread:
+            # Reading it again would say the same, so only where it lies is remembered.
+            self.unsure_since = min(self.unsure_since or kept.window.start, kept.window.start)
+            self.unsure = kept.gaps
+        elif kept.state is not State.MATCHED or kept.window is None:
+            self._held[name] = kept
+        if known or kept.tally.open:
+            self._held[name] = kept
+        size = max(self.limits.lookback, self.limits.idle)
+        if any(k.window == kept.window for k in self._recent):
+            self._recent = deque((kept if k.window == kept.window else k for k in self._recent), size)
+        elif kept.window is not None and (self.following is None or kept.window.start >= self.following.start):
+            self._recent = deque([*self._recent, kept], size)
+        if kept.window is not None and self.following is not None and kept.window.start >= self.following.start:
+            self.following = shifted(kept.window, 1)
+
+    # -- one turn ------------------------------------------------------------------------------------------------
+
+    def turn(self, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Do what is due of this rule; returns whether a window was evaluated.
+
+        An endpoint that fails is noted in ``errors`` and asked again in the next turn: other rules go on.
+
+        Raises
+        ------
+        StoreError
+            the state cannot be recorded.
+        """
+        progress = self._guarded("watermark", self._ask_marks)
+        if not progress or stop():
+            return False
+        done = [
+            self._guarded("evaluation", lambda: self._evaluate_undone(stop)),
+            self._guarded("evaluation", lambda: self._evaluate_due(stop)) if "evaluation" not in self.errors else False,
+        ]
+        # Without a pause between looks, windows that wait come first.
+        wait = any(done) and self.limits.recheck == 0
+        if not wait and (self._pass is not None or self.clock() - self._looked >= self.limits.recheck):
+            self._looked = self.clock()
+            self._guarded("lookback", self._look_back)
+            self._guarded("re-read", lambda: self.look_again(stop))
+        return any(done)
+
+    def _guarded(self, stage: str, step: Callable[[], bool]) -> bool:
+        try:
+            result = step()
+        except StoreError:
+            raise
+        except MigverifyError as error:
+            moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(self.clock()))
+            self.errors[stage] = f"{stage} failed at {moment} UTC: {error.message}"
+            return False
+        self.errors.pop(stage, None)
+        return result
+
+    def _ask_marks(self) -> bool:
+        self.asked = now = self.clock()
+        self.marks = {mark.source: mark for mark in self.reads.watermarks(self.rule)}
+        for name, mark in self.marks.items():
+            before = self.moved.get(name)
+            if mark.at is not None and (before is None or mark.at > before[0]):
+                self.moved[name] = (mark.at, now)
+        return True
+
+    @property
+    def settle(self) -> float:
+        """The settle time, and the measured distance between the clocks of the sources on top of it."""
+        return settle_of(self.rule) + spread(self.marks)
+
+    def _marked(self) -> dict[str, float | None]:
+        return {name: mark.at for name, mark in self.marks.items()}
+
+    def stamp(self) -> float:
+        """Return the time, later than any that was given out before: findings are told apart by it."""
+        self._stamp = max(self.clock(), self._stamp + 1e-6)
+        return self._stamp
+
+    # -- evaluation ----------------------------------------------------------------------------------------------
+
+    def _evaluate_undone(self, stop: Callable[[], bool]) -> bool:
+        done = False
+        for name in [n for n, k in self._held.items() if k.state in UNDONE]:
+            if stop():
+                break
+            self._evaluate(self._held[name].window)
+            done = True
+        return done
+
+    def _evaluate_due(self, stop: Callable[[], bool]) -> bool:
+        if self.following is None:
+            return self._evaluate_whole()
+        done = False
+        for window in islice(due(self.following, self.settle, self._marked()), self.limits.burst):
+            if stop() or (self.until is not None and window.end > self.until):
+                break
+            self._evaluate(window)
+            done = True
+        return done
+
+    def _evaluate_whole(self) -> bool:
+        kept = self._held.get("")
+        if kept is not None and self.clock() - kept.at < self.limits.whole:
+            return False
+        self._evaluate(None)
+        return True
+
+    def _evaluate(self, window: Window | None) -> None:
+        began = self.stamp()
+        started = time.monotonic()
+        earlier = self._known(window)
+        kept = Kept(window, State.EVALUATING, at=began, marks=self._marked())
+        kept.evaluations = earlier.evaluations if earlier else 0
+        # Before the rows are read: what comes during the read is seen by the next look back.
+        kept.signature = self._signature(window)
+        with Spool() as spool:
+            result = self.reads.evaluate(self.rule, window, spool.add)
+            for findings, last in spool.batches():
+                judged = self._judge(window, [replace(f, window=window, at=began) for f in findings], kept)
+                kept.tally.join(tally(judged))
+                if last and earlier is None:
+                    self._finish(kept, result, None, judged, started)
+                    return
+                self._write(kept, judged)
+                if earlier is None:  # from here on the store knows of it: a failure leaves it to be evaluated again
+                    earlier = replace(kept, tally=Tally(kept.tally.counts.copy(), dict(kept.tally.money)))
+                    self._put(earlier)
+        kept.gaps = gaps_of(self.rule, result)
+        kept.tally = self._settle_stale(window_text(window), kept, began)
+        self._finish(kept, result, earlier, [], started)
+
+    def _known(self, window: Window | None) -> Kept | None:
+        held = self._held.get(window_text(window))
+        return held or next((k for k in self._recent if k.window == window), None)
+
+    def _judge(self, window: Window | None, findings: Sequence[Finding], kept: Kept) -> list[Finding]:
+        for finding in findings:
+            self._seen.remember(finding)
+        if window is None:
+            return list(findings)
+        last = self._decided(window)
+        judged = judge_fresh(self.reads, self.rule, window, findings, self.settle, last=last)
+        kept.crossed += judged.crossed
+        return judged.findings
+
+    def _signature(self, window: Window | None) -> str | None:
+        if window is None or self.limits.lookback <= 0:
+            return None
+        found = self.reads.signature(self.rule, window)
+        self.blind = found is None
+        return found
+
+    def _settle_stale(self, name: str, kept: Kept, began: float) -> Tally:
+        """Count the findings of a window that was evaluated again; what was not found this time matched late.
+
+        Unless the window was not read in full: then nothing follows from what was not found.
+        """
+        counted = Tally()
+        for page in self._pages(None):
+            late = []
+            for finding in page:
+                if window_text(finding.window) != name or finding.at > began:
+                    continue
+                gone = finding.at < began and finding.kind is not Class.LATE_MATCHED and not kept.unread
+                if gone:
+                    reason = "not found when its window was evaluated again"
+                    late.append(replace(finding, kind=Class.LATE_MATCHED, at=self.stamp(), reason=reason))
+                counted.add(late[-1] if gone else finding)
+            if late:
+                self._write(kept, late)
+        return counted
+
+    def _finish(
+        self, kept: Kept, result: RuleResult, earlier: Kept | None, judged: Sequence[Finding], started: float
+    ) -> None:
+        kept.covered, kept.anchors, kept.volume = result.covered, result.anchors, result.volume
+        kept.gaps = gaps_of(self.rule, result)
+        kept.seconds = self.seconds = time.monotonic() - started
+        kept.evaluations += 1
+        kept.settle(self.rule)
+        self._write(kept, judged)
+        self._put(kept, earlier)
+
+    def _write(self, kept: Kept, findings: Sequence[Finding]) -> None:
+        """Record a window and findings in one transaction, with the newest time that was given out."""
+        kept.stamp = self._stamp
+        body = kept.body(self.rule)
+        self.store.add_window(self.run_id, self.rule.name, body, bodies(findings, show=self.show))
+
+    # -- looking again -------------------------------------------------------------------------------------------
+
+    def _look_back(self) -> bool:
+        """Reopen closed windows whose rows are not those that were evaluated, or that were not read in full."""
+        for kept in [k for k in self._held.values() if k.unread and k.state not in UNDONE and k.window is not None]:
+            self._reopen(kept, "it was not read in full")
+        for kept in list(self._recent)[-self.limits.lookback :] if self.limits.lookback else []:
+            if kept.window is None or kept.state in UNDONE or kept.signature is None or self._rests(kept):
+                continue
+            if self.reads.signature(self.rule, kept.window) != kept.signature:
+                self._reopen(kept, "rows of the window changed after it was closed")
+        for window in self.reads.touched(self.rule):
+            self._touch(window)
+        return True
+
+    def _rests(self, kept: Kept) -> bool:
+        grid = self.rule.window
+        return (
+            grid is not None and kept.window is not None and kept.state is State.MATCHED
+            and is_immutable(grid, kept.window, self.clock())
+        )  # fmt: skip
+
+    def _touch(self, window: Window) -> None:
+        if self.first is None or self.following is None or not self.first.start <= window.start < self.following.start:
+            return
+        name = window_text(window)
+        kept = self._known(window)
+        if kept is None:
+            found = (kept_of(b) for b in self.store.windows(self.run_id, self.rule.name) if b["window"] == name)
+            kept = next(found, None)
+        if kept is not None and kept.state not in UNDONE:
+            self._reopen(kept, "the change stream saw rows of the window written")
+
+    def _reopen(self, kept: Kept, reason: str) -> None:
+        fresh = replace(kept, state=State.REOPENED, gaps=(reason,))
+        self._write(fresh, [])
+        self.reopened += 1
+        self._put(fresh, kept)
+
+    def look_again(self, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Read open findings of closed windows again, at most ``limits.keys`` of them; the next call goes on there."""
+        if self._pass is None:
+            expired = any(self._known_at < expiry <= self.clock() for expiry in self.expiries)
+            kinds = (*OPEN_KINDS, str(Class.KNOWN_EXCEPTION)) if expired else OPEN_KINDS
+            self._known_at = self.clock()
+            self._pass = (self.stamp(), 0, kinds)
+        began, after, kinds = self._pass
+        read = 0
+        while read < self.limits.keys and not stop():
+            page = self.store.findings(self.run_id, self.rule.name, kinds=kinds, after=after, limit=PAGE)
+            # What this pass recorded stands behind everything else: the first of it is the end.
+            some = [f for f in (finding_of(body) for _, body in page) if f.at < began]
+            for name, group in groupby(sorted(some, key=_by_window), key=_by_window):
+                self._look_at(name, list(group))
+            read += len(some)
+            if len(some) < PAGE:
+                self._pass = None
+                return True
+            after = page[-1][0]
+            self._pass = (began, after, kinds)
+        return True
+
+    def _look_at(self, name: str, findings: Sequence[Finding]) -> None:
+        kept = self._held.get(name)
+        if kept is None:
+            raise StoreError(
+                f"rule {self.rule.name}: findings of window {name or '(none)'} have no window in the store"
+            )
+        if kept.state in UNDONE or kept.window is None:
+            return  # all of it is read again when it is evaluated
+        decided = self._decided(kept.window)
+        changed = judge_again(
+            self.reads,
+            self.rule,
+            kept.window,
+            findings,
+            self.settle,
+            self.stamp(),
+            decided=decided,
+            same=self._seen.same,
+        )
+        if changed is None:
+            self._reopen(kept, "its findings have no key to read by: all of it is read again")
+            return
+        if not changed:
+            return
+        before = {f.key: f for f in findings}
+        fresh = replace(kept, tally=Tally(kept.tally.counts.copy(), dict(kept.tally.money)))
+        for finding in changed:
+            fresh.tally.add(before[finding.key], -1)
+            fresh.tally.add(finding)
+            self._seen.remember(finding)
+        fresh.settle(self.rule)
+        self._write(fresh, changed)
+        self._put(fresh, kept)
+
+    def _decided(self, window: Window) -> bool:
+        """Whether all windows within reach of one are closed, so that what it carried can be judged."""
+        if self.following is not None and self.following.start >= judged_after(window, self.settle):
+            return True
+        later = shifted(window, reach(window, self.settle))
+        return closing(later, self.settle, self._marked()).closed
+
+    def _pages(self, kinds: Sequence[str] | None) -> Iterator[list[Finding]]:
+        after = 0
+        while page := self.store.findings(self.run_id, self.rule.name, kinds=kinds, after=after, limit=PAGE):
+            after = page[-1][0]
+            yield [finding_of(body) for _, body in page]
+
+    # -- what is open --------------------------------------------------------------------------------------------
+
+    @property
+    def held(self) -> Mapping[str, Kept]:
+        """Windows with open findings, or to be evaluated again."""
+        return self._held
+
+    def matched_through(self) -> datetime | None:
+        """Return the end of the last window before which every one matched; None before the first."""
+        if self.first is None or self.following is None or self.following == self.first:
+            return None
+        opened = [k.window.start for k in self._held.values() if k.window is not None and k.state is not State.MATCHED]
+        if self.unsure_since is not None:
+            opened.append(self.unsure_since)
+        return min([self.following.start, *opened])
+
+    @property
+    def waiting(self) -> list[Kept]:
+        """Windows with keys that could be judged and are being read again, or that are to be evaluated again."""
+        return [
+            k for k in self._held.values()
+            if k.state in UNDONE or (k.tally.pending and (k.window is None or self._decided(k.window)))
+        ]  # fmt: skip
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether the last windows held no row at all."""
+        last = list(self._recent)[-self.limits.idle :] if self.limits.idle else []
+        return bool(last) and len(last) == self.limits.idle and not any(k.rows for k in last)
+
+    def late_by(self, now: float) -> float:
+        """Return how many seconds ago the next window could have closed, had every source kept up; 0 for none."""
+        if self.following is None or (self.until is not None and self.following.end > self.until):
+            return 0.0
+        return max(0.0, now - unix_time(self.following.end) - self.settle)
+
+
+def _by_window(finding: Finding) -> str:
+    return window_text(finding.window)

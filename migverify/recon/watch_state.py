@@ -1,0 +1,264 @@
+"""What the store keeps of a watch beyond a run's results, and what is held in memory of it.
+
+The store holds all of the state. In memory stand sums, the windows that have open findings and the last few others;
+they are made again from the store when a watch goes on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+from migverify.errors import StoreError
+from migverify.model import Verdict
+from migverify.recon.bodies import DONE, OPEN, result_body, result_of, window_text
+from migverify.recon.model import MISMATCHES, Class, Covered, Finding, Rule, RuleResult, Severity, Window
+from migverify.recon.verdict import conclude
+
+
+class State(StrEnum):
+    """Where a window stands in a watch."""
+
+    EVALUATING = "evaluating"  # some findings are stored, not all: it is evaluated again after a restart
+    REOPENED = "reopened"  # rows came or changed after it closed: it is evaluated again
+    CARRYING = "carrying"  # closed; keys on its border wait for the next window, or differences to be read again
+    UNSURE = "unsure"  # evaluated, and something of it could not be read
+    MATCHED = "matched"
+    MISMATCH = "mismatch"
+
+
+UNDONE = frozenset({State.EVALUATING, State.REOPENED})
+UNREAD = ("not read:", "not evaluated:")
+"""How reasons begin that another read may take away."""
+
+NOTES = ("money is not known", "findings had an exception that expired")
+"""Reasons that tell something and take nothing from a verdict."""
+
+OPEN_KINDS = tuple(sorted(str(kind) for kind in {*MISMATCHES, Class.PENDING}))
+"""Findings that are looked up again."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchLimits:
+    """How a watch goes about it; times in seconds.
+
+    ``recheck`` lies between two reads of open findings and of the last ``lookback`` windows, ``whole`` between two
+    evaluations of a rule without windows. ``burst`` windows of one rule are evaluated before the next rule has its
+    turn, ``keys`` open findings are read in one turn. After ``idle`` windows without any row a rule is said to stand
+    still; 0 never says so.
+    """
+
+    recheck: float = 30.0
+    whole: float = 300.0
+    lookback: int = 3
+    burst: int = 8
+    keys: int = 5_000
+    idle: int = 3
+
+
+@dataclass(slots=True)
+class Tally:
+    """Findings by class, and money at risk by class and currency; exact."""
+
+    counts: Counter[Class] = field(default_factory=Counter)
+    money: dict[tuple[Class, str], Decimal] = field(default_factory=dict)
+
+    def add(self, finding: Finding, sign: int = 1) -> None:
+        """Count a finding in, or out with -1."""
+        self._count(finding.kind, sign)
+        if finding.money is not None:
+            self._amount((finding.kind, finding.currency or ""), sign * finding.money)
+        for currency, amount in finding.also:
+            self._amount((finding.kind, currency), sign * amount)
+
+    def join(self, other: Tally, sign: int = 1) -> None:
+        """Add the sums of another tally, or take them out with -1."""
+        for kind, count in list(other.counts.items()):
+            self._count(kind, sign * count)
+        for place, amount in list(other.money.items()):
+            self._amount(place, sign * amount)
+
+    def _count(self, kind: Class, by: int) -> None:
+        self.counts[kind] += by
+        if self.counts[kind] == 0:
+            del self.counts[kind]
+
+    def _amount(self, place: tuple[Class, str], by: Decimal) -> None:
+        self.money[place] = self.money.get(place, Decimal(0)) + by
+        if not self.money[place]:
+            del self.money[place]
+
+    @property
+    def mismatches(self) -> int:
+        """Findings that make a verdict MISMATCH."""
+        return sum(count for kind, count in self.counts.items() if kind in MISMATCHES)
+
+    @property
+    def pending(self) -> int:
+        """Findings that are not decided."""
+        return self.counts.get(Class.PENDING, 0)
+
+    @property
+    def open(self) -> int:
+        """Findings that are looked up again."""
+        return self.mismatches + self.pending
+
+    def at_risk(self) -> dict[str, Decimal]:
+        """Return the money in mismatches by currency."""
+        found: dict[str, Decimal] = {}
+        for (kind, currency), amount in self.money.items():
+            if kind in MISMATCHES:
+                found[currency] = found.get(currency, Decimal(0)) + amount
+        return found
+
+
+def tally(findings: Iterable[Finding]) -> Tally:
+    """Count findings."""
+    found = Tally()
+    for finding in findings:
+        found.add(finding)
+    return found
+
+
+@dataclass(slots=True)
+class Kept:
+    """One window as it is held in memory.
+
+    ``gaps`` are reasons why its evaluation proves less than it should, other than open findings. ``signature`` is the
+    checksum of its rows before the last evaluation, ``crossed`` counts keys whose counterpart lies in a neighbor
+    window.
+    """
+
+    window: Window | None
+    state: State
+    tally: Tally = field(default_factory=Tally)
+    covered: Covered = field(default_factory=Covered)
+    gaps: tuple[str, ...] = ()
+    signature: str | None = None
+    crossed: int = 0
+    evaluations: int = 0
+    at: float = 0.0
+    stamp: float = 0.0
+    seconds: float = 0.0
+    anchors: tuple[Any, ...] = ()
+    volume: Mapping[str, Decimal] = field(default_factory=dict)
+    marks: Mapping[str, float | None] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Rows, groups and events that its evaluation read."""
+        covered = self.covered
+        return covered.rows_source + covered.rows_target + covered.groups + covered.events
+
+    @property
+    def unread(self) -> bool:
+        """Whether something of it could not be read, so that reading it again may help."""
+        return any(gap.startswith(UNREAD) for gap in self.gaps)
+
+    def settle(self, rule: Rule) -> None:
+        """Set the state from the findings and gaps."""
+        if self.tally.mismatches and rule.severity is not Severity.WARNING:
+            self.state = State.MISMATCH
+        elif self.tally.pending:
+            self.state = State.CARRYING
+        else:
+            self.state = State.UNSURE if self.gaps else State.MATCHED
+
+    def result(self, rule: Rule) -> RuleResult:
+        """Return the end of the rule in this window, as a run would."""
+        verdicts = {State.MATCHED: Verdict.MATCH, State.MISMATCH: Verdict.MISMATCH}
+        reasons = list(self.gaps)
+        if self.tally.mismatches:
+            reasons.append(f"{self.tally.mismatches:,} mismatches")
+        if self.tally.pending:
+            reasons.append(f"{self.tally.pending:,} keys wait for the next window or for another read")
+        if self.state in UNDONE:
+            reasons.append("it is to be evaluated again")
+        return RuleResult(
+            rule.name, self.window, verdicts.get(self.state, Verdict.INCONCLUSIVE), tuple(reasons), self.covered,
+            dict(self.tally.counts), dict(self.tally.money), self.anchors, self.seconds, self.tally.at_risk(),
+            dict(self.volume),
+        )  # fmt: skip
+
+    def body(self, rule: Rule) -> dict[str, Any]:
+        """Return the JSON form that the store keeps: the result of a run, and beside it what a watch needs."""
+        body = result_body(self.result(rule))
+        body["state"] = OPEN if self.state in UNDONE else DONE
+        body["watch"] = {
+            "state": str(self.state), "gaps": list(self.gaps), "signature": self.signature, "crossed": self.crossed,
+            "evaluations": self.evaluations, "at": self.at, "stamp": self.stamp,
+            "watermarks": {name: None if mark is None else repr(mark) for name, mark in self.marks.items()},
+        }  # fmt: skip
+        return body
+
+
+def kept_of(body: Mapping[str, Any]) -> Kept:
+    """Read what ``Kept.body`` made.
+
+    Raises
+    ------
+    StoreError
+        it is damaged, or no watch wrote it.
+    """
+    result = result_of(body)
+    try:
+        own = body["watch"]
+        return Kept(
+            result.window, State(own["state"]), Tally(Counter(result.counts), dict(result.money)), result.covered,
+            tuple(own["gaps"]), own["signature"], int(own["crossed"]), int(own["evaluations"]), float(own["at"]),
+            float(own["stamp"]), result.seconds, result.anchors, result.volume,
+            {name: None if mark is None else float(mark) for name, mark in own["watermarks"].items()},
+        )  # fmt: skip
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise StoreError(
+            f"window {body.get('window')} in the store was not written by a watch: {error}",
+            hint="Start a new watch, without --resume.",
+        ) from error
+
+
+def gaps_of(rule: Rule, result: RuleResult) -> tuple[str, ...]:
+    """Return the reasons of a result that are neither findings nor notes: what was not read or could not be told."""
+    if result.verdict is Verdict.MATCH:
+        return ()
+    usual = conclude(rule, result.window, result.counts, result.covered, ())[1]
+    gaps = tuple(r for r in result.reasons if r not in usual and not any(note in r for note in NOTES))
+    decided = result.verdict is Verdict.MISMATCH or result.counts.get(Class.PENDING, 0)
+    if gaps or decided:
+        return gaps
+    return result.reasons or ("the evaluation does not say why it is inconclusive",)
+
+
+@dataclass(slots=True)
+class Sums:
+    """Windows of a rule over the whole watch: how many in which state, and what they hold together."""
+
+    states: Counter[State] = field(default_factory=Counter)
+    tally: Tally = field(default_factory=Tally)
+    covered: Covered = field(default_factory=Covered)
+    crossed: int = 0
+
+    def put(self, kept: Kept, sign: int = 1) -> None:
+        """Count a window in, or out with -1."""
+        self.states[kept.state] += sign
+        self.tally.join(kept.tally, sign)
+        self.crossed += sign * kept.crossed
+        signed = kept.covered if sign > 0 else _negative(kept.covered)
+        self.covered = self.covered + signed
+
+    @property
+    def closed(self) -> int:
+        """Windows whose evaluation is complete."""
+        return sum(count for state, count in self.states.items() if state not in UNDONE)
+
+
+def _negative(covered: Covered) -> Covered:
+    return replace(covered, **{name: -getattr(covered, name) for name in Covered.__slots__})
+
+
+def name_of(kept: Kept) -> str:
+    """Return the window's name in the store."""
+    return window_text(kept.window)

@@ -1,0 +1,344 @@
+"""Up to which moment the data of a source is complete: its watermark.
+
+Never the greatest time in a table: a row with a later time may be committed before one with an earlier time. A writer
+is complete up to its own clock, less the transactions that have written and not committed; a replica up to what it has
+applied; a target up to what its replicator has applied; a change stream up to its server's clock; files up to what
+their maker declared. What cannot be told is None with a reason, and holds windows open.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from migverify.changes.manifest import read_manifest
+from migverify.changes.server import source_state
+from migverify.changes.storage import open_storage
+from migverify.connect import Session
+from migverify.errors import ChangeError, MigverifyError, PrivilegeError, ReadError
+from migverify.model import Flavor
+from migverify.sql.applied import columns_sql, read_marker_sql, syncpoint_sql, write_marker_sql
+from migverify.tables.applied import CheckpointTable
+from migverify.tables.ledger import place
+
+CLOCK = "SELECT UNIX_TIMESTAMP(NOW(6))"
+# InnoDB tells the start in the server's own time zone, whatever the session's is.
+OLDEST_WRITE = (
+    "SELECT TIMESTAMPDIFF(SECOND, MIN(trx_started), CONVERT_TZ(NOW(), @@session.time_zone, 'SYSTEM')) "
+    "FROM information_schema.INNODB_TRX WHERE trx_rows_modified > 0"
+)
+OLDEST_WRITE_TIDB = "SELECT MIN(ID) FROM information_schema.CLUSTER_TIDB_TRX WHERE MEM_BUFFER_KEYS > 0"
+LIST_SECONDS = 0.2
+"""InnoDB's list of transactions may be a tenth of a second old: one that began since then is not on it."""
+
+TSO_SHIFT = 18
+"""A timestamp of TiDB is milliseconds, then this many bits of a counter."""
+
+MOST_SAMPLES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Up to when one source is complete.
+
+    ``at`` is Unix time by the source's own clock: infinite where nothing writes, None where it cannot be told, and then
+    ``reason`` says why. ``proof`` is false for a guess by time. ``offset`` is the source's clock minus the one here in
+    seconds, known to within ``error``; None where there is no clock.
+    """
+
+    source: str
+    at: float | None
+    how: str
+    reason: str = ""
+    proof: bool = True
+    offset: float | None = None
+    error: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A server's clock, read once: its Unix time, how far it is ahead of the one here, and how well that is known."""
+
+    now: float
+    offset: float
+    error: float
+
+
+def read_clock(session: Session, here: Callable[[], float] = time.time) -> Clock:
+    """Read a server's clock; the answer was made between asking and hearing it."""
+    asked = here()
+    text = session.query(CLOCK)[0][0]
+    heard = here()
+    if text is None:
+        raise ReadError(f"{session.endpoint.name}: the server does not tell its time")
+    now = float(text)
+    return Clock(now, now - (asked + heard) / 2, max(0.0, (heard - asked) / 2))
+
+
+def spread(marks: Mapping[str, Watermark]) -> float:
+    """Return the greatest difference of the clocks of some sources in seconds, their uncertainty included."""
+    known = [(m.offset, m.error) for m in marks.values() if m.offset is not None]
+    if len({m.source for m in marks.values() if m.offset is not None}) < 2:
+        return 0.0
+    return max(offset + error for offset, error in known) - min(offset - error for offset, error in known)
+
+
+class AppliedTime(Protocol):
+    """Up to when a target has applied its sources' changes, for one source endpoint."""
+
+    def sample(self, source: Session) -> None:
+        """Note where the source stands now."""
+        ...
+
+    def reached(self, target: Session) -> tuple[float | None, str]:
+        """Return the source's time up to which the target has applied, and why not where it is None."""
+        ...
+
+
+@dataclass(slots=True)
+class CheckpointTime:
+    """A replicator's checkpoint (file and offset), turned into a time by noting where the source stood when."""
+
+    table: CheckpointTable
+    _samples: deque[tuple[float, int]] = field(default_factory=deque)
+    _reached: float | None = None
+
+    def sample(self, source: Session) -> None:
+        """Note the source's time, then its end: what was committed before that time lies before that end."""
+        now = read_clock(source).now
+        at = place(source_state(source).end)
+        self._samples.append((now, at))
+        if len(self._samples) > MOST_SAMPLES:
+            self._samples = deque(s for n, s in enumerate(self._samples) if n % 2)
+
+    def reached(self, target: Session) -> tuple[float | None, str]:
+        """Return the newest noted time whose place the checkpoint has passed."""
+        at = self.table.place(target)
+        if at is None:
+            return None, f"checkpoint table {self.table.table} is empty"
+        while self._samples and self._samples[0][1] <= at:
+            self._reached = self._samples.popleft()[0]
+        return self._reached, "" if self._reached else "the replicator has not come to where the watch began"
+
+
+@dataclass(slots=True)
+class MarkerTime:
+    """A row that is written on the source and seen again on the target: the only write a source ever sees."""
+
+    on_source: str
+    on_target: str
+    name: str
+    _written: dict[int, float] = field(default_factory=dict)
+    _number: int | None = None
+    _reached: float | None = None
+
+    def sample(self, source: Session) -> None:
+        """Write the next marker; the session is read-only but for this one statement."""
+        now = read_clock(source).now
+        if self._number is None:
+            rows = source.query(read_marker_sql(self.on_source, self.name))
+            self._number = int(rows[0][0] or 0) if rows else 0
+        self._number += 1
+        source.execute("SET SESSION TRANSACTION READ WRITE")
+        try:
+            source.execute(write_marker_sql(self.on_source, self.name, self._number))
+        finally:
+            source.execute("SET SESSION TRANSACTION READ ONLY")
+        self._written[self._number] = now
+        if len(self._written) > MOST_SAMPLES:
+            self._written = {n: t for n, t in self._written.items() if n % 2 or n == self._number}
+
+    def reached(self, target: Session) -> tuple[float | None, str]:
+        """Return when the newest marker that is on the target was written."""
+        rows = target.query(read_marker_sql(self.on_target, self.name))
+        number = int(rows[0][0] or 0) if rows else 0
+        for old in [n for n in self._written if n <= number]:
+            written = self._written.pop(old)
+            self._reached = written if self._reached is None else max(self._reached, written)
+        return self._reached, "" if self._reached else f"no marker of this watch is in {self.on_target} yet"
+
+
+@dataclass(slots=True)
+class SyncpointTime:
+    """TiCDC's table of sync points: everything up to ``primary_ts`` is on this cluster."""
+
+    table: str
+
+    def sample(self, source: Session) -> None:
+        """Take no notice: the target says itself where it stands."""
+
+    def reached(self, target: Session) -> tuple[float | None, str]:
+        """Return the time of the newest sync point."""
+        rows = target.query(syncpoint_sql(self.table))
+        tso = rows[0][0] if rows else None
+        if tso is None:
+            return None, f"{self.table} holds no sync point"
+        return (int(tso) >> TSO_SHIFT) / 1000, ""
+
+
+def is_syncpoint(target: Session, table: str) -> bool:
+    """Whether a checkpoint table is TiCDC's table of sync points."""
+    return {"primary_ts", "secondary_ts"} <= {row[0] for row in target.query(columns_sql(table))}
+
+
+def writer_mark(session: Session, name: str) -> Watermark:
+    """Return the watermark of a server that takes its own writes, or of a replica.
+
+    Raises
+    ------
+    ReadError
+        the server does not answer.
+    """
+    clock = read_clock(session)
+    if session.flavor is Flavor.TIDB:
+        return _writer(session, name, clock)
+    word = "SLAVE" if session.flavor is Flavor.MARIADB else "REPLICA"
+    try:
+        replica = session.query_named(f"SHOW {word} STATUS")
+    except PrivilegeError as error:
+        reason = "whether it is a replica cannot be told without REPLICATION CLIENT"
+        return Watermark(name, None, "replica status", f"{reason}. {error.hint}", True, clock.offset, clock.error)
+    if replica:
+        return replica_mark(name, clock, replica)
+    if session.flavor is Flavor.MYSQL and session.query("SELECT @@innodb_read_only")[0][0] != "0":
+        reason = "it is read-only and no replica by its own word (an Aurora reader?): read from the writer"
+        return Watermark(name, None, "replica status", reason, True, clock.offset, clock.error)
+    return _writer(session, name, clock)
+
+
+def _writer(session: Session, name: str, clock: Clock) -> Watermark:
+    """Return the clock, or when the oldest transaction began that has written: its rows will have times from then."""
+    try:
+        told = session.query(OLDEST_WRITE_TIDB if session.flavor is Flavor.TIDB else OLDEST_WRITE)[0][0]
+    except PrivilegeError:
+        how = "server clock; open transactions are not seen without PROCESS"
+        return Watermark(name, clock.now, how, "", False, clock.offset, clock.error)
+    if told is None:
+        at = clock.now if session.flavor is Flavor.TIDB else clock.now - LIST_SECONDS
+        return Watermark(name, at, "server clock", "", True, clock.offset, clock.error)
+    # The age comes in whole seconds, cut: the transaction may be a second older.
+    began = (int(told) >> TSO_SHIFT) / 1000 if session.flavor is Flavor.TIDB else clock.now - max(0, int(told)) - 1
+    how = "start of the oldest open write"
+    return Watermark(name, min(began, clock.now), how, "", True, clock.offset, clock.error)
+
+
+def replica_mark(name: str, clock: Clock, channels: list[dict[str, str | None]]) -> Watermark:
+    """Return the watermark of a replica: its clock less the seconds it is behind, over all channels."""
+    behind = 0.0
+    for row in channels:
+        label = row.get("Channel_Name") or row.get("Connection_name") or "replication"
+        for word in ("IO", "SQL"):
+            running = row.get(f"Replica_{word}_Running", row.get(f"Slave_{word}_Running"))
+            if running != "Yes":
+                reason = f"{label} is stopped: {word} thread {running}"
+                return Watermark(name, None, "seconds behind its source", reason, True, clock.offset, clock.error)
+        told = row.get("Seconds_Behind_Source", row.get("Seconds_Behind_Master"))
+        if told is None:
+            reason = f"{label} does not tell how far it is behind"
+            return Watermark(name, None, "seconds behind its source", reason, True, clock.offset, clock.error)
+        behind = max(behind, float(told))
+    # Whole seconds, cut: it may be a second more.
+    at = clock.now - behind - 1
+    return Watermark(name, at, "seconds behind its source", "", True, clock.offset, clock.error)
+
+
+def settled_mark(session: Session, name: str, seconds: float) -> Watermark:
+    """Return the guess of a target of whose replicator nothing is known: its clock less a settle time."""
+    clock = read_clock(session)
+    how = f"a guess: {seconds:g} s before its clock (watch.applied: settle)"
+    return Watermark(name, clock.now - seconds, how, "", False, clock.offset, clock.error)
+
+
+def applied_mark(
+    session: Session, name: str, how: str, applied: Mapping[str, AppliedTime], sources: Mapping[str, Session]
+) -> Watermark:
+    """Return the watermark of a target that a replicator feeds: what it has applied of every source.
+
+    The target is asked first and the sources are noted after, so a note is never newer than what it stands for.
+    """
+    clock = read_clock(session)
+    reached: list[float] = []
+    missing: list[str] = []
+    for source, one in applied.items():
+        at, reason = one.reached(session)
+        if at is None:
+            missing.append(f"{source}: {reason}")
+        else:
+            reached.append(at)
+        one.sample(sources[source])
+    if missing or not reached:
+        reason = "; ".join(missing) or "no source feeds it"
+        return Watermark(name, None, how, reason, True, clock.offset, clock.error)
+    return Watermark(name, min(reached), how, "", True, clock.offset, clock.error)
+
+
+def stream_mark(session: Session, name: str) -> Watermark:
+    """Return the watermark of the change stream of a server: its clock, read before its binlog's end.
+
+    Whoever reads the binlog up to its end after this has every transaction that was committed before that time.
+    """
+    clock = read_clock(session)
+    try:
+        end = source_state(session).end
+    except ChangeError as error:
+        return Watermark(name, None, "binlog", error.message, True, clock.offset, clock.error)
+    return Watermark(name, clock.now, f"server clock, binlog at {end}", "", True, clock.offset, clock.error)
+
+
+def archive_mark(path: str) -> Watermark:
+    """Return the watermark of archived binlog files: the last event's time, as their manifest has it."""
+    try:
+        last = read_manifest(open_storage(path)).last
+    except MigverifyError as error:
+        return Watermark(path, None, "archive manifest", error.message)
+    if last is None or not last.last_time:
+        reason = "the folder has no manifest of an archive: binlog files alone do not say up to when they are complete"
+        return Watermark(path, None, "archive manifest", reason)
+    # Events of the same second may follow.
+    return Watermark(path, float(last.last_time) - 1, "last event of the archive")
+
+
+def files_mark(path: str) -> Watermark:
+    """Return the watermark of Parquet files: a time in ``_WATERMARK`` beside them, else the time of ``_SUCCESS``.
+
+    ``_WATERMARK`` holds one UTC time, such as ``2026-01-31T00:00:00``; rows before it are complete. The time of
+    ``_SUCCESS`` is known of local folders only.
+    """
+    folder = _folder(path)
+    how = "_WATERMARK beside the files"
+    try:
+        told = open_storage(folder).read("_WATERMARK")
+    except MigverifyError as error:
+        return Watermark(path, None, how, error.message)
+    if told is not None:
+        try:
+            moment = datetime.fromisoformat(told.decode("utf-8").strip())
+        except ValueError:
+            return Watermark(path, None, how, f"{folder}/_WATERMARK holds no time such as 2026-01-31T00:00:00")
+        aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        return Watermark(path, aware.timestamp(), how)
+    success = Path(folder) / "_SUCCESS"
+    if "://" not in folder and success.is_file():
+        return Watermark(path, success.stat().st_mtime, "time of _SUCCESS", "", False)
+    reason = f"there is no {folder}/_WATERMARK with a UTC time; a dataset that nothing writes to is `static: true`"
+    return Watermark(path, None, how, reason)
+
+
+def static_mark(name: str) -> Watermark:
+    """Return the watermark of what nothing writes to."""
+    return Watermark(name, math.inf, "static")
+
+
+def _folder(path: str) -> str:
+    """Return the folder of files: the path up to its first pattern, or to its file."""
+    parts = path.split("/")
+    plain = next((n for n, part in enumerate(parts) if any(c in part for c in "*?[{")), len(parts))
+    if plain == len(parts) and parts[-1].endswith((".parquet", ".parq")):
+        plain -= 1
+    return "/".join(parts[:plain]) or "."
