@@ -10,22 +10,25 @@ from typing import Any
 
 from migverify.model import NotCovered, SchemaDifference
 from migverify.report.marks import Clip
+from migverify.report.rules_data import rule_as_dict
 from migverify.report.summary import ColumnSample, ReportData, RowSample, TableReport
 
 
 def run_as_dict(data: ReportData) -> dict[str, Any]:
     """Return the run as plain values.
 
-    The keys of the object are ``run_id, verdict, exit_code, seconds, tables`` and no others. ``seconds`` is
-    None when the end of the run is not known; ``rows_source`` and ``rows_target`` are None when not counted.
-    The counts in ``row_diffs`` are exact; ``row_diff_samples`` says how many of them are listed.
+    The keys of the object are ``run_id, verdict, exit_code, seconds, tables``, and ``rules`` where the run has any.
+    ``seconds`` is None when the end of the run is not known; ``rows_source`` and ``rows_target`` are None when not
+    counted. The counts in ``row_diffs`` are exact; ``row_diff_samples`` says how many of them are listed.
     """
+    rules = {"rules": [rule_as_dict(rule) for rule in data.rules]} if data.rules else {}
     return {
         "run_id": data.run_id,
         "verdict": str(data.verdict),
         "exit_code": int(data.exit_code),
         "seconds": _number(data.seconds),
         "tables": [_table(table) for table in data.tables],
+        **rules,
     }
 
 

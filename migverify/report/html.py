@@ -11,6 +11,7 @@ import base64
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from importlib.resources import files
 from typing import Any, Generic, TypeVar
@@ -20,16 +21,24 @@ from markupsafe import Markup, escape
 
 from migverify.model import ChunkState, DiffKind, NotCovered, SchemaClass, SchemaDifference, Verdict
 from migverify.report import charts
-from migverify.report.marks import Clip, Piece, escape_char, mark_pair, pieces, visible
+from migverify.report.marks import Clip, Piece, clip_pair, escape_char, mark_pair, pieces, visible
+from migverify.report.rules import UNEXPLAINED, FindingSample, urgency
+from migverify.report.rules_text import coverage_words
 from migverify.report.summary import ColumnSample, ReportData, RowSample, TableReport, utc
 from migverify.report.text import KIND_WORDS, amount, count, kinds, rows_read, seconds
 
 _BARS = 20
 _LISTED = 1_000
+_FINDING_CHARACTERS = 400
 _OPEN = 3
 _SENTENCES = {
     Verdict.MATCH: "Source and target held the same rows, in everything this run compared.",
     Verdict.MISMATCH: "Source and target differ.",
+    Verdict.INCONCLUSIVE: "This run proves nothing about what it did not finish: treat it as not verified.",
+}
+_RULE_SENTENCES = {
+    Verdict.MATCH: "All rules hold, in everything this run read.",
+    Verdict.MISMATCH: "Rules do not hold.",
     Verdict.INCONCLUSIVE: "This run proves nothing about what it did not finish: treat it as not verified.",
 }
 _SYMBOLS = {Verdict.MATCH: "✓", Verdict.MISMATCH: "✗", Verdict.INCONCLUSIVE: "?"}
@@ -78,7 +87,12 @@ def render_html(data: ReportData) -> str:
             f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
             "base-uri 'none'; form-action 'none'"
         ),
-        sentence=_SENTENCES[data.verdict],
+        sentence=(_SENTENCES if data.tables or not data.rules else _RULE_SENTENCES)[data.verdict],
+        rules=sorted(data.rules, key=urgency),
+        at_risk=_at_risk(data),
+        covered_source=sum(rule.result.rows_source or 0 for rule in data.rules),
+        covered_target=sum(rule.result.rows_target or 0 for rule in data.rules),
+        unexplained_kinds=UNEXPLAINED,
         symbols=_SYMBOLS,
         tables=sorted(data.tables, key=_order),
         sections=sections,
@@ -121,6 +135,8 @@ def _environment() -> Environment:
         flat=flat,
         visible_lines=visible_lines,
         columns=column_cells,
+        deviations=deviation_cells,
+        rule_coverage=coverage_words,
         key=key_cell,
         css=lambda v: str(v).lower(),
     )
@@ -188,6 +204,28 @@ _EMPTY = Markup('<span class="word">empty string</span>')
 def column_cells(row: RowSample) -> list[ColumnCells]:
     """Return the lines of a row diff; none where the whole row is missing and nothing was kept."""
     return [ColumnCells(column.column, column.kind, *_sides(column, row.kind)) for column in row.columns]
+
+
+def deviation_cells(finding: FindingSample) -> list[ColumnCells]:
+    """Return the lines of a finding; none where the whole row is missing."""
+    lines = []
+    for one in finding.deviations:
+        if one.masked:
+            lines.append(ColumnCells(one.column, one.kind, _MASKED, _MASKED))
+            continue
+        source, target = clip_pair(one.source, one.target, _FINDING_CHARACTERS)
+        marked_source, marked_target = mark_pair(source.text or "", target.text or "")
+        lines.append(ColumnCells(one.column, one.kind, _value(source, marked_source), _value(target, marked_target)))
+    return lines
+
+
+def _at_risk(data: ReportData) -> list[tuple[str, str]]:
+    """Return the unexplained money of the worst rule by currency: sums of rules would count one payment twice."""
+    worst: dict[str, Decimal] = {}
+    for rule in data.rules:
+        for currency, value in rule.unexplained:
+            worst[currency] = max(worst.get(currency, Decimal(0)), Decimal(value))
+    return [(currency, format(value, "f")) for currency, value in sorted(worst.items())]
 
 
 def _sides(column: ColumnSample, kind: str) -> tuple[Markup, Markup]:

@@ -1,4 +1,4 @@
-"""JUnit XML: one test case per table pair. MISMATCH is a failure, INCONCLUSIVE an error."""
+"""JUnit XML: one test case per table pair or rule. MISMATCH is a failure, INCONCLUSIVE an error."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 
 from migverify.model import Verdict
 from migverify.report.marks import visible
+from migverify.report.rules import RuleReport
+from migverify.report.rules_data import story
 from migverify.report.summary import ReportData, TableReport
 from migverify.report.text import KIND_WORDS
 
@@ -19,8 +21,8 @@ def render_junit(data: ReportData) -> str:
     A run that is not MATCH although no table pair tells why (no results, cut off) gets a test case too:
     an empty suite would be shown as green.
     """
-    cases = [_case(table) for table in data.tables]
-    verdicts = [table.result.verdict for table in data.tables]
+    cases = [*(_case(table) for table in data.tables), *(_rule(rule) for rule in data.rules)]
+    verdicts = [*(t.result.verdict for t in data.tables), *(r.result.verdict for r in data.rules)]
     if data.verdict is not Verdict.MATCH and data.verdict not in verdicts:
         verdicts.append(data.verdict)
         text = "\n".join(data.reasons) or "no reason is stored"
@@ -61,6 +63,12 @@ def _case(table: TableReport) -> str:
     name = result.source if result.source == result.target else f"{result.source} -> {result.target}"
     body = "" if result.verdict is Verdict.MATCH else _problem(result.verdict, "\n".join(_story(table)))
     return _element(result.source.partition(".")[0], name, result.seconds, body)
+
+
+def _rule(rule: RuleReport) -> str:
+    result = rule.result
+    body = "" if result.verdict is Verdict.MATCH else _problem(result.verdict, "\n".join(story(rule)))
+    return _element("rules", result.pair, result.seconds, body)
 
 
 def _story(table: TableReport) -> Iterator[str]:

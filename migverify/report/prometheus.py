@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from migverify.model import ChunkState, DiffKind, Verdict
+from migverify.report.rules_data import metrics
 from migverify.report.summary import ReportData, TableReport
 
 _Sample = tuple[dict[str, str], float]
@@ -21,6 +22,9 @@ def render_prometheus(data: ReportData) -> str:
     for name, text, samples in _metrics(data):
         lines += [f"# HELP {name} {_help(text)}", f"# TYPE {name} gauge"]
         lines += [f"{name}{_labels(labels)} {number(value)}" for labels, value in samples]
+    for name, text, exact in metrics(data.rules):
+        lines += [f"# HELP {name} {_help(text)}", f"# TYPE {name} gauge"]
+        lines += [f"{name}{_labels(labels)} {value}" for labels, value in exact]
     return "\n".join(lines) + "\n"
 
 
@@ -56,8 +60,8 @@ def _run_metrics(data: ReportData) -> Iterator[_Metric]:
         [({}, _unknown(data.finished))],
     )
     yield (
-        "migverify_run_tables",
-        "Table pairs by verdict.",
+        "migverify_run_rules" if data.noun == "rule" else "migverify_run_tables",
+        f"{'Rules' if data.noun == 'rule' else 'Table pairs'} by verdict.",
         [({"verdict": str(verdict)}, n) for verdict, n in data.verdict_counts.items()],
     )
 

@@ -32,6 +32,7 @@ from migverify.model import (
 )
 from migverify.report.coverage import ChunkTally, Coverage, SlowChunk, Timeline
 from migverify.report.marks import Clip, clip_pair
+from migverify.report.rules import RuleReport, is_rule, read_rule
 from migverify.store.base import ResultStore
 
 _PAGE = 50
@@ -186,11 +187,17 @@ class ReportData:
     blind_spots: tuple[tuple[str, int], ...]
     not_covered: tuple[tuple[str, NotCovered], ...]
     options: ReportOptions = field(default_factory=ReportOptions)
+    rules: tuple[RuleReport, ...] = ()
+
+    @property
+    def noun(self) -> str:
+        """What the run has a result of: ``rule`` or ``table pair``."""
+        return "rule" if self.rules and not self.tables else "table pair"
 
     @property
     def verdict_counts(self) -> dict[Verdict, int]:
-        """Number of table pairs per verdict, zeros included."""
-        counts = Counter(table.result.verdict for table in self.tables)
+        """Number of table pairs or rules per verdict, zeros included."""
+        counts = Counter([*(t.result.verdict for t in self.tables), *(r.result.verdict for r in self.rules)])
         return {verdict: counts[verdict] for verdict in (Verdict.MISMATCH, Verdict.INCONCLUSIVE, Verdict.MATCH)}
 
     @property
@@ -226,8 +233,12 @@ def read_report(store: ResultStore, run_id: str, options: ReportOptions | None =
     options = options or ReportOptions()
     info = store.load_run(run_id)
     stored = store.table_results(info.run_id)
-    results = _with_pairs_not_run(info, stored)
-    verdict, reasons = _verdict(info, results, len(stored))
+    every = _with_pairs_not_run(info, stored)
+    verdict, reasons = _verdict(info, every, len(stored))
+    planned = frozenset(str(name) for name in _as_list(info.plan.get("rules")))
+    results = [result for result in every if not is_rule(result, planned)]
+    rules = sorted((result for result in every if is_rule(result, planned)), key=lambda result: result.pair)
+    each = min(options.samples, max(1, options.samples_in_all // max(1, len(rules))))
     detailed = {r.pair for r in sorted(results, key=_result_urgency)[: options.sections]}
     share = _samples_per_table(results, options)
     timeline = Timeline.Builder(info.started)
@@ -255,6 +266,7 @@ def read_report(store: ResultStore, run_id: str, options: ReportOptions | None =
         blind_spots=tuple(Counter(spot for r in results for spot in r.blind_spots).most_common()),
         not_covered=tuple((r.source, item) for r in results for item in r.not_covered),
         options=options,
+        rules=tuple(read_rule(store, info.run_id, result, each, values=options.values) for result in rules),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 
 from migverify.model import DiffKind, SchemaClass, Verdict
+from migverify.report import rules_text
 from migverify.report.coverage import Coverage
 from migverify.report.marks import Clip, clip_pair, quoted, visible
 from migverify.report.summary import (
@@ -44,15 +45,26 @@ def render_text(data: ReportData, *, color: bool = False, row_diffs: int = 20) -
         Row diffs listed per table pair; the rest is counted.
     """
     paint = _painter(color)
-    lines = [*_head(data, paint), "", *_overview(data, paint)]
+    lines = [*_head(data, paint), ""]
+    if data.rules:
+        lines += [*rules_text.overview(data.rules, paint.verdict)]
+        lines += [*rules_text.sections(data.rules, paint.verdict, paint.title, row_diffs)]
+        if not data.tables:
+            return "\n".join(_ended(lines, data, paint)) + "\n"
+        lines.append("")
+    lines += [*_overview(data, paint)]
     for table in data.sections:
         if _worth_telling(table):
             lines += ["", *_section(table, paint, row_diffs)]
     lines += _sections_left_out(data)
     lines += ["", *_coverage(data)]
-    if len(data.tables) > _REPEAT_VERDICT:
-        lines += ["", f"{paint.verdict(data.verdict)}  run {data.run_id}"]  # the first line has scrolled away
-    return "\n".join(lines) + "\n"
+    return "\n".join(_ended(lines, data, paint)) + "\n"
+
+
+def _ended(lines: list[str], data: ReportData, paint: _Painter) -> list[str]:
+    if len(data.tables) + len(data.rules) > _REPEAT_VERDICT:
+        return [*lines, "", f"{paint.verdict(data.verdict)}  run {data.run_id}"]  # the first line has scrolled away
+    return lines
 
 
 class _Painter:
@@ -72,7 +84,8 @@ def _painter(color: bool) -> _Painter:
 
 def _head(data: ReportData, paint: _Painter) -> Iterator[str]:
     counts = ", ".join(f"{n:,} {verdict}" for verdict, n in data.verdict_counts.items() if n)
-    yield f"{paint.verdict(data.verdict)}  ({amount(len(data.tables), 'table pair')}: {counts or 'none'})"
+    parts = amount(len(data.tables) + len(data.rules), data.noun)
+    yield f"{paint.verdict(data.verdict)}  ({parts}: {counts or 'none'})"
     yield from (f"  {visible(reason)}" for reason in data.reasons)
     yield ""
     facts = [
