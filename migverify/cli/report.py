@@ -83,4 +83,4 @@ def open_run_store(url: str | None, config: Path) -> ResultStore:
     variable = loaded.store.password_env
     password = None if variable is None else resolve_variable(variable, "password_env of store").reveal()
     # Opening a store may create its tables, so even a report must not open one on a server under test.
-    return open_store(loaded.store.url, password=password, forbidden=[(e.host, e.port) for e in loaded.endpoints])
+    return open_store(loaded.store.url, password=password, forbidden=[(e.host, e.port) for e in loaded.all_endpoints])

@@ -9,13 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, say
+from migverify.cli.metrics import metrics_page
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def watch(
         closing(open_run_store(store, config)) as opened,
         _metrics(prometheus) as publish,
         _screen(as_json=as_json, quiet=quiet) as show,
-        _stop_on_signals(stopped),
+        stop_on_signals(stopped),
     ):
         limit = timeout if timeout is not None else loaded.watch.drain_seconds
         request = WatchRequest(
@@ -116,7 +116,7 @@ def _position(text: str | None) -> Position | None:
 
 
 @contextmanager
-def _stop_on_signals(stopped: threading.Event) -> Iterator[None]:
+def stop_on_signals(stopped: threading.Event) -> Iterator[None]:
     """Let the first Ctrl-C or TERM end the watch in order; a second one ends it at once."""
 
     def handle(number: int, frame: object) -> None:
@@ -143,34 +143,8 @@ def _metrics(port: int | None) -> Iterator[Callable[[WatchStatus], None]]:
         return
     from migverify.tables.watch_status import prometheus_text
 
-    newest = [""]
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = newest[0].encode() if self.path in ("/metrics", "/") else b""
-            self.send_response(200 if body else 404 if self.path not in ("/metrics", "/") else 503)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is the base class's
-            del format, args
-
-    try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    except OSError as error:
-        raise UsageError(f"port {port} cannot be served: {error}", hint="Choose another port, or 0.") from error
-    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
-    say(f"metrics on http://127.0.0.1:{server.server_address[1]}/metrics")
-
-    def publish(status: WatchStatus) -> None:
-        newest[0] = prometheus_text(status)
-
-    try:
-        yield publish
-    finally:
-        server.shutdown()
-        server.server_close()
+    with metrics_page(port) as publish:
+        yield lambda status: publish(prometheus_text(status))
 
 
 def _screen(*, as_json: bool, quiet: bool) -> AbstractContextManager[Callable[[WatchStatus], None]]:

@@ -1,0 +1,184 @@
+"""``migverify recon run``: evaluate rules now, and keep what they found."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.recon_check import DEFAULT_RULES, ParamOption, RulesArgument
+from migverify.cli.recon_setup import (
+    EngineOption,
+    FromOption,
+    MasterOption,
+    RuleOption,
+    ToOption,
+    opened_engine,
+    set_up,
+)
+
+if TYPE_CHECKING:
+    from migverify.cli.recon_setup import Setup
+    from migverify.recon.run import Progress, Suite
+    from migverify.store.base import ResultStore
+
+EPILOG = examples(
+    "migverify recon run",
+    "migverify recon run rules/ --rule payments-match-orders --from 2026-01-30 --to 2026-01-31",
+    "migverify recon run --param tenant=7 --csv findings.csv --json",
+    "migverify recon run --resume last",
+)
+LIVE_SECONDS = 0.2
+LOG_SECONDS = 10.0
+
+
+def run(
+    rules: RulesArgument = DEFAULT_RULES,
+    config: ConfigOption = DEFAULT_CONFIG,
+    rule: RuleOption = None,
+    start: FromOption = None,
+    end: ToOption = None,
+    param: ParamOption = None,
+    engine: EngineOption = None,
+    spark_master: MasterOption = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Go on with a run that was cut off; `last` for the newest.")
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Read immutable windows too, though an earlier run proved them.")
+    ] = False,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write all findings as CSV: known exceptions and pending too.")
+    ] = None,
+    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all findings as Parquet (Spark).")] = None,
+    suites: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write the results of Great Expectations suites, JSON and HTML."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Result store; default: the configuration's.")
+    ] = None,
+) -> None:
+    """Evaluate rules over tables, shards and services; exit 0 MATCH, 1 MISMATCH, 3 INCONCLUSIVE, 130 interrupted."""
+    from migverify.cli.report import open_run_store
+    from migverify.recon.evaluate import Conditions
+    from migverify.recon.run import Request, Tools, run_rules
+    from migverify.report.as_json import run_as_dict
+    from migverify.report.summary import ReportOptions, read_report
+    from migverify.report.text import render_text
+
+    setup = set_up(config, rules, rule, param, start, end, engine)
+    show = setup.config.report.values
+    line = RulesLine(quiet=quiet or (as_json and not sys.stderr.isatty()))
+    with closing(open_run_store(store, config)) as opened, opened_engine(setup, spark_master) as runner:
+        if not quiet:
+            say(f"engine {setup.engine}: {setup.engine_reason}")
+        tools = Tools(runner, setup.build, _suite(setup, opened), Conditions(show=show))
+        facts = {"engine chosen because": setup.engine_reason, "endpoints": _endpoint_facts(setup)}
+        request = Request("migverify " + " ".join(sys.argv[1:]), setup.span, setup.values, resume, full, facts)
+        try:
+            run_id, _ = run_rules(setup.rules, tools, opened, request, line, lambda found: _say_run(found, quiet=quiet))
+        finally:
+            line.clear()
+        data = read_report(opened, run_id, ReportOptions(values=show))
+        _write(opened, run_id, csv, parquet)
+        _write_suites(opened, run_id, setup, suites)
+    typer.echo(
+        json.dumps(run_as_dict(data), ensure_ascii=False) if as_json else render_text(data, color=sys.stdout.isatty()),
+        nl=as_json,
+    )
+    raise typer.Exit(int(data.exit_code))
+
+
+def _write(store: ResultStore, run_id: str, csv: Path | None, parquet: Path | None) -> None:
+    from migverify.recon.listing import write_csv
+
+    if csv is not None:
+        count = write_csv(store, run_id, csv)
+        say(f"{count:,} findings in {csv}")
+    if parquet is not None:
+        from migverify.spark.findings_parquet import write_findings
+
+        say(f"findings in {parquet}: {write_findings(store, run_id, str(parquet))}")
+
+
+def _write_suites(store: ResultStore, run_id: str, setup: Setup, folder: Path | None) -> None:
+    if folder is None:
+        return
+    from migverify.recon.expectations import JSON_BLOB, write_outcome
+    from migverify.recon.model import Kind
+
+    for rule in setup.rules.rules:
+        if rule.kind is not Kind.EXPECTATIONS:
+            continue
+        if next(store.blobs(run_id, rule.name, JSON_BLOB), None) is None:
+            say(f"rule {rule.name} has no result of a suite: it was not answered")
+            continue
+        for path in write_outcome(store, run_id, rule.name, folder):
+            say(f"suite of {rule.name} in {path}")
+
+
+def _suite(setup: Setup, store: ResultStore) -> Suite:
+    from migverify.recon.evaluate import Conditions
+    from migverify.recon.suites import SuiteRunner
+
+    conditions = Conditions(show=setup.config.report.values)
+    return SuiteRunner(setup.rules, setup.values, setup.endpoints, setup.secrets, setup.describe, store, conditions)
+
+
+def _endpoint_facts(setup: Setup) -> dict[str, dict[str, str]]:
+    return {name: {"address": f"{e.host}:{e.port}"} for name, e in setup.endpoints.items()}
+
+
+def _say_run(run_id: str, *, quiet: bool) -> None:
+    if not quiet:
+        say(f"run {run_id} (stop it with Ctrl-C; go on with --resume {run_id})")
+
+
+class RulesLine:
+    """Shows which rule is evaluated in which window; a rule that ended gets a line."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._live = sys.stderr.isatty()
+        self._last = time.monotonic()
+        self._shown = False
+
+    def __call__(self, progress: Progress) -> None:
+        """Take one event."""
+        if self._quiet:
+            return
+        result = progress.finished
+        if result is not None:
+            self.clear()
+            rows = f"{result.rows_source or 0:,} and {result.rows_target or 0:,} rows"
+            say(f"{result.verdict:<12} {result.pair}  {rows}, {result.seconds:.1f} s")
+            for reason in result.reasons[:5]:
+                say(f"             {reason}")
+            return
+        now = time.monotonic()
+        if now - self._last < (LIVE_SECONDS if self._live else LOG_SECONDS):
+            return
+        self._last = now
+        text = f"{progress.done}/{progress.total} windows  {progress.rule} {progress.window}".rstrip()
+        if self._live:
+            sys.stderr.write("\r\x1b[2K" + text[:160])
+            sys.stderr.flush()
+            self._shown = True
+        else:
+            say(text)
+
+    def clear(self) -> None:
+        """Remove the live line."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            self._shown = False

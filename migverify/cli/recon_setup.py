@@ -1,0 +1,156 @@
+"""What the commands of the recon road share: rules, endpoints, passwords and the engine, opened and closed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from migverify.errors import UsageError
+
+if TYPE_CHECKING:
+    from migverify.config import Config
+    from migverify.model import Endpoint
+    from migverify.recon.build import Built
+    from migverify.recon.describe import Describer
+    from migverify.recon.model import ParameterValue, Rule, RuleSet, Window
+    from migverify.recon.relation import Engine
+    from migverify.recon.steps import Span
+
+
+class EngineName(StrEnum):
+    """Which engine joins."""
+
+    SPARK = "spark"
+    LOCAL = "local"
+
+
+RuleOption = Annotated[
+    list[str] | None, typer.Option("--rule", "-r", metavar="NAME", help="Only this rule; repeatable.")
+]
+FromOption = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help="First moment of the windows (UTC), inclusive.")
+]
+ToOption = Annotated[
+    str | None, typer.Option("--to", metavar="TIME", help="Last moment of the windows (UTC), exclusive; default: now.")
+]
+EngineOption = Annotated[
+    EngineName | None,
+    typer.Option(help="Where rows are joined; default: local, and Spark where a dataset is Parquet."),
+]
+MasterOption = Annotated[
+    str | None, typer.Option(metavar="URL", help="Spark master or sc:// URL; default: the configuration's.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A loaded configuration and the chosen rules, with what reads their datasets."""
+
+    config: Config
+    rules: RuleSet
+    values: Mapping[str, ParameterValue]
+    span: Span
+    endpoints: Mapping[str, Endpoint]
+    secrets: Mapping[str, str]
+    describe: Describer
+    engine: EngineName
+    engine_reason: str
+
+    def build(self, rule: Rule, window: Window | None) -> Built:
+        """Build the relations of a rule in a window."""
+        from migverify.recon.build import build
+        from migverify.recon.parameters import values_for
+
+        return build(rule, self.rules, window, self.describe, values_for(self.rules, self.values, window))
+
+
+def set_up(
+    config: Path, rules: Path, names: list[str] | None, params: list[str] | None, start: str | None, end: str | None,
+    engine: EngineName | None,
+) -> Setup:  # fmt: skip
+    """Load and check everything that needs no server.
+
+    Raises
+    ------
+    ConfigError, UsageError
+        the configuration, a rule, a parameter, a time or a name is wrong.
+    """
+    from migverify.config import load_config
+    from migverify.recon.describe import Describer
+    from migverify.recon.load import load_rules
+    from migverify.recon.parameters import parse_given, values_for
+    from migverify.recon.steps import Span, chosen
+    from migverify.secrets import resolve_password
+
+    loaded = load_config(config)
+    found = chosen(load_rules(rules, [endpoint.name for endpoint in loaded.all_endpoints]), names or [])
+    given = parse_given(found.parameters, params or [])
+    values_for(found, given)  # a parameter that is missing is said now, not in the middle of a run
+    used = _used(found)
+    endpoints = {e.name: e for e in loaded.all_endpoints if e.name in used}
+    secrets = {e.name: resolve_password(e).reveal() for e in endpoints.values() if e.password_env or e.password_command}
+    name, reason = _choose(found, engine)
+    span = Span(_moment(start, "--from"), _moment(end, "--to"))
+    return Setup(loaded, found, given, span, endpoints, secrets, Describer(endpoints, secrets), name, reason)
+
+
+def _used(rules: RuleSet) -> set[str]:
+    names = {name for rule in rules.rules for name in (rule.source, rule.target) if name is not None}
+    parts = [part for name in names for part in rules.datasets[name].parts]
+    return {getattr(part, "endpoint", "") for part in parts}
+
+
+def _choose(rules: RuleSet, wanted: EngineName | None) -> tuple[EngineName, str]:
+    from migverify.recon.model import FilePart
+
+    if wanted is not None:
+        return wanted, "asked for"
+    names = [name for rule in rules.rules for name in (rule.source, rule.target) if name is not None]
+    files = [name for name in names if any(isinstance(part, FilePart) for part in rules.datasets[name].parts)]
+    if files:
+        return EngineName.SPARK, f"dataset {files[0]} is Parquet"
+    return EngineName.LOCAL, "every dataset is in a database or a change stream"
+
+
+def _moment(text: str | None, option: str) -> datetime | None:
+    from migverify.recon.parameters import parse_moment
+
+    if text is None:
+        return None
+    try:
+        return parse_moment(text)
+    except ValueError as error:
+        raise UsageError(
+            f"{option} {text!r}: {error}", hint="Write UTC, as 2026-01-31 or 2026-01-31T12:00:00."
+        ) from None
+
+
+@contextmanager
+def opened_engine(setup: Setup, master: str | None) -> Iterator[Engine]:
+    """Yield the engine of a run; what it holds is released afterwards."""
+    engine = _spark(setup, master) if setup.engine is EngineName.SPARK else _local(setup)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def _local(setup: Setup) -> Engine:
+    from migverify.recon.local import LocalEngine
+
+    return LocalEngine(setup.endpoints, setup.secrets)
+
+
+def _spark(setup: Setup, master: str | None) -> Engine:
+    from migverify.spark.recon_engine import open_engine
+
+    # Without a word about it anywhere, spark-submit's own master counts.
+    chosen = master or (None if setup.config.spark.master == "local[*]" else setup.config.spark.master)
+    return open_engine(chosen, dict(setup.config.spark.conf), setup.endpoints, setup.secrets, "migverify recon run")
