@@ -159,6 +159,7 @@ READINGS: dict[str, Reading] = {
     "client CPU s": lambda f: f.client_cpu,
     "driver MB": lambda f: f.driver_mb,
     "worker MB": lambda f: f.worker_mb,
+    "client MB": lambda f: f.extra.get("client MB", 0.0),
 }
 
 

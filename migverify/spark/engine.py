@@ -127,7 +127,7 @@ class SparkEngine:
         except Exception as error:  # noqa: BLE001 - py4j, pyspark and grpc share no base class
             if self._canceled.is_set():
                 raise ReadError("canceled while it ran") from None
-            raise _explain(error, self._secrets) from None
+            raise explain(error, self._secrets) from None
         finally:
             with self._lock:
                 self._running -= 1
@@ -209,7 +209,7 @@ def _only(answers: list[str]) -> str:
     return answers[0]
 
 
-def _explain(error: Exception, secrets: Mapping[str, str]) -> MigverifyError:
+def explain(error: Exception, secrets: Mapping[str, str]) -> MigverifyError:
     """Say in one line what Spark says in a page of Java."""
     text = str(error)
     java = getattr(error, "java_exception", None)

@@ -46,8 +46,13 @@ class TaskCall:
             if not isinstance(answer, str):
                 raise ReadError(f"the task runner answered with {type(answer).__name__}, not with text")
         except Exception as error:  # noqa: BLE001 - every error becomes the task's answer; the driver raises it
-            return _ERROR + json.dumps(_describe(error, self.secrets))
+            return error_answer(error, self.secrets)
         return _ANSWER + answer
+
+
+def error_answer(error: Exception, secrets: Mapping[str, str]) -> str:
+    """Return what went wrong as one line of text, without secrets, for :func:`open_answer`."""
+    return _ERROR + json.dumps(_describe(error, secrets))
 
 
 def open_answer(text: str) -> str:
