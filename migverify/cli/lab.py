@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from migverify.cli import lab_replicator, lab_workload
+from migverify.cli import lab_history, lab_replicator, lab_services, lab_workload
 from migverify.cli.console import examples, say
 
 app = typer.Typer(
@@ -70,10 +70,10 @@ def down(
     purge: Annotated[bool, typer.Option("--purge", help="Delete the data too.")] = False,
 ) -> None:
     """Stop everything of this lab; a second call does nothing."""
-    from migverify.lab import servers
+    from migverify.lab import servers, services
 
     folder = servers.lab_directory(directory)
-    done = servers.down(folder, purge)
+    done = [*services.down(folder, purge), *servers.down(folder, purge)]
     typer.echo("\n".join(done) if done else f"nothing of {folder} was running")
 
 
@@ -198,3 +198,5 @@ def matrix(
 
 app.command(epilog=lab_workload.EPILOG)(lab_workload.workload)
 app.command(epilog=lab_replicator.EPILOG)(lab_replicator.replicator)
+app.add_typer(lab_services.app, name="services")
+app.add_typer(lab_history.app, name="history")
