@@ -83,6 +83,23 @@ def test_rows_out_of_scope_are_read_and_not_counted(tmp_path: Path) -> None:
     assert found.verdict is Verdict.MATCH
 
 
+def strange_file() -> Binlog:
+    log = one_file(1).begin().strange_table()
+    return log.rows(b"\0" + struct.pack("<i", 7) + b"?????", table_id=10).xid()
+
+
+def test_a_table_of_an_unknown_type_is_no_matter_out_of_scope(tmp_path: Path) -> None:
+    found = audit_files([strange_file().write(tmp_path)], Scope(lambda _, table: table == "t", lambda _: True))
+    assert (found.verdict, found.reasons) == (Verdict.MATCH, ())
+    assert found.tables == {"d.t": {"insert": 1}}
+
+
+def test_a_table_of_an_unknown_type_in_scope_proves_nothing(tmp_path: Path) -> None:
+    found = audit_files([strange_file().write(tmp_path)], SCOPE)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert any("d.vectors" in reason and "type 200" in reason for reason in found.reasons)
+
+
 def without(log: Binlog, place: int, *, smooth: bool) -> Binlog:
     """Cut out the transaction at a place; ``smooth`` rewrites positions and checksums behind it."""
     start, end = log.boundaries[place], log.boundaries[place + 1]
