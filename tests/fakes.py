@@ -151,9 +151,11 @@ class FakeStore:
         return iter([body for (of, _), body in sorted(kept.items(), key=lambda item: item[0]) if of == rule])
 
     def findings(
-        self, run_id: str, rule: str, *, kinds: Sequence[str] | None = None, after: int = 0, limit: int = 1000
-    ) -> list[tuple[int, dict[str, Any]]]:
-        latest = sorted(self._run("findings", run_id).findings.get(rule, {}).values(), key=lambda entry: entry[0])
+        self, run_id: str, rule: str, *, kinds: Sequence[str] | None = None, after: int = 0, limit: int = 1000,
+        window: str | None = None,
+    ) -> list[tuple[int, dict[str, Any]]]:  # fmt: skip
+        every = self._run("findings", run_id).findings.get(rule, {}).values()
+        latest = sorted((e for e in every if window is None or e[1]["window"] == window), key=lambda entry: entry[0])
         wanted = (e for e in latest if e[0] > after and (e[1]["kind"] in kinds if kinds is not None else e[1]["kind"]))
         return list(itertools.islice(wanted, limit))
 

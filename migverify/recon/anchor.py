@@ -21,6 +21,7 @@ from migverify.recon.model import Anchor
 ATTEMPTS = 5
 LOOK_AGAIN_SECONDS = 0.02
 BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
+REPEATABLE = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 NOW = "now"
 
 Open = Callable[[Endpoint, str | None], Session]
@@ -62,6 +63,9 @@ def anchored(
             yield _tidb(stack, first, current, password, wanted, probe, opener)
         else:
             others = tuple(stack.enter_context(opener(current, password)) for _ in range(wanted - 1))
+            for session in (first, *others):
+                # Under READ COMMITTED each statement sees a moment of its own, whatever BEGIN asks for.
+                session.query(REPEATABLE)
             yield _mysql((first, *others))
 
 
@@ -75,6 +79,7 @@ def _tidb(
         for session in sessions[1:]:
             check_snapshot(session, probe)
         return Anchored(tuple(sessions), _exact(endpoint, "tidb", "tidb_snapshot", endpoint.snapshot, at))
+    first.query(REPEATABLE)
     first.query(BEGIN)
     stamp = first.query("SELECT TIDB_CURRENT_TSO()")[0][0] or "0"
     if not stamp.isdigit() or stamp == "0":

@@ -82,6 +82,7 @@ def result_body(result: RuleResult) -> dict[str, Any]:
         "money": [[str(kind), currency, plain(value)] for (kind, currency), value in sorted(result.money.items())],
         "volume": texts_of(result.volume), "unexplained": texts_of(result.unexplained),
         "anchors": [asdict(anchor) for anchor in result.anchors], "seconds": result.seconds,
+        "gaps": list(result.gaps),
     }  # fmt: skip
 
 
@@ -95,6 +96,7 @@ def result_of(body: Mapping[str, Any]) -> RuleResult:
             money={(Class(kind), str(currency)): Decimal(value) for kind, currency, value in body["money"]},
             anchors=tuple(Anchor(**anchor) for anchor in body["anchors"]), seconds=float(body["seconds"]),
             unexplained=sums_of(body["unexplained"]), volume=sums_of(body["volume"]),
+            gaps=tuple(body.get("gaps", ())),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, InvalidOperation) as exc:
         raise StoreError(

@@ -16,6 +16,7 @@ from migverify.recon.shapes_groups import balance, coverage, drilled, freshness,
 from migverify.recon.shapes_order import sequence, transitions
 from migverify.recon.shapes_rows import no_rows, orphans, same_rows, unique
 from migverify.recon.sides import Refusal, open_side
+from migverify.recon.volume import VOLUME, volume
 
 __all__ = ["Built", "Check", "Shown", "build", "drilled"]
 
@@ -49,7 +50,7 @@ def build(
         cut = window if rule.cut[1] else None
         target = open_side(_dataset(rules, rule.target, refusal), rule, describe, values, cut)
     scene = Scene(rule, source, target, refusal, window)
-    return _KINDS[rule.kind](scene)
+    return volume(scene) if rule.options.get(VOLUME) else _KINDS[rule.kind](scene)
 
 
 def _dataset(rules: RuleSet, name: str, refusal: Refusal) -> Dataset:

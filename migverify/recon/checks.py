@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 from migverify.config.problems import Problem
 from migverify.config.yaml_text import Steps
+from migverify.errors import ConfigError
+from migverify.recon.expectation_suite import suite_parameters
 from migverify.recon.load import RulesFile, nearest
 from migverify.recon.model import (
     ChangesPart,
@@ -55,9 +57,18 @@ def check_rules(
             text = f"dataset {dataset.name}: the parameter :{name} is not declared"
             hint = nearest(name, [*rules.parameters, *WINDOW_PARAMETERS], "parameters")
             problems.append(home.problem((*steps, *uses[name]), text, hint))
+    for rule in rules.rules:
+        home, steps = homes["rule", rule.name]
+        names = _suite_uses(rule, rules)
+        used |= names
+        for name in sorted(names - rules.parameters.keys() - set(WINDOW_PARAMETERS)):
+            text = f"rule {rule.name}: the parameter {name} of the suite is not declared"
+            hint = nearest(name, [*rules.parameters, *WINDOW_PARAMETERS], "parameters")
+            problems.append(home.problem((*steps, "suite"), text, hint))
     for name in rules.parameters.keys() - used:
         home, steps = homes["parameter", name]
-        problems.append(home.problem(steps, f"no dataset uses the parameter {name}", f"Write :{name}, or remove it."))
+        text = f"no dataset and no suite uses the parameter {name}"
+        problems.append(home.problem(steps, text, f"Write :{name}, or remove it."))
     checked = []
     for rule in rules.rules:
         home, steps = homes["rule", rule.name]
@@ -128,6 +139,16 @@ def _uses(dataset: Dataset) -> dict[str, Steps]:
     for name, expression in dataset.columns:
         found |= dict.fromkeys(parameters_of(expression), ("columns", name))
     return found
+
+
+def _suite_uses(rule: Rule, rules: RuleSet) -> frozenset[str]:
+    """Parameters that the suite of a rule holds; all, where it cannot be read: then that is the problem, told later."""
+    if rule.kind is not Kind.EXPECTATIONS:
+        return frozenset()
+    try:
+        return suite_parameters(rule)
+    except ConfigError:
+        return frozenset(rules.parameters)
 
 
 def is_live(dataset: Dataset) -> bool:

@@ -19,6 +19,7 @@ from migverify.model import KeyText, Verdict
 from migverify.recon.build import Built
 from migverify.recon.exceptions import Exceptions
 from migverify.recon.kinds.amounts import EXACT, add_to, amount
+from migverify.recon.kinds.scene import money_rule
 from migverify.recon.model import (
     MISMATCHES,
     Anchor,
@@ -32,8 +33,8 @@ from migverify.recon.model import (
     Window,
 )
 from migverify.recon.part import Conditions, Part, moves
-from migverify.recon.relation import Engine, Keep
-from migverify.recon.verdict import conclude
+from migverify.recon.relation import Engine, Keep, Pairing
+from migverify.recon.verdict import conclude, nothing_read
 
 __all__ = ["Conditions", "Evaluation", "Sink", "Tally", "evaluate", "inconclusive", "keyed", "moves"]
 
@@ -91,7 +92,7 @@ def evaluate(
         The relations of a wider window, for re-reads by key: a row whose counterpart is stamped on the other side of
         the border is found there. None: the same as ``reads``.
     volume
-        The sums of all money of the source by currency; None where that is not asked.
+        The sums of absolute amounts by currency, see ``migverify.recon.volume``; None where that is not asked.
 
     Returns
     -------
@@ -109,11 +110,14 @@ def evaluate(
         raise
     except MigverifyError as error:
         work.gaps.append(f"not read: {error.message}")
-    verdict, reasons = conclude(rule, window, work.tally.counts, work.covered, work.gaps, static=_static(rules, rule))
+    static = _static(rules, rule)
+    verdict, reasons = conclude(rule, window, work.tally.counts, work.covered, work.gaps, static=static)
+    empty = "" if window is not None else nothing_read(rule, None, work.tally.counts, work.covered, static=static)
     return RuleResult(
         rule=rule.name, window=window, verdict=verdict, reasons=(*reasons, *work.notes()), covered=work.covered,
         counts=dict(work.tally.counts), money=work.tally.money, anchors=work.anchors,
         seconds=time.monotonic() - started, unexplained=work.tally.unexplained, volume=work.volume,
+        gaps=(*work.gaps, *([empty] if empty else [])),
     )  # fmt: skip
 
 
@@ -124,7 +128,8 @@ def keyed(rule: Rule, rules: RuleSet) -> Rule:
 
 def inconclusive(rule: Rule, window: Window | None, reason: str, seconds: float = 0.0) -> RuleResult:
     """Return the result of a rule that could not be evaluated."""
-    return RuleResult(rule.name, window, Verdict.INCONCLUSIVE, (reason,), Covered(), {}, {}, (), seconds)
+    told = (reason,)
+    return RuleResult(rule.name, window, Verdict.INCONCLUSIVE, told, Covered(), {}, {}, (), seconds, gaps=told)
 
 
 class Evaluation:
@@ -160,20 +165,28 @@ class Evaluation:
         self.flush()
 
     def ask_volume(self, volume: Built | None) -> None:
-        """Sum the money of all rows of the source; what hinders it is told, and makes no verdict worse."""
+        """Sum the money of all rows that are judged; what hinders it is told, and makes no verdict worse."""
         if volume is None:
             return
         try:
-            for batch in self.engine.join(volume.source, None, Keep(all=True)):
-                for pairing in batch:
-                    value = amount(pairing.source.values[0]) if pairing.source is not None else None
-                    if value is not None:
-                        add_to(self.volume, _currency(self.rule, pairing.key), value.copy_abs())
+            for part in (volume, *volume.more):
+                for batch in self.engine.join(part.source, None, Keep(all=True)):
+                    for pairing in batch:
+                        self._add_volume(pairing)
         except CanceledError:
             raise
         except ReadError as error:
             self.volume = {}
             self.remarks.append(f"the volume of money is not known: {error.message}")
+
+    def _add_volume(self, pairing: Pairing) -> None:
+        if pairing.source is None:
+            return
+        value, *least = (amount(text) for text in pairing.source.values)
+        if least and (least[0] is None or least[0] < 0) and value is not None:
+            raise ReadError("amounts below zero lie in no database that could sum their absolute values")
+        if value is not None:
+            add_to(self.volume, _currency(self.rule, pairing.key), value)
 
     def notes(self) -> Iterator[str]:
         """Yield what a reader should know besides the reasons of the verdict."""
@@ -213,7 +226,8 @@ def _static(rules: RuleSet, rule: Rule) -> bool:
 
 
 def _currency(rule: Rule, key: KeyText) -> str:
-    constant = rule.money.constant if rule.money is not None else None
+    money = money_rule(rule)
+    constant = money.constant if money is not None else None
     return constant or (key[0] if key and key[0] is not None else "(no currency)")
 
 

@@ -24,6 +24,7 @@ from migverify.sql.expectations import number_literal
 
 RESULT_FORMATS = ("BOOLEAN_ONLY", "BASIC", "SUMMARY", "COMPLETE")
 DEFAULT_LIMIT = 1000
+PARAMETER = "$PARAMETER"
 # What a stored suite repeats for each expectation, and what only tells how a result looks.
 _IGNORED = frozenset({"batch_id", "catch_exceptions", "condition_parser", "include_config", "meta", "result_format"})
 _NUMBERS = ("min_value", "max_value", "value", "sum_total")
@@ -82,13 +83,7 @@ def read_suite(rule: Rule, values: Mapping[str, ParameterValue] | None = None) -
     ConfigError
         The file cannot be read, an expectation is not known, or an argument is missing or not understood.
     """
-    given = rule.options.get("suite")
-    if isinstance(given, str) and given:
-        name, entries = _read_file(rule, Path(rule.place.file).parent / given)
-    elif isinstance(given, list | tuple):
-        name, entries = rule.name, list(given)
-    else:
-        _refuse(rule, "no suite is given", "Set `suite` to the path of a suite file, or to a list of expectations.")
+    name, entries = _entries(rule)
     if not entries:
         _refuse(rule, "the suite has no expectation", "An empty suite proves nothing: add one, or remove the rule.")
     result_format = rule.options.get("result_format") or "SUMMARY"
@@ -100,6 +95,36 @@ def read_suite(rule: Rule, values: Mapping[str, ParameterValue] | None = None) -
         _refuse(rule, f"limit {limit!r} is not a whole number above 0", "It bounds the rows kept of each expectation.")
     found = tuple(_expectation(rule, n, entry, values) for n, entry in enumerate(entries, 1))
     return Suite(name, found, result_format, limit)
+
+
+def suite_parameters(rule: Rule) -> frozenset[str]:
+    """Return the names of the parameters that the suite of a rule uses, as ``{"$PARAMETER": "name"}``.
+
+    Raises
+    ------
+    ConfigError
+        The suite cannot be read.
+    """
+    found: set[str] = set()
+    left: list[object] = list(_entries(rule)[1])
+    while left:
+        one = left.pop()
+        if isinstance(one, Mapping):
+            name = one.get(PARAMETER)
+            found |= {name} if isinstance(name, str) else set()
+            left += one.values()
+        elif isinstance(one, list | tuple):
+            left += one
+    return frozenset(found)
+
+
+def _entries(rule: Rule) -> tuple[str, list[object]]:
+    given = rule.options.get("suite")
+    if isinstance(given, str) and given:
+        return _read_file(rule, Path(rule.place.file).parent / given)
+    if not isinstance(given, list | tuple):
+        _refuse(rule, "no suite is given", "Set `suite` to the path of a suite file, or to a list of expectations.")
+    return rule.name, list(given)
 
 
 def check_suite(rule: Rule, dataset: Dataset, columns: Sequence[ColumnDef], suite: Suite) -> Suite:
@@ -273,11 +298,11 @@ def _check_query(rule: Rule, one: Expectation) -> None:
 
 
 def _bound(rule: Rule, where: str, value: Any, values: Mapping[str, ParameterValue] | None) -> Any:
-    if not (isinstance(value, Mapping) and "$PARAMETER" in value):
+    if not (isinstance(value, Mapping) and PARAMETER in value):
         return value
     if values is None:
         return value
-    name = value["$PARAMETER"]
+    name = value[PARAMETER]
     if name not in values:
         _refuse(rule, f"{where}: the parameter {name} has no value", "Add it to `parameters`, or give it when running.")
     return values[name]

@@ -20,15 +20,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
 
-from migverify.connect import Session, check_snapshot, open_session
+from migverify.connect import Session
 from migverify.errors import ConfigError, StoreError
-from migverify.model import ColumnDef, Endpoint, Flavor, KeyText, Side, Verdict
+from migverify.model import ColumnDef, Endpoint, KeyText, Verdict
 from migverify.recon import expectations_exact as exact
 from migverify.recon import expectations_gx as gx
+from migverify.recon.anchor import anchored
 from migverify.recon.expectation_suite import Expectation, Suite, check_suite, read_suite
 from migverify.recon.expectation_types import How
 from migverify.recon.expectations_gx import Answer
-from migverify.recon.model import Class, Covered, Deviation, Finding, Rule, Window
+from migverify.recon.model import Anchor, Class, Covered, Deviation, Finding, Rule, Window
 from migverify.secrets import Secret, remember, scrub
 from migverify.sql.expectations import all_rows, batch_of, row_count
 from migverify.store.base import ResultStore
@@ -61,7 +62,7 @@ class SuiteOutcome:
     ``findings`` are rows, at most ``limit`` per expectation, and one finding per expectation that speaks of no row or
     of more rows than are listed; ``violations`` is the exact number of (expectation, row) that do not hold, 1 for an
     expectation that speaks of no row. ``reasons`` say why the verdict cannot be MATCH. ``json`` and ``html`` hold the
-    result as Great Expectations shows it.
+    result as Great Expectations shows it. ``anchors`` are the moments that were read, one for each endpoint.
     """
 
     findings: tuple[Finding, ...]
@@ -72,6 +73,7 @@ class SuiteOutcome:
     json: str
     html: str
     answers: tuple[Answer, ...] = field(default=(), repr=False)
+    anchors: tuple[Anchor, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -83,6 +85,11 @@ class SuiteOutcome:
 
 class Reader(Protocol):
     """One endpoint at one moment."""
+
+    @property
+    def anchor(self) -> Anchor:
+        """The moment that is read."""
+        ...
 
     def query(self, sql: str) -> list[tuple[str | None, ...]]:
         """Run one statement; every value is the server's text."""
@@ -138,14 +145,17 @@ def run_suite(
     order = sorted(range(len(batches)), key=lambda n: (batches[n].endpoint.name, n))
     answers: list[tuple[Answer, str]] = []
     rows = 0
+    anchors: list[Anchor] = []
     for _, numbers in groupby(order, key=lambda n: batches[n].endpoint.name):
         parts = [batches[n] for n in numbers]
         shard = parts[0].shard if len({part.shard for part in parts}) == 1 else ""
         with open_reader(parts[0].endpoint) as reader:
             found, read = _answers(rule, suite, parts, reader)
+            anchors.append(reader.anchor)
         answers += [(answer, shard) for answer in found]
         rows += read
-    return _outcome(rule, suite, answers, rows, window=window, keep_values=keep_values)
+    outcome = _outcome(rule, suite, answers, rows, window=window, keep_values=keep_values)
+    return replace(outcome, anchors=tuple(anchors))
 
 
 def _answers(rule: Rule, suite: Suite, parts: Sequence[Batch], reader: Reader) -> tuple[list[Answer], int]:
@@ -222,8 +232,9 @@ def _merge(findings: dict[KeyText, Finding], new: Finding) -> None:
     same = new.message in old.message  # the row itself stands there more than once
     count = old.counts[0] + new.counts[0] if same else max(old.counts[0], new.counts[0])
     money = old.money if not same or old.money is None or new.money is None else old.money + new.money
+    shard = ", ".join(dict.fromkeys(name for name in (*old.shard.split(", "), new.shard) if name))
     findings[new.key] = replace(
-        old, message=told, deviations=old.deviations + more, counts=(count, 0), money=money
+        old, message=told, deviations=old.deviations + more, counts=(count, 0), money=money, shard=shard
     )  # fmt: skip
 
 
@@ -294,10 +305,11 @@ def as_text(value: Any) -> str | None:
 
 
 class _SessionReader:
-    """A pinned session in one transaction that only reads."""
+    """A pinned session in one transaction that only reads; ``anchor`` is the moment that it reads."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, anchor: Anchor) -> None:
         self._session = session
+        self.anchor = anchor
         self.query = session.query
         self.query_named = session.query_named
         self.warnings = session.warnings
@@ -325,15 +337,10 @@ def sessions(passwords: Callable[[Endpoint], str | None]) -> OpenReader:
     def opened(endpoint: Endpoint) -> Iterator[Reader]:
         password = passwords(endpoint)
         remember(Secret(password or ""))
-        with open_session(endpoint, password, side=Side.SOURCE) as session:
-            if endpoint.snapshot:
-                check_snapshot(session, "SELECT COUNT(*) FROM mysql.tidb")
-            else:
-                read_only = "" if session.flavor is Flavor.TIDB else ", READ ONLY"
-                if session.flavor is not Flavor.TIDB:
-                    session.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                session.execute(f"START TRANSACTION WITH CONSISTENT SNAPSHOT{read_only}")
-            yield _SessionReader(session)
+        secrets = {} if password is None else {endpoint.name: password}
+        # One session: a transaction at its timestamp on TiDB, one consistent snapshot elsewhere.
+        with anchored(endpoint, secrets, 1, "SELECT COUNT(*) FROM mysql.tidb") as found:
+            yield _SessionReader(found.sessions[0], found.anchor)
 
     return opened
 

@@ -58,12 +58,10 @@ def take_back(store: ResultStore, run_id: str, rule: str, window: Window | None)
     if all(body["window"] != name for body in store.windows(run_id, rule)):
         return 0
     taken, after = 0, 0
-    while page := store.findings(run_id, rule, after=after, limit=PAGE):
+    while page := store.findings(run_id, rule, after=after, limit=PAGE, window=name):
         after = page[-1][0]
-        stale = [withdrawn(body) for _, body in page if body["window"] == name]
-        if stale:
-            taken += len(stale)
-            store.add_window(run_id, rule, open_body(rule, window, 0), stale)
+        taken += len(page)
+        store.add_window(run_id, rule, open_body(rule, window, 0), [withdrawn(body) for _, body in page])
     return taken
 
 

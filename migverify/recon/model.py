@@ -326,18 +326,23 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """What was read: "0 findings" comes with it. Rows and keys are counts; ``matched`` keys that agreed."""
+    """What was read: "0 findings" comes with it. Rows and keys are counts; ``matched`` keys that agreed.
+
+    ``crossed`` are those of the matched keys that agreed across the border of their window: the counterpart lies in a
+    neighbor window, within the settle time.
+    """
 
     rows_source: int = 0
     rows_target: int = 0
     matched: int = 0
     groups: int = 0
     events: int = 0
+    crossed: int = 0
 
     def __add__(self, other: Covered) -> Covered:
         return Covered(
             self.rows_source + other.rows_source, self.rows_target + other.rows_target, self.matched + other.matched,
-            self.groups + other.groups, self.events + other.events,
+            self.groups + other.groups, self.events + other.events, self.crossed + other.crossed,
         )  # fmt: skip
 
 
@@ -345,7 +350,8 @@ class Covered:
 class RuleResult:
     """The end of one rule in one window.
 
-    ``counts`` are findings by class, ``money`` (class, currency) -> sum at risk.
+    ``counts`` are findings by class, ``money`` (class, currency) -> sum at risk. ``gaps`` are those of the ``reasons``
+    that tell what was not read or could not be told: with one, the verdict is no MATCH, whatever is found.
     """
 
     rule: str
@@ -359,3 +365,4 @@ class RuleResult:
     seconds: float
     unexplained: dict[str, Decimal] = field(default_factory=dict)
     volume: dict[str, Decimal] = field(default_factory=dict)
+    gaps: tuple[str, ...] = ()

@@ -156,8 +156,10 @@ class Part:
         rounds = self.rule.rereads if self._rereadable else 0
         current = candidates
         try:
-            for number in range(1, rounds + 1):
-                self._wait(current, last=number == rounds)
+            # Over the border of the window one looks once at least, also where nothing moves.
+            for number in range(1, max(rounds, self._widened) + 1):
+                if rounds:
+                    self._wait(current, last=number == rounds)
                 before, current = current, self._again(current)
                 if before is not candidates:
                     before.close()
@@ -178,7 +180,9 @@ class Part:
             for batch in candidates.batches(self.conditions.batch):
                 if not failure:
                     try:
-                        fresh = self._lookup(batch)
+                        fresh = self._lookup(batch, self.wide)
+                        agreed = [c for c in batch if self.judge.judge(fresh(c)) is None]
+                        crossed = self._crossed(agreed)
                     except CanceledError:
                         raise
                     except ReadError as error:
@@ -188,32 +192,52 @@ class Part:
                     for candidate in batch:
                         self._decide(candidate, 0, failure)
                     continue
+                # Once, in the window of the source's row: the counterpart crosses from the other side.
+                once = sum(c.first.source is not None for c in batch if c.first.key in crossed)
+                self.whole.covered += Covered(matched=once, crossed=once)
+                done = {candidate.first.key for candidate in agreed}
                 for candidate in batch:
-                    pairing = fresh(candidate)
-                    if self.judge.judge(pairing) is None:
+                    if candidate.first.key not in done:
+                        left.add(candidate.again(fresh(candidate)))
+                    elif candidate.first.key not in crossed:
                         self._late(candidate)
-                    else:
-                        left.add(candidate.again(pairing))
         except BaseException:
             left.close()
             raise
         return left
 
-    def _lookup(self, batch: Sequence[Candidate]) -> Callable[[Candidate], Pairing]:
-        """Read the keys of a batch again; a side that cannot change is not read again."""
+    @property
+    def _widened(self) -> bool:
+        """Whether keys are read again over more than the window."""
+        return self.wide is not self.reads
+
+    def _crossed(self, agreed: Sequence[Candidate]) -> set[KeyText]:
+        """Return the keys that agree across the border of the window: in the window itself a side still lacks them.
+
+        The counterpart bears a time of a neighbor window, within the settle time. That is no finding, and not late.
+        """
+        asked = [c for c in agreed if (c.first.source is None) != (c.first.target is None)] if self._widened else []
+        if not asked:
+            return set()
+        own = self._lookup(asked, self.reads)
+        return {c.first.key for c in asked if self.judge.judge(own(c)) is not None}
+
+    def _lookup(self, batch: Sequence[Candidate], built: Built) -> Callable[[Candidate], Pairing]:
+        """Read the keys of a batch again; what cannot be other rows than at the first read is not read again."""
         keys = [candidate.last.key for candidate in batch]
-        source, target = self.wide.source, self.wide.target
-        ours = self.engine.lookup(source, keys) if moves(self.datasets[source.dataset]) else None
+        source, target = built.source, built.target
+        wider = built is not self.reads
+        ours = self.engine.lookup(source, keys) if wider or moves(self.datasets[source.dataset]) else None
         theirs = None
-        if target is not None and moves(self.datasets[target.dataset]):
+        if target is not None and (wider or moves(self.datasets[target.dataset])):
             theirs = self.engine.lookup(target, keys)
 
         def pair(candidate: Candidate) -> Pairing:
             key = candidate.last.key
             return Pairing(
                 key,
-                candidate.last.source if ours is None else ours.get(key),
-                candidate.last.target if theirs is None else theirs.get(key),
+                candidate.first.source if ours is None else ours.get(key),
+                candidate.first.target if theirs is None else theirs.get(key),
             )
 
         return pair

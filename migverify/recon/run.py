@@ -12,22 +12,24 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Protocol
 
 from migverify import __version__
-from migverify.errors import CanceledError, ConfigError, MigverifyError, PlanError, StoreError, UsageError
+from migverify.errors import CanceledError, MigverifyError, PlanError, StoreError, UsageError
 from migverify.model import RunInfo, TableResult, Verdict
 from migverify.recon.bodies import DONE, result_of, window_text
 from migverify.recon.build import Built
 from migverify.recon.evaluate import Conditions, Sink, evaluate, inconclusive
+from migverify.recon.fit import refuse_unfit
 from migverify.recon.keep import keep_window, known_windows
 from migverify.recon.model import Kind, ParameterValue, Rule, RuleResult, RuleSet, Window
 from migverify.recon.outcome import rule_result
 from migverify.recon.relation import Engine
 from migverify.recon.steps import Span, Step, plan_body, rests, steps_of, widened
+from migverify.recon.volume import volume_of
 from migverify.store.base import ResultStore
 
 IMMUTABLE = "immutable: read and matched in run"
@@ -152,7 +154,8 @@ def begin(rules: RuleSet, tools: Tools, store: ResultStore, request: Request) ->
             "no window is closed yet: every one ends after now less the settle time",
             hint="Give an earlier --from, or wait.",
         )
-    refuse_unfit(steps, tools)
+    firsts = ((rule, next(group).window) for rule, group in groupby(steps, key=lambda step: step.rule))
+    refuse_unfit(rules, firsts, lambda rule, window: fits(rule, window, tools.build, tools.suite))
     facts = {
         "engine": tools.engine.name, "migverify": __version__, "python": platform.python_version(),
         "rules": rules.path, "windows at": now, **request.facts,
@@ -168,19 +171,12 @@ def _planned(rules: RuleSet, request: Request, info: RunInfo) -> list[Step]:
     return list(steps_of(rules, request.span, float(at)))
 
 
-def refuse_unfit(steps: Sequence[Step], tools: Tools) -> None:
-    """Raise ``ConfigError`` for the first rule that does not fit its datasets; what cannot be read now is no reason."""
-    for _, group in groupby(steps, key=lambda step: step.rule.name):
-        step = next(group)
-        try:
-            if step.rule.kind is not Kind.EXPECTATIONS:
-                tools.build(step.rule, step.window)
-            elif tools.suite is not None:
-                tools.suite.prepared(step.rule, step.window)
-        except (ConfigError, UsageError):
-            raise
-        except MigverifyError:
-            continue  # the rule's own evaluation meets it again, and makes it the rule's reason
+def fits(rule: Rule, window: Window | None, build: Build, suite: Suite | None) -> None:
+    """Raise ``ConfigError`` where a rule does not fit its datasets, or its suite does not fit its dataset."""
+    if rule.kind is not Kind.EXPECTATIONS:
+        build(rule, window)
+    elif suite is not None:
+        suite.prepared(rule, window)
 
 
 def _evaluator(
@@ -201,7 +197,7 @@ def evaluate_step(step: Step, rules: RuleSet, tools: Tools, run_id: str, sink: S
         reads = tools.build(step.rule, step.window)
         further = widened(step, rules)
         wide = None if further is None else tools.build(step.rule, further)
-        volume, note = volume_of(step, tools)
+        volume, note = volume_of(step.rule, step.window, tools.build)
         result = evaluate(
             step.rule, rules, step.window, tools.engine, reads, sink, tools.conditions, wide=wide, volume=volume
         )
@@ -212,23 +208,6 @@ def evaluate_step(step: Step, rules: RuleSet, tools: Tools, run_id: str, sink: S
         raise
     except MigverifyError as error:
         return inconclusive(step.rule, step.window, f"not evaluated: {error.message}")
-
-
-def volume_of(step: Step, tools: Tools) -> tuple[Built | None, str]:
-    """Return what sums all money of the source by currency, so that money at risk has something to be a share of.
-
-    With the reason where no exact sum can be had; nothing and no reason for a rule without money.
-    """
-    money = step.rule.money
-    if money is None:
-        return None, ""
-    currency = {} if money.constant is not None else {"currency": money.currency}
-    options = {"groups": (), "amount": money.column, **currency}
-    rule = replace(step.rule, kind=Kind.ZERO_SUM, target=None, options=options, money=None, compare=(), tolerance=())
-    try:
-        return tools.build(rule, step.window), ""
-    except ConfigError as error:
-        return None, f"the volume of money is not known: {error.message}"
 
 
 def sum_up(rule: Rule, rules: RuleSet, store: ResultStore, run_id: str, planned: int) -> TableResult:

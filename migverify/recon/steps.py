@@ -104,7 +104,8 @@ def _windows(rule: Rule, span: Span, now: float) -> Iterator[Window]:
 def widened(step: Step, rules: RuleSet) -> Window | None:
     """Return the span in which keys of a window are looked for again; None where the window itself is right.
 
-    Two services stamp one event with two times: its counterpart may lie over the border. Sums are of their own window.
+    Two services stamp one event with two times. A row whose counterpart lies in a neighbor window, within the settle
+    time, has matched across the border. Sums are of their own window.
     """
     rule = step.rule
     if step.window is None or rule.kind not in (Kind.SAME_ROWS, Kind.ORPHANS) or not rule.settle:

@@ -68,8 +68,8 @@ class SuiteRunner:
         tally = self._hand_over(rule, [*found.values(), *gone], window, sink)
         verdict, reasons = conclude(rule, window, tally.counts, outcome.covered, outcome.reasons)
         return RuleResult(
-            rule.name, window, verdict, reasons, outcome.covered, dict(tally.counts), tally.money, (),
-            time.monotonic() - started, tally.unexplained,
+            rule.name, window, verdict, reasons, outcome.covered, dict(tally.counts), tally.money, outcome.anchors,
+            time.monotonic() - started, tally.unexplained, gaps=tuple(outcome.reasons),
         )  # fmt: skip
 
     def prepared(self, rule: Rule, window: Window | None) -> tuple[Suite, list[Batch]]:

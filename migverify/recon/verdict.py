@@ -47,17 +47,16 @@ def conclude(
     found = [one if counts[kind] == 1 else f"{counts[kind]:,} {many}"
              for kind, (one, many) in WORDS.items() if counts.get(kind)]  # fmt: skip
     decides = rule.severity is not Severity.WARNING
+    unread = nothing_read(rule, window, counts, covered, static=static)
     notes = [f"{text} (a warning)" for text in found] if not decides else []
     open_ends = list(gaps)
     if pending := counts.get(Class.PENDING, 0):
         text = f"{pending:,} {'key differs' if pending == 1 else 'keys differ'}, and it is too early to judge (pending)"
         (open_ends if decides else notes).append(text)
-    nothing = covered.rows_source + covered.rows_target + covered.events == 0 and rule.kind not in _EMPTY_IS_FINE
-    if nothing and not any(counts.get(kind) for kind in MISMATCHES):
-        if window is None:
-            open_ends.append("there was nothing to compare: no rows were read" + (" of static data" if static else ""))
-        else:
-            notes.append(f"there are no rows in {window}")
+    if unread and window is None:
+        open_ends.append(unread)
+    elif unread:
+        notes.append(unread)
     told = {Class.KNOWN_EXCEPTION: "explained by a known exception", Class.LATE_MATCHED: "late, then matched"}
     for kind, words in told.items():
         if counts.get(kind):
@@ -69,3 +68,16 @@ def conclude(
     else:
         verdict = Verdict.MATCH
     return verdict, (*(found if decides else ()), *open_ends, *notes)
+
+
+def nothing_read(
+    rule: Rule, window: Window | None, counts: Mapping[Class, int], covered: Covered, *, static: bool = False
+) -> str:
+    """Return the words for an evaluation that read no row, empty otherwise; without a window they are a gap."""
+    if covered.rows_source + covered.rows_target + covered.events or rule.kind in _EMPTY_IS_FINE:
+        return ""
+    if any(counts.get(kind) for kind in MISMATCHES):
+        return ""
+    if window is not None:
+        return f"there are no rows in {window}"
+    return "there was nothing to compare: no rows were read" + (" of static data" if static else "")

@@ -8,7 +8,7 @@ row that crosses the border is missing in one sum and too much in the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
@@ -66,10 +66,22 @@ class RuleReads(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Findings after a look over the border; ``crossed`` keys agreed with their counterpart in a neighbor window."""
+    """Findings after a look over the border.
+
+    ``crossed`` keys matched across it: their counterpart lies in a neighbor window, within the settle time. They are
+    counted as matched and are no findings.
+    """
 
     findings: list[Finding]
     crossed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Findings that changed when they were read again; those that ``crossed`` were pending and are none any more."""
+
+    changed: list[Finding]
+    crossed: list[Finding]
 
 
 def spans(rule: Rule, window: Window, settle: float, *, own: bool) -> list[Window]:
@@ -104,7 +116,7 @@ def judge_fresh(
         for n, now in zip(asked, looked, strict=True):
             kept[n] = None if now is None else _over_the_border(findings[n], now)
         asked = [n for n in asked if kept[n] is not None]
-    crossed = sum(f is None for f in kept)
+    crossed = _still_apart(reads, rule, window, findings, kept)
     edge = border(window, settle)
     if edge is not None and asked and not last:
         on_edge = reads.near(rule, edge, [findings[n] for n in asked])
@@ -113,6 +125,24 @@ def judge_fresh(
             if near and finding is not None and finding.kind is not Class.KNOWN_EXCEPTION:
                 kept[n] = replace(finding, kind=Class.PENDING, reason=CARRIED)
     return Judged([f for f in kept if f is not None], crossed)
+
+
+def _still_apart(
+    reads: RuleReads, rule: Rule, window: Window, findings: Sequence[Finding], kept: list[Finding | None]
+) -> int:
+    """Count the keys that matched across the border; one that agrees in its own window by now was late instead."""
+    gone = [n for n, finding in enumerate(kept) if finding is None]
+    looked = reads.look(rule, window, [findings[n] for n in gone]) if gone else []
+    for n, now in zip(gone, looked or (), strict=True):
+        if now is None:
+            late = replace(findings[n], money=None, currency=None, also=())
+            kept[n] = _matched(late, findings[n].at, "")
+    return crossings(findings[n] for n in gone if kept[n] is None)
+
+
+def crossings(findings: Iterable[Finding]) -> int:
+    """Count keys that matched across the border: once, in the window of the source's row."""
+    return sum(finding.of is not Class.MISSING_ON_SOURCE for finding in findings)
 
 
 def _may_cross(rule: Rule, finding: Finding) -> bool:
@@ -130,6 +160,7 @@ def _over_the_border(own: Finding, wide: Finding) -> Finding:
         return replace(
             own, kind=kind, of=wide.of, message=wide.message, counts=wide.counts, deviations=wide.deviations,
             money=wide.money if wide.money is not None else own.money, currency=wide.currency or own.currency,
+            shard=wide.shard or own.shard,
         )  # fmt: skip
     return own
 
@@ -137,7 +168,7 @@ def _over_the_border(own: Finding, wide: Finding) -> Finding:
 def judge_again(
     reads: RuleReads, rule: Rule, window: Window | None, findings: Sequence[Finding], settle: float, now: float, *,
     decided: bool, same: Callable[[Finding, Finding], bool],
-) -> list[Finding] | None:  # fmt: skip
+) -> Again | None:  # fmt: skip
     """Read open findings of a closed window again.
 
     Parameters
@@ -151,7 +182,7 @@ def judge_again(
 
     Returns
     -------
-    list or None
+    Again or None
         the findings that changed, to be recorded; None where they have no key to read by, so that the window must be
         evaluated again.
     """
@@ -159,21 +190,25 @@ def judge_again(
     left = list(range(len(findings)))
     own: dict[int, Finding] = {}
     found: dict[int, Finding] = {}
+    crossed: list[int] = []
     for span in places:
         looked = reads.look(rule, span, [findings[n] for n in left]) if left else []
         if looked is None:
             return None
         for n, differs in zip(left, looked, strict=True):
-            if differs is None:
+            if differs is None and span != window and findings[n].kind is Class.PENDING:
+                crossed.append(n)
+            elif differs is None:
+                # What was told as a mismatch stays to be seen: its counterpart came after that.
                 found[n] = _matched(findings[n], now, "" if span == window else f"its counterpart lies in {span}")
             else:
                 own[n] = _over_the_border(own[n], differs) if n in own else differs
-        left = [n for n in left if n not in found]
+        left = [n for n in left if n not in found and n not in crossed]
     for n in left:
         changed = _still_open(rule, findings[n], own[n], now, decided=decided, same=same(findings[n], own[n]))
         if changed is not None:
             found[n] = changed
-    return [found[n] for n in sorted(found)]
+    return Again([found[n] for n in sorted(found)], [findings[n] for n in crossed])
 
 
 def _matched(finding: Finding, now: float, reason: str) -> Finding:
@@ -186,7 +221,9 @@ def _still_open(
     rule: Rule, before: Finding, differs: Finding, now: float, *, decided: bool, same: bool
 ) -> Finding | None:
     """What becomes of a finding that still differs; None when there is nothing new to record."""
-    fresh = replace(differs, rule=before.rule, key=before.key, window=before.window, at=now, shard=before.shard)
+    fresh = replace(differs, rule=before.rule, key=before.key, window=before.window, at=now,
+        shard=differs.shard or before.shard,
+    )  # fmt: skip
     if differs.kind is Class.KNOWN_EXCEPTION:
         return None if before.kind is differs.kind and same else fresh
     if before.kind in MISMATCHES:

@@ -14,11 +14,11 @@ from datetime import datetime
 from itertools import groupby, islice
 
 from migverify.errors import MigverifyError, StoreError
-from migverify.recon.bodies import bodies, finding_of, window_text
+from migverify.recon.bodies import bodies, finding_of, window_text, withdrawn
 from migverify.recon.last_seen import LastSeen
 from migverify.recon.model import Class, Finding, Rule, RuleResult, Window
 from migverify.recon.spool import PAGE, Spool
-from migverify.recon.watch_judge import RuleReads, judge_again, judge_fresh
+from migverify.recon.watch_judge import RuleReads, crossings, judge_again, judge_fresh
 from migverify.recon.watch_state import (
     OPEN_KINDS,
     UNDONE,
@@ -224,7 +224,7 @@ class RuleWatch:
                 if earlier is None:  # from here on the store knows of it: a failure leaves it to be evaluated again
                     earlier = replace(kept, tally=Tally(kept.tally.counts.copy(), dict(kept.tally.money)))
                     self._put(earlier)
-        kept.gaps = gaps_of(self.rule, result)
+        kept.gaps = gaps_of(result)
         kept.tally = self._settle_stale(window_text(window), kept, began)
         self._finish(kept, result, earlier, [], started)
 
@@ -255,10 +255,10 @@ class RuleWatch:
         Unless the window was not read in full: then nothing follows from what was not found.
         """
         counted = Tally()
-        for page in self._pages(None):
+        for page in self._pages(name):
             late = []
             for finding in page:
-                if window_text(finding.window) != name or finding.at > began:
+                if finding.at > began:
                     continue
                 gone = finding.at < began and finding.kind is not Class.LATE_MATCHED and not kept.unread
                 if gone:
@@ -272,19 +272,25 @@ class RuleWatch:
     def _finish(
         self, kept: Kept, result: RuleResult, earlier: Kept | None, judged: Sequence[Finding], started: float
     ) -> None:
+        crossed, kept.crossed = kept.crossed, 0
         kept.covered, kept.anchors, kept.volume = result.covered, result.anchors, result.volume
-        kept.gaps = gaps_of(self.rule, result)
+        kept.cross(crossed)
+        kept.gaps = gaps_of(result)
         kept.seconds = self.seconds = time.monotonic() - started
         kept.evaluations += 1
         kept.settle(self.rule)
         self._write(kept, judged)
         self._put(kept, earlier)
 
-    def _write(self, kept: Kept, findings: Sequence[Finding]) -> None:
-        """Record a window and findings in one transaction, with the newest time that was given out."""
+    def _write(self, kept: Kept, findings: Sequence[Finding], gone: Sequence[Finding] = ()) -> None:
+        """Record a window and findings in one transaction, with the newest time that was given out.
+
+        ``gone`` are findings that are none any more.
+        """
         kept.stamp = self._stamp
         body = kept.body(self.rule)
-        self.store.add_window(self.run_id, self.rule.name, body, bodies(findings, show=self.show))
+        taken = [withdrawn(one) for one in bodies(gone, show=self.show)]
+        self.store.add_window(self.run_id, self.rule.name, body, [*bodies(findings, show=self.show), *taken])
 
     # -- looking again -------------------------------------------------------------------------------------------
 
@@ -357,7 +363,7 @@ class RuleWatch:
         if kept.state in UNDONE or kept.window is None:
             return  # all of it is read again when it is evaluated
         decided = self._decided(kept.window)
-        changed = judge_again(
+        again = judge_again(
             self.reads,
             self.rule,
             kept.window,
@@ -367,19 +373,22 @@ class RuleWatch:
             decided=decided,
             same=self._seen.same,
         )
-        if changed is None:
+        if again is None:
             self._reopen(kept, "its findings have no key to read by: all of it is read again")
             return
-        if not changed:
+        if not again.changed and not again.crossed:
             return
         before = {f.key: f for f in findings}
         fresh = replace(kept, tally=Tally(kept.tally.counts.copy(), dict(kept.tally.money)))
-        for finding in changed:
+        for finding in again.crossed:
+            fresh.tally.add(finding, -1)
+        fresh.cross(crossings(again.crossed))
+        for finding in again.changed:
             fresh.tally.add(before[finding.key], -1)
             fresh.tally.add(finding)
             self._seen.remember(finding)
         fresh.settle(self.rule)
-        self._write(fresh, changed)
+        self._write(fresh, again.changed, again.crossed)
         self._put(fresh, kept)
 
     def _decided(self, window: Window) -> bool:
@@ -389,9 +398,9 @@ class RuleWatch:
         later = shifted(window, reach(window, self.settle))
         return closing(later, self.settle, self._marked()).closed
 
-    def _pages(self, kinds: Sequence[str] | None) -> Iterator[list[Finding]]:
+    def _pages(self, window: str) -> Iterator[list[Finding]]:
         after = 0
-        while page := self.store.findings(self.run_id, self.rule.name, kinds=kinds, after=after, limit=PAGE):
+        while page := self.store.findings(self.run_id, self.rule.name, after=after, limit=PAGE, window=window):
             after = page[-1][0]
             yield [finding_of(body) for _, body in page]
 

@@ -17,7 +17,6 @@ from migverify.errors import StoreError
 from migverify.model import Verdict
 from migverify.recon.bodies import DONE, OPEN, result_body, result_of, window_text
 from migverify.recon.model import MISMATCHES, Class, Covered, Finding, Rule, RuleResult, Severity, Window
-from migverify.recon.verdict import conclude
 
 
 class State(StrEnum):
@@ -34,9 +33,6 @@ class State(StrEnum):
 UNDONE = frozenset({State.EVALUATING, State.REOPENED})
 UNREAD = ("not read:", "not evaluated:")
 """How reasons begin that another read may take away."""
-
-NOTES = ("money is not known", "findings had an exception that expired")
-"""Reasons that tell something and take nothing from a verdict."""
 
 OPEN_KINDS = tuple(sorted(str(kind) for kind in {*MISMATCHES, Class.PENDING}))
 """Findings that are looked up again."""
@@ -159,6 +155,11 @@ class Kept:
         """Whether something of it could not be read, so that reading it again may help."""
         return any(gap.startswith(UNREAD) for gap in self.gaps)
 
+    def cross(self, count: int) -> None:
+        """Count keys that matched across the border of the window."""
+        self.crossed += count
+        self.covered = self.covered + Covered(matched=count, crossed=count)
+
     def settle(self, rule: Rule) -> None:
         """Set the state from the findings and gaps."""
         if self.tally.mismatches and rule.severity is not Severity.WARNING:
@@ -181,7 +182,7 @@ class Kept:
         return RuleResult(
             rule.name, self.window, verdicts.get(self.state, Verdict.INCONCLUSIVE), tuple(reasons), self.covered,
             dict(self.tally.counts), dict(self.tally.money), self.anchors, self.seconds, self.tally.at_risk(),
-            dict(self.volume),
+            dict(self.volume), self.gaps,
         )  # fmt: skip
 
     def body(self, rule: Rule) -> dict[str, Any]:
@@ -220,15 +221,13 @@ def kept_of(body: Mapping[str, Any]) -> Kept:
         ) from error
 
 
-def gaps_of(rule: Rule, result: RuleResult) -> tuple[str, ...]:
-    """Return the reasons of a result that are neither findings nor notes: what was not read or could not be told."""
+def gaps_of(result: RuleResult) -> tuple[str, ...]:
+    """Return what was not read or could not be told; findings and notes are no gaps."""
     if result.verdict is Verdict.MATCH:
         return ()
-    usual = conclude(rule, result.window, result.counts, result.covered, ())[1]
-    gaps = tuple(r for r in result.reasons if r not in usual and not any(note in r for note in NOTES))
     decided = result.verdict is Verdict.MISMATCH or result.counts.get(Class.PENDING, 0)
-    if gaps or decided:
-        return gaps
+    if result.gaps or decided:
+        return result.gaps
     return result.reasons or ("the evaluation does not say why it is inconclusive",)
 
 

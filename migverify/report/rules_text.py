@@ -108,6 +108,8 @@ def coverage_words(rule: RuleReport) -> str:
     if rule.result.target != rule.result.source or numbers.get("rows_target"):
         parts.append(f"{numbers.get('rows_target', 0):,} of the target")
     parts.append(f"{numbers.get('matched', 0):,} keys agreed")
+    if numbers.get("crossed"):
+        parts[-1] += f" ({numbers['crossed']:,} across the border of their window)"
     if numbers.get("groups"):
         parts.append(_amount(numbers["groups"], "group"))
     if numbers.get("events"):

@@ -322,6 +322,12 @@ def exact_sum(sql: str, column: ColumnDef, scale: int) -> str:
     return f"CAST(SUM({sql}) AS DECIMAL({LARGEST},{scale}))"
 
 
+def absolute(sql: str, column: ColumnDef) -> str:
+    """Return the absolute value of a whole-number or decimal column; NULL stays NULL."""
+    # ABS of the least BIGINT is an error: it has no positive counterpart of its type.
+    return f"ABS(CAST({sql} AS DECIMAL(20,0)))" if FAMILIES.get(column.data_type) == "integer" else f"ABS({sql})"
+
+
 def rows_checksum(texts: Sequence[str], strings: Sequence[bool], lost: str = "") -> tuple[str, str]:
     """Return the checksum of some columns over the rows of a group, and the condition that a row has none."""
     plain = [f"IFNULL({t},'N')" for t, s in zip(texts, strings, strict=True) if not s]

@@ -109,9 +109,13 @@ class ResultStore(Protocol):
         ...
 
     def findings(
-        self, run_id: str, rule: str, *, kinds: Sequence[str] | None = None, after: int = 0, limit: int = 1000
-    ) -> list[tuple[int, dict[str, Any]]]:
-        """Last state of each finding, paged: those with a number above ``after``, at most ``limit``."""
+        self, run_id: str, rule: str, *, kinds: Sequence[str] | None = None, after: int = 0, limit: int = 1000,
+        window: str | None = None,
+    ) -> list[tuple[int, dict[str, Any]]]:  # fmt: skip
+        """Last state of each finding, paged: those with a number above ``after``, at most ``limit``.
+
+        ``window`` is the text of a window, empty for the one of all rows: only its findings; None for all windows.
+        """
         ...
 
     def count_findings(self, run_id: str, rule: str) -> dict[str, int]:

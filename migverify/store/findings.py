@@ -43,6 +43,7 @@ def encode_finding(rule: str, finding: Mapping[str, Any]) -> dict[str, Any]:
         "key_hash": codec.key_digest(place),
         "kind": kind,
         "body": codec.encode_json(dict(finding), f"a finding of {rule}"),
+        "window_hash": codec.text_digest(window),
     }
 
 
@@ -58,7 +59,9 @@ def append_findings(connection: Connection, scope: int, rows: Sequence[Mapping[s
         return
     last = connection.scalar(select(func.max(t.findings.c.number)).where(t.findings.c.scope == scope)) or 0
     numbered = [{"scope": scope, "number": int(last) + n, **row} for n, row in enumerate(rows, 1)]
-    insert_many(connection, insert(t.findings), numbered)
+    for table in (t.findings, t.finding_windows):
+        wanted = [column.name for column in table.columns]
+        insert_many(connection, insert(table), [{name: row[name] for name in wanted} for row in numbered])
     names = [column.name for column in t.finding_heads.columns]
     heads = {row["key_hash"]: {name: row[name] for name in names} for row in numbered}
     move_heads(connection, scope, heads, table=t.finding_heads, changing=("number", "kind"))
@@ -95,6 +98,40 @@ def finding_numbers(
         return []
     together = union_all(*(select(part.c.number) for part in ranges)).subquery()
     return [int(n) for n in connection.scalars(select(together.c.number).order_by(together.c.number).limit(limit))]
+
+
+def window_numbers(
+    connection: Connection, scope: int, window: str, kinds: Sequence[str] | None, after: int, limit: int
+) -> list[int]:
+    """Numbers of the next last findings of one window; ``kinds`` as in ``finding_numbers``."""
+    heads, places = t.finding_heads.c, t.finding_windows.c
+    joined = t.finding_windows.join(
+        t.finding_heads, and_(heads.scope == places.scope, heads.number == places.number)
+    )  # fmt: skip
+    kind = heads.kind != WITHDRAWN if kinds is None else heads.kind.in_(list(dict.fromkeys(kinds)))
+    mine = and_(places.scope == scope, places.window_hash == codec.text_digest(window), places.number > after)
+    query = select(places.number).select_from(joined).where(mine, kind).order_by(places.number).limit(limit)
+    return [int(number) for number in connection.scalars(query)]
+
+
+def windows_known(connection: Connection, scope: int) -> bool:
+    """Whether the window of every finding is indexed: those of an older migverify are not."""
+    first = [connection.scalar(select(func.min(table.c.number)).where(table.c.scope == scope))
+             for table in (t.findings, t.finding_windows)]  # fmt: skip
+    return bool(first[0] == first[1])
+
+
+def walk(
+    connection: Connection, rule: str, scope: int, window: str, kinds: Sequence[str] | None, after: int, limit: int
+) -> list[tuple[int, dict[str, Any]]]:
+    """Return the next last findings of one window by reading all that follow ``after``."""
+    found: list[tuple[int, dict[str, Any]]] = []
+    while numbers := finding_numbers(connection, scope, kinds, after, IN_LIST):
+        after = numbers[-1]
+        found += [one for one in finding_page(connection, rule, scope, numbers) if one[1]["window"] == window]
+        if len(found) >= limit:
+            break
+    return found[:limit]
 
 
 def finding_page(

@@ -12,7 +12,7 @@ the auto-increment of a cluster does not follow the order of commits, and a read
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -238,7 +238,18 @@ finding_heads = _table(
     UniqueConstraint("scope", "number"),
 )
 
-LATER_TABLES = (rule_windows, findings, finding_heads)
+finding_windows = _table(
+    "finding_windows",
+    _scope(),
+    _key("window_hash", _DIGEST),
+    _key("number", BigInteger()),  # of the finding
+    UniqueConstraint("scope", "number"),
+)
+
+RULE_TABLES = (rule_windows, findings, finding_heads)
+"""Tables without which a store has no rules."""
+
+LATER_TABLES = (*RULE_TABLES, finding_windows)
 """Tables that a store of version 1 may lack: it was created before they were. Opening it adds them."""
 
 
@@ -284,10 +295,10 @@ def check_version(version: str, label: str) -> None:
     )
 
 
-def missing(connection: Connection) -> list[str]:
+def missing(connection: Connection, tables: Sequence[Table] = LATER_TABLES) -> list[str]:
     """Return the names of later tables that this store of version 1 lacks."""
     names = set(inspect(connection).get_table_names())
-    return [table.name for table in LATER_TABLES if table.name not in names]
+    return [table.name for table in tables if table.name not in names]
 
 
 def _read_only(exc: DBAPIError) -> bool:

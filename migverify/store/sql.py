@@ -86,6 +86,7 @@ class SqlStore:
         self._scopes: dict[tuple[str, str], int] = {}
         self._new_scopes: dict[tuple[str, str], int] = {}  # of the transaction that is open
         self._no_rules: bool | None = None
+        self._no_windows: bool | None = None
 
     # Runs
 
@@ -488,15 +489,21 @@ class SqlStore:
                 return
 
     def findings(
-        self, run_id: str, rule: str, *, kinds: Sequence[str] | None = None, after: int = 0, limit: int = 1000
-    ) -> list[tuple[int, dict[str, Any]]]:
+        self, run_id: str, rule: str, *, kinds: Sequence[str] | None = None, after: int = 0, limit: int = 1000,
+        window: str | None = None,
+    ) -> list[tuple[int, dict[str, Any]]]:  # fmt: skip
         """Last state of each finding of a rule, by number; withdrawn ones (kind "") only when asked for by kind."""
 
         def work(connection: Connection) -> list[tuple[int, dict[str, Any]]]:
             scope = self._rule_scope(connection, run_id, rule)
             if scope is None or limit < 1:
                 return []
-            numbers = f.finding_numbers(connection, scope, kinds, after, limit)
+            if window is not None:
+                if not self._windows_known(connection, scope):
+                    return f.walk(connection, rule, scope, window, kinds, after, limit)
+                numbers = f.window_numbers(connection, scope, window, kinds, after, limit)
+            else:
+                numbers = f.finding_numbers(connection, scope, kinds, after, limit)
             return f.finding_page(connection, rule, scope, numbers)
 
         return self._read(f"cannot read the findings of run {run_id} from", work)
@@ -595,8 +602,13 @@ class SqlStore:
     def _rule_scope(self, connection: Connection, run_id: str, rule: str) -> int | None:
         # A store from before there were rules, on a medium that cannot be written, has no tables for them.
         if self._no_rules is None:
-            self._no_rules = bool(t.missing(connection))
+            self._no_rules = bool(t.missing(connection, t.RULE_TABLES))
         return None if self._no_rules else self._known_scope(connection, run_id, rule)
+
+    def _windows_known(self, connection: Connection, scope: int) -> bool:
+        if self._no_windows is None:
+            self._no_windows = bool(t.missing(connection, (t.finding_windows,)))
+        return not self._no_windows and f.windows_known(connection, scope)
 
     def _resolve(self, run_id: str) -> str:
         return self._read(f"cannot load run {run_id} from", lambda connection: self._find(connection, run_id))

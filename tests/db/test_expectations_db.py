@@ -270,6 +270,26 @@ def test_nothing_is_written_and_the_session_stays_pinned(batch: Batch, databases
         assert reader.query(f"SELECT COUNT(*) FROM ({batch.select}) q") == first
 
 
+def test_the_moment_that_was_read_is_told(batch: Batch, databases: Databases) -> None:
+    outcome = one(batch, "expect_column_values_to_not_be_null", column="id")
+    (anchor,) = outcome.anchors
+    assert (anchor.endpoint, anchor.at > 0, bool(anchor.position)) == (batch.endpoint.name, True, True)
+    if anchor.flavor != "tidb":
+        assert anchor.how.endswith("consistent snapshot")
+        return
+    # The timestamp is that of the reads: as of it, a row that came later is not there.
+    assert anchor.exact
+    databases.target("INSERT INTO payments (id) VALUES (77)")
+    then = replace(batch, endpoint=replace(batch.endpoint, snapshot=anchor.position))
+    again = one(then, "expect_column_values_to_not_be_null", column="id")
+    assert again.covered.rows_source == outcome.covered.rows_source
+    assert again.anchors[0].position == anchor.position
+    assert (
+        one(batch, "expect_column_values_to_not_be_null", column="id").covered.rows_source
+        == 1 + again.covered.rows_source
+    )
+
+
 def test_parts_of_one_endpoint_are_one_batch(batch: Batch) -> None:
     twice = [batch, replace(batch, select=f"{batch.select} WHERE id <> 2 -- all but one")]
     assert one(batch, "expect_column_values_to_be_unique", column="id").verdict is Verdict.MATCH

@@ -77,6 +77,17 @@ def test_all_sessions_see_one_state(databases: Databases, side: str, busy: bool)
             assert found.anchor.position != found.anchor.until
 
 
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_sessions_of_another_isolation_level_see_one_state_too(databases: Databases, side: str) -> None:
+    databases.both("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT)", "INSERT INTO t VALUES ()")
+    loose = replace(
+        endpoint(side, getattr(databases.pair, side)), session=(("transaction_isolation", "READ-COMMITTED"),)
+    )
+    with anchored(loose, {}, 1, f"SELECT 1 FROM `{databases.name}`.t LIMIT 1") as found:
+        getattr(databases, side)("INSERT INTO t VALUES ()")
+        assert counts(found, databases.name) == ["1", "1"]
+
+
 def test_a_snapshot_that_is_configured_is_the_one_that_is_read(databases: Databases) -> None:
     databases.target("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT)", "INSERT INTO t VALUES ()")
     plain = endpoint("target", databases.pair.target)

@@ -167,6 +167,92 @@ def test_a_planted_fault_is_found(world: World, kind: str) -> None:
     assert result.details["recon"]["unexplained"] == money
 
 
+@pytest.mark.parametrize("command", ["run", "watch", "check"])
+def test_everything_that_does_not_fit_is_told_at_once(
+    world: World, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = world.rules("same_rows", "unique", unique=RULES["unique"].replace("request", "gone"))
+    text = path.read_text().replace("kind: same_rows", "kind: same_rows, compare: [nope]")
+    path.write_text(text + "  - {name: fits, kind: expectations, source: ours, suite: gone.json}\n")
+    config = str(world.folder / "migverify.yaml")
+    more = [] if command == "check" else ["--store", world.url, "-q" if command == "run" else "--once"]
+    assert run(["recon", command, str(path), "-c", config, *more]) == 2
+    told = capsys.readouterr().err
+    for words in ("3 problems", "nope", "gone", "gone.json", "rule same_rows", "rule unique", "rule fits"):
+        assert words in told, told
+    store = open_store(world.url)
+    assert store.runs() == []
+    store.close()
+
+
+ALL = {"EUR": "907.5000", "JPY": "937.5000"}
+VOLUMES = {
+    "same_rows": ALL, "same_groups": ALL, "orphans": ALL, "unique": ALL,
+    "zero_sum": {"EUR": "18014398509482006.0002", "JPY": "7.0000"},
+    "balance": {"EUR": "18014398509482006.0002"},
+    "no_rows": {},
+}  # fmt: skip
+
+
+def test_the_volume_is_the_sum_of_absolute_amounts_of_the_rows_that_are_judged(world: World) -> None:
+    listed = {kind: RULES[kind].replace("key: [request], ", "key: [request], ") for kind in VOLUMES}
+    assert world.run(world.rules(*listed)) == 0
+    told = {name: result.details["recon"]["volume"] for name, result in world.results().items()}
+    assert told == VOLUMES
+    both = (
+        "source: ours, target: theirs, reference: [order_id], both: true, money: {column: amount, currency: currency}"
+    )
+    assert world.run(world.rules("orphans", orphans=both)) == 0
+    assert world.results()["orphans"].details["recon"]["volume"] == {"EUR": "1815.0000", "JPY": "1875.0000"}
+
+
+def test_amounts_below_zero_count_as_much_as_those_above(world: World) -> None:
+    world.databases.both(
+        f"CREATE TABLE {world.d}.moves (id INT PRIMARY KEY, cents BIGINT, other BIGINT UNSIGNED)",
+        f"INSERT INTO {world.d}.moves VALUES (1, -9223372036854775808, 18446744073709551615), (2, 7, 0), (3, NULL, 0)",
+    )
+    rule = "source: moves, money: {column: cents, currency: \"'JPY'\"}"
+    path = world.rules("unique", unique=rule)
+    path.write_text(path.read_text().replace(
+        "rules:\n", f'  moves: {{endpoint: source, table: "{world.d}.moves", key: [id]}}\nrules:\n'
+    ))  # fmt: skip
+    assert world.run(path) == 0
+    assert world.results()["unique"].details["recon"]["volume"] == {"JPY": "9223372036854775815"}
+    path.write_text(path.read_text().replace("column: cents", "column: other"))
+    assert world.run(path) == 0
+    assert world.results()["unique"].details["recon"]["volume"] == {"JPY": "18446744073709551615"}
+
+
+@pytest.mark.parametrize("kind", ["zero_sum", "same_groups"])
+def test_a_group_that_lies_in_several_shards_names_all_of_them(world: World, kind: str) -> None:
+    text = world.rules(kind, **{
+        "zero_sum": "source: parts, groups: [transaction_id], amount: amount, currency: currency",
+        "same_groups": "source: parts, target: entries, groups: [transaction_id], measures: [sum(amount)]",
+    }).read_text()  # fmt: skip
+    union = (f"  parts: {{union: {{shards: [1, 2, 3], template: {{endpoint: source, sql: \"SELECT * FROM"
+             f" `{world.d}`.entries WHERE id % 3 + 1 = '{{shard}}'\"}}}}, key: [id]}}\n")  # fmt: skip
+    union = union.replace("WHERE id % 3 + 1 = '{shard}'", "JOIN `r8_{shard}` USING (id)")
+    path = world.folder / "recon.yaml"
+    tables = [f"CREATE TABLE {world.d}.`r8_{n}` AS SELECT id FROM {world.d}.entries WHERE id % 3 + 1 = {n}"
+              for n in (1, 2, 3)]  # fmt: skip
+    world.databases.source(*tables, f"UPDATE {world.d}.entries SET amount = amount + 1 WHERE id = 1")
+    union = union.replace("JOIN `r8_", f"JOIN `{world.d}`.`r8_")
+    path.write_text(text.replace("rules:\n", union + "rules:\n"))
+    assert world.run(path) == 1
+    groups = [body for body in world.findings(kind) if body["key"][0] == "1"]
+    assert [body["shard"] for body in groups] == ["2, 3"], groups
+
+
+def test_the_moments_that_a_suite_read_are_in_the_result(world: World) -> None:
+    path = world.rules()
+    suite = "[{type: expect_column_values_to_not_be_null, column: id}]"
+    path.write_text(path.read_text() + f"  - {{name: fits, kind: expectations, source: theirs, suite: {suite}}}\n")
+    assert world.run(path) == 0
+    (anchor,) = world.results()["fits"].details["recon"]["anchors"]
+    assert (anchor["endpoint"], anchor["how"], anchor["exact"]) == ("target", "transaction", True)
+    assert int(anchor["position"]) > 0
+
+
 def test_a_wrong_currency_puts_both_amounts_at_risk(world: World) -> None:
     world.databases.target(f"UPDATE {world.d}.payments SET currency = 'USD' WHERE id = 7")
     assert world.run(world.rules("same_rows")) == 1
@@ -222,8 +308,9 @@ def test_windows_are_evaluated_one_by_one_and_neighbors_are_looked_at(world: Wor
     found = {tuple(body["key"]): (body["kind"], body["window"]) for body in world.findings("same_rows")}
     day_one, day_two = ("[2026-01-01 00:00:00, 2026-01-02 00:00:00)", "[2026-01-02 00:00:00, 2026-01-03 00:00:00)")
     assert found[("30",)] == ("missing on target", day_two)
-    assert {kind for key, (kind, _) in found.items() if key == ("24",)} == {"late then matched"}
+    assert list(found) == [("30",)], "a row that matches across the border is no finding"
     details = world.results()["same_rows"].details["recon"]
+    assert (details["covered"]["matched"], details["covered"]["crossed"]) == (59, 1)
     assert (details["windows"]["count"], details["windows"]["first"]) == (3, day_one)
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from migverify.recon.expectation_suite import Expectation, check_suite, read_sui
 from migverify.recon.expectation_types import TYPES, How
 from migverify.recon.expectations import Batch, SuiteOutcome, explain, keep_outcome, run_suite, write_outcome
 from migverify.recon.expectations_gx import Answer, offline
-from migverify.recon.model import ChangesPart, Covered, Dataset, FilePart, Kind, Money, Place, Rule, TablePart
+from migverify.recon.model import Anchor, ChangesPart, Covered, Dataset, FilePart, Kind, Money, Place, Rule, TablePart
 from migverify.sql import expectations as sql
 from tests.fakes import FakeStore
 
@@ -234,11 +235,15 @@ def test_a_comment_at_the_end_of_a_select_hides_nothing() -> None:
 # --- running, on fakes and SQLite -----------------------------------------------------------------------------
 
 
+ANCHOR = Anchor("source", "mysql", "consistent snapshot", "binlog.000001:4", "binlog.000001:4", exact=True, at=1.0)
+
+
 class SqliteReader:
     """Great Expectations on SQLite in memory; our own SQL is for servers, so queries here get a fixed answer."""
 
     def __init__(self, rows: str = "3") -> None:
         self.rows = rows
+        self.anchor = ANCHOR
 
     def query(self, sql: str) -> list[tuple[str | None, ...]]:
         del sql
@@ -284,6 +289,7 @@ def test_a_suite_that_holds_is_a_match() -> None:
         {"type": "expect_column_to_exist", "column": "id"},
     )
     assert (outcome.verdict, outcome.reasons, outcome.findings) == (Verdict.MATCH, (), ())
+    assert outcome.anchors == (ANCHOR,)
     assert outcome.covered == Covered(rows_source=3, groups=2)
 
 
@@ -299,6 +305,14 @@ def test_rows_become_findings_and_json_keeps_the_shape_of_great_expectations() -
     assert document["results"][0]["result"]["unexpected_count"] == 2
     assert document["results"][0]["expectation_config"]["type"] == "expect_column_values_to_not_be_null"
     assert document["statistics"]["unsuccessful_expectations"] == 1
+
+
+def test_a_row_that_lies_in_two_shards_names_both() -> None:
+    found = rule([{"type": "expect_column_values_to_not_be_null", "column": "note"}])
+    suite = check_suite(found, DATASET, COLUMNS, read_suite(found))
+    other = replace(BATCH, endpoint=Endpoint("other", "h", 1, "u"), shard="b")
+    outcome = run_suite(found, suite, [BATCH, other], on_sqlite)
+    assert {finding.shard for finding in outcome.findings} == {"b, a"}, "in the order of the endpoints"
 
 
 def test_limits_and_formats_without_values() -> None:

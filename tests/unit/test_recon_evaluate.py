@@ -237,7 +237,42 @@ class TestWiderReads:
         rules.datasets["all payments"] = rules.datasets["payments"]
         engine = FakeEngine(clock, moment)
         result = evaluate(RULE, rules, WINDOW, engine, READS, basket, clock.conditions(), wide=wide)
-        assert (result.verdict, basket[0].kind) == (Verdict.MATCH, Class.LATE_MATCHED)
+        assert (result.verdict, list(basket)) == (Verdict.MATCH, [])
+        assert (result.covered.matched, result.covered.crossed) == (2, 1)
+
+    @pytest.mark.parametrize(("rereads", "static"), [(0, False), (2, True), (2, False)])
+    def test_one_looks_over_the_border_also_where_nothing_is_read_again(self, rereads: int, static: bool) -> None:
+        wide = built(relation("orders", KEY, VALUES, 1), relation("all payments", KEY, VALUES, 1), times=("at", "at"))
+        clock, basket, rule = Clock(), Basket(), replace(RULE, rereads=rereads)
+        rules = rule_set(rule, static=static)
+        rules.datasets["all payments"] = rules.datasets["payments"]
+        moment = {**world("1", None), "all payments": {("42",): held("1", OLD)}}
+        result = evaluate(rule, rules, WINDOW, FakeEngine(clock, moment), READS, basket, clock.conditions(), wide=wide)
+        assert (result.verdict, list(basket), result.covered.crossed) == (Verdict.MATCH, [], 1)
+
+    def test_a_row_that_comes_late_into_its_window_did_not_cross(self) -> None:
+        wide = built(relation("orders", KEY, VALUES, 1), relation("all payments", KEY, VALUES, 1), times=("at", "at"))
+        clock, basket, rules = Clock(), Basket(), rule_set(RULE)
+        rules.datasets["all payments"] = rules.datasets["payments"]
+        there = {("42",): held("1", OLD)}
+        first, later = ({**world("1", text), "all payments": there} for text in (None, "1"))
+        engine = FakeEngine(clock, first, later)
+        result = evaluate(RULE, rules, WINDOW, engine, READS, basket, clock.conditions(), wide=wide)
+        assert ([f.kind for f in basket], result.covered.crossed) == ([Class.LATE_MATCHED], 0)
+
+
+class TestGaps:
+    def test_what_was_not_read_is_told_apart_from_findings_and_notes(self) -> None:
+        empty = {"orders": {}, "payments": {}}
+        nothing, _, _ = run(empty)
+        assert nothing.gaps == nothing.reasons == ("there was nothing to compare: no rows were read",)
+        quiet, _, _ = run(empty, window=WINDOW)
+        assert (quiet.gaps, quiet.verdict) == ((), Verdict.MATCH)
+        failed, _, _ = run(world("1", "1"), fail=ReadError("gone"))
+        assert failed.gaps[0] == "not read: gone"
+        unlike, _, _ = run(world("1", "2"), reads=replace(READS, left_out=("note",)))
+        assert unlike.gaps == ()
+        assert any("one side alone" in reason for reason in unlike.reasons)
 
 
 AMOUNTS = st.none() | st.decimals(
@@ -331,8 +366,21 @@ class TestParts:
     def test_the_volume_is_summed_by_currency(self) -> None:
         clock = Clock()
         volume = built(relation("sums", [column("currency", "char")], [column("sum(amount)")]), None)
-        sums = {("EUR",): held("-10.50"), ("JPY",): held("3")}
+        sums = {("EUR",): held("10.50"), ("JPY",): held("3")}
         engine = FakeEngine(clock, {**MATCHED, "sums": sums})
         of = replace(RULE, money=Money("amount", "currency"))
         result = evaluate(of, rule_set(of), None, engine, READS, Basket(), clock.conditions(), volume=volume)
         assert result.volume == {"EUR": Decimal("10.50"), "JPY": Decimal(3)}
+
+    @pytest.mark.parametrize(("least", "volume", "notes"), [("0.50", {"EUR": Decimal("10.50")}, 0), ("-1", {}, 1)])
+    def test_a_plain_sum_is_no_volume_where_amounts_are_negative(
+        self, least: str, volume: dict[str, Decimal], notes: int
+    ) -> None:
+        clock, of = Clock(), replace(RULE, money=Money("amount", "currency"))
+        sums = built(
+            relation("sums", [column("currency", "char")], [column("sum(amount)"), column("min(amount)")]), None
+        )
+        engine = FakeEngine(clock, {**MATCHED, "sums": {("EUR",): held("10.50", least)}})
+        result = evaluate(of, rule_set(of), None, engine, READS, Basket(), clock.conditions(), volume=sums)
+        assert (result.verdict, result.volume) == (Verdict.MATCH, volume)
+        assert len([r for r in result.reasons if r.startswith("the volume of money is not known")]) == notes

@@ -243,7 +243,9 @@ G = "kind: same_groups, source: a, target: b, groups: x, measures: [count, sum(y
         # parameters
         (HEAD.replace("table: d.a", 'table: d.a, where: "t = :tenant"') + f"rules: [{{name: r, {U}}}]",
          "dataset a: the parameter :tenant is not declared"),
-        (HEAD + f"parameters: {{tenant: integer}}\nrules: [{{name: r, {U}}}]", ":6:14: no dataset uses the parameter tenant"),
+        (HEAD + f"parameters: {{tenant: integer}}\nrules: [{{name: r, {U}}}]", ":6:14: no dataset and no suite uses the parameter tenant"),
+        (HEAD + "rules: [{name: r, kind: expectations, source: a, suite: [{type: expect_column_max_to_be_between, column: id,"
+         " max_value: {$PARAMETER: most}}]}]", "rule r: the parameter most of the suite is not declared"),
         (HEAD + "parameters: {tenant: int}", "parameters.tenant.type: this takes one of integer, decimal"),
         (HEAD + "parameters: {window_start: datetime}", "`window_start` is given by the window"),
         (HEAD + "parameters: {t: {type: integer, default: 1.5}}", "parameter t: this is a whole number"),
@@ -430,3 +432,14 @@ def test_durations_are_shown_as_they_are_written(seconds: float, text: str) -> N
 
     assert duration_text(seconds) == text
     assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_a_parameter_that_only_a_suite_uses_is_used(tmp_path: Path, inline: bool) -> None:
+    entry = (
+        '{"type": "expect_column_max_to_be_between", "kwargs": {"column": "id", "max_value": {"$PARAMETER": "most"}}}'
+    )
+    (tmp_path / "suite.json").write_text(f'{{"name": "s", "expectations": [{entry}]}}')
+    suite = f"[{entry}]" if inline else "suite.json"
+    text = f"{HEAD}parameters: {{most: integer}}\nrules: [{{name: r, kind: expectations, source: a, suite: {suite}}}]"
+    assert set(load(tmp_path, text).parameters) == {"most"}

@@ -81,6 +81,24 @@ def test_a_rule_that_does_not_fit_is_refused_before_anything_runs() -> None:
     assert store.runs() == []
 
 
+def test_all_rules_that_do_not_fit_are_refused_together() -> None:
+    clock, store, builder = Clock(), FakeStore(), Builder()
+    third = replace(PAY, name="third")
+    suite = replace(PAY, name="suite", kind=Kind.EXPECTATIONS, target=None, options={"suite": []})
+    builder.errors |= {
+        "pay": ConfigError("rules.yaml:7: rule pay: no column x"), "next": EndpointError("source: connection refused"),
+        "third": ConfigError("rules.yaml:9: rule third: no column y"),
+    }  # fmt: skip
+    with pytest.raises(ConfigError) as refused:
+        run_rules(
+            both(PAY, NEXT, third, suite), tools(FakeEngine(clock, EQUAL), clock, builder), store, Request("recon run")
+        )
+    for words in ("3 problems, and nothing was run", "rule pay: no column", "rule third: no column", "rule suite: "):
+        assert words in refused.value.message
+    assert "connection refused" not in refused.value.message
+    assert store.runs() == []
+
+
 WINDOWED = replace(PAY, window=WindowRule(3600.0))
 DAY = Span(datetime(2027, 1, 14), datetime(2027, 1, 14, 4))
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ from hypothesis import strategies as st
 
 from migverify.errors import StoreError
 from migverify.model import Verdict
-from migverify.recon.bodies import finding_of, result_of
-from migverify.recon.model import Class, Kind, Rule, Severity, Window
+from migverify.recon.bodies import finding_of, result_body, result_of
+from migverify.recon.model import Class, Covered, Finding, Kind, Rule, RuleResult, Severity, Window, WindowRule
 from migverify.recon.watch import Watch
+from migverify.recon.watch_judge import judge_again, judge_fresh
 from migverify.recon.watch_rule import RuleWatch
-from migverify.recon.watch_state import State, WatchLimits, kept_of
+from migverify.recon.watch_state import State, WatchLimits, gaps_of, kept_of
 from migverify.recon.watch_status import Patience, ReconStatus
 from migverify.recon.windows import window_at
 from migverify.store.base import ResultStore
@@ -166,7 +168,8 @@ def test_a_row_whose_counterpart_is_stamped_over_the_border_is_never_missing(at:
         status = watch(world, store, run, seconds=5.0)
         assert status.verdict is not Verdict.MISMATCH, status
     assert status.verdict is Verdict.MATCH, status
-    assert not keys(store, run, *set(Class) - {Class.LATE_MATCHED})
+    assert not keys(store, run, *Class), "a row that matches across the border is no finding"
+    assert status.rules[0].crossed > 0
 
 
 def test_a_key_on_the_border_is_carried_and_judged_when_the_next_window_closes() -> None:
@@ -217,6 +220,54 @@ def test_sums_of_groups_agree_over_both_windows_when_a_row_crosses_the_border() 
         status = watch(world, store, run, rule, seconds=5.0)
         assert status.verdict is not Verdict.MISMATCH, status
     assert status.verdict is Verdict.MATCH, status
+    assert not keys(store, run, *Class)
+    covered = [result_of(body).covered for body in store.windows(run, "paid")]
+    assert sum(c.crossed for c in covered) == status.rules[0].crossed > 0
+
+
+def test_a_row_that_agrees_in_its_own_window_by_now_was_late_and_did_not_cross() -> None:
+    rule, at = make_rule(), window_at(WindowRule(60.0), START)
+    assert at is not None
+    finding = Finding("paid", ("7",), Class.MISSING_ON_TARGET, Class.MISSING_ON_TARGET, "missing", window=at)
+
+    class Reads(World):
+        def look(self, rule: Rule, span: Window | None, findings: Any) -> Any:
+            del rule, span
+            return [None] * len(findings)
+
+    judged = judge_fresh(Reads(), rule, at, [finding], 5.0, last=True)
+    assert ([f.kind for f in judged.findings], judged.crossed) == ([Class.LATE_MATCHED], 0)
+
+
+def test_shards_on_both_sides_of_the_border_are_named() -> None:
+    at = window_at(WindowRule(60.0), START)
+    assert at is not None
+    own = Finding("paid", ("7",), Class.MISSING_ON_TARGET, Class.MISSING_ON_TARGET, "m", window=at, shard="eu")
+    wide = replace(own, kind=Class.DUPLICATE, of=Class.DUPLICATE, shard="eu, us")
+
+    class Reads(World):
+        def look(self, rule: Rule, span: Window | None, findings: Any) -> Any:
+            del rule
+            return [wide if span != at else own for _ in findings]
+
+    judged = judge_fresh(Reads(), make_rule(), at, [own], 5.0, last=True)
+    assert [(f.of, f.shard) for f in judged.findings] == [(Class.DUPLICATE, "eu, us")]
+    again = judge_again(
+        Reads(), make_rule(), at, [own], 5.0, 1.0, decided=True, same=lambda one, other: one.shard == other.shard
+    )
+    assert again is not None
+    assert [f.shard for f in again.changed] == ["eu, us"]
+
+
+def test_notes_of_an_evaluation_are_no_gaps() -> None:
+    note = "the volume of money is not known: amount is a DOUBLE"
+    result = RuleResult(
+        "paid", None, Verdict.INCONCLUSIVE, ("1 key differs ...", "3 rows have no time", note), Covered(),
+        {Class.PENDING: 1}, {}, (), 0.0, gaps=("3 rows have no time",),
+    )  # fmt: skip
+    assert gaps_of(result_of(result_body(result))) == ("3 rows have no time",)
+    assert gaps_of(replace(result, gaps=())) == ()
+    assert gaps_of(replace(result, gaps=(), counts={})) == result.reasons, "nothing tells why: all of it is a gap"
 
 
 def test_a_sum_that_is_wrong_is_found() -> None:

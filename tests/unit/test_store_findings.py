@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migverify.errors import StoreError
+from migverify.store import codec
 from migverify.store.open import open_store
 from migverify.store.sql import SqlStore
 from tests.fakes import FakeStore
@@ -166,6 +167,40 @@ def _read_only(path: Path) -> SqlStore:
     return SqlStore(engine, "old")
 
 
+def test_the_findings_of_a_window_are_found_without_reading_those_of_others(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = new_run(store)
+    for name in ("a", "b", "c"):
+        store.add_window(run, RULE, window(name), [finding(str(n), name=name) for n in range(20)])
+    store.add_window(run, RULE, window("b"), [finding("7", "", "b")])
+    read: list[int] = []
+    decode = codec.decode_object
+    monkeypatch.setattr(codec, "decode_object", lambda body, what: (read.append(1), decode(body, what))[1])
+    found = store.findings(run, RULE, window="b", limit=100)
+    assert {(body["window"], body["key"][0]) for _, body in found} == {("b", str(n)) for n in range(20) if n != 7}
+    assert len(read) == 19
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_findings_of_an_older_migverify_are_found_by_window_too(tmp_path: Path, writable: bool) -> None:
+    path = tmp_path / "old.db"
+    first = open_sqlite(path)
+    run = new_run(first)
+    first.add_window(run, RULE, window("w"), [finding("1", name="w"), finding("2", name="v")])
+    first.close()
+    with sqlite3.connect(path) as raw:
+        raw.execute("DROP TABLE migverify_finding_windows")
+        raw.execute("PRAGMA journal_mode=DELETE")
+    store = open_sqlite(path) if writable else _read_only(path)
+    assert [body["key"][0] for _, body in store.findings(run, RULE, window="w")] == ["1"]
+    assert len(store.findings(run, RULE)) == 2
+    if writable:
+        store.resume_run(run)
+        store.add_window(run, RULE, window("w"), [finding("3", name="w")])
+        assert [body["key"][0] for _, body in store.findings(run, RULE, window="w")] == ["1", "3"]
+
+
 KEYS = st.tuples(st.none() | st.text(max_size=3), st.none() | st.sampled_from(["N", "null", ""]))
 WRITES = st.lists(
     st.tuples(st.sampled_from(["", "w"]), st.lists(st.tuples(KEYS, st.sampled_from(["", "a", "b"])), max_size=4)),
@@ -185,6 +220,10 @@ def test_the_store_and_the_fake_agree(tmp_path_factory: pytest.TempPathFactory, 
     for kinds in (None, ["a"], ["", "b"]):
         one = [f for _, f in real.findings(runs[0], RULE, kinds=kinds)]
         assert one == [f for _, f in fake.findings(runs[1], RULE, kinds=kinds)]
+        for name in ("", "w", "none"):
+            for after, limit in ((0, 1000), (2, 3)):
+                more = {"kinds": kinds, "window": name, "after": after, "limit": limit}
+                assert real.findings(runs[0], RULE, **more) == fake.findings(runs[1], RULE, **more)
     assert list(real.windows(runs[0], RULE)) == list(fake.windows(runs[1], RULE))
     assert real.count_findings(runs[0], RULE) == fake.count_findings(runs[1], RULE)
     real.close()
