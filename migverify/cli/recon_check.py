@@ -50,8 +50,9 @@ def check(
     found = load_rules(rules, [endpoint.name for endpoint in loaded.all_endpoints])
     given = parse_given(found.parameters, param or [])
     now = datetime.now(UTC).replace(tzinfo=None)
-    check_suites(found)
-    if not offline:
+    if offline:
+        check_suites(found)
+    else:
         _ask_servers(found, loaded, given, now)
     for rule in found.rules:
         typer.echo(rule_text(rule, found))

@@ -8,7 +8,7 @@ import threading
 import time
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +23,7 @@ from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from migverify.recon.relation import Engine
+    from migverify.recon.run import Suite
     from migverify.recon.watch_judge import RuleReads
     from migverify.recon.watch_status import ReconStatus, RuleStatus
     from migverify.store.base import ResultStore
@@ -99,7 +100,9 @@ def watch(
     Exit 0 MATCH, 1 MISMATCH, 3 INCONCLUSIVE; Ctrl-C ends with what is known, exit 130.
     """
     from migverify.cli.report import open_run_store
+    from migverify.recon.fit import present, refuse_unfit
     from migverify.recon.metrics import prometheus_text
+    from migverify.recon.run import fits
     from migverify.recon.watch_run import WatchRequest, watch_rules
     from migverify.recon.watch_state import WatchLimits
     from migverify.recon.watch_status import Patience
@@ -122,6 +125,11 @@ def watch(
     with ExitStack() as stack:
         opened = stack.enter_context(closing(open_run_store(store, config)))
         runner = stack.enter_context(opened_engine(setup, spark_master))
+        suite = _suite(setup, opened)
+        refuse_unfit(
+            setup.rules, present(setup.rules, datetime.now(UTC).replace(tzinfo=None)),
+            lambda rule, window: fits(rule, window, setup.build, suite),
+        )  # fmt: skip
         pool = SessionPool(_secrets(setup))
         stack.callback(pool.close)
         publish = stack.enter_context(metrics_page(metrics_port, metrics_file))
@@ -132,7 +140,7 @@ def watch(
             show(status)
 
         status = watch_rules(
-            setup.rules, lambda run: _reads(setup, runner, pool, opened, run), opened, request, limits,
+            setup.rules, lambda run: _reads(setup, runner, pool, suite, run), opened, request, limits,
             Patience(max_lag, stuck), show=setup.config.report.values,
             on_start=lambda run: say(f"watch {run} (stop it with Ctrl-C; go on with --resume {run})"),
             on_status=tell, stop=stopped.is_set,
@@ -171,15 +179,19 @@ def _moment(text: str | None) -> datetime | None:
         raise UsageError(f"--until {text!r}: {error}", hint="Write UTC, as 2026-01-31T12:00:00.") from None
 
 
-def _reads(setup: Setup, engine: Engine, pool: SessionPool, store: ResultStore, run_id: str) -> RuleReads:
+def _suite(setup: Setup, store: ResultStore) -> Suite:
     from migverify.recon.evaluate import Conditions
     from migverify.recon.suites import SuiteRunner
+
+    conditions = Conditions(show=setup.config.report.values)
+    return SuiteRunner(setup.rules, setup.values, setup.endpoints, setup.secrets, setup.describe, store, conditions)
+
+
+def _reads(setup: Setup, engine: Engine, pool: SessionPool, suite: Suite, run_id: str) -> RuleReads:
+    from migverify.recon.evaluate import Conditions
     from migverify.recon.watch_reads import EngineReads, Marks
 
     conditions = Conditions(show=setup.config.report.values)
-    suite = SuiteRunner(
-        setup.rules, setup.values, setup.endpoints, setup.secrets, setup.describe, store, conditions
-    )  # fmt: skip
     marks = Marks(setup.config, setup.endpoints, pool)
     return EngineReads(setup.rules, engine, setup.build, marks, conditions, run_id, suite)
 
