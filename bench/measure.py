@@ -52,6 +52,11 @@ class ServerClock:
         self._since = [0.0, 0.0]
         self._started = 0.0
 
+    @property
+    def pids(self) -> frozenset[int]:
+        """The servers' processes."""
+        return frozenset(server.pid for server in self._servers)
+
     def start(self) -> None:
         """Begin; also begins the wall clock."""
         self._since = [_cpu(server) for server in self._servers]

@@ -108,15 +108,15 @@ def run(setting: Setting, rows: int) -> None:
     source, target = (relation(name, rows) for name in endpoints)
     local = LocalEngine(endpoints, {})
     with closing(SparkReconEngine(session, endpoints, {}, SLOTS, owns_session=False)) as spark:
-        whole = SparkReconEngine(session, endpoints, {}, SLOTS, push_down=False, owns_session=False)
+        hashed = SparkReconEngine(session, endpoints, {}, SLOTS, push_down=True, owns_session=False)
         ways: dict[str, Callable[[], int]] = {
             "migverify local": lambda: join(local, source, target),
             "migverify spark": lambda: join(spark, source, target),
-            "migverify spark, all rows read": lambda: join(whole, source, target),
-            "PySpark join by hand": lambda: by_hand(whole, source, target),
+            "migverify spark, bucket checksums first": lambda: join(hashed, source, target),
+            "PySpark join by hand": lambda: by_hand(spark, source, target),
         }
         if find_spec("datacompy"):
-            ways["datacompy"] = lambda: by_datacompy(whole, source, target)
+            ways["datacompy"] = lambda: by_datacompy(spark, source, target)
         print(f"\n== {rows:,} rows against {rows:,}, {PLANTED} differences")
         found = interleave({name: figures(setting.clock, way) for name, way in ways.items()}, setting.rounds)
         print_table(found, ["PySpark join by hand"], ["wall s", "server CPU s", "client MB"])
@@ -181,7 +181,7 @@ def figures(clock: ServerClock, way: Callable[[], int]) -> Callable[[], Figures]
     """Return a contender: wall, CPU of the servers, and memory of this process and its children together."""
 
     def once() -> Figures:
-        memory = TotalMemory()
+        memory = TotalMemory(clock.pids)
         with memory:
             clock.start()
             count = way()
@@ -192,16 +192,22 @@ def figures(clock: ServerClock, way: Callable[[], int]) -> Callable[[], Figures]
 
 
 class TotalMemory(PeakMemory):
-    """Peak of the proportional memory of all processes of the client; shared pages count once."""
+    """Peak of the proportional memory of all processes of the client; shared pages count once.
 
-    def __init__(self) -> None:
+    The lab's servers are children of this process too, where it started them: ``servers`` do not count.
+    """
+
+    def __init__(self, servers: frozenset[int]) -> None:
         super().__init__(list)
+        self._servers = servers
 
     def _watch(self) -> None:
         while not self._over.wait(0.5):
             me = psutil.Process()
             total = 0.0
             for process in (me, *me.children(recursive=True)):
+                if process.pid in self._servers:
+                    continue
                 try:
                     total += process.memory_full_info().pss / MEGABYTE
                 except psutil.Error:

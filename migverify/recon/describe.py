@@ -41,8 +41,8 @@ class Described:
     """What is known of the columns behind a FROM.
 
     ``plain`` maps a column to the table's column that it is, where it is one. ``indexes`` are the table's, by its own
-    names. ``rows`` is an estimate or -1, ``cut`` a column for ranges or None, ``packet`` the server's
-    max_allowed_packet.
+    names. ``rows`` and ``row_bytes`` (of one row) are estimates or -1, ``cut`` a column for ranges or None, ``packet``
+    the server's max_allowed_packet.
     """
 
     columns: tuple[ColumnDef, ...]
@@ -52,6 +52,7 @@ class Described:
     cut: Cut | None
     packet: int
     flavor: Flavor
+    row_bytes: int = -1
 
 
 Describable: TypeAlias = TablePart | QueryPart
@@ -126,7 +127,8 @@ def describe(session: Session, part: Describable, text: str, columns: tuple[tupl
             replace(by_name[plain[name]], name=name) if name in plain else shown[name] for name, _ in columns
         )  # fmt: skip
     cut = _cut(session, table, found, plain, definition.indexes)
-    return Described(found, plain, definition.indexes, definition.rows, cut, packet, session.flavor)
+    row_bytes = definition.bytes // definition.rows if definition.rows > 0 else -1
+    return Described(found, plain, definition.indexes, definition.rows, cut, packet, session.flavor, row_bytes)
 
 
 def _plain_name(expression: str) -> str:

@@ -17,6 +17,12 @@ from migverify.sql.checksum import parse_checksum
 FEWEST, MOST = 16, 1 << 17
 ROWS_A_BUCKET = 100
 UNKNOWN_ROWS = 400_000
+WIDE_ROW = 2000
+"""Bytes of a row from which on its hash is cheaper than its text, where text travels packed.
+
+Measured with 10 M rows of 5 columns on each side: bucket checksums take 30 + 99 s of the servers' CPU (MySQL + TiDB),
+the packed texts of all rows 17 + 24 s.
+"""
 LISTED = 4000
 """So many bucket numbers stand in one condition."""
 
@@ -32,6 +38,11 @@ def can_push_down(source: Relation, target: Relation | None, keep: Keep) -> bool
         and not any(read.population for relation in (source, target) for read in sql_reads(relation))
         and (once(source) or once(target) or len(source.reads) == 1 or len(target.reads) == 1)
     )
+
+
+def pays(source: Relation, target: Relation) -> bool:
+    """Whether rows are so wide that bucket checksums cost the servers less than packed texts of all rows."""
+    return any(read.row_bytes > WIDE_ROW for relation in (source, target) for read in sql_reads(relation))
 
 
 def sql_reads(relation: Relation | None) -> list[SqlRead]:

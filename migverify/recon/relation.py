@@ -41,7 +41,7 @@ class SqlRead:
     ``table`` is what stands behind FROM: a quoted name or ``(query) AS q``. ``key`` and ``values`` are expressions of
     canonical text, NULL for NULL; all of it is UTF-8, bytes are ``0x`` and hex. ``strings`` says per key column, then
     per value, whether its text may hold a comma. With ``grouped`` the values are aggregates over rows that share the
-    key. ``rows`` is an estimate, or -1.
+    key. ``rows`` and ``row_bytes`` (of one row) are estimates, or -1.
 
     The rows that ``migverify.sql.recon.read_sql`` selects are key texts, value texts, with ``grouped`` the count of
     rows of the group, and with ``lost`` a number that is 0 when all texts of the row are whole.
@@ -66,6 +66,7 @@ class SqlRead:
     lost: str = ""
     unique: bool = False
     population: str = ""
+    row_bytes: int = -1
 
 
 @dataclass(frozen=True, slots=True)

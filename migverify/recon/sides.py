@@ -350,6 +350,7 @@ def row_read(part: OpenPart, side: int, key: Sequence[Slot], values: Sequence[Sl
         where=part.where, cut=None if window else _cut(part), shard=part.part.shard,
         rows=-1 if window or described is None else described.rows, strings=made.strings, lookup=made.lookup[:keys],
         lost=" OR ".join(made.lost), unique=_is_unique(part, [s.names[side] for s in key]),
+        row_bytes=-1 if described is None else described.row_bytes,
     )  # fmt: skip
 
 

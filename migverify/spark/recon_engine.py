@@ -1,9 +1,10 @@
 """The recon road on Spark: relations become one DataFrame, and one aggregation by key joins them.
 
 Rows and changes are read from the servers by a Python data source (``recon_source``), many key ranges at a time, and
-Parquet by Spark (``recon_frames``); ``recon_join`` joins them. Where all rows are in databases, bucket checksums made
-there are compared first, and only rows of unlike buckets are read. Pairings are those of the local engine, to the byte.
-Single keys, single statements and groups that the databases make are read from this process, by the local engine.
+Parquet by Spark (``recon_frames``); ``recon_join`` joins them. Where all rows are in databases and wide, bucket
+checksums made there are compared first, and only rows of unlike buckets are read. Pairings are those of the local
+engine, to the byte. Single keys, single statements and groups that the databases make are read from this process, by
+the local engine.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class SparkReconEngine:
     slots
         How many pieces are read at a time: at most the smallest ``Endpoint.connections`` less one.
     push_down
-        Whether bucket checksums made by the databases are compared first.
+        Whether bucket checksums made by the databases are compared first; None: where rows are wide.
     owns_session
         Whether ``close`` closes the session too.
     """
@@ -100,7 +101,7 @@ class SparkReconEngine:
         secrets: Mapping[str, str],
         slots: int,
         *,
-        push_down: bool = True,
+        push_down: bool | None = None,
         owns_session: bool = True,
     ) -> None:
         self.session = session
@@ -259,7 +260,9 @@ class SparkJoin:
     def _compare_buckets(self, moments: dict[str, Moment]) -> Needed | None:
         """Sum both sides by bucket on the servers; None where all rows must be read."""
         engine, (source, target) = self._engine, self._relations
-        if target is None or not engine.push_down or not pushdown.can_push_down(source, target, self._keep):
+        if target is None or not pushdown.can_push_down(source, target, self._keep):
+            return None
+        if not (pushdown.pays(source, target) if engine.push_down is None else engine.push_down):
             return None
         return engine.again(lambda: compare_buckets((source, target), moments, engine.secrets, engine.slots))
 
