@@ -404,11 +404,14 @@ def _status_of(directory: Path, state: _State | None, side: str) -> ServerStatus
         return ServerStatus(side, None, False, orphans[0].pid if orphans else None, None, backend, note)
     record = state.servers[side]
     pid = None if record.process is None else record.process.pid
+    ended = ServerStatus(side, record.server, False, None, record.started, backend, "the process has ended")
     if record.process is not None and not is_alive(record.process):
-        return ServerStatus(side, record.server, False, None, record.started, backend, "the process has ended")
+        return ended
     try:
         _ask_version(record.server, seconds=5.0)
     except LabError as error:
+        if record.process is not None and not is_alive(record.process):
+            return ended  # it was ending when it was asked
         return ServerStatus(side, record.server, False, pid, record.started, backend, error.message)
     return ServerStatus(side, record.server, True, pid, record.started, backend, "answers")
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -96,7 +97,10 @@ def test_servers_outlive_the_process_that_started_them_and_a_lost_record(lab):
 def test_a_killed_server_is_started_again_with_its_data(lab):
     pair = servers.up(lab, "mysql")
     _run(pair.source, "CREATE DATABASE kept")
+    killed = identify(_pid(lab, "source"))
     os.kill(_pid(lab, "source"), signal.SIGKILL)
+    while is_alive(killed):  # a process that is killed takes a moment to give its memory back
+        time.sleep(0.05)
     os.kill(_pid(lab, "target"), signal.SIGSTOP)
     source, target = servers.status(lab)
     assert (source.running, source.note) == (False, "the process has ended")
