@@ -39,6 +39,7 @@ COMMANDS = (
     CommandEntry("tables", "migverify.cli.tables", "Compare whole tables: plan, verify, diff, repair."),
     CommandEntry("changes", "migverify.cli.changes", "Read the source's binlog: check, print, archive, audit."),
     CommandEntry("recon", "migverify.cli.recon", "Do the domains agree? Rules over tables, shards and services."),
+    CommandEntry("workload", "migverify.cli.workload", "Capture what clients ask; digest, replay and compare it."),
     CommandEntry("report", "migverify.cli.report", "Show a run as text, JSON, HTML, JUnit or Prometheus text."),
     CommandEntry("lab", "migverify.cli.lab", "A real MySQL and TiDB on this machine, with planted faults."),
 )

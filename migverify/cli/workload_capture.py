@@ -1,0 +1,135 @@
+"""``migverify workload capture``: logs and packets become statements; ``capture-quality``: what they are worth."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from migverify.cli.console import examples, say
+from migverify.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from migverify.workload.capture import CaptureSummary, StatementSink
+
+EPILOG = examples(
+    "migverify workload capture slow.log slow.log.1 --out capture",
+    "migverify workload capture audit/*.log --format audit --by-folder --out capture --mask",
+    "migverify workload capture payments.pcap --port 3306 --out capture --json",
+)
+QUALITY_EPILOG = examples(
+    "migverify workload capture-quality capture",
+    "migverify workload capture-quality capture --json | jq .findings",
+)
+
+
+class FormatName(StrEnum):
+    """What ``--format`` takes."""
+
+    AUTO = "auto"
+    SLOW = "slow"
+    GENERAL = "general"
+    AUDIT = "audit"
+    DAS = "das"
+    PCAP = "pcap"
+    PCAP_TEXT = "pcap-text"
+    TIPROXY = "tiproxy"
+    TIDB_AUDIT = "tidb-audit"
+
+
+def capture(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files in any order; gzip is fine.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A folder that is not there yet.")],
+    form: Annotated[
+        FormatName, typer.Option("--format", help="What the files are; auto: told by their first bytes.")
+    ] = FormatName.AUTO,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The server's port in packets.")] = 3306,
+    server: Annotated[
+        str, typer.Option(metavar="NAME", help="The server the files come from, where they do not name it.")
+    ] = "",
+    by_folder: Annotated[
+        bool, typer.Option("--by-folder", help="Every folder of files is a server of its own, by the folder's name.")
+    ] = False,
+    mask: Annotated[
+        bool, typer.Option("--mask", help="Replace every string and number in a statement, and its comments.")
+    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the capture that DIR holds.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Read logs, packets or audit files into Parquet: one row for each statement, in its session.
+
+    Every byte ends in a statement, a counted reject or the format's own noise. Exit 3: no statement was found.
+    """
+    from migverify.workload.capture import CaptureInput, CaptureOptions
+    from migverify.workload.capture import capture as run
+    from migverify.workload.opening import open_format
+
+    if server and by_folder:
+        raise UsageError("--server and --by-folder contradict each other.", hint="Choose one.")
+    missing = [str(path) for path in files if not path.is_file()]
+    if missing:
+        raise UsageError(f"no such file: {', '.join(missing)}.", hint="Name files; folders are not searched.")
+    inputs = [
+        CaptureInput(path, open_format(form.value, path, port), path.resolve().parent.name if by_folder else server)
+        for path in files
+    ]
+    options = CaptureOptions(out, replace=replace)
+    if mask:
+        from migverify.workload.mask import mask_statement, mask_text
+
+        options = CaptureOptions(out, replace=replace, mask=mask_statement, text_mask=mask_text)
+    summary = run(inputs, options, _sink())
+    if as_json:
+        typer.echo(json.dumps(summary.as_json()))
+    else:
+        _tell(summary)
+    if not summary.statements:
+        say("no statement was found.")
+        raise typer.Exit(int(ExitCode.INCONCLUSIVE))
+
+
+def _sink() -> type[StatementSink]:
+    try:
+        from migverify.spark.statements import StatementFiles
+    except ImportError as error:
+        raise UsageError("Parquet needs the package pyarrow.", hint="Run pip install 'migverify[spark]'.") from error
+    return StatementFiles
+
+
+def _tell(summary: CaptureSummary) -> None:
+    from migverify.workload.capture import time_text
+
+    typer.echo(
+        f"{summary.out}: {summary.statements:,} statements in {summary.sessions:,} sessions"
+        f" from {summary.bytes:,} bytes of {len(summary.files)} file{'' if len(summary.files) == 1 else 's'}"
+    )
+    if summary.first is not None and summary.last is not None:
+        typer.echo(f"  from {time_text(summary.first)} to {time_text(summary.last)}")
+    typer.echo(f"  rejected: {summary.rejected:,} pieces, {summary.rejected_bytes:,} bytes")
+    for reason, count in summary.rejects.most_common():
+        typer.echo(f"    {count:>9,}  {reason}")
+    typer.echo(f"  partial: {summary.partial_statements:,} statements")
+    for reason, count in summary.partial.most_common():
+        typer.echo(f"    {count:>9,}  {reason}")
+
+
+def capture_quality(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A capture.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say what a capture is worth: gaps in time, cut and partial statements, rejects, known outcomes, clocks.
+
+    Exit 3: it holds no statement that can be judged.
+    """
+    from migverify.workload.quality import judge, quality_text
+
+    _sink()  # says what is missing
+    from migverify.spark.statements import read_columns
+
+    quality = judge(folder, read_columns)
+    typer.echo(json.dumps(quality.as_json()) if as_json else quality_text(quality))
+    if not quality.usable:
+        raise typer.Exit(int(ExitCode.INCONCLUSIVE))

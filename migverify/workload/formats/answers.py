@@ -1,0 +1,212 @@
+"""The answers of a server in the order of the commands they belong to.
+
+They are followed only as far as an outcome needs: errors, counts of rows, flags of the session.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+
+from migverify.workload.formats import protocol
+from migverify.workload.formats.packets import Packet
+from migverify.workload.formats.protocol import BoundType
+from migverify.workload.model import Record
+
+UNANSWERED = "answer not captured"
+
+_LONGEST_PART = 0xFFFFFF
+_DRAINED = frozenset({protocol.COM_PREPARE, protocol.COM_FETCH, protocol.COM_FIELD_LIST, protocol.COM_STATISTICS})
+# LOAD DATA LOCAL: the client sends the file; another step of the authentication.
+_MORE_STEPS = frozenset({(0xFB, protocol.COM_QUERY), (0xFE, protocol.COM_CHANGE_USER)})
+_TEXTS = (protocol.COM_QUERY, protocol.COM_EXECUTE)
+
+
+@dataclass(slots=True)
+class Entry:
+    """One packet of the file until it is known what it holds: records, noise or a reject.
+
+    ``open`` counts what it waits for: answers, and the rest of a command that began in it. ``settled``: it was given
+    out, and takes no more records.
+    """
+
+    packet: Packet
+    open: int = 0
+    settled: bool = False
+    records: list[Record] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
+    reject: str = ""
+    noise: str = "packet without a command"
+
+
+@dataclass(slots=True)
+class Asked:
+    """A command whose answer is awaited."""
+
+    record: Record
+    entry: Entry
+    code: int
+    sequence: int
+    done: bool = False
+    rows: int = 0
+    affected: int = 0
+    results: bool = False
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A prepared statement: its text, how many values it takes, their types and those sent ahead."""
+
+    sql: bytes
+    count: int
+    types: tuple[BoundType, ...] | None = None
+    long_data: dict[int, bytes] = field(default_factory=dict)
+
+
+class Answers:
+    """Awaits the answers of one connection's commands.
+
+    Attributes
+    ----------
+    waiting
+        Commands without an answer yet, the oldest first.
+    statements
+        Prepared statements by the id the server gave them.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: deque[Asked] = deque()
+        self.statements: dict[int, Prepared] = {}
+        self._state = "head"
+        self._columns = 0
+
+    @property
+    def between(self) -> bool:
+        """True when no answer is half read."""
+        return self._state == "head"
+
+    def expect(self, asked: Asked) -> None:
+        """Await the answer of a command."""
+        if not self.waiting:
+            self._state = "head"
+        self.waiting.append(asked)
+
+    def lose(self) -> None:
+        """Give up on all answers that are awaited."""
+        while self.waiting:
+            give_up(self.waiting.popleft())
+        self._state = "head"
+
+    def damaged(self) -> None:
+        """Give up on the answer under way: it does not read as one."""
+        if self.waiting:
+            give_up(self.waiting.popleft())
+        self._state = "head"
+
+    def take(self, payload: bytes, sequence: int, entry: Entry) -> None:
+        """Take in a packet of the server.
+
+        Raises
+        ------
+        CutError
+            it ends before what it should hold.
+        """
+        if not self.waiting:
+            return
+        asked = self.waiting[0]
+        if self._state != "head":
+            self._result(asked, payload, entry)
+        elif sequence == asked.sequence or asked.results:  # else the rest of an answer that nobody reads
+            self._head(asked, payload, entry)
+
+    def _head(self, asked: Asked, payload: bytes, entry: Entry) -> None:
+        kind = payload[0] if payload else 0xFE
+        if asked.code == protocol.COM_PREPARE and kind == 0:
+            reader = protocol.Reader(payload, 1)
+            number = reader.integer(4)
+            reader.take(2)
+            self.statements[number] = Prepared(asked.record.sql, reader.integer(2))
+            asked.record = replace(asked.record, statement_id=number)
+            self._end(asked, protocol.Answer(0), entry)
+        elif (kind, asked.code) in _MORE_STEPS:
+            asked.results = True
+        elif kind in (0x00, 0xFF) or (kind == 0xFE and len(payload) < 9):
+            told = protocol.answer(payload)
+            asked.affected += told.affected
+            if told.status & protocol.MORE_RESULTS:
+                asked.results = True
+            else:
+                self._end(asked, told, entry)
+        elif asked.code in _DRAINED:
+            self._end(asked, protocol.Answer(0), entry)
+        elif asked.code == protocol.COM_CHANGE_USER:
+            asked.results = True
+        else:
+            self._columns = protocol.Reader(payload).counted()
+            self._state = "columns"
+
+    def _result(self, asked: Asked, payload: bytes, entry: Entry) -> None:
+        kind = payload[0] if payload else 0
+        if self._state == "columns":
+            if kind == 0xFF:
+                self._end(asked, protocol.answer(payload), entry)
+                return
+            self._columns -= 1
+            if not self._columns:
+                self._state = "first row"
+            return
+        closing = kind == 0xFE and len(payload) < _LONGEST_PART
+        if self._state == "first row":
+            self._state = "rows"
+            # Without CLIENT_DEPRECATE_EOF the columns end with an EOF of their own; a row is never so short and 0xFE.
+            if closing and len(payload) == 5:
+                told = protocol.answer(payload)
+                if told.status & protocol.CURSOR_EXISTS:
+                    self._end(asked, told, entry)
+                return
+        if kind == 0xFF:
+            self._end(asked, protocol.answer(payload), entry)
+        elif closing:  # a text row may begin with 0xFE only before 16 MiB or more, which fill its packet
+            told = protocol.answer(payload)
+            if told.status & protocol.MORE_RESULTS:
+                asked.results = True
+                self._state = "head"
+            else:
+                self._end(asked, told, entry)
+        else:
+            asked.rows += 1
+
+    def _end(self, asked: Asked, told: protocol.Answer, entry: Entry) -> None:
+        self.waiting.popleft()
+        self._state = "head"
+        record, end = asked.record, entry.packet.time
+        details = record.details
+        if not told.errno and asked.code in _TEXTS:
+            flag = "1" if told.status & protocol.IN_TRANSACTION else "0"
+            details = {**details, "in_transaction": flag, "warnings": str(told.warnings)}
+        open_cursor = bool(told.status & protocol.CURSOR_EXISTS)
+        answered = asked.code in _TEXTS and not told.errno
+        finish(
+            asked,
+            replace(
+                record, end=end, duration=None if record.start is None else max(0, end - record.start),
+                errno=told.errno, rows_sent=asked.rows if answered and not open_cursor else None,
+                rows_affected=asked.affected if answered else None,
+                insert_id=told.insert_id or None, details=details,
+            ),
+        )  # fmt: skip
+
+
+def give_up(asked: Asked) -> None:
+    """Let a command go without its answer."""
+    if not asked.done:
+        finish(asked, replace(asked.record, partial=asked.record.partial or UNANSWERED))
+
+
+def finish(asked: Asked, record: Record) -> None:
+    """Give a command its outcome."""
+    if asked.done:  # given up before its answer came
+        return
+    asked.done = True
+    asked.entry.open -= 1
+    asked.entry.records.append(record)

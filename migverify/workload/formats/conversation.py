@@ -1,0 +1,390 @@
+"""One client's connection in a packet trace: its login, its commands, and what cannot be read."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+
+from migverify.workload.formats import protocol
+from migverify.workload.formats.answers import Answers, Asked, Entry, finish
+from migverify.workload.formats.packets import Segment, address
+from migverify.workload.formats.protocol import CutError
+from migverify.workload.formats.tcp import Stream
+from migverify.workload.model import Command, Origin, Record
+
+TLS = "encrypted connection (TLS)"
+COMPRESSED = "compressed connection"
+REPLICATION = "replication stream"
+LOST = "bytes beside lost packets"
+NOT_MYSQL = "not MySQL's protocol"
+
+VALUES_UNKNOWN = "values of the prepared statement unknown"
+PREPARED_BEFORE = "prepared before the capture"
+
+_LONGEST_PART = 0xFFFFFF
+_SILENT = frozenset({protocol.COM_QUIT, protocol.COM_CLOSE, protocol.COM_LONG_DATA})
+
+
+class Conversation:
+    """Reads both directions of one connection.
+
+    Parameters
+    ----------
+    path
+        The file, for origins.
+    client, server
+        Address and port of both ends.
+    fresh
+        Was the connection seen from its first packet? Else it was joined midway.
+    """
+
+    def __init__(self, path: str, client: tuple[bytes, int], server: tuple[bytes, int], *, fresh: bool) -> None:
+        self._path = path
+        self._client, self._server = client, server
+        self._up: Stream[Entry] = Stream()
+        self._down: Stream[Entry] = Stream()
+        self._down.lost = not fresh
+        self._phase = "greeting" if fresh else "joined"
+        self._blind = ""
+        self._capabilities: int | None = None
+        self._server_capabilities = 0
+        # Joined midway: the server's connection id is unknown, and a made-up one must not meet a real one.
+        self._session = -1 - zlib.crc32(repr((client, server)).encode())
+        self._user: str | None = None
+        self._answers = Answers()
+        self._more = b""
+        self._ended = False
+
+    @property
+    def ended(self) -> bool:
+        """True when the connection was closed."""
+        return self._ended
+
+    def open(self, segment: Segment) -> None:
+        """Take in a SYN."""
+        stream = self._up if segment.source == self._client else self._down
+        if stream.next is None:
+            stream.start(segment.sequence + 1)
+
+    def add(self, segment: Segment, entry: Entry) -> None:
+        """Take in a segment with a payload."""
+        from_client = segment.source == self._client
+        if self._blind:
+            self._note_blind(entry, from_client=from_client)
+            return
+        stream = self._up if from_client else self._down
+        if segment.acknowledged is not None:
+            self._catch_up(segment.acknowledged, from_client=from_client)
+        if from_client:
+            entry.open += 1
+        stream.add(segment.sequence, segment.payload, entry)
+        if from_client:
+            self._read_client()
+            self._release()
+        else:
+            self._read_server()
+            stream.released.clear()
+        if self.blind:
+            self._note_blind(entry, from_client=from_client)
+
+    @property
+    def blind(self) -> str:
+        """Why nothing more can be read; empty while all is well."""
+        return self._blind
+
+    def _catch_up(self, acknowledged: int, *, from_client: bool) -> None:
+        """What one side acknowledges and the trace lacks is lost; without this, answers would meet wrong commands."""
+        stream = self._down if from_client else self._up
+        while stream.behind(acknowledged):
+            if not stream.skip():
+                stream.jump(acknowledged)
+            (self._read_server if from_client else self._read_client)()
+        if from_client:
+            stream.released.clear()
+        else:
+            self._release()
+
+    def close(self) -> None:
+        """No more packets: what was asked and not answered stays so."""
+        self._ended = True
+        for stream in (self._down, self._up):
+            while stream.skip():
+                (self._read_server if stream is self._down else self._read_client)()
+        self._up.take(len(self._up.data))
+        self._release()
+        self._answers.lose()
+
+    def _release(self) -> None:
+        for entry in self._up.released:
+            entry.open -= 1
+        self._up.released.clear()
+
+    def _note_blind(self, entry: Entry, *, from_client: bool) -> None:
+        if self._blind == REPLICATION:
+            entry.noise = REPLICATION
+        elif from_client:
+            entry.reject = self._blind
+        else:
+            entry.noise = self._blind
+
+    def _go_blind(self, reason: str) -> None:
+        self._blind = reason
+        self._up.take(len(self._up.data))
+        self._release()
+        self._answers.lose()
+
+    def _read_client(self) -> None:
+        stream = self._up
+        if stream.data and (stream.lost or self._phase == "joined") and not self._find_client_feet():
+            return
+        while len(stream.data) >= 4 and not self._blind:
+            size = int.from_bytes(stream.data[:3], "little")
+            if len(stream.data) < 4 + size:
+                return
+            sequence = stream.data[3]
+            payload = bytes(stream.data[4 : 4 + size])
+            first, last = stream.tag_at(0), stream.tag_at(3 + size)
+            if size == _LONGEST_PART and not self._whole_command():
+                return
+            if size == _LONGEST_PART:
+                payload, taken, last, sequence = self._join()
+                stream.take(taken)
+            else:
+                stream.take(4 + size)
+            self._from_client(payload, sequence, first, last)
+
+    def _whole_command(self) -> bool:
+        at, data = 0, self._up.data
+        while len(data) >= at + 4:
+            size = int.from_bytes(data[at : at + 3], "little")
+            at += 4 + size
+            if len(data) < at:
+                return False
+            if size < _LONGEST_PART:
+                return True
+        return False
+
+    def _join(self) -> tuple[bytes, int, Entry, int]:
+        at, data, parts = 0, self._up.data, []
+        while True:
+            size = int.from_bytes(data[at : at + 3], "little")
+            parts.append(bytes(data[at + 4 : at + 4 + size]))
+            at += 4 + size
+            if size < _LONGEST_PART:
+                return b"".join(parts), at, self._up.tag_at(at - 1), 0
+
+    def _find_client_feet(self) -> bool:
+        """Joined midway, or behind a gap: a segment that begins like a command is one."""
+        stream = self._up
+        data = stream.data
+        if bytes(data[:2]) in (b"\x16\x03", b"\x17\x03"):
+            self._go_blind(TLS)
+            return False
+        if _commands(data):
+            stream.lost = False
+            self._phase = "commands"
+            return True
+        stream.tag_at(0).reject = LOST if stream.lost else NOT_MYSQL
+        stream.take(len(data))
+        return False
+
+    def _from_client(self, payload: bytes, sequence: int, first: Entry, last: Entry) -> None:
+        if first.settled:  # given out before the command was whole
+            first = last
+        if self._phase in ("greeting", "login"):
+            self._login(payload, first, last)
+        elif sequence == 0 and payload and self._phase == "commands":
+            try:
+                self._command(payload, first, last)
+            except CutError:
+                first.reject = NOT_MYSQL
+
+    def _login(self, payload: bytes, first: Entry, last: Entry) -> None:
+        capabilities = int.from_bytes(payload[:4], "little")
+        if len(payload) == 32 and capabilities & protocol.CAN_TLS:
+            self._go_blind(TLS)
+            return
+        try:
+            told = protocol.login(payload)
+        except CutError:
+            self._go_blind(NOT_MYSQL)
+            return
+        self._capabilities = told.capabilities
+        self._user = told.user
+        details = {"charset": told.charset} if told.charset else {}
+        record = self._record(Command.CONNECT, b"", first, last, database=told.database, details=details)
+        self._ask(record, first, protocol.COM_CHANGE_USER, 2)
+        self._phase = "answer to login"
+
+    def _record(
+        self,
+        command: Command,
+        sql: bytes,
+        first: Entry,
+        last: Entry,
+        *,
+        database: str | None = None,
+        details: dict[str, str] | None = None,
+        partial: str = "",
+    ) -> Record:
+        origin = Origin(self._path, first.packet.offset, first.packet.line, first.packet.length)
+        return Record(
+            origin, command, sql, session=self._session, user=self._user, host=address(self._client[0]),
+            database=database, start=last.packet.time, number=first.packet.line, partial=partial,
+            server=f"{address(self._server[0])}:{self._server[1]}", details=details or {},
+        )  # fmt: skip
+
+    def _ask(self, record: Record, entry: Entry, code: int, sequence: int) -> Asked:
+        asked = Asked(record, entry, code, sequence)
+        entry.open += 1
+        entry.asked.append(asked)
+        if code in _SILENT:
+            finish(asked, record)
+        else:
+            self._answers.expect(asked)
+        return asked
+
+    def _command(self, payload: bytes, first: Entry, last: Entry) -> None:
+        code = payload[0]
+        if code in (protocol.COM_BINLOG_DUMP, protocol.COM_BINLOG_DUMP_GTID):
+            self._go_blind(REPLICATION)
+            return
+        if code == protocol.COM_LONG_DATA:
+            self._long_data(payload)
+            first.noise = "packets of a command"
+            return
+        command = protocol.COMMANDS.get(code, Command.OTHER)
+        record = self._record(command, b"", first, last)
+        match code:
+            case protocol.COM_QUERY:
+                record = replace(record, sql=protocol.query_text(payload, self._capabilities))
+            case protocol.COM_PREPARE | protocol.COM_INIT_DB:
+                record = replace(record, sql=payload[1:])
+            case protocol.COM_EXECUTE:
+                record = self._execute(record, payload)
+            case protocol.COM_CLOSE:
+                number = protocol.Reader(payload, 1).integer(4)
+                self._answers.statements.pop(number, None)
+                record = replace(record, statement_id=number)
+            case protocol.COM_CHANGE_USER:
+                record = self._change_user(record, payload)
+            case protocol.COM_RESET_CONNECTION:
+                self._answers.statements.clear()
+            case _ if command is Command.OTHER:
+                record = replace(record, details={"command": protocol.NAMES.get(code, str(code))})
+            case _:
+                pass
+        parts = 1 + len(payload) // _LONGEST_PART
+        self._ask(record, first, code, parts % 256)
+
+    def _long_data(self, payload: bytes) -> None:
+        reader = protocol.Reader(payload, 1)
+        statement = self._answers.statements.get(reader.integer(4))
+        place = reader.integer(2)
+        if statement is not None:
+            statement.long_data[place] = statement.long_data.get(place, b"") + payload[reader.at :]
+
+    def _execute(self, record: Record, payload: bytes) -> Record:
+        number = protocol.Reader(payload, 1).integer(4)
+        statement = self._answers.statements.get(number)
+        if statement is None:
+            return replace(record, statement_id=number, partial=PREPARED_BEFORE)
+        try:
+            told = protocol.execute(payload, statement.count, statement.types, statement.long_data, self._capabilities)
+        except CutError:
+            return replace(record, sql=statement.sql, statement_id=number, partial=VALUES_UNKNOWN)
+        statement.types = told.types
+        statement.long_data = {}
+        return replace(record, sql=statement.sql, statement_id=number, parameters=told.parameters)
+
+    def _change_user(self, record: Record, payload: bytes) -> Record:
+        told = protocol.change_user(payload, self._capabilities)
+        self._user = told.user
+        self._answers.statements.clear()
+        details = {"charset": told.charset} if told.charset else {}
+        return replace(record, user=told.user, database=told.database, details=details)
+
+    def _read_server(self) -> None:
+        stream = self._down
+        if stream.lost:
+            if not stream.data:
+                self._answers.lose()
+                return
+            self._find_server_feet()
+        while len(stream.data) >= 4 and not self._blind:
+            size = int.from_bytes(stream.data[:3], "little")
+            if len(stream.data) < 4 + size:
+                return
+            sequence = stream.data[3]
+            payload = bytes(stream.data[4 : 4 + size])
+            last = stream.tag_at(3 + size)
+            stream.take(4 + size)
+            if self._more:  # the rest of a row that was too long for one packet
+                self._more = b"+" if size == _LONGEST_PART else b""
+                continue
+            self._more = b"+" if size == _LONGEST_PART else b""
+            try:
+                self._from_server(payload, sequence, last)
+            except CutError:
+                self._answers.damaged()
+
+    def _find_server_feet(self) -> None:
+        """Behind a gap the answers under way are lost; the next one begins with the sequence number 1."""
+        stream = self._down
+        if len(stream.data) < 5:  # the shortest answer is longer
+            self._answers.lose()
+            stream.take(len(stream.data))
+            return
+        if self._phase == "joined" and not self._answers.waiting and bytes(stream.data[3:5]) == b"\x00\x0a":
+            stream.lost = False  # only the SYN was missed
+            return
+        if not self._answers.between or stream.data[3] != 1:
+            self._answers.lose()
+        size = int.from_bytes(stream.data[:3], "little")
+        if self._answers.waiting and stream.data[3] == 1 and size < _LONGEST_PART:
+            stream.lost = False
+        else:
+            stream.take(len(stream.data))
+        self._more = b""
+
+    def _from_server(self, payload: bytes, sequence: int, entry: Entry) -> None:
+        if self._phase in ("greeting", "joined") and sequence == 0 and payload[:1] == b"\x0a":
+            self._greeting(payload)
+        elif self._phase == "answer to login":
+            self._login_answer(payload, entry)
+        else:
+            self._answers.take(payload, sequence, entry)
+
+    def _greeting(self, payload: bytes) -> None:
+        reader = protocol.Reader(payload, 1)
+        reader.line()
+        self._session = reader.integer(4)
+        reader.take(9)
+        self._server_capabilities = reader.integer(2)
+        if len(payload) - reader.at >= 5:
+            reader.take(3)
+            self._server_capabilities |= reader.integer(2) << 16
+        self._phase = "login"
+
+    def _login_answer(self, payload: bytes, entry: Entry) -> None:
+        if payload[:1] not in (b"\x00", b"\xff"):
+            return  # another step of the authentication
+        asked = self._answers.waiting.popleft()
+        told = protocol.answer(payload)
+        command = Command.FAILED_CONNECT if told.errno else Command.CONNECT
+        finish(asked, replace(asked.record, command=command, errno=told.errno, end=entry.packet.time))
+        self._phase = "over" if told.errno else "commands"
+        both = (self._capabilities or 0) & self._server_capabilities
+        if both & (protocol.CAN_COMPRESS | protocol.CAN_ZSTD) and not told.errno:
+            self._go_blind(COMPRESSED)
+
+
+def _commands(data: bytes | bytearray) -> bool:
+    """Tell whether these bytes look like commands, one behind the other."""
+    at = 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 3], "little")
+        if len(data) - at < 5 or not size or data[at + 3] or data[at + 4] > protocol.LAST_COMMAND:
+            return False
+        at += 4 + size
+    return True

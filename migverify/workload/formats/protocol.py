@@ -1,0 +1,342 @@
+"""MySQL's client protocol as far as a capture needs it: commands, bound values, the heads of answers.
+
+Source: the "Client/Server Protocol" chapter of MySQL's developer documentation.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from migverify.workload.model import Command, Parameter
+
+COM_QUIT, COM_INIT_DB, COM_QUERY, COM_FIELD_LIST, COM_STATISTICS = 0x01, 0x02, 0x03, 0x04, 0x09
+COM_CHANGE_USER, COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID = 0x11, 0x12, 0x1E
+COM_PREPARE, COM_EXECUTE, COM_LONG_DATA, COM_CLOSE, COM_RESET_STATEMENT = 0x16, 0x17, 0x18, 0x19, 0x1A
+COM_FETCH, COM_RESET_CONNECTION = 0x1C, 0x1F
+LAST_COMMAND = 0x21
+
+COMMANDS: Mapping[int, Command] = {
+    COM_QUIT: Command.QUIT, COM_INIT_DB: Command.INIT_DB, COM_QUERY: Command.QUERY, COM_PREPARE: Command.PREPARE,
+    COM_EXECUTE: Command.EXECUTE, COM_CLOSE: Command.CLOSE_STATEMENT, COM_CHANGE_USER: Command.CHANGE_USER,
+    COM_RESET_CONNECTION: Command.RESET_CONNECTION,
+}  # fmt: skip
+NAMES: Mapping[int, str] = {
+    0x00: "sleep", 0x01: "quit", 0x02: "init db", 0x03: "query", 0x04: "field list", 0x05: "create db", 0x06: "drop db",
+    0x07: "refresh", 0x08: "shutdown", 0x09: "statistics", 0x0A: "process list", 0x0B: "connect", 0x0C: "kill",
+    0x0D: "debug", 0x0E: "ping", 0x0F: "time", 0x10: "delayed insert", 0x11: "change user", 0x12: "binlog dump",
+    0x13: "table dump", 0x14: "connect out", 0x15: "register replica", 0x16: "prepare", 0x17: "execute",
+    0x18: "long data", 0x19: "close statement", 0x1A: "reset statement", 0x1B: "set option", 0x1C: "fetch",
+    0x1D: "daemon", 0x1E: "binlog dump gtid", 0x1F: "reset connection", 0x20: "clone", 0x21: "subscribe",
+}  # fmt: skip
+
+CAN_DB, CAN_COMPRESS, CAN_41, CAN_TLS = 1 << 3, 1 << 5, 1 << 9, 1 << 11
+CAN_SECURE, CAN_LENENC_AUTH, CAN_ZSTD, CAN_ATTRIBUTES = 1 << 15, 1 << 21, 1 << 26, 1 << 27
+
+IN_TRANSACTION, MORE_RESULTS, CURSOR_EXISTS = 0x0001, 0x0008, 0x0040
+_ATTRIBUTES_FOLLOW = 8
+
+_INTEGERS = {0x01: "b", 0x02: "h", 0x03: "i", 0x08: "q", 0x09: "i", 0x0D: "h"}
+_TEXTS = frozenset({0x0F, 0xFD, 0xFE, 0xF5, 0xF7, 0xF8})
+_DECIMALS = frozenset({0x00, 0xF6})
+_BYTES = frozenset({0x10, 0xF9, 0xFA, 0xFB, 0xFC, 0xFF})
+_NULL = 0x06
+_UNSIGNED = 0x80
+_STRING = 0xFE
+
+# The collations clients name in a handshake; what is not here stays unknown.
+CHARSETS: Mapping[int, str] = {
+    8: "latin1", 5: "latin1", 47: "latin1", 11: "ascii", 65: "ascii", 63: "binary", 28: "gbk", 24: "gb2312",
+    33: "utf8mb3", 83: "utf8mb3", 192: "utf8mb3", 45: "utf8mb4", 46: "utf8mb4", 224: "utf8mb4", 255: "utf8mb4",
+    248: "gb18030", 1: "big5", 13: "sjis", 95: "cp932", 51: "cp1251", 26: "cp1250", 57: "cp1256",
+}  # fmt: skip
+
+
+class CutError(ValueError):
+    """A packet ends before what it should hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundType:
+    """How one value of an execute is written: type code and sign."""
+
+    code: int
+    unsigned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Execute:
+    """The values of an execute; ``types`` hold for later executes that do not repeat them."""
+
+    statement_id: int
+    parameters: tuple[Parameter, ...]
+    types: tuple[BoundType, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The head of an OK or ERR packet, or the end of a result. ``status`` is 0 for an error."""
+
+    errno: int
+    affected: int = 0
+    insert_id: int = 0
+    status: int = 0
+    warnings: int = 0
+
+
+class Reader:
+    """Takes fields from the front of a packet."""
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self.data, self.at = data, at
+
+    def take(self, size: int) -> bytes:
+        """Return the next bytes. Raises ``CutError`` when there are fewer."""
+        end = self.at + size
+        if end > len(self.data):
+            raise CutError
+        part = self.data[self.at : end]
+        self.at = end
+        return part
+
+    def integer(self, size: int) -> int:
+        """Return the next little-endian unsigned integer."""
+        return int.from_bytes(self.take(size), "little")
+
+    def counted(self) -> int:
+        """Return the next length-encoded integer."""
+        first = self.integer(1)
+        if first < 0xFB:
+            return first
+        size = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(first)
+        if size is None:
+            raise CutError
+        return self.integer(size)
+
+    def text(self) -> bytes:
+        """Return the next length-encoded string."""
+        return self.take(self.counted())
+
+    def line(self) -> bytes:
+        """Return the bytes up to the next NUL, or to the end."""
+        end = self.data.find(b"\0", self.at)
+        if end < 0:
+            return self.take(len(self.data) - self.at)
+        part = self.take(end - self.at)
+        self.at += 1
+        return part
+
+
+def query_text(payload: bytes, capabilities: int | None) -> bytes:
+    """Return the text of a COM_QUERY packet, without its query attributes.
+
+    A statement never begins with the control characters that a count of attributes below 9 is, so a client whose
+    capabilities were not seen gives itself away.
+    """
+    if capabilities is not None and not capabilities & CAN_ATTRIBUTES:
+        return payload[1:]
+    if capabilities is None and not (len(payload) > 2 and payload[1] < 9 and payload[2] == 1):
+        return payload[1:]
+    reader = Reader(payload, 1)
+    count = reader.counted()
+    reader.counted()  # how many sets: always 1
+    if count:
+        _values(reader, count, None, {}, named=True)
+    return payload[reader.at :]
+
+
+def execute(
+    payload: bytes,
+    count: int,
+    known: Sequence[BoundType] | None,
+    long_data: Mapping[int, bytes],
+    capabilities: int | None,
+) -> Execute:
+    """Return the values of a COM_STMT_EXECUTE packet.
+
+    Parameters
+    ----------
+    count
+        How many parameters the statement has.
+    known
+        The types of an earlier execute.
+    long_data
+        Values sent ahead, by their place.
+
+    Raises
+    ------
+    CutError
+        the packet does not hold what it should, or the types were never seen.
+    """
+    reader = Reader(payload, 1)
+    statement_id = reader.integer(4)
+    flags = reader.integer(1)
+    reader.take(4)
+    named = bool(capabilities and capabilities & CAN_ATTRIBUTES)
+    total = (
+        reader.counted() if named and (count or flags & _ATTRIBUTES_FOLLOW) and flags & _ATTRIBUTES_FOLLOW else count
+    )
+    if not total:
+        return Execute(statement_id, (), ())
+    parameters, types = _values(reader, total, known, long_data, named=named and bool(flags & _ATTRIBUTES_FOLLOW))
+    return Execute(statement_id, parameters[:count], types)
+
+
+def _values(
+    reader: Reader, count: int, known: Sequence[BoundType] | None, long_data: Mapping[int, bytes], *, named: bool
+) -> tuple[tuple[Parameter, ...], tuple[BoundType, ...]]:
+    nulls = reader.take((count + 7) // 8)
+    types: tuple[BoundType, ...]
+    if reader.integer(1):
+        found = []
+        for _ in range(count):
+            code, sign = reader.take(2)
+            found.append(BoundType(code, bool(sign & _UNSIGNED)))
+            if named:
+                reader.text()
+        types = tuple(found)
+    elif known is not None and len(known) == count:
+        types = tuple(known)
+    else:
+        raise CutError
+    parameters = []
+    for place, one in enumerate(types):
+        if place in long_data:
+            parameters.append(Parameter("text" if one.code in _TEXTS else "bytes", long_data[place]))
+        elif nulls[place // 8] >> (place % 8) & 1 or one.code == _NULL:
+            parameters.append(Parameter("null", None))
+        else:
+            parameters.append(_value(reader, one))
+    return tuple(parameters), types
+
+
+def _value(reader: Reader, one: BoundType) -> Parameter:
+    code = one.code
+    if code in _INTEGERS:
+        form = "<" + (_INTEGERS[code].upper() if one.unsigned else _INTEGERS[code])
+        size = struct.calcsize(form)
+        if code == 0x09:  # three bytes of meaning, four on the wire
+            size = 4
+        (number,) = struct.unpack(form, reader.take(size))
+        return Parameter("unsigned" if one.unsigned else "integer", str(number).encode())
+    if code == 0x04:
+        (single,) = struct.unpack("<f", reader.take(4))
+        return Parameter("float", _shortest(single).encode())
+    if code == 0x05:
+        (double,) = struct.unpack("<d", reader.take(8))
+        return Parameter("double", repr(double).encode())
+    if code in (0x07, 0x0A, 0x0C, 0x0E):
+        return _date(reader, code)
+    if code == 0x0B:
+        return _time(reader)
+    if code in _DECIMALS:
+        return Parameter("decimal", reader.text())
+    if code in _TEXTS:
+        return Parameter("text", reader.text())
+    if code in _BYTES:
+        return Parameter("bytes", reader.text())
+    raise CutError
+
+
+def _shortest(single: float) -> str:
+    """Return the fewest digits that give the same 32-bit float."""
+    for digits in range(6, 10):
+        text = f"{single:.{digits}g}"
+        if struct.pack("<f", float(text)) == struct.pack("<f", single):
+            return text
+    return repr(single)
+
+
+def _date(reader: Reader, code: int) -> Parameter:
+    size = reader.integer(1)
+    part = reader.take(size)
+    year, month, day = struct.unpack("<HBB", part[:4]) if size >= 4 else (0, 0, 0)
+    text = f"{year:04d}-{month:02d}-{day:02d}"
+    if code in (0x0A, 0x0E):
+        return Parameter("date", text.encode())
+    hour, minute, second = part[4:7] if size >= 7 else (0, 0, 0)
+    text += f" {hour:02d}:{minute:02d}:{second:02d}"
+    if size >= 11:
+        text += f".{int.from_bytes(part[7:11], 'little'):06d}"
+    return Parameter("datetime", text.encode())
+
+
+def _time(reader: Reader) -> Parameter:
+    size = reader.integer(1)
+    part = reader.take(size)
+    if size < 8:
+        return Parameter("time", b"00:00:00")
+    negative, days, hour, minute, second = struct.unpack("<BIBBB", part[:8])
+    text = f"{'-' if negative else ''}{days * 24 + hour:02d}:{minute:02d}:{second:02d}"
+    if size >= 12:
+        text += f".{int.from_bytes(part[8:12], 'little'):06d}"
+    return Parameter("time", text.encode())
+
+
+def answer(payload: bytes) -> Answer:
+    """Return what an OK, ERR or EOF packet says.
+
+    Raises
+    ------
+    CutError
+        it is none of these.
+    """
+    reader = Reader(payload)
+    kind = reader.integer(1)
+    if kind == 0xFF:
+        return Answer(reader.integer(2))
+    if kind == 0xFE and len(payload) == 5:
+        warnings, status = reader.integer(2), reader.integer(2)
+        return Answer(0, status=status, warnings=warnings)
+    if kind in (0x00, 0xFE):
+        affected, insert_id = reader.counted(), reader.counted()
+        return Answer(0, affected, insert_id, reader.integer(2), reader.integer(2))
+    raise CutError
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """What a client says of itself when it connects or changes its user."""
+
+    user: str
+    database: str
+    capabilities: int
+    charset: str | None
+
+
+def login(payload: bytes) -> Login:
+    """Return what a handshake response says. Raises ``CutError`` when it is none."""
+    reader = Reader(payload)
+    capabilities = reader.integer(4)
+    if not capabilities & CAN_41:
+        raise CutError
+    reader.take(4)
+    collation = reader.integer(1)
+    reader.take(23)
+    user = reader.line()
+    if capabilities & CAN_LENENC_AUTH:
+        reader.text()
+    elif capabilities & CAN_SECURE:
+        reader.take(reader.integer(1))
+    else:
+        reader.line()
+    database = reader.line() if capabilities & CAN_DB and reader.at < len(payload) else b""
+    return Login(_text(user), _text(database), capabilities, CHARSETS.get(collation))
+
+
+def change_user(payload: bytes, capabilities: int | None) -> Login:
+    """Return what a COM_CHANGE_USER packet says."""
+    reader = Reader(payload, 1)
+    user = reader.line()
+    if capabilities is None or capabilities & CAN_SECURE:
+        reader.take(reader.integer(1))
+    else:
+        reader.line()
+    database = reader.line()
+    collation = reader.integer(2) if len(payload) - reader.at >= 2 else 0
+    return Login(_text(user), _text(database), capabilities or 0, CHARSETS.get(collation))
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "backslashreplace")

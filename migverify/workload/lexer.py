@@ -1,0 +1,243 @@
+"""Bytes of a statement -> tokens, by the rules of MySQL or TiDB. Any bytes are read; nothing is decoded.
+
+One compiled expression a dialect and mode does the work. Digests run it directly, for speed; ``tokens`` yields what it
+finds as named tuples. Offsets are those of the text as written, also inside comments that servers execute.
+
+The two servers part in a few places: TiDB reads ``.5`` behind a name as a number and MySQL as a name; MySQL takes
+``0X1F`` for a name; TiDB knows no ``ANSI_QUOTES`` where it makes digests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+from typing import Literal, NamedTuple, TypeAlias
+
+Dialect: TypeAlias = Literal["mysql", "tidb"]
+
+
+class Kind(IntEnum):
+    """What a token is. The numbers are those of the groups in the expression."""
+
+    WORD = 1  # an unquoted name or keyword
+    NAMES = 2  # names joined by dots: none of them is a keyword
+    STRING = 3  # '...' "..." N'...'
+    INTEGER = 4
+    NUMBER = 5  # 1.5, 1e5, 0x1F, x'1F'
+    BITS = 6  # b'01', 0b01
+    QUOTED = 7  # `...`, and "..." under ANSI_QUOTES
+    VARIABLE = 8  # @name, @'name', @@name, @@session.name
+    HINT = 9  # /*+ ... */
+    PARAMETER = 10  # ?
+    OPERATOR = 11
+    OPEN = 12  # a string, quoted name or comment without an end: takes all the rest
+
+
+class Token(NamedTuple):
+    """One token: kind and byte offsets, ``sql[start:end]`` is its text."""
+
+    kind: Kind
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """The modes of ``sql_mode`` that change how a statement is read."""
+
+    ansi_quotes: bool = False
+    no_backslash_escapes: bool = False
+    ignore_space: bool = False
+    pipes_as_concat: bool = False
+    high_not_precedence: bool = False
+
+    @classmethod
+    def of(cls, sql_mode: str) -> Modes:
+        """Return the modes that a ``sql_mode`` text (names with commas) sets; ANSI stands for three of them."""
+        names = {name.strip().upper() for name in sql_mode.split(",")}
+        ansi = "ANSI" in names
+        return cls(
+            ansi_quotes=ansi or "ANSI_QUOTES" in names,
+            no_backslash_escapes="NO_BACKSLASH_ESCAPES" in names,
+            ignore_space=ansi or "IGNORE_SPACE" in names,
+            pipes_as_concat=ansi or "PIPES_AS_CONCAT" in names,
+            high_not_precedence="HIGH_NOT_PRECEDENCE" in names,
+        )
+
+
+DEFAULT = Modes()
+
+_PART = rb"[\w$\x80-\xff]"  # of a name
+_FIRST = rb"[A-Za-z_$\x80-\xff]"
+_BACKTICKS = rb"`(?:[^`]|``)*+`"
+_LINE = rb"\#[^\n]*+"
+
+
+@lru_cache(maxsize=64)
+def pattern(dialect: Dialect = "mysql", modes: Modes = DEFAULT) -> re.Pattern[bytes]:
+    """Return the expression that finds one token behind space and comments; its groups are the ``Kind`` numbers.
+
+    A match without a group is the end of the text. Comments that a server executes must be opened before
+    (``executed``).
+    """
+    single, double = (_string(quote, modes) for quote in (b"'", b'"'))
+    strings, quoted = single, _BACKTICKS
+    if modes.ansi_quotes:
+        quoted += rb'|"(?:[^"]|"")*+"'
+    else:
+        strings += b"|" + double
+    if dialect == "mysql":
+        space = rb"[ \t\n\v\f\r]"
+        dash = rb"--(?=[\x00-\x20\x7f]|\Z)[^\n]*+"
+        number = rb"0x[0-9a-fA-F]++(?!" + _PART + rb")"
+        bits = rb"0b[01]++(?!" + _PART + rb")"
+        digits_name = b"(?!" + number + b"|" + bits + rb")\d++(?![eE][+\-]?\d)" + _PART + rb"++"
+        names = rb"(?:" + _FIRST + _PART + rb"*+|" + digits_name + rb")(?:\." + _PART + rb"++)++|" + digits_name
+        names += rb"|\." + _FIRST + _PART + rb"*+(?:\." + _PART + rb"++)*+"
+        user = rb"@@(?:[ \t\n\v\f\r]*+(?:" + _PART + rb"++|`(?:[^`]|``)*+`))?(?:\." + _PART + rb"++)*+"
+        user += rb"|@(?:[A-Za-z0-9._$\x80-\xff]++|" + single + rb'|"(?:[^"]|"")*+"|' + _BACKTICKS + rb")?+"
+        national = rb"[nN]" + single + b"|"
+    else:
+        space = rb"[ \t\n\v\f\r\x85\xa0]"
+        dash = rb"--(?=[ \t\n\v\f\r\x85\xa0]|\Z)[^\n]*+"
+        number = rb"0[xX][0-9a-fA-F]++(?!" + _PART + rb")"
+        bits = rb"0b[01]++(?!" + _PART + rb")"
+        digits_name = b"(?!" + number + b"|" + bits + rb")\d++(?![eE][+\-]?\d)" + _PART + rb"++"
+        names = _FIRST + _PART + rb"*+(?:(?:\." + _FIRST + _PART + rb"*+)++|(?=\.))|" + digits_name
+        some = rb"[\w$.\x80-\xff]++"
+        any_name = some + b"|" + single + b"|" + double + b"|" + _BACKTICKS
+        user = rb"@@(?:(?:[gG][lL][oO][bB][aA][lL]|[sS][eE][sS][sS][iI][oO][nN]|[lL][oO][cC][aA][lL])\.)?+(?:"
+        user += any_name + rb")?+|@(?:" + any_name + rb")?+"
+        national = b""
+    number += rb"|[xX]'[0-9a-fA-F]*+'|\d++[eE][+\-]?\d++|(?:\d++\.\d*+|\.\d++)(?:[eE][+\-]?\d++)?+"
+    skipped = rb"(?:" + space + rb"++|" + _LINE + b"|" + dash + rb"|/\*(?!\+).*?\*/)*+"
+    word = rb"(?![xXbB]'|[nN]')" if dialect == "mysql" else rb"(?![xXbB]')"
+    alternatives = [
+        word + _FIRST + _PART + rb"*+(?!\." + (_PART if dialect == "mysql" else b"") + b")",
+        word + b"(?:" + names + b")",
+        national + strings,
+        rb"\d++(?![\w$.\x80-\xff])",
+        number,
+        rb"[bB]'[01]*+'|" + bits,
+        quoted,
+        user,
+        rb"/\*\+.*?\*/",
+        rb"\?",
+        rb"<=>|->>|->|<<|>>|<>|<=|>=|!=|:=|&&|\|\||"
+        + (rb"&\^|\\N|" if dialect == "tidb" else b"")
+        + rb"/(?!\*)|[^'\"`/\s]",
+        rb".++",
+    ]
+    text = b"|".join(b"(" + one + b")" for one in alternatives) + rb"|\Z"
+    return re.compile(skipped + b"(?:" + text + b")", re.DOTALL)
+
+
+def _string(quote: bytes, modes: Modes) -> bytes:
+    if modes.no_backslash_escapes:
+        return quote + rb"(?:[^" + quote + rb"]|" + quote + quote + rb")*+" + quote
+    return quote + rb"(?:[^" + quote + rb"\\]++|\\.|" + quote + quote + rb")*+" + quote
+
+
+def tokens(sql: bytes, dialect: Dialect = "mysql", modes: Modes = DEFAULT) -> Iterator[Token]:
+    """Yield the tokens of a statement in order, without space and comments.
+
+    Nothing is left out: between two tokens stand space and comments only. ``Kind.OPEN`` can only come last.
+    """
+    for match in pattern(dialect, modes).finditer(sql):
+        kind = match.lastindex
+        if kind is None:
+            return
+        yield Token(Kind(kind), match.start(kind), match.end(kind))
+
+
+_EXECUTABLE = re.compile(rb"/\*(?:M?!|T!)")
+_PIECE = re.compile(
+    rb"(?P<kept>'(?:[^'\\]|\\.|'')*+'?+|\"(?:[^\"\\]|\\.|\"\")*+\"?+|`[^`]*+`?+|\#[^\n]*+|--(?=[\x00-\x20\x7f]|\Z)[^\n]*+)"
+    rb"|(?P<open>/\*(?:(?P<maker>M?)!(?P<version>\d{5,6})?|T!(?P<features>\[[\w$,]++\])?))"
+    rb"|(?P<comment>/\*.*?(?:\*/|\Z))|(?P<close>\*/)",
+    re.DOTALL,
+)
+_REST = re.compile(rb"(?:[^*/]|/(?!\*)|\*(?!/)|/\*.*?\*/)*+(?:\*/)?", re.DOTALL)
+_SPACE_FOR = re.compile(rb"[^\n]")
+_TIDB_FEATURES = frozenset({
+    b"auto_rand", b"auto_id_cache", b"auto_rand_base", b"clustered_index", b"force_inc", b"placement", b"ttl",
+    b"global_index", b"pre_split", b"affinity", b"split_region",
+})  # fmt: skip
+
+
+def has_executable_comment(sql: bytes) -> bool:
+    """Tell whether the text holds ``/*!``, ``/*M!`` or ``/*T!``, be it inside a string: this is the cheap question."""
+    return _EXECUTABLE.search(sql) is not None
+
+
+def executed(sql: bytes, runs: Callable[[re.Match[bytes]], int | None]) -> bytes:
+    """Return the text with executable comments opened: of the same length, so offsets stay.
+
+    Parameters
+    ----------
+    runs
+        Told the opening of a comment (groups ``maker``, ``version``, ``features``). Returns the bytes the opening
+        takes when its content runs, 0 when it is a plain comment, None when the content is to be dropped
+        (with comments nested in it).
+    """
+    if not has_executable_comment(sql):
+        return sql
+    parts: list[bytes] = []
+    at = 0
+    inside = False
+    while match := _PIECE.search(sql, at):
+        parts.append(sql[at : match.start()])
+        end = match.end()
+        if match.lastgroup == "kept" or (match["comment"] is not None and not match["open"]):
+            parts.append(match[0])
+        elif match["close"] is not None:
+            parts.append(b"  " if inside else b"*/")
+            inside = False
+        else:
+            taken = runs(match)
+            if taken:
+                end = match.start() + taken
+                parts.append(b" " * taken)
+                inside = True
+            else:
+                rest = _REST if taken is None else _PLAIN_REST
+                found = rest.match(sql, match.end())
+                end = found.end() if found else len(sql)
+                parts.append(_SPACE_FOR.sub(b" ", sql[match.start() : end]))
+        at = end
+    parts.append(sql[at:])
+    return b"".join(parts)
+
+
+_PLAIN_REST = re.compile(rb".*?(?:\*/|\Z)", re.DOTALL)
+
+
+def mysql_runs(version: int) -> Callable[[re.Match[bytes]], int | None]:
+    """Return what a MySQL of this version (90704 is 9.7.4) does with an executable comment."""
+
+    def runs(match: re.Match[bytes]) -> int | None:
+        if match["maker"] or match[0].startswith(b"/*T"):
+            return 0
+        wanted = match["version"]
+        return len(match[0]) if wanted is None or int(wanted) <= version else None
+
+    return runs
+
+
+def tidb_runs(match: re.Match[bytes]) -> int | None:
+    """TiDB runs ``/*!`` of any version (five digits are one, a sixth is text) and ``/*T![feature]`` it knows."""
+    if match["maker"]:
+        return 0
+    if match[0].startswith(b"/*T"):
+        features = match["features"]
+        known = features is None or set(features[1:-1].split(b",")) <= _TIDB_FEATURES
+        return len(match[0]) if known else 0
+    return 8 if match["version"] else 3
+
+
+def any_runs(match: re.Match[bytes]) -> int | None:
+    """Some server may run it: for questions of safety every executable comment counts as text."""
+    return len(match[0])

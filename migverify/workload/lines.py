@@ -1,0 +1,266 @@
+"""What readers of logs share: a file as a growing window of bytes, times, and records made at little cost.
+
+A window never holds more than one record beyond its block, so that memory stays bounded. It reads blocks instead of
+mapping the file: a log that is truncated by its rotation while it is mapped would end the process.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, tzinfo
+from typing import IO, Any, cast
+
+from migverify.errors import ReadError
+from migverify.workload.model import Noise, Origin, Piece, Record, Rejected
+
+BLOCK = 4 << 20
+LONGEST = 64 << 20
+"""Bytes of the longest record that is read; a longer one is rejected as a whole."""
+TOO_LONG = "record longer than the limit"
+GZIP = b"\x1f\x8b"
+
+
+def is_packed(path: str) -> bool:
+    """Is the file gzip?"""
+    with open(path, "rb") as file:  # noqa: PTH123  (paths of captures are texts)
+        return file.read(2) == GZIP
+
+
+def open_log(path: str) -> IO[bytes]:
+    """Open a file, unpacked where it is gzip."""
+    if is_packed(path):
+        return cast(IO[bytes], gzip.open(path))
+    return open(path, "rb")  # noqa: PTH123, SIM115
+
+
+class Window:
+    """The part of a file that is in memory: ``data`` begins at ``base``; ``eof`` says that nothing follows it."""
+
+    def __init__(self, path: str, file: IO[bytes], block: int = BLOCK) -> None:
+        self._path, self._file, self._block = path, file, block
+        self.data = b""
+        self.base = 0
+        self.eof = False
+
+    def more(self, keep: int) -> None:
+        """Drop the bytes before index ``keep`` and read on: as much as is kept, so that growth costs linear time."""
+        rest = self.data[keep:]
+        self.base += keep
+        parts = [rest]
+        wanted = max(self._block, len(rest))
+        while wanted > 0:
+            part = self.read(wanted)
+            if not part:
+                self.eof = True
+                break
+            parts.append(part)
+            wanted -= len(part)
+        self.data = b"".join(parts)
+
+    def read(self, size: int) -> bytes:
+        """Read bytes behind the window.
+
+        Raises
+        ------
+        ReadError
+            the file is damaged gzip.
+        """
+        try:
+            return self._file.read(size)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ReadError(
+                f"{self._path}: damaged gzip behind byte {self.base + len(self.data):,} of its content: {error}.",
+                hint="Fetch the file again; statements of a half one would look whole.",
+            ) from error
+
+
+def in_range(pieces: Iterable[Piece], start: int, end: int | None) -> Iterator[Piece]:
+    """Yield the pieces that begin in a range of offsets."""
+    for piece in pieces:
+        offset = piece.origin.offset
+        if end is not None and offset >= end:
+            return
+        if offset >= start:
+            yield piece
+
+
+class _RecordDraft:
+    __slots__ = Record.__slots__
+
+
+class _OriginDraft:
+    __slots__ = Origin.__slots__
+
+
+def make_origin(file: str, offset: int, line: int, length: int) -> Origin:
+    """Return an origin; see ``make_record``."""
+    made: Any = _OriginDraft()
+    made.file, made.offset, made.line, made.length = file, offset, line, length
+    made.__class__ = Origin
+    return cast(Origin, made)
+
+
+def make_record(
+    origin: Origin,
+    command: object,
+    sql: bytes,
+    session: int | None,
+    user: str | None,
+    host: str | None,
+    database: str | None,
+    start: int | None,
+    end: int | None,
+    number: int,
+    partial: str,
+) -> Any:
+    """Return a draft of a record, to be handed to ``seal`` after other fields are set.
+
+    The constructor of a frozen dataclass with 23 fields takes five times as long as all other work on a record.
+    A draft has the same slots in the same order, so that it can become a record by its class alone.
+    """
+    made: Any = _RecordDraft()
+    made.origin, made.command, made.sql, made.session = origin, command, sql, session
+    made.user, made.host, made.database, made.start, made.end = user, host, database, start, end
+    made.number, made.partial, made.server, made.details = number, partial, "", {}
+    made.clock = made.duration = made.errno = made.rows_sent = made.rows_affected = None
+    made.statement_id = made.parameters = made.last_insert_id = made.insert_id = None
+    return made
+
+
+def seal(draft: Any) -> Record:
+    """Make a draft the record it is."""
+    draft.__class__ = Record
+    return cast(Record, draft)
+
+
+class Texts(dict[bytes, str]):
+    """Names of users, hosts and databases as texts, each made once."""
+
+    def __missing__(self, raw: bytes) -> str:
+        text = raw.decode("utf-8", "backslashreplace")
+        if len(self) < 10_000:
+            self[raw] = text
+        return text
+
+
+class Clock:
+    """Times of logs as Unix microseconds; seconds are computed once, for thousands of records share them.
+
+    Parameters
+    ----------
+    zone
+        Where the server stood: for times that do not tell their zone.
+    """
+
+    def __init__(self, zone: tzinfo = UTC) -> None:
+        self._zone = zone
+        self._known: dict[bytes, int] = {}
+
+    def iso(self, raw: bytes) -> int | None:
+        """Return ``2026-01-02T03:04:05.678901Z`` (or with an offset, or with ``+00``); None when it is no such time."""
+        second, fraction, zone = raw[:19], raw[19:26], raw[26:]
+        if len(fraction) != 7 or fraction[:1] != b"." or not fraction[1:].isdigit():
+            return self._odd(raw)
+        whole = self._known.get(second + zone)
+        if whole is None:
+            whole = self._second(second, zone)
+            if whole is None:
+                return None
+        return whole + int(fraction[1:])
+
+    def _odd(self, raw: bytes) -> int | None:
+        for zone in (b"Z", raw[-6:], raw[-3:]):
+            if raw.endswith(zone) and zone[:1] in (b"Z", b"+", b"-"):
+                second, _, fraction = raw[: -len(zone)].partition(b".")
+                whole = self._second(second, zone)
+                if whole is not None and (not fraction or fraction.isdigit()):
+                    return whole + int(fraction[:6].ljust(6, b"0"))
+        return None
+
+    def _second(self, second: bytes, zone: bytes) -> int | None:
+        if zone not in (b"", b"Z") and zone[:1] not in (b"+", b"-"):
+            return None
+        try:
+            text = (second + zone.replace(b"Z", b"+00:00")).decode("ascii")
+            moment = datetime.fromisoformat(text)
+        except (ValueError, UnicodeDecodeError):
+            return None
+        return self._keep(second + zone, moment)
+
+    def compact(self, raw: bytes) -> int | None:
+        """Return ``yymmdd hh:mm:ss`` or ``yyyymmdd hh:mm:ss`` of the server's zone; None when it is no such time."""
+        known = self._known.get(raw)
+        if known is not None:
+            return known
+        day, _, time = raw.partition(b" ")
+        parts = time.strip().split(b":")
+        if len(day) not in (6, 8) or not day.isdigit() or len(parts) != 3 or not all(part.isdigit() for part in parts):
+            return None
+        year = int(day[:-4]) + (2000 if len(day) == 6 else 0)
+        try:
+            moment = datetime(year, int(day[-4:-2]), int(day[-2:]), *map(int, parts), tzinfo=self._zone)
+        except ValueError:
+            return None
+        return self._keep(raw, moment)
+
+    def _keep(self, key: bytes, moment: datetime) -> int:
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=self._zone)
+        if len(self._known) > 100_000:
+            self._known.clear()
+        known = self._known[key] = int(moment.timestamp()) * 1_000_000
+        return known
+
+
+def lines(path: str, start: int, end: int | None, limit: int = LONGEST) -> Iterator[tuple[int, int, bytes | int]]:
+    """Yield ``(offset, line, content)`` of the lines that begin in a range; content is a length where it is too long.
+
+    Lines are numbered from the beginning of the file, which is counted through for that.
+    """
+    with open_log(path) as file:
+        window = Window(path, file)
+        number, offset, ended = 1, 0, b"\n"
+        while offset < start:  # the line that begins at or behind start
+            part = window.read(min(BLOCK, start - offset))
+            if not part:
+                return
+            number += part.count(b"\n")
+            offset += len(part)
+            ended = part[-1:]
+        if ended != b"\n":
+            while (part := file.readline(BLOCK)) and not part.endswith(b"\n"):
+                offset += len(part)
+            if not part:
+                return
+            offset += len(part)
+            number += 1
+        while end is None or offset < end:
+            try:
+                line = file.readline(limit + 1)
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                raise ReadError(f"{path}: damaged gzip: {error}.", hint="Fetch the file again.") from error
+            if not line:
+                return
+            if len(line) <= limit or line.endswith(b"\n"):
+                yield offset, number, line
+                offset += len(line)
+            else:
+                length = len(line)
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(BLOCK)
+                    length += len(line)
+                yield offset, number, length
+                offset += length
+            number += 1
+
+
+def rejected(path: str, offset: int, line: int, length: int, reason: str) -> Rejected:
+    """Return a reject."""
+    return Rejected(make_origin(path, offset, line, length), reason)
+
+
+def noise(path: str, offset: int, line: int, length: int, what: str) -> Noise:
+    """Return noise."""
+    return Noise(make_origin(path, offset, line, length), what)

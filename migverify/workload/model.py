@@ -1,0 +1,122 @@
+"""The nouns of the workload road: frozen, typed, without I/O.
+
+Text of statements is bytes: a log holds whatever the client sent, in whatever character set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol, TypeAlias
+
+
+class Command(StrEnum):
+    """What the client asked for. Statements of a text protocol are QUERY, prepared ones EXECUTE."""
+
+    QUERY = "query"
+    PREPARE = "prepare"
+    EXECUTE = "execute"
+    CLOSE_STATEMENT = "close statement"
+    CONNECT = "connect"
+    FAILED_CONNECT = "failed connect"
+    CHANGE_USER = "change user"
+    INIT_DB = "init db"
+    RESET_CONNECTION = "reset connection"
+    QUIT = "quit"
+    OTHER = "other"  # ping, statistics, field list ...: kept, never replayed
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a record stands: file, byte offset of its first byte, line from 1, bytes it takes."""
+
+    file: str
+    offset: int
+    line: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of a capture, as its format tells it; what it does not tell is None.
+
+    ``session`` is the server's connection id. ``start`` and ``end`` are Unix time in microseconds. ``clock`` is the
+    time the session had set by ``SET timestamp``, microseconds. ``database`` is the current database where the format
+    names it, ``""`` for none. ``partial`` says why the record cannot be replayed as it stands (truncated, values
+    unknown ...), empty when it can. ``parameters`` are the typed values of a prepared statement, where the format has
+    them apart from the text. ``number`` orders records of one session that bear the same time (query id, sequence in
+    the file).
+    """
+
+    origin: Origin
+    command: Command
+    sql: bytes
+    session: int | None = None
+    user: str | None = None
+    host: str | None = None
+    database: str | None = None
+    start: int | None = None
+    end: int | None = None
+    clock: int | None = None
+    duration: int | None = None
+    errno: int | None = None
+    rows_sent: int | None = None
+    rows_affected: int | None = None
+    number: int = 0
+    statement_id: int | None = None
+    parameters: tuple[Parameter, ...] | None = None
+    last_insert_id: int | None = None
+    insert_id: int | None = None
+    partial: str = ""
+    server: str = ""
+    details: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A bound value: ``kind`` is null, integer, unsigned, double, float, decimal, text, bytes, date, datetime or time.
+
+    ``value`` is its text (its bytes for text and bytes), None for NULL.
+    """
+
+    kind: str
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Bytes of a capture that are no record: counted, never dropped. ``reason`` is one of a few fixed texts."""
+
+    origin: Origin
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Bytes that belong to the format and hold no record: banners, comments, empty lines. Counted too."""
+
+    origin: Origin
+    what: str
+
+
+Piece: TypeAlias = Record | Rejected | Noise
+"""The pieces of a file follow each other without a gap: their lengths add up to the file's."""
+
+
+class Format(Protocol):
+    """Reads one file of one format."""
+
+    name: str
+
+    def sniff(self, head: bytes) -> float:
+        """How likely these first bytes (64 KiB at most) are of this format, 0 to 1."""
+        ...
+
+    def read(self, path: str, start: int = 0, end: int | None = None) -> Iterator[Piece]:
+        """Yield the pieces that begin in the byte range [start, end) of a file, streaming, in order of their offsets.
+
+        A range that does not begin at a record begins with the first record behind ``start``, so ranges that follow
+        each other yield what the whole file yields.
+        """
+        ...

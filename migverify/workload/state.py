@@ -1,0 +1,405 @@
+"""What a session's statements say about its state: database, character set, modes, variables, transaction.
+
+The state of a statement is the one it runs *in*. It is inferred from what was captured, so None means "not set in
+what was seen": the server's default for a session seen from its connect, unknown for one that was joined midway.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from migverify.workload.model import Command, Record
+from migverify.workload.tokens import (
+    FIRST,
+    Token,
+    by_comma,
+    dotted,
+    name_of,
+    statements,
+    text_of,
+    tokens,
+    user_name,
+    value_of,
+)
+
+_ASSIGNS = re.compile(rb":=|\binto\s*+@", re.IGNORECASE)
+_SEVERAL = re.compile(rb";\s*+\S")
+
+_COMMITS = frozenset({
+    b"alter", b"analyze", b"cache", b"change", b"check", b"flush", b"grant", b"install", b"lock", b"optimize",
+    b"rename", b"repair", b"reset", b"revoke", b"truncate", b"uninstall",
+})  # fmt: skip
+_OPENS = frozenset({
+    b"call", b"delete", b"do", b"handler", b"insert", b"load", b"replace", b"select", b"table", b"update", b"values",
+    b"with",
+})  # fmt: skip
+_DEADLOCK = 1213
+_COLUMNS = {
+    "sql_mode": "sql_mode", "time_zone": "time_zone", "character_set_client": "charset",
+    "transaction_isolation": "isolation", "tx_isolation": "isolation",
+}  # fmt: skip
+_SCOPES = frozenset({"session", "local", "global", "persist", "persist_only"})
+_DEFAULT_CHARSET = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state one statement runs in.
+
+    ``rest`` is a JSON object of what has no column: ``variables`` (other session variables), ``user_variables``
+    (name to the text last assigned, null where it was computed), ``temporary_tables``, ``prepared_names``,
+    ``prepared_ids``, ``next_transaction``, ``unresolved`` (variables set to what cannot be told from the text). It
+    is empty when there is nothing to say.
+    """
+
+    database: str | None = None
+    charset: str | None = None
+    sql_mode: str | None = None
+    time_zone: str | None = None
+    autocommit: bool | None = None
+    isolation: str | None = None
+    transaction: bool = False
+    rest: str = ""
+
+
+class Tracker:
+    """Follows one session. ``state()`` before a record, ``apply(record)`` after it.
+
+    Parameters
+    ----------
+    mask
+        What becomes of the values of user variables; None keeps them.
+
+    Attributes
+    ----------
+    transaction
+        Is a transaction open?
+    opened
+        How many transactions were opened so far.
+    """
+
+    def __init__(self, mask: Callable[[bytes], bytes] | None = None) -> None:
+        self._mask = mask
+        self.opened = 0
+        self._clear()
+        self._database: str | None = None
+        self._charset: str | None = None
+
+    def _clear(self) -> None:
+        self._columns: dict[str, str | None] = {}
+        self._autocommit: bool | None = None
+        self.transaction = False
+        self._variables: dict[str, str] = {}
+        self._user: dict[str, str | None] = {}
+        self._unresolved: dict[str, str] = {}
+        self._tables: dict[str, None] = {}
+        self._names: dict[str, None] = {}
+        self._ids: dict[int, None] = {}
+        self._next: str = ""
+        self._known: State | None = None
+
+    def state(self, record: Record) -> State:
+        """Return the state ``record`` runs in; the database it names counts more than the inferred one."""
+        if record.database is not None and record.database != self._database:
+            self._database = record.database
+            self._known = None
+        if self._known is None:
+            self._known = State(
+                self._database, self._columns.get("charset", self._charset), self._columns.get("sql_mode"),
+                self._columns.get("time_zone"), self._autocommit, self._columns.get("isolation"), self.transaction,
+                self._rest(),
+            )  # fmt: skip
+        return self._known
+
+    def _rest(self) -> str:
+        parts: dict[str, object] = {
+            "variables": self._variables, "user_variables": self._user, "unresolved": self._unresolved,
+            "temporary_tables": list(self._tables), "prepared_names": list(self._names),
+            "prepared_ids": list(self._ids), "next_transaction": self._next,
+        }  # fmt: skip
+        parts = {name: part for name, part in parts.items() if part}
+        return json.dumps(parts, ensure_ascii=False) if parts else ""
+
+    def prepared(self, number: int) -> bool:
+        """Tell whether the statement with this id was prepared in what was seen."""
+        return number in self._ids
+
+    def apply(self, record: Record) -> None:
+        """Take in what a record changes. A record that failed changes nothing, except what ends a transaction."""
+        if record.command in (Command.QUERY, Command.EXECUTE):
+            self._apply_text(record.sql, failed=bool(record.errno))
+            if record.errno == _DEADLOCK:
+                self._end_transaction()
+            told = record.details.get("in_transaction")
+            if told is not None and (told == "1") != self.transaction:
+                self.transaction = told == "1"
+                self.opened += self.transaction
+                self._known = None
+        elif not record.errno:
+            self._apply_command(record)
+
+    def _apply_command(self, record: Record) -> None:
+        match record.command:
+            case Command.CONNECT | Command.CHANGE_USER:
+                self._clear()
+                self._database = record.database or ""
+                self._charset = record.details.get("charset", self._charset)
+            case Command.RESET_CONNECTION:
+                self._clear()  # the current database stays
+            case Command.INIT_DB:
+                if record.database is None and record.sql:
+                    self._database = text_of(record.sql)
+                self._known = None
+            case Command.PREPARE if record.statement_id is not None:
+                self._ids[record.statement_id] = None
+                self._known = None
+            case Command.CLOSE_STATEMENT if record.statement_id is not None:
+                self._ids.pop(record.statement_id, None)
+                self._known = None
+            case _:
+                pass
+
+    def _apply_text(self, sql: bytes, *, failed: bool) -> None:
+        if _SEVERAL.search(sql):
+            for part in statements(sql):
+                self._apply_statement(part, failed=failed)
+        else:
+            self._apply_statement(sql, failed=failed)
+
+    def _apply_statement(self, sql: bytes, *, failed: bool) -> None:
+        first = FIRST.match(sql)
+        if first is None:
+            return
+        word = first[1].lower()
+        if word in _OPENS:
+            if self._autocommit is False and not self.transaction and not failed:
+                self._open_transaction()
+            if not failed and b"@" in sql and _ASSIGNS.search(sql):
+                self._assigned_in_query(tokens(sql))
+            return
+        if word in (b"commit", b"rollback"):
+            self._end_by_words(tokens(sql))
+        elif failed:
+            return
+        elif word in _COMMITS:
+            self._end_transaction()
+        else:
+            action = getattr(self, f"_on_{word.decode().lower()}", None)
+            if action is not None:
+                action(tokens(sql), sql)
+
+    def _open_transaction(self) -> None:
+        self.transaction = True
+        self.opened += 1
+        self._known = None
+
+    def _end_transaction(self) -> None:
+        if self.transaction or self._next:
+            self.transaction = False
+            self._next = ""
+            self._known = None
+
+    def _end_by_words(self, found: list[Token]) -> None:
+        words = [token.word for token in found[:6]]
+        if "to" in words[1:4]:  # ROLLBACK TO SAVEPOINT
+            return
+        self._end_transaction()
+        if "chain" in words and "no" not in words:
+            self._open_transaction()
+
+    def _on_begin(self, found: list[Token], sql: bytes) -> None:
+        del found, sql
+        self._open_transaction()
+
+    def _on_start(self, found: list[Token], sql: bytes) -> None:
+        if len(found) > 1 and found[1].word == "transaction":
+            self._on_begin(found, sql)
+        else:  # START REPLICA, START SLAVE
+            self._end_transaction()
+
+    def _on_xa(self, found: list[Token], sql: bytes) -> None:
+        del sql
+        word = found[1].word if len(found) > 1 else ""
+        if word in ("start", "begin"):
+            self._open_transaction()
+        elif word in ("commit", "rollback", "prepare"):
+            self._end_transaction()
+
+    def _on_use(self, found: list[Token], sql: bytes) -> None:
+        del sql
+        if len(found) > 1:
+            self._database = name_of(found[1])
+            self._known = None
+
+    def _on_create(self, found: list[Token], sql: bytes) -> None:
+        del sql
+        words = [token.word for token in found[:6]]
+        if words[1:3] != ["temporary", "table"]:
+            self._end_transaction()
+            return
+        at = 6 if words[3:6] == ["if", "not", "exists"] else 3
+        if len(found) > at:
+            self._tables[dotted(found, at)[0]] = None
+            self._known = None
+
+    def _on_drop(self, found: list[Token], sql: bytes) -> None:
+        words = [token.word for token in found[:6]]
+        if words[1:2] == ["prepare"]:
+            self._on_deallocate(found, sql)
+            return
+        if words[1:2] != ["temporary"]:
+            self._end_transaction()
+        at = 1 + (words[1:2] == ["temporary"])
+        if words[at : at + 1] not in (["table"], ["tables"]):
+            return
+        at += 1
+        at += 2 if words[at : at + 2] == ["if", "exists"] else 0
+        while at < len(found):
+            name, at = dotted(found, at)
+            self._tables.pop(name, None)
+            at += 1  # the comma
+        self._known = None
+
+    def _on_prepare(self, found: list[Token], sql: bytes) -> None:
+        del sql
+        if len(found) > 1:
+            self._names[name_of(found[1])] = None
+            self._known = None
+
+    def _on_deallocate(self, found: list[Token], sql: bytes) -> None:
+        del sql
+        if len(found) > 2:
+            self._names.pop(name_of(found[2]), None)
+            self._known = None
+
+    def _on_set(self, found: list[Token], sql: bytes) -> None:
+        self._known = None
+        scope = "session"
+        for part in by_comma(found[1:]):
+            if part and part[0].word in _SCOPES and len(part) > 1:
+                scope, part = part[0].word, part[1:]
+                self._set(part, sql, scope, explicit=True)
+            elif part:
+                self._set(part, sql, scope, explicit=False)
+
+    def _set(self, part: list[Token], sql: bytes, scope: str, *, explicit: bool) -> None:
+        word = part[0].word
+        if part[0].kind == "user":
+            if len(part) > 2:
+                self._assign(part[0], sql[part[2].start : part[-1].end])
+        elif word == "transaction" and not (len(part) > 1 and part[1].raw in (b"=", b":=")):
+            self._set_transaction(part, sql, scope if explicit else "next")
+        elif word == "names" and len(part) > 1:
+            self._set_charset(part[1])
+        elif word in ("character", "charset"):
+            at = 2 if word == "character" else 1
+            if len(part) > at:
+                self._set_charset(part[at])
+        elif len(part) > 2 and part[1].raw in (b"=", b":="):
+            self._set_variable(part, sql, scope)
+
+    def _set_charset(self, token: Token) -> None:
+        name = value_of(token).lower()
+        if name == _DEFAULT_CHARSET and token.kind == "word":
+            self._columns.pop("charset", None)
+        else:
+            self._columns["charset"] = name
+
+    def _set_transaction(self, part: list[Token], sql: bytes, scope: str) -> None:
+        if scope in ("global", "persist", "persist_only"):
+            return
+        words = [token.word for token in part]
+        if scope == "next":
+            self._next = text_of(sql[part[0].start : part[-1].end])
+            return
+        if words[1:3] == ["isolation", "level"]:
+            level = [
+                word for word in words[3:] if word in ("read", "committed", "uncommitted", "repeatable", "serializable")
+            ]
+            self._columns["isolation"] = "-".join(level[:2]).upper()
+        if "only" in words or "write" in words:
+            self._variables["transaction_read_only"] = "1" if "only" in words else "0"
+
+    def _set_variable(self, part: list[Token], sql: bytes, scope: str) -> None:
+        name = part[0].word if part[0].kind == "word" else name_of(part[0]).lower()
+        if name.startswith("@@"):
+            name = name[2:]
+            before, dot, after = name.partition(".")
+            scope = "session"
+            if dot and before in _SCOPES:
+                scope, name = before, after
+        if scope in ("global", "persist", "persist_only"):
+            return
+        value = self._resolve(part[2:], sql)
+        if name == "autocommit":
+            self._set_autocommit(value)
+            return
+        self._unresolved.pop(name, None)
+        column = _COLUMNS.get(name)
+        if value is None:
+            self._unresolved[name] = text_of(self._masked(sql[part[2].start : part[-1].end]))
+            value_text: str | None = None
+        else:
+            value_text = None if value.upper() == "DEFAULT" and part[2].kind == "word" else value
+        if column is not None:
+            self._columns.pop(column, None)
+            if value_text is not None:
+                self._columns[column] = value_text
+        elif value_text is None:
+            self._variables.pop(name, None)
+        else:
+            self._variables[name] = value_text
+
+    def _set_autocommit(self, value: str | None) -> None:
+        wanted = {"1": True, "ON": True, "TRUE": True, "0": False, "OFF": False, "FALSE": False}.get(
+            (value or "").upper()
+        )
+        if wanted and not self._autocommit:
+            self._end_transaction()
+        self._autocommit = wanted
+
+    def _resolve(self, value: list[Token], sql: bytes) -> str | None:
+        """Return a value as text where the text of the statement tells it, else None."""
+        if len(value) == 1:
+            token = value[0]
+            if token.kind in ("text", "name"):
+                return value_of(token)
+            if token.kind == "user":
+                return self._user.get(user_name(token))
+            name = token.word.removeprefix("@@").removeprefix("session.").removeprefix("local.")
+            if token.raw.startswith(b"@@"):
+                return self._current(name)
+            return text_of(token.raw)
+        if len(value) == 2 and value[0].raw in (b"-", b"+"):
+            return text_of(sql[value[0].start : value[1].end])
+        return None
+
+    def _current(self, name: str) -> str | None:
+        if name == "autocommit":
+            return None if self._autocommit is None else str(int(self._autocommit))
+        column = _COLUMNS.get(name)
+        return self._columns.get(column) if column else self._variables.get(name)
+
+    def _assign(self, token: Token, value: bytes) -> None:
+        found = tokens(value)
+        resolved = self._resolve(found, value)
+        if self._mask is not None and resolved is not None and found[0].raw[:2] != b"@@":
+            resolved = text_of(self._mask(value))
+        self._user[user_name(token)] = resolved
+
+    def _masked(self, value: bytes) -> bytes:
+        return value if self._mask is None else self._mask(value)
+
+    def _assigned_in_query(self, found: list[Token]) -> None:
+        """``SELECT @x := ...`` and ``SELECT ... INTO @x, @y``: the values are not in the text."""
+        into = False
+        for token, after in zip(found, [*found[1:], None], strict=True):
+            if token.kind == "user":
+                if into or (after is not None and after.raw == b":="):
+                    self._user[user_name(token)] = None
+                    self._known = None
+            elif token.raw != b",":
+                into = token.word == "into"

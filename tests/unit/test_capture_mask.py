@@ -1,0 +1,128 @@
+"""No literal of what was captured is in what is written."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from migverify.workload.capture import CaptureInput, CaptureOptions, capture
+from migverify.workload.mask import length_class, mask_statement, mask_text, mask_value
+from migverify.workload.model import Parameter
+from migverify.workload.sessions import Statement
+from migverify.workload.state import State
+from tests.unit.capture_logs import Lines, record, write_lines
+
+
+@pytest.mark.parametrize(
+    ("sql", "masked"),
+    [
+        ("select 'it''s', \"a\\\"b\", 12, -3.50, 1.5e10", "select 'xxxx', \"xxxx\", 10, -1.00, 1.0e0"),
+        ("select x'ABCD', 0xFF, b'101', 0b11", "select x'0000', 0x00, b'000', 0b00"),
+        ("select DATE '2024-05-06', '2024-05-06 07:08:09.123', '12:30:00'",
+         "select DATE '2000-01-01', '2000-01-01 00:00:00.000', '00:00:00'"),
+        ("select '42', '{\"a\": 1}', ''", "select '10', '{}', ''"),
+        ("select t1.c2, `3x` from db1.t1 /* id=77 */ -- 88\nwhere a=? # 99",
+         "select t1.c2, `3x` from db1.t1 /**/ \nwhere a=? "),
+        ("select /*+ SET_VAR(a = 'secret') INDEX(t1 i) */ 1 /*!80000 + 23 */",
+         "select /*+ SET_VAR(a = 'xxxx') INDEX(t1 i) */ 1 /*!80000 + 10 */"),
+        ("select 'cut off", "select 'xxxx'"),
+        ("SET NAMES 'latin1', sql_mode = 'ANSI', @m = 'secret'", "SET NAMES 'latin1', sql_mode = 'ANSI', @m = 'xxxx'"),
+        ("SET SESSION wait_timeout = 100", "SET SESSION wait_timeout = 100"),
+        ("SET @@session.time_zone = '+02:00'", "SET @@session.time_zone = '+02:00'"),
+        ("SET PASSWORD = 'secret'", "SET PASSWORD = 'xxxx'"),
+        ("CREATE USER 'bob'@'%' IDENTIFIED BY 'secret'", "CREATE USER 'xx'@'x' IDENTIFIED BY 'xxxx'"),
+    ],
+)  # fmt: skip
+def test_forms(sql: str, masked: str) -> None:
+    assert mask_text(sql.encode()).decode() == masked
+
+
+def test_modes() -> None:
+    assert mask_text(b'select "name"', ansi_quotes=True) == b'select "name"'
+    assert mask_text(rb"select 'a\', 'secret'", backslash=False) == b"select 'xx', 'xxxx'"
+    assert mask_text(rb'select "a\", "secret"', backslash=False) == b'select "xx", "xxxx"'
+    wide = "select '\u8a31', 'secret'".encode("big5")  # its second byte is a backslash
+    assert b"\\" in wide
+    assert b"secret" not in mask_text(wide, wide=True)
+
+
+SECRET = "Qz"
+literals = st.one_of(
+    st.text(st.sampled_from("ab '\"\\%\n;#-/*`"), max_size=12).map(lambda text: SECRET + text + SECRET),
+    st.integers(2_000, 10**15).filter(lambda n: n % 1000 != 0).map(lambda n: n),
+)  # fmt: skip
+
+
+def quoted(value: str | int, quote: str) -> str:
+    if isinstance(value, int):
+        return str(value)
+    return quote + value.replace("\\", "\\\\").replace(quote, quote * 2) + quote
+
+
+@given(values=st.lists(st.tuples(literals, st.sampled_from("'\"")), min_size=1, max_size=6), comment=st.booleans())
+def test_no_literal_is_left(values: list[tuple[str | int, str]], comment: bool) -> None:
+    parts = [f"c{n} = {quoted(value, quote)}" for n, (value, quote) in enumerate(values)]
+    sql = f"select {'/* ' + SECRET + ' */' if comment else ''} a from `t` where " + " and ".join(parts)
+    masked = mask_text(sql.encode()).decode()
+    assert SECRET not in masked
+    for value, _ in values:
+        if isinstance(value, int):
+            assert not re.search(rf"\b{value}\b", masked)
+    assert re.findall(r"c\d = ", masked) == re.findall(r"c\d = ", sql)[: len(values)]
+    assert mask_text(masked.encode()).decode() == masked
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes(sql: bytes) -> None:
+    masked = mask_text(sql)
+    assert mask_text(masked) == masked or b"'" in sql or b'"' in sql or b"/" in sql or b"-" in sql or b"#" in sql
+
+
+@given(st.integers(1, 1 << 20))
+def test_a_masked_text_fits_where_the_text_did(size: int) -> None:
+    assert size // 2 < length_class(size) <= size
+
+
+def test_values_keep_their_kind() -> None:
+    kinds = [
+        ("integer", b"123456"),
+        ("date", b"2024-05-06"),
+        ("text", b"alice"),
+        ("bytes", b"\x01\x02\x03"),
+        ("null", None),
+    ]
+    statement = Statement(
+        record(
+            "select ?", parameters=tuple(Parameter(*one) for one in kinds), details={"app": "alice", "warnings": "1"}
+        ),
+        "-/1/1", 0, State(), "",
+    )  # fmt: skip
+    found = mask_statement(statement).record
+    assert found.details == {"warnings": "1"}
+    assert [(one.kind, one.value) for one in found.parameters or ()] == [
+        ("integer", b"100000"), ("date", b"2000-01-01"), ("text", b"xxxx"), ("bytes", b"\0\0"), ("null", None),
+    ]  # fmt: skip
+    assert mask_value(b"+1.5e3") == b"+1.0e0"
+
+
+def test_nothing_of_a_masked_capture_holds_a_literal(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    from migverify.spark.statements import StatementFiles
+    from migverify.workload.mask import mask_text as text_mask
+
+    texts = ["SET @mail = 'QzQz'", "select 'QzQz'", "PREPARE s FROM 'select QzQz'", "/* QzQz */ select 1", "select 'Qz"]
+    log = write_lines(
+        tmp_path / "a.log",
+        [{"sql": sql, "session": 1, "start": n, "details": {"x": "Qz"}} for n, sql in enumerate(texts)],
+    )
+    options = CaptureOptions(tmp_path / "out", mask=mask_statement, text_mask=text_mask)
+    assert capture([CaptureInput(log, Lines())], options, StatementFiles).masked
+    import pyarrow.parquet as pq
+
+    shown = repr(pq.read_table(tmp_path / "out").to_pylist()) + (tmp_path / "out" / "_summary.json").read_text()
+    assert "mail" in shown
+    assert "Qz" not in shown
