@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
+from migverify.exposition import Metric, page
 from migverify.model import Verdict
 from migverify.recon.watch_status import ReconStatus, RuleStatus
 
@@ -19,11 +20,7 @@ def prometheus_text(status: ReconStatus) -> str:
 
     Money stands with all its digits; Prometheus itself keeps it as a float.
     """
-    lines: list[str] = []
-    for name, text, samples in _metrics(status):
-        lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
-        lines += [f"{name}{_labels(labels)} {value}" for labels, value in samples]
-    return "\n".join(lines) + "\n"
+    return page(Metric(*metric) for metric in _metrics(status))
 
 
 def _metrics(status: ReconStatus) -> Iterator[_Metric]:
@@ -106,13 +103,3 @@ def _number(age: float | None, at: str) -> str:
     if age is not None and not math.isnan(age):
         return f"{age:.3f}"
     return "0" if at else "NaN"  # a source that nothing writes to is complete
-
-
-def _labels(labels: dict[str, str]) -> str:
-    inner = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
-    return f"{{{inner}}}" if inner else ""
-
-
-def _escaped(value: str) -> str:
-    safe = value.encode("utf-8", "backslashreplace").decode("utf-8")
-    return safe.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
+from migverify.exposition import Metric, number, page
 from migverify.model import ChunkState, DiffKind, Verdict
 from migverify.report.rules_data import metrics
 from migverify.report.summary import ReportData, TableReport
@@ -18,14 +20,11 @@ _Metric = tuple[str, str, Iterable[_Sample]]
 
 def render_prometheus(data: ReportData) -> str:
     """Return one gauge per fact; an unknown number is ``NaN``, never left out and never 0."""
-    lines: list[str] = []
-    for name, text, samples in _metrics(data):
-        lines += [f"# HELP {name} {_help(text)}", f"# TYPE {name} gauge"]
-        lines += [f"{name}{_labels(labels)} {number(value)}" for labels, value in samples]
-    for name, text, exact in metrics(data.rules):
-        lines += [f"# HELP {name} {_help(text)}", f"# TYPE {name} gauge"]
-        lines += [f"{name}{_labels(labels)} {value}" for labels, value in exact]
-    return "\n".join(lines) + "\n"
+    told = (
+        Metric(name, text, [(labels, number(value)) for labels, value in samples])
+        for name, text, samples in _metrics(data)
+    )
+    return page(chain(told, (Metric(*metric) for metric in metrics(data.rules))))
 
 
 def _metrics(data: ReportData) -> Iterator[_Metric]:
@@ -109,27 +108,3 @@ def _verdicts(labels: dict[str, str], verdict: Verdict) -> Iterator[_Sample]:
 
 def _unknown(value: float | None) -> float:
     return math.nan if value is None else value
-
-
-def number(value: float) -> str:
-    """Return a sample value; integers stay exact."""
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return str(int(value)) if value == int(value) else repr(float(value))
-
-
-def _labels(labels: dict[str, str]) -> str:
-    inner = ",".join(f'{name}="{_label(value)}"' for name, value in labels.items())
-    return f"{{{inner}}}" if inner else ""
-
-
-def _label(value: str) -> str:
-    # The format knows these three escapes only. A lone surrogate has no UTF-8 form.
-    safe = value.encode("utf-8", "backslashreplace").decode("utf-8")
-    return safe.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-
-
-def _help(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from migverify.changes.model import Position
+from migverify.exposition import Metric, number, page
 from migverify.model import Verdict
 
 
@@ -115,28 +116,35 @@ class Track:
 
 def prometheus_text(status: WatchStatus) -> str:
     """Return the status in the Prometheus text format; the verdict is 0 MATCH, 1 MISMATCH, 3 INCONCLUSIVE."""
-    codes = {Verdict.MATCH: 0, Verdict.MISMATCH: 1, Verdict.INCONCLUSIVE: 3}
-    lines = ["# TYPE migverify_watch_verdict gauge", f"migverify_watch_verdict {codes[status.verdict]}"]
-    of_source = {"lag_seconds": "lag_seconds", "lag_transactions": "lag_transactions",
-                 "heard_seconds": "read_seconds", "commits": "commits"}  # fmt: skip
-    of_table = ("pending", "doubt", "hot", "diverged", "keys", "images", "oldest_seconds")
-    series: list[tuple[str, list[tuple[str, float | None]]]] = [
-        *((f"migverify_watch_{name}", [(_labels(source=s.name), getattr(s, field)) for s in status.sources])
-          for name, field in of_source.items()),
-        *((f"migverify_watch_table_{name}", [(_labels(table=t.source), getattr(t, name)) for t in status.tables])
-          for name in of_table),
-        ("migverify_watch_table_verdict", [(_labels(table=t.source), codes[t.verdict]) for t in status.tables]),
-    ]  # fmt: skip
-    for metric, values in series:
-        known = [f"{metric}{labels} {value:g}" for labels, value in values if value is not None]
-        if known:
-            lines += [f"# TYPE {metric} gauge", *known]
-    lines += ["# TYPE migverify_watch_time_seconds gauge", f"migverify_watch_time_seconds {status.at:.3f}"]
-    return "\n".join(lines) + "\n"
+    return page(_metrics(status))
 
 
-def _labels(**labels: str) -> str:
-    def escaped(text: str) -> str:
-        return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+_CODES = {Verdict.MATCH: "0", Verdict.MISMATCH: "1", Verdict.INCONCLUSIVE: "3"}
 
-    return "{" + ",".join(f'{name}="{escaped(value)}"' for name, value in labels.items()) + "}"
+
+def _metrics(status: WatchStatus) -> Iterator[Metric]:
+    yield Metric("migverify_watch_verdict", "0 match, 1 mismatch, 3 inconclusive.", [({}, _CODES[status.verdict])])
+    of_source = (
+        ("lag_seconds", "lag_seconds", "How far the target is behind what was read, by time."),
+        ("lag_transactions", "lag_transactions", "How far the target is behind what was read, by transactions."),
+        ("heard_seconds", "read_seconds", "How long ago the source was last heard."),
+        ("commits", "commits", "Transactions that were read."),
+    )
+    for name, attribute, text in of_source:
+        yield Metric(f"migverify_watch_{name}", text,
+                     [({"source": s.name}, number(getattr(s, attribute))) for s in status.sources])  # fmt: skip
+    of_table = (
+        ("pending", "Keys that wait for their proof."),
+        ("doubt", "Keys that differed once and are read again."),
+        ("hot", "Keys whose row keeps changing."),
+        ("diverged", "Keys that differ for good."),
+        ("keys", "Proofs of keys."),
+        ("images", "Row images of the stream."),
+        ("oldest_seconds", "Age of the oldest key without a proof."),
+    )
+    for name, text in of_table:
+        yield Metric(f"migverify_watch_table_{name}", text,
+                     [({"table": t.source}, number(getattr(t, name))) for t in status.tables])  # fmt: skip
+    yield Metric("migverify_watch_table_verdict", "Verdict of the table: 0 match, 1 mismatch, 3 inconclusive.",
+                 [({"table": t.source}, _CODES[t.verdict]) for t in status.tables])  # fmt: skip
+    yield Metric("migverify_watch_time_seconds", "Unix time of this page.", [({}, f"{status.at:.3f}")])
