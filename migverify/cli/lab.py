@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from migverify.cli import lab_history, lab_replicator, lab_services, lab_workload
+from migverify.cli import lab_history, lab_replicator, lab_services, lab_traffic, lab_workload
 from migverify.cli.console import examples, say
 
 app = typer.Typer(
@@ -197,6 +197,7 @@ def matrix(
 
 
 app.command(epilog=lab_workload.EPILOG)(lab_workload.workload)
+app.command(epilog=lab_traffic.EPILOG)(lab_traffic.traffic)
 app.command(epilog=lab_replicator.EPILOG)(lab_replicator.replicator)
 app.add_typer(lab_services.app, name="services")
 app.add_typer(lab_history.app, name="history")

@@ -8,19 +8,23 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from migverify.errors import LabError
 from migverify.lab import mysql
 from migverify.lab.cache import Progress, cache_directory, file_lock, install_into
-from migverify.lab.process import tail
+from migverify.lab.process import ProcessId, is_alive, tail
+from migverify.lab.servers import LabServer
+from migverify.lab.session import connect
 
 PREFIX_NAME = "mariadb-10.11"
 PACKAGES = ("mariadb-server-core",)
 SUITE = "bookworm"
 """The Debian release whose MariaDB is 10.11."""
+READY_SECONDS = 60.0
 OLDEST = (10, 5)
 """The first version that can describe its rows in full (``binlog_row_metadata``)."""
 
@@ -75,6 +79,42 @@ def provide(on_progress: Progress) -> MariadbPrograms:
         with install_into(final) as staging:
             mysql.download_packages(staging, PACKAGES, SUITE, "MariaDB", on_progress)
     return _unpacked(final)
+
+
+def audit_plugin(programs: MariadbPrograms, on_progress: Progress) -> Path:
+    """Return the folder that holds ``server_audit.so``: the server's own, else from the package ``mariadb-server``.
+
+    Debian's ``mariadb-server-core`` has the server without its plugins.
+
+    Raises
+    ------
+    LabError
+        there is neither the plugin nor a way to download its package.
+    """
+    for place in ("lib/mysql/plugin", "lib64/mysql/plugin", "lib/mariadb/plugin"):
+        if (programs.share.parents[1] / place / AUDIT).is_file():
+            return programs.share.parents[1] / place
+    final = cache_directory() / f"{PREFIX_NAME}-plugins"
+    plugins = final / "root" / "usr" / "lib" / "mysql" / "plugin"
+    if (plugins / AUDIT).is_file():
+        return plugins
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        raise LabError(
+            f"this MariaDB has no {AUDIT}, and there is no apt-get to fetch it",
+            hint="Install the package mariadb-server.",
+        )
+    with file_lock(final.with_name(f".{final.name}.lock"), on_progress):
+        if not (plugins / AUDIT).is_file():
+            with install_into(final) as staging:
+                mysql.download_packages(
+                    staging, ("mariadb-server",), SUITE, "MariaDB's plugins", on_progress, alone=True
+                )
+    if not (plugins / AUDIT).is_file():
+        raise LabError(f"the package mariadb-server has no {AUDIT}", hint=f"Remove {final} and try again.")
+    return plugins
+
+
+AUDIT = "server_audit.so"
 
 
 def _from_path(server: str) -> MariadbPrograms:
@@ -138,3 +178,24 @@ def serve_command(programs: MariadbPrograms, data: Path, port: int, options: Seq
         "--server-id=88", "--log-bin=binlog", "--binlog-format=ROW", "--binlog-row-metadata=FULL",
         "--innodb-buffer-pool-size=64M", *options,
     ]  # fmt: skip
+
+
+def ready(server: LabServer, process: ProcessId, log: Path) -> LabServer:
+    """Wait until a server that was started answers; returns it with its version.
+
+    Raises
+    ------
+    LabError
+        it ended, or gave no answer in time; the message holds the end of its log.
+    """
+    deadline = time.monotonic() + READY_SECONDS
+    while True:
+        try:
+            with connect(server, seconds=5.0) as connection, connection.cursor() as cursor:
+                cursor.execute("SELECT VERSION()")
+                return replace(server, version=str((cursor.fetchone() or ("",))[0]))
+        except LabError as error:
+            if not is_alive(process) or time.monotonic() > deadline:
+                raise LabError(f"MariaDB on port {server.port} gives no answer\n{tail(log)}",
+                               hint=f"The whole log is {log}.") from error  # fmt: skip
+        time.sleep(0.1)

@@ -92,8 +92,12 @@ def provide(on_progress: Progress) -> MysqlPrograms:
     return _unpacked(final)
 
 
-def download_packages(staging: Path, packages: Sequence[str], suite: str, what: str, on_progress: Progress) -> None:
+def download_packages(
+    staging: Path, packages: Sequence[str], suite: str, what: str, on_progress: Progress, *, alone: bool = False
+) -> None:
     """Download Debian packages and all they need into ``staging / "root"``, installing nothing.
+
+    ``alone`` leaves out what they need: for files of a package that another one runs.
 
     Raises
     ------
@@ -113,7 +117,10 @@ def download_packages(staging: Path, packages: Sequence[str], suite: str, what: 
     on_progress(f"{what}: reading Debian's package lists")
     _run(["apt-get", "-q", "update"], environment)
     on_progress(f"{what}: downloading {' and '.join(packages)}")
-    _run(["apt-get", "-q", "-y", "--download-only", "install", *packages], environment)
+    if alone:
+        _run(["apt-get", "-q", "download", *packages], environment, apt / "archives")
+    else:
+        _run(["apt-get", "-q", "-y", "--download-only", "install", *packages], environment)
     archives = sorted((apt / "archives").glob("*.deb"))
     if not archives:
         raise LabError("apt-get downloaded no package", hint="Run `apt-get update` and try again.")
@@ -148,10 +155,10 @@ def _debian_site() -> str:
     )
 
 
-def _run(command: list[str], environment: dict[str, str]) -> None:
+def _run(command: list[str], environment: dict[str, str], folder: Path | None = None) -> None:
     try:
         done = subprocess.run(  # noqa: S603 - our own command
-            command, env=environment, capture_output=True, text=True, check=False, timeout=900
+            command, env=environment, cwd=folder, capture_output=True, text=True, check=False, timeout=900
         )
     except subprocess.TimeoutExpired as error:
         raise LabError(f"{command[0]} did not end in 900 s", hint="Check the network and try again.") from error

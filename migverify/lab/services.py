@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,11 +25,9 @@ from migverify.lab.process import (
     port_is_free,
     spawn,
     stop,
-    tail,
 )
 from migverify.lab.servers import LabServer, LabServers
 from migverify.lab.services_tables import Names
-from migverify.lab.session import connect
 
 if TYPE_CHECKING:
     import pymysql
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
     Connection: TypeAlias = pymysql.connections.Connection[Any]
 
 FOLDER = "services"
-READY_SECONDS = 60.0
 START_ATTEMPTS = 3
 
 
@@ -101,7 +97,7 @@ def start_ledger(folder: Path, port: int | None, on_progress: Progress, ours: bo
         command = mariadb.serve_command(programs, data, chosen, ("--event-scheduler=ON",))
         process = spawn(command, log, folder)
         try:
-            server = _wait(LabServer("127.0.0.1", chosen, "root", "mariadb", ""), process, log)
+            server = mariadb.ready(LabServer("127.0.0.1", chosen, "root", "mariadb", ""), process, log)
             _save(folder, server, process, ours)
         except BaseException as error:
             stop(process, seconds=10.0)  # nothing that was started may stay behind, not even after Ctrl-C
@@ -110,19 +106,6 @@ def start_ledger(folder: Path, port: int | None, on_progress: Progress, ours: bo
             raise
         return server
     raise LabError(f"no free port for MariaDB in {START_ATTEMPTS} attempts", hint="Try again.")
-
-
-def _wait(server: LabServer, process: ProcessId, log: Path) -> LabServer:
-    deadline = time.monotonic() + READY_SECONDS
-    while True:
-        try:
-            with connect(server, seconds=5.0) as connection:
-                return replace(server, version=str(query(connection, "SELECT VERSION()")[0][0]))
-        except LabError as error:
-            if not is_alive(process) or time.monotonic() > deadline:
-                raise LabError(f"MariaDB on port {server.port} gives no answer\n{tail(log)}",
-                               hint=f"The whole log is {log}.") from error  # fmt: skip
-        time.sleep(0.1)
 
 
 def down(directory: Path, purge: bool = False) -> list[str]:
