@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from migverify.workload.digest import Digester
 from migverify.workload.lexer import Dialect, tokens
+from migverify.workload.meaning import Meanings
 
 SHAPES = [
     "SELECT p.payment_id, p.account_id, p.amount, p.currency, p.state, p.created_at FROM pay.payments p "
@@ -50,6 +51,9 @@ def main() -> None:
         _measure(f"{dialect}: digest, 3 skeletons", Digester(dialect).digest, few)
         _measure(f"{dialect}: digest, 9,000 skeletons", Digester(dialect).digest, statements(60_000, shapes=3_000))
         _measure(f"{dialect}: token by token", Digester(dialect).digest_anew, few[:6_000])
+    _measure("digest and class, 3 skeletons", Meanings(shapes=False).meaning, few)
+    _measure("digest and class, 300 skeletons", Meanings(shapes=False).meaning, statements(40_000, shapes=100))
+    _measure("digest, class, structure, 300 skeletons", Meanings().meaning, statements(40_000, shapes=100))
     _measure("tokens only", lambda sql: list(tokens(sql)), few[:6_000])
 
 

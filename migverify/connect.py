@@ -69,6 +69,15 @@ class ResultColumn:
     decimals: int
 
 
+@dataclass(frozen=True, slots=True)
+class Encryption:
+    """What a connection negotiated. ``expires``: end of the certificate, Unix seconds; None: not verified."""
+
+    version: str
+    cipher: str
+    expires: float | None
+
+
 def _decoded(name: str | bytes) -> str:
     return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
 
@@ -172,6 +181,17 @@ class Session:
             del lent.commit, lent.rollback, lent.close
             lent.decoders, lent.use_unicode = kept
 
+    def encryption(self) -> Encryption | None:
+        """Return what was negotiated with the other end of the socket, None for a connection in clear."""
+        sock = self._connection._sock  # type: ignore[attr-defined]  # a proxy between may encrypt on one side only
+        if not isinstance(sock, ssl.SSLSocket):
+            return None
+        certificate = sock.getpeercert()  # empty where it was not verified
+        ends = certificate.get("notAfter") if certificate else None
+        expires = float(ssl.cert_time_to_seconds(ends)) if isinstance(ends, str) else None
+        cipher = sock.cipher()
+        return Encryption(sock.version() or "", cipher[0] if cipher else "", expires)
+
     def alive(self) -> bool:
         """Whether the connection still answers."""
         try:
@@ -263,6 +283,56 @@ def open_session(endpoint: Endpoint, password: str | None, *, side: Side | None 
     wait = endpoint.query_seconds + 10.0 if endpoint.query_seconds else IDLE_READ_SECONDS
     connection._read_timeout = wait  # type: ignore[attr-defined]  # the short limit was for the greeting, which connect_timeout leaves out
     return session
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An authenticated connection that is nobody's yet: its socket (blocking), and what the server said of itself."""
+
+    socket: socket.socket
+    version: str
+    flavor: Flavor
+    thread_id: int
+
+
+def open_socket(
+    endpoint: Endpoint, password: str | None, *, found_rows: bool = True, several: bool = False, results: bool = True
+) -> Opened:
+    """Connect and authenticate as any client does, pin nothing, and hand over the socket itself.
+
+    Only ``SET NAMES utf8mb4`` was said in the session. LOCAL INFILE is off.
+
+    Parameters
+    ----------
+    found_rows
+        An UPDATE tells how many rows it found, not how many it changed: what Connector/J asks for.
+    several
+        One text may hold several statements.
+    results
+        A prepared statement (CALL) may answer with several results.
+
+    Raises
+    ------
+    EndpointError
+        nothing answers, or the server refuses the user.
+    """
+    flags = (found_rows and CLIENT.FOUND_ROWS) | (several and CLIENT.MULTI_STATEMENTS)
+    try:
+        connection: Any = tls.Connection(
+            host=endpoint.host, port=endpoint.port, user=endpoint.user, password=(password or "").encode(),
+            charset="utf8mb4", use_unicode=False, autocommit=None, local_infile=False,
+            connect_timeout=int(CONNECT_SECONDS), read_timeout=CONNECT_SECONDS, write_timeout=60,
+            client_flag=flags | (results and CLIENT.PS_MULTI_RESULTS), program_name="migverify",
+            **tls.options(endpoint.tls),
+        )  # fmt: skip
+    except (pymysql.MySQLError, OSError, struct.error, RuntimeError) as error:
+        raise _connect_failure(endpoint, error) from error
+    version, flavor = _identify(connection)
+    opened = Opened(connection._sock, version, flavor, int(connection.thread_id()))
+    _keep_alive(opened.socket)
+    connection._rfile.close()  # its buffer is empty: a server says nothing unasked behind an answer
+    connection._sock = connection._rfile = None  # or the garbage collector would close it
+    return opened
 
 
 def _pin(session: Session, *, source: bool) -> None:

@@ -9,6 +9,8 @@
     ├── EndpointError                   (2) a server cannot be reached or refuses the session
     │   └── PrivilegeError              (2) the user lacks a grant; the message names it
     ├── StoreError                      (3) run results cannot be written or read; nothing is lost
+    │   ├── JournalError                    (3) a run's journal is damaged, or says what cannot have happened
+    │   └── FencedError                     (3) another executor took the run over; this one may not go on
     ├── LabError                        (2) the lab's servers cannot be built, started or loaded
     ├── RepairError                     (3) a repair is refused or stopped; the target is as it was reported
     ├── ChangeError                     (3) a change stream cannot be read exactly from here on
@@ -103,6 +105,14 @@ class LabError(MigverifyError):
 
 class StoreError(MigverifyError):
     """Run results cannot be written or read."""
+
+
+class JournalError(StoreError):
+    """A run's journal is damaged, or says what cannot have happened; the message names the line."""
+
+
+class FencedError(StoreError):
+    """Another executor took the run over: this one may not write or do anything more."""
 
 
 class RepairError(MigverifyError):

@@ -125,6 +125,7 @@ class ColumnDef:
     extra: str = ""
     members: tuple[str, ...] = ()
     invisible: bool = False
+    comment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,7 @@ class IndexDef:
     ``kind`` is the catalog's index type (``BTREE``, ``HASH``, ``FULLTEXT``, ``SPATIAL`` ...). An index whose kind
     has no order (full text, spatial, vector) has None for every column: no key range can be cut from it.
     ``expressions`` holds what stands at each None (an expression, or the column of an unordered kind), else None.
+    ``descending`` says of each part whether it is sorted downwards; empty where none is.
     """
 
     name: str
@@ -143,6 +145,8 @@ class IndexDef:
     visible: bool = True
     kind: str = "BTREE"
     expressions: tuple[str | None, ...] = ()
+    comment: str = ""
+    descending: tuple[bool, ...] = ()
 
     @property
     def primary(self) -> bool:

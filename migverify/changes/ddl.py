@@ -48,8 +48,13 @@ class DdlFinding:
 def ddl_finding(statement: Statement, gtid: str = "") -> DdlFinding:
     """Return the finding of a statement; ``gtid`` is that of its transaction, empty for an anonymous one."""
     tables = tuple(f"{database}.{table or '*'}" for database, table in statement.tables)
-    sql = _CONNECTION.sub(r"\1'***'", statement.sql)
+    sql = masked(statement.sql)
     return DdlFinding(
         statement.op, statement.user or UNKNOWN_USER, statement.time, tables, sql, statement.file,
         statement.offset, gtid,
     )  # fmt: skip
+
+
+def masked(sql: str) -> str:
+    """Return a statement without the text of its CONNECTION option, which may hold a password."""
+    return _CONNECTION.sub(r"\1'***'", sql)

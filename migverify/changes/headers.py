@@ -56,11 +56,12 @@ class MariadbGtid(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A QUERY event. ``sql`` is its bytes; ``text`` decodes them."""
+    """A QUERY event. ``sql`` is its bytes; ``text`` decodes them. ``thread`` is the connection that sent it."""
 
     database: bytes
     sql: bytes
     status: bytes
+    thread: int = 0
 
     def text(self) -> str:
         """The statement, decoded by the character set of the session that sent it; undecodable bytes as escapes."""
@@ -133,7 +134,8 @@ def read_query(body: bytes) -> Query:
     sql_at = database_at + body[8] + 1
     if sql_at > len(body):
         raise ChangeError("a QUERY event is shorter than its parts.")
-    return Query(body[database_at : sql_at - 1], body[sql_at:], body[13:database_at])
+    thread = int.from_bytes(body[:4], "little")
+    return Query(body[database_at : sql_at - 1], body[sql_at:], body[13:database_at], thread)
 
 
 @lru_cache(maxsize=256)

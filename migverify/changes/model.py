@@ -144,7 +144,7 @@ class Statement:
 
     ``tables`` are the ``(database, table)`` it names, as far as they can be told; empty means: cannot be told. An empty
     table name stands for the whole database.
-    ``user`` is ``user@host`` where the source logs the invoker, else empty.
+    ``user`` is ``user@host`` where the source logs the invoker, else empty. ``thread`` is the connection that sent it.
     """
 
     op: Op
@@ -155,6 +155,7 @@ class Statement:
     offset: int
     time: int
     user: str = ""
+    thread: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,12 @@ from migverify.changes.preflight_columns import columns
 from migverify.changes.preflight_server import Finding, Known, Refusal, Server, answer, judged, untold
 from migverify.changes.preflight_settings import DAY, RETENTION, SETTINGS, Platform, State
 from migverify.model import Flavor, TableDef, Verdict
+from migverify.sql.settings import foreign_keys, referential_rules
 
 CLOCK_SECONDS = 2.0
 SHOWN = 10
 TRANSACTIONAL = frozenset({"innodb", "ndbcluster", "ndb", "rocksdb", "tokudb", "myrocks"})
-CASCADES = (
-    "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS"
-    " WHERE DELETE_RULE IN ('CASCADE', 'SET NULL', 'SET DEFAULT')"
-    " OR UPDATE_RULE IN ('CASCADE', 'SET NULL', 'SET DEFAULT')"
-)
+CASCADING = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
 RETENTION_CALL = "CALL mysql.rds_show_configuration"
 
 BLIND_SPOTS = (
@@ -93,7 +90,7 @@ def preflight(
         return Preflight(endpoint, session.version, Platform.OWN, (found,), ())
     rows = session.query("SHOW GLOBAL VARIABLES")
     variables = {(name or "").lower(): value or "" for name, value in rows}
-    known = Known(session, variables, _platform(variables), version_number(session.version), begun)
+    known = Known(session, variables, platform_of(variables), version_number(session.version), begun)
     findings: list[Finding] = []
     for questions in (_settings, _retention, ask.rights, ask.logs, ask.replica, ask.sessions):
         findings += questions(known)
@@ -103,7 +100,8 @@ def preflight(
     return Preflight(endpoint, session.version, known.platform, tuple(findings))
 
 
-def _platform(variables: dict[str, str]) -> Platform:
+def platform_of(variables: dict[str, str]) -> Platform:
+    """Say who runs a server, by its global variables."""
     if "aurora_version" in variables:
         return Platform.AURORA
     return Platform.RDS if variables.get("basedir", "").startswith("/rdsdbbin/") else Platform.OWN
@@ -211,9 +209,31 @@ def _cascades(known: Known, scope: set[tuple[str, str]]) -> Finding:
     if known.variables.get(native, "").upper() in ("OFF", "0"):
         return Finding(name, State.PASS, f"{native} is OFF: cascades are logged", wanted,
                        f"SHOW GLOBAL VARIABLES LIKE '{native}'", why)  # fmt: skip
-    rows = answer(lambda: known.session.query(CASCADES))
-    if isinstance(rows, Refusal):
-        return untold(known, name, wanted, CASCADES, why, rows)
-    found = [f"{d}.{t} ({c})" for d, t, c in rows if (d or "", t or "") in scope]
-    listed = _listed(name, found, len(scope), CASCADES, why, todo)
+    found: list[str] = []
+    hidden: list[str] = []
+    databases = sorted({database for database, _ in scope})
+    for database in databases:
+        told = answer(lambda database=database: _rules(known.session, database))  # type: ignore[misc]
+        if isinstance(told, Refusal):
+            return untold(known, name, wanted, referential_rules(database), why, told)
+        for (table, key), acts in told.items():
+            if (database, table) in scope and (acts is None or acts & CASCADING):
+                (hidden if acts is None else found).append(f"{database}.{table} ({key})")
+    query = "; ".join(referential_rules(database) for database in databases)
+    if hidden and not found:
+        # An empty list of what a user may not see is no proof that there is nothing.
+        grant = f"GRANT REFERENCES ON <database>.* TO {ask.account(known.session)}; shows them."
+        value = f"the rules of {len(hidden)} keys are hidden from this user: {', '.join(hidden[:SHOWN])}"
+        return Finding(name, State.INCONCLUSIVE, value, wanted, query, why, grant)
+    listed = _listed(name, found, len(scope), query, why, todo)
     return replace(listed, wanted=wanted, state=State.FAIL if found else State.PASS)
+
+
+def _rules(session: Server, database: str) -> dict[tuple[str, str], frozenset[str] | None]:
+    """Return what each foreign key (table, name) does to child rows; None where the server hides that from the user."""
+    rules: dict[tuple[str, str], frozenset[str] | None] = {
+        (table or "", key or ""): None for table, key in session.query(foreign_keys(database))
+    }
+    for table, key, *acts in session.query(referential_rules(database)):
+        rules[table or "", key or ""] = frozenset((act or "").upper() for act in acts)
+    return rules

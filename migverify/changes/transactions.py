@@ -377,7 +377,8 @@ class _Stream(Places):
         if read.kind is not Kind.HARMLESS:
             op = Op.TRUNCATE if read.kind is Kind.TRUNCATE else Op.DDL
             found.append(
-                Statement(op, read.tables, sql, database, self.file, self.offset, event.time, query.invoker())
+                Statement(op, read.tables, sql, database, self.file, self.offset, event.time, query.invoker(),
+                          query.thread)
             )  # fmt: skip
         if not self.begun and not read.stays_open:
             found.append(self._commit())  # type: ignore[arg-type]  # not skipping, so a Commit

@@ -39,7 +39,8 @@ SERVICE_FAULTS = ("lost-event", "rounding")
 """Neither shows in a comparison of the payments' own tables."""
 
 INTRO = """migverify demo: compare a real MySQL with {target} on Spark, find planted faults row by row, write a report,
-repair the target, and prove it equal again. Then twelve rules over three services, a MariaDB among them.
+repair the target, and prove it equal again. Then what clients ask: statements of a slow log and an audit log, replayed
+on both sides, every answer compared. Then twelve rules over three services, a MariaDB among them.
 
 What it takes: {build}; then about {minutes}.
 Everything goes to {root}/ and ~/.cache/migverify; all servers are stopped at the end.
@@ -62,10 +63,12 @@ class Demo:
             self._prepare()
             self._find()
             self._repair()
+            replayed = self._replay()
             reconciled = self._reconcile()
         finally:
             step("Stop the servers.", "lab", "down", "--purge", "--dir", str(LAB))
-        pages = " and ".join(str(ROOT / page) for page in ("report.html", *(["recon.html"] if reconciled else [])))
+        found = ("report.html", *replayed, *(["recon.html"] if reconciled else []))
+        pages = ", ".join(str(ROOT / page) for page in found)
         print(f"\nDone in {time.monotonic() - started:.0f} s. Open {pages} in a browser.")
         if self.target == "mysql":
             print("The target was a second MySQL as a stand-in: run `make demo` for a real TiDB.")
@@ -124,6 +127,44 @@ class Demo:
         step("Repair the target: SQL files with their inverse, applied and read again.",
              "tables", "repair", "last", "--out", str(ROOT / "repair"), "--apply", *C)  # fmt: skip
         step("Prove both sides equal again.", "tables", "verify", *C)
+
+    def _replay(self) -> list[str]:
+        """Ask on both sides what clients asked of the source, writes too; return the pages that were written."""
+        with CONFIG.open("a") as file:
+            file.write("\nworkload: {clone_marker: migverify.clone}\n")
+        slow = ROOT / "slow.log"
+        step("Let the clients of a payment service work on the source; its slow log keeps what they ask.",
+             "lab", "traffic", "--log", "slow", "--out", str(slow), "--plant", "--dir", str(LAB))  # fmt: skip
+        step("Read the log: every byte is a statement or a counted reject.",
+             "workload", "capture", str(slow), "--out", str(ROOT / "capture"))  # fmt: skip
+        step("Put both sides back to where the clients began, and mark them: writes go to rehearsal clones alone.",
+             "lab", "traffic", "--restore", "--dir", str(LAB))  # fmt: skip
+        for side in ("source", "target"):
+            step("", "workload", "mark-clone", side, "--name", "demo", *C)
+        # A second MySQL answers like the first.
+        differs = ExitCode.MISMATCH if self.target == "tidb" else ExitCode.MATCH
+        replay = ("--pace", "fast", "--writes", "--locking", "--quiet", *C)
+        step("Ask everything again on both sides, in order, and compare every answer.",
+             "workload", "replay", str(ROOT / "capture"), *replay, expect=differs)  # fmt: skip
+        step("Write the report of the replay: what differs, why, and both answers.",
+             "report", "last", "--values", "-o", str(ROOT / "replay.html"), *C, expect=differs)  # fmt: skip
+        self._replay_audit()
+        return ["replay.html"]
+
+    def _replay_audit(self) -> None:
+        """Replay an audit log's reads as well, where a MariaDB with an audit log is to be had."""
+        if shutil.which("apt-get") is None:
+            print("\n=== An audit log: NOT SHOWN, because there is no apt-get to fetch MariaDB's audit plugin.")
+            return
+        audit = ROOT / "audit.log"
+        step("The same clients on a server with an audit log (MariaDB's form; Aurora's and RDS's are read, too).",
+             "lab", "traffic", "--log", "audit", "--out", str(audit), "--plant", "--dir", str(LAB))  # fmt: skip
+        step("", "workload", "capture", str(audit), "--out", str(ROOT / "capture-audit"))
+        step("", "lab", "traffic", "--restore", "--dir", str(LAB))
+        differs = ExitCode.MISMATCH if self.target == "tidb" else ExitCode.INCONCLUSIVE
+        replay = ("--pace", "fast", "--writes", "--locking", "--quiet", *C)
+        step("Replay it. An audit log tells neither durations nor rows, so its order is less certain.",
+             "workload", "replay", str(ROOT / "capture-audit"), *replay, expect=differs)  # fmt: skip
 
     def _reconcile(self) -> bool:
         """Let orders, payments and a ledger agree, then not; False where there is no MariaDB, which is said."""

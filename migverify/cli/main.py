@@ -40,6 +40,11 @@ COMMANDS = (
     CommandEntry("changes", "migverify.cli.changes", "Read the source's binlog: check, print, archive, audit."),
     CommandEntry("recon", "migverify.cli.recon", "Do the domains agree? Rules over tables, shards and services."),
     CommandEntry("workload", "migverify.cli.workload", "Capture what clients ask; digest, replay and compare it."),
+    CommandEntry("check", "migverify.cli.check", "Settings, versions, grants, room: all that can be asked before."),
+    CommandEntry("ids", "migverify.cli.ids", "How much of every id space is used, and when it ends."),
+    CommandEntry("schema", "migverify.cli.schema", "Definitions on both sides: snapshot, diff, guard, history."),
+    CommandEntry("monitors", "migverify.cli.monitors", "Does the monitoring see every target and value, now?"),
+    CommandEntry("capacity", "migverify.cli.capacity", "How much there is, how fast it grows, and whether it fits."),
     CommandEntry("report", "migverify.cli.report", "Show a run as text, JSON, HTML, JUnit or Prometheus text."),
     CommandEntry("lab", "migverify.cli.lab", "A real MySQL and TiDB on this machine, with planted faults."),
 )

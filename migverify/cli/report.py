@@ -44,13 +44,14 @@ def report(
     config: ConfigOption = DEFAULT_CONFIG,
 ) -> None:
     """Show a run as text, JSON, HTML, JUnit or Prometheus text; end with the exit code of its verdict."""
-    from migverify.report.render import format_of, render, write_report
-    from migverify.report.summary import ReportOptions, read_report
+    from migverify.report.render import format_of, read_any, render, write_report
+    from migverify.report.summary import ReportOptions
 
-    with closing(open_run_store(store, config)) as opened:
-        data = read_report(opened, run, ReportOptions(values=values))
     form = form or format_of(output)
-    text = render(data, form, color=output is None and sys.stdout.isatty())
+    color = output is None and sys.stdout.isatty()
+    with closing(open_run_store(store, config)) as opened:
+        data = read_any(opened, run, ReportOptions(values=values), whole=form in (Format.JSON, Format.JUNIT))
+    text = render(data, form, color=color)
     if output is None:
         typer.echo(text, nl=False)
     else:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+import time
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,20 +13,29 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migverify.cli.console import examples, say
+from migverify.cli.progress import LIVE_SECONDS, LOG_SECONDS
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from migverify.workload.capture import CaptureSummary, StatementSink
+    from migverify.workload.capture import CaptureInput, CaptureOptions, CaptureSummary, StatementSink
 
 EPILOG = examples(
     "migverify workload capture slow.log slow.log.1 --out capture",
     "migverify workload capture audit/*.log --format audit --by-folder --out capture --mask",
     "migverify workload capture payments.pcap --port 3306 --out capture --json",
+    "migverify workload capture logs/* --engine spark --spark-master spark://host:7077 --jobs 16 --out capture",
 )
 QUALITY_EPILOG = examples(
     "migverify workload capture-quality capture",
     "migverify workload capture-quality capture --json | jq .findings",
 )
+
+
+class EngineName(StrEnum):
+    """What ``--engine`` takes."""
+
+    LOCAL = "local"
+    SPARK = "spark"
 
 
 class FormatName(StrEnum):
@@ -38,6 +50,7 @@ class FormatName(StrEnum):
     PCAP_TEXT = "pcap-text"
     TIPROXY = "tiproxy"
     TIDB_AUDIT = "tidb-audit"
+    POLLED = "polled"
 
 
 def capture(
@@ -47,6 +60,12 @@ def capture(
         FormatName, typer.Option("--format", help="What the files are; auto: told by their first bytes.")
     ] = FormatName.AUTO,
     port: Annotated[int, typer.Option(min=1, max=65535, help="The server's port in packets.")] = 3306,
+    time_zone: Annotated[
+        str,
+        typer.Option(
+            metavar="ZONE", help="The server's, for local times in logs: a name (Europe/Berlin) or an offset (+08:00)."
+        ),
+    ] = "+00:00",
     server: Annotated[
         str, typer.Option(metavar="NAME", help="The server the files come from, where they do not name it.")
     ] = "",
@@ -56,6 +75,16 @@ def capture(
     mask: Annotated[
         bool, typer.Option("--mask", help="Replace every string and number in a statement, and its comments.")
     ] = False,
+    engine: Annotated[
+        EngineName, typer.Option(help="Where files are read: in this process and --jobs others, or by tasks of Spark.")
+    ] = EngineName.LOCAL,
+    spark_master: Annotated[
+        str | None, typer.Option("--spark-master", metavar="URL", help="Where Spark runs; default: on this machine.")
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, help="Worker processes, or tasks of Spark, at the same time; local: 1."),
+    ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the capture that DIR holds.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -64,16 +93,18 @@ def capture(
     Every byte ends in a statement, a counted reject or the format's own noise. Exit 3: no statement was found.
     """
     from migverify.workload.capture import CaptureInput, CaptureOptions
-    from migverify.workload.capture import capture as run
-    from migverify.workload.opening import open_format
+    from migverify.workload.opening import open_format, zone_of
 
     if server and by_folder:
         raise UsageError("--server and --by-folder contradict each other.", hint="Choose one.")
     missing = [str(path) for path in files if not path.is_file()]
     if missing:
         raise UsageError(f"no such file: {', '.join(missing)}.", hint="Name files; folders are not searched.")
+    zone = zone_of(time_zone)
     inputs = [
-        CaptureInput(path, open_format(form.value, path, port), path.resolve().parent.name if by_folder else server)
+        CaptureInput(
+            path, open_format(form.value, path, port, zone), path.resolve().parent.name if by_folder else server
+        )
         for path in files
     ]
     options = CaptureOptions(out, replace=replace)
@@ -81,7 +112,14 @@ def capture(
         from migverify.workload.mask import mask_statement, mask_text
 
         options = CaptureOptions(out, replace=replace, mask=mask_statement, text_mask=mask_text)
-    summary = run(inputs, options, _sink())
+    if spark_master is not None and engine is not EngineName.SPARK:
+        raise UsageError("--spark-master needs --engine spark.", hint="Add it.")
+    size = sum(path.stat().st_size for path in files)
+    line = CaptureLine(size, quiet=as_json)
+    try:
+        summary = _run(inputs, options, engine, spark_master, jobs, line)
+    finally:
+        line.clear()
     if as_json:
         typer.echo(json.dumps(summary.as_json()))
     else:
@@ -89,6 +127,61 @@ def capture(
     if not summary.statements:
         say("no statement was found.")
         raise typer.Exit(int(ExitCode.INCONCLUSIVE))
+
+
+def _run(
+    inputs: list[CaptureInput], options: CaptureOptions, engine: EngineName, master: str | None, jobs: int | None,
+    line: CaptureLine,
+) -> CaptureSummary:  # fmt: skip
+    from migverify.workload.capture import capture as run
+
+    sink = _sink()
+    if engine is EngineName.SPARK:
+        from migverify.spark.capture_spark import capture_on_spark
+
+        return capture_on_spark(inputs, options, master, slots=jobs or os.cpu_count() or 1, progress=line)
+    if jobs is not None and jobs > 1:
+        from migverify.spark.capture_parallel import ParallelColumns, Processes
+
+        with Processes(jobs) as workers:
+            return run(inputs, options, sink, ParallelColumns(workers, line))
+    from migverify.spark.capture_columns import Columns
+
+    return run(inputs, options, sink, Columns(line))
+
+
+class CaptureLine:
+    """Shows bytes read, then statements written, and the rate: live on a terminal, every so often in a log."""
+
+    def __init__(self, size: int, *, quiet: bool) -> None:
+        self._size, self._quiet = size, quiet
+        self._live = sys.stderr.isatty()
+        self._started = self._last = time.monotonic()
+        self._shown = False
+
+    def __call__(self, read: int, written: int) -> None:
+        """Take what was read and written so far."""
+        now = time.monotonic()
+        if self._quiet or now - self._last < (LIVE_SECONDS if self._live else LOG_SECONDS):
+            return
+        self._last = now
+        seconds = now - self._started
+        text = f"{read / 1e6:,.0f} of {self._size / 1e6:,.0f} MB read, {read / 1e6 / seconds:,.0f} MB/s"
+        if written:
+            text = f"{text}; {written:,} statements written"
+        if self._live:
+            sys.stderr.write("\r\x1b[2K" + text[:160])
+            sys.stderr.flush()
+            self._shown = True
+        else:
+            say(text)
+
+    def clear(self) -> None:
+        """Remove the live line."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            self._shown = False
 
 
 def _sink() -> type[StatementSink]:

@@ -7,13 +7,17 @@ import os
 import stat
 import sys
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from migverify.cli.console import examples
 from migverify.errors import UsageError
 
+if TYPE_CHECKING:
+    from migverify.workload.meaning import Meaning
+
+_MOST = 10_000
 EPILOG = examples(
     """echo '{"sql": "SELECT 1"}' | migverify workload digest --dialect mysql""",
     "migverify workload digest --dialect tidb --classify < statements.jsonl > digests.jsonl",
@@ -39,27 +43,39 @@ def digest(
 
     Bytes that are no UTF-8 are written as \\udc80 to \\udcff in the JSON text. Memory stays the same however many.
     """
-    from migverify.workload.classify import classify as classified
     from migverify.workload.digest import Digester
     from migverify.workload.lexer import Modes
+    from migverify.workload.meaning import Meanings
 
     modes = Modes.of(sql_mode)
     digester = Digester(dialect.value, modes, max_digest_length=max_digest_length)
+    meanings = Meanings(dialect.value, shapes=False, max_digest_length=max_digest_length)
     # who sends line by line waits for the answer; a file does not
     waits = not stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode)
     write = sys.stdout.write
+    told: dict[int, tuple[Meaning, str]] = {}  # the object is kept with its id, so that no other takes the id
     for number, line in enumerate(sys.stdin.buffer, 1):
         if not line.strip():
             continue
         sql = _sql_of(line, number)
-        found = digester.digest(sql)
-        told: dict[str, object] = {"digest": found.digest, "digest_text": found.text}
-        if classify:
-            told["class"] = classified(sql, modes).as_json()
-        write(json.dumps(told) + "\n")
+        write(_with_class(meanings.meaning(sql, modes), told) if classify else _line(*digester.digest(sql)))
         if waits:
             sys.stdout.flush()
     sys.stdout.flush()
+
+
+def _line(digest: str, text: str) -> str:
+    return json.dumps({"digest": digest, "digest_text": text}) + "\n"
+
+
+def _with_class(found: Meaning, told: dict[int, tuple[Meaning, str]]) -> str:
+    known = told.get(id(found))
+    if known is None:
+        line = {"digest": found.digest, "digest_text": found.text, "class": found.classification.as_json()}
+        if len(told) >= _MOST:
+            told.clear()
+        known = told[id(found)] = (found, json.dumps(line) + "\n")
+    return known[1]
 
 
 def _sql_of(line: bytes, number: int) -> bytes:

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from migverify.config.patterns import Route
-from migverify.config.settings import Config, OverrideRule
+from migverify.config.settings import Config, MonitorSettings, OverrideRule, WorkloadSettings
 from migverify.model import Endpoint
 
 _SECRET_WORDS = ("password", "secret", "token", "credential", "access.key", "account.key")
@@ -59,7 +59,25 @@ def describe(config: Config) -> dict[str, Any]:
             "master": config.spark.master,
             "conf": {name: HIDDEN if _secret_name(name) else value for name, value in config.spark.conf},
         },
+        "workload": _workload(config.workload),
+        "monitors": _monitors(config.monitors),
     }
+
+
+def _monitors(settings: MonitorSettings) -> dict[str, Any]:
+    view = _slots(settings)
+    view["jobs"] = [_slots(job) for job in settings.jobs]
+    view["series"] = [_slots(series) for series in settings.series]
+    view["sql"] = _slots(settings.sql)
+    return view
+
+
+def _workload(settings: WorkloadSettings) -> dict[str, Any]:
+    view = _slots(settings)
+    view["waivers"] = None if settings.waivers is None else str(settings.waivers)
+    view["folder"] = str(settings.folder)
+    view["service_levels"] = [_slots(level) for level in settings.service_levels]
+    return view
 
 
 def _endpoint(endpoint: Endpoint) -> dict[str, Any]:

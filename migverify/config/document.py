@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from migverify.config.document_monitors import MonitorsPart
 from migverify.config.fields import (
     NAME,
     SHARD,
     Condition,
     EndpointUrl,
     Moment,
+    Pace,
     Pattern,
     Seconds,
     SessionValue,
@@ -27,12 +29,7 @@ from migverify.config.fields import (
     VariableName,
 )
 from migverify.config.patterns import make_route
-
-
-class Strict(BaseModel):
-    """Base of all parts: no unknown keys, no conversion between types."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True, regex_engine="python-re")
+from migverify.config.strict import Strict as Strict
 
 
 class TlsPart(Strict):
@@ -330,6 +327,86 @@ class SparkPart(Strict):
     conf: dict[str, SparkValue] = Field(default_factory=dict, description="Further `spark.*` settings.")
 
 
+class ServiceLevelPart(Strict):
+    """A service level that a replay is judged by."""
+
+    writes: float = Field(ge=0, allow_inf_nan=False, description="Writes per second that must have been carried out.")
+    reads: float = Field(ge=0, allow_inf_nan=False, description="Reads per second that must have been carried out.")
+    quantile: float = Field(
+        default=0.99, gt=0, lt=1, description="Share of the target's latencies that must be below `seconds`."
+    )
+    seconds: float = Field(gt=0, allow_inf_nan=False, description="Limit of that latency, from when a call was due.")
+
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> ServiceLevelPart:
+        if not self.writes and not self.reads:
+            raise ValueError("`writes` and `reads` are both 0: no load is asked for")
+        return self
+
+
+class WorkloadPart(Strict):
+    """How captured statements are replayed. Options of the command line win."""
+
+    pace: Pace = Field(
+        default="real",
+        description="`real`, `x2` (twice as fast as captured), `x0.5`, `3000/s` (that many calls a second) or `fast`"
+        " (as fast as the servers answer).",
+    )
+    protocol: Literal["as-captured", "text", "prepared", "both"] = Field(
+        default="as-captured",
+        description="Protocol of the statements; `both` asks each read over text and prepared, and compares both.",
+    )
+    jobs: int = Field(default=1, ge=1, le=256, description="Worker processes.")
+    connections: int = Field(
+        default=64,
+        ge=1,
+        le=4096,
+        description="Sessions connected at once to each endpoint: each captured session has a connection of its own, so"
+        " this stands in place of the endpoints' `connections`.",
+    )
+    noise: float = Field(
+        default=0.0, ge=0, le=1, description="Share of reads that are asked twice on both sides, for the noise rate."
+    )
+    rereads: int = Field(default=3, ge=0, le=20, description="How often a read that differs is asked again.")
+    query_seconds: Seconds = Field(
+        default=60.0, description="How long a call's answer is awaited before it is stopped; 0 = for ever."
+    )
+    wait_seconds: Seconds = Field(
+        default=10.0, description="How long a call waits for one of another session that it must come after."
+    )
+    idle_seconds: float | None = Field(
+        default=None, ge=0, allow_inf_nan=False, description="Shorten captured times in which nothing ran to this."
+    )
+    max_lag: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="Stop when calls begin more seconds late than this."
+    )
+    found_rows: bool = Field(
+        default=True, description="Count rows found instead of rows changed by an UPDATE, as Connector/J does."
+    )
+    clone_marker: TableName | None = Field(
+        default=None,
+        description="Table as `database.table` whose row marks a rehearsal clone: the one permission to replay writes."
+        " `migverify workload mark-clone` writes the row.",
+    )
+    waivers: str | None = Field(
+        default=None, min_length=1, description="File of accepted differences, each with owner, reason and expiry."
+    )
+    folder: str = Field(
+        default=".migverify/replay",
+        min_length=1,
+        description="Where plans and journals of replays are kept; relative to the folder of this file.",
+    )
+    service_levels: dict[str, ServiceLevelPart] = Field(
+        default_factory=dict, description="Service levels by name, for `--slo`; `payments` is built in."
+    )
+
+    @model_validator(mode="after")
+    def _names(self) -> WorkloadPart:
+        if any(not SHARD.fullmatch(name) for name in self.service_levels):
+            raise ValueError("names of service levels hold letters, digits, _ and -")
+        return self
+
+
 class ConfigDocument(Strict):
     """Configuration of migverify."""
 
@@ -376,6 +453,8 @@ class ConfigDocument(Strict):
         description="Hash of the row checksum; `auto` takes the cheapest that both servers compute well.",
     )
     spark: SparkPart = Field(default_factory=lambda: SparkPart(), description="The Spark engine.")
+    workload: WorkloadPart = Field(default_factory=lambda: WorkloadPart(), description="Replay of captured statements.")
+    monitors: MonitorsPart = Field(default_factory=lambda: MonitorsPart(), description="What Prometheus must know.")
 
     @model_validator(mode="after")
     def _one_source(self) -> ConfigDocument:

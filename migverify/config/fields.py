@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field
 
 from migverify.config.conditions import check_condition
 from migverify.config.patterns import parse_pattern
-from migverify.config.urls import check_store_url, parse_endpoint_url
+from migverify.config.urls import check_http_url, check_store_url, parse_endpoint_url
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SHARD = re.compile(r"[A-Za-z0-9_-]+")
@@ -27,6 +27,11 @@ def _pattern(text: str) -> str:
 def _endpoint_url(text: str) -> str:
     parse_endpoint_url(text)
     return text
+
+
+def _http_url(text: str) -> str:
+    check_http_url(text)
+    return text.rstrip("/")
 
 
 def _checked(check: Any) -> BeforeValidator:
@@ -78,6 +83,14 @@ def _table_name(text: str) -> str:
     return text
 
 
+def _pace(text: str) -> str:
+    factor = re.fullmatch(r"x([0-9]+(?:\.[0-9]+)?)|([0-9]+(?:\.[0-9]+)?)/s", text)
+    if text not in ("real", "fast") and (factor is None or float(factor[1] or factor[2]) == 0):
+        raise ValueError("this is real, x2 (twice as fast), x0.5, 3000/s (that many calls a second) or fast")
+    return text
+
+
+Pace = Annotated[str, _checked(_pace)]
 TableName = Annotated[str, _checked(_table_name)]
 Pattern = Annotated[str, _checked(_pattern)]
 VariableName = Annotated[str, _checked(_variable)]
@@ -86,6 +99,7 @@ SparkValue = Annotated[str, BeforeValidator(_spark_scalar, json_schema_input_typ
 Tolerance = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 EndpointUrl = Annotated[str, _checked(_endpoint_url)]
+HttpUrl = Annotated[str, _checked(_http_url)]
 StoreUrl = Annotated[str, _checked(check_store_url)]
 Condition = Annotated[str, _checked(check_condition)]
 Snapshot = Annotated[str, BeforeValidator(_snapshot, json_schema_input_type=str | int)]

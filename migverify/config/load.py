@@ -10,16 +10,22 @@ from migverify.config.patterns import make_route, parse_pattern
 from migverify.config.problems import at, validate
 from migverify.config.settings import (
     Config,
+    ExpectedJob,
+    ExpectedSeries,
     ImmutableBefore,
     Limits,
+    MonitorSettings,
     OverrideRule,
     Recheck,
     ReportSettings,
+    ServiceLevel,
     SparkSettings,
+    SqlProbes,
     StoreSettings,
     TableFilter,
     TableOverride,
     WatchSettings,
+    WorkloadSettings,
 )
 from migverify.config.urls import Address, parse_endpoint_url
 from migverify.config.yaml_text import YamlProblem, read_yaml
@@ -27,7 +33,8 @@ from migverify.errors import ConfigError
 from migverify.model import Endpoint, Tls
 
 if TYPE_CHECKING:
-    from migverify.config.document import ConfigDocument, EndpointPart, OverridePart, WatchPart
+    from migverify.config.document import ConfigDocument, EndpointPart, OverridePart, WatchPart, WorkloadPart
+    from migverify.config.document_monitors import MonitorsPart
 
 DEFAULT_NAME = "migverify.yaml"
 
@@ -103,6 +110,8 @@ def _convert(document: ConfigDocument, path: Path) -> Config:
         report=ReportSettings(document.report.values),
         hash=document.hash,
         spark=SparkSettings(document.spark.master, tuple(document.spark.conf.items())),
+        workload=_workload(document.workload, folder),
+        monitors=_monitors(document.monitors),
     )
 
 
@@ -133,6 +142,40 @@ def _watch(part: WatchPart) -> WatchSettings:
     return WatchSettings(
         part.applied, part.settle_seconds, part.checkpoint, tuple(sorted(ids.items())), part.marker, part.delay,
         part.hot_seconds, part.sweep_rows, part.drain_seconds,
+    )  # fmt: skip
+
+
+def _workload(part: WorkloadPart, folder: Path) -> WorkloadSettings:
+    levels = tuple(
+        ServiceLevel(name, one.writes, one.reads, one.quantile, one.seconds)
+        for name, one in part.service_levels.items()
+    )
+    return WorkloadSettings(
+        part.pace, part.protocol, part.jobs, part.connections, part.noise, part.rereads, part.query_seconds,
+        part.wait_seconds, part.idle_seconds, part.max_lag, part.found_rows, part.clone_marker,
+        None if part.waivers is None else folder / part.waivers, folder / part.folder, levels,
+    )  # fmt: skip
+
+
+def _monitors(part: MonitorsPart) -> MonitorSettings:
+    jobs = tuple(
+        ExpectedJob(
+            name, one.instances if isinstance(one.instances, int) else len(one.instances),
+            () if isinstance(one.instances, int) else tuple(one.instances), one.max_age_seconds or part.max_age_seconds,
+        )
+        for name, one in part.jobs.items()
+    )  # fmt: skip
+    series = tuple(
+        ExpectedSeries(
+            name, one.query, one.series, one.job, one.min, one.max, one.max_age_seconds or part.max_age_seconds,
+            tuple(one.age_of),
+        )
+        for name, one in part.series.items()
+    )  # fmt: skip
+    return MonitorSettings(
+        part.prometheus, part.user, part.password_env, part.token_env, part.ca, part.timeout_seconds,
+        part.max_age_seconds, part.max_offset_seconds, part.retention_hours * 3600, part.watchdog, part.heartbeat, jobs,
+        series, SqlProbes(**part.sql.model_dump()),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from migverify.config.yaml_text import Place, Steps, YamlDocument
 from migverify.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
+    from pydantic import BaseModel, ValidationError
     from pydantic_core import ErrorDetails
 
     Model = TypeVar("Model", bound=BaseModel)
@@ -71,7 +71,12 @@ def validate(path: Path, document: YamlDocument, root: type[Model]) -> Model:
     try:
         return root.model_validate(document.data)
     except ValidationError as error:
-        refuse(path, [_explain(path, document, details, root) for details in error.errors(include_url=False)])
+        refuse(path, explain(path, document, error, root))
+
+
+def explain(path: Path, document: YamlDocument, error: ValidationError, root: type[BaseModel]) -> list[Problem]:
+    """Return what a failed validation found, in words and with places."""
+    return [_explain(path, document, details, root) for details in error.errors(include_url=False)]
 
 
 def _explain(path: Path, document: YamlDocument, details: ErrorDetails, root: type[BaseModel]) -> Problem:

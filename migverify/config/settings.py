@@ -134,6 +134,92 @@ class SparkSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceLevel:
+    """A service level of a replay: calls per second, and the limit in seconds of a quantile of the latencies."""
+
+    name: str
+    writes: float
+    reads: float
+    quantile: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSettings:
+    """How captured statements are replayed; times are seconds."""
+
+    pace: str = "real"
+    protocol: str = "as-captured"
+    jobs: int = 1
+    connections: int = 64
+    noise: float = 0.0
+    rereads: int = 3
+    query_seconds: float = 60.0
+    wait_seconds: float = 10.0
+    idle_seconds: float | None = None
+    max_lag: float | None = None
+    found_rows: bool = True
+    clone_marker: str | None = None
+    waivers: Path | None = None
+    folder: Path = Path(".migverify/replay")
+    service_levels: tuple[ServiceLevel, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedJob:
+    """A job of Prometheus: ``count`` instances, or those named. ``max_age``: seconds."""
+
+    name: str
+    count: int
+    instances: tuple[str, ...]
+    max_age: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedSeries:
+    """A value that Prometheus must know: PromQL, how many series, bounds, and how old samples may be (seconds)."""
+
+    name: str
+    query: str
+    series: int = 1
+    job: str | None = None
+    min: float | None = None
+    max: float | None = None
+    max_age: float = 60.0
+    age_of: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SqlProbes:
+    """Bounds of what the servers are asked where Prometheus is blind: seconds, a share, a count."""
+
+    max_lag_seconds: float = 10.0
+    max_connections_share: float = 0.8
+    max_transaction_seconds: float = 60.0
+    max_lock_waits: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorSettings:
+    """What the monitoring is expected to know. Times are seconds; ``password_env`` and ``token_env`` name secrets."""
+
+    prometheus: str | None = None
+    user: str | None = None
+    password_env: str | None = None
+    token_env: str | None = None
+    ca: str | None = None
+    timeout: float = 3.0
+    max_age: float = 60.0
+    max_offset: float = 2.0
+    retention: float = 86_400.0
+    watchdog: str | None = None
+    heartbeat: str | None = None
+    jobs: tuple[ExpectedJob, ...] = ()
+    series: tuple[ExpectedSeries, ...] = ()
+    sql: SqlProbes = SqlProbes()
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """A whole ``migverify.yaml``.
 
@@ -157,6 +243,8 @@ class Config:
     hash: str = "auto"
     spark: SparkSettings = SparkSettings()
     others: tuple[Endpoint, ...] = ()
+    workload: WorkloadSettings = WorkloadSettings()
+    monitors: MonitorSettings = MonitorSettings()
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:

@@ -93,3 +93,19 @@ def check_store_url(text: str) -> str:
     if ":" in user or names & _SECRET_PARAMETERS:
         raise ValueError("a password does not belong in the URL; name a variable with store_password_env instead")
     return text
+
+
+def check_http_url(text: str) -> None:
+    """Refuse what is no plain ``http://host:port/path``: with a user, a query or a fragment it may hold a secret.
+
+    Raises
+    ------
+    ValueError
+        with one sentence that shows nothing of the URL.
+    """
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme not in ("http", "https"):
+        raise ValueError("the URL starts with http:// or https://, for example http://prometheus:9090")
+    if any(mark in rest for mark in "@?#"):
+        raise ValueError("the URL holds host, port and path only; name a variable with password_env or token_env")
+    _host_and_port(rest.partition("/")[0])

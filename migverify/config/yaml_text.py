@@ -80,14 +80,26 @@ for _name, _pattern, _first in (
     _Loader.add_implicit_resolver(_TAG + _name, re.compile(rf"^(?:{_pattern})$"), list(_first))
 
 
+class _FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """The same words by libyaml, where PyYAML was built with it."""
+
+    yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
+
+
 def read_yaml(
-    text: str, environment: Mapping[str, str] | None = None, *, variables: bool = True, exact: bool = False
+    text: str,
+    environment: Mapping[str, str] | None = None,
+    *,
+    variables: bool = True,
+    exact: bool = False,
+    fast: bool = False,
 ) -> YamlDocument:
     """Parse a document, putting variables in the place of ``${NAME}`` and ``${NAME:-default}``.
 
     ``$${`` is a literal ``${``. A variable counts as part of the scalar it stands in: ``port: ${PORT}`` is a
     number, ``port: "${PORT}"`` is text. Without ``variables`` they are refused. With ``exact`` a number with a point
-    or an exponent is a Decimal of what is written, never a float.
+    or an exponent is a Decimal of what is written, never a float. ``fast`` is for files of many thousand lines: what
+    libyaml refuses is read again by the usual loader, so that messages are the same.
 
     Raises
     ------
@@ -95,11 +107,13 @@ def read_yaml(
         bad syntax, a key twice, a tag, a variable that is not set.
     """
     try:
-        loader = _Loader(text)
-        try:
-            node = loader.get_single_node()
-        finally:
-            loader.dispose()
+        node = _compose_fast(text) if fast else None
+        if node is None:
+            loader = _Loader(text)
+            try:
+                node = loader.get_single_node()
+            finally:
+                loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = Place(mark.line + 1, mark.column + 1) if mark else None
@@ -115,6 +129,17 @@ def read_yaml(
         filled = os.environ if environment is None else environment
         document.data = _Builder(document, filled if variables else None, exact=exact).build(node, ())
     return document
+
+
+def _compose_fast(text: str) -> yaml.Node | None:
+    loader = _FastLoader(text)
+    try:
+        node: yaml.Node | None = loader.get_single_node()
+    except yaml.YAMLError:
+        return None
+    finally:
+        loader.dispose()
+    return node
 
 
 class _Builder:
@@ -185,11 +210,11 @@ class _Builder:
             raise YamlProblem(f"{name} takes the name of a variable, without ${{}}", _place(node))
         if name in _SHELL_COMMANDS:
             return text  # the shell fills in its variables itself, out of sight of the process list
-        if node.style is None and _VARIABLE.search(text):
+        if not node.style and _VARIABLE.search(text):
             text = self.fill(text, node)
             # An unset-looking empty value stays text: "" must not turn into the absence of a value.
             tag = _resolve(text) if text else _TAG + "str"
-        elif node.style is not None:
+        elif node.style:  # libyaml says '' of a plain word, PyYAML None
             text = self.fill(text, node)
         kind = tag.removeprefix(_TAG)
         if kind == "str" or tag == "!":

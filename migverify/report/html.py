@@ -75,18 +75,15 @@ class Uncovered:
 
 def render_html(data: ReportData) -> str:
     """Return the page."""
-    style, script = _asset("page.css"), _asset("page.js")
-    page = _environment().get_template("page.html.j2")
+    style, script = asset("page.css"), asset("page.js")
+    page = environment().get_template("page.html.j2")
     sections = data.sections
     anchors = {table.result.pair: f"t{number}" for number, table in enumerate(sections, 1)}
     return page.render(
         data=data,
         style=Markup(style),  # noqa: S704 - our own file, hashed into the policy
         script=Markup(script),  # noqa: S704 - our own file, hashed into the policy
-        policy=(
-            f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
-            "base-uri 'none'; form-action 'none'"
-        ),
+        policy=policy(style, script),
         sentence=(_SENTENCES if data.tables or not data.rules else _RULE_SENTENCES)[data.verdict],
         rules=sorted(data.rules, key=urgency),
         at_risk=_at_risk(data),
@@ -113,7 +110,8 @@ def render_html(data: ReportData) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Return the environment all pages share: every expression escaped, nothing undefined shown."""
     env = Environment(
         loader=PackageLoader("migverify.report"),
         autoescape=True,
@@ -145,8 +143,18 @@ def _environment() -> Environment:
 
 
 @cache
-def _asset(name_: str) -> str:
+def asset(name_: str) -> str:
+    """Return a style sheet or script of our own."""
     return (files("migverify.report") / "templates" / name_).read_text(encoding="utf-8")
+
+
+def policy(style: str, script: str = "") -> str:
+    """Return a content security policy that admits this style and this script, and nothing else."""
+    scripts = f"'{_hash(script)}'" if script else "'none'"
+    return (
+        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src {scripts}; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def _hash(text: str) -> str:
@@ -245,7 +253,7 @@ def _value(clip: Clip, parts: Sequence[Piece]) -> Markup:
         return _NULL
     if not clip.text and not clip.before:
         return _EMPTY
-    inner = Markup("").join(_piece(part) for part in parts)
+    inner = Markup("").join(piece(part) for part in parts)
     before = Markup('<span class="cut">{} before…</span>').format(amount(clip.before, "character"))
     after = Markup('<span class="cut">…{} after</span>').format(amount(clip.after, "character"))
     return Markup('<code dir="ltr">{}{}{}</code>').format(
@@ -253,7 +261,8 @@ def _value(clip: Clip, parts: Sequence[Piece]) -> Markup:
     )
 
 
-def _piece(part: Piece) -> Markup:
+def piece(part: Piece) -> Markup:
+    """Return a stretch of a value, marked where it differs or was escaped."""
     inner = Markup('<span class="esc">{}</span>').format(part.text) if part.escaped else escape(part.text)
     return Markup("<mark>{}</mark>").format(inner) if part.changed else inner
 

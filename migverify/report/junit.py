@@ -26,7 +26,7 @@ def render_junit(data: ReportData) -> str:
     if data.verdict is not Verdict.MATCH and data.verdict not in verdicts:
         verdicts.append(data.verdict)
         text = "\n".join(data.reasons) or "no reason is stored"
-        cases.append(_element("the run", f"run {data.run_id}", 0.0, _problem(data.verdict, text)))
+        cases.append(element("the run", f"run {data.run_id}", 0.0, problem(data.verdict, text)))
     counts = (
         f'tests="{len(cases)}" failures="{verdicts.count(Verdict.MISMATCH)}" '
         f'errors="{verdicts.count(Verdict.INCONCLUSIVE)}" skipped="0" time="{data.seconds or 0.0:.3f}"'
@@ -35,9 +35,9 @@ def render_junit(data: ReportData) -> str:
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
         f'<testsuites name="migverify" {counts}>',
-        f'  <testsuite name="{_attribute("migverify " + data.run_id)}" {counts} timestamp="{stamp}">',
+        f'  <testsuite name="{attribute("migverify " + data.run_id)}" {counts} timestamp="{stamp}">',
         "    <properties>",
-        *(f'      <property name="{_attribute(n)}" value="{_attribute(v)}"/>' for n, v in _properties(data)),
+        *(f'      <property name="{attribute(n)}" value="{attribute(v)}"/>' for n, v in _properties(data)),
         "    </properties>",
         *cases,
         "  </testsuite>",
@@ -61,14 +61,14 @@ def _properties(data: ReportData) -> Iterator[tuple[str, str]]:
 def _case(table: TableReport) -> str:
     result = table.result
     name = result.source if result.source == result.target else f"{result.source} -> {result.target}"
-    body = "" if result.verdict is Verdict.MATCH else _problem(result.verdict, "\n".join(_story(table)))
-    return _element(result.source.partition(".")[0], name, result.seconds, body)
+    body = "" if result.verdict is Verdict.MATCH else problem(result.verdict, "\n".join(_story(table)))
+    return element(result.source.partition(".")[0], name, result.seconds, body)
 
 
 def _rule(rule: RuleReport) -> str:
     result = rule.result
-    body = "" if result.verdict is Verdict.MATCH else _problem(result.verdict, "\n".join(story(rule)))
-    return _element("rules", result.pair, result.seconds, body)
+    body = "" if result.verdict is Verdict.MATCH else problem(result.verdict, "\n".join(story(rule)))
+    return element("rules", result.pair, result.seconds, body)
 
 
 def _story(table: TableReport) -> Iterator[str]:
@@ -81,16 +81,18 @@ def _story(table: TableReport) -> Iterator[str]:
     yield from (f"not covered: {item.what}: {item.reason}" for item in result.not_covered)
 
 
-def _problem(verdict: Verdict, text: str) -> str:
+def problem(verdict: Verdict, text: str) -> str:
+    """Return the element of a test case that is not MATCH; ``text`` is what went wrong, line by line."""
     tag = "failure" if verdict is Verdict.MISMATCH else "error"
     first = text.split("\n", 1)[0] or "no reason is stored"
     lines = "\n".join(_text(line) for line in text.split("\n"))
-    return f'<{tag} type="{verdict}" message="{_attribute(first[:_MESSAGE])}">{lines}</{tag}>'
+    return f'<{tag} type="{verdict}" message="{attribute(first[:_MESSAGE])}">{lines}</{tag}>'
 
 
-def _element(group: str, name: str, seconds: float, body: str) -> str:
+def element(group: str, name: str, seconds: float, body: str) -> str:
+    """Return a test case; ``body`` is empty for one that passed."""
     return (
-        f'    <testcase classname="migverify.{_attribute(group)}" name="{_attribute(name)}" '
+        f'    <testcase classname="migverify.{attribute(group)}" name="{attribute(name)}" '
         f'time="{seconds:.3f}">{body}</testcase>'
     )
 
@@ -100,5 +102,6 @@ def _text(text: str) -> str:
     return visible(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _attribute(text: str) -> str:
+def attribute(text: str) -> str:
+    """Return text as it may stand between the quotes of an attribute."""
     return _text(text).replace('"', "&quot;").replace("'", "&apos;")

@@ -6,9 +6,15 @@ import os
 import tempfile
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from migverify.errors import UsageError
-from migverify.report.summary import ReportData
+from migverify.report.summary import ReportData, ReportOptions, read_report
+
+if TYPE_CHECKING:
+    from migverify.report.guards import GuardReport
+    from migverify.report.replay import ReplayReport
+    from migverify.store.base import ResultStore
 
 
 class Format(StrEnum):
@@ -35,8 +41,42 @@ def format_of(path: Path | None) -> Format:
     return Format.TEXT if path is None else _SUFFIXES.get(path.suffix.lower(), Format.TEXT)
 
 
-def render(data: ReportData, form: Format, *, color: bool = False) -> str:
+def read_any(
+    store: ResultStore, run_id: str, options: ReportOptions, *, whole: bool = False
+) -> ReportData | ReplayReport | GuardReport:
+    """Read a run of any kind; ``whole`` asks for every digest of a replay, not only the heaviest.
+
+    Raises
+    ------
+    UsageError
+        There is no such run.
+    StoreError
+        The store cannot be read.
+    """
+    from migverify.workload.replay.store import is_replay
+
+    if is_replay(store, run_id):
+        from migverify.report.replay import read_replay_report
+
+        if whole:
+            return read_replay_report(store, run_id, options, listed=None)
+        return read_replay_report(store, run_id, options)
+    from migverify.guards.keep import guards_of
+
+    info = store.load_run(run_id)
+    if guards_of(info):
+        from migverify.report.guards import read_guard_report
+
+        return read_guard_report(store, info)
+    return read_report(store, run_id, options)
+
+
+def render(data: ReportData | ReplayReport | GuardReport, form: Format, *, color: bool = False) -> str:
     """Return the report in one form. ``color`` concerns text only."""
+    if not isinstance(data, ReportData):
+        from migverify.report.guards import GuardReport
+
+        return _render_guards(data, form) if isinstance(data, GuardReport) else _render_replay(data, form, color=color)
     match form:
         case Format.TEXT:
             from migverify.report.text import render_text
@@ -56,6 +96,34 @@ def render(data: ReportData, form: Format, *, color: bool = False) -> str:
             return render_prometheus(data)
         case Format.HTML:
             from migverify.report.html import render_html
+
+            return render_html(data)
+
+
+def _render_guards(data: GuardReport, form: Format) -> str:
+    from migverify.report import guards
+
+    forms = {
+        Format.TEXT: guards.render_text, Format.JSON: guards.render_json, Format.JUNIT: guards.render_junit,
+        Format.PROMETHEUS: guards.render_prometheus, Format.HTML: guards.render_html,
+    }  # fmt: skip
+    return forms[form](data)
+
+
+def _render_replay(data: ReplayReport, form: Format, *, color: bool) -> str:
+    from migverify.report import replay_text
+
+    match form:
+        case Format.TEXT:
+            return replay_text.render_text(data, color=color)
+        case Format.JSON:
+            return replay_text.render_json(data)
+        case Format.JUNIT:
+            return replay_text.render_junit(data)
+        case Format.PROMETHEUS:
+            return replay_text.render_prometheus(data)
+        case Format.HTML:
+            from migverify.report.replay_html import render_html
 
             return render_html(data)
 

@@ -30,6 +30,9 @@ _OPTIONAL = {
     "STATISTICS": {"IS_VISIBLE": "NULL", "IGNORED": "NULL", "EXPRESSION": "NULL"},
     "TABLES": {"TIDB_ROW_ID_SHARDING_INFO": "NULL"},
 }
+_ESTIMATED = ("TABLE_ROWS", "DATA_LENGTH", "INDEX_LENGTH", "AUTO_INCREMENT")
+NO_ESTIMATES = ("", "no estimates")
+"""Among the features: the columns for which a server opens every table are not wanted."""
 
 
 class Catalog(Protocol):
@@ -81,7 +84,9 @@ def read_names(session: Catalog, wanted: Wanted, *, system: bool = False) -> Cat
     return CatalogNames(tuple(sorted(tables)), tuple(sorted(skipped, key=lambda s: (s.database, s.name))))
 
 
-def read_tables(session: Catalog, endpoint_name: str, wanted: Wanted | Sequence[Name]) -> Iterator[TableDef]:
+def read_tables(
+    session: Catalog, endpoint_name: str, wanted: Wanted | Sequence[Name], *, estimates: bool = True
+) -> Iterator[TableDef]:
     """Read table definitions, in code point order of (database, table), a batch at a time.
 
     Parameters
@@ -95,6 +100,8 @@ def read_tables(session: Catalog, endpoint_name: str, wanted: Wanted | Sequence[
         Either a predicate on (database, table), or the names themselves (``CatalogNames.tables``). A name of
         which nothing is found is left out: it was dropped meanwhile. On TiDB a name is found in any case, yet
         only the exact spelling is yielded.
+    estimates
+        False leaves out what a server opens every table for: rows and bytes are 0 then, the counter None.
 
     Raises
     ------
@@ -106,7 +113,7 @@ def read_tables(session: Catalog, endpoint_name: str, wanted: Wanted | Sequence[
     names = read_names(session, wanted).tables if callable(wanted) else tuple(sorted(set(wanted)))
     if not names:
         return
-    features = _read_features(session)
+    features = _read_features(session) | frozenset(() if estimates else (NO_ESTIMATES,))
     _refuse_hidden_columns(session, names)
     start, size = 0, _FIRST_BATCH
     while start < len(names):
@@ -209,8 +216,10 @@ def select_sql(view: str, features: frozenset[tuple[str, str]], names: Sequence[
     The two IN lists select a superset (table ``t`` of every database of the batch): both engines can look
     names up in them, which they cannot for pairs. ``parse_tables`` keeps what was asked for.
     """
-    optional = _OPTIONAL.get(view, {})
-    columns = (name if name not in optional or (view, name) in features else optional[name] for name in READ[view])
+    lacking = {n: text for n, text in _OPTIONAL.get(view, {}).items() if (view, n) not in features}
+    if view == "TABLES" and NO_ESTIMATES in features:
+        lacking |= dict.fromkeys(_ESTIMATED, "NULL")
+    columns = (lacking.get(name, name) for name in READ[view])
     databases = sorted({database for database, _ in names})
     tables = sorted({table for _, table in names})
     return (

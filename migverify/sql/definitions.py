@@ -49,6 +49,7 @@ READ = {
         "DATETIME_PRECISION",
         "GENERATION_EXPRESSION",
         "EXTRA",
+        "COLUMN_COMMENT",
     ),
     "STATISTICS": (
         "TABLE_SCHEMA",
@@ -62,6 +63,8 @@ READ = {
         "IS_VISIBLE",
         "IGNORED",
         "EXPRESSION",
+        "COLLATION",
+        "INDEX_COMMENT",
     ),
 }
 """Catalog table -> its columns as they are read, in this order."""
@@ -166,7 +169,7 @@ def _columns(ref: TableRef, flavor: Flavor, rows: list[dict[str, str | None]]) -
 def _column(ref: TableRef, flavor: Flavor, position: int, row: Mapping[str, str | None]) -> ColumnDef:
     column_type = text_of(row["COLUMN_TYPE"])
     data_type = text_of(row["DATA_TYPE"]).lower()
-    extra = row["EXTRA"] or ""
+    extra = _extra(flavor, row)
     flags = extra.lower()
     name = text_of(row["COLUMN_NAME"])
     members: tuple[str, ...] = ()
@@ -196,7 +199,19 @@ def _column(ref: TableRef, flavor: Flavor, position: int, row: Mapping[str, str 
         extra=extra,
         members=members,
         invisible="invisible" in flags,
+        comment=row["COLUMN_COMMENT"] or "",
     )
+
+
+_MARIADB_LITERAL = re.compile(r"'.*'|-?[0-9.]+(?:e[-+]?[0-9]+)?|b'[01]*'|null", re.IGNORECASE | re.DOTALL)
+
+
+def _extra(flavor: Flavor, row: Mapping[str, str | None]) -> str:
+    """Return EXTRA; MariaDB does not say DEFAULT_GENERATED there, but writes an expression without quotes."""
+    extra, default = row["EXTRA"] or "", row["COLUMN_DEFAULT"]
+    if flavor is Flavor.MARIADB and default is not None and not _MARIADB_LITERAL.fullmatch(default):
+        return f"DEFAULT_GENERATED {extra}".strip()
+    return extra
 
 
 def _default(flavor: Flavor, value: str | None) -> str | None:
@@ -237,6 +252,7 @@ def _index(ref: TableRef, known: set[str], name: str, rows: list[dict[str, str |
         ordered = kind in _ORDERED
         columns.append(column if ordered else None)
         expressions.append(None if column is not None and ordered else (column or row["EXPRESSION"]))
+    descending = tuple(row["COLLATION"] == "D" for row in rows)
     return IndexDef(
         name="PRIMARY" if name.upper() == "PRIMARY" else name,
         unique=rows[0]["NON_UNIQUE"] == "0",
@@ -245,6 +261,8 @@ def _index(ref: TableRef, known: set[str], name: str, rows: list[dict[str, str |
         visible=(rows[0]["IS_VISIBLE"] or "YES").upper() == "YES" and (rows[0]["IGNORED"] or "NO").upper() != "YES",
         kind=kind or "BTREE",
         expressions=tuple(expressions) if any(expressions) else (),
+        comment=rows[0]["INDEX_COMMENT"] or "",
+        descending=descending if any(descending) else (),
     )
 
 

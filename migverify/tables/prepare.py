@@ -6,8 +6,8 @@ Pairs are planned one by one while the run goes on; what is held for all of them
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from migverify.config import Config, comparison_digest, includes, override_for, route, unmatched_includes
@@ -16,6 +16,7 @@ from migverify.errors import ConfigError, PrivilegeError, ReadError
 from migverify.model import Flavor, TableDef
 from migverify.sql.catalog import read_names, read_tables
 from migverify.sql.checksum import HASHES
+from migverify.sql.fingerprint import digest, layout_fingerprint
 from migverify.tables.access import refuse_hidden
 from migverify.tables.engine import Secrets
 from migverify.tables.pairs import FoundPair, find_pairs
@@ -34,7 +35,8 @@ class Prepared:
 
     ``names`` are (pair id, source, target) of all pairs, ``facts`` what the servers said of themselves, ``digest``
     the hash of all that decides what is compared, ``read_at`` the Unix time before any row was read. ``skipped`` names
-    views and the like.
+    views and the like. ``layouts`` are fingerprints of the definitions by pair id and ``endpoint/database.table``: the
+    plan keeps them, so that a later run can tell which results a change of a table made stale.
     """
 
     names: tuple[tuple[str, str, str], ...]
@@ -45,10 +47,14 @@ class Prepared:
     skipped: tuple[str, ...]
     read_at: float
     pairs: Callable[[], Iterator[PairPlan]]
+    layouts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def stored(self) -> dict[str, Any]:
         """Return the plan as the store keeps it; the statements are kept per pair when it begins."""
-        pairs = [{"id": i, "source": s, "target": t} for i, s, t in self.names]
+        pairs = [
+            {"id": i, "source": s, "target": t, **({"layouts": self.layouts[i]} if i in self.layouts else {})}
+            for i, s, t in self.names
+        ]
         return {"pairs": pairs, "hash": self.hash, "comparison_digest": self.digest}
 
 
@@ -167,7 +173,20 @@ def _prepared(
 
     names = tuple(_names(pair) for pair in found)
     rows = sum(sum(t.rows for t in p.sources) for p in found)
-    return Prepared(names, rows, hash_name, facts, comparison_digest(config), skipped, read_at, pairs)
+    layouts = {name[0]: _layouts(pair) for name, pair in zip(names, found, strict=True)}
+    for endpoint in endpoints:
+        facts[endpoint]["layout"] = _whole_layout(endpoint, layouts.values())
+    return Prepared(names, rows, hash_name, facts, comparison_digest(config), skipped, read_at, pairs, layouts)
+
+
+def _layouts(pair: FoundPair) -> dict[str, str]:
+    tables = (*pair.sources, *([pair.target] if pair.target is not None else []))
+    return {f"{table.ref.endpoint}/{table.ref}": layout_fingerprint(table) for table in tables}
+
+
+def _whole_layout(endpoint: str, layouts: Iterable[Mapping[str, str]]) -> str:
+    """Return one fingerprint of all tables of an endpoint that take part."""
+    return digest({n: v for found in layouts for n, v in found.items() if n.startswith(f"{endpoint}/")})
 
 
 def _names(pair: FoundPair) -> tuple[str, str, str]:

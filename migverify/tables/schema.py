@@ -10,8 +10,19 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from migverify.model import ColumnDef, IndexDef, NotCovered, SchemaClass, SchemaDifference, TableDef
+from migverify.sql.fingerprint import (
+    automatic,
+    implied_keys,
+    key_shape,
+    normal_collation,
+    on_update,
+    plain_json,
+    sharding,
+)
+from migverify.sql.parts import Parts
+from migverify.sql.spelling import fold_label, normal_default, normal_expression, rewritten_alike
 from migverify.tables.collations import describe_change
-from migverify.tables.spelling import fold_label, normal_default, normal_expression, rewritten_alike
+from migverify.tables.schema_parts import Renamed, compare_parts
 from migverify.tables.type_change import type_change
 
 _BREAKS, _LOSES, _COSMETIC = SchemaClass.BREAKS_COMPARISON, SchemaClass.MAY_LOSE_DATA, SchemaClass.COSMETIC
@@ -66,27 +77,43 @@ def compare_tables(
     target: TableDef,
     renames: Mapping[str, str] | None = None,
     ignored: Collection[str] = (),
+    parts: tuple[Parts, Parts] | None = None,
+    renamed: Renamed = lambda d, t: (d, t),
 ) -> list[SchemaDifference]:
     """List how the target's definition differs from the source's, the gravest first.
 
     Spellings of one meaning (display widths, ``'1.00'`` and ``'1'``, ``curdate()`` and ``CURRENT_DATE``, DEFAULT
     NULL printed or not) are no differences. Ignored columns are left out, save where a key holds them.
 
-    Foreign keys, CHECK constraints, comments of columns and index comments are not looked at.
+    Parameters
+    ----------
+    renames, ignored
+        As in ``column_pairs``.
+    parts
+        Foreign keys, CHECK constraints, triggers and partitions of both tables; None where they were not read, and
+        then they are not looked at.
+    renamed
+        Name of a source's table -> name on the target, for what foreign keys refer to.
     """
+    if parts is not None:
+        (source, source_parts), (target, target_parts) = plain_json(source, parts[0]), plain_json(target, parts[1])
+        parts = source_parts, target_parts
     matched, lone_source, lone_target = _match(source, target, renames or {})
     skip = {name.casefold() for name in ignored}
     found: list[SchemaDifference] = []
     for lone, on_source in ((lone_source, True), (lone_target, False)):
         found += [_lone(column, why, on_source) for column, why in lone if column.name.casefold() not in skip]
     kept = [(ours, theirs) for ours, theirs in matched if ours.name.casefold() not in skip]
-    renamed = {name.casefold() for name in renames or {}}
+    by_configuration = {name.casefold() for name in renames or {}}
     for ours, theirs in kept:
         unique = _in_unique_key(source, ours.name) or _in_unique_key(target, theirs.name)
-        found += _compare_columns(ours, theirs, in_unique_key=unique, renamed=ours.name.casefold() in renamed)
+        found += _compare_columns(ours, theirs, in_unique_key=unique, renamed=ours.name.casefold() in by_configuration)
     found += _compare_order(kept)
-    found += _compare_keys(source, target, {ours.name: theirs.name for ours, theirs in matched})
-    found += _compare_options(source, target)
+    names = {one.name: other.name for one, other in matched}
+    found += _compare_keys(source, target, names, parts or (Parts(), Parts()))
+    found += _compare_options(source, target, partitions=parts is None)
+    if parts is not None:
+        found += compare_parts(source, target, *parts, renamed, names)
     return sorted(found, key=lambda difference: _ORDER[difference.level])
 
 
@@ -168,7 +195,11 @@ def _compare_columns(
         yield difference(change.kind, ours, theirs, change.level, f"{ours} became {theirs}: {change.message}")
     for level, text in _labels(source, target):
         yield difference("members", source.column_type, target.column_type, level, text)
-    if source.collation and target.collation and _collation(source) != _collation(target):
+    if (
+        source.collation
+        and target.collation
+        and normal_collation(source.collation) != normal_collation(target.collation)
+    ):
         text, otherwise = describe_change(source.collation, target.collation)
         where = ", and a unique key holds this column" if in_unique_key else ""
         level = _LOSES if otherwise or (in_unique_key and "single characters" in text) else _COSMETIC
@@ -180,12 +211,6 @@ def _compare_columns(
         text = "NULL is refused or becomes another value" if source.nullable else "NULL is accepted"
         yield difference("nullability", *words, level, f"{words[0]} became {words[1]}: {text} on the target")
     yield from (difference(*parts) for parts in _attributes(source, target))
-
-
-def _collation(column: ColumnDef) -> str:
-    """One name for utf8 and utf8mb3."""
-    name = (column.collation or "").lower()
-    return "utf8mb3_" + name.removeprefix("utf8_") if name.startswith("utf8_") else name
 
 
 def _labels(source: ColumnDef, target: ColumnDef) -> Iterator[tuple[SchemaClass, str]]:
@@ -233,36 +258,23 @@ def _attributes(source: ColumnDef, target: ColumnDef) -> Iterator[_Attribute]:
             yield "generated", ours, theirs, _COSMETIC, f"{ours} became {theirs}"
     elif normal_default(source) != normal_default(target):
         yield "default", source.default, target.default, _LOSES, _default_text(source, target)
-    ours, theirs = (_on_update(column) for column in (source, target))
+    ours, theirs = (on_update(column) for column in (source, target))
     if ours != theirs:
         text = "the moment of the last change is not kept alike"
         yield "on-update", ours or None, theirs or None, _LOSES, f"{text}: {ours or 'none'} became {theirs or 'none'}"
-    ours, theirs = (_automatic(column) for column in (source, target))
+    ours, theirs = (automatic(column) for column in (source, target))
     if ours != theirs:
         yield "auto", ours or None, theirs or None, *_automatic_text(ours, theirs)
     if source.invisible != target.invisible:
         ours, theirs = ("INVISIBLE" if column.invisible else "VISIBLE" for column in (source, target))
         yield "visibility", ours, theirs, _COSMETIC, f"{ours} became {theirs}: SELECT * gives other columns"
+    if fold_label(source.comment) != fold_label(target.comment):
+        yield "comment", source.comment, target.comment, _COSMETIC, "the comments differ"
 
 
 def _default_text(source: ColumnDef, target: ColumnDef) -> str:
     ours, theirs = ("none" if column.default is None else repr(column.default) for column in (source, target))
     return f"default {ours} became {theirs}: rows written without this column get another value or are refused"
-
-
-def _on_update(column: ColumnDef) -> str:
-    extra = column.extra.lower()
-    at = extra.find("on update ")
-    if at < 0:
-        return ""
-    return "on update " + normal_expression(extra[at + len("on update ") :].replace("invisible", ""))
-
-
-def _automatic(column: ColumnDef) -> str:
-    extra = column.extra.lower()
-    if "auto_random" in extra:
-        return extra[extra.index("auto_random") :]
-    return "auto_increment" if "auto_increment" in extra else ""
 
 
 def _automatic_text(source: str, target: str) -> tuple[SchemaClass, str]:
@@ -299,22 +311,14 @@ def _in_unique_key(table: TableDef, column: str) -> bool:
     return any(index.unique and column in index.columns for index in table.indexes)
 
 
-def _shape(table: TableDef, index: IndexDef, names: Mapping[str, str]) -> _Shape:
-    """Return what an index covers, in names of the target: column or expression, and prefix."""
-    lengths = {column.name: column.char_length for column in table.columns}
-    parts: list[tuple[str, int | None]] = []
-    expressions = index.expressions or (None,) * len(index.columns)
-    for column, prefix, expression in zip(index.columns, index.prefixes, expressions, strict=True):
-        if column is None:
-            parts.append((f"({normal_expression(expression or '?')})", None))
-        else:
-            whole = prefix is not None and prefix == lengths.get(column)
-            parts.append((names.get(column, column).casefold(), None if whole else prefix))
-    return tuple(parts)
+def _compare_keys(
+    source: TableDef, target: TableDef, names: Mapping[str, str], parts: tuple[Parts, Parts]
+) -> Iterator[SchemaDifference]:
+    """Match keys by what they cover, not by name, since the servers name them unlike.
 
-
-def _compare_keys(source: TableDef, target: TableDef, names: Mapping[str, str]) -> Iterator[SchemaDifference]:
-    """Match keys by what they cover, not by name, since the servers name them unlike."""
+    What a server made for a foreign key by itself is no difference, whether the other did the same or not.
+    """
+    made = [implied_keys(t, p.foreign_keys) for t, p in zip((source, target), parts, strict=True)]
     waiting = list(target.indexes)
     lone = []
     # Two keys may cover the same columns: those of the same name go first, so that none takes another's partner.
@@ -327,15 +331,19 @@ def _compare_keys(source: TableDef, target: TableDef, names: Mapping[str, str]) 
             continue
         partner = min(same, key=lambda other: other.name.lower() != index.name.lower())
         waiting.remove(partner)
-        yield from _compare_matched(index, partner)
+        if index.name not in made[0] or partner.name not in made[1]:
+            yield from _compare_matched(index, partner)
     for index in lone:
+        if index.name in made[0]:
+            continue
         yield _key_difference(index, _partner(source, index, names, target), on_source=True)
     for index in waiting:
-        yield _key_difference(index, None, on_source=False)
+        if index.name not in made[1]:
+            yield _key_difference(index, None, on_source=False)
 
 
 def _key(table: TableDef, index: IndexDef, names: Mapping[str, str]) -> tuple[bool, bool, _Shape]:
-    return index.primary, index.unique, _shape(table, index, names)
+    return index.primary, index.unique, key_shape(table, index, names)
 
 
 def _compare_matched(source: IndexDef, target: IndexDef) -> Iterator[SchemaDifference]:
@@ -349,12 +357,23 @@ def _compare_matched(source: IndexDef, target: IndexDef) -> Iterator[SchemaDiffe
     if source.kind != target.kind:
         message = f"{where}: {source.kind} became {target.kind}"
         yield SchemaDifference("key-kind", where, source.kind, target.kind, _COSMETIC, message)
+    if source.descending != target.descending:
+        ours, theirs = (_direction(index) for index in (source, target))
+        message = f"{where}: {ours} became {theirs}: queries that sort by it may use another plan"
+        yield SchemaDifference("key-order", where, ours, theirs, _COSMETIC, message)
+    if fold_label(source.comment) != fold_label(target.comment):
+        message = f"{where}: the comments differ"
+        yield SchemaDifference("key-comment", where, source.comment, target.comment, _COSMETIC, message)
+
+
+def _direction(index: IndexDef) -> str:
+    return ", ".join("DESC" if down else "ASC" for down in index.descending) or "ASC"
 
 
 def _partner(source: TableDef, index: IndexDef, names: Mapping[str, str], target: TableDef) -> IndexDef | None:
     """Find the target's key that covers the same but is of another kind (primary, unique or neither)."""
-    shape = _shape(source, index, names)
-    return next((other for other in target.indexes if _shape(target, other, {}) == shape), None)
+    shape = key_shape(source, index, names)
+    return next((other for other in target.indexes if key_shape(target, other, {}) == shape), None)
 
 
 def _key_difference(index: IndexDef, partner: IndexDef | None, *, on_source: bool) -> SchemaDifference:
@@ -392,15 +411,17 @@ def _describe_key(index: IndexDef) -> str:
 # --- table --------------------------------------------------------------------------------------------------
 
 
-def _compare_options(source: TableDef, target: TableDef) -> Iterator[SchemaDifference]:
+def _compare_options(source: TableDef, target: TableDef, *, partitions: bool) -> Iterator[SchemaDifference]:
     ours, theirs = source.ref.table, target.ref.table
     if ours != theirs and ours.casefold() == theirs.casefold():
         yield _option("table-name", ours, theirs, "the names differ in case")
-    if source.collation != target.collation:
+    if normal_collation(source.collation) != normal_collation(target.collation):
         yield _option(
             "table-collation", source.collation, target.collation, "columns added later get another collation"
         )
-    if source.partitioned != target.partitioned:
+    if sharding(source) != sharding(target):
+        yield _option("sharding", sharding(source) or None, sharding(target) or None, "row ids are spread otherwise")
+    if partitions and source.partitioned != target.partitioned:
         ours, theirs = ("partitioned" if table.partitioned else "not partitioned" for table in (source, target))
         yield _option("partitioning", ours, theirs, "rows are placed otherwise")
     if fold_label(source.comment) != fold_label(target.comment):

@@ -7,13 +7,13 @@ Whether two types can be compared at all is the type table's word (``migverify.s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
 from migverify.model import ColumnDef, SchemaClass
 from migverify.sql.canonical import FAMILIES, pair_column
+from migverify.sql.spelling import INTEGER_BYTES, normal_type
 
 _BREAKS, _LOSES, _COSMETIC = SchemaClass.BREAKS_COMPARISON, SchemaClass.MAY_LOSE_DATA, SchemaClass.COSMETIC
 
@@ -26,9 +26,6 @@ class Change:
     level: SchemaClass
     message: str
 
-
-INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "integer": 4, "bigint": 8}
-"""Integer type -> width."""
 
 TEXT_BYTES = {
     "tinytext": 2**8 - 1, "text": 2**16 - 1, "mediumtext": 2**24 - 1, "longtext": 2**32 - 1,
@@ -80,21 +77,6 @@ FAMILY_MOVES: dict[tuple[str, str], tuple[SchemaClass, str]] = {
     ("float", "decimal"): (_LOSES, "large and small exponents are cut"),
 }  # fmt: skip
 """(source family, target family) -> what the move does."""
-
-
-def normal_type(column: ColumnDef) -> str:
-    """Return the type without what only its display depends on: ``int(11)`` is ``int``, ``year(4)`` ``year``.
-
-    ZEROFILL is display as well, and TiDB's catalog does not show it.
-    """
-    if column.members:
-        return column.data_type
-    text = re.sub(r"\s+", " ", column.column_type.lower()).strip()
-    text = re.sub(r"\binteger\b", "int", re.sub(r"\bnumeric\b", "decimal", text))
-    if column.data_type in INTEGER_BYTES or column.data_type == "year":
-        text = re.sub(r"\(\d+\)", "", text, count=1)
-    text = re.sub(r" zerofill\b", "", text)
-    return re.sub(r"\((\d+), (\d+)\)", r"(\1,\2)", text)
 
 
 def type_change(source: ColumnDef, target: ColumnDef) -> Iterator[Change]:

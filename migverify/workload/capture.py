@@ -29,10 +29,10 @@ EVENTS = "_events"
 VERSION = 1
 GZIP = b"\x1f\x8b"
 
-WITHOUT_CONNECTS = frozenset({"slow"})
+WITHOUT_CONNECTS = frozenset({"slow", "polled"})
 """Formats that never tell a connect: a session without one says nothing there."""
 
-_DISORDER = 1_000_000
+DISORDER = 1_000_000
 """Microseconds a record may stand behind its elders before the file counts as out of order there."""
 _EDGE_BYTES = 64 << 10
 
@@ -48,13 +48,16 @@ class CaptureInput:
 
 @dataclass(frozen=True, slots=True)
 class CaptureOptions:
-    """How to capture. ``mask`` replaces the literals of a statement; ``session_mask`` those of user variables."""
+    """How to capture. ``mask`` replaces the literals of a statement; ``text_mask`` those of user variables.
+
+    ``run_bytes`` bounds what is sorted in memory; None: what suits the road.
+    """
 
     out: Path
     replace: bool = False
     mask: Callable[[Statement], Statement] | None = None
     text_mask: Callable[[bytes], bytes] | None = None
-    run_bytes: int = RUN_BYTES
+    run_bytes: int | None = None
 
 
 @dataclass(slots=True)
@@ -125,6 +128,25 @@ class StatementSink(Protocol):
         ...
 
 
+class ColumnRoad(Protocol):
+    """Another way of the data, for formats that it can read a block at a time; what comes out is the same."""
+
+    def takes(self, inputs: Sequence[CaptureInput], options: CaptureOptions) -> bool:
+        """Tell whether it reads these files in this way."""
+        ...
+
+    def run(
+        self,
+        inputs: Sequence[CaptureInput],
+        folder: Path,
+        options: CaptureOptions,
+        summary: CaptureSummary,
+        rejects: IO[str],
+    ) -> None:
+        """Write the statements of files, which stand in the order of their times, and the summary's figures."""
+        ...
+
+
 def time_text(moment: int) -> str:
     """Return Unix microseconds as ISO text in UTC."""
     whole, micros = divmod(moment, 1_000_000)
@@ -139,7 +161,10 @@ def is_statement(record: Record) -> bool:
 
 
 def capture(
-    inputs: Sequence[CaptureInput], options: CaptureOptions, sink: Callable[[Path], StatementSink]
+    inputs: Sequence[CaptureInput],
+    options: CaptureOptions,
+    sink: Callable[[Path], StatementSink],
+    columns: ColumnRoad | None = None,
 ) -> CaptureSummary:
     """Read files into ``options.out``: statements in the sink's files there, other commands under ``_events``.
 
@@ -147,6 +172,8 @@ def capture(
     ----------
     sink
         Opens a sink that writes into a folder.
+    columns
+        Reads the formats that it takes.
 
     Raises
     ------
@@ -158,24 +185,44 @@ def capture(
     _refuse_doubles(inputs)
     with _whole_folder(options.out, replace=options.replace) as folder:
         summary = CaptureSummary(str(options.out), options.mask is not None)
-        spool = Spool(folder, options.run_bytes)
-        connects: set[str] = set()
         with (folder / REJECTS).open("w") as rejects:
-            for rank, one in enumerate(_in_time(inputs)):
-                count = FileCount(str(one.path), one.format.name, one.server)
-                summary.files.append(count)
-                _read_file(one, rank, spool, count, summary, rejects, connects)
-        telling = any(one.format.name not in WITHOUT_CONNECTS for one in inputs)
-        found = in_sessions(
-            spool.records(),
-            connects=lambda server: telling or server in connects,
-            mask=options.text_mask,
-            folder=folder,
-        )
-        _write(found, folder, options, sink, summary)
+            ordered = _in_time(inputs)
+            if columns is not None and columns.takes(ordered, options):
+                columns.run(ordered, folder, options, summary, rejects)
+            else:
+                _by_records(ordered, folder, options, sink, summary, rejects)
         text = json.dumps(summary.as_json(), indent=1)
         (folder / SUMMARY).write_text(text + "\n")
     return summary
+
+
+def _by_records(
+    inputs: Sequence[CaptureInput],
+    folder: Path,
+    options: CaptureOptions,
+    sink: Callable[[Path], StatementSink],
+    summary: CaptureSummary,
+    rejects: IO[str],
+) -> None:
+    spool = Spool(folder, options.run_bytes or RUN_BYTES)
+    connects: set[str] = set()
+    for rank, one in enumerate(inputs):
+        count = FileCount(str(one.path), one.format.name, one.server)
+        summary.files.append(count)
+        _read_file(one, rank, spool, count, summary, rejects, connects)
+    telling = tells_connects(inputs)
+    found = in_sessions(
+        spool.records(),
+        connects=lambda server: telling or server in connects,
+        mask=options.text_mask,
+        folder=folder,
+    )
+    _write(found, folder, options, sink, summary)
+
+
+def tells_connects(inputs: Sequence[CaptureInput]) -> bool:
+    """Tell whether a format among those of some files logs every connect."""
+    return any(one.format.name not in WITHOUT_CONNECTS for one in inputs)
 
 
 def _write(
@@ -223,7 +270,7 @@ def _read_file(
     for piece in one.format.read(str(one.path)):
         origin = piece.origin
         if origin.offset != expected:
-            raise _unaccounted(one, expected, origin.offset)
+            raise unaccounted(one, expected, origin.offset)
         expected += origin.length
         if isinstance(piece, Record):
             record = piece if piece.server or not one.server else _with_server(piece, one.server)
@@ -235,7 +282,7 @@ def _read_file(
                 _note_time(count, own)
                 if own > newest:
                     newest = own
-                elif newest - own > _DISORDER:
+                elif newest - own > DISORDER:
                     count.disordered += 1
                     count.disorder_s = max(count.disorder_s, (newest - own) / 1e6)
             if record.command is Command.CONNECT:
@@ -246,11 +293,11 @@ def _read_file(
             count.noise_bytes += origin.length
             summary.noise[piece.what] += 1
         else:
-            _reject(piece, count, summary, rejects)
-    if expected < size and not _compressed(one.path):  # what was written while we read belongs to the next capture
-        raise _unaccounted(one, expected, size)
+            reject(piece, count, summary, rejects)
+    if expected < size and not compressed(one.path):  # what was written while we read belongs to the next capture
+        raise unaccounted(one, expected, size)
     count.bytes = expected
-    _add_up(summary, count)
+    add_up(summary, count)
 
 
 def _with_server(record: Record, server: str) -> Record:
@@ -266,14 +313,16 @@ def _note_time(count: FileCount, moment: int) -> None:
         count.last = moment
 
 
-def _reject(piece: Rejected, count: FileCount, summary: CaptureSummary, rejects: IO[str]) -> None:
+def reject(piece: Rejected, count: FileCount, summary: CaptureSummary, rejects: IO[str]) -> None:
+    """Count a reject and note where it stands."""
     count.rejected += 1
     count.rejected_bytes += piece.origin.length
     summary.rejects[piece.reason] += 1
     rejects.write(json.dumps({"reason": piece.reason, **asdict(piece.origin)}) + "\n")
 
 
-def _add_up(summary: CaptureSummary, count: FileCount) -> None:
+def add_up(summary: CaptureSummary, count: FileCount) -> None:
+    """Add a file's figures to the summary's."""
     for name in ("bytes", "records", "rejected", "rejected_bytes", "noise_bytes"):
         setattr(summary, name, getattr(summary, name) + getattr(count, name))
     if count.first is not None and count.last is not None:
@@ -281,14 +330,16 @@ def _add_up(summary: CaptureSummary, count: FileCount) -> None:
         summary.last = count.last if summary.last is None else max(summary.last, count.last)
 
 
-def _unaccounted(one: CaptureInput, expected: int, found: int) -> ReadError:
+def unaccounted(one: CaptureInput, expected: int, found: int) -> ReadError:
+    """Return the error for a reader that lost bytes, or made them up."""
     return ReadError(
         f"{one.path}: the {one.format.name} reader accounts for bytes up to {expected:,}, but goes on at {found:,}.",
         hint="This is a bug of the reader; no statement may vanish, so nothing was written.",
     )
 
 
-def _compressed(path: Path) -> bool:
+def compressed(path: Path) -> bool:
+    """Tell whether the file is gzip."""
     with path.open("rb") as file:
         return file.read(2) == GZIP
 

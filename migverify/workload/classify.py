@@ -8,12 +8,13 @@ that is no built-in one is a possible stored function, and may write too.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from importlib import resources
 
-from migverify.workload.lexer import DEFAULT, Kind, Modes, any_runs, executed, has_executable_comment, tokens
+from migverify.workload.lexer import DEFAULT, Kind, Modes, executed, has_executable_comment, tokens
 
 
 class StatementKind(StrEnum):
@@ -120,20 +121,44 @@ def classify(sql: bytes, modes: Modes = DEFAULT) -> Classification:
     """Return what a text does, by its tokens. Never raises: what cannot be told is ``unknown``."""
     if not has_executable_comment(sql):
         return _classify(sql, modes, executable=False)
-    opened = _classify(executed(sql, any_runs), modes, executable=True)
-    plain = _classify(executed(sql, lambda _: None), modes, executable=True)
-    if plain.words and opened.kind != plain.kind and opened.kind in _MAY_WRITE:
-        # one server writes where another reads: neither reading may be trusted
-        return Classification(
-            StatementKind.UNKNOWN,
-            opened.locking,
-            opened.effects,
-            opened.volatile,
-            opened.statements,
-            True,
-            opened.words,
-        )
-    return opened
+    readings = [_classify(text, modes, executable=True) for text in _readings(sql)]
+    opened = readings[0]
+    kinds = {one.kind for one in readings if one.words}
+    # One server may write where another reads: then no reading may be trusted.
+    unsure = len(kinds) > 1 and not kinds.isdisjoint(_MAY_WRITE)
+    return replace(
+        opened,
+        kind=StatementKind.UNKNOWN if unsure or len(readings) > 1 << _MOST_COMMENTS else opened.kind,
+        locking=any(one.locking for one in readings),
+        effects=frozenset[str]().union(*(one.effects for one in readings)),
+        volatile=frozenset[str]().union(*(one.volatile for one in readings)),
+    )
+
+
+_MOST_COMMENTS = 4
+"""Up to so many executable comments each combination is read; a text with more versions than that is unknown."""
+
+
+def _readings(sql: bytes) -> list[bytes]:
+    """Return the text as servers may read it: every executable comment run first, then every other combination.
+
+    Comments that bear the same version run together or not at all.
+    """
+    openings: list[bytes] = []
+
+    def note(match: re.Match[bytes]) -> int:
+        if match[0] not in openings:
+            openings.append(match[0])
+        return len(match[0])
+
+    whole = executed(sql, note)
+    if len(openings) > _MOST_COMMENTS:
+        return [whole] * ((1 << _MOST_COMMENTS) + 1)  # unknown
+    found = [whole]
+    for chosen in range((1 << len(openings)) - 1):
+        runs = {opening for number, opening in enumerate(openings) if chosen >> number & 1}
+        found.append(executed(sql, lambda match, runs=runs: len(match[0]) if match[0] in runs else None))  # type: ignore[misc]
+    return found
 
 
 def _classify(sql: bytes, modes: Modes, *, executable: bool) -> Classification:

@@ -84,33 +84,43 @@ class Digester:
 
     def digest(self, sql: bytes) -> Digest:
         """Return the digest of a statement; any bytes have one, also those the server refuses to parse."""
+        skeleton = self.skeleton(sql)
+        if skeleton is None:
+            return self.digest_anew(sql)
+        found = self._seen.get(skeleton)
+        if found is None:
+            found = self.digest_anew(sql)
+            if len(skeleton) <= _LONGEST and not literals_matter(skeleton):
+                if len(self._seen) >= _MOST:
+                    self._seen.clear()
+                self._seen[skeleton] = found
+        return found
+
+    def skeleton(self, sql: bytes) -> bytes | None:
+        """Return what is left without literals and a comment in front; None where that takes reading token by token.
+
+        Statements with one skeleton have the same digest, unless ``literals_matter``.
+        """
         if sql[:2] == b"/*" and (head := _HEAD.match(sql)):
             sql = sql[head.end() :]
         if _MARKS.search(sql):
-            return self.digest_anew(sql)
+            return None
         skeleton = sql
         if b"'" in sql:
             if self.dialect == "tidb" and (b"*'" in sql or b"@'" in sql):
-                return self.digest_anew(sql)
+                return None
             skeleton = self._string.sub(b"'\x01", sql)
         # Strings before the first such opening are paired rightly, so it is still there if there was one.
         if _OPENS.search(skeleton):
-            return self.digest_anew(sql)
+            return None
         if b"`" in skeleton and b"`" in _NAME.sub(b"", skeleton):
-            return self.digest_anew(sql)
+            return None
         skeleton = _NUMBER.sub(b"\x01", skeleton)
         if b"," in skeleton:
             skeleton = _LISTS.sub(b"\x02", skeleton)
             if b"\x02)" in skeleton:
                 skeleton = _ROWS.sub(b"\x03", skeleton)
-        found = self._seen.get(skeleton)
-        if found is None:
-            found = self.digest_anew(sql)
-            if len(skeleton) <= _LONGEST and not _MATTERS.search(skeleton):
-                if len(self._seen) >= _MOST:
-                    self._seen.clear()
-                self._seen[skeleton] = found
-        return found
+        return skeleton
 
     def digest_anew(self, sql: bytes) -> Digest:
         """Return the digest without looking at statements seen before: token by token."""
@@ -120,6 +130,11 @@ class Digester:
         raw, hashed = digest_mysql.normalized(sql, self.modes, self.version, self.max_digest_length)
         own = digest_mysql.server_digest(hashed) if hashed is not None else TEXT_HASH + hashlib.sha256(raw).hexdigest()
         return Digest(own, raw.decode("utf-8", "replace"))
+
+
+def literals_matter(skeleton: bytes) -> bool:
+    """Tell whether the digest may depend on a literal that the skeleton leaves out."""
+    return _MATTERS.search(skeleton) is not None
 
 
 def digest(sql: bytes, dialect: Dialect) -> Digest:

@@ -236,8 +236,3 @@ def tidb_runs(match: re.Match[bytes]) -> int | None:
         known = features is None or set(features[1:-1].split(b",")) <= _TIDB_FEATURES
         return len(match[0]) if known else 0
     return 8 if match["version"] else 3
-
-
-def any_runs(match: re.Match[bytes]) -> int | None:
-    """Some server may run it: for questions of safety every executable comment counts as text."""
-    return len(match[0])

@@ -23,7 +23,7 @@ GZIP = b"\x1f\x8b"
 
 
 def is_packed(path: str) -> bool:
-    """Is the file gzip?"""
+    """Tell whether a file is gzip."""
     with open(path, "rb") as file:  # noqa: PTH123  (paths of captures are texts)
         return file.read(2) == GZIP
 
@@ -32,7 +32,7 @@ def open_log(path: str) -> IO[bytes]:
     """Open a file, unpacked where it is gzip."""
     if is_packed(path):
         return cast(IO[bytes], gzip.open(path))
-    return open(path, "rb")  # noqa: PTH123, SIM115
+    return open(path, "rb")  # noqa: PTH123
 
 
 class Window:
@@ -157,9 +157,15 @@ class Clock:
     def __init__(self, zone: tzinfo = UTC) -> None:
         self._zone = zone
         self._known: dict[bytes, int] = {}
+        self._utc: dict[bytes, int] = {}
 
     def iso(self, raw: bytes) -> int | None:
         """Return ``2026-01-02T03:04:05.678901Z`` (or with an offset, or with ``+00``); None when it is no such time."""
+        if raw[26:] == b"Z":
+            whole = self._utc.get(raw[:19])
+            fraction = raw[20:26]
+            if whole is not None and raw[19:20] == b"." and fraction.isdigit() and len(fraction) == 6:
+                return whole + int(fraction)
         second, fraction, zone = raw[:19], raw[19:26], raw[26:]
         if len(fraction) != 7 or fraction[:1] != b"." or not fraction[1:].isdigit():
             return self._odd(raw)
@@ -168,6 +174,8 @@ class Clock:
             whole = self._second(second, zone)
             if whole is None:
                 return None
+        if zone == b"Z":
+            self._utc = {second: whole}  # the next records share it
         return whole + int(fraction[1:])
 
     def _odd(self, raw: bytes) -> int | None:
@@ -200,7 +208,9 @@ class Clock:
             return None
         year = int(day[:-4]) + (2000 if len(day) == 6 else 0)
         try:
-            moment = datetime(year, int(day[-4:-2]), int(day[-2:]), *map(int, parts), tzinfo=self._zone)
+            moment = datetime(
+                year, int(day[-4:-2]), int(day[-2:]), int(parts[0]), int(parts[1]), int(parts[2]), tzinfo=self._zone
+            )
         except ValueError:
             return None
         return self._keep(raw, moment)

@@ -171,26 +171,37 @@ def _settings_end(sql: bytes) -> int:
 
 def mask_statement(statement: Statement) -> Statement:
     """Return a statement without literals: in its text, its bound values and what its format told beside them."""
-    record = statement.record
-    mode = (statement.state.sql_mode or "").upper()
+    record, state = statement.record, statement.state
     parameters = record.parameters
     if parameters is not None:
-        parameters = tuple(_parameter(one) for one in parameters)
-    sql = record.sql
-    if record.command is not Command.INIT_DB:
-        sql = mask_text(
-            sql, ansi_quotes="ANSI" in mode, backslash="NO_BACKSLASH_ESCAPES" not in mode,
-            wide=statement.state.charset in _WIDE,
-        )  # fmt: skip
-    details = {name: value for name, value in record.details.items() if name in _KEPT_DETAILS}
-    return replace(statement, record=replace(record, sql=sql, parameters=parameters, details=details))
+        parameters = tuple(mask_parameter(one) for one in parameters)
+    sql = mask_sql(record.sql, record.command, state.sql_mode, state.charset)
+    return replace(
+        statement, record=replace(record, sql=sql, parameters=parameters, details=mask_details(record.details))
+    )
+
+
+def mask_sql(sql: bytes, command: Command, sql_mode: str | None, charset: str | None) -> bytes:
+    """Return the text of a command without literals, as its session's mode and character set read it."""
+    if command is Command.INIT_DB:
+        return sql
+    mode = (sql_mode or "").upper()
+    return mask_text(
+        sql, ansi_quotes="ANSI" in mode, backslash="NO_BACKSLASH_ESCAPES" not in mode, wide=charset in _WIDE
+    )
+
+
+def mask_details(details: dict[str, str]) -> dict[str, str]:
+    """Return the details that hold no literal."""
+    return {name: value for name, value in details.items() if name in _KEPT_DETAILS}
 
 
 _KEPT_DETAILS = frozenset({"in_transaction", "warnings", "charset", "failed", "command"})
 """What is known to hold no literal; other details are left out when masking."""
 
 
-def _parameter(one: Parameter) -> Parameter:
+def mask_parameter(one: Parameter) -> Parameter:
+    """Return another value of the same kind and about the same length."""
     if one.value is None:
         return one
     if one.kind == "bytes":

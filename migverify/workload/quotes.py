@@ -8,8 +8,7 @@ header. ``end_of`` weighs both readings and says when it cannot tell.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 UNBALANCED = "quote not closed at the next header"
 UNCERTAIN = "cannot tell the end of the statement: a literal of it looks like records of the log"
@@ -44,13 +43,14 @@ _SEVERAL = re.compile(rb";\s*+\S")
 _BODY = re.compile(rb"\s*(?:/\*.*?\*/\s*)*(?:create|alter)\b", re.IGNORECASE | re.DOTALL)
 
 _EVIDENCE = 3
-"""So many statements with closed quotes behind an open one mean that they are statements, not the inside of a literal."""
+"""So many statements with closed quotes behind an open one are statements, not the inside of a literal."""
 _SECTIONS = 64
 
 
 def closed(data: bytes, start: int, end: int) -> bool:
     """Are all quotes and comments of a text closed at its end? A comment to the end of its line is."""
-    return _reach(data, start, end) == end
+    found = _CLOSED.match(data, start, end)
+    return found is not None and found.end() == end
 
 
 def outside(sql: bytes) -> bytes:
@@ -58,8 +58,12 @@ def outside(sql: bytes) -> bytes:
     return _LITERALS.sub(b" ", sql)
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+def literals(sql: bytes) -> list[bytes]:
+    """Return the literals, quoted names and comments of a text."""
+    return _LITERALS.findall(sql)
+
+
+class Header(NamedTuple):
     """A header that may begin a record: its first byte, and where the statement before it ends."""
 
     begin: int
@@ -82,8 +86,7 @@ class Headers(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """The end of a record: the next one's first byte, the end of the text, and why it is partial."""
 
     next: int
@@ -91,9 +94,7 @@ class End:
     partial: str = ""
 
 
-def end_of(
-    data: bytes, text: int, first: Header, headers: Headers, limit: int, *, eof: bool
-) -> End | None:
+def end_of(data: bytes, text: int, first: Header, headers: Headers, limit: int, *, eof: bool) -> End | None:
     """Return where the record ends whose text starts at ``text`` and before whose end ``first`` was found.
 
     Returns None when bytes behind the window decide.
@@ -123,6 +124,8 @@ def end_of(
             if following is None:
                 break
             header = following
+        if data[close.end() : close.end() + 1].isalnum():  # 'it's: the quote opened what it should close
+            evidence += 1
         here = header if header.begin > close.end() else None
         stop = max(close.end(), headers.last_end(data) if here is None else here.text_end)
         at = _reach(data, close.end(), stop)
@@ -133,7 +136,7 @@ def end_of(
 
 
 def _speaks(data: bytes, headers: Headers, header: Header, following: Header | None) -> bool:
-    """Could the text behind a header be a statement of its own, with quotes, all of them closed?"""
+    """Tell whether the text behind a header could be a statement of its own, with quotes, all of them closed."""
     start = headers.text_start(data, header)
     end = headers.last_end(data) if following is None else following.text_end
     if start >= end or _VERB.match(data, start, end) is None or not closed(data, start, end):
@@ -141,8 +144,15 @@ def _speaks(data: bytes, headers: Headers, header: Header, following: Header | N
     text = data[start:end]
     if b"'" not in text and b'"' not in text:
         return False
+    if any(
+        found[0][:1] in b"'\"" and text[found.end() : found.end() + 1].isalnum() for found in _LITERALS.finditer(text)
+    ):
+        return False  # ''x'': quotes doubled inside a literal
+    bare = outside(text)
+    if b"\\" in bare:
+        return False  # quotes escaped inside a literal
     # a server logs the statements of one text one by one: a body only has several
-    return _SEVERAL.search(outside(text)) is None or _BODY.match(text) is not None
+    return _SEVERAL.search(bare) is None or _BODY.match(text) is not None
 
 
 class Skip:

@@ -81,7 +81,7 @@ class Spool:
     def add(self, record: Record, time: int, rank: int) -> None:
         """Take in a record. ``time`` orders it where it has none of its own; ``rank`` is its file's place in time."""
         own = sort_time(record)
-        edge = _EDGES.get(record.command, 0)
+        edge = EDGES.get(record.command, 0)
         key = (
             record.server, -1 if record.session is None else record.session, time if own is None else own, edge,
             record.number, rank, self._serial,
@@ -129,7 +129,7 @@ class Spool:
         self._runs.append(path)
 
 
-_EDGES = {Command.CONNECT: -1, Command.FAILED_CONNECT: -1, Command.QUIT: 1}
+EDGES = {Command.CONNECT: -1, Command.FAILED_CONNECT: -1, Command.QUIT: 1}
 """Audit logs give connects and disconnects the query id 0: within one second they would stand in the middle."""
 
 
@@ -249,7 +249,7 @@ class _Session:
             tracker = Tracker()
         before, before_open = tracker.opened, tracker.transaction
         state = tracker.state(record)
-        partial = _joined(record.partial, self._reason, self._prepared_before(record))
+        partial = joined_reasons(record.partial, self._reason, self._prepared_before(record))
         statement = Statement(record, self._name, self._position, state, partial)
         self._position += 1
         self._user = record.user or self._user
@@ -315,10 +315,11 @@ def _marked(statements: list[Statement], reason: str) -> Iterator[Statement]:
         yield from statements
         return
     for statement in statements:
-        yield replace(statement, partial=_joined(statement.partial, reason))
+        yield replace(statement, partial=joined_reasons(statement.partial, reason))
 
 
-def _joined(*reasons: str) -> str:
+def joined_reasons(*reasons: str) -> str:
+    """Return reasons as one text, each once."""
     if not any(reasons):
         return ""
     return "; ".join(dict.fromkeys(reason for reason in reasons if reason))

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from migverify.workload.lexer import Kind, tokens
+
 if TYPE_CHECKING:
     from sqlglot import expressions as exp
 
@@ -67,7 +69,7 @@ def shape(
     try:
         # where it does not understand a command it warns and keeps the text: that is unknown here
         logging.getLogger("sqlglot").setLevel(logging.ERROR)
-        trees = sqlglot.parse(sql.decode("utf-8"), dialect="mysql")
+        trees = sqlglot.parse(_text(sql), dialect="mysql")
     except (errors.SqlglotError, UnicodeDecodeError, RecursionError) as error:
         return Shape(reasons=(f"not readable: {type(error).__name__}",))
     if len(trees) != 1 or trees[0] is None:
@@ -93,6 +95,23 @@ def shape(
         reasons.append("volatile functions")
     limited = tree.args.get("limit") is not None
     return Shape(tables, order, keys, limited, not reasons, tuple(reasons))
+
+
+def _text(sql: bytes) -> str:
+    """Return the statement as text; a literal that is no UTF-8 (a BLOB's bytes) loses bytes that no structure hangs on.
+
+    Names that are no UTF-8 raise UnicodeDecodeError: whose they are cannot be told.
+    """
+    try:
+        return sql.decode("utf-8")
+    except UnicodeDecodeError:
+        whole = bytearray(sql)
+        for token in tokens(sql):
+            if token.kind is Kind.STRING:
+                whole[token.start : token.end] = sql[token.start : token.end].decode("ascii", "replace").replace(
+                    "\ufffd", "?"
+                ).encode()  # fmt: skip
+        return whole.decode("utf-8")
 
 
 def _order(tree: exp.Query, unique_keys: Mapping[str, Sequence[Sequence[str]]]) -> tuple[Order, tuple[str, ...]]:

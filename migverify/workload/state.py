@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from migverify.workload.model import Command, Record
 from migverify.workload.tokens import (
@@ -17,6 +18,7 @@ from migverify.workload.tokens import (
     Token,
     by_comma,
     dotted,
+    holds_several,
     name_of,
     statements,
     text_of,
@@ -26,17 +28,23 @@ from migverify.workload.tokens import (
 )
 
 _ASSIGNS = re.compile(rb":=|\binto\s*+@", re.IGNORECASE)
-_SEVERAL = re.compile(rb";\s*+\S")
 
 _COMMITS = frozenset({
     b"alter", b"analyze", b"cache", b"change", b"check", b"flush", b"grant", b"install", b"lock", b"optimize",
     b"rename", b"repair", b"reset", b"revoke", b"truncate", b"uninstall",
 })  # fmt: skip
-_OPENS = frozenset({
+OPENS = frozenset({
     b"call", b"delete", b"do", b"handler", b"insert", b"load", b"replace", b"select", b"table", b"update", b"values",
     b"with",
 })  # fmt: skip
-_DEADLOCK = 1213
+Short: TypeAlias = Literal["end", "open", "on", "off"]
+SHORT: dict[bytes, Short] = {
+    b"commit": "end", b"rollback": "end", b"begin": "open", b"start transaction": "open", b"set autocommit=1": "on",
+    b"set autocommit=0": "off", b"set autocommit = 1": "on", b"set autocommit = 0": "off",
+}  # fmt: skip
+"""Texts that are nearly half of what a connection pool sends, in lower case, and what they do."""
+_LONGEST_SHORT = max(map(len, SHORT))
+DEADLOCK = 1213
 _COLUMNS = {
     "sql_mode": "sql_mode", "time_zone": "time_zone", "character_set_client": "charset",
     "transaction_isolation": "isolation", "tx_isolation": "isolation",
@@ -65,6 +73,22 @@ class State:
     rest: str = ""
 
 
+def is_plain_text(sql: bytes) -> bool:
+    """Tell whether a text can change nothing of its session but begin a transaction."""
+    if holds_several(sql):
+        return False
+    first = FIRST.match(sql)
+    return first is not None and first[1].lower() in OPENS and not (b"@" in sql and _ASSIGNS.search(sql))
+
+
+def is_plain(record: Record) -> bool:
+    """Tell whether ``Tracker.apply`` does nothing for a record but begin a transaction where autocommit is off."""
+    return (
+        (record.command is Command.QUERY or (record.command is Command.EXECUTE and bool(record.sql)))
+        and record.errno != DEADLOCK and "in_transaction" not in record.details and is_plain_text(record.sql)
+    )  # fmt: skip
+
+
 class Tracker:
     """Follows one session. ``state()`` before a record, ``apply(record)`` after it.
 
@@ -84,6 +108,7 @@ class Tracker:
     def __init__(self, mask: Callable[[bytes], bytes] | None = None) -> None:
         self._mask = mask
         self.opened = 0
+        self._variants: dict[tuple[bool | None, bool], State] = {}
         self._clear()
         self._database: str | None = None
         self._charset: str | None = None
@@ -100,19 +125,42 @@ class Tracker:
         self._ids: dict[int, None] = {}
         self._next: str = ""
         self._known: State | None = None
+        self._variants.clear()
 
     def state(self, record: Record) -> State:
         """Return the state ``record`` runs in; the database it names counts more than the inferred one."""
-        if record.database is not None and record.database != self._database:
-            self._database = record.database
-            self._known = None
+        return self.state_in(record.database)
+
+    def state_in(self, database: str | None) -> State:
+        """Return the state of a record that names a database, or none."""
+        if database is not None and database != self._database:
+            self._database = database
+            self._forget()
         if self._known is None:
             self._known = State(
                 self._database, self._columns.get("charset", self._charset), self._columns.get("sql_mode"),
                 self._columns.get("time_zone"), self._autocommit, self._columns.get("isolation"), self.transaction,
                 self._rest(),
             )  # fmt: skip
+            self._variants[self._autocommit, self.transaction] = self._known
         return self._known
+
+    def stays_in(self, database: str | None) -> bool:
+        """Tell whether a record that names this database, or none, runs in the current one."""
+        return database is None or database == self._database
+
+    @property
+    def steady(self) -> bool:
+        """True while plain records (see ``is_plain``) change nothing at all."""
+        return self._autocommit is not False or self.transaction
+
+    def _forget(self) -> None:
+        self._known = None
+        self._variants.clear()
+
+    def _turned(self) -> None:
+        """Nothing but the transaction and autocommit changed: both turn often, and few states come of it."""
+        self._known = self._variants.get((self._autocommit, self.transaction))
 
     def _rest(self) -> str:
         parts: dict[str, object] = {
@@ -130,14 +178,12 @@ class Tracker:
     def apply(self, record: Record) -> None:
         """Take in what a record changes. A record that failed changes nothing, except what ends a transaction."""
         if record.command in (Command.QUERY, Command.EXECUTE):
-            self._apply_text(record.sql, failed=bool(record.errno))
-            if record.errno == _DEADLOCK:
-                self._end_transaction()
+            self.apply_text(record.sql, record.errno)
             told = record.details.get("in_transaction")
             if told is not None and (told == "1") != self.transaction:
                 self.transaction = told == "1"
                 self.opened += self.transaction
-                self._known = None
+                self._turned()
         elif not record.errno:
             self._apply_command(record)
 
@@ -152,31 +198,48 @@ class Tracker:
             case Command.INIT_DB:
                 if record.database is None and record.sql:
                     self._database = text_of(record.sql)
-                self._known = None
+                self._forget()
             case Command.PREPARE if record.statement_id is not None:
                 self._ids[record.statement_id] = None
-                self._known = None
+                self._forget()
             case Command.CLOSE_STATEMENT if record.statement_id is not None:
                 self._ids.pop(record.statement_id, None)
-                self._known = None
+                self._forget()
             case _:
                 pass
 
-    def _apply_text(self, sql: bytes, *, failed: bool) -> None:
-        if _SEVERAL.search(sql):
+    def apply_text(self, sql: bytes, errno: int | None) -> None:
+        """Take in what a text changes; see ``apply``."""
+        failed = bool(errno)
+        if len(sql) <= _LONGEST_SHORT and (short := SHORT.get(sql.lower())):
+            self.apply_short(short, failed=failed)
+        elif holds_several(sql):
             for part in statements(sql):
                 self._apply_statement(part, failed=failed)
         else:
             self._apply_statement(sql, failed=failed)
+        if errno == DEADLOCK:
+            self._end_transaction()
+
+    def apply_short(self, short: Short, *, failed: bool) -> None:
+        """Take in what a text of ``SHORT`` changes."""
+        if short == "end":
+            self._end_transaction()
+        elif not failed:
+            if short == "open":
+                self.open_transaction()
+            else:
+                self._set_autocommit("1" if short == "on" else "0")
+                self._turned()
 
     def _apply_statement(self, sql: bytes, *, failed: bool) -> None:
         first = FIRST.match(sql)
         if first is None:
             return
         word = first[1].lower()
-        if word in _OPENS:
+        if word in OPENS:
             if self._autocommit is False and not self.transaction and not failed:
-                self._open_transaction()
+                self.open_transaction()
             if not failed and b"@" in sql and _ASSIGNS.search(sql):
                 self._assigned_in_query(tokens(sql))
             return
@@ -191,16 +254,19 @@ class Tracker:
             if action is not None:
                 action(tokens(sql), sql)
 
-    def _open_transaction(self) -> None:
+    def open_transaction(self) -> None:
+        """Begin a transaction."""
         self.transaction = True
         self.opened += 1
-        self._known = None
+        self._turned()
 
     def _end_transaction(self) -> None:
         if self.transaction or self._next:
             self.transaction = False
+            self._turned()
+        if self._next:
             self._next = ""
-            self._known = None
+            self._forget()
 
     def _end_by_words(self, found: list[Token]) -> None:
         words = [token.word for token in found[:6]]
@@ -208,11 +274,11 @@ class Tracker:
             return
         self._end_transaction()
         if "chain" in words and "no" not in words:
-            self._open_transaction()
+            self.open_transaction()
 
     def _on_begin(self, found: list[Token], sql: bytes) -> None:
         del found, sql
-        self._open_transaction()
+        self.open_transaction()
 
     def _on_start(self, found: list[Token], sql: bytes) -> None:
         if len(found) > 1 and found[1].word == "transaction":
@@ -224,7 +290,7 @@ class Tracker:
         del sql
         word = found[1].word if len(found) > 1 else ""
         if word in ("start", "begin"):
-            self._open_transaction()
+            self.open_transaction()
         elif word in ("commit", "rollback", "prepare"):
             self._end_transaction()
 
@@ -232,7 +298,7 @@ class Tracker:
         del sql
         if len(found) > 1:
             self._database = name_of(found[1])
-            self._known = None
+            self._forget()
 
     def _on_create(self, found: list[Token], sql: bytes) -> None:
         del sql
@@ -243,7 +309,7 @@ class Tracker:
         at = 6 if words[3:6] == ["if", "not", "exists"] else 3
         if len(found) > at:
             self._tables[dotted(found, at)[0]] = None
-            self._known = None
+            self._forget()
 
     def _on_drop(self, found: list[Token], sql: bytes) -> None:
         words = [token.word for token in found[:6]]
@@ -261,22 +327,22 @@ class Tracker:
             name, at = dotted(found, at)
             self._tables.pop(name, None)
             at += 1  # the comma
-        self._known = None
+        self._forget()
 
     def _on_prepare(self, found: list[Token], sql: bytes) -> None:
         del sql
         if len(found) > 1:
             self._names[name_of(found[1])] = None
-            self._known = None
+            self._forget()
 
     def _on_deallocate(self, found: list[Token], sql: bytes) -> None:
         del sql
         if len(found) > 2:
             self._names.pop(name_of(found[2]), None)
-            self._known = None
+            self._forget()
 
     def _on_set(self, found: list[Token], sql: bytes) -> None:
-        self._known = None
+        self._forget()
         scope = "session"
         for part in by_comma(found[1:]):
             if part and part[0].word in _SCOPES and len(part) > 1:
@@ -400,6 +466,6 @@ class Tracker:
             if token.kind == "user":
                 if into or (after is not None and after.raw == b":="):
                     self._user[user_name(token)] = None
-                    self._known = None
+                    self._forget()
             elif token.raw != b",":
                 into = token.word == "into"

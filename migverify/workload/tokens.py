@@ -9,14 +9,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_TOKEN = re.compile(
-    rb"""(?P<skip>\s+ | /\*M?!\d* | \*/ | /\*(?!M?!).*?(?:\*/|\Z) | --(?=[\s]|\Z)[^\n]* | \#[^\n]*)
+_TOKEN_PARTS = rb"""(?P<skip>\s+ | /\*M?!\d* | \*/ | /\*(?!M?!).*?(?:\*/|\Z) | --(?=[\s]|\Z)[^\n]* | \#[^\n]*)
       | (?P<text>'(?:[^'\\]|\\.|'')*+(?:'|\Z) | "(?:[^"\\]|\\.|"")*+(?:"|\Z))
       | (?P<name>`(?:[^`]|``)*+(?:`|\Z))
       | (?P<user>@(?!@)(?:[\w$.\x80-\xff]+|`[^`]*`|'[^']*'|"[^"]*"))
       | (?P<word>(?:@@)?[\w$\x80-\xff]+(?:\.[\w$\x80-\xff]+)*)
-      | (?P<sign>:=|.)""",
-    re.VERBOSE | re.DOTALL,
+"""
+_TOKEN = re.compile(_TOKEN_PARTS + rb"| (?P<sign>:=|.)", re.VERBOSE | re.DOTALL)
+_SEVERAL = re.compile(
+    rb"(?:" + re.sub(rb"\?P<\w+>", b"?:", _TOKEN_PARTS) + rb"| [^;])*+;\s*+\S", re.VERBOSE | re.DOTALL
 )
 FIRST = re.compile(rb"(?:\s++|/\*M?!\d*|/\*(?!M?!).*?(?:\*/|\Z)|--(?=\s)[^\n]*+|\#[^\n]*+|\()*+([A-Za-z]+)", re.DOTALL)
 
@@ -49,6 +50,11 @@ def first_word(sql: bytes) -> str:
     """Return the first word of a statement in lower case, ``""`` where there is none."""
     match = FIRST.match(sql)
     return match[1].decode().lower() if match else ""
+
+
+def holds_several(sql: bytes) -> bool:
+    """Tell whether a text goes on behind a semicolon that ends a statement."""
+    return b";" in sql and _SEVERAL.match(sql) is not None
 
 
 def statements(sql: bytes) -> Iterator[bytes]:

@@ -94,6 +94,11 @@ class Trace:
         self.client(packet(b"hash", 3), port)
         self.server(packet(ok(), 4), port)
 
+    def end(self, sides: int = 2, port: int = CLIENT[1]) -> None:
+        """Send a FIN: of the client, then of the server."""
+        for ends in (((CLIENT[0], port), SERVER), (SERVER, (CLIENT[0], port)))[:sides]:
+            self._frame(*ends, b"", flags=1)
+
     def ask(self, payload: bytes, reply: bytes, port: int = CLIENT[1]) -> None:
         self.client(packet(payload), port)
         self.server(reply, port)

@@ -13,12 +13,12 @@ PACKAGE = ROOT / "migverify"
 
 # A room may import rooms of a lower level, and itself.
 LEVELS = {
-    "errors": 0, "model": 0, "codec": 0, "__init__": 0,
+    "errors": 0, "model": 0, "codec": 0, "exposition": 0, "__init__": 0,
     "sql": 1, "config": 1, "secrets": 1, "schemas": 1, "tls": 1,
     "connect": 2, "store": 2,
     "changes": 3,
     "tables": 4,
-    "recon": 5, "workload": 5,
+    "recon": 5, "workload": 5, "guards": 5,
     "report": 6, "spark": 6,
     "lab": 7, "runbook": 7,
     "cli": 8, "__main__": 9,
@@ -27,7 +27,8 @@ LEVELS = {
 HEAVY = {
     "pyspark": {"spark"}, "pyarrow": {"spark"}, "pandas": {"spark"},
     "sqlalchemy": {"recon", "store"}, "great_expectations": {"recon"},
-    "jinja2": {"report"}, "pydantic": {"config", "recon", "cli"}, "typer": {"cli"}, "sqlglot": {"recon"},
+    "jinja2": {"report"}, "pydantic": {"config", "recon", "runbook", "cli"}, "typer": {"cli"},
+    "sqlglot": {"recon", "workload"},
     "pymysql": {"changes", "connect", "lab", "store", "tls"}, "pymysqlreplication": set(),
     "zstandard": {"changes"}, "fsspec": {"changes"}, "confluent_kafka": {"changes", "spark"},
 }  # fmt: skip

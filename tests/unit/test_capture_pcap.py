@@ -477,3 +477,20 @@ def test_a_cut_packet_loses_its_outcome_and_no_other(tmp_path: Path) -> None:
     assert [one.sql for one in found] == [f"select {n}".encode() for n in range(1, 6)]
     assert found[1].partial == answers.UNANSWERED
     assert [one.rows_sent for one in found] == [1, None, 1, 1, 1]
+
+
+@pytest.mark.parametrize("sides", [0, 1, 2])
+def test_a_connection_ends_with_the_fin_of_both_sides(tmp_path: Path, sides: int) -> None:
+    trace = Trace()
+    trace.connect()
+    trace.client(packet(b"\x03select sleep(9)"))
+    sent = trace.packets[-1][1]
+    trace.end(sides)
+    trace.packets.append((trace.clock + 1, sent))  # once more: no other connection begins with it
+    closes: list[str] = []
+    close = conversation.Conversation.close
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conversation.Conversation, "close", lambda self: (closes.append(""), close(self)))
+        found = statements(tmp_path, trace)
+    assert [one.sql for one in found] == [b"select sleep(9)"]
+    assert len(closes) == 1 + (sides == 2)  # one of them at the end of the trace

@@ -6,10 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from migverify.workload.model import Command
-from migverify.workload.state import State, Tracker
-from migverify.workload.tokens import tokens
+from migverify.workload.state import SHORT, State, Tracker
+from migverify.workload.tokens import holds_several, tokens
 from tests.unit.capture_logs import record
 
 
@@ -145,3 +147,42 @@ def test_tokens_never_stop_short() -> None:
     for sql in (b"'open", b'"open', b"`open", b"/* open", b"@", b"@@", b"\xff\x00;;", b"select '\\'"):
         found = tokens(sql)
         assert not found or found[-1].end <= len(sql)
+
+
+_PARTS = [
+    b"select 1",
+    b";",
+    b" ",
+    b"'",
+    b'"',
+    b"`",
+    b"\\",
+    b"/*",
+    b"*/",
+    b"/*!40101 ",
+    b"-- ",
+    b"#",
+    b"\n",
+    b"@a",
+    b"@'",
+    b"x",
+    b":=",
+]
+
+
+@given(st.lists(st.sampled_from(_PARTS), max_size=14).map(b"".join))
+def test_several_statements_are_told_as_tokens_tell_them(sql: bytes) -> None:
+    end = next((token.end for token in tokens(sql) if token.raw == b";"), None)
+    assert holds_several(sql) == (end is not None and bool(sql[end:].strip()))
+
+
+@given(st.sampled_from(sorted(SHORT)), st.booleans(), st.lists(st.sampled_from([b"begin", b"set autocommit=0"])))
+def test_short_texts_do_what_their_words_do(short: bytes, failed: bool, before: list[bytes]) -> None:
+    quick, slow = Tracker(), Tracker()
+    errno = 1 if failed else 0
+    for tracker in (quick, slow):
+        for sql in before:
+            tracker.apply_text(sql, 0)
+    quick.apply_text(short, errno)
+    slow.apply_text(short + b" /* not short */", errno)
+    assert (quick.state_in(None), quick.opened) == (slow.state_in(None), slow.opened)

@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from migverify.changes.preflight import CASCADES, RETENTION_CALL, Preflight, preflight, version_number
+from migverify.changes.preflight import RETENTION_CALL, Preflight, preflight, version_number
 from migverify.changes.preflight_server import OVERRIDES, Finding
 from migverify.changes.preflight_settings import SETTINGS, Platform, State
 from migverify.errors import ChangeError, PrivilegeError, ReadError, RetryableReadError
 from migverify.model import ColumnDef, Flavor, IndexDef, TableDef, TableRef, Verdict
+from migverify.sql.settings import foreign_keys, referential_rules
 
 NOW = 1_800_000_000.0
 
@@ -56,7 +57,8 @@ class Recorded:
             "SHOW REPLICAS" if new else "SHOW SLAVE HOSTS": [{"Server_Id": "12", "Host": "r1"}],
             "SHOW REPLICA STATUS" if new else "SHOW SLAVE STATUS": [],
             OVERRIDES: [("binlog_format", "ROW", "3"), ("sql_log_bin", "ON", "3")],
-            CASCADES: [],
+            referential_rules("app"): [],
+            foreign_keys("app"): [],
         }
 
     def _answer(self, sql: str) -> Any:
@@ -349,11 +351,18 @@ class TestTables:
     def test_cascades_inside_the_engine_fail(self) -> None:
         variables = {n: v for n, v in MYSQL_97.items() if n != "innodb_native_foreign_keys"}
         session = Recorded(variables, "8.4.3")
-        session.answers[CASCADES] = [("app", "t", "fk_1"), ("other", "t", "fk_2")]
+        rules, keys = referential_rules("app"), foreign_keys("app")
+        session.answers[rules] = [("t", "fk_1", "CASCADE", "NO ACTION"), ("other", "fk_2", "CASCADE", "CASCADE")]
+        session.answers[keys] = [("t", "fk_1"), ("other", "fk_2")]
         finding = named(check(session), "cascading foreign keys")
         assert (finding.state, finding.value) == (State.FAIL, "1 in 1: app.t (fk_1)")
-        session.answers[CASCADES] = [("other", "t", "fk_2")]
+        session.answers[rules] = [("t", "fk_1", "RESTRICT", "SET NULL"), ("other", "fk_2", "CASCADE", "CASCADE")]
+        assert named(check(session), "cascading foreign keys").state is State.FAIL
+        session.answers[rules] = [("t", "fk_1", "RESTRICT", "NO ACTION"), ("other", "fk_2", "CASCADE", "CASCADE")]
         assert named(check(session), "cascading foreign keys").state is State.PASS
+        session.answers[rules] = []  # MariaDB, asked by a user who may only SELECT
+        finding = named(check(session), "cascading foreign keys")
+        assert (finding.state, "GRANT REFERENCES" in finding.todo) == (State.INCONCLUSIVE, True)
 
     def test_no_table_is_inconclusive(self) -> None:
         found = preflight(Recorded(MYSQL_97), "source", (), now=lambda: NOW)

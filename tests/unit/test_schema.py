@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migverify.model import ColumnDef, NotCovered, SchemaClass, SchemaDifference, TableDef
+from migverify.sql.spelling import fold_label, normal_default, normal_expression, rewritten_alike
 from migverify.tables.collations import describe_change
 from migverify.tables.schema import column_pairs, compare_tables
-from migverify.tables.spelling import fold_label, normal_default, normal_expression, rewritten_alike
 from migverify.tables.type_change import CHARSET_BYTES, holds_charset, normal_type
 from tests.definitions import column, key, table
 

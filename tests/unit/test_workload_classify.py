@@ -141,3 +141,22 @@ def test_tables_and_limits() -> None:
     assert not shape(b"SELECT a FROM t ORDER BY id LIMIT 3", {"t": [("ID",)]}).limit_without_order
     assert shape(b"SELECT now() FROM t", volatile=True).deterministic is False
     assert Shape().limited is False
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        b"WITH c AS (SELECT 1) /*!99999 SELECT */ DELETE FROM t",
+        b"SET /*!99999 @x = */ GLOBAL y = 1",
+        b"SELECT 1 /*!50000 ; DROP TABLE t */",
+        b"/*!50000 SELECT */ /*!80000 1; DELETE FROM t */",
+        b"SELECT 1 /*!50001 +1*//*!50002 +1*//*!50003 +1*//*!50004 +1*//*!50005 +1*/",
+    ],
+)
+def test_no_reading_of_an_executable_comment_is_trusted_alone(sql: bytes) -> None:
+    assert classify(sql).may_write
+
+
+def test_effects_of_every_reading_count() -> None:
+    found = classify(b"SELECT /*!99999 1 -- */ GET_LOCK('a', 1)\n")
+    assert "lock by name" in found.effects

@@ -66,6 +66,16 @@ class Conversation:
         if stream.next is None:
             stream.start(segment.sequence + 1)
 
+    def end(self, segment: Segment) -> None:
+        """Take in a FIN: the place where this side's bytes end."""
+        stream = self._up if segment.source == self._client else self._down
+        stream.end = (segment.sequence + len(segment.payload)) % (1 << 32)
+
+    @property
+    def ended_by_both(self) -> bool:
+        """True when both sides sent a FIN and all bytes before it are here: it may come before data that it follows."""
+        return all(one.end is not None and one.next in (None, one.end) for one in (self._up, self._down))
+
     def add(self, segment: Segment, entry: Entry) -> None:
         """Take in a segment with a payload."""
         from_client = segment.source == self._client

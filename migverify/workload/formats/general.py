@@ -18,7 +18,16 @@ from collections.abc import Iterator
 from datetime import UTC, tzinfo
 from typing import Any
 
-from migverify.workload.formats.statements import BANNER, BANNER_LINE, TEXT_LOST, lacks, read_statements
+from migverify.workload.formats.reading import read_statements
+from migverify.workload.formats.statements import (
+    BANNER,
+    BANNER_LINE,
+    TEXT_LOST,
+    Carry,
+    changed_lines,
+    lacks,
+    windows_lines,
+)
 from migverify.workload.lines import LONGEST, Clock, Texts, in_range, make_origin, make_record, seal
 from migverify.workload.model import Command, Noise, Piece, Rejected
 from migverify.workload.quotes import Header
@@ -26,7 +35,7 @@ from migverify.workload.quotes import Header
 BAD_TIME = "time that is none"
 RESTORED = "text of the prepared statement restored, with backslashes that the SQL mode may read otherwise"
 
-_COMMANDS = {
+COMMANDS = {
     b"Query": Command.QUERY, b"Execute": Command.EXECUTE, b"Prepare": Command.PREPARE, b"Quit": Command.QUIT,
     b"Connect": Command.CONNECT, b"Init DB": Command.INIT_DB, b"Change user": Command.CHANGE_USER,
     b"Close stmt": Command.CLOSE_STATEMENT, b"Reset Connection": Command.RESET_CONNECTION,
@@ -39,14 +48,19 @@ _OTHERS = (
     b"Bulk_execute", b"Unimpl get tid", b"Subscribe to query attributes",
 )  # fmt: skip
 _TIME = rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(?:Z|[+-]\d\d:\d\d))\t|(\d{6} [ \d]\d:\d\d:\d\d)\t|\t\t"
-_NAMES = rb"|".join(re.escape(name) for name in sorted((*_COMMANDS, *_OTHERS), key=len, reverse=True))
-_HEAD = re.compile(rb"(?:" + _TIME + rb") *(\d{1,20}) (" + _NAMES + rb")(?:\t|(?=\n|\Z))")
-_LINE = rb"(?:\d{4}-\d\d-\d\dT[\d:.]{15}(?:Z|[+-]\d\d:\d\d)\t|\d{6} [ \d]\d:\d\d:\d\d\t|\t\t) *\d{1,20} (?:" + _NAMES + rb")[\t\n]"
-_NEXT = re.compile(rb"\n(?=" + _LINE + rb"|" + BANNER_LINE + rb")")
-_LOGIN = re.compile(rb"(.*?)@(\S*)(?: as (?:anonymous|.*?))? on(?: (.*?))?(?: using (\S.*))?$", re.DOTALL)
+_NAMES = rb"|".join(re.escape(name) for name in sorted((*COMMANDS, *_OTHERS), key=len, reverse=True))
+_HEAD = re.compile(rb"(?:" + _TIME + rb") *(\d{1,18}) (" + _NAMES + rb")(?:\t|(?=\r?\n|\Z))")
+_LINE = (
+    rb"(?:\d{4}-\d\d-\d\dT[\d:.]{15}(?:Z|[+-]\d\d:\d\d)\t|\d{6} [ \d]\d:\d\d:\d\d\t|\t\t) *\d{1,18} (?:"
+    + _NAMES
+    + rb")[\t\r\n]"
+)
+NEXT = re.compile(rb"\n(?=" + _LINE + rb"|" + BANNER_LINE + rb")")
+_NEXT_WINDOWS = re.compile(rb"\r\n(?=" + _LINE + rb"|" + BANNER_LINE + rb")")
+_TOLD = re.compile(rb"^(\d{6} [ \d]\d:\d\d:\d\d)\t *\d{1,18} (?:" + _NAMES + rb")[\t\r\n]", re.MULTILINE)
+_LOGIN = re.compile(rb"(.*)@([^\s@]*)(?: as (?:anonymous|.*?))? on(?: (.*?))?(?: using (\S.*))?$", re.DOTALL)
 _DENIED = re.compile(rb"Access denied for user '(.*?)'@'(.*?)'", re.DOTALL)
-_TEXT_PREPARED = re.compile(rb"\s*(?:/\*.*?\*/\s*)*+(prepare|execute)\s+(\S+)", re.IGNORECASE | re.DOTALL)
-_IMMEDIATE = re.compile(rb"immediate$", re.IGNORECASE)
+TEXT_PREPARED = re.compile(rb"\s*(?:/\*.*?\*/\s*)*+(prepare|execute)\s+(\S+)", re.IGNORECASE | re.DOTALL)
 
 
 class GeneralLog:
@@ -63,59 +77,82 @@ class GeneralLog:
     name = "general"
 
     def __init__(self, zone: tzinfo = UTC, limit: int = LONGEST) -> None:
-        self._zone, self._limit = zone, limit
+        self.zone, self.limit = zone, limit
 
     def sniff(self, head: bytes) -> float:
         """Tell by a record at the beginning of the file or behind a banner."""
         begin = BANNER.match(head)
         if _HEAD.match(head, begin.end() if begin else 0):
             return 0.96
-        return 0.6 if _NEXT.search(head) and b"# User@Host: " not in head else 0.0
+        return 0.6 if NEXT.search(head) and b"# User@Host: " not in head else 0.0
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> Iterator[Piece]:
         """Yield pieces. Quotes, times and prepares hold beyond a range, so every range reads from the first byte."""
-        grammar = _General(path, self._zone)
-        wanted = (lambda _: True) if end is None else (lambda offset: offset < end)
-        return in_range(read_statements(path, grammar, self._limit, wanted=wanted), start, end)
+        grammar = GeneralGrammar(path, self.zone)
+        found = read_statements(path, grammar, self.limit, stop=end)
+        return in_range(found, start, end) if start else found
 
 
-class _General:
+class GeneralGrammar:
     """Headers of a general log; the time of the last one that told it, and sessions with an echo to come."""
 
     def __init__(self, path: str, zone: tzinfo) -> None:
         self._path = path
         self._clock = Clock(zone)
-        self._texts = Texts()
+        self.texts = Texts()
         self._head: re.Match[bytes] | None = None
-        self._time: int | None = None
-        self._number = 0
-        self._echoes: dict[int, tuple[bytes, bytes, bool]] = {}
+        self.time: int | None = None
+        self.number = 0
+        self.echoes: dict[int, tuple[bytes, bytes, bool]] = {}
+        self.next = NEXT
+        self._stop = b"\n"
+
+    def begin(self, head: bytes) -> None:
+        """Take in the first bytes of the file."""
+        if windows_lines(head):
+            self.next, self._stop = _NEXT_WINDOWS, b"\r\n"
+        told = _TOLD.search(head)
+        first = None if told is None else self._clock.compact(told[1])
+        if first is not None:  # a new file of MariaDB leaves out the second that began in the old one
+            self.time = first - 1_000_000
+
+    def carry(self) -> Carry:
+        """Return what the records so far say for those behind them."""
+        return Carry(self.number, None, self.time, tuple(sorted(self.echoes.items())))
+
+    def resume(self, carry: Carry) -> None:
+        """Go on in the middle of a file."""
+        self.number, self.time, self.echoes = carry.number, carry.time, dict(carry.told)
 
     def following(self, data: bytes, start: int, *, eof: bool) -> Header | None:  # noqa: ARG002
-        found = _NEXT.search(data, max(0, start - 1))
+        """Return the first header at a place or behind it."""
+        found = self.next.search(data, max(0, start - len(self._stop)))
         return None if found is None else Header(found.end(), found.start())
 
     def text_start(self, data: bytes, header: Header) -> int:
+        """Return where the text of the record that a header begins starts."""
         found = _HEAD.match(data, header.begin) or BANNER.match(data, header.begin)
         return header.begin if found is None else found.end()
 
     def last_end(self, data: bytes) -> int:
-        return len(data) - 1 if data.endswith(b"\n") else len(data)
+        """Return where the last text of the file ends."""
+        return len(data) - len(self._stop) if data.endswith(self._stop) else len(data)
 
     def loose(self, data: bytes, at: int, *, eof: bool) -> int | None:  # noqa: ARG002
-        found = _NEXT.search(data, at)
+        """Return where a record or a banner may begin behind bytes that are none."""
+        found = NEXT.search(data, at)
         return None if found is None else found.end()
 
     def text_of(self, data: bytes, at: int) -> int | None:
+        """Take in a header and return where its text starts."""
         self._head = head = _HEAD.match(data, at)
         return None if head is None else head.end()
 
     def banner(self) -> None:
         """A banner changes nothing: connection ids go on where the log was rotated, and connects tell restarts."""
 
-    def piece(
-        self, data: bytes, offset: int, line: int, length: int, text: int, text_end: int, partial: str
-    ) -> Piece:
+    def piece(self, data: bytes, offset: int, line: int, length: int, text: int, text_end: int, partial: str) -> Piece:
+        """Return the record of the header taken in last."""
         origin = make_origin(self._path, offset, line, length)
         head = self._head
         if head is None:
@@ -125,31 +162,32 @@ class _General:
             time = self._clock.iso(iso) if iso is not None else self._clock.compact(compact)
             if time is None:
                 return Rejected(origin, BAD_TIME)
-            self._time = time
+            self.time = time
         session = int(number)
         if session == 0 and name in (b"Execute", b"Query", b"Prepare"):
             return Noise(origin, "statement of the server itself")
         sql = data[text:text_end]
-        command = _COMMANDS.get(name, Command.OTHER)
-        self._number += 1
-        record = make_record(
-            origin, command, sql, session, None, None, None, self._time, None, self._number, partial
-        )
+        command = COMMANDS.get(name, Command.OTHER)
+        self.number += 1
+        record = make_record(origin, command, sql, session, None, None, None, self.time, None, self.number, partial)
         if iso is None:
             record.details = {"time": "whole seconds"}
+            record.number = 0  # the order of files counts more: a second goes on behind a rotation
         if command is Command.QUERY:
-            if self._echoes:
-                self._echoes.pop(session, None)
+            if self.echoes:
+                self.echoes.pop(session, None)
             if not partial:
                 record.partial = lacks(sql)
-            if sql[:1] in b"pPeE/ \n\t" and (prepared := _TEXT_PREPARED.match(sql)):
-                self._echoes[session] = (prepared[1].lower(), prepared[2], record.partial == TEXT_LOST)
+                if self.next is _NEXT_WINDOWS and not record.partial:
+                    record.partial = changed_lines(sql)
+            if sql[:1] in b"pPeE/ \n\t" and (prepared := TEXT_PREPARED.match(sql)):
+                self.echoes[session] = (prepared[1].lower(), prepared[2], record.partial == TEXT_LOST)
         else:
             self._other(record, command, name)
         return seal(record)
 
     def _other(self, record: Any, command: Command, name: bytes) -> None:
-        echo = self._echoes.pop(record.session, None) if self._echoes else None
+        echo = self.echoes.pop(record.session, None) if self.echoes else None
         if command in (Command.PREPARE, Command.EXECUTE):
             if echo is not None:
                 self._echo(record, *echo)
@@ -158,7 +196,7 @@ class _General:
         elif command in (Command.CONNECT, Command.CHANGE_USER):
             self._login(record)
         elif command is Command.OTHER:
-            record.details = {**record.details, "command": self._texts[name].lower()}
+            record.details = {**record.details, "command": self.texts[name].lower()}
 
     def _echo(self, record: Any, asked: bytes, name: bytes, lost: bool) -> None:
         if record.command is Command.PREPARE and asked == b"prepare" and lost:
@@ -169,8 +207,8 @@ class _General:
             if not record.partial:
                 record.partial = RESTORED if b"\\" in text else lacks(text)
             return
-        if record.command is Command.PREPARE and asked == b"execute" and _IMMEDIATE.match(name):
-            self._echoes[record.session] = (asked, b"", False)  # the execute of it follows
+        if record.command is Command.PREPARE and asked == b"execute":
+            self.echoes[record.session] = (asked, b"", False)  # EXECUTE IMMEDIATE, or other types: the execute follows
         record.details = {**record.details, "command": f"echo of a text {asked.decode()}"}
         record.command = Command.OTHER
 
@@ -179,13 +217,13 @@ class _General:
         denied = _DENIED.match(text)
         if denied is not None:
             record.command = Command.FAILED_CONNECT
-            record.user, record.host, record.errno = self._texts[denied[1]], self._texts[denied[2]], 1045
+            record.user, record.host, record.errno = self.texts[denied[1]], self.texts[denied[2]], 1045
             record.sql = b""
             return
         login = _LOGIN.match(text)
         if login is None:
             return
-        record.user, record.host, record.database = (self._texts[part or b""] for part in login.group(1, 2, 3))
+        record.user, record.host, record.database = (self.texts[part or b""] for part in login.group(1, 2, 3))
         if login[4]:
-            record.details = {**record.details, "transport": self._texts[login[4]]}
+            record.details = {**record.details, "transport": self.texts[login[4]]}
         record.sql = b""

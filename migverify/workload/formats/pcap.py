@@ -120,10 +120,13 @@ class _Trace:
         self._end(one, key, conversation)
 
     def _end(self, one: Segment, key: tuple[object, object], conversation: Conversation) -> None:
-        # A FIN from one side may stand before data of the other; the next SYN or the end of the file tidies up.
         if one.rst:
             conversation.close()
             del self._open[key]
+        elif one.fin:
+            conversation.end(one)
+        if conversation.ended_by_both and not conversation.ended:
+            conversation.close()  # it stays known: a segment that is sent again must not begin another one
 
     def _settled(self, most: int) -> Iterator[Piece]:
         held = self._held

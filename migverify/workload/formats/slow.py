@@ -2,7 +2,7 @@
 
 ::
 
-    # Time: 2026-01-02T03:04:05.678901Z                             the end; MySQL 5.6 and MariaDB: 260102  3:04:05, local
+    # Time: 2026-01-02T03:04:05.678901Z                           the end; MySQL 5.6 and MariaDB: 260102  3:04:05, local
     # User@Host: app[app] @ web1 [10.0.0.9]  Id:     3
     # Query_time: 0.003464  Lock_time: 0.000324 Rows_sent: 1000  Rows_examined: 2000 [Thread_id: 3 Errno: 0 ...]
     use shop;                                                       when it is not the one of the record before
@@ -20,30 +20,49 @@ from collections.abc import Iterator
 from datetime import UTC, tzinfo
 from typing import Any
 
-from migverify.workload.formats.statements import BANNER, BANNER_LINE, lacks, read_statements
+from migverify.workload.formats.reading import read_statements
+from migverify.workload.formats.statements import (
+    BANNER,
+    BANNER_LINE,
+    Carry,
+    changed_lines,
+    lacks,
+    windows_lines,
+)
 from migverify.workload.lines import LONGEST, Clock, Texts, in_range, make_origin, make_record, seal
-from migverify.workload.model import Command, Piece, Rejected
+from migverify.workload.model import Command, Origin, Piece, Record, Rejected
 from migverify.workload.quotes import Header
 
 NO_STATEMENT = "header without a statement"
 
-_FOLLOWS = (
-    rb"(?:\# Time: [^\n]*\n)?\# User@Host: [^\n]*\n(?:\#[^\n]*\n){0,2}?\# (?:Thread_id: \d[^\n]*)?Query_time: "
-)
-_NEXT = re.compile(rb";\n(?=" + _FOLLOWS + rb"|" + BANNER_LINE + rb")")
+_FOLLOWS = rb"(?:\# Time: [^\n]*\n)?\# User@Host: [^\n]*\n(?:\#[^\n]*\n){0,2}?\# (?:Thread_id: \d[^\n]*)?Query_time: "
+NEXT = re.compile(rb";\n(?=" + _FOLLOWS + rb"|" + BANNER_LINE + rb")")
+_NEXT_WINDOWS = re.compile(rb";\r\n(?=" + _FOLLOWS + rb"|" + BANNER_LINE + rb")")
+_AT_ONCE = re.compile(_FOLLOWS)
+_BEGINS = (b"# Time: ", b"# User@Host: ")
 _LOOSE = re.compile(rb"\n(?=" + _FOLLOWS + rb"|" + BANNER_LINE + rb")")
 _HEAD = re.compile(
-    rb"(?:\# Time: ([^\n]*)\n)?\# User@Host: ([^\n]*)\n((?:\#(?! administrator command)[^\n]*\n)+)"
-    rb"(?:use ([^\n]*);\n)?(?:SET ([a-z_=\d,]*?)timestamp=(\d+)(?:\.(\d{1,6}))?;\n)?"
+    rb"(?:\# Time: ([^\n]*)\n)?\# User@Host: ([^\n]*)\n"
+    rb"((?:\#(?! administrator command: | Time: | User@Host: )[^\n]*\n)+)"
+    rb"(?:use ([^\n]*);\r?\n)?(?:SET ([a-z_=\d,]*?)timestamp=(\d+)(?:\.(\d{1,6}))?;\r?\n)?"
 )
+_USUAL = re.compile(
+    rb"\# Time: (\d{4}[\dT:.-]{22}Z)\n\# User@Host: ([^\n]*)\n"
+    rb"\# Query_time: (\d{1,9})\.(\d{6})  Lock_time: [\d.]+ Rows_sent: (\d+)  Rows_examined: \d+"
+    rb"(?: Thread_id: (\d+) Errno: (\d+) [^\n]*)?\n"
+    rb"(?:use ([^\n]*);\n)?SET timestamp=(\d+);\n"
+)
+"""A header of MySQL 5.7 and later that holds nothing unusual, in one go."""
 _USER = re.compile(rb"(.*?)\[(.*)\] @ (.*?) ?\[(.*?)\](?: +Id: *(\d+))?")
 _PLAIN = re.compile(rb"\# Query_time: (\d+)\.(\d{6})  Lock_time: \S+ +Rows_sent: (\d+) +Rows_examined: \d+(?: |\n|$)")
 _EXTRA = re.compile(rb" Thread_id: (\d+) Errno: (\d+) ")
 _KEY = re.compile(rb"(\w+): ([^\s:]*)(?=\s|$)")
 _SECONDS = re.compile(rb"(\d{1,9})(?:\.(\d{1,6}))?$")
 _ADMIN = re.compile(rb"# administrator command: ([^\n;]*)")
-_INSERTED = re.compile(rb"last_insert_id=(\d+),|insert_id=(\d+),")
-_OWN_CLOCK = re.compile(rb"\s*(?:/\*.*?\*/\s*)*SET\b.*\btimestamp\s*:?=\s*(default\b|0\s*(?:,|$))?", re.IGNORECASE | re.DOTALL)
+INSERTED = re.compile(rb"last_insert_id=(\d+),|insert_id=(\d+),")
+_OWN_CLOCK = re.compile(
+    rb"\s*(?:/\*.*?\*/\s*)*SET\b.*\btimestamp\s*:?=\s*(default\b|0\s*(?:,|$))?", re.IGNORECASE | re.DOTALL
+)
 _ADMINS = {
     b"Quit": Command.QUIT, b"Init DB": Command.INIT_DB, b"Prepare": Command.PREPARE, b"Execute": Command.EXECUTE,
     b"Close stmt": Command.CLOSE_STATEMENT, b"Change user": Command.CHANGE_USER,
@@ -54,7 +73,7 @@ _NUMBERS = {
     b"Rows_affected": "rows_affected",
 }  # fmt: skip
 _SCHEMA = re.compile(rb"\bSchema: (\S*)")
-_OFF_CLOCK = 2_000_000
+OFF_CLOCK = 2_000_000
 """A session's clock this many microseconds off the true start was set by the client."""
 _NOT_LOGGED = "command whose content is not logged"
 
@@ -73,7 +92,7 @@ class SlowLog:
     name = "slow"
 
     def __init__(self, zone: tzinfo = UTC, limit: int = LONGEST) -> None:
-        self._zone, self._limit = zone, limit
+        self.zone, self.limit = zone, limit
 
     def sniff(self, head: bytes) -> float:
         """Tell by a header in its order, at the beginning of the file or behind a banner."""
@@ -84,67 +103,94 @@ class SlowLog:
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> Iterator[Piece]:
         """Yield pieces. Quotes, databases and times hold beyond a range, so every range reads from the first byte."""
-        grammar = _Slow(path, self._zone)
-        wanted = (lambda _: True) if end is None else (lambda offset: offset < end)
-        return in_range(read_statements(path, grammar, self._limit, wanted=wanted), start, end)
+        grammar = SlowGrammar(path, self.zone)
+        found = read_statements(path, grammar, self.limit, stop=end)
+        return in_range(found, start, end) if start else found
 
 
-class _Slow:
+class SlowGrammar:
     """Headers of a slow log, and what one says for those behind it: the database, MariaDB's time, set clocks."""
 
     def __init__(self, path: str, zone: tzinfo) -> None:
         self._path = path
         self._clock = Clock(zone)
-        self._texts = Texts()
+        self.texts = Texts()
         self._users: dict[bytes, tuple[str | None, str | None, int | None]] = {}
+        self._usual: re.Match[bytes] | None = None
         self._head: re.Match[bytes] | None = None
-        self._database: str | None = None
-        self._last: int | None = None
-        self._number = 0
-        self._own_clocks: set[int] = set()
+        self.database: str | None = None
+        self.last: int | None = None
+        self.number = 0
+        self.own_clocks: set[int] = set()
+        self.next = NEXT
+        self._stop = b";\n"
+
+    def begin(self, head: bytes) -> None:
+        """Take in the first bytes of the file."""
+        if windows_lines(head):
+            self.next, self._stop = _NEXT_WINDOWS, b";\r\n"
+
+    def carry(self) -> Carry:
+        """Return what the records so far say for those behind them."""
+        return Carry(self.number, self.database, self.last, tuple((one, True) for one in sorted(self.own_clocks)))
+
+    def resume(self, carry: Carry) -> None:
+        """Go on in the middle of a file."""
+        self.number, self.database, self.last = carry.number, carry.database, carry.time
+        self.own_clocks = {session for session, own in carry.told if own}
 
     def following(self, data: bytes, start: int, *, eof: bool) -> Header | None:  # noqa: ARG002
+        """Return the first header at a place or behind it."""
+        if data.startswith(_BEGINS, start) and _AT_ONCE.match(data, start):
+            return Header(start, start)  # a header right behind a header
         # the statement may be empty: the end of its header is the end before the next one then
-        found = _NEXT.search(data, max(0, start - 2))
+        found = self.next.search(data, max(0, start - len(self._stop)))
         return None if found is None else Header(found.end(), found.start())
 
     def text_start(self, data: bytes, header: Header) -> int:
+        """Return where the text of the record that a header begins starts."""
         found = _HEAD.match(data, header.begin) or BANNER.match(data, header.begin)
         return header.begin if found is None else found.end()
 
     def last_end(self, data: bytes) -> int:
-        return len(data) - 2 if data.endswith(b";\n") else len(data)
+        """Return where the last text of the file ends."""
+        return len(data) - len(self._stop) if data.endswith(self._stop) else len(data)
 
     def loose(self, data: bytes, at: int, *, eof: bool) -> int | None:  # noqa: ARG002
+        """Return where a record or a banner may begin behind bytes that are none."""
         found = _LOOSE.search(data, at)
         return None if found is None else found.end()
 
     def text_of(self, data: bytes, at: int) -> int | None:
-        self._head = head = _HEAD.match(data, at)
+        """Take in a header and return where its text starts."""
+        self._usual = head = _USUAL.match(data, at)
+        if head is None:
+            self._head = head = _HEAD.match(data, at)
         return None if head is None else head.end()
 
     def banner(self) -> None:
-        self._database = ""  # a server that opens the file names every database anew
+        """Forget the database."""
+        self.database = ""  # a server that opens the file names every database anew
 
-    def piece(
-        self, data: bytes, offset: int, line: int, length: int, text: int, text_end: int, partial: str
-    ) -> Piece:
+    def piece(self, data: bytes, offset: int, line: int, length: int, text: int, text_end: int, partial: str) -> Piece:
+        """Return the record of the header taken in last."""
         origin = make_origin(self._path, offset, line, length)
+        if self._usual is not None:
+            return self._plain(self._usual, origin, data[text:text_end], partial)
         head = self._head
         if head is None:
             return Rejected(origin, NO_STATEMENT)
         time, who, meta, used, inserted, second, fraction = head.groups()
         if used is not None:
-            name = used[1:-1].replace(b"``", b"`") if used[:1] == b"`" and used[-1:] == b"`" else used
-            self._database = self._texts[name]
+            self._use(used)
         sql = data[text:text_end]
         if not sql:
             return Rejected(origin, NO_STATEMENT)
         known = self._users.get(who)
-        user, host, session = self._who(who) if known is None else known
-        self._number += 1
+        user, host, session = self.who(who) if known is None else known
+        self.number += 1
         record = make_record(
-            origin, Command.QUERY, sql, session, user, host, self._database, None, None, self._number, partial
+            origin, Command.QUERY, sql, session, user, host, self.database, None, None, self.number, partial
         )
         plain = _PLAIN.match(meta)
         if plain is not None:
@@ -156,26 +202,63 @@ class _Slow:
         if plain is None or meta.find(b"\n") < len(meta) - 1:
             self._rest(record, meta)
         if inserted:
-            for last, own in _INSERTED.findall(inserted):
+            for last, own in INSERTED.findall(inserted):
                 if last:
                     record.last_insert_id = int(last)
                 else:
                     record.insert_id = int(own)
         set_second = None if second is None else int(second) * 1_000_000 + int((fraction or b"0").ljust(6, b"0"))
         self._time(record, time, set_second, exact=fraction is not None)
+        return self._sealed(record, sql, partial)
+
+    def _plain(self, head: re.Match[bytes], origin: Origin, sql: bytes, partial: str) -> Piece:
+        """Make the record of a usual header."""
+        time, who, seconds, micros, rows, thread, errno, used, second = head.groups()
+        if used is not None:
+            self._use(used)
+        if not sql:
+            return Rejected(origin, NO_STATEMENT)
+        known = self._users.get(who)
+        user, host, session = self.who(who) if known is None else known
+        end = self._clock.iso(time)
+        duration = int(seconds) * 1_000_000 + int(micros)
+        start = None if end is None else end - duration
+        self.number += 1
+        record = make_record(
+            origin, Command.QUERY, sql, session, user, host, self.database, start, end, self.number, partial
+        )
+        record.duration = duration
+        record.rows_sent = int(rows)
+        if thread is not None:
+            record.session, record.errno = int(thread), int(errno)
+        if start is not None:
+            self.last = end
+            clock = int(second) * 1_000_000
+            if not -OFF_CLOCK < clock - start < OFF_CLOCK:
+                record.clock = clock
+        return self._sealed(record, sql, partial)
+
+    def _use(self, used: bytes) -> None:
+        name = used[1:-1].replace(b"``", b"`") if used[:1] == b"`" and used[-1:] == b"`" else used
+        self.database = self.texts[name]
+
+    def _sealed(self, record: Any, sql: bytes, partial: str) -> Record:
         if sql.startswith(b"# administrator command: "):
             self._admin(record, sql)
         elif not partial:
             record.partial = lacks(sql)
+            if self.next is _NEXT_WINDOWS and not record.partial:
+                record.partial = changed_lines(sql)
         return seal(record)
 
-    def _who(self, raw: bytes) -> tuple[str | None, str | None, int | None]:
+    def who(self, raw: bytes) -> tuple[str | None, str | None, int | None]:
+        """Return user, host and connection id of a ``User@Host`` line."""
         found = _USER.match(raw)
         if found is None:
             return None, None, None
         host = found[3].strip() or found[4]
         told = (
-            self._texts[found[2] or found[1].strip()], self._texts[host] if host else None,
+            self.texts[found[2] or found[1].strip()], self.texts[host] if host else None,
             None if found[5] is None else int(found[5]),
         )  # fmt: skip
         if len(self._users) < 100_000:
@@ -194,7 +277,7 @@ class _Slow:
                     made.duration = int(seconds[1]) * 1_000_000 + int((seconds[2] or b"0").ljust(6, b"0"))
         schema = _SCHEMA.search(meta)
         if schema is not None:
-            made.database = self._database = self._texts[schema[1]]
+            made.database = self.database = self.texts[schema[1]]
 
     def _time(self, made: Any, time: bytes | None, second: int | None, *, exact: bool) -> None:
         """Set start, end and clock."""
@@ -202,45 +285,42 @@ class _Slow:
         if time is not None:
             end = self._clock.iso(time.strip()) if b"T" in time else None
             if end is not None:  # MySQL 5.7 and later: the true end
-                made.end = self._last = end
+                made.end = self.last = end
                 if duration is not None:
                     made.start = end - duration
-                    if second is not None and not -_OFF_CLOCK < second - made.start < _OFF_CLOCK:
+                    if second is not None and not -OFF_CLOCK < second - made.start < OFF_CLOCK:
                         made.clock = second
                 return
         self._coarse(made, time, second, duration, exact=exact)
 
-    def _coarse(
-        self, made: Any, time: bytes | None, second: int | None, duration: int | None, *, exact: bool
-    ) -> None:
+    def _coarse(self, made: Any, time: bytes | None, second: int | None, duration: int | None, *, exact: bool) -> None:
         """Set times where ``# Time`` is local, whole seconds, or left out: from the second of the start."""
         session = made.session
-        own = session in self._own_clocks
+        own = session in self.own_clocks
         sets = _OWN_CLOCK.match(made.sql) if b"imestamp" in made.sql.lower() else None
         if sets is not None and session is not None:
             own = True
-            (self._own_clocks.discard if sets[1] else self._own_clocks.add)(session)
+            (self.own_clocks.discard if sets[1] else self.own_clocks.add)(session)
         elif session is not None and made.sql.startswith(b"# administrator command: Quit"):
-            self._own_clocks.discard(session)
+            self.own_clocks.discard(session)
         if own and second is not None:
             made.clock = second
-            made.end = self._last  # of the record before: this one's own are the client's
-            if made.end is not None and duration is not None:
-                made.start = made.end - duration
-            made.details = {"time": "of the record before"}
-            return
-        if second is None:
+            made.start = self.last  # of the record before: this one's own is the client's
+            made.details, made.number = {"time": "of the record before"}, 0
+        elif second is None:
             end = None if time is None else self._clock.compact(time.strip())
-            made.end = end if end is not None else self._last
+            made.end = end if end is not None else self.last
             if made.end is not None and duration is not None:
                 made.start = made.end - duration
-        else:
-            made.start = second
+        elif exact:
+            made.start = self.last = second
             made.end = None if duration is None else second + duration
-            if not exact:
-                made.details = {"time": "whole seconds"}
-        if made.end is not None:
-            self._last = made.end
+        else:
+            # An end computed from whole seconds would bring a session out of order; the order of files is true.
+            made.start = self.last = second
+            made.details, made.number = {"time": "whole seconds"}, 0
+        if made.end is not None and second is None:
+            self.last = made.end
 
     def _admin(self, made: Any, sql: bytes) -> None:
         found = _ADMIN.match(sql)
@@ -248,7 +328,7 @@ class _Slow:
         made.command = _ADMINS.get(name, Command.OTHER)
         made.sql = b""
         if made.command is Command.OTHER:
-            made.details = {**made.details, "command": self._texts[name].lower()}
+            made.details = {**made.details, "command": self.texts[name].lower()}
         elif made.command is Command.INIT_DB:
             made.sql = (made.database or "").encode("utf-8", "surrogateescape")
         elif made.command in (Command.PREPARE, Command.EXECUTE):

@@ -1,26 +1,28 @@
-"""Logs whose statements end at the next header: the loop over their records, and what their texts lack."""
+"""Logs whose statements end at the next header: what their readers have in common, and what texts lack."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from migverify.workload.lines import BLOCK, TOO_LONG, Window, noise, open_log, rejected
 from migverify.workload.model import Piece
-from migverify.workload.quotes import Headers, Skip, end_of
+from migverify.workload.quotes import Headers, literals
 
 CUT = "statement cut by the end of the file"
 MASKED = "password masked by the server"
+LINE_ENDS = "line ends inside a literal were changed with those of the file"
 TEXT_LOST = "text of the prepared statement not logged"
 NO_RECORD = "bytes that are no record"
 
+_SERVER = rb"[^\n,;'\"`]{0,4096}(?:mysqld|mariadbd)[\w.-]*, Version: [^\n]{0,4096}started with:\r?\n"
 BANNER = re.compile(
-    rb"[^\n]*, Version: [^\n]*started with:\n(?:Tcp port: [^\n]*\n)?(?:Time +Id +Command +Argument *\n|Time\t[^\n]*\n)?"
+    _SERVER + rb"(?:(?:Tcp port|TCP Port): [^\n]*\n)?(?:Time +Id +Command +Argument *\r?\n|Time\t[^\n]*\n)?"
 )
-BANNER_LINE = rb"[^\n]{0,4096}, Version: [^\n]{0,4096}started with:\n"
-_HEADER_BYTES = 64 << 10
-_MASKED = re.compile(rb"(?:\b(?:by|as)|password\s*\(|=)\s*(?:\*{5}(?![*/])|<secret>)", re.IGNORECASE)
+BANNER_LINE = _SERVER
+_MASKED = re.compile(
+    rb"(?:\b(?:by|as)|password\s*\(|=)\s*(?:\*{5}(?![*/])|<secret>)|\b(?:by|as)\s*'(?:<secret>|\*{5})'", re.IGNORECASE
+)
 _FROM_LOST = re.compile(rb"\s*PREPARE\s+\S+\s+FROM \.\.\.$")
 
 
@@ -33,8 +35,48 @@ def lacks(sql: bytes) -> str:
     return ""
 
 
+def windows_lines(head: bytes) -> bool:
+    """Tell whether the lines of a file end like those of Windows: no server writes them so, but a copy may."""
+    breaks = head.count(b"\n")
+    return breaks > 1 and head.count(b"\r\n") == breaks
+
+
+def changed_lines(sql: bytes) -> str:
+    """Return why a text of a file with Windows lines is partial: a line end in a literal is data."""
+    return LINE_ENDS if b"\r\n" in sql and any(b"\r\n" in part for part in literals(sql)) else ""
+
+
+UNTOLD = "\udc80"
+"""Stands for the current database where a reading begins in the middle of a file: no name of a log decodes to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """What the records up to a place of a log say for those behind it.
+
+    ``number`` counts them. ``database`` is the current one. ``time`` is the last time told. ``told`` is, by session,
+    what decides how later records of it are read; it is sorted.
+    """
+
+    number: int = 0
+    database: str | None = None
+    time: int | None = None
+    told: tuple[tuple[int, Any], ...] = ()
+
+    def behind(self, before: Carry) -> Carry:
+        """Return what holds behind a block that was read without knowing what holds ``before`` it, but for ``told``."""
+        return Carry(
+            before.number + self.number, before.database if self.database == UNTOLD else self.database,
+            before.time if self.time is None else self.time, self.told,
+        )  # fmt: skip
+
+
 class Grammar(Headers, Protocol):
     """A log's headers, and its records."""
+
+    def begin(self, head: bytes) -> None:
+        """Take in the first bytes of the file."""
+        ...
 
     def loose(self, data: bytes, at: int, *, eof: bool) -> int | None:
         """Return where a record or a banner may begin behind bytes that are none; None when none does."""
@@ -48,105 +90,14 @@ class Grammar(Headers, Protocol):
         """Take in a banner: the server opened the file anew."""
         ...
 
-    def piece(
-        self, data: bytes, offset: int, line: int, length: int, text: int, text_end: int, partial: str
-    ) -> Piece:
+    def piece(self, data: bytes, offset: int, line: int, length: int, text: int, text_end: int, partial: str) -> Piece:
         """Return the record of the header taken in last."""
         ...
 
+    def carry(self) -> Carry:
+        """Return what the records so far say for those behind them."""
+        ...
 
-def read_statements(
-    path: str, grammar: Grammar, limit: int, block: int = BLOCK, *, wanted: Callable[[int], bool] = lambda _: True
-) -> Iterator[Piece]:
-    """Yield the pieces of a log from its first byte on, to the first that is not ``wanted`` any more."""
-    with open_log(path) as file:
-        window = Window(path, file, block)
-        window.more(0)
-        line = 1
-        at = 0
-        while True:
-            data = window.data
-            if at >= len(data):
-                if window.eof:
-                    return
-                window.more(at)
-                at = 0
-                continue
-            if not wanted(window.base + at):
-                return
-            found = _next(path, grammar, window, at, line, limit)
-            if found is not None:
-                piece, length = found
-                yield piece
-                line += data.count(b"\n", at, at + length)
-                at += length
-            elif len(data) - at > limit + _HEADER_BYTES:
-                offset = window.base + at
-                length, breaks = _skip(window, grammar, at)
-                yield rejected(path, offset, line, length, TOO_LONG)
-                line += breaks
-                at = 0
-            else:
-                window.more(at)
-                at = 0
-
-
-def _next(
-    path: str, grammar: Grammar, window: Window, at: int, line: int, limit: int
-) -> tuple[Piece, int] | None:
-    """Return the piece at an index and its length; None when bytes behind the window decide."""
-    data, eof, offset = window.data, window.eof, window.base + at
-    if not eof and len(data) - at < _HEADER_BYTES:
-        return None
-    text = grammar.text_of(data, at)
-    if text is None:
-        return _no_record(path, grammar, window, at, line)
-    first = grammar.following(data, text, eof=eof)
-    if first is None:
-        if not eof:
-            return None
-        end = max(text, grammar.last_end(data))
-        partial = "" if end < len(data) else CUT
-        return grammar.piece(data, offset, line, len(data) - at, text, end, partial), len(data) - at
-    if first.text_end <= text:
-        return grammar.piece(data, offset, line, first.begin - at, text, text, ""), first.begin - at
-    found = end_of(data, text, first, grammar, limit, eof=eof)
-    if found is None:
-        return None
-    length = found.next - at
-    if length > limit:
-        return rejected(path, offset, line, length, TOO_LONG), length
-    partial = found.partial or (CUT if found.next == found.text_end else "")
-    return grammar.piece(data, offset, line, length, text, found.text_end, partial), length
-
-
-def _no_record(path: str, grammar: Grammar, window: Window, at: int, line: int) -> tuple[Piece, int] | None:
-    data, eof, offset = window.data, window.eof, window.base + at
-    banner = BANNER.match(data, at)
-    if banner is not None:
-        grammar.banner()
-        return noise(path, offset, line, banner.end() - at, "banner"), banner.end() - at
-    if data[at : at + 1] in (b"\n", b"\r"):
-        end = data.find(b"\n", at) + 1
-        if end and not data[at:end].strip():
-            return noise(path, offset, line, end - at, "empty line"), end - at
-    first = grammar.loose(data, at, eof=eof)
-    if first is None and not eof:
-        return None
-    length = (len(data) if first is None else first) - at
-    return rejected(path, offset, line, length, NO_RECORD), length
-
-
-def _skip(window: Window, grammar: Headers, at: int) -> tuple[int, int]:
-    """Go on to the end of a record that is too long; returns its length and its line breaks."""
-    skip = Skip()
-    begun = window.base + at
-    breaks = 0
-    while True:
-        taken, over = skip.take(window.data[at:] if at else window.data, grammar, eof=window.eof)
-        breaks += window.data.count(b"\n", at, at + taken)
-        if over:
-            window.more(at + taken)
-            return window.base - begun, breaks
-        window.more(at + taken)
-        at = 0
+    def resume(self, carry: Carry) -> None:
+        """Go on in the middle of a file, behind ``begin``."""
+        ...

@@ -20,6 +20,8 @@ class Stream(Generic[Tag]):
 
     Attributes
     ----------
+    end
+        The sequence number of the other side's FIN.
     lost
         Bytes are missing in front of ``data``; the reader has to find its feet again, and sets this back.
     """
@@ -27,6 +29,7 @@ class Stream(Generic[Tag]):
     next: int | None = None
     data: bytearray = field(default_factory=bytearray)
     lost: bool = False
+    end: int | None = None
     released: list[Tag] = field(default_factory=list)
     _marks: deque[tuple[int, Tag]] = field(default_factory=deque)
     _taken: int = 0

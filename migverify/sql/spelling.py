@@ -1,4 +1,4 @@
-"""One meaning, many spellings: defaults and expressions as two servers print them.
+"""One meaning, many spellings: types, defaults and expressions as two servers print them.
 
 Each function makes a form that only serves to compare: equal forms mean the same, and nobody reads them.
 """
@@ -30,6 +30,25 @@ _TOKEN = re.compile(
 _EXPONENT_SAFE = 1000
 # MySQL stores ``NOT (a > 1)`` as ``a <= 1`` and ``a`` in a condition as ``0 <> a``; TiDB keeps what was typed.
 _REWRITTEN = frozenset({"!", "=", "!=", "<", "<=", ">", ">=", "&&", "||", "0"})
+
+
+INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "integer": 4, "bigint": 8}
+"""Integer type -> width."""
+
+
+def normal_type(column: ColumnDef) -> str:
+    """Return the type without what only its display depends on: ``int(11)`` is ``int``, ``year(4)`` ``year``.
+
+    ZEROFILL is display as well, and TiDB's catalog does not show it.
+    """
+    if column.members:
+        return column.data_type
+    text = re.sub(r"\s+", " ", column.column_type.lower()).strip()
+    text = re.sub(r"\binteger\b", "int", re.sub(r"\bnumeric\b", "decimal", text))
+    if column.data_type in INTEGER_BYTES or column.data_type == "year":
+        text = re.sub(r"\(\d+\)", "", text, count=1)
+    text = re.sub(r" zerofill\b", "", text)
+    return re.sub(r"\((\d+), (\d+)\)", r"(\1,\2)", text)
 
 
 def beyond_bmp(text: str) -> bool:

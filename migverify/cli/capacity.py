@@ -1,0 +1,177 @@
+"""``migverify capacity``: how much there is, how fast it grows, and whether the work fits its window."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.guards import (
+    AllOption,
+    Asking,
+    EveryOption,
+    JsonOption,
+    MetricsFileOption,
+    MetricsPortOption,
+    StoreOption,
+    WatchOption,
+    run_guards,
+)
+from migverify.errors import UsageError
+
+if TYPE_CHECKING:
+    from migverify.config import Config
+    from migverify.guards.capacity import CapacityGuard
+    from migverify.guards.capacity_model import Point, Wanted
+    from migverify.guards.capacity_speed import Measured
+    from migverify.model import Endpoint
+    from migverify.store.base import ResultStore
+
+app = typer.Typer()
+
+_EXAMPLES = examples(
+    "migverify capacity --all",
+    "migverify capacity --window 4h --engine local",
+    "migverify capacity --window 6h --replay-time 1h --target-free 800G",
+    "migverify capacity --watch --every 3600 --metrics-port 9106",
+)
+_TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)?")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, None: 1.0}
+
+
+@app.command(epilog=_EXAMPLES)
+def capacity(
+    config: ConfigOption = DEFAULT_CONFIG,
+    window: Annotated[
+        str | None, typer.Option(metavar="TIME", help="All the work has to fit in this: 4h, 90m. Without: only told.")
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(metavar="ENGINE", help="The engine that will verify: spark or local.")
+    ] = "spark",
+    calibrate: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="Where no earlier run tells the speed, verify for so long (on threads); 0: do not.",
+        ),
+    ] = 5.0,
+    sample: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1, help="Time between two readings of the counters.")
+    ] = 5.0,
+    replay: Annotated[bool, typer.Option("--replay", help="A replay is part of the work.")] = False,
+    replay_time: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The replay takes so long; default: as the last one did.")
+    ] = None,
+    target_free: Annotated[
+        str | None, typer.Option(metavar="BYTES", help="Free room on the target: 500G; default: what TiKV tells.")
+    ] = None,
+    replicas: Annotated[int, typer.Option(min=1, help="How often the target keeps each row.")] = 3,
+    days: Annotated[float, typer.Option(metavar="DAYS", min=0, help="How far growth is projected.")] = 30.0,
+    as_json: JsonOption = False,
+    passed: AllOption = False,
+    watch: WatchOption = False,
+    every: EveryOption = 3600.0,
+    metrics_port: MetricsPortOption = None,
+    metrics_file: MetricsFileOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Tell rows, bytes, traffic and growth, how long the work will take, and whether that fits the window.
+
+    Exit 0: it fits, 1: it does not, 3: that is not known.
+    """
+    from migverify.cli.report import open_run_store
+    from migverify.config import load_config
+    from migverify.guards.capacity_judge import bytes_of
+    from migverify.guards.capacity_model import Wanted
+
+    if engine not in ("spark", "local"):
+        raise UsageError(f"--engine {engine}: there is no such engine", hint="Say spark or local.")
+    free = None if target_free is None else bytes_of(target_free)
+    if target_free is not None and free is None:
+        raise UsageError(f"--target-free {target_free}: this is no size", hint="Say 500G or 1.5T.")
+    loaded = load_config(config)
+    wanted = Wanted(
+        _seconds("--window", window), engine, slots_of(loaded), _seconds("--replay-time", replay_time),
+        replay or replay_time is not None, free, replicas, days, loaded.workload.connections or slots_of(loaded),
+    )  # fmt: skip
+    opened = open_run_store(store, config)
+    guard = make_guard(loaded, opened, wanted, calibration=calibrate, sample=sample)
+    facts = {"endpoints": {e.name: {"address": f"{e.host}:{e.port}"} for e in loaded.endpoints}}
+    run_guards([guard], opened, Asking(as_json, watch, every, metrics_port, metrics_file, passed), facts)
+
+
+def slots_of(config: Config) -> int:
+    """Return how many tasks `tables verify` runs at once."""
+    return max(1, min(endpoint.connections for endpoint in config.endpoints))
+
+
+def make_guard(
+    config: Config, store: ResultStore, wanted: Wanted, *, calibration: float = 0.0, sample: float = 5.0
+) -> CapacityGuard:
+    """Return the guard of a configuration.
+
+    Parameters
+    ----------
+    calibration
+        Seconds of a calibrating verification where no earlier run tells a speed; 0: none.
+    """
+    from migverify.config import includes, route
+    from migverify.guards.capacity import CapacityGuard, Place
+    from migverify.secrets import resolve_password
+
+    passwords = {e.name: resolve_password(e).reveal() for e in config.endpoints}
+    *sources, target = (
+        Place(e, passwords[e.name] or None, lambda d, t: includes(config, d, t)) for e in config.endpoints
+    )
+    return CapacityGuard(
+        sources, target, lambda endpoint, d, t: route(config, endpoint.partition(".")[2], d, t), store, wanted,
+        _calibration(config, passwords, wanted.slots, calibration) if calibration else None, _history(store), _begun,
+        sample,
+    )  # fmt: skip
+
+
+def _calibration(
+    config: Config, passwords: dict[str, str], slots: int, seconds: float
+) -> Callable[[], Measured | None]:
+    def run() -> Measured | None:
+        from migverify.guards.capacity_calibrate import calibrate
+
+        say(f"no earlier run tells the speed: verifying the largest tables for {seconds:g} s")
+        return calibrate(config, {name: text for name, text in passwords.items() if text}, slots, seconds)
+
+    return run
+
+
+def _history(store: ResultStore) -> dict[str, list[Point]]:
+    """Return what earlier runs found, by endpoint, the oldest first; the newest 60 of them."""
+    from itertools import islice
+
+    from migverify.guards.capacity_model import NAME, Point
+    from migverify.guards.keep import answers, earlier
+
+    found: dict[str, list[Point]] = {}
+    for info in islice(earlier(store, NAME), 60):
+        for answer in answers(store, info.run_id, NAME):
+            if answer.name == "size" and "bytes" in answer.numbers and answer.server_time is not None:
+                point = Point(answer.server_time, answer.numbers["rows_estimated"], answer.numbers["bytes"])
+                found.setdefault(answer.subject, []).insert(0, point)
+    return found
+
+
+def _begun(endpoint: Endpoint, password: str | None, log: str) -> float:
+    from migverify.changes.audit_range import log_begun
+
+    return log_begun(endpoint, password, log)
+
+
+def _seconds(option: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    found = _TIME.fullmatch(text.strip())
+    if found is None or float(found[1]) == 0:
+        raise UsageError(f"{option} {text}: this is no time", hint="Say 4h, 90m or 3600s.")
+    return float(found[1]) * _SECONDS[found[2]]

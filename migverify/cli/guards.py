@@ -1,0 +1,140 @@
+"""What the commands of guards share: options, one asking or a standing watch, output, store, exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from migverify.cli.console import say
+from migverify.cli.metrics import metrics_page
+from migverify.cli.watch import stop_on_signals
+from migverify.errors import ExitCode, UsageError
+from migverify.model import Verdict
+
+if TYPE_CHECKING:
+    from migverify.guards.keep import Kept
+    from migverify.guards.model import Guard, GuardResult
+    from migverify.guards.watch import GuardStatus
+    from migverify.store.base import ResultStore
+
+_CODES = {
+    Verdict.MATCH: ExitCode.MATCH, Verdict.MISMATCH: ExitCode.MISMATCH, Verdict.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+}  # fmt: skip
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object; with --watch one a turn.")]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Ask again and again until Ctrl-C; tell what changes.")]
+EveryOption = Annotated[float, typer.Option("--every", metavar="SECONDS", min=1, help="Time between two askings.")]
+MetricsPortOption = Annotated[
+    int | None, typer.Option(metavar="PORT", help="Serve /metrics on this port of the local host; 0 picks one.")
+]
+MetricsFileOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Keep the metrics in a file, for a textfile collector.")
+]
+StoreOption = Annotated[str | None, typer.Option(metavar="URL", help="Result store; default: the configuration's.")]
+AllOption = Annotated[bool, typer.Option("--all", help="List what passes too.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How a command asks. ``render`` replaces the JSON of one asking where a command has a form of its own."""
+
+    as_json: bool = False
+    watch: bool = False
+    every: float = 30.0
+    metrics_port: int | None = None
+    metrics_file: Path | None = None
+    passed: bool = False
+    render: Callable[[Sequence[GuardResult]], Any] | None = None
+
+
+def run_guards(
+    guards: Sequence[Guard],
+    store: ResultStore,
+    asking: Asking,
+    facts: Mapping[str, Any] | None = None,
+    on_begin: Callable[[str], None] = lambda _: None,
+) -> NoReturn:
+    """Ask the guards, once or as a watch, keep the answers in the store, print them, and exit by the verdict.
+
+    Parameters
+    ----------
+    store
+        Closed at the end.
+    facts
+        What the run keeps beside the answers: endpoints, versions.
+    on_begin
+        Called with the run's id before the first asking.
+
+    Raises
+    ------
+    UsageError
+        metrics were asked for without a watch.
+    """
+    if not asking.watch and asking.metrics_port is not None:
+        raise UsageError("--metrics-port belongs to --watch", hint="One asking can be kept by --metrics-file.")
+    from migverify.guards.keep import Kept, begin
+
+    with ExitStack() as stack:
+        stack.enter_context(closing(store))
+        publish = stack.enter_context(metrics_page(asking.metrics_port, asking.metrics_file))
+        command = "migverify " + " ".join(sys.argv[1:])
+        kept = Kept(store, begin(store, command, [guard.name for guard in guards], facts or {}))
+        on_begin(kept.run_id)
+        verdict = _watched(guards, kept, asking, publish) if asking.watch else _once(guards, kept, asking, publish)
+    raise typer.Exit(int(verdict))
+
+
+def _once(guards: Sequence[Guard], kept: Kept, asking: Asking, publish: Callable[[str], None]) -> ExitCode:
+    from migverify.guards.metrics import prometheus_text
+    from migverify.guards.run import ask
+    from migverify.guards.text import result_lines, results_as_json
+
+    results = ask(guards, on_result=kept.add)
+    verdict = kept.finish(results)
+    publish(prometheus_text(results, time.time()))
+    if asking.as_json:
+        told = asking.render(results) if asking.render is not None else results_as_json(results, kept.run_id)
+        typer.echo(json.dumps(told, ensure_ascii=False))
+    else:
+        for result in results:
+            for line in result_lines(result, passed=asking.passed):
+                typer.echo(line)
+    return _CODES[verdict]
+
+
+def _watched(guards: Sequence[Guard], kept: Kept, asking: Asking, publish: Callable[[str], None]) -> ExitCode:
+    from migverify.guards.metrics import prometheus_text
+    from migverify.guards.text import change_line, result_lines, status_as_json
+    from migverify.guards.watch import watch
+
+    stopped = threading.Event()
+
+    def tell(status: GuardStatus) -> None:
+        for result in status.results:
+            kept.add(result)
+        publish(prometheus_text(status.results, status.at))
+        if asking.as_json:
+            typer.echo(json.dumps(status_as_json(status, kept.run_id), ensure_ascii=False))
+        elif status.turn == 1:
+            for result in status.results:
+                for line in result_lines(result, passed=asking.passed):
+                    typer.echo(line)
+        for change in () if asking.as_json else status.changes:
+            typer.echo(f"{time.strftime('%H:%M:%S', time.gmtime(status.at))} {change_line(change)}")
+        sys.stdout.flush()
+
+    say(f"watch {kept.run_id} (every {asking.every:g} s; stop it with Ctrl-C)")
+    with stop_on_signals(stopped):
+        status = watch(guards, asking.every, stop=stopped.is_set, on_status=tell, wait=stopped.wait)
+        verdict = kept.finish(status.results, {"turns": status.turn})
+    say(f"{verdict}: {status.turn} askings")
+    return ExitCode.INTERRUPTED if stopped.is_set() else _CODES[verdict]

@@ -1,0 +1,316 @@
+"""``migverify schema``: definitions as they are, how they differ, what changed, and what became stale by it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.guards import (
+    AllOption,
+    Asking,
+    MetricsFileOption,
+    MetricsPortOption,
+    StoreOption,
+    WatchOption,
+    run_guards,
+)
+from migverify.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from migverify.guards.model import GuardResult
+    from migverify.guards.schema_drift import Drift
+    from migverify.guards.schema_model import Snapshot, TableComparison
+    from migverify.guards.schema_read import Scope
+    from migverify.store.base import ResultStore
+
+app = typer.Typer(no_args_is_help=True, help="Definitions on both sides: snapshot, diff, guard, history.")
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+AllowOption = Annotated[
+    Path | None, typer.Option("--allow", metavar="FILE", help="Allowed drift: entries with owner, reason and last day.")
+]
+StrictOption = Annotated[bool, typer.Option("--strict", help="Fail on cosmetic differences too.")]
+_DEFAULT_EVERY = 5.0
+
+
+def _seconds(text: str) -> float:
+    """Read ``5``, ``5s``, ``2m`` or ``1h``."""
+    factor = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:])
+    try:
+        seconds = float(text[:-1]) * factor if factor is not None else float(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is no time: write 5, 5s, 2m or 1h") from error
+    if not 1 <= seconds < float("inf"):
+        raise typer.BadParameter("at least one second")
+    return seconds
+
+
+@app.command(epilog=examples("migverify schema snapshot", "migverify schema snapshot --out staging.json --json"))
+def snapshot(
+    config: ConfigOption = DEFAULT_CONFIG,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it to a file too.")] = None,
+    as_json: JsonOption = False,
+    store: StoreOption = None,
+) -> None:
+    """Keep the definitions of both sides as they are now: what later changes are told against.
+
+    Exit 0: kept, whatever they are. `schema diff` says whether they are alike.
+    """
+    from migverify.cli.report import open_run_store
+    from migverify.guards.keep import Kept
+    from migverify.guards.schema_keep import keep_side, kept_result
+    from migverify.guards.schema_model import NAME, to_json
+    from migverify.guards.schema_read import read_snapshot
+
+    scope = _scope(config)
+    with closing(open_run_store(store, config)) as opened:
+        found = read_snapshot(scope)
+        if not any(side.tables for side in found.sides):
+            raise UsageError("no table is in scope on any side", hint="tables.include names what takes part.")
+        prints = {side.endpoint: side.fingerprint for side in found.sides}
+        run_id = opened.start_run(_command(), "", {"guards": [NAME], "snapshot": True}, {
+            "endpoints": _facts(scope), "fingerprints": prints})  # fmt: skip
+        for side in found.sides:
+            keep_side(opened, run_id, side)
+        kept = Kept(opened, run_id)
+        told = kept_result(found)
+        kept.add(told)
+        kept.finish([told])
+    if out is not None:
+        _write(out, json.dumps(to_json(found), ensure_ascii=False, indent=1))
+    if as_json:
+        tables = {f"{s.endpoint}/{t.name}": t.fingerprint for s in found.sides for t in s.tables}
+        typer.echo(json.dumps({"run": run_id, "taken": found.taken, "fingerprints": prints, "tables": tables},
+                              ensure_ascii=False))  # fmt: skip
+        return
+    for side in found.sides:
+        typer.echo(f"{side.endpoint:<12} {len(side.tables):>6} tables  {side.fingerprint}")
+    typer.echo(f"kept as run {run_id}{f' and in {out}' if out else ''}")
+
+
+@app.command(
+    epilog=examples(
+        "migverify schema diff", "migverify schema diff --json | jq '.tables[] | select(.equal | not)'",
+        "migverify schema diff --from staging.json --to source", "migverify schema diff --allow drift.yaml --strict",
+    )
+)  # fmt: skip
+def diff(
+    config: ConfigOption = DEFAULT_CONFIG,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="SNAPSHOT", help="A file, a run, `last`, `source` or `target`.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="SNAPSHOT", help="What to compare it with; default: as it is now.")
+    ] = None,
+    allow: AllowOption = None,
+    strict: StrictOption = False,
+    as_json: JsonOption = False,
+    passed: AllOption = False,
+    store: StoreOption = None,
+) -> None:
+    """Tell how the definitions differ: of source and target, or of one side with what it was in a snapshot.
+
+    Exit 0: alike but for cosmetic or allowed differences, 1: not, 3: not known.
+    """
+    from migverify.cli.report import open_run_store
+    from migverify.guards.schema_guard import Limits, SchemaGuard
+    from migverify.guards.schema_keep import keep_side
+
+    scope, drift, limits = _scope(config), _drift(allow), Limits(strict)
+    opened = open_run_store(store, config)
+    if from_ is not None or to is not None:
+        with closing(opened):
+            _diff_of_two(scope, opened, from_ or "source", to, drift, limits, as_json=as_json, passed=passed)
+    run: list[str] = []
+    guard = SchemaGuard(
+        scope, drift, limits, watch_changes=False, on_reading=lambda side: keep_side(opened, run[0], side)
+    )
+
+    def render(results: Sequence[GuardResult]) -> dict[str, Any]:
+        body = _rendered(guard.comparisons, guard.snapshot)
+        unasked = [words for result in results for words in result.unasked]
+        return {**body, "equal": body["equal"] and not unasked, "unasked": unasked}
+
+    asking = Asking(as_json=as_json, passed=passed, render=render)
+    run_guards([guard], opened, asking, {"endpoints": _facts(scope)}, run.append)
+
+
+@app.command(
+    epilog=examples(
+        "migverify schema guard", "migverify schema guard --every 5s --metrics-port 9101",
+        "migverify schema guard --baseline staging.json --allow drift.yaml --json",
+    )
+)  # fmt: skip
+def guard(
+    config: ConfigOption = DEFAULT_CONFIG,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="SNAPSHOT", help="What must not change: a file or a run; default: the newest snapshot."),
+    ] = None,
+    allow: AllowOption = None,
+    strict: StrictOption = False,
+    watch: WatchOption = False,
+    every: Annotated[
+        float | None, typer.Option(metavar="TIME", parser=_seconds, help="Time between two askings (5s); watches.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object; with --watch one a turn.")] = False,
+    passed: AllOption = False,
+    metrics_port: MetricsPortOption = None,
+    metrics_file: MetricsFileOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Tell what changed since the baseline on either side, who did it, when, and which runs became stale by it.
+
+    Exit 0: nothing that matters, 1: something did, 3: not known.
+    """
+    from migverify.cli.report import open_run_store
+    from migverify.guards.schema_guard import Limits, SchemaGuard
+    from migverify.guards.schema_keep import EarlierRuns, keep_side, newest_snapshot
+
+    scope = _scope(config)
+    opened = open_run_store(store, config)
+    base = newest_snapshot(opened) if baseline is None else _named(scope, opened, baseline)
+    standing = watch or every is not None
+    run: list[str] = []
+    asked = SchemaGuard(
+        scope, _drift(allow), Limits(strict), base, lambda: EarlierRuns(opened, *run[:1]), standing,
+        on_reading=lambda side: keep_side(opened, run[0], side),
+    )  # fmt: skip
+    asking = Asking(as_json, standing, every or _DEFAULT_EVERY, metrics_port, metrics_file, passed)
+    run_guards([asked], opened, asking, {"endpoints": _facts(scope)}, run.append)
+
+
+@app.command(epilog=examples("migverify schema history", "migverify schema history app.orders --json"))
+def history(
+    table: Annotated[str | None, typer.Argument(metavar="TABLE", help="database.table on its endpoint.")] = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+    as_json: JsonOption = False,
+    store: StoreOption = None,
+) -> None:
+    """List the fingerprints in the store over time, and what changed from each to the next."""
+    from migverify.cli.report import open_run_store
+    from migverify.guards.schema_history import moments
+
+    with closing(open_run_store(store, config)) as opened:
+        found = list(moments(opened, table))
+    if as_json:
+        typer.echo(json.dumps({"history": [one.as_json() for one in found]}, ensure_ascii=False))
+        return
+    if not found:
+        where = f" of {table}" if table else ""
+        raise UsageError(f"the store holds no definitions{where}", hint="`migverify schema snapshot` keeps them.")
+    for one in found:
+        when = datetime.fromtimestamp(one.at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        typer.echo(f"{when}  {one.run_id}  {one.endpoint:<12} {one.fingerprint[:16] or 'no such table'}")
+        for comparison in one.changes:
+            for found_difference in comparison.differences:
+                typer.echo(f"    {comparison.table}: {found_difference.message}")
+
+
+# --- what the commands share ---------------------------------------------------------------------------------
+
+
+def _scope(config: Path) -> Scope:
+    from dataclasses import replace
+
+    from migverify.config import load_config
+    from migverify.guards.schema_read import Scope
+    from migverify.secrets import resolve_password
+
+    loaded = load_config(config)
+    secrets = {e.name: resolve_password(e).reveal() for e in loaded.endpoints if e.password_env or e.password_command}
+    # The definitions of now, not those of a snapshot that a verification reads at.
+    return Scope(replace(loaded, target=replace(loaded.target, snapshot=None)), secrets)
+
+
+def _facts(scope: Scope) -> dict[str, Any]:
+    return {e.name: {"address": f"{e.host}:{e.port}"} for e in (*scope.config.sources, scope.config.target)}
+
+
+def _drift(path: Path | None) -> Drift:
+    from migverify.guards.schema_drift import Drift, load_drift
+
+    drift = Drift() if path is None else load_drift(path)
+    for one in drift.expired:
+        say(f"{one.where}: allowed drift of {one.owner} expired on {one.expires}; it counts no more")
+    return drift
+
+
+def _named(scope: Scope, store: ResultStore, name: str) -> Snapshot:
+    """Return a snapshot by its file or run, or the endpoints as they are now."""
+    from migverify.guards.schema_keep import load_snapshot, newest_snapshot
+    from migverify.guards.schema_model import from_json
+    from migverify.guards.schema_read import read_snapshot
+
+    names = {e.name for e in (*scope.config.sources, scope.config.target)}
+    if name in names:
+        found = read_snapshot(scope)
+        side = found.side(name)
+        if side is not None:
+            return type(found)(found.taken, (side,), f"{name} now")
+    path = Path(name)
+    if path.is_file():
+        return from_json(path.read_bytes(), str(path))
+    if name == "last":
+        newest = newest_snapshot(store)
+        if newest is None:
+            raise UsageError("the store holds no snapshot", hint="`migverify schema snapshot` keeps one.")
+        return newest
+    return load_snapshot(store, name)
+
+
+def _diff_of_two(
+    scope: Scope, store: ResultStore, from_: str, to: str | None, drift: Drift, limits: Any, *, as_json: bool,
+    passed: bool,
+) -> None:  # fmt: skip
+    """Compare two snapshots and exit: of one endpoint over time, or the source of one with the target of the other."""
+    from migverify.guards.schema_guard import judged
+    from migverify.guards.schema_history import compare_named
+    from migverify.guards.schema_read import read_snapshot
+
+    first = _named(scope, store, from_)
+    second = read_snapshot(scope) if to is None else _named(scope, store, to)
+    comparisons = compare_named(scope, first, second, drift)
+    failing = [c for c in comparisons if judged(c.differences, limits)]
+    if as_json:
+        typer.echo(json.dumps({**_rendered(comparisons, None), "from": first.label, "to": second.label or "now"},
+                              ensure_ascii=False))  # fmt: skip
+    else:
+        typer.echo(f"{first.label or from_} -> {second.label or 'now'}")
+        for one in comparisons:
+            if passed and one.equal:
+                typer.echo(f"  {one.table}: equal")
+            for found in one.differences:
+                allowed = f" (allowed by {found.allowed})" if found.allowed else ""
+                typer.echo(f"  {one.table}: {found.path} [{found.level.value}] {found.message}{allowed}")
+        typer.echo(f"{sum(1 for c in comparisons if not c.equal)} tables differ")
+    raise typer.Exit(int(ExitCode.MISMATCH if failing else ExitCode.MATCH))
+
+
+def _rendered(comparisons: Sequence[TableComparison], snapshot: Snapshot | None) -> dict[str, Any]:
+    prints = {} if snapshot is None else {side.endpoint: side.fingerprint for side in snapshot.sides}
+    return {
+        "equal": bool(comparisons) and all(one.equal for one in comparisons), "fingerprints": prints,
+        "not_seen": {} if snapshot is None else {s.endpoint: list(s.hidden) for s in snapshot.sides if s.hidden},
+        "tables": [one.as_json() for one in comparisons],
+    }  # fmt: skip
+
+
+def _write(path: Path, text: str) -> None:
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent} for {path.name}", hint="Create it first.")
+    half = path.with_name(f".{path.name}.half")
+    half.write_text(text, encoding="utf-8")
+    half.replace(path)
+
+
+def _command() -> str:
+    return "migverify " + " ".join(sys.argv[1:])

@@ -1,0 +1,269 @@
+"""``migverify workload clients``: whether applications see the same through their drivers and pools."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.errors import ExitCode, UsageError
+from migverify.model import Verdict
+from migverify.secrets import Secret, remember, scrub
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from migverify.cli.workload_clients_setup import Ready, Wanted
+    from migverify.workload.clients.matrix import Left
+    from migverify.workload.clients.model import Cell, CellResult, Scenario
+
+EPILOG = examples(
+    "migverify workload clients --list",
+    "migverify workload clients --own-servers",
+    "migverify workload clients --driver connector-j-8.0 --pool hikari --scenario eviction-1105 --source-is-scratch",
+    "migverify workload clients --replay capture --session 17 --driver connector-j-9 --option server_prepare=true",
+)
+_EXIT = {
+    Verdict.MATCH: ExitCode.MATCH,
+    Verdict.MISMATCH: ExitCode.MISMATCH,
+    Verdict.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+}
+
+Names = list[str] | None
+
+
+def clients(
+    config: ConfigOption = DEFAULT_CONFIG,
+    driver: Annotated[Names, typer.Option(metavar="NAME", help="Only this driver; repeatable.")] = None,
+    pool: Annotated[Names, typer.Option(metavar="NAME", help="Only this pool; repeatable.")] = None,
+    scenario: Annotated[Names, typer.Option(metavar="NAME", help="Only this scenario; repeatable.")] = None,
+    scenarios: Annotated[Path | None, typer.Option(metavar="DIR", help="Scenarios of your own: JSON files.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Slow scenarios too.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="Show drivers, pools and scenarios, and run nothing.")] = False,
+    database: Annotated[
+        str, typer.Option(metavar="NAME", help="Scratch database on both sides: made, marked, and dropped at the end.")
+    ] = "migverify_clients",
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the scratch database.")] = False,
+    own_servers: Annotated[
+        bool, typer.Option("--own-servers", help="On a MySQL and a TiDB of its own, which it may restart; no config.")
+    ] = False,
+    source_is_scratch: Annotated[
+        bool, typer.Option("--source-is-scratch", help="The source is no production server: tables may be made there.")
+    ] = False,
+    shard: Annotated[str | None, typer.Option(metavar="NAME", help="Which source, where there are several.")] = None,
+    python: Annotated[
+        str, typer.Option(metavar="PATH", help="Interpreter that has the Python drivers; default: this one.")
+    ] = sys.executable,
+    repository: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", envvar="MIGVERIFY_MAVEN_REPOSITORY",
+            help="Where jars come from; default: Maven's settings, without Maven Maven Central.",
+        ),
+    ] = None,
+    replay: Annotated[
+        Path | None, typer.Option(metavar="CAPTURE", help="Run captured sessions in place of scenarios.")
+    ] = None,
+    session: Annotated[Names, typer.Option(metavar="ID", help="A session of the capture; repeatable.")] = None,
+    option: Annotated[
+        Names, typer.Option(metavar="NAME=VALUE", help="An option of the driver for --replay; --list shows them.")
+    ] = None,
+    accept_write_grants: Annotated[
+        bool, typer.Option("--accept-write-grants", help="Replay reads though the user may write.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")] = False,
+    facts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write all that was seen, a JSON line for each cell.")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Result store; default: the configuration's.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:  # fmt: skip
+    """Run client scenarios on both sides; exit 0 MATCH, 1 MISMATCH, 2 usage, 3 INCONCLUSIVE."""
+    from migverify.cli.workload_clients_setup import Wanted
+    from migverify.workload.clients.drivers import chosen_drivers, chosen_pools
+    from migverify.workload.clients.scenarios import chosen, load
+
+    if listed:
+        typer.echo(_listing(load(scenarios), as_json=as_json), nl=False)
+        return
+    if replay is not None and (not driver or not session or scenario):
+        raise UsageError("--replay needs --driver and --session, and no --scenario")
+    drivers, pools = chosen_drivers(driver or []), chosen_pools(pool or (["none"] if replay else []))
+    scratch = None if replay else database
+    wanted = Wanted(
+        config, scratch, own_servers, source_is_scratch, keep, repository, python, shard, accept_write_grants
+    )  # fmt: skip
+    loaded = load(scenarios)
+    picked = chosen(loaded, scenario or [], soak=every) if replay is None else []
+
+    def made(ready: Ready) -> tuple[list[Cell], list[Left], dict[str, object]]:
+        from migverify.workload.clients.matrix import cells
+
+        told: dict[str, object] = {}
+        what = picked
+        if replay is not None:
+            what, told = _captured(replay, session or [], option or [], ready)
+        return (*cells(drivers, pools, what, ready.tools.controller), told)
+
+    verdict = _run(wanted, made, Output(as_json, facts, quiet, store))
+    raise typer.Exit(int(_EXIT[verdict]))
+
+
+class Output:
+    """Where results go: a line each to standard error, a JSON object, a file of facts, the store."""
+
+    def __init__(self, as_json: bool, facts: Path | None, quiet: bool, store: str | None) -> None:
+        self.as_json, self.facts, self.quiet, self.store = as_json, facts, quiet, store
+
+    def tell(self, result: CellResult) -> None:
+        """Say a cell's verdict, and add what was seen to the file of facts."""
+        if not self.quiet:
+            name = f"{result.driver}/{result.pool} {result.scenario}/{result.variant}"
+            say(f"{result.verdict:<12} {name}  {result.reason}".rstrip())
+        if self.facts is not None:
+            line = {
+                "driver": result.driver, "pool": result.pool, "scenario": result.scenario, "variant": result.variant,
+                **{
+                    side: None if seen is None else [
+                        {**facts, "ms": ms} for facts, ms in zip(seen.steps, seen.millis, strict=True)
+                    ]
+                    for side, seen in (("source", result.source), ("target", result.target))
+                },
+            }  # fmt: skip
+            with self.facts.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def _run(
+    wanted: Wanted, made: Callable[[Ready], tuple[list[Cell], list[Left], dict[str, object]]], output: Output
+) -> Verdict:
+    from migverify.cli.report import open_run_store
+    from migverify.cli.workload_clients_setup import set_up
+    from migverify.workload.clients.keep import COMMAND_KIND, keep_result, keep_totals, results_as_json
+    from migverify.workload.clients.run import run_cells
+
+    started = time.time()
+    if output.facts is not None:
+        output.facts.write_text("", encoding="utf-8")
+    with closing(open_run_store(output.store, wanted.config)) as store, set_up(wanted) as ready:
+        cells, left, told = made(ready)
+        if not cells:
+            raise UsageError(
+                "no scenario fits these drivers and pools",
+                hint="migverify workload clients --list shows what there is.",
+            )
+        facts = {**ready.facts, **told}
+        plan = {"kind": COMMAND_KIND, "cells": [f"{cell.rule} {cell.window}" for cell in cells]}
+        _hide_login(wanted.repository)
+        run_id = store.start_run(scrub("migverify " + " ".join(sys.argv[1:])), "", plan, {"endpoints": ready.facts})
+        if not output.quiet:
+            say(f"run {run_id}: {len(cells)} cells, {len(left)} left out")
+
+        def keep(result: CellResult) -> None:
+            keep_result(store, run_id, result)
+            output.tell(result)
+
+        try:
+            results = run_cells(cells, ready.tools, keep)
+        except KeyboardInterrupt:
+            store.finish_run(
+                run_id, Verdict.INCONCLUSIVE, {"reasons": ["interrupted"], "seconds": time.time() - started}
+            )
+            raise
+        verdict = keep_totals(store, run_id, results, left)
+        store.finish_run(run_id, verdict, {"seconds": time.time() - started, "reasons": []})
+    if output.as_json:
+        body = {"run": run_id, **results_as_json(results, left, facts)}
+        typer.echo(json.dumps(body, ensure_ascii=False))
+    else:
+        typer.echo(_text(results, left, verdict), nl=False)
+    return verdict
+
+
+def _hide_login(repository: str | None) -> None:
+    """Have a password that stands in the URL of a repository removed from whatever is kept or said."""
+    from urllib.parse import urlsplit
+
+    password = urlsplit(repository or "").password
+    if password:
+        remember(Secret(password))
+
+
+def _captured(
+    capture: Path, sessions: list[str], options: list[str], ready: Ready
+) -> tuple[list[Scenario], dict[str, object]]:
+    from dataclasses import replace
+
+    from migverify.cli.workload_clients_setup import leave_of
+    from migverify.spark.client_calls import read_calls
+    from migverify.workload.clients.replay import scenario_of
+
+    pairs = {}
+    for text in options:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--option {text!r} is not NAME=VALUE")
+        pairs[name] = value
+    found = scenario_of(read_calls(capture, sessions), leave_of(ready), pairs)
+    for side, one in ready.tools.sides.items():
+        ready.tools.sides[side] = replace(one, database=found.database)  # type: ignore[index]  # a dict of our own
+    if found.left_out:
+        say("left out: " + ", ".join(f"{count} ({reason})" for reason, count in found.left_out.items()))
+    told: dict[str, object] = {
+        "asked": found.asked, "left_out_statements": dict(found.left_out), "not_compared": found.uncompared,
+    }  # fmt: skip
+    return [found.scenario], told
+
+
+def _text(results: Sequence[CellResult], left: Sequence[Left], verdict: Verdict) -> str:
+    lines: list[str] = []
+    for one in results:
+        if one.verdict is Verdict.MATCH:
+            continue
+        lines.append(f"{one.verdict:<12} {one.driver}/{one.pool} {one.scenario}/{one.variant}: {one.reason}")
+        for difference in one.differences:
+            known = f"  [{', '.join(difference.known)}]" if difference.known else "  [unknown]"
+            lines += [
+                f"    step {difference.step} {difference.action}, {difference.path}{known}",
+                f"      source {difference.source}", f"      target {difference.target}",
+            ]  # fmt: skip
+    possible = sorted({f"{one.scenario}/{one.variant}: {one.reason}" for one in left if one.possible})
+    lines += [f"not run      {text}" for text in possible]
+    counts = ", ".join(f"{sum(1 for one in results if one.verdict is each)} {each}" for each in Verdict)
+    return "\n".join([*lines, f"{verdict}: {len(results)} cells, {counts}"]) + "\n"
+
+
+def _listing(scenarios: Sequence[Scenario], *, as_json: bool) -> str:
+    from migverify.workload.clients.drivers import drivers, pools
+
+    if as_json:
+        body = {
+            "drivers": {name: {"title": d.title, "kind": d.kind, "options": {o: list(v) for o, v in d.options.items()}}
+                        for name, d in drivers().items()},
+            "pools": {name: one.title for name, one in pools().items()},
+            "scenarios": {one.name: {"title": one.title, "kinds": list(one.kinds), "pools": list(one.pools),
+                                     "variants": [v.name for v in one.variants], "slow": one.soak,
+                                     "needs": list(one.needs)} for one in scenarios},
+        }  # fmt: skip
+        return json.dumps(body, ensure_ascii=False) + "\n"
+    lines = ["drivers:"] + [f"  {name:<24} {one.title}" for name, one in drivers().items()]
+    options: dict[str, dict[str, None]] = {}
+    for each in drivers().values():
+        for name, values in each.options.items():
+            options.setdefault(name, {}).update(dict.fromkeys(values))
+    lines += ["options (not every driver has each):"]
+    lines += [f"  {name:<24} {' | '.join(values)}" for name, values in sorted(options.items())]
+    lines += ["pools:"] + [f"  {name:<24} {one.title}" for name, one in pools().items()]
+    lines += ["scenarios:"] + [
+        f"  {one.name:<24} {one.title} ({', '.join(one.kinds)}{', slow' if one.soak else ''})" for one in scenarios
+    ]
+    return "\n".join(lines) + "\n"

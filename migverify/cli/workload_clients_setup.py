@@ -1,0 +1,182 @@
+"""What ``workload clients`` sets up: endpoints or servers of its own, proofs, scratch databases, proxies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from migverify.cli.console import say
+from migverify.errors import EndpointError, UsageError
+from migverify.model import Endpoint, Side, Tls
+
+if TYPE_CHECKING:
+    from migverify.connect import Session
+    from migverify.secrets import Secret
+    from migverify.workload.clients.run import Tools
+    from migverify.workload.replay.safety import Leave
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the options ask for. ``database`` None: captured statements run where they ran, nothing is created."""
+
+    config: Path
+    database: str | None
+    own_servers: bool
+    source_is_scratch: bool
+    keep: bool
+    repository: str | None
+    python: str
+    shard: str | None = None
+    accept_write_grants: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Everything a run needs; ``proven`` is True when both endpoints proved to be rehearsal clones."""
+
+    tools: Tools
+    facts: Mapping[str, str]
+    proven: bool
+
+
+@contextmanager
+def set_up(wanted: Wanted) -> Iterator[Ready]:
+    """Connect to both sides, take the scratch databases and start proxies; all is released afterwards.
+
+    Raises
+    ------
+    ConfigError, UsageError, EndpointError, LabError
+        an endpoint cannot be used so.
+    """
+    from migverify.cli.workload_clients_servers import own_servers
+    from migverify.workload.clients.controller import NetworkController
+    from migverify.workload.clients.run import ClientSide, Tools
+    from migverify.workload.clients.scratch import scratch_database
+    from migverify.workload.replay.safety import require_read_only
+
+    with ExitStack() as stack:
+        endpoints, secrets, marker = _endpoints(wanted)
+        restart = None
+        if wanted.own_servers:
+            servers = stack.enter_context(own_servers(say))
+            endpoints = {
+                side: Endpoint(side, one.server.host, one.server.port, one.server.user, tls=Tls("disabled"))
+                for side, one in servers.items()
+            }
+            restart = {side: one.restart for side, one in servers.items()}
+        sessions = {
+            side: stack.enter_context(_session(endpoint, secrets[side])) for side, endpoint in endpoints.items()
+        }
+        proven = wanted.own_servers or _are_proven(sessions, marker)
+        if wanted.database is not None:
+            _refuse_production(wanted, proven, sessions, marker)
+            # Servers of our own go away with their data; their sessions may be gone after a restart.
+            keep = wanted.keep or wanted.own_servers
+            stack.enter_context(scratch_database(sessions, wanted.database, keep=keep))
+        elif not proven:
+            for session in sessions.values():
+                require_read_only(session, accept_write_grants=wanted.accept_write_grants)
+        addresses = {side: (one.host, one.port) for side, one in endpoints.items()}
+        controller = NetworkController(addresses, None if restart is None else lambda side: restart[side]())
+        stack.callback(controller.close)
+        sides = {
+            side: ClientSide(
+                _address(endpoint), controller.proxies[side].address, endpoint.user, wanted.database or "",
+                secrets[side], _tls(endpoint, sessions[side]),
+            )
+            for side, endpoint in endpoints.items()
+        }  # fmt: skip
+        facts = {side: f"{one.flavor.value} {one.version}" for side, one in sessions.items()}
+        yield Ready(Tools(sides, controller, wanted.repository, wanted.python, say), facts, proven)
+
+
+def _endpoints(wanted: Wanted) -> tuple[dict[str, Endpoint], dict[str, Secret], str | None]:
+    from migverify.config import load_config
+    from migverify.secrets import Secret, resolve_password
+
+    if wanted.own_servers:
+        return {}, {"source": Secret(""), "target": Secret("")}, None
+    config = load_config(wanted.config)
+    sources = {one.name.partition(".")[2]: one for one in config.sources}
+    if wanted.shard is None and len(sources) > 1:
+        raise UsageError(f"the configuration has {len(sources)} sources", hint=f"--shard {' | '.join(sources)}")
+    source = next(iter(sources.values())) if wanted.shard is None else sources.get(wanted.shard)
+    if source is None:
+        raise UsageError(f"--shard {wanted.shard!r} is not in the configuration", hint=f"It has {', '.join(sources)}.")
+    endpoints = {"source": source, "target": config.target}
+    secrets = {side: resolve_password(endpoint) for side, endpoint in endpoints.items()}
+    return endpoints, secrets, config.workload.clone_marker
+
+
+@contextmanager
+def _session(endpoint: Endpoint, secret: Secret) -> Iterator[Session]:
+    from migverify.connect import open_session
+
+    # Not pinned read-only: this session makes the scratch database. A snapshot has no meaning for clients.
+    with open_session(_plain(endpoint), secret.reveal(), side=Side.TARGET) as session:
+        yield session
+
+
+def _plain(endpoint: Endpoint) -> Endpoint:
+    from dataclasses import replace
+
+    return replace(endpoint, snapshot=None)
+
+
+def _are_proven(sessions: Mapping[str, Session], marker: str | None) -> bool:
+    from migverify.workload.replay.clone import prove
+
+    try:
+        for session in sessions.values():
+            prove(session, marker)
+    except EndpointError:
+        return False
+    return True
+
+
+def _refuse_production(
+    wanted: Wanted, proven: bool, sessions: Mapping[str, Session], marker: str | None
+) -> None:  # fmt: skip
+    """Nothing is made on a source that did not prove to be a clone, unless the user says that it is no production."""
+    from migverify.workload.replay.clone import prove
+
+    if proven or wanted.source_is_scratch:
+        return
+    try:
+        prove(sessions["source"], marker)
+    except EndpointError as error:
+        raise UsageError(
+            f"scenarios create tables in the database {wanted.database} of both sides. {error.message}",
+            hint=f"{error.hint}. Or --own-servers; or --source-is-scratch when this source is no production server.",
+        ) from error
+
+
+def leave_of(ready: Ready) -> Leave:
+    """What captured statements may do: writes where both sides proved to be clones, reads elsewhere."""
+    from migverify.workload.replay.safety import Leave
+
+    return Leave(writes=ready.proven, locking=ready.proven, ddl=False, several=False)
+
+
+def _address(endpoint: Endpoint) -> str:
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{host}:{endpoint.port}"
+
+
+def _tls(endpoint: Endpoint, session: Session) -> str:
+    """``preferred`` becomes what the server offers; a mode that checks certificates is refused, never weakened."""
+    mode = endpoint.tls.mode
+    if mode in ("disabled", "required") and not endpoint.tls.cert:
+        return mode
+    if mode == "preferred":
+        rows = session.query("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
+        return "required" if rows and rows[0][1] else "disabled"
+    raise UsageError(
+        f"{endpoint.name}: tls mode {mode}{' with a client certificate' if endpoint.tls.cert else ''} is not available"
+        " in `workload clients`: each driver wants its certificates in a form of its own",
+        hint="Use an endpoint with tls mode required or disabled for these tests.",
+    )

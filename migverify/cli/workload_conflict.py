@@ -1,0 +1,165 @@
+"""``migverify workload explain-conflict``: both statements of a conflict, and who the hidden writer was."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from migverify.cli.console import examples, say
+from migverify.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from migverify.workload.conflict.model import Conflict
+    from migverify.workload.conflict.names import Query
+    from migverify.workload.conflict.sources import Found, Near, ReadColumns
+
+_MOST_INPUT = 64 << 20
+EPILOG = examples(
+    "migverify workload explain-conflict 'Write conflict, txnStartTS=..., conflictStartTS=..., ...'",
+    "migverify workload explain-conflict --log tidb.log --log tidb-slow.log --config migverify.yaml",
+    "migverify workload explain-conflict --capture capture --json < message.txt",
+)
+
+
+def explain_conflict(
+    message: Annotated[
+        str | None, typer.Argument(metavar="[MESSAGE]", help="An error message, or - for standard input.")
+    ] = None,
+    logs: Annotated[
+        list[Path] | None, typer.Option("--log", metavar="FILE", help="A log or slow log of TiDB; several are fine.")
+    ] = None,
+    captures: Annotated[
+        list[Path] | None, typer.Option("--capture", metavar="DIR", help="A capture that shows the clients' side.")
+    ] = None,
+    replays: Annotated[
+        list[Path] | None, typer.Option("--replay", metavar="DIR", help="A replay's folder: conflicts it met.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", metavar="FILE", help="Asks its target for names of table ids.")
+    ] = None,
+    slow_query: Annotated[
+        bool, typer.Option("--slow-query", help="Also ask the target's cluster_slow_query, with --config.")
+    ] = False,
+    replicator: Annotated[
+        list[str] | None, typer.Option(metavar="USER", help="A user that replicates; several are fine.")
+    ] = None,
+    skew: Annotated[
+        int, typer.Option(min=0, max=60_000, metavar="MS", help="How far the capture's clock may be off TiDB's.")
+    ] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="How many conflicts of logs to explain.")] = 20,
+    waits: Annotated[
+        bool, typer.Option("--waits/--no-waits", help="Also explain statements of slow logs that met locks.")
+    ] = True,
+    mask: Annotated[bool, typer.Option("--mask", help="Replace literals of statements and values of keys.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Explain a conflict of TiDB: both statements, sessions, key, times, overlap, and the hidden writer.
+
+    Takes a message of error 9007, 8002, 8005, 8022, 8028 or 8147, or TiDB's logs. Exit 3: the evidence does not
+    decide, or there is no conflict.
+    """
+    from migverify.workload.conflict.explain import explain, unknown
+    from migverify.workload.conflict.live import slow_queries
+    from migverify.workload.conflict.names import with_names
+    from migverify.workload.conflict.sources import statements_near
+    from migverify.workload.conflict.text import as_json as json_of
+    from migverify.workload.conflict.text import as_text
+    from migverify.workload.conflict.transactions import Statements
+    from migverify.workload.mask import mask_text
+
+    files, folders = logs or [], captures or []
+    found = _found(message, files, replays or [], limit, waits=waits)
+    if slow_query and config is None:
+        raise UsageError("--slow-query needs --config.", hint="The target is what its configuration names.")
+    with _names(config) as query:
+        conflicts = with_names(found.conflicts, query)
+        asked, full = slow_queries(query, conflicts) if slow_query and query is not None else ([], 0)
+    near = statements_near(files, folders, conflicts, _reader() if folders else None)
+    if full:
+        say(f"the target's slow logs hold too many statements in {full} spans of time; the first ones were read.")
+    near.read += len(asked)
+    near.statements += asked
+    statements = Statements(near.statements)
+    told = [explain(one, statements, replicators=replicator or (), skew=skew * 1000) for one in conflicts]
+    masked = mask_text if mask else None
+    if as_json:
+        typer.echo(json.dumps({
+            "conflicts": [json_of(one, masked) for one in told], "lines": found.lines, "repeated": found.repeated,
+            "left_out": found.left_out, "statements_near": len(near.statements), "statements_read": near.read,
+            "statements_left_out": near.left_out,
+        }))  # fmt: skip
+    else:
+        typer.echo("\n\n".join(as_text(one, masked) for one in told))
+        _tell(found, near)
+    if not told or any(unknown(one) for one in told):
+        raise typer.Exit(int(ExitCode.INCONCLUSIVE))
+
+
+def _found(message: str | None, files: list[Path], replays: list[Path], limit: int, *, waits: bool) -> Found:
+    from migverify.workload.conflict.sources import Found, find, messages
+
+    if message is None and replays:
+        from migverify.workload.conflict.replayed import replay_conflicts
+
+        met = [one for folder in replays for one in replay_conflicts(folder)]
+        if not met:
+            say(f"{', '.join(map(str, replays))}: no statement met a conflict.")
+        return Found(met[:limit], left_out=max(len(met) - limit, 0))
+    if message is None and not files:
+        if sys.stdin.isatty():
+            raise UsageError("there is nothing to explain.", hint="Give a message, or --log with TiDB's log.")
+        message = "-"
+    if message is None:
+        found = find(files, limit, waits=waits)
+        if not found.conflicts:
+            say(f"{found.lines:,} lines hold no conflict.")
+        return found
+    text = message
+    if message == "-":
+        raw = sys.stdin.buffer.read(_MOST_INPUT + 1)
+        if len(raw) > _MOST_INPUT:
+            raise UsageError("standard input is longer than 64 MiB.", hint="Name the log with --log: it is streamed.")
+        text = raw.decode("utf-8", "backslashreplace")
+    told: list[Conflict] = messages(text)
+    if not told:
+        raise UsageError(
+            "the message is none of a conflict that is known.",
+            hint="Give the whole text of error 9007, 8002, 8005, 8022, 8028 or 8147, or of a line with KeyIsLocked.",
+        )
+    return Found(told[:limit], text.count("\n") + 1, 0, max(len(told) - limit, 0))
+
+
+@contextmanager
+def _names(config: Path | None) -> Iterator[Query | None]:
+    if config is None:
+        yield None
+        return
+    from migverify.config import load_config
+    from migverify.connect import open_session
+    from migverify.secrets import resolve_password
+
+    target = load_config(config).target
+    with open_session(target, resolve_password(target).reveal() or None) as session:
+        yield session.query
+
+
+def _reader() -> ReadColumns:
+    try:
+        from migverify.spark.statements import read_columns
+    except ImportError as error:
+        raise UsageError("Parquet needs the package pyarrow.", hint="Run pip install 'migverify[spark]'.") from error
+    return read_columns
+
+
+def _tell(found: Found, near: Near) -> None:
+    say(
+        f"{len(found.conflicts)} conflicts explained, {found.left_out} left out (--limit), {found.repeated} repeated"
+        f" lines; {len(near.statements):,} of {near.read:,} statements are near them"
+        + (f", {near.left_out:,} more were not kept" if near.left_out else "")
+    )

@@ -1,0 +1,109 @@
+"""``migverify workload poll``: outcomes of the source's statements from performance_schema, without a log."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from migverify.workload.capture import CaptureSummary
+    from migverify.workload.poll import PollCount
+
+EPILOG = examples(
+    "migverify workload poll --out outcomes --seconds 600",
+    "migverify workload poll --out outcomes --interval 0.2 --json",
+)
+
+
+def poll(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A folder that is not there yet.")],
+    config: ConfigOption = DEFAULT_CONFIG,
+    source: Annotated[
+        str | None, typer.Option("--source", metavar="NAME", help="Which source, where several are configured.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, metavar="N", help="Stop after so many seconds. Default: at Ctrl-C.")
+    ] = None,
+    interval: Annotated[float, typer.Option(min=0.05, metavar="SECONDS", help="Between two polls.")] = 1.0,
+    mask: Annotated[
+        bool, typer.Option("--mask", help="Replace every string and number in a statement, and its comments.")
+    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the capture that DIR holds.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Read finished statements of the source's performance_schema into a capture, until Ctrl-C; only SELECTs are sent.
+
+    Texts are cut at 1,024 bytes by default and prepared values are missing: such statements are partial. What the
+    server overwrote between two polls is counted. Exit 3: no statement was found.
+    """
+    from migverify.cli.workload_capture import _sink
+    from migverify.workload.capture import CaptureInput, CaptureOptions
+    from migverify.workload.capture import capture as run
+    from migverify.workload.formats.polled import Polled
+
+    sink = _sink()
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not replace)):
+        raise UsageError(f"{out} is there already.", hint="Name another folder, or add --replace.")
+    raw = out.with_name(out.name + ".events.jsonl")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    count, name = _poll(config, source, raw, seconds, interval)
+    options = CaptureOptions(out, replace=replace)
+    if mask:
+        from migverify.workload.mask import mask_statement, mask_text
+
+        options = CaptureOptions(out, replace=replace, mask=mask_statement, text_mask=mask_text)
+    summary = run([CaptureInput(raw, Polled(), name)], options, sink)
+    if mask:
+        raw.unlink()  # it holds what was masked
+    _tell(summary, count, None if mask else raw, as_json=as_json)
+    if not summary.statements:
+        say("no statement was found.")
+        raise typer.Exit(int(ExitCode.INCONCLUSIVE))
+
+
+def _poll(config: Path, source: str | None, raw: Path, seconds: float | None, interval: float) -> tuple[PollCount, str]:
+    from migverify.cli.changes_check import chosen_sources
+    from migverify.cli.watch import stop_on_signals
+    from migverify.config import load_config
+    from migverify.connect import open_session
+    from migverify.model import Side
+    from migverify.secrets import resolve_password
+    from migverify.workload.poll import Poller, poll_until
+
+    endpoints = chosen_sources(load_config(config), source)
+    if len(endpoints) > 1:
+        raise UsageError(f"{len(endpoints)} sources are configured.", hint=f"Name one: --source {endpoints[0].name}")
+    endpoint = endpoints[0]
+    session = open_session(endpoint, resolve_password(endpoint).reveal() or None, side=Side.SOURCE)
+    end = None if seconds is None else time.monotonic() + seconds
+    stopped = threading.Event()
+    try:
+        with raw.open("w", encoding="utf-8") as file, stop_on_signals(stopped):
+            raw.chmod(0o600)
+            poller = Poller(session, file)
+            poll_until(poller, stopped, interval, lambda: None if end is None else end - time.monotonic())
+    finally:
+        session.close()
+    return poller.count, f"{endpoint.host}:{endpoint.port}"
+
+
+def _tell(summary: CaptureSummary, count: PollCount, raw: Path | None, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({**summary.as_json(), "poll": count.as_json()}))
+        return
+    typer.echo(f"{summary.out}: {summary.statements:,} statements in {summary.sessions:,} sessions")
+    typer.echo(f"  {count.polls:,} polls of {count.table}: {count.events:,} events, {count.nested:,} inside of others")
+    typer.echo(
+        f"  lost: at most {count.lost_at_most:,} events in {count.gaps:,} gaps, {count.overruns:,} overruns of the ring"
+    )
+    typer.echo(f"  texts cut: {count.cut_texts:,}")
+    if raw is not None:
+        typer.echo(f"  events as polled: {raw}")

@@ -1,0 +1,289 @@
+"""``migverify workload replay``: ask captured statements on both sides, and judge every answer."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import closing
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from migverify.cli.workload_replay_setup import Setup
+    from migverify.workload.replay.plan import Plan, Reader, Selection
+    from migverify.workload.replay.run import Progress
+
+EPILOG = examples(
+    "migverify workload replay capture",
+    "migverify workload replay capture --pace x2 --noise 0.05 --session prod/17/1 --json",
+    "migverify workload replay capture --writes --slo payments --pace 3000/s --jobs 2",
+    "migverify workload replay capture --explain",
+    "migverify workload replay capture --resume last",
+)
+LIVE_SECONDS = 0.2
+LOG_SECONDS = 10.0
+
+
+class ProtocolName(StrEnum):
+    """Over which protocol statements are asked."""
+
+    CAPTURED = "as-captured"
+    TEXT = "text"
+    PREPARED = "prepared"
+    BOTH = "both"
+
+
+class ReplayEngine(StrEnum):
+    """What runs the workers."""
+
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+def replay(
+    capture: Annotated[Path, typer.Argument(metavar="CAPTURE", help="A folder that `workload capture` wrote.")],
+    config: ConfigOption = DEFAULT_CONFIG,
+    pace: Annotated[
+        str | None, typer.Option(metavar="PACE", help="real, x2, x0.5, 3000/s or fast; default: the configuration's.")
+    ] = None,
+    protocol: Annotated[ProtocolName | None, typer.Option(help="Protocol of the statements.")] = None,
+    session: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this session; repeatable.")] = None,
+    user: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only sessions of this user; repeatable.")
+    ] = None,
+    digest: Annotated[
+        list[str] | None, typer.Option(metavar="HEX", help="Only statements whose digest begins so; repeatable.")
+    ] = None,
+    start: Annotated[str | None, typer.Option("--from", metavar="TIME", help="From here on (UTC), inclusive.")] = None,
+    end: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Up to here (UTC), exclusive.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many calls, the earliest first.")] = None,
+    writes: Annotated[
+        bool, typer.Option("--writes", help="Ask writes too; every side must be a marked rehearsal clone.")
+    ] = False,
+    ddl: Annotated[bool, typer.Option("--ddl", help="Ask DDL too, on marked clones.")] = False,
+    locking: Annotated[
+        bool, typer.Option("--locking", help="Ask locking reads, LOCK TABLES and GET_LOCK too.")
+    ] = False,
+    reads_only: Annotated[
+        bool, typer.Option("--reads-only", help="Judge reads alone: writes are told as not covered.")
+    ] = False,
+    target_only: Annotated[
+        bool, typer.Option("--target-only", help="Ask the target alone; what the source answered is the capture's.")
+    ] = False,
+    accept_write_grants: Annotated[
+        bool, typer.Option("--accept-write-grants", help="Replay reads as a user who may write.")
+    ] = False,
+    noise: Annotated[float | None, typer.Option(min=0, max=1, help="Share of reads asked twice on both sides.")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes.")] = None,
+    connections: Annotated[int | None, typer.Option(min=1, help="Sessions connected at once to each endpoint.")] = None,
+    max_lag: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0, help="Stop when calls begin later than this.")
+    ] = None,
+    idle: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0, help="Shorten times in which nothing ran to this.")
+    ] = None,
+    slo: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Judge by this service level; repeatable.")
+    ] = None,
+    engine: Annotated[ReplayEngine, typer.Option(help="What runs the workers.")] = ReplayEngine.LOCAL,
+    spark_master: Annotated[
+        str | None, typer.Option(metavar="URL", help="Spark master or sc:// URL; default: the configuration's.")
+    ] = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Go on with a run that was cut off; `last` for the newest.")
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the plan; ask nothing but the catalog.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Result store; default: the configuration's.")
+    ] = None,
+) -> None:
+    """Ask captured statements on source and target, in order and at their pace, and compare all that clients see.
+
+    Reads only, unless --writes or --ddl: then every side must prove to be a rehearsal clone. Exit 0 MATCH, 1 MISMATCH,
+    3 INCONCLUSIVE, 130 interrupted (go on with --resume).
+    """
+    from migverify.cli.workload_replay_setup import Given, set_up
+    from migverify.workload.replay.plan import Selection
+    from migverify.workload.replay.safety import Leave
+
+    if reads_only and (writes or ddl):
+        raise UsageError("--reads-only contradicts --writes and --ddl.", hint="Leave one out.")
+    selection = Selection(
+        tuple(session or ()), tuple(user or ()), tuple(digest or ()), _moment(start, "--from"),
+        _moment(end, "--until"), limit,
+    )  # fmt: skip
+    if resume and selection != Selection():
+        raise UsageError("A resumed run asks what it was begun with.", hint="Leave --session, --from, ... out.")
+    given = Given(
+        pace, None if protocol is None else protocol.value, noise, jobs, connections, max_lag, idle, tuple(slo or ()),
+        Leave(writes, ddl, locking), reads_only, target_only, accept_write_grants,
+    )  # fmt: skip
+    setup = set_up(config, given)
+    next(_reader()(capture, ["position"]), None)  # a folder that holds no capture is told before a server is asked
+    if explain:
+        _explain(setup, capture, selection, as_json=as_json)
+        return
+    line = ReplayLine(quiet=quiet or (as_json and not sys.stderr.isatty()))
+    code = _run(setup, capture, selection, resume, line, store, engine, spark_master, as_json=as_json, quiet=quiet)
+    raise typer.Exit(int(code))
+
+
+def _run(
+    setup: Setup, capture: Path, selection: Selection, resume: str | None, line: ReplayLine, store: str | None,
+    engine: ReplayEngine, master: str | None, *, as_json: bool, quiet: bool,
+) -> ExitCode:  # fmt: skip
+    from migverify.cli.report import open_run_store
+    from migverify.cli.workload_replay_setup import begin, carry_on, conclude
+    from migverify.report.replay import read_replay_report
+    from migverify.report.replay_text import render_json, render_text
+    from migverify.report.summary import ReportOptions
+    from migverify.workload.replay.run import replay as play
+
+    with closing(open_run_store(store, setup.config.path)) as opened:
+        if resume:
+            run_id, folder = carry_on(setup, opened, resume, capture)
+        else:
+            run_id, folder = begin(setup, opened, capture, selection, _reader(), line.planned)
+        line.clear()
+        if not quiet:
+            say(f"run {run_id} (stop it with Ctrl-C; go on with --resume {run_id})")
+        try:
+            if engine is ReplayEngine.SPARK:
+                from migverify.spark.replay_engine import replay_on_spark
+
+                result = replay_on_spark(
+                    folder, setup.sides, setup.options, master or setup.config.spark.master,
+                    dict(setup.config.spark.conf), jobs=setup.jobs, resume=bool(resume),
+                )  # fmt: skip
+            else:
+                result = play(
+                    folder, setup.sides, setup.options, jobs=setup.jobs, resume=bool(resume), on_progress=line
+                )
+        finally:
+            line.clear()
+        conclude(setup, opened, run_id, result)
+        data = read_replay_report(opened, run_id, ReportOptions(values=setup.config.report.values))
+        if not quiet:
+            _say_lag(result.counters.lag_most, result.counters.forced)
+    typer.echo(render_json(data) if as_json else render_text(data, color=sys.stdout.isatty()), nl=as_json)
+    return ExitCode.INTERRUPTED if result.stopped == "interrupted" else data.exit_code
+
+
+def _say_lag(most: int, forced: int) -> None:
+    if most > 1_000_000:
+        say(f"calls began up to {most / 1e6:.1f} s late: latencies hold that wait")
+    if forced:
+        say(f"{forced:,} calls no longer waited for one of another session: their order is not proved")
+
+
+def _explain(setup: Setup, capture: Path, selection: Selection, *, as_json: bool) -> None:
+    from tempfile import TemporaryDirectory
+
+    from migverify.cli.workload_replay_setup import plan_of
+
+    with TemporaryDirectory(prefix="migverify-replay-") as folder:
+        plan = plan_of(setup, capture, Path(folder) / "plan", selection, _reader(), lambda _: None)
+    if as_json:
+        typer.echo(json.dumps({**plan.as_json(), "folder": None, "pace": str(setup.options.pace)}))
+        return
+    typer.echo(_plan_text(plan, setup))
+
+
+def _plan_text(plan: Plan, setup: Setup) -> str:
+    options = setup.options
+    lines = [
+        f"plan {plan.hash[:12]} of {plan.capture}",
+        f"  {plan.calls:,} calls in {plan.sessions:,} sessions, {plan.digests:,} digests;"
+        f" {plan.asked:,} are asked, {plan.calls - plan.asked:,} are not, {plan.not_chosen:,} were not chosen",
+        f"  sides: {', '.join(side.value for side in setup.sides.endpoints)}; protocol {options.ask.protocol.value};"
+        f" pace {options.pace}; {plan.span / 1e6:,.1f} s captured, {plan.idle / 1e6:,.1f} s of them idle and left out",
+        *(f"  {count:>10,}  {kind}" for kind, count in plan.kinds.items()),
+    ]
+    if plan.skips:
+        lines.append("  not asked:")
+        lines += [f"  {count:>10,}  {reason}" for reason, count in plan.skips.items()]
+    lines.append(
+        f"  order: {plan.writes:,} calls may write; {plan.waits:,} wait for another session,"
+        f" {plan.racy:,} have no order (racy), {plan.undefined:,} look at rows that a race left undefined"
+    )
+    if plan.untimed:
+        lines.append(f"  {plan.untimed:,} calls have no time: they are due with the one before")
+    return "\n".join(lines)
+
+
+def _reader() -> Reader:
+    try:
+        from migverify.spark.statements import read_columns
+    except ImportError as error:
+        raise UsageError("Parquet needs the package pyarrow.", hint="Run pip install 'migverify[spark]'.") from error
+    return read_columns
+
+
+def _moment(text: str | None, option: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{option}: {text!r} is no ISO time", hint="For example 2026-01-31T12:00:00.") from None
+    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+
+
+class ReplayLine:
+    """Shows calls, rate, differences and above all the lag; plain lines in a log."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._live = sys.stderr.isatty()
+        self._last = time.monotonic()
+        self._ended = 0
+        self._shown = False
+
+    def planned(self, statements: int) -> None:
+        """Show how much of the capture was read."""
+        self._say(f"planning: {statements:,} statements read")
+
+    def __call__(self, progress: Progress) -> None:
+        """Take one event."""
+        now = time.monotonic()
+        if self._quiet or now - self._last < (LIVE_SECONDS if self._live else LOG_SECONDS):
+            return
+        counters, plan = progress.counters, progress.plan
+        rate = (counters.ended - self._ended) / (now - self._last)
+        self._ended = counters.ended
+        done = progress.finished_before + counters.ended
+        self._say(
+            f"{done:,}/{plan.calls:,} calls  {rate:,.0f}/s  lag {counters.lag / 1e6:.1f} s"
+            f" (worst {counters.lag_most / 1e6:.1f})  {counters.different:,} different"
+            f"  {counters.undecided:,} undecided  {counters.unjudged:,} unjudged  {counters.flying} in flight"
+            + (f"  {counters.held:,} waited for a connection" if counters.held else "")
+        )
+
+    def _say(self, text: str) -> None:
+        now = time.monotonic()
+        if self._quiet or now - self._last < (LIVE_SECONDS if self._live else LOG_SECONDS):
+            return
+        self._last = now
+        if self._live:
+            sys.stderr.write("\r\x1b[2K" + text[:160])
+            sys.stderr.flush()
+            self._shown = True
+        else:
+            say(text)
+
+    def clear(self) -> None:
+        """Remove the live line."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            self._shown = False

@@ -1,0 +1,139 @@
+"""Questions of the settings guard about privileges: too few for what is going to run, and too many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from migverify.errors import PrivilegeError
+from migverify.guards.check_model import Told, listed
+from migverify.guards.check_read import Server
+from migverify.guards.model import State
+from migverify.model import Flavor
+from migverify.sql.catalog import access_sql
+from migverify.sql.grants import Grants, account_text
+from migverify.sql.quoting import quote_path
+
+_ADMIN = ("SUPER", "ALL PRIVILEGES", "ALL", "GRANT OPTION", "CREATE USER", "SHUTDOWN", "ROLE_ADMIN", "SYSTEM_USER")
+
+_TO_SEE = frozenset({"TRIGGER", "EVENT", "REFERENCES"})
+"""Servers show triggers, events and rules of keys only to who may make some; what these do is bound by his rights."""
+
+
+def tables(server: Server) -> Iterator[Told]:
+    """Ask whether every table in scope may be read; what SHOW GRANTS does not say is tried by using it."""
+    try:
+        found = server.tables
+    except PrivilegeError as error:  # the catalog shows less than the whole table: a grant on columns
+        yield Told(State.FAIL, error.message.split("\n")[0], error.hint)
+        return
+    missing = [
+        (table.ref.database, table.ref.table)
+        for table in found
+        if not server.grants.allows("SELECT", table.ref.database, table.ref.table)
+        and not _reads(server, table.ref.database, table.ref.table)
+    ]
+    value = f"{server.grants.account} may read {len(found) - len(missing)} of {len(found)} tables"
+    if not found:
+        yield Told(State.INCONCLUSIVE, "no table in scope can be seen", _grant(server, "SELECT", ["<database>.*"]))
+        return
+    names = [f"{database}.{table}" for database, table in missing]
+    if names:
+        yield Told(State.FAIL, f"{value}; not {listed(names)}", _grant(server, "SELECT", _databases(missing)))
+        return
+    yield Told(State.PASS, value)
+
+
+def _reads(server: Server, database: str, table: str) -> bool:
+    try:
+        server.session.query(access_sql(database, table))
+    except PrivilegeError:
+        return False
+    return True
+
+
+def changes(server: Server) -> Iterator[Told]:
+    """Ask for the two grants of a reader of the binlog."""
+    if server.flavor is Flavor.TIDB:
+        return
+    wanted = ("REPLICATION SLAVE", "REPLICATION CLIENT")
+    missing = [name for name in wanted if not server.grants.allows(name)]
+    todo = f"GRANT {', '.join(missing)} ON *.* TO {account_text(server.grants.account)};"
+    yield Told(State.FAIL if missing else State.PASS, f"missing: {', '.join(missing)}" if missing else "granted", todo)
+
+
+def workload(server: Server) -> Iterator[Told]:
+    """Ask whether replayed statements may read tables and views, and whether sessions of others can be seen."""
+    views = [(one.database, one.name) for one in server.skipped if one.kind == "view"]
+    refs = [(table.ref.database, table.ref.table) for table in server.tables]
+    unread = [name for name in (*refs, *views) if not server.grants.allows("SELECT", *name)]
+    if unread:
+        names = [f"{database}.{table}" for database, table in unread]
+        yield Told(State.FAIL, f"may not read {listed(names)}", _grant(server, "SELECT", _databases(unread)))
+        return
+    wants_view = [database for database, name in views if not server.grants.allows("SHOW VIEW", database, name)]
+    if wants_view:
+        value = f"SHOW VIEW is missing for {len(wants_view)} views: EXPLAIN of statements on them is refused"
+        yield Told(State.WARN, value, _grant(server, "SHOW VIEW", sorted({f"`{one}`.*" for one in wants_view})))
+        return
+    if not server.grants.allows("PROCESS"):
+        yield Told(State.WARN, "reads everything; without PROCESS a capture by polling sees its own session only",
+                   _grant(server, "PROCESS", ["*.*"]))  # fmt: skip
+        return
+    yield Told(State.PASS, f"may read {len(refs)} tables and {len(views)} views, and see sessions")
+
+
+def repair(server: Server) -> Iterator[Told]:
+    """Ask whether the target's rows may be mended; missing is a warning, as not everybody lets migverify do that."""
+    wanted = ("INSERT", "UPDATE", "DELETE")
+    refs = [(table.ref.database, table.ref.table) for table in server.tables]
+    if not refs:
+        yield Told(State.INCONCLUSIVE, "no table in scope can be seen")
+        return
+    short = [ref for ref in refs if not all(server.grants.allows(name, *ref) for name in wanted)]
+    todo = _grant(server, ", ".join(wanted), _databases(short)) + " Or apply the repair's SQL as somebody else."
+    value = f"may write {len(refs) - len(short)} of {len(refs)} tables"
+    yield Told(State.WARN if short else State.PASS, value, todo)
+
+
+def excess(server: Server) -> Iterator[Told]:
+    """Ask what the user may do beyond its work, roles taken in that it could turn on."""
+    grants = server.grants
+    writing = [one for one in grants.writing if not _marker(one, server)]
+    if not server.is_source:
+        admin = [one for one in writing if one.split(" on ")[0].upper() in _ADMIN]
+        value = f"{grants.account} may: {listed(admin)}" if admin else f"{grants.account} administers nothing"
+        yield Told(State.WARN if admin else State.PASS, value)
+        return
+    looking = [one for one in writing if one.split(" on ")[0] in _TO_SEE]
+    if writing and looking == writing:
+        value = f"{grants.account} may define what it is there to see: {listed(looking)}"
+        yield Told(State.WARN, value, "Take it away again when these questions are answered.")
+        return
+    if writing:
+        yield Told(State.FAIL, f"{grants.account} may write: {listed(writing)}", _revoke(grants))
+        return
+    roles = f", roles {', '.join(grants.roles)} taken in" if grants.roles else ""
+    yield Told(State.PASS, f"{grants.account} only reads{roles}")
+
+
+def _marker(privilege: str, server: Server) -> bool:
+    """Whether this is the one write that a configuration may allow on a source."""
+    name, _, where = privilege.partition(" on ")
+    database, dot, table = (server.plan.marker or "").partition(".")
+    return bool(dot) and name in ("INSERT", "DELETE") and where == quote_path(database, table)
+
+
+def _revoke(grants: Grants) -> str:
+    return (
+        f"Use a user of its own: CREATE USER 'migverify'@'%' IDENTIFIED BY '...'; GRANT SELECT ON <database>.* TO"
+        f" 'migverify'@'%'; and not {grants.account} (see docs/privileges.md)."
+    )
+
+
+def _databases(names: Sequence[tuple[str, str]]) -> list[str]:
+    return sorted({quote_path(database, "x").removesuffix("`x`") + "*" for database, _ in names})
+
+
+def _grant(server: Server, privileges: str, objects: Sequence[str]) -> str:
+    account = account_text(server.grants.account)
+    return " ".join(f"GRANT {privileges} ON {one} TO {account};" for one in objects)

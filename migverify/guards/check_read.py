@@ -1,0 +1,238 @@
+"""One endpoint as the settings guard sees it: every statement is run once, and its answer or refusal kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol, TypeVar
+
+from migverify.changes.preflight import platform_of, version_number
+from migverify.changes.preflight_settings import Platform
+from migverify.connect import Encryption
+from migverify.errors import MigverifyError, PrivilegeError, ReadError, RetryableReadError
+from migverify.guards.check_model import Plan, Route
+from migverify.model import Endpoint, Flavor, TableDef
+from migverify.sql import settings as sql
+from migverify.sql.catalog import CatalogNames, Skipped, read_names, read_tables
+from migverify.sql.grants import Grants, check_grants
+
+T = TypeVar("T")
+Rows = list[tuple[str | None, ...]]
+Named = list[dict[str, str | None]]
+CLOCK_TRIES = 3
+
+
+class Connection(Protocol):
+    """The part of a session that the guard needs."""
+
+    @property
+    def flavor(self) -> Flavor:
+        """What kind of server answers."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """Its own words for its version."""
+        ...
+
+    def query(self, sql: str) -> Rows:
+        """Run one statement; every value is the server's text."""
+        ...
+
+    def query_named(self, sql: str) -> Named:
+        """Run one statement; rows as column name -> text."""
+        ...
+
+    def encryption(self) -> Encryption | None:
+        """What the connection negotiated."""
+        ...
+
+    def alive(self) -> bool:
+        """Whether the connection still answers."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The server's clock against this machine's: ``offset`` seconds ahead, known to within ``uncertainty``."""
+
+    offset: float
+    uncertainty: float
+
+
+@dataclass(slots=True)
+class Cached:
+    """A session that runs no statement twice. A refusal is an answer, and is raised again."""
+
+    session: Connection
+    asked: dict[tuple[str, bool], Rows | Named | MigverifyError] = field(default_factory=dict)
+
+    @property
+    def flavor(self) -> Flavor:
+        """What kind of server answers."""
+        return self.session.flavor
+
+    @property
+    def version(self) -> str:
+        """Its own words for its version."""
+        return self.session.version
+
+    def query(self, sql: str) -> Rows:
+        """Run one statement; every value is the server's text."""
+        found: Rows = self._once((sql, False), lambda: self.session.query(sql))
+        return found
+
+    def query_named(self, sql: str) -> Named:
+        """Run one statement; rows as column name -> text."""
+        found: Named = self._once((sql, True), lambda: self.session.query_named(sql))
+        return found
+
+    def _once(self, key: tuple[str, bool], ask: Callable[[], T]) -> T:
+        if key not in self.asked:
+            try:
+                self.asked[key] = ask()  # type: ignore[assignment]
+            except RetryableReadError:
+                raise  # a lock, a time limit, or the connection is gone: another attempt may answer
+            except (ReadError, PrivilegeError) as error:
+                self.asked[key] = error
+        kept = self.asked[key]
+        if isinstance(kept, MigverifyError):
+            raise kept
+        return kept  # type: ignore[return-value]
+
+
+@dataclass
+class Server:
+    """One endpoint: what it says is read when a question wants it.
+
+    Parameters
+    ----------
+    endpoint, session
+        Whom to ask, and an open session there; used by one thread at a time.
+    wanted
+        Which (database, table) are in scope here.
+    seconds
+        How long it took to connect.
+    """
+
+    endpoint: Endpoint
+    session: Cached
+    wanted: Callable[[str, str], bool]
+    route: Route
+    plan: Plan
+    seconds: float = 0.0
+    now: Callable[[], float] = time.time
+    begun: Callable[[str], float] | None = None
+    unmatched: Callable[[Iterable[tuple[str, str]]], list[str]] = lambda _: []
+
+    @property
+    def name(self) -> str:
+        """Its name in the configuration."""
+        return self.endpoint.name
+
+    @property
+    def is_source(self) -> bool:
+        """Whether this is a source of the migration."""
+        return self.endpoint.name.partition(".")[0] == "source"
+
+    @property
+    def flavor(self) -> Flavor:
+        """What kind of server answers."""
+        return self.session.flavor
+
+    @cached_property
+    def number(self) -> tuple[int, ...]:
+        """The numbers of its version; those of TiDB itself, which stand behind the MySQL it speaks like."""
+        said = self.session.version
+        if self.flavor is Flavor.TIDB:
+            said = said.partition("TiDB-")[2].lstrip("v")
+        return version_number(said)
+
+    @cached_property
+    def variables(self) -> dict[str, str]:
+        """All global variables, names in lower case."""
+        return {(name or "").lower(): value or "" for name, value in self.session.query(sql.VARIABLES)}
+
+    @cached_property
+    def platform(self) -> Platform:
+        """Who runs it."""
+        return platform_of(self.variables)
+
+    @cached_property
+    def clock(self) -> Clock:
+        """Its clock, by the shortest of a few round trips."""
+        return min((self._clock() for _ in range(CLOCK_TRIES)), key=lambda clock: clock.uncertainty)
+
+    def _clock(self) -> Clock:
+        before = self.now()
+        # Not the kept answer: a clock that is read twice says two things.
+        told = self.session.session.query(sql.CLOCK)[0][0]
+        after = self.now()
+        if told is None:
+            raise ReadError(f"{self.name}: the server does not tell its clock")
+        return Clock(float(told) - (before + after) / 2, max(0.0, after - before) / 2)
+
+    @cached_property
+    def grants(self) -> Grants:
+        """What the configured user may do."""
+        return check_grants(self.session)
+
+    @cached_property
+    def names(self) -> CatalogNames:
+        """What is in scope, by name."""
+        return read_names(self.session, self.wanted)
+
+    @cached_property
+    def tables(self) -> tuple[TableDef, ...]:
+        """Definitions of the tables in scope."""
+        return tuple(read_tables(self.session, self.name, self.names.tables))
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """What is in scope and holds no rows of its own: views, sequences."""
+        return self.names.skipped
+
+    @cached_property
+    def databases(self) -> tuple[str, ...]:
+        """The databases of everything in scope."""
+        found = {database for database, _ in self.names.tables} | {one.database for one in self.skipped}
+        return tuple(sorted(found))
+
+    def objects(self, statement: Callable[[str], str]) -> list[tuple[str, str, str]]:
+        """Run a statement for each database in scope; (database, first, second) of every row."""
+        return [
+            (database, row[0] or "", row[1] or "")
+            for database in self.databases
+            for row in self.session.query(statement(database))
+        ]
+
+    def shown(self, statement: str) -> str:
+        """Return a statement as a reader can run it, the databases in scope filled in where they are known."""
+        if "{databases}" not in statement:
+            return statement
+        try:
+            return sql.shown(statement, self.databases)
+        except (ReadError, PrivilegeError):  # that they are not known is said by the questions that want them
+            return sql.shown(statement, ())
+
+    def pairs(self, statement: str) -> dict[str, str | None]:
+        """Run a statement that gives names and values."""
+        return {row[0] or "": row[1] for row in self.session.query(statement)}
+
+    def variable(self, name: str) -> str:
+        """Return a global variable.
+
+        Raises
+        ------
+        ReadError
+            the server has none of this name.
+        """
+        if name not in self.variables:
+            raise ReadError(f"{self.name}: the server has no variable {name}")
+        return self.variables[name]

@@ -1,0 +1,166 @@
+"""The guard of ids: how much of every id space is used on both sides, and when it ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from migverify.connect import open_session
+from migverify.errors import EndpointError, ReadError
+from migverify.guards.ids_model import IdSpace, Kind, Limits, Point, judged, projected
+from migverify.guards.ids_read import Given, Spaces, read_spaces
+from migverify.guards.ids_snowflake import overlapping
+from migverify.guards.layouts import Layout, moment_text
+from migverify.guards.model import Answer, GuardResult, State
+from migverify.model import Endpoint
+from migverify.sql import ids as sql
+
+NAME = "ids"
+Wanted = Callable[[str, str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One endpoint and the tables to look at there."""
+
+    endpoint: Endpoint
+    password: str | None = field(repr=False)
+    wanted: Wanted
+
+
+@dataclass(slots=True)
+class IdsGuard:
+    """Asks every endpoint for its id spaces.
+
+    Parameters
+    ----------
+    sources, target
+        Where to look. On the target the tables that sources lead to are looked at too.
+    route
+        (endpoint, database, table) of a source -> (database, table) on the target.
+    now
+        Unix milliseconds to judge by, None for each server's own clock.
+    history
+        Earlier readings by subject.
+    layouts
+        What the user says, by ``database.table.column``.
+
+    Attributes
+    ----------
+    spaces, clock
+        What the last asking found, and the moment it was judged by.
+    """
+
+    sources: Sequence[Scope]
+    target: Scope
+    route: Callable[[str, str, str], tuple[str, str]]
+    limits: Limits = field(default_factory=Limits)
+    now: float | None = None
+    history: Mapping[str, Sequence[Point]] = field(default_factory=dict)
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
+    name: str = NAME
+    spaces: list[IdSpace] = field(default_factory=list)
+    clock: float = 0.0
+
+    def ask(self) -> GuardResult:
+        """Read every side and judge every space."""
+        started = time.time()
+        with ThreadPoolExecutor(max(1, len(self.sources))) as pool:
+            read = list(pool.map(self._read, self.sources))
+        routes = {
+            (scope.endpoint.name, *name): self.route(scope.endpoint.name, *name)
+            for scope, (found, _) in zip(self.sources, read, strict=True)
+            for name in found.tables
+        }
+        leads_to = set(routes.values())
+        wanted = self.target.wanted
+        target = replace(self.target, wanted=lambda d, t: (d, t) in leads_to or wanted(d, t))
+        read.append(self._read(target))
+        scopes = (*self.sources, self.target)
+        unasked = [words for found, _ in read for words in found.unread]
+        unasked += [
+            f"{scope.endpoint.name}: no table in scope has an id"
+            for scope, (found, _) in zip(scopes, read, strict=True)
+            if not found.spaces and not found.unread
+        ]
+        moments = {scope.endpoint.name: moment for scope, (_, moment) in zip(scopes, read, strict=True)}
+        self.clock = max(moments.values())
+        spaces = [
+            projected(replace(space, history=(*space.history, *self.history.get(space.subject, ()))), moment)
+            for found, moment in read
+            for space in found.spaces
+        ]
+        twins = {(e, f"{d}.{t}"): ".".join(name) for (e, d, t), name in routes.items()}
+        self.spaces = _with_overlaps(spaces, [found for found, _ in read], twins)
+        answers = tuple(_answer(space, self.limits, moments[space.endpoint]) for space in self.spaces)
+        return GuardResult(NAME, answers, started, time.time() - started, tuple(unasked))
+
+    def _read(self, scope: Scope) -> tuple[Spaces, float]:
+        try:
+            with open_session(scope.endpoint, scope.password) as session:
+                ((told,),) = session.query(sql.CLOCK)
+                server = float(told or 0)
+                moment = server if self.now is None else self.now
+                return read_spaces(session, scope.endpoint.name, scope.wanted, moment, self._given), moment
+        except (EndpointError, ReadError) as error:
+            moment = time.time() * 1000 if self.now is None else self.now
+            return Spaces(unread=[f"{scope.endpoint.name}: {' '.join(str(error).split())}"]), moment
+
+    @property
+    def _given(self) -> Given:
+        return lambda table, column: self.layouts.get(f"{table}.{column}")
+
+
+def _with_overlaps(
+    spaces: Sequence[IdSpace], read: Sequence[Spaces], twins: Mapping[tuple[str, str], str]
+) -> list[IdSpace]:
+    """Add what only both sides together tell: two generators that give out ids of the same workers."""
+    samples = {subject: ids for found in read for subject, ids in found.samples.items()}
+    targets = {(s.table, s.column): s for s in spaces if s.endpoint == "target" and s.kind is Kind.SNOWFLAKE}
+    told = []
+    for space in spaces:
+        other = targets.get((twins.get((space.endpoint, space.table), ""), space.column))
+        words = ""
+        if space.kind is Kind.SNOWFLAKE and other is not None:
+            words = overlapping(space, other, samples[space.subject], samples[other.subject])
+        told.append(replace(space, problems=(*space.problems, words)) if words else space)
+    return told
+
+
+def _answer(space: IdSpace, limits: Limits, now: float) -> Answer:
+    state, reason = judged(space, limits, now)
+    used = "unknown" if space.used is None else f"{space.used:,}"
+    limit = "unknown" if space.limit is None else f"{space.limit:,}"
+    value = f"{space.kind.value}: {used} of {limit}; {reason}"
+    numbers = {
+        name: float(number)
+        for name, number in (
+            ("used", space.used), ("limit", space.limit), ("used_ratio", space.used_ratio),
+            ("days_left", None if space.exhausts_at is None else (space.exhausts_at - now) / 86_400_000),
+            ("workers_used", space.workers_used), ("sequence_peak", space.sequence_peak),
+        )
+        if number is not None
+    }  # fmt: skip
+    return Answer(
+        NAME, "headroom", space.subject, state, value,
+        f"at least {limits.days:g} days left, at most {limits.used:.0%} used", space.query,
+        "An id space that ends stops every insert into the table, from one second to the next.",
+        "" if state is State.PASS else _todo(space), now / 1000, now / 1000, numbers,
+    )  # fmt: skip
+
+
+def _todo(space: IdSpace) -> str:
+    if space.kind is Kind.SNOWFLAKE and space.layout is not None and not space.doubts:
+        end = moment_text(space.layout.end)[:10]
+        return (
+            f"Move to a generator whose epoch or bits last beyond {end}, with ids above all there are; plan it early."
+        )
+    if space.doubts:
+        return f"Say the layout: --layout {space.table}.{space.column}=41/10/12:ms:2020-01-01, or add a creation time."
+    if space.narrowed:
+        return f"Widen {space.narrowed} first."
+    if space.cache is not None:
+        return "Widen the column to BIGINT UNSIGNED, or make the table anew with AUTO_ID_CACHE 1."
+    return "Widen the column (BIGINT UNSIGNED) and every column that refers to it, before the cutover."

@@ -1,0 +1,114 @@
+"""What a sample of time-ordered ids says of its generators: days, workers, sequences, clocks, and overlaps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from migverify.guards.ids_model import IdSpace, Kind
+from migverify.guards.inference import SURE, Guess, infer
+from migverify.guards.layouts import Layout, moment_text
+
+ENOUGH = 0.6
+"""A layout that is less sure is told, and judges nothing."""
+AHEAD = 10_000.0
+"""Milliseconds that the newest id may be ahead of the clock; generators that borrow ticks go further."""
+WORKERS = 0.8
+SEQUENCE = 0.9
+
+
+def snowflake(
+    space: IdSpace, ids: Sequence[int], times: Sequence[int | None], now: float, given: Layout | None = None
+) -> IdSpace:
+    """Return the space as a snowflake's, a counter's or a mixture, by a sample of its ids.
+
+    Parameters
+    ----------
+    given
+        The layout, where the user says it: nothing is inferred then.
+    """
+    guess = Guess(given, 1.0, "given") if given is not None else infer(ids, round(now), times)
+    layout = guess.layout
+    if layout is None:
+        if "two generators" in guess.evidence:
+            return replace(space, kind=Kind.MIXED, confidence=guess.confidence, evidence=guess.evidence,
+                           doubts=(guess.evidence,))  # fmt: skip
+        doubts = () if guess.confidence >= SURE else (f"layout unknown: {guess.evidence}",)
+        return replace(space, kind=Kind.INTEGER, confidence=guess.confidence, evidence=guess.evidence, doubts=doubts)
+    newest = max(ids)
+    told = replace(
+        space, kind=Kind.SNOWFLAKE, layout=layout, confidence=guess.confidence, evidence=guess.evidence,
+        used=layout.tick(newest), limit=1 << layout.time_bits, ahead_ms=max(0.0, layout.time(newest) - now),
+    )  # fmt: skip
+    if guess.confidence < ENOUGH:
+        doubt = f"likely {layout}, confidence {guess.confidence:.2f}: {guess.evidence}"
+        return replace(told, doubts=(doubt,))
+    return _generators(told, layout, ids)
+
+
+def _generators(space: IdSpace, layout: Layout, ids: Sequence[int]) -> IdSpace:
+    problems, notes = list(space.problems), [*space.notes, str(layout)]
+    if space.ahead_ms > AHEAD:
+        problems.append(
+            f"the newest id is {space.ahead_ms / 1000:.0f} s ahead of the clock ({moment_text(layout.time(max(ids)))})"
+        )
+    if any(layout.tick(number) >> layout.time_bits for number in ids):
+        problems.append("ids beyond the end of the time field")
+    small = sum(number < 1 << layout.shift for number in ids if number > 0)
+    if small:
+        problems.append(f"{small} ids of another generator below the first tick")
+    space = replace(space, problems=tuple(problems), notes=tuple(notes))
+    return _fields(space, layout, ids) if layout.split else space
+
+
+def _fields(space: IdSpace, layout: Layout, ids: Sequence[int]) -> IdSpace:
+    workers = {layout.worker(number) for number in ids if number > 0}
+    ticks: dict[tuple[int, int], int] = defaultdict(int)
+    for number in set(ids):
+        ticks[layout.tick(number), layout.worker(number)] += 1
+    total_workers, total = 1 << layout.worker_bits, 1 << layout.sequence_bits
+    # A counter that goes on over ticks fills its field anyway: what counts is how many ids share a tick and a worker.
+    peak = max(ticks.values(), default=0)
+    if layout.sequence_bits >= 8 and not _counts_on(layout, ids):
+        peak = max(peak, 1 + max((layout.sequence(number) for number in ids), default=0))
+    problems, notes = list(space.problems), list(space.notes)
+    highest = max(workers, default=0) + 1
+    if len(workers) > WORKERS * total_workers:
+        problems.append(f"{len(workers)} of {total_workers} workers are in use")
+    elif highest > WORKERS * total_workers:
+        # Where numbers are given out in turn, one at each start and never back, this is the end of them.
+        notes.append(
+            f"!worker {highest - 1} of {total_workers} is in use: none may be left, if they are given out in turn"
+        )
+    if peak > SEQUENCE * total:
+        problems.append(f"{peak} of {total} sequence numbers of one tick are used: the generator stalls or borrows")
+    return replace(space, workers_used=len(workers), workers_total=total_workers, sequence_peak=peak,
+                   sequence_total=total, problems=tuple(problems), notes=tuple(notes))  # fmt: skip
+
+
+def _counts_on(layout: Layout, ids: Sequence[int]) -> bool:
+    """Tell whether the sequence goes on from tick to tick (Instagram's), instead of beginning again."""
+    lone = [layout.sequence(number) for number in ids]
+    spread = sorted(lone)
+    return bool(spread) and spread[len(spread) // 2] > (1 << layout.sequence_bits) // 8
+
+
+def overlapping(source: IdSpace, target: IdSpace, source_ids: Sequence[int], target_ids: Sequence[int]) -> str:
+    """Say whether two generators, one at each side, give out ids of the same workers while both are at work.
+
+    Ids that both sides hold were replicated. Where each side has new ids of its own, both give out ids; by the same
+    workers they may give out the same.
+    """
+    if source.layout is None or target.layout is None or not source.layout.split:
+        return ""
+    if replace(source.layout, name="") != replace(target.layout, name=""):
+        return f"the sides have unlike layouts: {source.layout} and {target.layout}"
+    start = max(min(source_ids, default=0), min(target_ids, default=0))
+    ours = {number for number in source_ids if number >= start} - set(target_ids)
+    theirs = {number for number in target_ids if number >= start} - set(source_ids)
+    both = {source.layout.worker(n) for n in ours} & {source.layout.worker(n) for n in theirs}
+    if not both:
+        return ""
+    some = ", ".join(map(str, sorted(both)[:5]))
+    return f"both sides give out ids of worker {some}: two generators overlap, and may give out the same id"

@@ -1,0 +1,401 @@
+"""The guard of definitions: whether source and target are alike, and each as it was when it was last looked at.
+
+One asking looks at counters that cost a millisecond; where they stand still, nothing is read. A full reading comes
+where they moved, once more after that (a counter moves when a long ALTER begins), when the binlog tells of DDL, and
+every ``full_every`` seconds in any case, since a counter belongs to one server and a cluster has many.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from migverify.connect import Session, open_session
+from migverify.errors import EndpointError, ReadError
+from migverify.guards.model import Answer, GuardResult, State
+from migverify.guards.schema_ddl import Accounts, BinlogDdl, Ddl, attributed, tidb_jobs
+from migverify.guards.schema_diff import compare_over_time, compare_snapshot, exact_texts
+from migverify.guards.schema_drift import Drift
+from migverify.guards.schema_keep import EarlierRuns
+from migverify.guards.schema_model import COMMAND, NAME, Difference, SideSchema, Snapshot, TableComparison, split_name
+from migverify.guards.schema_read import CLOCK, Scope, read_snapshot
+from migverify.model import Endpoint, Flavor, SchemaClass
+from migverify.sql import schema_watch as sql
+from migverify.sql.fingerprint import digest
+
+FULL_EVERY = 60.0
+REMEMBERED = 200
+"""How many statements are kept for each endpoint, to be told with the change that they made."""
+_SHOWN = 8
+_SETTLE_SECONDS = 0.3
+"""How long to wait for the binlog to tell of a change that the catalog shows already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What fails: differences of these classes that nobody allowed. Cosmetic ones warn unless ``strict``."""
+
+    strict: bool = False
+
+    def fails(self, level: SchemaClass) -> bool:
+        """Whether a difference of this class fails the guard."""
+        return self.strict or level is not SchemaClass.COSMETIC
+
+
+@dataclass(slots=True)
+class _Change:
+    """What an endpoint's table became, and who did it; kept while it is not what it was in the baseline."""
+
+    number: int
+    found: TableComparison
+    seen: float
+    ddl: tuple[Ddl, ...]
+    stale: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class SchemaGuard:
+    """Asks whether definitions are alike, and unchanged since the baseline.
+
+    Parameters
+    ----------
+    baseline
+        What each endpoint was: of a snapshot, a run or a file; None takes the first reading.
+    earlier
+        Gives the runs that a change may have made stale; None where there is no store.
+    follow
+        Follow the sources' binlogs and ask who sends DDL: for a watch.
+    on_reading
+        Called with each full reading that is another than the one before, to keep it.
+    compare
+        False leaves out the comparison of source and target.
+
+    Attributes
+    ----------
+    comparisons, snapshot
+        What the last full reading found.
+    """
+
+    scope: Scope
+    drift: Drift = field(default_factory=Drift)
+    limits: Limits = field(default_factory=Limits)
+    baseline: Snapshot | None = None
+    earlier: Callable[[], EarlierRuns] | None = None
+    follow: bool = False
+    watch_changes: bool = True
+    on_reading: Callable[[SideSchema], object] = lambda _: None
+    full_every: float = FULL_EVERY
+    name: str = NAME
+    comparisons: list[TableComparison] = field(default_factory=list)
+    snapshot: Snapshot | None = None
+    readings: int = 0
+    _probes: dict[str, object] = field(default_factory=dict)
+    _moved: set[str] = field(default_factory=set)
+    _due: bool = True
+    _read_with: int = 0
+    _told: int = 0
+    _sessions: dict[str, Session] = field(default_factory=dict)
+    _accounts: dict[str, Accounts] = field(default_factory=dict)
+    _binlogs: dict[str, BinlogDdl] = field(default_factory=dict)
+    _ddl: dict[str, list[Ddl]] = field(default_factory=dict)
+    _changes: dict[tuple[str, str], list[_Change]] = field(default_factory=dict)
+    _numbers: dict[tuple[str, str], int] = field(default_factory=dict)
+    _kept: dict[str, str] = field(default_factory=dict)
+    _clocks: dict[str, float] = field(default_factory=dict)
+
+    def ask(self) -> GuardResult:
+        """Look, read where something may have changed, and answer."""
+        started = time.time()
+        self._begin_following()
+        # Set before looking: a reading that fails stays due, however still the counters stand then.
+        self._due = not self._unchanged() or self._due
+        if self._due or self.snapshot is None or started - self.snapshot.taken >= self.full_every:
+            self._due = True
+            self._read()
+            self._due = False
+        self._take_ddl()
+        answers = (
+            *self._alike(),
+            *self._hidden(),
+            *self._unchanged_answers(),
+            *self._drift_answers(),
+            *self._binlog_answers(),
+        )
+        unasked = () if self.comparisons else ("no table in scope on any side",)
+        return GuardResult(NAME, tuple(answers), started, time.time() - started, unasked, self._facts())
+
+    def _read(self) -> None:
+        before, told = self.snapshot, self._told
+        found = read_snapshot(self.scope)
+        comparisons = self.drift.apply(compare_snapshot(self.scope, found))
+        for side in found.sides:
+            self._clocks[side.endpoint] = side.server_time
+            self._note_changes(side, before)
+        self.snapshot, self.comparisons, self._read_with = found, comparisons, told
+        self.readings += 1
+
+    # --- looking ---------------------------------------------------------------------------------------------
+
+    @property
+    def _endpoints(self) -> tuple[Endpoint, ...]:
+        return (*self.scope.config.sources, self.scope.config.target)
+
+    def _begin_following(self) -> None:
+        if not self.follow or self._binlogs:
+            return
+        for endpoint in self.scope.config.sources:
+            # Before the first reading: a change behind it is in the binlog, and must not fall between the two.
+            self._binlogs[endpoint.name] = BinlogDdl.begun(endpoint, self.scope.password(endpoint))
+
+    def _session(self, endpoint: Endpoint) -> Session:
+        kept = self._sessions.get(endpoint.name)
+        if kept is None or not kept.alive():
+            kept = self._sessions[endpoint.name] = open_session(endpoint, self.scope.password(endpoint))
+        return kept
+
+    def _unchanged(self) -> bool:
+        """Whether no counter moved on any side since the last look; a server that does not tell has moved."""
+        still = True
+        for endpoint in self._endpoints:
+            try:
+                session = self._session(endpoint)
+                seen = _probe(session)
+                ((told,),) = session.query(CLOCK)
+                self._clocks[endpoint.name] = float(told or 0)
+            except (EndpointError, ReadError):
+                self._sessions.pop(endpoint.name, None)
+                raise
+            before = self._probes.get(endpoint.name)
+            moved = before is None or not _same(before, seen)
+            still = still and not moved and endpoint.name not in self._moved
+            (self._moved.add if moved else self._moved.discard)(endpoint.name)
+            self._probes[endpoint.name] = seen
+            if self.follow:
+                accounts = self._accounts.setdefault(endpoint.name, Accounts())
+                (accounts.look if before is None else accounts.see)(session)
+        ddl = any(binlog.woken.is_set() and not binlog.failure for binlog in self._binlogs.values())
+        return still and not ddl and self._read_with == self._told
+
+    # --- what changed ----------------------------------------------------------------------------------------
+
+    def _note_changes(self, side: SideSchema, before: Snapshot | None) -> None:
+        if self._kept.get(side.endpoint) != _exact(side):
+            self._kept[side.endpoint] = _exact(side)
+            self.on_reading(side)
+        if not self.watch_changes:
+            return
+        if self.baseline is None:
+            self.baseline = Snapshot(time.time(), (), "the first reading")
+        base = self.baseline.side(side.endpoint)
+        if base is None:
+            self.baseline = Snapshot(self.baseline.taken, (*self.baseline.sides, side), self.baseline.label)
+            return
+        previous = (before.side(side.endpoint) if before is not None else None) or base
+        drifted = {c.table for c in compare_over_time(base, side)}
+        for key in [k for k in self._changes if k[0] == side.endpoint and k[1] not in drifted]:
+            del self._changes[key]  # it is again what it was
+        fresh = self.drift.apply(compare_over_time(previous, side))
+        fresh = [c for c in fresh if c.table in drifted]
+        if not fresh:
+            return
+        self._ddl_now(side.endpoint)
+        stale = self.earlier() if self.earlier is not None else None
+        now = side.by_name()
+        for found in fresh:
+            key = (side.endpoint, found.table)
+            self._numbers[key] = self._numbers.get(key, 0) + 1
+            layout = now[found.table].layout if found.table in now else None
+            runs = () if stale is None else tuple(map(str, stale.stale(side.endpoint, found.table, layout)))
+            told = {one for change in self._changes.get(key, []) for one in change.ddl}
+            sent = tuple(d for d in self._ddl[side.endpoint] if d.concerns(found.table) and d not in told)
+            change = _Change(self._numbers[key], found, side.server_time or time.time(), sent, runs)
+            self._changes.setdefault(key, []).append(change)
+
+    def _ddl_now(self, endpoint: str) -> None:
+        """Remember the DDL that came since it was last asked for, with who sent it."""
+        configured = next(e for e in self._endpoints if e.name == endpoint)
+        session = self._session(configured)
+        if session.flavor is Flavor.TIDB:
+            since = max((d.time for d in self._ddl.get(endpoint, [])), default=self._since(endpoint))
+            found = tidb_jobs(session, endpoint, since)
+        elif endpoint in self._binlogs:
+            self._binlogs[endpoint].woken.wait(_SETTLE_SECONDS)
+            found = self._binlogs[endpoint].take()
+            accounts = self._accounts.setdefault(endpoint, Accounts())
+            found = attributed(found, accounts.look(session), accounts, session)
+        else:
+            found = []
+        self._told += len(found)
+        self._ddl.setdefault(endpoint, []).extend(found)
+        del self._ddl[endpoint][:-REMEMBERED]
+
+    def _since(self, endpoint: str) -> float:
+        base = self.baseline.side(endpoint) if self.baseline is not None else None
+        return base.server_time if base is not None else 0.0
+
+    def _take_ddl(self) -> None:
+        for endpoint, binlog in self._binlogs.items():
+            if binlog.woken.is_set() and not binlog.failure:
+                self._ddl_now(endpoint)
+
+    # --- answers ---------------------------------------------------------------------------------------------
+
+    def _alike(self) -> list[Answer]:
+        why = "A table defined otherwise takes other values, refuses some, or cannot be compared."
+        found = []
+        for one in self.comparisons:
+            state, shown = self._judged(one.differences)
+            value = shown or f"equal ({next(iter(one.fingerprints.values()), '')[:12]})"
+            numbers = {f"differences_{level.value}": float(n) for level, n in _counted(one.differences).items()}
+            todo = "" if state is State.PASS else "Change one side, or allow the difference with owner and day."
+            found.append(
+                self._answer("alike", f"tables/{one.table}", state, value, "no difference", why, todo, numbers)
+            )
+        return found
+
+    def _hidden(self) -> list[Answer]:
+        why = "What a server does not show looks as if it were not there: nothing is said of it."
+        todo = "Grant TRIGGER, EVENT, SHOW VIEW and SHOW_ROUTINE (or EXECUTE) to the user."
+        return [
+            self._answer("not seen", side.endpoint, State.WARN, ", ".join(side.hidden), "everything", why, todo)
+            for side in (self.snapshot.sides if self.snapshot is not None else ())
+            if side.hidden
+        ]
+
+    def _judged(self, differences: Sequence[Difference]) -> tuple[State, str]:
+        """Return PASS for none or allowed ones, WARN for cosmetic ones, FAIL for what may lose data, and the words."""
+        open_ones = [d for d in differences if not d.allowed]
+        allowed = [d for d in differences if d.allowed]
+        words = [f"{d.path} [{d.level.value}]: {_short(d.source)} -> {_short(d.target)}" for d in open_ones[:_SHOWN]]
+        if len(open_ones) > _SHOWN:
+            words.append(f"and {len(open_ones) - _SHOWN} more")
+        words += [f"{d.path}: allowed by {d.allowed}" for d in allowed[:_SHOWN]]
+        words += [d.message for d in open_ones if "(allowed by" in d.message]
+        text = "; ".join(words)
+        if judged(open_ones, self.limits):
+            return State.FAIL, text
+        return (State.WARN if open_ones else State.PASS), text
+
+    def _unchanged_answers(self) -> list[Answer]:
+        if not self.watch_changes or self.snapshot is None or self.baseline is None:
+            return []
+        why = "What was verified, rehearsed and drilled on another definition proves nothing for this one."
+        found = []
+        for side in self.snapshot.sides:
+            mine = [(k, c) for k, changes in self._changes.items() if k[0] == side.endpoint for c in changes]
+            if not mine:
+                value = f"{len(side.tables)} tables as in {self.baseline.label} ({side.fingerprint[:12]})"
+                found.append(self._answer("unchanged", side.endpoint, State.PASS, value, self.baseline.label, why))
+            for (endpoint, table), change in mine:
+                found.append(self._changed(endpoint, table, change, why))
+        return found
+
+    def _changed(self, endpoint: str, table: str, change: _Change, why: str) -> Answer:
+        state, words = self._judged(change.found.differences)
+        if state is State.PASS:
+            state = State.WARN
+        who = "; ".join(map(str, change.ddl)) or "by unknown, before " + time.strftime(
+            "%Y-%m-%d %H:%M:%SZ", time.gmtime(change.seen)
+        )
+        stale = f"; stale now: {', '.join(change.stale)}" if change.stale else "; no earlier run becomes stale"
+        todo = "Verify the table again; `migverify schema snapshot` takes the definitions as they are now."
+        numbers = {
+            "stale_runs": float(len(change.stale)),
+            "changed_at": change.ddl[-1].time if change.ddl else change.seen,
+        }
+        return self._answer(
+            f"change {change.number}", f"{endpoint}/{table}", state, f"{words}; {who}{stale}",
+            self.baseline.label if self.baseline is not None else "", why, todo, numbers,
+        )  # fmt: skip
+
+    def _drift_answers(self) -> list[Answer]:
+        why = "Allowed drift that nobody renews is a difference like any other."
+        found = [
+            self._answer("allowed drift", one.where, State.WARN, f"expired on {one.expires}: {one.owner}, {one.reason}",
+                         "not expired", why, "Renew it or change the definitions.")
+            for one in self.drift.expired
+        ]  # fmt: skip
+        for one in self.drift.unused(self.comparisons):
+            value = f"covers nothing: {one.table.text} {one.path}"
+            found.append(self._answer("allowed drift", one.where, State.WARN, value, "in use", why, "Take it out."))
+        return found
+
+    def _binlog_answers(self) -> list[Answer]:
+        why = "DDL in the binlog says who changed what, and when, within seconds."
+        found = []
+        for endpoint, binlog in self._binlogs.items():
+            state = State.WARN if binlog.failure else State.PASS
+            value = binlog.failure or "followed"
+            todo = "Changes are still seen by polling, without who sent them." if binlog.failure else ""
+            found.append(self._answer("binlog", endpoint, state, value, "followed", why, todo))
+            found += self._without_effect(endpoint)
+        return found
+
+    def _without_effect(self, endpoint: str) -> list[Answer]:
+        """Tell of DDL after which the definition is what it was: TRUNCATE, or a change and its way back."""
+        if self._read_with != self._told:
+            return []  # the next reading says whether it had an effect
+        told = {one for changes in self._changes.values() for change in changes for one in change.ddl}
+        last: dict[str, Ddl] = {}
+        for one in self._ddl.get(endpoint, []):
+            for table in one.tables if one not in told else ():
+                if self.scope.wanted(*split_name(table)):
+                    last[table] = one
+        why = "Rows may have been emptied or rewritten although the definition is what it was."
+        todo = "Verify the table again."
+        return [
+            self._answer("ddl without effect", f"{endpoint}/{table}", State.WARN, str(one), "no DDL", why, todo)
+            for table, one in last.items()
+        ]
+
+    def _answer(
+        self, name: str, subject: str, state: State, value: str, threshold: str, why: str, todo: str = "",
+        numbers: Mapping[str, float] | None = None,
+    ) -> Answer:  # fmt: skip
+        endpoint = subject.partition("/")[0]
+        clock = self._clocks.get(endpoint, self._clocks.get(self.scope.config.sources[0].name))
+        return Answer(
+            NAME, name, subject, state, value, threshold, COMMAND, why, todo, clock, time.time(), numbers or {}
+        )
+
+    def _facts(self) -> dict[str, object]:
+        if self.snapshot is None:
+            return {}
+        return {
+            "fingerprints": {side.endpoint: side.fingerprint for side in self.snapshot.sides},
+            "baseline": "" if self.baseline is None else self.baseline.label, "readings": self.readings,
+        }  # fmt: skip
+
+
+def judged(differences: Sequence[Difference], limits: Limits) -> bool:
+    """Whether a difference that nobody allowed fails."""
+    return any(limits.fails(one.level) for one in differences if not one.allowed)
+
+
+def _probe(session: Session) -> dict[str, str]:
+    statement = sql.TIDB_VERSION if session.flavor is Flavor.TIDB else sql.DDL_COUNTERS
+    return {row[0] or "": row[1] or "" for row in session.query(statement)}
+
+
+def _same(before: object, now: dict[str, str]) -> bool:
+    if not isinstance(before, dict) or not now:
+        return False
+    restarted = int(now.get("Uptime", "0")) < int(before.get("Uptime", "0"))
+    return not restarted and {**before, "Uptime": ""} == {**now, "Uptime": ""}
+
+
+def _exact(side: SideSchema) -> str:
+    """Return what tells two readings apart: the texts of views and of expressions included."""
+    texts = {table.name: exact_texts(table) for table in side.tables}
+    objects = sorted([o.kind, o.database, o.name, o.text] for o in side.objects)
+    return digest([side.fingerprint, side.version, objects, texts])
+
+
+def _counted(differences: Sequence[Difference]) -> dict[SchemaClass, int]:
+    return {level: sum(1 for d in differences if d.level is level) for level in SchemaClass}
+
+
+def _short(text: str | None) -> str:
+    shown = "none" if text is None else " ".join(text.split())
+    return shown if len(shown) <= 120 else shown[:120] + " ..."

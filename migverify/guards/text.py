@@ -1,0 +1,80 @@
+"""Answers of guards for a reader: what is wrong comes with the reason and the remedy, what passes is counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from migverify.guards.model import Answer, GuardResult, State
+from migverify.guards.watch import Change, GuardStatus
+
+_ORDER = (State.FAIL, State.INCONCLUSIVE, State.WARN, State.PASS)
+
+
+def result_lines(result: GuardResult, *, passed: bool = False) -> Iterator[str]:
+    """Yield the lines of one guard, the failures first. ``passed`` lists what passes too."""
+    counts = Counter(answer.state for answer in result.answers)
+    told = ", ".join(f"{counts[state]} {state.value}" for state in _ORDER if counts[state]) or "no answers"
+    yield f"{result.guard}: {result.state.value} ({told}; {result.seconds:.1f} s)"
+    width = max((len(a.name) for a in result.answers if passed or a.state is not State.PASS), default=0)
+    for state in _ORDER:
+        for answer in result.answers:
+            if answer.state is state and (passed or state is not State.PASS):
+                yield from _answer(answer, width)
+    for reason in result.unasked:
+        yield f"  {State.INCONCLUSIVE.value:<12} {reason}"
+
+
+def _answer(answer: Answer, width: int) -> Iterator[str]:
+    yield f"  {answer.state.value:<12} {answer.name:<{width}}  {answer.subject}: {answer.value}"
+    if answer.state is State.PASS:
+        return
+    for word, text in (("wanted", answer.threshold), ("why", answer.why), ("do", answer.todo), ("asked", answer.query)):
+        if text:
+            first, *rest = text.splitlines()
+            yield f"               {word:<7} {first}"
+            yield from (f"                       {line}" for line in rest)
+
+
+def change_line(change: Change) -> str:
+    """Return one line for a change."""
+    before = "new" if change.before is None else change.before.value
+    after = "gone" if change.after is None else change.after.value
+    value = "" if change.answer is None else f": {change.answer.value}"
+    return f"{change.guard}: {before} -> {after}  {change.name}  {change.subject}{value}"
+
+
+def results_as_json(results: Sequence[GuardResult], run_id: str) -> dict[str, Any]:
+    """Return what ``--json`` prints of one asking."""
+    from migverify.guards.model import worst
+
+    return {
+        "run": run_id, "verdict": worst(results).value,
+        "guards": [
+            {
+                "guard": r.guard, "state": r.state.value, "started": r.started, "seconds": round(r.seconds, 3),
+                "unasked": list(r.unasked), "facts": dict(r.facts), "answers": [a.as_json() for a in r.answers],
+            }
+            for r in results
+        ],
+    }  # fmt: skip
+
+
+def status_as_json(status: GuardStatus, run_id: str) -> dict[str, Any]:
+    """Return one line of ``--watch --json``: verdict, states and what changed; the first turn has every answer."""
+    if status.turn == 1:
+        return {"at": status.at, "turn": 1, **results_as_json(status.results, run_id)}
+    return {
+        "at": status.at, "turn": status.turn, "run": run_id, "verdict": status.verdict.value,
+        "guards": [{"guard": r.guard, "state": r.state.value, "unasked": list(r.unasked)} for r in status.results],
+        "changes": [
+            {
+                "guard": c.guard, "subject": c.subject, "name": c.name,
+                "before": None if c.before is None else c.before.value,
+                "after": None if c.after is None else c.after.value,
+                "answer": None if c.answer is None else c.answer.as_json(),
+            }
+            for c in status.changes
+        ],
+    }  # fmt: skip

@@ -1,0 +1,192 @@
+"""What a report shows of a replay, read from the store and from nothing else.
+
+Statements and values are what the run kept, and are shown on request only: without it a statement is its digest text,
+an answer its outcome without the server's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from migverify.errors import ExitCode
+from migverify.model import Verdict
+from migverify.report.summary import EXIT_CODES, EndpointFacts, Fact, ReportData, ReportOptions, read_report
+from migverify.store.base import ResultStore
+from migverify.workload.replay.latency import Histogram
+from migverify.workload.replay.render import masked
+from migverify.workload.replay.store import count_weights, read_digests, read_trend, read_whole
+from migverify.workload.replay.tally import DigestTally, Example
+
+LISTED = 1_000
+DETAILED = 100
+_WITHHELD = "(withheld; --values shows it)"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """An example as it is shown: a statement, and what came back from both sides."""
+
+    session: str
+    position: int
+    origin: str
+    user: str
+    state: str
+    reason: str
+    sql: str
+    source: str
+    target: str
+    differences: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DigestReport:
+    """One digest. ``examples`` is empty beyond the number of digests that are detailed."""
+
+    tally: DigestTally
+    verdict: Verdict
+    weight: str
+    reasons: tuple[str, ...]
+    findings: tuple[Mapping[str, Any], ...]
+    shifts: tuple[Mapping[str, Any], ...]
+    examples: tuple[Stage, ...]
+    new: str = ""  # the day it failed first, where earlier runs are known
+
+    @property
+    def text(self) -> str:
+        """The normalized statement, or what stands for it."""
+        return self.tally.text or f"(digest {self.tally.digest}: its text was not kept)"
+
+    @property
+    def aspects(self) -> str:
+        """The decisive aspects in few words."""
+        heavy = [one["aspect"] for one in self.findings if one["weight"] == self.weight]
+        return ", ".join(heavy) or "-"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """A replay, ready to be rendered. ``digests`` are the heaviest; ``held`` is how many the store holds."""
+
+    run: ReportData
+    verdict: Verdict
+    exit_code: ExitCode
+    reasons: tuple[str, ...]
+    coverage: Mapping[str, Any]
+    slo: tuple[Mapping[str, Any], ...]
+    weights: Mapping[str, int]
+    digests: tuple[DigestReport, ...]
+    held: int
+    latencies: Mapping[str, Histogram]
+    lag: Histogram
+    trend: Mapping[str, Any]
+    facts: tuple[Fact, ...]
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.run.run_id
+
+    @property
+    def endpoints(self) -> tuple[EndpointFacts, ...]:
+        """What the run recorded of both sides."""
+        return self.run.endpoints
+
+
+def read_replay_report(
+    store: ResultStore, run_id: str, options: ReportOptions | None = None, *, listed: int | None = LISTED
+) -> ReplayReport:
+    """Read a replay.
+
+    Parameters
+    ----------
+    options
+        ``values`` shows statements and values that the run kept.
+    listed
+        Most digests, the heaviest first; None for all of them.
+
+    Raises
+    ------
+    UsageError
+        There is no such run.
+    StoreError
+        The store cannot be read.
+    """
+    options = options or ReportOptions()
+    run = read_report(store, run_id, options)
+    whole = read_whole(store, run.run_id)
+    weights = count_weights(store, run.run_id)
+    trend = read_trend(store, run.run_id)
+    new = {one["digest"]: one["since"] for one in trend.get("new", ())}
+    digests = tuple(
+        _digest(one.tally, one.verdict, options, detailed=place < DETAILED, new=new.get(one.tally.digest, ""))
+        for place, one in enumerate(read_digests(store, run.run_id, limit=listed))
+    )
+    verdict, reasons = _verdict(run, whole)
+    facts = () if whole is None else tuple(
+        Fact(name, str(whole[name])) for name in ("pace", "captures", "options") if whole.get(name)
+    )  # fmt: skip
+    latencies = {} if whole is None else {n: Histogram.from_json(body) for n, body in whole["latencies"].items()}
+    return ReplayReport(
+        run=run, verdict=verdict, exit_code=EXIT_CODES[verdict], reasons=reasons,
+        coverage={} if whole is None else whole["coverage"], slo=() if whole is None else tuple(whole.get("slo", ())),
+        weights=weights, digests=digests, held=sum(weights.values()), latencies=latencies,
+        lag=Histogram() if whole is None else Histogram.from_json(whole["lag"]), trend=trend, facts=facts,
+    )  # fmt: skip
+
+
+def _verdict(run: ReportData, whole: Mapping[str, Any] | None) -> tuple[Verdict, tuple[str, ...]]:
+    """Take the run's verdict, unless it claims more than the store holds."""
+    if whole is None:
+        worst = Verdict.MISMATCH if run.verdict is Verdict.MISMATCH else Verdict.INCONCLUSIVE
+        return worst, ("the replay did not get to its result", *run.reasons)
+    held = Verdict(whole["verdict"])
+    reasons = tuple(dict.fromkeys([*run.reasons, *whole["reasons"]]))
+    if run.verdict is Verdict.MATCH and held is not Verdict.MATCH:
+        return held, (f"the store contradicts itself: the run is MATCH, its replay {held}", *reasons)
+    return run.verdict, reasons
+
+
+def _digest(
+    tally: DigestTally, verdict: Mapping[str, Any], options: ReportOptions, *, detailed: bool, new: str
+) -> DigestReport:
+    examples = _examples(tally, verdict["findings"]) if detailed else []
+    return DigestReport(
+        tally, Verdict(verdict["verdict"]), verdict["weight"], tuple(verdict["reasons"]), tuple(verdict["findings"]),
+        tuple(verdict["latency"]), tuple(_stage(one, values=options.values) for one in examples), new,
+    )  # fmt: skip
+
+
+def _examples(tally: DigestTally, findings: Sequence[Mapping[str, Any]]) -> list[Example]:
+    """Return one example of each finding, the heaviest first, none twice; of reasons where nothing differs."""
+    from migverify.workload.replay.verdict import WEIGHTS
+
+    ordered = sorted(findings, key=lambda one: WEIGHTS.index(one["weight"]))
+    names = [one["aspect"] for one in ordered if one["weight"] not in ("metadata", "info")]
+    found: dict[tuple[str, int], Example] = {}
+    for aspect in names or sorted(tally.examples):
+        for example in tally.examples.get(aspect, ())[:1]:
+            found.setdefault((example.session, example.position), example)
+    return list(found.values())
+
+
+def _stage(example: Example, *, values: bool) -> Stage:
+    sql, source, target = (example.detail(name) for name in ("sql", "source", "target"))
+    differences = example.differences
+    if not values:
+        sql = _WITHHELD if sql else ""
+        source, target = _brief(source), _brief(target)
+        differences = tuple(masked(one) for one in differences)
+    return Stage(
+        example.session, example.position, example.detail("origin"), example.detail("user"), str(example.state),
+        example.reason, sql, source or "not kept", target or "not kept", differences,
+    )  # fmt: skip
+
+
+def _brief(answer: str) -> str:
+    """Return the outcome of an answer: its first line, without the server's words, which may quote values."""
+    first = answer.split("\n", 1)[0]
+    if not first:
+        return ""
+    return first.split(":", 1)[0] if first.startswith(("error", "no answer")) else first

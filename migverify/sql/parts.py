@@ -1,0 +1,353 @@
+"""What belongs to a table beside its columns and keys, and what belongs to a database beside its tables.
+
+Foreign keys, CHECK constraints, triggers and partitions; views, routines, events and sequences. One query each reads a
+batch of tables. A MySQL before 8.0 and a MariaDB answer these views by opening tables, unless database and table are
+constants of the condition: they are asked table by table (``one_by_one``), so that nothing else is opened.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from migverify.errors import ReadError
+from migverify.model import Flavor, TableDef
+from migverify.sql.catalog import Catalog, Skipped, Wanted
+from migverify.sql.definitions import Name, Row, text_of
+from migverify.sql.quoting import quote_path, quote_text, quote_texts
+
+AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """A foreign key; ``references`` is (database, table). Rules as the catalog spells them, in upper case."""
+
+    name: str
+    columns: tuple[str, ...]
+    references: tuple[str, str]
+    referenced: tuple[str, ...]
+    on_delete: str
+    on_update: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A CHECK constraint."""
+
+    name: str
+    clause: str
+    enforced: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """A trigger: ``timing`` BEFORE or AFTER, ``event`` INSERT, UPDATE or DELETE, ``order`` among its like."""
+
+    name: str
+    timing: str
+    event: str
+    order: int
+    statement: str
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition: ``bound`` is what the catalog describes it by (a bound, a list of values), empty for HASH."""
+
+    name: str
+    bound: str
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """How a table is partitioned; of subpartitions their method, expression and count for each partition."""
+
+    method: str
+    expression: str
+    partitions: tuple[Partition, ...]
+    sub_method: str = ""
+    sub_expression: str = ""
+    sub_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What belongs to a table beside columns and keys.
+
+    ``attributes`` are TiDB's own, by the name of their feature: ``ttl``, ``auto_id_cache``, ``placement``,
+    ``clustered_index`` where it is NONCLUSTERED.
+    """
+
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    checks: tuple[Check, ...] = ()
+    triggers: tuple[Trigger, ...] = ()
+    partitioning: Partitioning | None = None
+    attributes: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseObject:
+    """A view, procedure, function, event or sequence. ``text`` is its definition as the server tells it."""
+
+    kind: str
+    database: str
+    name: str
+    text: str
+
+
+def asks_one_by_one(flavor: Flavor, version: str) -> bool:
+    """Whether the server opens tables for these questions; then each must name its table."""
+    major = re.match(r"\d+", version)
+    return flavor is Flavor.MARIADB or (flavor is Flavor.MYSQL and (major is None or int(major[0]) < 8))
+
+
+def read_parts(session: Catalog, tables: Sequence[TableDef], *, one_by_one: bool) -> dict[Name, Parts]:
+    """Read the parts of tables.
+
+    Raises
+    ------
+    ReadError
+        the server refuses a question.
+    """
+    names = [(table.ref.database, table.ref.table) for table in tables]
+    keys, checks, triggers = _Rows(), _Rows(), _Rows()
+    partitions = _Rows()
+    views = _check_views(session)
+    # Table by table only those that may have any: a partitioned table says so there.
+    partitioned = [n for t, n in zip(tables, names, strict=True) if t.partitioned] if one_by_one else names
+    for where in _conditions(names, one_by_one, "K.TABLE_SCHEMA", "K.TABLE_NAME"):
+        keys.add(session.query(_FOREIGN_KEYS.format(where=where)))
+    for where in _conditions(names, one_by_one, "EVENT_OBJECT_SCHEMA", "EVENT_OBJECT_TABLE"):
+        triggers.add(session.query(_TRIGGERS.format(where=where)))
+    for where in _conditions(partitioned, one_by_one, "TABLE_SCHEMA", "TABLE_NAME"):
+        partitions.add(session.query(_PARTITIONS.format(where=where)))
+    if views is not None:
+        database = "T.TABLE_SCHEMA" if session.flavor is Flavor.MYSQL else "T.CONSTRAINT_SCHEMA"
+        for where in _conditions(names, one_by_one, database, "T.TABLE_NAME"):
+            checks.add(session.query(views.format(where=where)))
+    return {
+        name: Parts(
+            tuple(_foreign_keys(keys.of(name))),
+            tuple(Check(text_of(row[0]), text_of(row[1]), row[2] != "NO") for row in checks.of(name)),
+            tuple(_trigger(row) for row in triggers.of(name)),
+            _partitioning(partitions.of(name)),
+            _attributes(session, name) if session.flavor is Flavor.TIDB else (),
+        )
+        for name in names
+    }
+
+
+class _Rows:
+    """Rows by the table they begin with."""
+
+    def __init__(self) -> None:
+        self._found: dict[Name, list[Row]] = defaultdict(list)
+
+    def add(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self._found[text_of(row[0]), text_of(row[1])].append(row[2:])
+
+    def of(self, name: Name) -> list[Row]:
+        return self._found.get(name, [])
+
+
+def _texts(row: Sequence[str | None]) -> tuple[str, ...]:
+    return tuple(text_of(value) for value in row)
+
+
+def _conditions(names: Sequence[Name], one_by_one: bool, database: str, table: str) -> Iterator[str]:
+    if one_by_one:
+        for d, t in names:
+            yield f"{database} = {quote_text(d)} AND {table} = {quote_text(t)}"
+        return
+    for start in range(0, len(names), AT_ONCE):
+        batch = names[start : start + AT_ONCE]
+        databases, tables = (sorted({name[i] for name in batch}) for i in (0, 1))
+        yield f"{database} IN ({quote_texts(databases)}) AND {table} IN ({quote_texts(tables)})"
+
+
+# --- SQL -------------------------------------------------------------------------------------------------
+
+# The two views have no index of one another: joined on three columns that both engines can look up.
+_FOREIGN_KEYS = (
+    "SELECT K.TABLE_SCHEMA, K.TABLE_NAME, K.CONSTRAINT_NAME, K.ORDINAL_POSITION, K.COLUMN_NAME,"
+    " K.REFERENCED_TABLE_SCHEMA, K.REFERENCED_TABLE_NAME, K.REFERENCED_COLUMN_NAME, R.DELETE_RULE, R.UPDATE_RULE"
+    " FROM information_schema.KEY_COLUMN_USAGE K JOIN information_schema.REFERENTIAL_CONSTRAINTS R"
+    " ON R.CONSTRAINT_SCHEMA = K.CONSTRAINT_SCHEMA AND R.TABLE_NAME = K.TABLE_NAME"
+    " AND R.CONSTRAINT_NAME = K.CONSTRAINT_NAME WHERE K.REFERENCED_TABLE_NAME IS NOT NULL AND {where}"
+)
+_TRIGGERS = (
+    "SELECT EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE, TRIGGER_NAME, ACTION_TIMING, EVENT_MANIPULATION, ACTION_ORDER,"
+    " ACTION_STATEMENT FROM information_schema.TRIGGERS WHERE {where}"
+)
+_PARTITIONS = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, PARTITION_METHOD, PARTITION_EXPRESSION, PARTITION_ORDINAL_POSITION,"
+    " PARTITION_NAME, PARTITION_DESCRIPTION, PARTITION_COMMENT, SUBPARTITION_METHOD, SUBPARTITION_EXPRESSION,"
+    " SUBPARTITION_NAME FROM information_schema.PARTITIONS WHERE PARTITION_NAME IS NOT NULL AND {where}"
+)
+_CHECKS_MYSQL = (
+    "SELECT T.TABLE_SCHEMA, T.TABLE_NAME, C.CONSTRAINT_NAME, C.CHECK_CLAUSE, T.ENFORCED"
+    " FROM information_schema.TABLE_CONSTRAINTS T JOIN information_schema.CHECK_CONSTRAINTS C"
+    " ON C.CONSTRAINT_SCHEMA = T.CONSTRAINT_SCHEMA AND C.CONSTRAINT_NAME = T.CONSTRAINT_NAME"
+    " WHERE T.CONSTRAINT_TYPE = 'CHECK' AND {where}"
+)
+_CHECKS_MARIADB = (
+    "SELECT T.CONSTRAINT_SCHEMA, T.TABLE_NAME, T.CONSTRAINT_NAME, T.CHECK_CLAUSE, 'YES'"
+    " FROM information_schema.CHECK_CONSTRAINTS T WHERE {where}"
+)
+_CHECKS_TIDB = (
+    "SELECT T.CONSTRAINT_SCHEMA, T.TABLE_NAME, T.CONSTRAINT_NAME, T.CHECK_CLAUSE, 'YES'"
+    " FROM information_schema.TIDB_CHECK_CONSTRAINTS T WHERE {where}"
+)
+_CHECKS = {Flavor.MYSQL: _CHECKS_MYSQL, Flavor.MARIADB: _CHECKS_MARIADB, Flavor.TIDB: _CHECKS_TIDB}
+_CHECK_VIEW = {
+    Flavor.MYSQL: "CHECK_CONSTRAINTS", Flavor.MARIADB: "CHECK_CONSTRAINTS", Flavor.TIDB: "TIDB_CHECK_CONSTRAINTS",
+}  # fmt: skip
+_OBJECTS = (
+    ("view", "SELECT TABLE_SCHEMA, TABLE_NAME, VIEW_DEFINITION FROM information_schema.VIEWS"),
+    ("", "SELECT ROUTINE_SCHEMA, ROUTINE_NAME, CONCAT_WS('', IFNULL(DTD_IDENTIFIER, ''), ' ', ROUTINE_DEFINITION),"
+         " ROUTINE_TYPE FROM information_schema.ROUTINES"),
+    ("event", "SELECT EVENT_SCHEMA, EVENT_NAME, CONCAT_WS(' ', INTERVAL_VALUE, INTERVAL_FIELD, EXECUTE_AT, STATUS,"
+              " EVENT_DEFINITION) FROM information_schema.EVENTS"),
+)  # fmt: skip
+_COLUMN = {"view": "TABLE_SCHEMA", "": "ROUTINE_SCHEMA", "event": "EVENT_SCHEMA"}
+
+
+def _check_views(session: Catalog) -> str | None:
+    """Return the question for CHECK constraints, None for a server that keeps none (MySQL 5.7)."""
+    view = _CHECK_VIEW[session.flavor]
+    asked = (
+        "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA IN"
+        f" ('information_schema', 'INFORMATION_SCHEMA') AND TABLE_NAME = {quote_text(view)}"
+    )
+    if not session.query(asked):
+        return None
+    return _CHECKS[session.flavor]
+
+
+def read_objects(
+    session: Catalog, databases: Sequence[str], wanted: Wanted, others: Sequence[Skipped]
+) -> list[DatabaseObject]:
+    """Read views, routines, events and sequences of databases that ``wanted(database, name)`` accepts.
+
+    Parameters
+    ----------
+    others
+        What ``read_names`` found that is no table; the texts of views are read where there are any.
+    """
+    if not databases:
+        return []
+    found = [DatabaseObject(o.kind, o.database, o.name, "") for o in others if o.kind != "view"]
+    for kind, sql in _OBJECTS:
+        if kind == "view" and not any(other.kind == "view" for other in others):
+            continue
+        word = " AND " if " WHERE " in sql else " WHERE "
+        for row in session.query(f"{sql}{word}{_COLUMN[kind]} IN ({quote_texts(sorted(databases))})"):
+            database, name = text_of(row[0]), text_of(row[1])
+            if wanted(database, name):
+                said = kind or text_of(row[3]).lower()
+                found.append(DatabaseObject(said, database, name, " ".join((row[2] or "").split())))
+    return sorted(found, key=lambda one: (one.database, one.kind, one.name))
+
+
+_SEEN_WITH = {
+    "triggers": ("TRIGGER",), "events": ("EVENT",),
+    "procedures and functions": ("SHOW_ROUTINE", "EXECUTE", "CREATE ROUTINE", "ALTER ROUTINE"),
+    "texts of views": ("SHOW VIEW",),
+}  # fmt: skip
+_MORE_THAN_SELECT = ("INSERT", "UPDATE", "DELETE", "REFERENCES", "ALTER", "CREATE", "DROP", "INDEX", "TRIGGER")
+
+
+def read_grants(session: Catalog) -> list[str]:
+    """Return what the user was granted, roles in force included, as statements."""
+    if session.flavor is Flavor.MYSQL:
+        try:
+            roles = text_of(session.query("SELECT CURRENT_ROLE()")[0][0])
+            if roles.upper() != "NONE":
+                return [text_of(r[0]) for r in session.query(f"SHOW GRANTS FOR CURRENT_USER() USING {roles}")]
+        except ReadError:
+            pass  # before 8.0 there are no roles
+    return [text_of(row[0]) for row in session.query("SHOW GRANTS")]
+
+
+def hidden_parts(flavor: Flavor, grants: Iterable[str]) -> tuple[str, ...]:
+    """Say what a server hides from a user with these grants: it looks as if there were none.
+
+    A grant on any database counts for all: this tells of users that lack it altogether.
+    """
+    if flavor is Flavor.TIDB:
+        return ()  # it has no triggers, routines and events, and shows the rest
+    words = {
+        word.strip()
+        for grant in grants
+        for word in grant.upper().partition(" ON ")[0].removeprefix("GRANT ").split(",")
+    }
+    if "ALL PRIVILEGES" in words:
+        return ()
+    hidden = [what for what, needed in _SEEN_WITH.items() if not words.intersection(needed)]
+    if flavor is Flavor.MARIADB and not words.intersection(_MORE_THAN_SELECT):
+        hidden.append("foreign keys")
+    return tuple(hidden)
+
+
+# --- rows ------------------------------------------------------------------------------------------------
+
+
+_STRING_OR_ATTRIBUTE = re.compile(
+    r"""'(?:[^'\\]|''|\\.)*'|`(?:[^`]|``)*`|/\*T!(?:\[(?P<feature>[\w,]*)\])?\s*(?P<text>.*?)\s*\*/""", re.DOTALL
+)
+# Counters, and what the catalog's own views tell: both are read elsewhere or are no definition.
+_NO_ATTRIBUTES = frozenset({"auto_rand", "auto_rand_base", "auto_inc", "tidb_row_id", "shard_row_id_bits"})
+
+
+def _attributes(session: Catalog, name: Name) -> tuple[tuple[str, str], ...]:
+    """Read TiDB's own attributes of a table, which only SHOW CREATE TABLE tells, in comments that MySQL skips."""
+    rows = session.query(f"SHOW CREATE TABLE {quote_path(*name)}")
+    return attributes_of(text_of(rows[0][1]))
+
+
+def attributes_of(statement: str) -> tuple[tuple[str, str], ...]:
+    """Return TiDB's attributes in a CREATE TABLE statement: (feature, text), sorted."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for comment in _STRING_OR_ATTRIBUTE.finditer(statement):
+        text = comment["text"]
+        feature = comment["feature"] or (text or "").partition("=")[0].strip().lower()
+        if text is None or feature in _NO_ATTRIBUTES or text == "CLUSTERED":
+            continue
+        found[feature].append(" ".join(text.split()))
+    return tuple(sorted((feature, " ".join(texts)) for feature, texts in found.items()))
+
+
+def _foreign_keys(rows: Sequence[Row]) -> Iterator[ForeignKey]:
+    by_name: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_name[text_of(row[0])].append(row)
+    for name in sorted(by_name):
+        parts = sorted(by_name[name], key=lambda row: int(text_of(row[1])))
+        first = parts[0]
+        yield ForeignKey(
+            name, tuple(text_of(row[2]) for row in parts), (text_of(first[3]), text_of(first[4])),
+            tuple(text_of(row[5]) for row in parts), text_of(first[6]).upper(), text_of(first[7]).upper(),
+        )  # fmt: skip
+
+
+def _trigger(row: Row) -> Trigger:
+    name, timing, event, order, statement = _texts(row)
+    return Trigger(name, timing.upper(), event.upper(), int(order), statement)
+
+
+def _partitioning(rows: Sequence[Row]) -> Partitioning | None:
+    if not rows:
+        return None
+    ordered = sorted(rows, key=lambda row: (int(text_of(row[2])), row[8] or ""))
+    first = ordered[0]
+    found: Mapping[str, Partition] = {
+        text_of(row[3]): Partition(text_of(row[3]), row[4] or "", row[5] or "") for row in ordered
+    }
+    subs = sum(1 for row in ordered if row[3] == first[3] and row[8] is not None)
+    return Partitioning(text_of(first[0]).upper(), first[1] or "", tuple(found.values()), (first[6] or "").upper(),
+                        first[7] or "", subs)  # fmt: skip

@@ -1,0 +1,141 @@
+"""SQL of the settings guard: what a server says of itself and of a database's objects. Reads only, and opens no table.
+
+MySQL 5.7 looks a database up only where it is compared to one constant; ``IN`` makes it walk through all of them. So
+each of these statements asks for one database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from migverify.sql.quoting import quote_name, quote_path, quote_text, quote_texts
+
+CLOCK = "SELECT UNIX_TIMESTAMP(NOW(6))"
+VARIABLES = "SHOW GLOBAL VARIABLES"
+CONNECTED = "SHOW GLOBAL STATUS LIKE 'Threads_connected'"
+TIDB_CONNECTED = "SELECT COUNT(*) FROM information_schema.PROCESSLIST"
+ZONE_OFFSETS = (
+    "SELECT CONVERT_TZ('2026-01-15 12:00:00', '+00:00', @@GLOBAL.time_zone),"
+    " CONVERT_TZ('2026-07-15 12:00:00', '+00:00', @@GLOBAL.time_zone)"
+)
+NAMED_ZONES = "SELECT CONVERT_TZ('2026-07-15 12:00:00', 'UTC', 'Europe/Berlin')"
+COLLATIONS = "SELECT COLLATION_NAME FROM information_schema.COLLATIONS"
+NEW_COLLATIONS = "SELECT _utf8mb4'a' COLLATE utf8mb4_general_ci = _utf8mb4'A'"
+TIDB_STATE = "SELECT VARIABLE_NAME, VARIABLE_VALUE FROM mysql.tidb"
+STATISTICS = "SHOW STATS_HEALTHY"
+STORES = "SELECT ADDRESS, CAPACITY, AVAILABLE, STORE_STATE_NAME FROM information_schema.TIKV_STORE_STATUS"
+CHECKPOINT_TABLES = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.COLUMNS"
+    " WHERE TABLE_SCHEMA = 'dm_meta' AND COLUMN_NAME = 'binlog_gtid'"
+)
+# What a reader runs to see the answers again: {databases} stands for those in scope.
+COLUMNS = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLLATION_NAME FROM information_schema.COLUMNS"
+    " WHERE TABLE_SCHEMA IN ({databases})"
+)
+INDEXES = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, NON_UNIQUE, COLUMN_NAME, NULLABLE FROM information_schema.STATISTICS"
+    " WHERE TABLE_SCHEMA IN ({databases})"
+)
+TABLES = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE, TABLE_TYPE FROM information_schema.TABLES"
+    " WHERE TABLE_SCHEMA IN ({databases})"
+)
+VIEWS = "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.VIEWS WHERE TABLE_SCHEMA IN ({databases})"
+TRIGGERS = (
+    "SELECT EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE, TRIGGER_NAME FROM information_schema.TRIGGERS"
+    " WHERE EVENT_OBJECT_SCHEMA IN ({databases})"
+)
+EVENTS = "SELECT EVENT_SCHEMA, EVENT_NAME, STATUS FROM information_schema.EVENTS WHERE EVENT_SCHEMA IN ({databases})"
+ROUTINES = (
+    "SELECT ROUTINE_SCHEMA, ROUTINE_NAME, ROUTINE_TYPE FROM information_schema.ROUTINES"
+    " WHERE ROUTINE_SCHEMA IN ({databases})"
+)
+CONSTRAINTS = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, CONSTRAINT_TYPE FROM information_schema.TABLE_CONSTRAINTS"
+    " WHERE TABLE_SCHEMA IN ({databases})"
+)
+FOREIGN_KEYS = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, REFERENCED_TABLE_NAME FROM information_schema.KEY_COLUMN_USAGE"
+    " WHERE TABLE_SCHEMA IN ({databases}) AND REFERENCED_TABLE_NAME IS NOT NULL"
+)
+ENTRY_SIZE = "SHOW CONFIG WHERE TYPE = 'tidb' AND NAME = 'performance.txn-entry-size-limit'"
+
+
+def checkpoint_rows(database: str, table: str) -> str:
+    """Return where DM stands: source, file, offset, GTIDs and the age of the row in seconds, one row a source."""
+    return (
+        "SELECT id, binlog_name, binlog_pos, binlog_gtid, TIMESTAMPDIFF(SECOND, update_time, NOW())"
+        f" FROM {quote_path(database, table)} WHERE is_global = 1"
+    )
+
+
+def session_variable(name: str) -> str:
+    """Return a variable as a new session has it."""
+    return f"SELECT @@SESSION.{quote_name(name)}"
+
+
+def mariadb_checks(database: str) -> str:
+    """Return the same on MariaDB, where every JSON column has one that nobody wrote."""
+    return (
+        "SELECT TABLE_NAME, CONSTRAINT_NAME FROM information_schema.CHECK_CONSTRAINTS"
+        f" WHERE CONSTRAINT_SCHEMA = {quote_text(database)} AND CHECK_CLAUSE NOT LIKE 'json_valid(%'"
+    )
+
+
+def shown(statement: str, databases: Sequence[str]) -> str:
+    """Return a statement as a reader can run it, the databases in scope filled in."""
+    return statement.replace("{databases}", quote_texts(databases or ("<database>",)))
+
+
+def triggers(database: str) -> str:
+    """Return (table, trigger) of a database."""
+    return (
+        "SELECT EVENT_OBJECT_TABLE, TRIGGER_NAME FROM information_schema.TRIGGERS"
+        f" WHERE EVENT_OBJECT_SCHEMA = {quote_text(database)}"
+    )
+
+
+def events(database: str) -> str:
+    """Return (event, status) of a database."""
+    return f"SELECT EVENT_NAME, STATUS FROM information_schema.EVENTS WHERE EVENT_SCHEMA = {quote_text(database)}"
+
+
+def routines(database: str) -> str:
+    """Return (routine, kind) of a database."""
+    return (
+        "SELECT ROUTINE_NAME, ROUTINE_TYPE FROM information_schema.ROUTINES"
+        f" WHERE ROUTINE_SCHEMA = {quote_text(database)}"
+    )
+
+
+def foreign_keys(database: str) -> str:
+    """Return (table, constraint) of the foreign keys of a database's tables."""
+    return (
+        "SELECT DISTINCT TABLE_NAME, CONSTRAINT_NAME FROM information_schema.KEY_COLUMN_USAGE"
+        f" WHERE TABLE_SCHEMA = {quote_text(database)} AND REFERENCED_TABLE_NAME IS NOT NULL"
+    )
+
+
+def referential_rules(database: str) -> str:
+    """Return (table, constraint, delete rule, update rule) of a database's foreign keys.
+
+    MariaDB and MySQL 5.7 hide them from a user who may only SELECT, which ``foreign_keys`` shows all the same.
+    """
+    return (
+        "SELECT TABLE_NAME, CONSTRAINT_NAME, DELETE_RULE, UPDATE_RULE FROM information_schema.REFERENTIAL_CONSTRAINTS"
+        f" WHERE CONSTRAINT_SCHEMA = {quote_text(database)}"
+    )
+
+
+def checks(database: str) -> str:
+    """Return (table, constraint) of the CHECK constraints of a database's tables."""
+    return (
+        "SELECT TABLE_NAME, CONSTRAINT_NAME FROM information_schema.TABLE_CONSTRAINTS"
+        f" WHERE TABLE_SCHEMA = {quote_text(database)} AND CONSTRAINT_TYPE = 'CHECK'"
+    )
+
+
+def longest(database: str, table: str, column: str) -> str:
+    """Return a query for a user to run: the longest value of a column, in bytes. It reads the whole table."""
+    return f"SELECT MAX(LENGTH({quote_name(column)})) FROM {quote_path(database, table)}"

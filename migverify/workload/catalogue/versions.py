@@ -1,0 +1,70 @@
+"""Versions of servers, and which of them an entry speaks of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from migverify.model import Flavor
+
+Version = tuple[int, ...]
+
+_TIDB = re.compile(r"TiDB-v?(\d+(?:\.\d+){0,2})", re.IGNORECASE)
+_NUMBER = re.compile(r"(\d+(?:\.\d+){1,2})")
+
+
+def version_of(text: str, flavor: Flavor | None = None) -> Version | None:
+    """Return the version in a server's words (``8.0.11-TiDB-v8.5.0`` is 8.5.0 of TiDB), None where there is none."""
+    found = _TIDB.search(text) if flavor is Flavor.TIDB else None
+    found = found or (_NUMBER.search(text) if flavor is not Flavor.TIDB else None)
+    if found is None and flavor is None and re.fullmatch(r"\d+", text):
+        return (int(text),)
+    return tuple(int(part) for part in found[1].split(".")) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Versions from ``min`` (inclusive) up to ``max`` (inclusive, all of its releases); None is open."""
+
+    min: Version | None = None
+    max: Version | None = None
+
+    def holds(self, version: Version | None) -> bool:
+        """Tell whether a version may be in the range; an unknown one may."""
+        if version is None:
+            return True
+        if self.min is not None and version < self.min:
+            return False
+        return self.max is None or version[: len(self.max)] <= self.max
+
+    def text(self) -> str:
+        """Return the range in words."""
+        low = ".".join(map(str, self.min)) if self.min else ""
+        high = ".".join(map(str, self.max)) if self.max else ""
+        if low and high:
+            return low if low == high else f"{low} to {high}"
+        return f"{low} and later" if low else f"up to {high}" if high else "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What kind of server one side is."""
+
+    flavor: Flavor
+    version: Version | None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Both sides' servers."""
+
+    source: Server
+    target: Server
+
+
+def server(text: str) -> Server:
+    """Return the server that calls itself so (``SELECT VERSION()`` or the handshake)."""
+    lowered = text.lower()
+    flavor = Flavor.TIDB if "tidb" in lowered else Flavor.MARIADB if "mariadb" in lowered else Flavor.MYSQL
+    return Server(flavor, version_of(text, flavor), text)

@@ -1,0 +1,239 @@
+"""Files and captures -> conflicts, and the statements around them. Files are read twice, never held.
+
+The first reading finds conflicts; the second keeps statements near them only. Both are bounded, and what was left out
+is counted.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any, TypeAlias, cast
+
+from migverify.errors import UsageError
+from migverify.workload.conflict import tidblog
+from migverify.workload.conflict.message import parse
+from migverify.workload.conflict.model import LATEST, Conflict, Seen, tso_time
+
+AROUND = 60_000_000
+"""Microseconds before and after a conflict in which statements are kept."""
+MOST_STATEMENTS = 200_000
+_COLUMNS = (
+    "session", "sql", "start", "end", "user", "host", "database", "errno", "autocommit", "in_transaction",
+    "source_file", "source_line", "command", "details",
+)  # fmt: skip
+
+ReadColumns: TypeAlias = Callable[[Path, Sequence[str]], Iterator[dict[str, list[object]]]]
+
+
+@dataclass(slots=True)
+class Found:
+    """What the first reading found. ``repeated`` counts further lines of conflicts already known."""
+
+    conflicts: list[Conflict] = field(default_factory=list)
+    lines: int = 0
+    repeated: int = 0
+    left_out: int = 0
+
+
+@dataclass(slots=True)
+class Near:
+    """Statements near the conflicts; ``left_out`` were too many."""
+
+    statements: list[Seen] = field(default_factory=list)
+    read: int = 0
+    left_out: int = 0
+
+
+@contextmanager
+def _lines(path: Path) -> Iterator[IO[bytes]]:
+    try:
+        with path.open("rb") as plain:
+            packed = plain.read(2) == b"\x1f\x8b"
+        with cast(IO[bytes], gzip.open(path)) if packed else path.open("rb") as file:
+            yield file
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"cannot read {path}: {reason}.", hint="Name a log file of TiDB.") from error
+
+
+def _is_slow(path: Path) -> bool:
+    with _lines(path) as file:
+        return tidblog.is_slow_log(file.read(65_536))
+
+
+def find(files: Sequence[Path], most: int, *, waits: bool = True) -> Found:
+    """Return the conflicts that logs tell of: errors in the order of the files, then the longest waits.
+
+    Parameters
+    ----------
+    most
+        How many to keep; the others are counted.
+    waits
+        Also take statements that met locks, by the slow log.
+    """
+    found = Found()
+    errors: dict[tuple[object, ...], Conflict] = {}
+    waiting: list[Conflict] = []
+    for path in files:
+        slow = _is_slow(path)
+        with _lines(path) as file:
+            counted = _count(file, found)
+            if slow:
+                for seen in tidblog.slow_statements(counted, path.name):
+                    met = tidblog.waiting_reads(seen) if waits else None
+                    if met is not None:
+                        waiting.append(met)
+                        if len(waiting) > 4 * most:
+                            found.left_out += _keep_longest(waiting, most)
+            else:
+                for conflict in tidblog.log_conflicts(counted, path.name):
+                    _merge(errors, conflict, found)
+    kept = list(errors.values())
+    found.left_out += max(len(kept) - most, 0)
+    kept = kept[:most]
+    room = most - len(kept)
+    found.left_out += _keep_longest(waiting, room)
+    found.conflicts = kept + waiting
+    return found
+
+
+def _count(lines: Iterable[bytes], found: Found) -> Iterator[bytes]:
+    for line in lines:
+        found.lines += 1
+        yield line
+
+
+def _keep_longest(waiting: list[Conflict], most: int) -> int:
+    left = max(len(waiting) - most, 0)
+    waiting.sort(key=lambda one: -(one.waited or 0))
+    del waiting[most:]
+    return left
+
+
+def _merge(errors: dict[tuple[object, ...], Conflict], conflict: Conflict, found: Found) -> None:
+    """Keep one conflict for the several lines TiDB writes of it, with what each of them adds."""
+    name = (
+        conflict.kind,
+        conflict.code,
+        conflict.start,
+        conflict.other_start,
+        conflict.key,
+        conflict.start is None and conflict.where,
+    )
+    known = errors.get(name)
+    if known is None:
+        errors[name] = conflict
+        return
+    found.repeated += 1
+    errors[name] = replace(
+        known, session=known.session or conflict.session, sql=known.sql or conflict.sql,
+        user=known.user or conflict.user, at=known.at or conflict.at,
+    )  # fmt: skip
+
+
+def messages(text: str) -> list[Conflict]:
+    """Return the conflicts of a text that holds messages: one, or one a line."""
+    whole = parse(text)
+    found = [one for line in text.splitlines() if (one := tidblog.of_text(line)) is not None]
+    if len(found) > 1:
+        return found
+    return found if found and whole is not None and found[0].start == whole.start else [whole] if whole else found
+
+
+class Nearness:
+    """Tells whether a statement belongs to one of the conflicts, by its transaction or its time."""
+
+    def __init__(self, conflicts: Sequence[Conflict]) -> None:
+        self._transactions = {one.start for one in conflicts} | {one.other_start for one in conflicts}
+        self._transactions -= {None, LATEST}
+        windows = []
+        for one in conflicts:
+            tsos = (one.start, one.other_start, one.other_commit)
+            times = [tso_time(tso) for tso in tsos if tso is not None and tso != LATEST]
+            if one.at is not None:
+                times.append(one.at)
+            if one.seen is not None and one.seen.end is not None:
+                times.append(one.seen.end)
+            if times:
+                windows.append((min(times) - AROUND, max(times) + AROUND))
+        self._windows: list[tuple[int, int]] = []
+        for low, high in sorted(windows):
+            if self._windows and low <= self._windows[-1][1]:
+                self._windows[-1] = (self._windows[-1][0], max(self._windows[-1][1], high))
+            else:
+                self._windows.append((low, high))
+
+    def by_end(self, answered: int, start: int | None) -> bool:
+        """Tell whether a statement that was answered then can be near: it began before, nobody knows how long."""
+        return start in self._transactions or any(begin <= answered for begin, _ in self._windows)
+
+    def __call__(self, seen: Seen) -> bool:
+        """Tell it of one statement."""
+        if seen.txn in self._transactions:
+            return True
+        if seen.begin is None or seen.end is None:
+            return False
+        return any(begin <= seen.end and seen.begin <= end for begin, end in self._windows)
+
+
+def statements_near(
+    files: Sequence[Path], captures: Sequence[Path], conflicts: Sequence[Conflict], read: ReadColumns | None
+) -> Near:
+    """Return what slow logs and captures show near the conflicts.
+
+    Parameters
+    ----------
+    read
+        ``spark.statements.read_columns``; needed for captures only.
+    """
+    near = Near()
+    wanted = Nearness(conflicts)
+    for path in files:
+        if _is_slow(path):
+            with _lines(path) as file:
+                _keep(tidblog.slow_statements(file, path.name, wanted.by_end), wanted, near)
+    for folder in captures:
+        if read is None:
+            raise UsageError("a capture was named, and nothing reads Parquet.", hint="Install pyarrow.")
+        _keep(_captured(folder, read), wanted, near)
+    return near
+
+
+def _keep(statements: Iterable[Seen], wanted: Nearness, near: Near) -> None:
+    for one in statements:
+        near.read += 1
+        if wanted(one):
+            if len(near.statements) < MOST_STATEMENTS:
+                near.statements.append(one)
+            else:
+                near.left_out += 1
+
+
+def _captured(folder: Path, read: ReadColumns) -> Iterator[Seen]:
+    for batch in read(folder, _COLUMNS):
+        for row in zip(*(batch[name] for name in _COLUMNS), strict=True):
+            value: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
+            if value["command"] not in ("query", "execute") or not value["sql"]:
+                continue
+            yield _seen(value)
+
+
+def _seen(value: dict[str, Any]) -> Seen:
+    """Return a captured statement. Details of TiDB's own formats name the transaction."""
+    details = json.loads(value["details"]) if value["details"] else {}
+    folded = {str(name).lower(): text for name, text in details.items()}
+    txn = str(folded.get("txn_start_ts") or folded.get("start_ts") or "")
+    outside = value["in_transaction"] is False and value["autocommit"] is True
+    explicit = True if value["in_transaction"] else False if outside else None
+    return Seen(
+        f"{value['source_file']}:{value['source_line']}", str(value["session"]), value["start"],
+        value["end"] if value["end"] is not None else value["start"], value["sql"],
+        value["user"] or "", value["host"] or "", value["database"] or "",
+        int(txn) if txn.isdigit() and int(txn) else None,
+        None if value["errno"] is None else value["errno"] == 0, value["errno"], explicit=explicit,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Replay: captured statements are asked again on both sides, and every answer is judged."""

@@ -1,0 +1,254 @@
+"""Judges one replayed statement: what both sides answered, against each other and against the capture.
+
+What a judgement means:
+
+- SAME: outcome, rows, counts and ids agree. Differences of METADATA and INFO ride along: they are an aspect of their
+  own and never make a statement DIFFERENT. ``details["unproven"]`` marks an equal answer that the text does not
+  determine (a LIMIT without order, a moved clock): the same this time. ``details["shallow"]`` marks one that could be
+  compared with the capture only.
+- DIFFERENT: a difference of severity BLOCKER or REVIEW in what the text determines, seen on sides that answer alike
+  when asked again. A racy or stale statement is never DIFFERENT, except by an error that hangs on its text alone
+  (syntax, unsupported): no race makes those.
+- INDETERMINATE: the answers differ, and the text, the moment or a side's own noise may be why.
+- UNJUDGED: not asked, not answered, or nothing is known to compare with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from migverify.workload.meaning import Meaning
+from migverify.workload.replay import render
+from migverify.workload.replay.answers import AnswersResult, compare_answers
+from migverify.workload.replay.model import (
+    Answer,
+    Asked,
+    Call,
+    Difference,
+    Judged,
+    Judgement,
+    Observation,
+    Severity,
+)
+from migverify.workload.replay.outcome import Outcome, against_capture, compare_outcomes
+
+_DECISIVE = frozenset({Severity.BLOCKER, Severity.REVIEW})
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """How answers are compared.
+
+    ``clock_pinned``: the session's clock was set on both sides before each call that has a captured time, so NOW() and
+    its kin are determined. ``mask``: neither statements nor values are kept. ``example_rows`` and
+    ``example_characters`` bound what is kept of an answer. ``assignment_limit`` bounds how many rows of one group are
+    matched by search. ``exact_insert_ids``: generated ids must be equal, not only present on both sides.
+    """
+
+    clock_pinned: bool = False
+    mask: bool = False
+    example_rows: int = 10
+    example_characters: int = 4_000
+    assignment_limit: int = 300
+    exact_insert_ids: bool = False
+
+
+_DEFAULT = CompareOptions()
+
+
+@dataclass(slots=True)
+class _Finding:
+    state: Judgement
+    differences: tuple[Difference, ...] = ()
+    reason: str = ""
+    marks: dict[str, str] = field(default_factory=dict)
+
+
+def judge(observation: Observation, meaning: Meaning, options: CompareOptions | None = None) -> Judged:
+    """Return what is known of one replayed statement. Never raises for what servers answer.
+
+    The first answer of each side is judged; further ones tell whether a side differs from itself.
+    """
+    options = options or _DEFAULT
+    call = observation.call
+    found = _find(observation, meaning, options)
+    noisy = "" if found.state is Judgement.UNJUDGED else _noise(observation, meaning, options)
+    if noisy and found.state is Judgement.DIFFERENT and "by_text" not in found.marks:
+        found.state = Judgement.INDETERMINATE
+        found.reason = f"{noisy} differs from itself when asked again"
+    source, target = _first(observation.source), _first(observation.target)
+    details = _details(call, meaning, source, target)
+    details |= {name: text for name, text in found.marks.items() if name != "by_text"}
+    differences = found.differences
+    if found.state is not Judgement.SAME:
+        details |= render.example(observation, options)
+    if options.mask:
+        differences = tuple(render.masked(one) for one in differences)
+    return Judged(
+        session=call.session, position=call.position, digest=meaning.digest or call.digest, state=found.state,
+        differences=differences, reason=found.reason, noisy=noisy,
+        source_latency=_latency(source), target_latency=_latency(target),
+        source_service=_service(source), target_service=_service(target),
+        lag=max((_micro(one.begun - one.intended) for one in (source, target) if one is not None), default=0),
+        captured_error=bool(call.captured.errno),
+        written=meaning.classification.may_write and not observation.skipped and target is not None,
+        repeats=max(len(observation.source), len(observation.target), 1), details=details,
+    )  # fmt: skip
+
+
+def _find(observation: Observation, meaning: Meaning, options: CompareOptions) -> _Finding:
+    call, source, target = observation.call, _first(observation.source), _first(observation.target)
+    if observation.skipped:
+        return _Finding(Judgement.UNJUDGED, reason=observation.skipped)
+    if call.partial:
+        return _Finding(Judgement.UNJUDGED, reason=f"partial: {call.partial}")
+    if target is None:
+        return _Finding(Judgement.UNJUDGED, reason="the target was not asked")
+    for side, asked in (("source", source), ("target", target)):
+        if asked is not None and asked.answer.unanswered:
+            return _Finding(Judgement.UNJUDGED, _unanswered(source, target), f"no answer of the {side}")
+    found = (
+        _with_capture(call, target.answer) if source is None
+        else _both(call, source.answer, target.answer, meaning, options)
+    )  # fmt: skip
+    if found.state is Judgement.DIFFERENT and "by_text" not in found.marks and (observation.stale or observation.racy):
+        found.state = Judgement.INDETERMINATE
+        found.reason = (
+            "stale data: the answers did not settle when asked again" if observation.stale
+            else "racy: another session's captured interval overlaps on the same key"
+        )  # fmt: skip
+    return found
+
+
+def _both(call: Call, source: Answer, target: Answer, meaning: Meaning, options: CompareOptions) -> _Finding:
+    words = render.outcome(source), render.outcome(target)
+    outcome = compare_outcomes(call.captured.errno, source.errno, target.errno, words)
+    if outcome.state is not None:
+        return _of_outcome(outcome, source, target)
+    pinned = options.clock_pinned and (call.clock is not None or call.start is not None)
+    answers = compare_answers(
+        call.sql, source, target, meaning, pinned=pinned, limit=options.assignment_limit,
+        exact_insert_ids=options.exact_insert_ids,
+    )  # fmt: skip
+    return _of_answers(answers)
+
+
+def _of_answers(answers: AnswersResult) -> _Finding:
+    marks = {"unproven": answers.reason} if answers.unproven else {}
+    if answers.masked:
+        marks["masked"] = answers.masked
+    if answers.undecided:
+        # what the surroundings decide stays decided, whatever the rows do
+        hard = [one for one in answers.surrounding if one.severity in _DECISIVE]
+        state = Judgement.DIFFERENT if hard else Judgement.INDETERMINATE
+        return _Finding(state, (*answers.surrounding, *answers.rows), answers.reason, marks)
+    every = (*answers.surrounding, *answers.rows)
+    decisive = any(one.severity in _DECISIVE for one in every)
+    return _Finding(Judgement.DIFFERENT if decisive else Judgement.SAME, every, "", marks)
+
+
+def _of_outcome(outcome: Outcome, source: Answer, target: Answer) -> _Finding:
+    state = outcome.state or Judgement.INDETERMINATE
+    differences = outcome.differences
+    if state is Judgement.SAME and source.sqlstate != target.sqlstate:
+        differences = (*differences, Difference("sqlstate", Severity.METADATA, source.sqlstate, target.sqlstate))
+    return _Finding(state, differences, outcome.reason, {"by_text": "1"} if outcome.by_text else {})
+
+
+def _with_capture(call: Call, target: Answer) -> _Finding:
+    """Judge the target alone: the captured outcome, row count and affected rows are all there is."""
+    captured = call.captured
+    told = "not told" if captured.errno is None else f"error {captured.errno}" if captured.errno else "ok"
+    outcome = against_capture(captured.errno, target.errno, (f"{told} (captured)", render.outcome(target)))
+    shallow = {"shallow": "compared with the capture only"}
+    if outcome.state is not None:
+        marks = shallow | ({"by_text": "1"} if outcome.by_text else {})
+        return _Finding(outcome.state, outcome.differences, outcome.reason, marks)
+    counts: list[Difference] = []
+    known = captured.errno is not None
+    if captured.rows_sent is not None and target.columns:
+        known = True
+        if captured.rows_sent != target.row_count:
+            counts.append(
+                Difference(
+                    "row-count", Severity.BLOCKER, str(captured.rows_sent), str(target.row_count), detail="captured"
+                )
+            )
+    if captured.rows_affected is not None and not target.columns:
+        known = True
+        if captured.rows_affected != target.affected:
+            counts.append(
+                Difference(
+                    "affected-rows",
+                    Severity.BLOCKER,
+                    str(captured.rows_affected),
+                    str(target.affected),
+                    detail="captured",
+                )
+            )
+    if counts:
+        return _Finding(
+            Judgement.INDETERMINATE, tuple(counts),
+            "counts differ from the capture, and the data may have moved since", shallow,
+        )  # fmt: skip
+    if not known:
+        return _Finding(Judgement.UNJUDGED, reason="the source was not asked, and the capture tells no outcome")
+    return _Finding(Judgement.SAME, marks=shallow)
+
+
+def _noise(observation: Observation, meaning: Meaning, options: CompareOptions) -> str:
+    """Name the sides that do not answer as they did at first; empty when both do, or were asked once."""
+    sides = []
+    for side, asked in (("source", observation.source), ("target", observation.target)):
+        first = asked[0].answer if asked else None
+        if first is not None and any(
+            _unlike(observation.call, first, one.answer, meaning, options) for one in asked[1:]
+        ):
+            sides.append(f"the {side}")
+    return " and ".join(sides)
+
+
+def _unlike(call: Call, first: Answer, second: Answer, meaning: Meaning, options: CompareOptions) -> bool:
+    if first.unanswered or second.unanswered:
+        return first.unanswered != second.unanswered
+    if first.errno or second.errno:
+        return first.errno != second.errno
+    return _both(call, first, second, meaning, options).state in (Judgement.DIFFERENT, Judgement.INDETERMINATE)
+
+
+def _unanswered(source: Asked | None, target: Asked | None) -> tuple[Difference, ...]:
+    words = [render.outcome(one.answer) if one is not None else "not asked" for one in (source, target)]
+    return (Difference("unanswered", Severity.REVIEW, *words),)
+
+
+def _details(call: Call, meaning: Meaning, source: Asked | None, target: Asked | None) -> dict[str, str]:
+    found = {"kind": meaning.classification.kind.value, "text": meaning.text}
+    if call.start is not None or call.end is not None:
+        found["at"] = str(call.start if call.start is not None else call.end)
+    if call.user:
+        found["user"] = call.user
+    if call.state.database:
+        found["database"] = call.state.database
+    if call.captured.errno:
+        found["captured_errno"] = str(call.captured.errno)
+    for side, asked in (("source", source), ("target", target)):
+        if asked is not None and asked.answer.errno:
+            found[f"{side}_errno"] = str(asked.answer.errno)
+    return found
+
+
+def _first(asked: Sequence[Asked]) -> Asked | None:
+    return asked[0] if asked else None
+
+
+def _micro(nanoseconds: int) -> int:
+    return max(nanoseconds, 0) // 1_000
+
+
+def _latency(asked: Asked | None) -> int | None:
+    return None if asked is None or asked.answer.unanswered else _micro(asked.ended - asked.intended)
+
+
+def _service(asked: Asked | None) -> int | None:
+    return None if asked is None or asked.answer.unanswered else _micro(asked.ended - asked.begun)

@@ -1,0 +1,374 @@
+"""From a capture to a plan: which calls are asked, which are not and why, in which order, when.
+
+The plan is a value with a hash of its own; ``--explain`` shows what the run walks. The calls lie in a spool on disk,
+the plan holds counts only, so that millions of statements take no memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from migverify.errors import PlanError, UsageError
+from migverify.workload.classify import StatementKind
+from migverify.workload.lexer import DEFAULT, Modes
+from migverify.workload.meaning import Meaning, Meanings
+from migverify.workload.model import Command, Parameter
+from migverify.workload.replay.arrange import arrange
+from migverify.workload.replay.keys import ordering_keys
+from migverify.workload.replay.model import Call, Captured
+from migverify.workload.replay.order import WINDOW
+from migverify.workload.replay.safety import Leave, refusal
+from migverify.workload.replay.spool import (
+    CLOCKED,
+    COMMITS,
+    FIRST_OF_UNIT,
+    SKIPPED,
+    WRITES,
+    SessionSlice,
+    Spool,
+    SpoolWriter,
+)
+from migverify.workload.replay.touches import Keys, writes_time
+from migverify.workload.state import State
+
+COLUMNS = (
+    "session", "position", "command", "sql", "database", "user", "start", "end", "clock", "duration_s", "errno",
+    "rows_sent", "rows_affected", "last_insert_id", "parameters", "charset", "sql_mode", "time_zone", "autocommit",
+    "isolation", "in_transaction", "state", "partial", "source_file", "source_line",
+)  # fmt: skip
+PLAN = "plan.json"
+UNKNOWN_DURATION = 1_000_000
+"""Microseconds a statement may have taken whose capture does not tell: it may have overlapped that long."""
+
+NOT_WHOLE = "its transaction is not chosen whole"
+FAILED_PREPARE = "a prepare that failed: nothing was executed"
+_TIME = frozenset({
+    "now", "sysdate", "curdate", "curtime", "current_date", "current_time", "current_timestamp", "localtime",
+    "localtimestamp", "utc_date", "utc_time", "utc_timestamp", "unix_timestamp",
+})  # fmt: skip
+_ENDS = frozenset({"COMMIT", "ROLLBACK", "BEGIN", "START", "XA", "LOCK", "UNLOCK"})
+_BEGINS = frozenset({"BEGIN", "START"})
+
+
+class Reader(Protocol):
+    """Reads columns of a capture, batch by batch, sorted by session and position; times are Unix microseconds."""
+
+    def __call__(self, folder: Path, columns: Sequence[str]) -> Iterator[dict[str, list[object]]]:
+        """Yield the batches."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which calls are chosen; empty is all. ``start`` inclusive, ``end`` exclusive, Unix microseconds.
+
+    Times and ``limit`` choose whole transactions, by when they began. ``limit`` is the most calls, the earliest first.
+    """
+
+    sessions: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
+    start: int | None = None
+    end: int | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run walks. ``folder`` holds the calls; all else are counts.
+
+    ``kinds`` and ``skips`` count calls; ``writes`` those that may write when asked. ``span`` and ``idle`` are
+    microseconds of captured time and how much of it is taken out. ``waits`` counts calls that wait for another
+    session's, ``racy`` calls without an order among sessions, ``undefined`` calls on rows that racy writes left.
+    """
+
+    capture: str
+    folder: Path
+    hash: str
+    calls: int
+    sessions: int
+    asked: int
+    not_chosen: int
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    skips: Mapping[str, int] = field(default_factory=dict)
+    writes: int = 0
+    digests: int = 0
+    span: int = 0
+    idle: int = 0
+    waits: int = 0
+    racy: int = 0
+    undefined: int = 0
+    untimed: int = 0
+    masked: bool = False
+    first: int | None = None
+    last: int | None = None
+    choices: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the plan as a JSON object."""
+        return {**asdict(self), "folder": str(self.folder)}
+
+
+def load_plan(folder: Path) -> Plan:
+    """Return the plan of a folder that ``read_plan`` made.
+
+    Raises
+    ------
+    PlanError
+        there is none, or it is not readable.
+    """
+    try:
+        body = json.loads((folder / PLAN).read_text())
+        return Plan(**{**body, "folder": folder})
+    except (OSError, ValueError, TypeError) as error:
+        raise PlanError(f"{folder} holds no plan of a replay: {error}", hint="Start a new replay.") from error
+
+
+def read_plan(
+    capture: Path,
+    folder: Path,
+    reader: Reader,
+    *,
+    selection: Selection | None = None,
+    leave: Leave | None = None,
+    keys: Keys | None = None,
+    idle: int | None = None,
+    window: int = WINDOW,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Plan:
+    """Read a capture and write its plan into ``folder``, which is made anew.
+
+    Parameters
+    ----------
+    reader
+        ``migverify.spark.statements.read_columns``, or one like it.
+    leave
+        What the run may do beyond reading.
+    keys
+        Unique keys of the tables, for the order of writes.
+    idle
+        The longest time in microseconds in which nothing runs; longer ones are shortened. None keeps them.
+
+    Raises
+    ------
+    UsageError
+        there is no capture, or nothing in it is chosen.
+    """
+    chosen, allowed = selection or Selection(), leave or Leave()
+    if folder.exists():
+        shutil.rmtree(folder)
+    builder = _Builder(SpoolWriter(folder), chosen, allowed, keys or {})
+    for batch in reader(capture, COLUMNS):
+        builder.take(batch)
+        progress(builder.seen)
+    builder.finish()
+    if builder.writer.count == 0:
+        raise UsageError(
+            f"nothing of {capture} is chosen: {builder.seen:,} statements were looked at",
+            hint="Check --session, --user, --digest, --from and --until.",
+        )
+    if chosen.limit is not None and builder.writer.count > chosen.limit:
+        _cut(folder, chosen.limit, builder)
+    plan = builder.plan(capture, folder)
+    with Spool(folder, writable=True) as spool:
+        arranged = arrange(spool, keys or {}, idle=idle, window=window, writes=plan.writes > 0)
+    plan = replace(plan, **asdict(arranged))
+    summary = capture / "_summary.json"
+    masked = summary.exists() and bool(json.loads(summary.read_text()).get("masked"))
+    plan = replace(plan, masked=masked, choices={"selection": asdict(chosen), "leave": asdict(allowed), "idle": idle})
+    digest = hashlib.sha256(plan.hash.encode() + json.dumps(plan.choices, sort_keys=True).encode())
+    plan = replace(plan, hash=digest.hexdigest())
+    part = folder / f"{PLAN}.part"
+    part.write_text(json.dumps(plan.as_json(), indent=1))
+    part.replace(folder / PLAN)
+    return plan
+
+
+class _Builder:
+    """Takes batches of a capture, writes the chosen calls of each session."""
+
+    def __init__(self, writer: SpoolWriter, selection: Selection, leave: Leave, keys: Keys) -> None:
+        self.writer = writer
+        self.seen = 0
+        self.not_chosen = 0
+        self.kinds: Counter[str] = Counter()
+        self.skips: Counter[str] = Counter()
+        self.digests: set[str] = set()
+        self.writes = self.untimed = 0
+        self.hash = hashlib.sha256()
+        self._selection, self._leave, self._keys = selection, leave, keys
+        self._meanings = Meanings("mysql", unique_keys=ordering_keys(keys))
+        self._modes: dict[str | None, Modes] = {None: DEFAULT}
+        self._session = ""
+        self._user: str | None = None
+        self._first = 0
+        self._unit_chosen = True
+        self._clock = 0
+        self._pending: tuple[Call, Meaning, str, int, int | None, int] | None = None
+
+    def take(self, batch: Mapping[str, Sequence[Any]]) -> None:
+        """Take in one batch."""
+        columns = [batch[name] for name in COLUMNS]
+        for row in zip(*columns, strict=True):
+            self.seen += 1
+            if row[0] != self._session:
+                self._end_session()
+                self._session, self._user = row[0], row[5]
+                self._unit_chosen = True
+            self._row(row)
+
+    def _row(self, row: Sequence[Any]) -> None:
+        (
+            session, position, command, sql, database, user, start, end, clock, duration, errno, rows_sent,
+            rows_affected, last_insert_id, parameters, charset, sql_mode, time_zone, autocommit, isolation,
+            in_transaction, rest, partial, file, line,
+        ) = row  # fmt: skip
+        chosen = self._selection
+        if (chosen.sessions and session not in chosen.sessions) or (chosen.users and user not in chosen.users):
+            self.not_chosen += 1
+            return
+        modes = self._modes.get(sql_mode)
+        if modes is None:
+            modes = self._modes[sql_mode] = Modes.of(sql_mode)
+        meaning = self._meanings.meaning(sql, modes)
+        words = meaning.classification.words
+        begins = not in_transaction or bool(words and words[0] in _BEGINS)
+        if begins:
+            moment = end if start is None else start
+            self._unit_chosen = (
+                (chosen.start is None and chosen.end is None) or moment is None
+                or ((chosen.start is None or moment >= chosen.start) and (chosen.end is None or moment < chosen.end))
+            )  # fmt: skip
+        if not self._unit_chosen or (chosen.digests and not meaning.digest.startswith(chosen.digests)):
+            self.not_chosen += 1
+            return
+        state = State(database, charset, sql_mode, time_zone, autocommit, isolation, bool(in_transaction), rest or "")
+        call = Call(
+            session, position, sql, meaning.digest, state,
+            Captured(errno, rows_sent, rows_affected, None if duration is None else round(duration * 1e6),
+                     last_insert_id),
+            start, end, clock,
+            None if parameters is None else tuple(Parameter(one["kind"], one["value"]) for one in parameters),
+            partial, user, f"{file}:{line}", command,
+        )  # fmt: skip
+        self._call(call, meaning, begins=begins)
+
+    def _call(self, call: Call, meaning: Meaning, *, begins: bool) -> None:
+        skipped = self._why_not(call, meaning)
+        found = meaning.classification
+        flags = FIRST_OF_UNIT if begins else 0
+        flags |= WRITES if not skipped and (found.may_write or found.locking) else 0
+        flags |= COMMITS if _ENDS & set(found.words) or found.kind in _COMMITTING else 0
+        looks = call.clock is not None or found.volatile & _TIME
+        if looks or (found.may_write and writes_time(meaning, call.state.database, self._keys)):
+            flags |= CLOCKED
+        kind = found.kind.value
+        self.kinds[kind] += 1
+        self.digests.add(call.digest)
+        if skipped:
+            self.skips[skipped] += 1
+        self.writes += bool(flags & WRITES)
+        told = call.start if call.start is not None else call.end
+        self.untimed += told is None
+        start = call.start
+        if start is None:
+            start = self._clock if call.end is None else max(self._clock, call.end - UNKNOWN_DURATION)
+        start = max(start, self._clock)
+        self._write(start)
+        self._clock = start if call.end is None else max(start, call.end)
+        self._pending = (call, meaning, skipped, start, call.end, flags)
+
+    def _why_not(self, call: Call, meaning: Meaning) -> str:
+        if call.partial:
+            return call.partial
+        if call.command == Command.PREPARE.value:
+            return FAILED_PREPARE
+        if self._selection.digests and call.state.transaction and meaning.classification.may_write:
+            return NOT_WHOLE
+        return refusal(call, meaning.classification, self._leave)
+
+    def _write(self, following: int | None) -> None:
+        """Write the call before this one, now that it is known when the next began."""
+        if self._pending is None:
+            return
+        call, meaning, skipped, start, end, flags = self._pending
+        if end is None:
+            end = start + UNKNOWN_DURATION if following is None else min(following, start + UNKNOWN_DURATION)
+        self.hash.update(repr((call.session, call.position, call.sql, skipped, start, end)).encode())
+        self.writer.add(call, meaning, skipped, start, max(start, end), flags)
+        self._pending = None
+
+    def _end_session(self) -> None:
+        self._write(None)
+        count = self.writer.count - self._first
+        if count:
+            self.writer.end_session(SessionSlice(self._session, self._first, count, self._user))
+        self._first = self.writer.count
+        self._clock = 0
+
+    def finish(self) -> None:
+        """Write what is left."""
+        self._end_session()
+        self.writer.close()
+
+    def plan(self, capture: Path, folder: Path) -> Plan:
+        """Return the plan without its order."""
+        skipped = sum(self.skips.values())
+        return Plan(
+            str(capture), folder, self.hash.hexdigest(), self.writer.count, self.writer.sessions,
+            self.writer.count - skipped, self.not_chosen, dict(self.kinds.most_common()),
+            dict(self.skips.most_common()), self.writes, len(self.digests), untimed=self.untimed,
+        )  # fmt: skip
+
+
+_COMMITTING = frozenset({StatementKind.DDL, StatementKind.ADMINISTRATIVE, StatementKind.UNKNOWN})
+
+
+def _cut(folder: Path, limit: int, builder: _Builder) -> None:
+    """Keep the transactions among the first ``limit`` calls by time."""
+    whole = folder.with_name(folder.name + ".whole")
+    folder.rename(whole)
+    with Spool(whole) as spool:
+        starts = (spool.place(index).start for index in range(spool.count))
+        last = heapq.nsmallest(limit, starts)[-1]
+        count = spool.count
+        builder.writer = SpoolWriter(folder)
+        builder.kinds.clear()
+        builder.skips.clear()
+        builder.digests.clear()
+        builder.writes = builder.untimed = 0
+        builder.hash = hashlib.sha256()
+        for session in spool.sessions:
+            _copy(spool, session, last, builder, limit)
+        builder.writer.close()
+        builder.not_chosen += count - builder.writer.count
+    shutil.rmtree(whole)
+
+
+def _copy(spool: Spool, session: SessionSlice, last: int, builder: _Builder, limit: int) -> None:
+    first = builder.writer.count
+    kept = True
+    for stored in spool.calls(session):
+        place = spool.place(stored.index)
+        if stored.flags & FIRST_OF_UNIT:
+            kept = place.start <= last and builder.writer.count < limit
+        if not kept:
+            continue
+        call = stored.call
+        builder.kinds[stored.meaning.classification.kind.value] += 1
+        builder.digests.add(call.digest)
+        builder.skips.update([stored.skipped] if stored.skipped else [])
+        builder.writes += bool(stored.flags & WRITES)
+        builder.untimed += call.start is None and call.end is None
+        builder.hash.update(repr((call.session, call.position, call.sql, stored.skipped, place.start)).encode())
+        builder.writer.add(call, stored.meaning, stored.skipped, place.start, place.end, stored.flags & ~SKIPPED)
+    if builder.writer.count > first:
+        builder.writer.end_session(replace(session, first=first, count=builder.writer.count - first))

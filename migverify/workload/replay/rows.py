@@ -1,0 +1,384 @@
+"""Compares the rows of two answers: as a sequence, as groups of ties, or as a multiset.
+
+Rows fall in groups by the values that compare exactly; inside a group, where numbers have a tolerance, a perfect
+matching is looked for (``matching``). What is too large for that is undecided.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from migverify.workload.replay.cells import (
+    CellDifference,
+    Kind,
+    approximate,
+    canonical,
+    compare_cells,
+    fold,
+)
+from migverify.workload.replay.matching import match
+from migverify.workload.replay.model import Cell, Difference, Severity
+
+Row = tuple[Cell, ...]
+
+_EXPLAINED = 50  # rows that are paired to say which cells differ
+_NAMED = 20  # differences that are told
+_SHOWN = 120
+
+
+class Sequencing(StrEnum):
+    """How the order of rows is compared."""
+
+    EXACT = "exact"
+    TIES = "ties"  # by keys in the result; inside equal keys any order
+    HIDDEN = "hidden"  # ordered also by something that is not in the result
+    FREE = "free"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """``keys`` are places of columns ordered by, as many of the first ones as are in the result.
+
+    ``cut``: a LIMIT cuts through ties; ``cut_head``: an OFFSET too.
+    """
+
+    how: Sequencing
+    keys: tuple[int, ...] = ()
+    cut: bool = False
+    cut_head: bool = False
+
+
+class Rows(StrEnum):
+    """The answer of a comparison of rows."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    UNDECIDED = "undecided"
+
+
+@dataclass(slots=True)
+class RowsResult:
+    """``strict``: equal cell by cell, in sequence. ``differences`` hold those of form where the rows are equal."""
+
+    state: Rows
+    differences: tuple[Difference, ...] = ()
+    reason: str = ""
+    strict: bool = False
+
+
+@dataclass(slots=True)
+class Comparer:
+    """Compares rows whose columns have these joint kinds. Columns in ``masked`` are not looked at."""
+
+    names: Sequence[str]
+    kinds: Sequence[Kind]
+    masked: frozenset[int] = frozenset()
+    limit: int = 300
+    _exact: tuple[int, ...] = field(init=False)
+    _near: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        seen = [place for place in range(len(self.kinds)) if place not in self.masked]
+        self._exact = tuple(place for place in seen if not approximate(self.kinds[place]))
+        self._near = tuple(place for place in seen if approximate(self.kinds[place]))
+
+    def compare(self, source: Sequence[Row], target: Sequence[Row], ordering: Ordering) -> RowsResult:
+        """Compare all rows of both answers."""
+        if list(source) == list(target):
+            return RowsResult(Rows.EQUAL, strict=True)
+        if ordering.cut:
+            return self._cut(source, target, ordering)
+        if len(source) != len(target):
+            return RowsResult(Rows.DIFFERENT, (_count(source, target), *self._explain(source, target)))
+        if all(self.equal(one, other) for one, other in zip(source, target, strict=True)):
+            return RowsResult(Rows.EQUAL, self._forms(zip(source, target, strict=True)), strict=not self.masked)
+        whole = self._match(source, target)
+        if whole.state is not Rows.EQUAL:
+            return whole
+        match ordering.how:
+            case Sequencing.FREE:
+                return whole
+            case Sequencing.EXACT:
+                return self._order(source, target, whole)
+            case Sequencing.TIES:
+                return self._ties(source, target, ordering.keys, whole)
+            case Sequencing.HIDDEN:
+                tied = self._ties(source, target, ordering.keys, whole)
+                if tied.state is not Rows.EQUAL:
+                    return tied
+                reason = "the rows are ordered by something that is not in the answer, and stand in another order"
+                return RowsResult(Rows.UNDECIDED, (_order(source, target), *whole.differences), reason)
+            case _:
+                reason = "the same rows in another order, and whether the text determines it is not known"
+                return RowsResult(Rows.UNDECIDED, (_order(source, target), *whole.differences), reason)
+
+    def equal(self, source: Row, target: Row) -> bool:
+        """Tell whether two rows hold the same values, differences of form apart."""
+        if source == target:
+            return True
+        for place in (*self._exact, *self._near):
+            found = compare_cells(source[place], target[place], self.kinds[place])
+            if found is not None and found.severity is not Severity.METADATA:
+                return False
+        return True
+
+    def _order(self, source: Sequence[Row], target: Sequence[Row], whole: RowsResult) -> RowsResult:
+        return RowsResult(Rows.DIFFERENT, (_order(source, target), *whole.differences))
+
+    def _ties(self, source: Sequence[Row], target: Sequence[Row], keys: Sequence[int], whole: RowsResult) -> RowsResult:
+        """Compare two sequences known to be equal as multisets."""
+        if self._grouped(source, target, keys, self._key):
+            return whole
+        folded = any(self.kinds[place] in (Kind.TEXT, Kind.JSON) for place in keys)
+        if folded and self._grouped(source, target, keys, self._folded):
+            reason = (
+                "keys that differ only by case, accents or trailing spaces stand in another order: collations differ"
+            )
+        elif any(approximate(self.kinds[place]) for place in keys):
+            reason = "ordered by approximate numbers"
+        else:
+            return self._order(source, target, whole)
+        return RowsResult(Rows.UNDECIDED, (_order(source, target), *whole.differences), reason)
+
+    def _key(self, row: Row, place: int) -> Hashable:
+        return canonical(row[place], self.kinds[place])
+
+    def _folded(self, row: Row, place: int) -> Hashable:
+        return fold(row[place]) if self.kinds[place] is Kind.TEXT else self._key(row, place)
+
+    def _grouped(
+        self, source: Sequence[Row], target: Sequence[Row], keys: Sequence[int], key: Callable[[Row, int], Hashable]
+    ) -> bool:
+        ours, theirs = (_groups(rows, keys, key) for rows in (source, target))
+        if len(ours) != len(theirs):
+            return False
+        return all(
+            one == other and len(rows) == len(others) and self._match(rows, others).state is Rows.EQUAL
+            for (one, rows), (other, others) in zip(ours, theirs, strict=True)
+        )
+
+    def _cut(self, source: Sequence[Row], target: Sequence[Row], ordering: Ordering) -> RowsResult:
+        """Compare what a LIMIT left: the number of rows and the keys are determined, rows at the cut are not."""
+        if len(source) != len(target):
+            return RowsResult(Rows.DIFFERENT, (_count(source, target), *self._explain(source, target)))
+        if all(self.equal(one, other) for one, other in zip(source, target, strict=True)):
+            return RowsResult(Rows.EQUAL, self._forms(zip(source, target, strict=True)), strict=not self.masked)
+        reason = "LIMIT picks among rows that the order leaves equal"
+        if ordering.how is not Sequencing.TIES:
+            whole = self._match(source, target)
+            if ordering.how is Sequencing.FREE and whole.state is Rows.EQUAL:
+                return whole
+            return RowsResult(Rows.UNDECIDED, self._explain(source, target), "LIMIT without an order that can be seen")
+        ours, theirs = (_groups(rows, ordering.keys, self._key) for rows in (source, target))
+        if any(approximate(self.kinds[place]) for place in ordering.keys):
+            return RowsResult(Rows.UNDECIDED, self._explain(source, target), "ordered by approximate numbers")
+        if [(key, len(rows)) for key, rows in ours] != [(key, len(rows)) for key, rows in theirs]:
+            folded = [[self._folds(row, ordering.keys) for row in rows] for rows in (source, target)]
+            state = Rows.UNDECIDED if folded[0] == folded[1] else Rows.DIFFERENT
+            why = "keys that differ only by case, accents or trailing spaces: collations differ"
+            return RowsResult(state, self._explain(source, target), why if state is Rows.UNDECIDED else "")
+        undecided = False
+        for place, ((_, rows), (_, others)) in enumerate(zip(ours, theirs, strict=True)):
+            found = self._match(rows, others)
+            if found.state is Rows.EQUAL:
+                continue
+            if self._at_cut(ours, place, ordering):
+                undecided = True
+            else:
+                return found
+        if undecided:
+            return RowsResult(Rows.UNDECIDED, self._explain(source, target), reason)
+        return self._match(source, target)
+
+    def _folds(self, row: Row, keys: Sequence[int]) -> Hashable:
+        return tuple(self._folded(row, place) for place in keys)
+
+    def _at_cut(self, groups: list[tuple[Hashable, list[Row]]], place: int, ordering: Ordering) -> bool:
+        """Tell whether a collation may hold this group's keys equal to those at a cut."""
+        ends = (groups[-1], groups[0]) if ordering.cut_head else (groups[-1],)
+        mine = self._folds(groups[place][1][0], ordering.keys)
+        return mine in [self._folds(rows[0], ordering.keys) for _, rows in ends]
+
+    def _match(self, source: Sequence[Row], target: Sequence[Row]) -> RowsResult:
+        """Compare two multisets of rows."""
+        ours, theirs = self._by_exact(source), self._by_exact(target)
+        rest_source: list[Row] = []
+        rest_target: list[Row] = []
+        pairs: list[tuple[Row, Row]] = []
+        undecided = False
+        for key in ours.keys() | theirs.keys():
+            rows, others = ours.get(key, []), theirs.get(key, [])
+            if not self._near and len(rows) == len(others):
+                pairs += zip(rows, others, strict=True)
+                continue
+            found = match(rows, others, self.kinds, self._near, self.limit)
+            pairs += found.pairs
+            undecided |= found.undecided
+            for left, right in found.left:
+                ours_only, theirs_only = _leftovers(left, right)
+                rest_source += ours_only
+                rest_target += theirs_only
+        if rest_source or rest_target:
+            return RowsResult(Rows.DIFFERENT, self._explain(rest_source, rest_target))
+        if undecided:
+            return RowsResult(
+                Rows.UNDECIDED, self._explain(source, target),
+                "too many rows differ within a tolerance to be matched one by one",
+            )  # fmt: skip
+        return RowsResult(Rows.EQUAL, self._forms(pairs))
+
+    def _by_exact(self, rows: Sequence[Row]) -> dict[Hashable, list[Row]]:
+        found: dict[Hashable, list[Row]] = defaultdict(list)
+        for row in rows:
+            exact = tuple(canonical(row[place], self.kinds[place]) for place in self._exact)
+            found[exact, tuple(row[place] is None for place in self._near)].append(row)
+        return found
+
+    def _forms(self, pairs: Iterable[tuple[Row, Row]]) -> tuple[Difference, ...]:
+        """Return the differences of form of rows with equal values, one for each aspect and column."""
+        found: dict[tuple[str, str, int], Difference] = {}
+        counts: Counter[tuple[str, str, int]] = Counter()
+        for source, target in pairs:
+            if source == target:
+                continue
+            for place in self._exact:
+                one = compare_cells(source[place], target[place], self.kinds[place])
+                if one is not None:
+                    key = one.aspect, one.detail, place
+                    counts[key] += 1
+                    found.setdefault(key, self._difference(place, one, source[place], target[place]))
+        return _told(found, counts)
+
+    def _difference(self, place: int, one: CellDifference, source: Cell, target: Cell) -> Difference:
+        texts = show_pair(source, target, self.kinds[place])
+        return Difference(one.aspect, one.severity, *texts, self.names[place], one.detail)
+
+    def _explain(self, source: Sequence[Row], target: Sequence[Row]) -> tuple[Difference, ...]:
+        """Say how rows differ: pair the most alike, name their cells; the others are there on one side only."""
+        left, right = _leftovers(list(source), list(target))
+        more = max(len(left), len(right)) - _EXPLAINED
+        left, right = left[:_EXPLAINED], right[:_EXPLAINED]
+        found: dict[tuple[str, str, int], Difference] = {}
+        counts: Counter[tuple[str, str, int]] = Counter()
+        for row in list(left):
+            other = max(right, key=lambda candidate: self._alike(row, candidate), default=None)
+            if other is None or (len(self.kinds) > 1 and not self._alike(row, other) and len(source) != len(target)):
+                continue
+            left.remove(row)
+            right.remove(other)
+            for place in (*self._exact, *self._near):
+                one = compare_cells(row[place], other[place], self.kinds[place])
+                if one is not None:
+                    key = one.aspect, one.detail, place
+                    counts[key] += 1
+                    found.setdefault(key, self._difference(place, one, row[place], other[place]))
+        out = list(_told(found, counts))
+        for rows, side in ((left, "source"), (right, "target")):
+            if rows:
+                text = show_row(rows[0], self.kinds)
+                out.append(Difference(
+                    "rows", Severity.BLOCKER, text if side == "source" else "", text if side == "target" else "",
+                    detail=f"{len(rows)} on the {side} only" + (", and more" if more > 0 else ""),
+                ))  # fmt: skip
+        return tuple(out[:_NAMED])
+
+    def _alike(self, source: Row, target: Row) -> int:
+        seen = (*self._exact, *self._near)
+        return sum(compare_cells(source[place], target[place], self.kinds[place]) is None for place in seen)
+
+
+def _groups(
+    rows: Sequence[Row], keys: Sequence[int], key: Callable[[Row, int], Hashable]
+) -> list[tuple[Hashable, list[Row]]]:
+    found: list[tuple[Hashable, list[Row]]] = []
+    for row in rows:
+        value = tuple(key(row, place) for place in keys)
+        if found and found[-1][0] == value:
+            found[-1][1].append(row)
+        else:
+            found.append((value, [row]))
+    return found
+
+
+def _leftovers(source: list[Row], target: list[Row]) -> tuple[list[Row], list[Row]]:
+    """Return what each side holds beyond identical rows of the other, in order."""
+    ours, theirs = Counter(source), Counter(target)
+    return _beyond(source, theirs), _beyond(target, ours)
+
+
+def _beyond(rows: list[Row], others: Counter[Row]) -> list[Row]:
+    left = Counter(others)
+    found = []
+    for row in rows:
+        if left[row] > 0:
+            left[row] -= 1
+        else:
+            found.append(row)
+    return found
+
+
+def _count(source: Sequence[Row], target: Sequence[Row]) -> Difference:
+    return Difference("row-count", Severity.BLOCKER, str(len(source)), str(len(target)))
+
+
+def _order(source: Sequence[Row], target: Sequence[Row]) -> Difference:
+    first = next((place for place, pair in enumerate(zip(source, target, strict=True)) if pair[0] != pair[1]), 0)
+    return Difference(
+        "order", Severity.BLOCKER, _plain(source[first]), _plain(target[first]), detail=f"first at row {first + 1}"
+    )  # fmt: skip
+
+
+def _plain(row: Row) -> str:
+    return show_row(row, [Kind.TEXT] * len(row))
+
+
+def _told(
+    found: dict[tuple[str, str, int], Difference], counts: Counter[tuple[str, str, int]]
+) -> tuple[Difference, ...]:
+    out = []
+    for key, one in found.items():
+        many = counts[key]
+        detail = ", ".join(part for part in (one.detail, "" if many == 1 else f"{many} rows") if part)
+        out.append(Difference(one.aspect, one.severity, one.source, one.target, one.column, detail))
+    return tuple(out[:_NAMED])
+
+
+def show(cell: Cell, kind: Kind = Kind.TEXT, limit: int = _SHOWN) -> str:
+    """Return a cell as text for people: ``NULL``, quoted text, ``0x`` and hex digits for bytes."""
+    if cell is None:
+        return "NULL"
+    if kind in (Kind.BITS, Kind.BYTES) or not _readable(cell):
+        text = "0x" + cell[:limit].hex()
+        return text if len(cell) <= limit else f"{text}... ({len(cell)} bytes)"
+    text = cell.decode("utf-8")
+    shown = text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
+    return shown if kind not in (Kind.TEXT, Kind.JSON) else "'" + shown.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def show_pair(source: Cell, target: Cell, kind: Kind) -> tuple[str, str]:
+    """Return two cells as texts for people; long ones from shortly before the first byte that differs."""
+    if source is None or target is None or min(len(source), len(target)) <= _SHOWN:
+        return show(source, kind), show(target, kind)
+    same = next((n for n, (a, b) in enumerate(zip(source, target, strict=False)) if a != b), 0)
+    start = max(0, same - _SHOWN // 3)
+    while start and source[start] & 0xC0 == 0x80:
+        start -= 1  # not inside a character of UTF-8
+    if not start:
+        return show(source, kind), show(target, kind)
+    return f"...{show(source[start:], kind)}", f"...{show(target[start:], kind)}"
+
+
+def _readable(cell: bytes) -> bool:
+    try:
+        return cell.decode("utf-8").isprintable() or cell.isascii()
+    except UnicodeDecodeError:
+        return False
+
+
+def show_row(row: Row, kinds: Sequence[Kind]) -> str:
+    """Return a row as text for people."""
+    return "(" + ", ".join(show(cell, kind) for cell, kind in zip(row, kinds, strict=True)) + ")"

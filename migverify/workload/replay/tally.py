@@ -1,0 +1,379 @@
+"""What a replay found, by digest: true counts, noise, latencies, and a few examples with both answers.
+
+A tally is the fold of the journal. ``merge`` is associative and commutative, so shards may be folded in any order:
+what is bounded (examples, users, reasons) keeps the smallest by a fixed order and counts the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from migverify.workload.replay.latency import Histogram
+from migverify.workload.replay.model import Difference, Judged, Judgement, Severity
+from migverify.workload.replay.names import Names
+
+EXAMPLES = 3
+"""Most examples a digest keeps for each aspect."""
+
+LATENCIES = ("source", "target", "source_service", "target_service")
+_TEXTS = frozenset({"text", "kind"})
+_EXAMPLE_DETAILS = frozenset({"sql", "statement", "source", "target", "session_state", "clock"})
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One statement that shows a difference: where it stands in the capture, what was sent, what came back.
+
+    ``sql``, ``source`` and ``target`` are texts for people, cut to the limit of the run, withheld where it masks.
+    """
+
+    session: str
+    position: int
+    state: Judgement
+    reason: str
+    differences: tuple[Difference, ...]
+    details: tuple[tuple[str, str], ...]
+
+    def detail(self, name: str) -> str:
+        """Return a detail; empty where it was not kept."""
+        return dict(self.details).get(name, "")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the example as a JSON object."""
+        return {
+            "session": self.session, "position": self.position, "state": self.state.value, "reason": self.reason,
+            "differences": [difference_as_json(one) for one in self.differences], "details": dict(self.details),
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Example:
+        """Read what ``as_json`` wrote."""
+        return cls(
+            body["session"], body["position"], Judgement(body["state"]), body["reason"],
+            tuple(difference_from_json(one) for one in body["differences"]), tuple(sorted(body["details"].items())),
+        )  # fmt: skip
+
+
+def difference_as_json(one: Difference) -> dict[str, str]:
+    """Return a difference as a JSON object."""
+    return {
+        "aspect": one.aspect, "severity": one.severity.value, "source": one.source, "target": one.target,
+        "column": one.column, "detail": one.detail,
+    }  # fmt: skip
+
+
+def difference_from_json(body: Mapping[str, Any]) -> Difference:
+    """Read what ``difference_as_json`` wrote."""
+    return Difference(
+        body["aspect"], Severity(body["severity"]), body["source"], body["target"], body.get("column", ""),
+        body.get("detail", ""),
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class AspectCount:
+    """How often one aspect was seen, and how.
+
+    ``different``: in statements judged DIFFERENT, or that concern metadata of equal answers. ``undecided``: in
+    statements judged INDETERMINATE. ``noise``: in which one side differed from itself.
+    """
+
+    severity: Severity
+    different: int = 0
+    undecided: int = 0
+    noise: int = 0
+
+
+@dataclass(slots=True)
+class DigestTally:
+    """Everything counted of one digest. Times are microseconds; ``first`` and ``last`` Unix time of the capture."""
+
+    digest: str
+    text: str = ""
+    kind: str = ""
+    states: dict[Judgement, int] = field(default_factory=dict)
+    unproven: int = 0  # SAME, though the text does not determine the answer
+    shallow: int = 0  # SAME, but against the capture only: outcome and counts, no rows
+    written: int = 0
+    aspects: dict[str, AspectCount] = field(default_factory=dict)
+    columns: dict[str, Names] = field(default_factory=dict)  # by aspect
+    reasons: Names = field(default_factory=Names)
+    errors: dict[str, Names] = field(
+        default_factory=lambda: {"captured": Names(), "source": Names(), "target": Names()}
+    )
+    users: Names = field(default_factory=Names)
+    databases: Names = field(default_factory=Names)
+    repeated: int = 0  # statements asked more than once
+    sampled: int = 0  # of these, chosen by chance and not because they differed
+    noisy: int = 0
+    noisy_sampled: int = 0
+    first: int | None = None
+    last: int | None = None
+    lag: Histogram = field(default_factory=Histogram)
+    latencies: dict[str, Histogram] = field(default_factory=lambda: {name: Histogram() for name in LATENCIES})
+    examples: dict[str, list[Example]] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """All statements of the digest, whatever became of them."""
+        return sum(self.states.values())
+
+    def state(self, judgement: Judgement) -> int:
+        """Return how many statements were judged so."""
+        return self.states.get(judgement, 0)
+
+    def add(self, judged: Judged) -> None:
+        """Count one statement."""
+        details = judged.details
+        self.text = self.text or details.get("text", "")
+        self.kind = self.kind or details.get("kind", "")
+        self.states[judged.state] = self.state(judged.state) + 1
+        same = judged.state is Judgement.SAME
+        self.unproven += same and "unproven" in details
+        self.shallow += same and "shallow" in details
+        self.written += judged.written
+        if judged.reason:
+            self.reasons.add(judged.reason)
+        for side in ("captured", "source", "target"):
+            if details.get(f"{side}_errno", "0") != "0":
+                self.errors[side].add(details[f"{side}_errno"])
+        if details.get("user"):
+            self.users.add(details["user"])
+        if details.get("database"):
+            self.databases.add(details["database"])
+        if judged.repeats > 1:
+            self.repeated += 1
+            self.noisy += bool(judged.noisy)
+            if "sampled" in details:
+                self.sampled += 1
+                self.noisy_sampled += bool(judged.noisy)
+        at = int(details["at"]) if details.get("at") else None
+        self._seen(at, at)
+        self._time(judged)
+        self._aspects(judged)
+
+    def _seen(self, first: int | None, last: int | None) -> None:
+        if first is not None:
+            self.first = first if self.first is None else min(self.first, first)
+        if last is not None:
+            self.last = last if self.last is None else max(self.last, last)
+
+    def _time(self, judged: Judged) -> None:
+        self.lag.add(judged.lag)
+        for name, value in zip(
+            LATENCIES,
+            (judged.source_latency, judged.target_latency, judged.source_service, judged.target_service),
+            strict=True,
+        ):
+            if value is not None:
+                self.latencies[name].add(value)
+
+    def _aspects(self, judged: Judged) -> None:
+        decided = judged.state in (Judgement.DIFFERENT, Judgement.SAME)
+        for aspect in sorted({one.aspect for one in judged.differences}):
+            severity = _worst([one.severity for one in judged.differences if one.aspect == aspect])
+            found = self.aspects.setdefault(aspect, AspectCount(severity))
+            found.severity = _worst([found.severity, severity])
+            if judged.noisy and not decided:
+                found.noise += 1
+            elif decided:
+                found.different += 1
+            else:
+                found.undecided += 1
+            for column in sorted({one.column for one in judged.differences if one.aspect == aspect and one.column}):
+                self.columns.setdefault(aspect, Names()).add(column)
+        if "sql" in judged.details or judged.state is Judgement.DIFFERENT:
+            example = Example(
+                judged.session, judged.position, judged.state, judged.reason, judged.differences,
+                tuple(sorted((n, v) for n, v in judged.details.items() if n not in ("text", "kind"))),
+            )  # fmt: skip
+            for aspect in {one.aspect for one in judged.differences} or {judged.state.value}:
+                self._keep(aspect, example)
+
+    def _keep(self, aspect: str, example: Example) -> None:
+        kept = self.examples.setdefault(aspect, [])
+        kept.append(example)
+        kept.sort(key=_order)
+        del kept[EXAMPLES:]
+
+    def merge(self, other: DigestTally) -> None:
+        """Add the other's counts; both must be of one digest."""
+        self.text, self.kind = max(self.text, other.text), max(self.kind, other.kind)
+        for state, number in other.states.items():
+            self.states[state] = self.state(state) + number
+        for name in ("unproven", "shallow", "written", "repeated", "sampled", "noisy", "noisy_sampled"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for aspect, theirs in other.aspects.items():
+            ours = self.aspects.setdefault(aspect, AspectCount(theirs.severity))
+            ours.severity = _worst([ours.severity, theirs.severity])
+            ours.different += theirs.different
+            ours.undecided += theirs.undecided
+            ours.noise += theirs.noise
+        for aspect, columns in other.columns.items():
+            self.columns.setdefault(aspect, Names()).merge(columns)
+        self.reasons.merge(other.reasons)
+        self.users.merge(other.users)
+        self.databases.merge(other.databases)
+        for side, errors in other.errors.items():
+            self.errors[side].merge(errors)
+        self._seen(other.first, other.last)
+        self.lag.merge(other.lag)
+        for name, histogram in other.latencies.items():
+            self.latencies[name].merge(histogram)
+        for aspect, examples in other.examples.items():
+            for example in examples:
+                self._keep(aspect, example)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as a JSON object with a stable order."""
+        return {
+            "digest": self.digest, "text": self.text, "kind": self.kind,
+            "states": {state.value: self.state(state) for state in Judgement},
+            "unproven": self.unproven, "shallow": self.shallow, "written": self.written,
+            "aspects": {
+                aspect: {"severity": one.severity.value, "different": one.different, "undecided": one.undecided,
+                         "noise": one.noise}
+                for aspect, one in sorted(self.aspects.items())
+            },
+            "columns": {aspect: _sorted(one) for aspect, one in sorted(self.columns.items())},
+            "reasons": _sorted(self.reasons), "users": _sorted(self.users), "databases": _sorted(self.databases),
+            "errors": {side: _sorted(one) for side, one in sorted(self.errors.items())},
+            "repeated": self.repeated, "sampled": self.sampled, "noisy": self.noisy,
+            "noisy_sampled": self.noisy_sampled, "first": self.first, "last": self.last, "lag": self.lag.as_json(),
+            "latencies": {name: self.latencies[name].as_json() for name in LATENCIES},
+            "examples": {aspect: [one.as_json() for one in kept] for aspect, kept in sorted(self.examples.items())},
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> DigestTally:
+        """Read what ``as_json`` wrote."""
+        return cls(
+            body["digest"], body["text"], body["kind"],
+            {Judgement(state): number for state, number in body["states"].items() if number},
+            body["unproven"], body["shallow"], body["written"],
+            {
+                aspect: AspectCount(Severity(one["severity"]), one["different"], one["undecided"], one["noise"])
+                for aspect, one in body["aspects"].items()
+            },
+            {aspect: Names(dict(one)) for aspect, one in body["columns"].items()},
+            Names(dict(body["reasons"])), {side: Names(dict(one)) for side, one in body["errors"].items()},
+            Names(dict(body["users"])), Names(dict(body["databases"])), body["repeated"], body["sampled"],
+            body["noisy"], body["noisy_sampled"],
+            body["first"], body["last"], Histogram.from_json(body["lag"]),
+            {name: Histogram.from_json(body["latencies"][name]) for name in LATENCIES},
+            {aspect: [Example.from_json(one) for one in kept] for aspect, kept in body["examples"].items()},
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Tally:
+    """The whole of a replay, by digest."""
+
+    digests: dict[str, DigestTally] = field(default_factory=dict)
+
+    def add(self, judged: Judged) -> None:
+        """Count one judged statement."""
+        self.of(judged.digest).add(judged)
+
+    def of(self, digest: str) -> DigestTally:
+        """Return the counts of a digest, new ones for a digest not seen yet."""
+        found = self.digests.get(digest)
+        if found is None:
+            found = self.digests[digest] = DigestTally(digest)
+        return found
+
+    def describe(self, digest: str, text: str, kind: str = "") -> None:
+        """Tell the normalized text of a digest and what kind of statement it is; judged statements may not say it."""
+        found = self.of(digest)
+        found.text, found.kind = max(found.text, text), max(found.kind, kind)
+
+    def merge(self, other: Tally) -> None:
+        """Add another tally's counts; ``other`` stays as it is."""
+        for digest, theirs in other.digests.items():
+            self.of(digest).merge(theirs)
+
+    @property
+    def count(self) -> int:
+        """All statements."""
+        return sum(one.count for one in self.digests.values())
+
+    def state(self, judgement: Judgement) -> int:
+        """Return how many statements were judged so."""
+        return sum(one.state(judgement) for one in self.digests.values())
+
+    def latency(self, name: str) -> Histogram:
+        """Return one of ``LATENCIES`` over all digests."""
+        whole = Histogram()
+        for one in self.digests.values():
+            whole.merge(one.latencies[name])
+        return whole
+
+    def lag(self) -> Histogram:
+        """Return how late calls began behind their pace, over all digests."""
+        whole = Histogram()
+        for one in self.digests.values():
+            whole.merge(one.lag)
+        return whole
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as a JSON object with a stable order."""
+        return {"digests": [self.digests[digest].as_json() for digest in sorted(self.digests)]}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Tally:
+        """Read what ``as_json`` wrote."""
+        found = [DigestTally.from_json(one) for one in body["digests"]]
+        return cls({one.digest: one for one in found})
+
+
+class ExampleKeeper:
+    """Keeps a journal small: the first statements of a kind keep their example, the first of a digest its text.
+
+    One per process. ``keep`` returns the judged statement as it should be written: counts, times and differences are
+    never touched.
+    """
+
+    def __init__(self, limit: int = EXAMPLES) -> None:
+        self._limit = limit
+        self._seen: dict[tuple[str, Judgement, frozenset[str], str], int] = {}
+        self._told: set[str] = set()
+
+    def keep(self, judged: Judged) -> Judged:
+        """Return the statement with its example, or without when enough alike were kept."""
+        if judged.digest in self._told:
+            judged = _without(judged, _TEXTS)
+        elif "text" in judged.details:
+            self._told.add(judged.digest)
+        if not _EXAMPLE_DETAILS & judged.details.keys():
+            return judged
+        key = (judged.digest, judged.state, frozenset(one.aspect for one in judged.differences), judged.reason)
+        seen = self._seen.get(key, 0)
+        if seen < self._limit:
+            self._seen[key] = seen + 1
+            return judged
+        return _without(judged, _EXAMPLE_DETAILS)
+
+
+def _without(judged: Judged, names: frozenset[str]) -> Judged:
+    return replace(judged, details={name: text for name, text in judged.details.items() if name not in names})
+
+
+_RANK = {severity: rank for rank, severity in enumerate(Severity)}
+
+
+def _worst(severities: list[Severity]) -> Severity:
+    return min(severities, key=_RANK.__getitem__)
+
+
+def _order(example: Example) -> tuple[bool, bool, str, int, str]:
+    # with both answers before those that lost them, decided ones before undecided ones
+    return (
+        "sql" not in dict(example.details), example.state is not Judgement.DIFFERENT, example.session,
+        example.position, repr(example),
+    )  # fmt: skip
+
+
+def _sorted(names: Names) -> dict[str, int]:
+    return dict(sorted(names.counts.items()))

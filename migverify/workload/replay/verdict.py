@@ -1,0 +1,375 @@
+"""From a tally to a verdict: per digest, and of the whole replay. MATCH is never the answer by default."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Any, Protocol
+
+from migverify.model import Verdict
+from migverify.workload.replay.model import Judgement, Severity
+from migverify.workload.replay.names import Names
+from migverify.workload.replay.noise import Signal, signals
+from migverify.workload.replay.statistics import QUANTILES, Shift, shifts
+from migverify.workload.replay.tally import AspectCount, DigestTally, Tally
+
+
+@dataclass(frozen=True, slots=True)
+class AspectLabel:
+    """What the catalogue says of one aspect. ``state`` is ``known``, ``unknown`` or ``blocker``."""
+
+    state: str = "unknown"
+    ids: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+
+
+class Labels(Protocol):
+    """The catalogue, as far as a verdict asks it."""
+
+    def label(self, tally: DigestTally, aspect: str) -> AspectLabel:
+        """Return what is known of this difference of a digest."""
+        ...
+
+
+class WaiverLike(Protocol):
+    """A difference that somebody answers for."""
+
+    @property
+    def owner(self) -> str:
+        """Who answers for it."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why it is no obstacle."""
+        ...
+
+    @property
+    def expires(self) -> date:
+        """The last day it holds."""
+        ...
+
+    def covers(
+        self,
+        digest: str,
+        text: str,
+        aspect: str,
+        ids: Sequence[str],
+        *,
+        databases: Sequence[str] = (),
+        users: Sequence[str] = (),
+        count: int | None = None,
+    ) -> bool:
+        """Tell whether it speaks of this aspect of this digest, sent where and by whom, seen so often."""
+        ...
+
+
+class SloLike(Protocol):
+    """The result of a named service level. ``met`` None: it could not be told."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the configuration."""
+        ...
+
+    @property
+    def met(self) -> bool | None:
+        """Whether it was held."""
+        ...
+
+    @property
+    def reasons(self) -> Sequence[str]:
+        """What was missed, or why it cannot be told."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a replay must have shown before it may be MATCH.
+
+    Shares are of statements. ``least`` is how many statements must have been judged. ``alpha`` is the chance of
+    calling noise a signal, over all digests. ``latency_floor`` (microseconds): a smaller shift is never reported.
+    ``out_of_scope`` are kinds of statements that the user left out by name: digests of which none was asked are told
+    as not covered, and count in no share.
+    """
+
+    least: int = 1
+    judged_share: float = 0.99
+    digests_share: float = 0.99
+    indeterminate_share: float = 0.05
+    shallow_is_enough: bool = False
+    alpha: float = 0.01
+    latency_floor: int = 5_000
+    out_of_scope: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One aspect in which a digest differs; ``weight`` is one of ``WEIGHTS``."""
+
+    aspect: str
+    weight: str
+    signal: Signal | None
+    label: AspectLabel
+    waiver: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the finding as a JSON object."""
+        test = None if self.signal is None else self.signal.as_json()
+        return {
+            "aspect": self.aspect, "weight": self.weight, "test": test, "label": self.label.state,
+            "ids": list(self.label.ids), "links": list(self.label.links), "waiver": self.waiver,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class DigestVerdict:
+    """The verdict of one digest. ``weight`` is the worst of its findings, ``none`` where there are none."""
+
+    digest: str
+    verdict: Verdict
+    weight: str
+    reasons: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    shifts: tuple[Shift, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict as a JSON object."""
+        return {
+            "digest": self.digest, "verdict": self.verdict.value, "weight": self.weight, "reasons": list(self.reasons),
+            "findings": [one.as_json() for one in self.findings], "latency": [one.as_json() for one in self.shifts],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayVerdict:
+    """The verdict of a replay. ``coverage`` are counts and shares for people and machines."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    digests: tuple[DigestVerdict, ...] = ()
+    coverage: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, digest: str) -> DigestVerdict:
+        """Return a digest's verdict; raises KeyError."""
+        for one in self.digests:
+            if one.digest == digest:
+                return one
+        raise KeyError(digest)
+
+
+WEIGHTS = ("blocker", "review", "noise", "undecided", "unjudged", "waived", "metadata", "info", "none")
+"""From the heaviest to the lightest."""
+
+_UNDECIDED = frozenset({"review", "noise"})
+
+
+def verdict(
+    tally: Tally,
+    labels: Labels | None = None,
+    waivers: Sequence[WaiverLike] = (),
+    slo: Sequence[SloLike] = (),
+    *,
+    policy: Policy | None = None,
+    today: date | None = None,
+    unfinished: Sequence[str] = (),
+) -> ReplayVerdict:
+    """Return the verdict.
+
+    MISMATCH: a blocker is a signal and not waived, or a service level was missed. MATCH: everything was carried to its
+    end, enough was judged, nothing is left to review. Else INCONCLUSIVE, with every reason. A known difference is
+    explained, not accepted: only a waiver that has not expired takes it out.
+
+    Parameters
+    ----------
+    labels
+        The catalogue; without it every difference is unknown.
+    waivers
+        What somebody answers for. One that has expired counts for nothing, and is told.
+    slo
+        Results of service levels; one that could not be told makes the verdict INCONCLUSIVE.
+    today
+        The day by which waivers expire; default: today, UTC.
+    unfinished
+        Reasons why the replay itself did not get to its end.
+    """
+    policy = policy or Policy()
+    day = today or datetime.now(UTC).date()
+    tested = sum(len(one.aspects) + len(QUANTILES) for one in tally.digests.values())
+    alpha = policy.alpha / max(tested, 1)  # Bonferroni, over all digests
+    valid = [one for one in waivers if one.expires >= day]
+    asked = Tally({name: one for name, one in tally.digests.items() if one.count and not _left_out(one, policy)})
+    every = tuple(_digest(asked.digests[name], labels, valid, policy, alpha) for name in sorted(asked.digests))
+    coverage = covered(asked, every) | {
+        "out_of_scope": tally.count - asked.count, "out_of_scope_kinds": sorted(policy.out_of_scope),
+    }  # fmt: skip
+    wrong = list(_wrong(every, slo))
+    open_ = [*unfinished, *_expired(waivers, day), *_open(every, coverage, policy), *_untold(slo)]
+    worst = Verdict.MISMATCH if wrong else Verdict.INCONCLUSIVE if open_ else Verdict.MATCH
+    return ReplayVerdict(worst, (*wrong, *open_), every, coverage)
+
+
+def _digest(
+    tally: DigestTally, labels: Labels | None, waivers: Sequence[WaiverLike], policy: Policy, alpha: float
+) -> DigestVerdict:
+    by_aspect = {one.aspect: one for one in signals(tally, alpha)}
+    findings = tuple(
+        _finding(tally, aspect, count, by_aspect.get(aspect), labels, waivers)
+        for aspect, count in sorted(tally.aspects.items())
+    )  # fmt: skip
+    slower = shifts(
+        tally.latencies["source"], tally.latencies["target"], confidence=1 - alpha, floor=policy.latency_floor
+    )  # fmt: skip
+    weights = [one.weight for one in findings]
+    unjudged, undecided = tally.state(Judgement.UNJUDGED), tally.state(Judgement.INDETERMINATE)
+    judged = tally.count - unjudged - undecided
+    if undecided:
+        weights.append("undecided")
+    if unjudged:
+        weights.append("unjudged")
+    weight = min(weights, key=WEIGHTS.index, default="none")
+    reasons = [f"{one.aspect}: {one.weight}" for one in findings if one.weight in ("blocker", "review", "noise")]
+    reasons += [f"{name} ({number})" for name, number in tally.reasons]
+    if "blocker" in weights:
+        found = Verdict.MISMATCH
+    elif not judged or _UNDECIDED & set(weights) or not _enough(tally, policy):
+        found = Verdict.INCONCLUSIVE
+    else:
+        found = Verdict.MATCH
+    return DigestVerdict(tally.digest, found, weight, tuple(reasons), findings, slower)
+
+
+def _left_out(tally: DigestTally, policy: Policy) -> bool:
+    return tally.kind in policy.out_of_scope and tally.state(Judgement.UNJUDGED) == tally.count
+
+
+def _enough(tally: DigestTally, policy: Policy) -> bool:
+    undecided, unjudged = tally.state(Judgement.INDETERMINATE), tally.state(Judgement.UNJUDGED)
+    if _share(undecided, tally.count) > policy.indeterminate_share:
+        return False
+    return _share(tally.count - unjudged, tally.count) >= policy.judged_share
+
+
+def _finding(
+    tally: DigestTally,
+    aspect: str,
+    count: AspectCount,
+    signal: Signal | None,
+    labels: Labels | None,
+    waivers: Sequence[WaiverLike],
+) -> Finding:
+    label = AspectLabel() if labels is None else labels.label(tally, aspect)
+    if signal is None:
+        # seen only in statements that prove nothing: they weigh by their share, not one by one
+        form = count.severity not in (Severity.BLOCKER, Severity.REVIEW)
+        return Finding(aspect, count.severity.value if form else "undecided", None, label)
+    if count.severity in (Severity.METADATA, Severity.INFO):
+        return Finding(aspect, count.severity.value, signal, label)
+    waiver = next((one for one in waivers if _covers(one, tally, aspect, count, label)), None)
+    if waiver is not None:
+        return Finding(aspect, "waived", signal, label, f"{waiver.owner}, until {waiver.expires}: {waiver.reason}")
+    if not signal.signal:
+        return Finding(aspect, "noise", signal, label)
+    blocks = count.severity is Severity.BLOCKER or label.state == "blocker"
+    return Finding(aspect, "blocker" if blocks else "review", signal, label)
+
+
+def _covers(waiver: WaiverLike, tally: DigestTally, aspect: str, count: AspectCount, label: AspectLabel) -> bool:
+    return waiver.covers(
+        tally.digest, tally.text, aspect, label.ids, databases=_all(tally.databases, tally.count),
+        users=_all(tally.users, tally.count), count=count.different,
+    )  # fmt: skip
+
+
+def _all(names: Names, count: int) -> list[str]:
+    """Return the names; an empty one among them where some statements have none, so that no scope holds all."""
+    return [name for name, _ in names] + ([] if sum(names.counts.values()) == count else [""])
+
+
+def _wrong(digests: Sequence[DigestVerdict], slo: Sequence[SloLike]) -> Iterator[str]:
+    blocked = [one for one in digests if one.verdict is Verdict.MISMATCH]
+    if blocked:
+        aspects = sorted({f.aspect for one in blocked for f in one.findings if f.weight == "blocker"})
+        yield f"{_many(len(blocked), 'digest')} differ for certain: {', '.join(aspects)}"
+    for level in slo:
+        if level.met is False:
+            yield f"service level {level.name} was missed: {'; '.join(level.reasons) or 'no reason given'}"
+
+
+def _untold(slo: Sequence[SloLike]) -> Iterator[str]:
+    for level in slo:
+        if level.met is None:
+            yield f"service level {level.name} cannot be told: {'; '.join(level.reasons) or 'no reason given'}"
+
+
+def _expired(waivers: Sequence[WaiverLike], day: date) -> Iterator[str]:
+    for one in waivers:
+        if one.expires < day:
+            yield f"a waiver of {one.owner} expired on {one.expires}: {one.reason}"
+
+
+def _open(digests: Sequence[DigestVerdict], coverage: Mapping[str, Any], policy: Policy) -> Iterator[str]:
+    statements = int(coverage["statements"])
+    judged = int(coverage["judged"])
+    if not statements:
+        yield "the replay holds no statements"
+        return
+    if judged < policy.least:
+        yield f"{_many(judged, 'statement')} judged, {policy.least:,} are asked for"
+    for name, least, words in (
+        ("judged_share", policy.judged_share, "of the statements judged"),
+        ("digests_share", policy.digests_share, "of the digests judged"),
+    ):
+        if coverage[name] < least:
+            yield f"{_percent(coverage[name])} {words}, {_percent(least)} are asked for"
+    if coverage["indeterminate_share"] > policy.indeterminate_share:
+        yield (
+            f"{_percent(coverage['indeterminate_share'])} of the statements are indeterminate,"
+            f" {_percent(policy.indeterminate_share)} are allowed"
+        )  # fmt: skip
+    if coverage["shallow"] and not policy.shallow_is_enough:
+        yield f"{_many(coverage['shallow'], 'statement')} compared with the capture only: no rows were compared"
+    for weight, words in (("review", "need a review or a waiver"), ("noise", "differ, and so does a side from itself")):
+        some = sum(any(f.weight == weight for f in one.findings) for one in digests)
+        if some:
+            yield f"{_many(some, 'digest')} {words}"
+
+
+def covered(tally: Tally, digests: Sequence[DigestVerdict]) -> dict[str, Any]:
+    """Return what was judged: counts and shares; INDETERMINATE has a share of its own."""
+    same, different = tally.state(Judgement.SAME), tally.state(Judgement.DIFFERENT)
+    undecided, unjudged = tally.state(Judgement.INDETERMINATE), tally.state(Judgement.UNJUDGED)
+    whole = tally.count
+    reached = [
+        one for one in tally.digests.values()
+        if one.count and one.state(Judgement.SAME) + one.state(Judgement.DIFFERENT)
+    ]  # fmt: skip
+    return {
+        "statements": whole, "judged": same + different, "same": same, "different": different,
+        "indeterminate": undecided, "unjudged": unjudged,
+        "unproven": sum(one.unproven for one in tally.digests.values()),
+        "shallow": sum(one.shallow for one in tally.digests.values()),
+        "written": sum(one.written for one in tally.digests.values()),
+        "digests": len(digests), "digests_judged": len(reached),
+        # of what could be decided: indeterminate ones have a bound of their own
+        "judged_share": _share(same + different + undecided, whole),
+        "digests_share": _share(len(reached), len(digests)),
+        "indeterminate_share": _share(undecided, whole), "unjudged_share": _share(unjudged, whole),
+        "repeated": sum(one.repeated for one in tally.digests.values()),
+        "noisy": sum(one.noisy for one in tally.digests.values()),
+        "by_verdict": {each.value: sum(one.verdict is each for one in digests) for each in Verdict},
+    }  # fmt: skip
+
+
+def _share(some: int, whole: int) -> float:
+    return some / whole if whole else 0.0
+
+
+def _percent(share: float) -> str:
+    return f"{math.floor(share * 1000) / 10:.1f} %"
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -1,0 +1,390 @@
+"""One connection of one captured session to one server: sends statements as its client did, reads whole answers.
+
+A wire never waits by itself except in ``run``, ``command`` and ``close``: ``send`` hands the kernel what it takes and
+keeps the rest, ``receive`` takes what is there. So one thread drives hundreds of them by a selector::
+
+    wire.send(call)            # watch wire.fileno() for reading; while wire.writing, for writing too
+    answer = wire.receive()    # on each event, and when wire.deadline is over
+"""
+
+from __future__ import annotations
+
+import select
+import ssl
+import time
+from collections import OrderedDict
+from contextlib import suppress
+from typing import TypeAlias
+
+from migverify.connect import Opened, open_session, open_socket
+from migverify.errors import EndpointError, ReadError
+from migverify.model import Endpoint, Flavor, Side
+from migverify.workload.lexer import DEFAULT, Modes
+from migverify.workload.model import Parameter
+from migverify.workload.replay import packets
+from migverify.workload.replay.binary import execute
+from migverify.workload.replay.model import Answer, Call, Warned
+from migverify.workload.replay.packets import ProtocolError
+from migverify.workload.replay.parameters import ParameterError, inlined
+from migverify.workload.replay.reader import GONE, AnswerReader, Limits, Prepared
+
+__all__ = ["Limits", "ServerWire", "kill_query", "open_wire"]
+
+_CHUNK = 1 << 16
+_BIG_CHUNK = 1 << 20
+_TURN = 4 << 20  # bytes that one call of ``receive`` takes in
+_WAITS = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+# Unknown handler, needs to be prepared again; TiDB's words for a changed schema.
+_NO_LONGER_PREPARED = frozenset({1243, 1615, 8111, 8112, 8113})
+
+# The same text is another statement in another database, and may be in another mode or character set. And MySQL keeps
+# the types of the values it was first executed with: `v = ?` asked with 5 and then with '05' compares as numbers.
+_Key: TypeAlias = tuple[bytes, str | None, str | None, str | None, tuple[str, ...]]
+
+
+class ServerWire:
+    """A ``model.Wire`` over a socket that is connected and authenticated.
+
+    Attributes
+    ----------
+    closed
+        Why the connection cannot be used any more; empty while it can.
+    deadline
+        ``time.monotonic()`` at which the statement under way is over its limit; None without one.
+    thread_id
+        The server's number of the connection, for ``kill_query``.
+    """
+
+    def __init__(self, opened: Opened, side: Side, limits: Limits) -> None:
+        self.side = side
+        self.limits = limits
+        self.flavor: Flavor = opened.flavor
+        self.version: str = opened.version
+        self.thread_id: int = opened.thread_id
+        self.closed = ""
+        self.deadline: float | None = None
+        self._socket = opened.socket
+        self._socket.setblocking(False)
+        self._fileno = self._socket.fileno()
+        self._reader = AnswerReader(opened.flavor, limits)
+        self._out: bytes | memoryview = b""
+        self._asked = False
+        self._unsent = ""
+        self._prepared: OrderedDict[_Key, Prepared] = OrderedDict()
+        self._preparing: tuple[_Key, tuple[Parameter, ...]] | None = None
+        self._running: _Key | None = None
+        self._closing: list[bytes] = []
+
+    def fileno(self) -> int:
+        """Return the socket's number, for a selector; it stays the same after ``close``."""
+        return self._fileno
+
+    @property
+    def writing(self) -> bool:
+        """Whether bytes wait to be sent: watch for writing too then, and call ``receive`` on either event.
+
+        To be looked at behind ``send`` and behind ``receive``, which sends the values once a statement is prepared.
+        """
+        return bool(self._out)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a statement is under way."""
+        return self._asked
+
+    def send(self, call: Call, *, prepared: bool = False) -> None:
+        """Send a statement.
+
+        Parameters
+        ----------
+        call
+            ``parameters`` are bound when prepared, and written into the text as literals when not.
+        prepared
+            By COM_STMT_PREPARE (once a text, database and mode) and COM_STMT_EXECUTE. Without parameters of the call
+            the text is prepared as it stands.
+        """
+        if not prepared:
+            sql = call.sql
+            if call.parameters:
+                modes = Modes.of(call.state.sql_mode) if call.state.sql_mode else DEFAULT
+                try:
+                    sql = inlined(sql, call.parameters, modes)
+                except ParameterError as error:
+                    self._refuse(str(error))
+                    return
+            self._query(sql)
+            return
+        parameters = call.parameters or ()
+        state = call.state
+        kinds = tuple([parameter.kind for parameter in parameters])
+        key = (call.sql, state.database, state.sql_mode, state.charset, kinds)
+        known = self._prepared.get(key)
+        if not self._start():
+            return
+        if known is None:
+            self._preparing = key, parameters
+            self._reader.begin_prepare()
+            self._write(packets.PREPARE, call.sql)
+        else:
+            self._prepared.move_to_end(key)
+            self._execute(key, known, parameters)
+
+    def _query(self, sql: bytes) -> None:
+        if not self._start():
+            return
+        self._reader.begin()
+        self._write(packets.QUERY, sql)
+
+    def _start(self) -> bool:
+        if self._asked:
+            raise RuntimeError("a wire takes one statement at a time")
+        self._asked = True
+        self._unsent = self.closed and f"not sent: {self.closed}"
+        self._running = None
+        seconds = self.limits.seconds
+        self.deadline = time.monotonic() + seconds if seconds else None
+        return not self._unsent
+
+    def _refuse(self, reason: str) -> None:
+        self._asked = True
+        self._unsent = f"not sent: {reason}"
+
+    def _write(self, command: int, body: bytes) -> None:
+        payload = bytes((command,)) + body
+        if len(payload) >= packets.MAX_PACKET:  # the answer's number follows that of the last part
+            self._reader.sequence = (len(payload) // packets.MAX_PACKET + 1) & 255
+        framed = packets.frame(payload)
+        if self._closing:
+            framed = b"".join((*self._closing, framed))
+            self._closing.clear()
+        self._out = framed
+        self._flush()
+
+    def _execute(self, key: _Key, known: Prepared, parameters: tuple[Parameter, ...]) -> None:
+        if known.parameters != len(parameters):
+            self._unsent = f"not sent: {len(parameters)} values for {known.parameters} parameters"
+            return
+        self._running = key
+        self._reader.begin(binary=True)
+        self._write(packets.EXECUTE, execute(known.number, parameters)[1:])
+
+    def _flush(self) -> None:
+        out = self._out
+        try:
+            sent = self._socket.send(out)
+            while sent < len(out):
+                self._out = out = memoryview(out)[sent:]  # no copy: it may be many megabytes
+                sent = self._socket.send(out)
+        except _WAITS:
+            return
+        except OSError as error:
+            # The server may have said why before it closed: what it said is read first.
+            self._out = b""
+            self._unsent = self._unsent or f"connection lost: {_words(error)}"
+            return
+        self._out = b""
+
+    def receive(self) -> Answer | None:
+        """Take in what the socket holds; the answer when it is whole, None when more must come.
+
+        A lost connection and a time limit are answers too (``unanswered``); the wire is closed then.
+        """
+        if not self._asked:
+            return None
+        if self._out:
+            self._flush()
+        if self._unsent:
+            return self._end_unanswered(self._unsent)
+        try:
+            answer = self._read()
+        except ProtocolError as error:
+            answer = self._lost(f"connection lost: {error}")
+        except OSError as error:
+            answer = self._lost(f"connection lost: {_words(error)}")
+        if answer is None and self.deadline is not None and time.monotonic() >= self.deadline:
+            answer = self._lost(f"time limit: no answer within {self.limits.seconds:g} s")
+        if answer is not None:
+            self._asked = False
+            self.deadline = None
+            if self._out and not self.closed:  # the rest would be taken for another statement
+                self._lost("connection lost: the server answered before it had the whole statement")
+        return answer
+
+    def _read(self) -> Answer | None:
+        reader = self._reader
+        taken = 0
+        # A long answer that comes faster than it is read must let the other connections of the thread have their turn.
+        # What TLS has decrypted already makes no socket readable, so that is always taken.
+        while taken < _TURN or (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
+            try:
+                data = self._socket.recv(_CHUNK if reader.wanted_bytes < _CHUNK else _BIG_CHUNK)
+            except _WAITS:
+                return None
+            if not data:
+                return self._lost("connection lost: the server closed it")
+            taken += len(data)
+            if reader.feed(data):
+                answer = self._whole()
+                if answer is not None:
+                    return answer
+            elif reader.wants_refusal:
+                reader.wants_refusal = False
+                self._out = b"\x00\x00\x00" + bytes(((reader.sequence - 1) & 255,))
+                self._flush()
+        return None
+
+    def _whole(self) -> Answer | None:
+        reader = self._reader
+        if reader.farewell:
+            self.closed = f"connection lost: {reader.farewell}"
+            self._release()
+        if self._preparing is None:
+            answer = reader.answer
+            if answer is not None and self._running is not None and answer.errno in _NO_LONGER_PREPARED:
+                self._forget(self._running)
+            return answer
+        (key, parameters), self._preparing = self._preparing, None
+        if reader.prepared is None:
+            return reader.answer
+        self._prepared[key] = reader.prepared
+        while len(self._prepared) > max(1, self.limits.statements):
+            self._forget(next(iter(self._prepared)))
+        self._execute(key, reader.prepared, parameters)
+        return self._end_unanswered(self._unsent) if self._unsent else None
+
+    def _forget(self, key: _Key) -> None:
+        """Let go of a prepared statement: the server is told in front of what is sent next, and answers nothing."""
+        gone = self._prepared.pop(key, None)
+        if gone is not None:
+            self._closing.append(packets.frame(b"\x19" + gone.number.to_bytes(4, "little")))
+
+    def _end_unanswered(self, reason: str) -> Answer:
+        self._asked = False
+        self._unsent = ""
+        self.deadline = None
+        if reason.startswith("not sent") or self.closed:
+            return Answer(unanswered=reason)
+        said = self._last_words()
+        self._lost(reason)
+        return said or Answer(unanswered=reason)
+
+    def _last_words(self) -> Answer | None:
+        """Read why the server closed the connection while it was sent a statement (1153, a packet too large).
+
+        Whether a client sees that answer or a broken connection is a race; that the server gave it is certain.
+        """
+        try:
+            data = self._socket.recv(_CHUNK)
+        except OSError:
+            return None
+        if len(data) < 8 or data[4] != 0xFF:
+            return None
+        told = packets.failed(data, 4, 4 + int.from_bytes(data[:3], "little"))
+        if told.errno in GONE:
+            return None
+        return Answer(errno=told.errno, sqlstate=told.sqlstate, message=told.message)
+
+    def _lost(self, reason: str) -> Answer:
+        self.closed = self.closed or reason
+        self._release()
+        return Answer(unanswered=reason)
+
+    def _release(self) -> None:
+        self._out = b""
+        self._preparing = None
+        self._prepared.clear()
+        with suppress(OSError):  # it is gone already
+            self._socket.close()
+
+    def run(self, call: Call, *, prepared: bool = False) -> Answer:
+        """Send, wait, return the answer."""
+        self.send(call, prepared=prepared)
+        return self._wait()
+
+    def command(self, sql: bytes) -> Answer:
+        """Run a statement of the replay's own (session state, clock, KILL), waiting for its answer."""
+        self._query(sql)
+        return self._wait()
+
+    def _wait(self) -> Answer:
+        while True:
+            answer = self.receive()
+            if answer is not None:
+                return answer
+            wait = None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+            poll = select.poll()
+            poll.register(self._fileno, select.POLLIN | (select.POLLOUT if self._out else 0))
+            poll.poll(None if wait is None else wait * 1000 + 1)
+
+    def warned(self) -> tuple[Warned, ...]:
+        """Ask for the warnings of the last statement (SHOW WARNINGS).
+
+        It changes what ROW_COUNT() and FOUND_ROWS() say next, so it is asked for only where a run wants it.
+
+        Raises
+        ------
+        ReadError
+            the server does not tell.
+        """
+        answer = self.command(b"SHOW WARNINGS")
+        if not answer.ok or answer.rows is None:
+            raise ReadError(f"{self.side.value}: SHOW WARNINGS: {answer.unanswered or answer.message or 'too many'}")
+        found: list[Warned] = []
+        for level, code, message in answer.rows:
+            found.append(Warned(packets.words(level or b""), int(code or b"0"), packets.words(message or b"")))
+        return tuple(found)
+
+    def close(self) -> None:
+        """Close; an open transaction is rolled back by the server."""
+        if self.closed:
+            return
+        if not self._asked:
+            with suppress(OSError):  # it is gone already
+                self._socket.send(packets.frame(bytes((packets.QUIT,))))
+        self.closed = "closed"
+        self._release()
+
+
+def _words(error: OSError) -> str:
+    if isinstance(error, ssl.SSLEOFError):
+        return "the server closed it"
+    return error.strerror or type(error).__name__
+
+
+def open_wire(
+    endpoint: Endpoint,
+    password: str | None,
+    side: Side,
+    limits: Limits = Limits(),  # noqa: B008  # frozen
+    *,
+    found_rows: bool = True,
+    several: bool = False,
+) -> ServerWire:
+    """Connect as a client does.
+
+    Parameters
+    ----------
+    found_rows
+        CLIENT_FOUND_ROWS: an UPDATE tells how many rows it found. Connector/J sets it, so it is on by default.
+    several
+        CLIENT_MULTI_STATEMENTS: off by default, so that the server itself refuses a second statement in a text.
+
+    Raises
+    ------
+    EndpointError
+        nothing answers, or the server refuses the user.
+    """
+    return ServerWire(open_socket(endpoint, password, found_rows=found_rows, several=several), side, limits)
+
+
+def kill_query(endpoint: Endpoint, password: str | None, thread_id: int) -> str:
+    """Stop what another connection of the same user runs; returns why it was not stopped, empty when it was.
+
+    A statement whose client went away runs on until it ends by itself.
+    """
+    try:
+        with open_session(endpoint, password) as session:
+            session.execute(f"KILL QUERY {int(thread_id)}")
+    except (EndpointError, ReadError) as error:
+        return error.message
+    return ""
