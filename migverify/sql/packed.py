@@ -89,7 +89,14 @@ def split_rows(count: int, packed: bytes | None, read: PackedSql) -> list[list[b
     if marks != (sections * count, read.field_ends * count) or not packed.endswith(ROW_END):
         return None
     parts = packed.replace(ROW_END, SECTION_END).split(SECTION_END)
-    return [parts[number:-1:sections] for number in range(sections)]
+    if len(parts) != sections * count + 1:
+        return None
+    found = [parts[number:-1:sections] for number in range(sections)]
+    # Marks inside of values and a text that was cut may add up to the right numbers; not in every section, though.
+    for section, texts in zip(read.sections, found, strict=True):
+        if b"".join(texts).count(FIELD_END) != max(0, len(section) - 1) * count:
+            return None
+    return found
 
 
 def packed_stream_sql(read: PackedSql, condition: str = "") -> str:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from migverify.changes.carriers.base import Carried, Message, Order, Place, Reject, Watermark
@@ -227,6 +227,7 @@ shapes = st.recursive(
 )
 
 
+@example({"pkNames": False})
 @given(st.dictionaries(st.sampled_from(list(json.loads(message().value or b""))), shapes, max_size=3))
 def test_no_shape_raises(changed: dict[str, Any]) -> None:
     CanalJson().parse(message(**changed))

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from migverify.errors import ConfigError
@@ -58,6 +58,8 @@ def _as_a_server(rows: list[tuple[bytes | None, ...]]) -> bytes:
     )
 
 
+@example([(None, b"\x01", b"\x01\x04")], 4)
+@example([(None, SECTION_END, b"\x01\x04")], 4)
 @given(st.lists(ROW, max_size=5), st.integers(0, 40))
 def test_rows_come_apart_exactly_or_are_refused(rows: list[tuple[bytes | None, ...]], cut: int) -> None:
     whole = _as_a_server(rows)

@@ -99,7 +99,8 @@ class CanalJson:
         if len(olds) != len(data) or not data:
             raise UndecodableError(f"{len(data)} rows in data, {len(olds)} in old")
         names = body.get("pkNames")
-        key_names = [] if names is None else [exact_json.text(name, "pkNames") for name in names]
+        listed = [] if names is None else exact_json.sequence(names, "pkNames")
+        key_names = [exact_json.text(name, "pkNames") for name in listed]
         for index, (row, before_row) in enumerate(zip(data, olds, strict=True)):
             image = self._image(row, columns)
             before, after = _images(op, image, before_row, lambda part: self._image(part, columns))
