@@ -7,7 +7,7 @@ from datetime import timedelta, timezone
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from migverify.workload.formats import general, reading
@@ -288,6 +288,7 @@ def test_every_byte_is_accounted_for(data: bytes) -> None:
         read(GeneralLog(limit=200), data, Path(folder))
 
 
+@example(b"\0" * 39 + BANNER, 13)
 @settings(max_examples=60, deadline=None)
 @given(CHUNKS, st.integers(1, 300))
 def test_blocks_do_not_matter(data: bytes, block: int) -> None:

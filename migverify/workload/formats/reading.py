@@ -173,6 +173,13 @@ class Reading:
     def _no_record(self) -> tuple[Piece, int] | None:
         data, eof, at, offset = self.window.data, self.window.eof, self.at, self.place
         banner = BANNER.match(data, at)
+        if (
+            banner is not None
+            and not eof
+            and len(data) - banner.end() < HEADER_BYTES
+            and b"\n" not in data[banner.end() :]
+        ):
+            return None  # the window ends in the line behind, which may be the banner's as well
         if banner is not None:
             self.grammar.banner()
             return noise(self.path, offset, self.line, banner.end() - at, "banner"), banner.end() - at
