@@ -18,6 +18,7 @@ from migverify.cli.guards import (
     MetricsPortOption,
     StoreOption,
     WatchOption,
+    endpoint_facts,
     run_guards,
 )
 from migverify.errors import UsageError
@@ -100,7 +101,7 @@ def capacity(
     )  # fmt: skip
     opened = open_run_store(store, config)
     guard = make_guard(loaded, opened, wanted, calibration=calibrate, sample=sample)
-    facts = {"endpoints": {e.name: {"address": f"{e.host}:{e.port}"} for e in loaded.endpoints}}
+    facts = endpoint_facts(loaded.endpoints)
     run_guards([guard], opened, Asking(as_json, watch, every, metrics_port, metrics_file, passed), facts)
 
 

@@ -18,6 +18,7 @@ from migverify.cli.guards import (
     MetricsPortOption,
     StoreOption,
     WatchOption,
+    endpoint_facts,
     run_guards,
 )
 from migverify.errors import UsageError
@@ -82,7 +83,7 @@ def check(
     loaded = load_config(config)
     seconds = hours * 3600 if hours is not None else loaded.limits.run_seconds
     guard = make_guard(loaded, questions, seconds, [_address(url) for url in ticdc or []])
-    facts = {"endpoints": {e.name: {"address": f"{e.host}:{e.port}"} for e in loaded.all_endpoints}}
+    facts = endpoint_facts(loaded.all_endpoints)
     asking = Asking(as_json, watch, every, metrics_port, metrics_file, passed)
     run_guards([guard], open_run_store(store, config), asking, facts)
 

@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from migverify.guards.keep import Kept
     from migverify.guards.model import Guard, GuardResult
     from migverify.guards.watch import GuardStatus
+    from migverify.model import Endpoint
     from migverify.store.base import ResultStore
 
 _CODES = {
@@ -54,6 +55,11 @@ class Asking:
     metrics_file: Path | None = None
     passed: bool = False
     render: Callable[[Sequence[GuardResult]], Any] | None = None
+
+
+def endpoint_facts(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
+    """Return what a run keeps of the endpoints it asked."""
+    return {"endpoints": {e.name: {"address": f"{e.host}:{e.port}"} for e in endpoints}}
 
 
 def run_guards(

@@ -17,6 +17,7 @@ from migverify.cli.guards import (
     MetricsPortOption,
     StoreOption,
     WatchOption,
+    endpoint_facts,
     run_guards,
 )
 from migverify.errors import UsageError
@@ -83,7 +84,7 @@ def ids(
         sources, target, lambda endpoint, d, t: route(loaded, endpoint.partition(".")[2], d, t), limits, moment,
         _history(opened), _layouts(layout or []),
     )  # fmt: skip
-    facts = {"endpoints": {e.name: {"address": f"{e.host}:{e.port}"} for e in loaded.endpoints}}
+    facts = endpoint_facts(loaded.endpoints)
 
     def render(_: object) -> list[dict[str, Any]]:
         return [space_as_json(space, limits, guard.clock) for space in guard.spaces]

@@ -16,6 +16,7 @@ from migverify.cli.guards import (
     MetricsPortOption,
     StoreOption,
     WatchOption,
+    endpoint_facts,
     run_guards,
 )
 from migverify.errors import ConfigError
@@ -60,7 +61,7 @@ def monitors(
         raise UsageError("--sql and --no-sql exclude each other", hint="Leave one out.")
     loaded = load_config(config)
     guard = make_guard(loaded, sql=sql, no_sql=no_sql)
-    facts = {"endpoints": {e.name: {"address": f"{e.host}:{e.port}"} for e in loaded.endpoints}}
+    facts = endpoint_facts(loaded.endpoints)
     asking = Asking(as_json, watch, every, metrics_port, metrics_file, passed)
     run_guards([guard], open_run_store(store, config), asking, facts)
 

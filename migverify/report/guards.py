@@ -17,7 +17,7 @@ from migverify.guards.model import GuardResult, State
 from migverify.guards.text import result_lines, results_as_json
 from migverify.model import RunInfo, Verdict
 from migverify.report.html import asset, environment, policy
-from migverify.report.junit import attribute, element, problem
+from migverify.report.junit import document, element, problem
 from migverify.report.summary import EXIT_CODES, redact
 from migverify.store.base import ResultStore
 
@@ -46,11 +46,6 @@ class GuardReport:
     seconds: float | None
     endpoints: tuple[tuple[str, str], ...]
     results: tuple[GuardResult, ...]
-
-
-def is_guards(info: RunInfo) -> bool:
-    """Tell whether a run asked guards."""
-    return bool(guards_of(info))
 
 
 def read_guard_report(store: ResultStore, info: RunInfo) -> GuardReport:
@@ -117,21 +112,8 @@ def render_prometheus(data: GuardReport) -> str:
 def render_junit(data: GuardReport) -> str:
     """Return a test case for each answer, and one for what was not asked."""
     cases = list(_cases(data))
-    failures = sum(verdict is Verdict.MISMATCH for verdict, _ in cases)
-    errors = sum(verdict is Verdict.INCONCLUSIVE for verdict, _ in cases)
-    counts = (
-        f'tests="{len(cases)}" failures="{failures}" errors="{errors}" skipped="0" time="{data.seconds or 0.0:.3f}"'
-    )
-    stamp = datetime.fromtimestamp(data.started, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    lines = [
-        '<?xml version="1.0" encoding="UTF-8"?>',
-        f'<testsuites name="migverify" {counts}>',
-        f'  <testsuite name="{attribute("migverify " + data.run_id)}" {counts} timestamp="{stamp}">',
-        *(case for _, case in cases),
-        "  </testsuite>",
-        "</testsuites>",
-    ]
-    return "\n".join(lines) + "\n"
+    verdicts = [verdict for verdict, _ in cases]
+    return document(f"migverify {data.run_id}", [case for _, case in cases], verdicts, data.seconds, (), data.started)
 
 
 def _cases(data: GuardReport) -> Iterator[tuple[Verdict, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from migverify.model import Verdict
@@ -27,18 +27,39 @@ def render_junit(data: ReportData) -> str:
         verdicts.append(data.verdict)
         text = "\n".join(data.reasons) or "no reason is stored"
         cases.append(element("the run", f"run {data.run_id}", 0.0, problem(data.verdict, text)))
+    return document(f"migverify {data.run_id}", cases, verdicts, data.seconds, _properties(data), data.started)
+
+
+def document(
+    suite: str,
+    cases: Sequence[str],
+    verdicts: Sequence[Verdict],
+    seconds: float | None,
+    properties: Iterable[tuple[str, str]] = (),
+    started: float | None = None,
+) -> str:
+    """Return a document of one suite.
+
+    Parameters
+    ----------
+    cases
+        Test cases made by ``element``.
+    verdicts
+        What the cases say, for the counts.
+    seconds, started
+        Working time, None where the run's end is not known; Unix time of the start, None to leave it out.
+    """
     counts = (
         f'tests="{len(cases)}" failures="{verdicts.count(Verdict.MISMATCH)}" '
-        f'errors="{verdicts.count(Verdict.INCONCLUSIVE)}" skipped="0" time="{data.seconds or 0.0:.3f}"'
+        f'errors="{verdicts.count(Verdict.INCONCLUSIVE)}" skipped="0" time="{seconds or 0.0:.3f}"'
     )
-    stamp = datetime.fromtimestamp(data.started, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    stamp = "" if started is None else f' timestamp="{datetime.fromtimestamp(started, UTC):%Y-%m-%dT%H:%M:%S}"'
+    told = [f'      <property name="{attribute(n)}" value="{attribute(v)}"/>' for n, v in properties]
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
         f'<testsuites name="migverify" {counts}>',
-        f'  <testsuite name="{attribute("migverify " + data.run_id)}" {counts} timestamp="{stamp}">',
-        "    <properties>",
-        *(f'      <property name="{attribute(n)}" value="{attribute(v)}"/>' for n, v in _properties(data)),
-        "    </properties>",
+        f'  <testsuite name="{attribute(suite)}" {counts}{stamp}>',
+        *(["    <properties>", *told, "    </properties>"] if told else []),
         *cases,
         "  </testsuite>",
         "</testsuites>",

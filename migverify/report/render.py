@@ -55,7 +55,8 @@ def read_any(
     """
     from migverify.workload.replay.store import is_replay
 
-    if is_replay(store, run_id):
+    info = store.load_run(run_id)
+    if is_replay(store, info):
         from migverify.report.replay import read_replay_report
 
         if whole:
@@ -63,7 +64,6 @@ def read_any(
         return read_replay_report(store, run_id, options)
     from migverify.guards.keep import guards_of
 
-    info = store.load_run(run_id)
     if guards_of(info):
         from migverify.report.guards import read_guard_report
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from migverify.exposition import Metric, number, page
 from migverify.model import Verdict
-from migverify.report.junit import attribute, element, problem
+from migverify.report.junit import document, element, problem
 from migverify.report.marks import visible
 from migverify.report.replay import DigestReport, ReplayReport, Stage
 from migverify.report.summary import utc
@@ -221,20 +221,11 @@ def render_json(data: ReplayReport) -> str:
 def render_junit(data: ReplayReport) -> str:
     """Return a test case a digest: MISMATCH is a failure, INCONCLUSIVE an error; and one for the run itself."""
     verdicts = [*(one.verdict for one in data.digests), data.verdict]
-    counts = (
-        f'tests="{len(verdicts)}" failures="{verdicts.count(Verdict.MISMATCH)}"'
-        f' errors="{verdicts.count(Verdict.INCONCLUSIVE)}" skipped="0" time="{data.run.seconds or 0.0:.3f}"'
-    )  # fmt: skip
     whole = "" if data.verdict is Verdict.MATCH else problem(data.verdict, "\n".join(data.reasons))
     left = data.held - len(data.digests)
     cases = [element("replay", f"run {data.run_id}", data.run.seconds or 0.0, whole), *map(_case, data.digests)]
-    return "\n".join([
-        '<?xml version="1.0" encoding="UTF-8"?>', f'<testsuites name="migverify" {counts}>',
-        f'  <testsuite name="{attribute("migverify replay " + data.run_id)}" {counts}>', "    <properties>",
-        f'      <property name="verdict" value="{data.verdict}"/>',
-        f'      <property name="digests_not_listed" value="{left}"/>', "    </properties>", *cases, "  </testsuite>",
-        "</testsuites>",
-    ]) + "\n"  # fmt: skip
+    properties = (("verdict", str(data.verdict)), ("digests_not_listed", str(left)))
+    return document(f"migverify replay {data.run_id}", cases, verdicts, data.run.seconds, properties)
 
 
 def _case(one: DigestReport) -> str:

@@ -21,11 +21,6 @@ def ends(database: str, table: str, column: str) -> str:
     return f"SELECT MIN({name}), MAX({name}) FROM {quote_path(database, table)}"
 
 
-def largest_below_mask(database: str, table: str, column: str, mask: int) -> str:
-    """Return the largest counter of AUTO_RANDOM ids; reads the whole key column."""
-    return f"SELECT MAX({quote_name(column)} & {mask}) FROM {quote_path(database, table)}"
-
-
 def sample(
     database: str, table: str, column: str, time: str | None, starts: Sequence[int], each: int, newest: int
 ) -> str:

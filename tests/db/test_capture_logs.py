@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,8 @@ import pymysql
 import pytest
 
 from migverify.cli.main import run
-from migverify.lab.cache import cache_directory
+from migverify.errors import LabError
+from migverify.lab.mariadb import audit_plugin, provide
 from tests.db.binlog_server import BinlogServer, binlog_server
 from tests.db.decoding import DecodedServer, decoded_mariadb
 from tests.unit.log_writers import FORGED, FORGED_GENERAL
@@ -215,31 +215,6 @@ def test_rotated_logs_in_the_wrong_order(
         one.connection.close()
 
 
-def audit_plugin(server: DecodedServer) -> Path | None:
-    """Return the folder of the audit plugin: of the server, else unpacked from its Debian package."""
-    own = Path((server.run("SELECT @@plugin_dir")[0][0] or b"").decode())
-    if (own / "server_audit.so").exists():
-        return own
-    version = subprocess.run(
-        ["dpkg-query", "-W", "-f", "${Version}", "mariadb-server-core"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if version.returncode != 0:
-        return None
-    folder = cache_directory() / f"mariadb-plugins-{version.stdout.replace(':', '-')}"
-    plugins = folder / "usr" / "lib" / "mysql" / "plugin"
-    if not (plugins / "server_audit.so").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        name = f"mariadb-server={version.stdout}"
-        done = subprocess.run(["apt-get", "-q", "download", name], cwd=folder, capture_output=True, check=False)
-        if done.returncode != 0:
-            return None
-        (package,) = folder.glob("*.deb")
-        subprocess.run(["dpkg-deb", "-x", str(package), str(folder)], check=True)
-        package.unlink()
-    return plugins
-
-
 MARIADB_LOGS = ("--slow-query-log=ON", "--long-query-time=0", "--slow-query-log-file=slow.log", "--general-log=ON",
                 "--general-log-file=general.log", "--log-output=FILE", "--log-slow-admin-statements=ON")  # fmt: skip
 
@@ -306,13 +281,12 @@ def test_rotated_logs_of_mariadb(
 
 
 def test_audit_log_of_mariadb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with mariadb_server(tmp_path / "first") as (server, _):
-        plugins = audit_plugin(server)
-    if plugins is None:
-        missing = "this MariaDB has no server_audit, and its package cannot be fetched"
+    try:
+        plugins = audit_plugin(provide(print), print)
+    except LabError as missing:
         if os.environ.get("MIGVERIFY_REQUIRE_DB", "") in {"", "0"}:
-            pytest.skip(missing)
-        pytest.fail(missing)
+            pytest.skip(str(missing))
+        raise
     options = (
         f"--plugin-dir={plugins}", "--plugin-load-add=server_audit", "--server-audit-logging=ON",
         "--server-audit-query-log-limit=20000", "--server-audit-file-rotate-size=20000",

@@ -24,13 +24,13 @@ from migverify.workload.formats.statements import (
     BANNER_LINE,
     TEXT_LOST,
     Carry,
+    LogHeaders,
     changed_lines,
     lacks,
     windows_lines,
 )
-from migverify.workload.lines import LONGEST, Clock, Texts, in_range, make_origin, make_record, seal
+from migverify.workload.lines import LONGEST, in_range, make_origin, make_record, seal
 from migverify.workload.model import Command, Noise, Piece, Rejected
-from migverify.workload.quotes import Header
 
 BAD_TIME = "time that is none"
 RESTORED = "text of the prepared statement restored, with backslashes that the SQL mode may read otherwise"
@@ -93,19 +93,15 @@ class GeneralLog:
         return in_range(found, start, end) if start else found
 
 
-class GeneralGrammar:
+class GeneralGrammar(LogHeaders):
     """Headers of a general log; the time of the last one that told it, and sessions with an echo to come."""
 
+    head = _HEAD
+
     def __init__(self, path: str, zone: tzinfo) -> None:
-        self._path = path
-        self._clock = Clock(zone)
-        self.texts = Texts()
-        self._head: re.Match[bytes] | None = None
+        super().__init__(path, zone, NEXT, b"\n")
         self.time: int | None = None
-        self.number = 0
         self.echoes: dict[int, tuple[bytes, bytes, bool]] = {}
-        self.next = NEXT
-        self._stop = b"\n"
 
     def begin(self, head: bytes) -> None:
         """Take in the first bytes of the file."""
@@ -123,20 +119,6 @@ class GeneralGrammar:
     def resume(self, carry: Carry) -> None:
         """Go on in the middle of a file."""
         self.number, self.time, self.echoes = carry.number, carry.time, dict(carry.told)
-
-    def following(self, data: bytes, start: int, *, eof: bool) -> Header | None:  # noqa: ARG002
-        """Return the first header at a place or behind it."""
-        found = self.next.search(data, max(0, start - len(self._stop)))
-        return None if found is None else Header(found.end(), found.start())
-
-    def text_start(self, data: bytes, header: Header) -> int:
-        """Return where the text of the record that a header begins starts."""
-        found = _HEAD.match(data, header.begin) or BANNER.match(data, header.begin)
-        return header.begin if found is None else found.end()
-
-    def last_end(self, data: bytes) -> int:
-        """Return where the last text of the file ends."""
-        return len(data) - len(self._stop) if data.endswith(self._stop) else len(data)
 
     def loose(self, data: bytes, at: int, *, eof: bool) -> int | None:  # noqa: ARG002
         """Return where a record or a banner may begin behind bytes that are none."""

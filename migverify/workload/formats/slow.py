@@ -25,11 +25,12 @@ from migverify.workload.formats.statements import (
     BANNER,
     BANNER_LINE,
     Carry,
+    LogHeaders,
     changed_lines,
     lacks,
     windows_lines,
 )
-from migverify.workload.lines import LONGEST, Clock, Texts, in_range, make_origin, make_record, seal
+from migverify.workload.lines import LONGEST, in_range, make_origin, make_record, seal
 from migverify.workload.model import Command, Origin, Piece, Record, Rejected
 from migverify.workload.quotes import Header
 
@@ -108,22 +109,18 @@ class SlowLog:
         return in_range(found, start, end) if start else found
 
 
-class SlowGrammar:
+class SlowGrammar(LogHeaders):
     """Headers of a slow log, and what one says for those behind it: the database, MariaDB's time, set clocks."""
 
+    head = _HEAD
+
     def __init__(self, path: str, zone: tzinfo) -> None:
-        self._path = path
-        self._clock = Clock(zone)
-        self.texts = Texts()
+        super().__init__(path, zone, NEXT, b";\n")
         self._users: dict[bytes, tuple[str | None, str | None, int | None]] = {}
         self._usual: re.Match[bytes] | None = None
-        self._head: re.Match[bytes] | None = None
         self.database: str | None = None
         self.last: int | None = None
-        self.number = 0
         self.own_clocks: set[int] = set()
-        self.next = NEXT
-        self._stop = b";\n"
 
     def begin(self, head: bytes) -> None:
         """Take in the first bytes of the file."""
@@ -139,22 +136,11 @@ class SlowGrammar:
         self.number, self.database, self.last = carry.number, carry.database, carry.time
         self.own_clocks = {session for session, own in carry.told if own}
 
-    def following(self, data: bytes, start: int, *, eof: bool) -> Header | None:  # noqa: ARG002
+    def following(self, data: bytes, start: int, *, eof: bool) -> Header | None:
         """Return the first header at a place or behind it."""
         if data.startswith(_BEGINS, start) and _AT_ONCE.match(data, start):
             return Header(start, start)  # a header right behind a header
-        # the statement may be empty: the end of its header is the end before the next one then
-        found = self.next.search(data, max(0, start - len(self._stop)))
-        return None if found is None else Header(found.end(), found.start())
-
-    def text_start(self, data: bytes, header: Header) -> int:
-        """Return where the text of the record that a header begins starts."""
-        found = _HEAD.match(data, header.begin) or BANNER.match(data, header.begin)
-        return header.begin if found is None else found.end()
-
-    def last_end(self, data: bytes) -> int:
-        """Return where the last text of the file ends."""
-        return len(data) - len(self._stop) if data.endswith(self._stop) else len(data)
+        return super().following(data, start, eof=eof)
 
     def loose(self, data: bytes, at: int, *, eof: bool) -> int | None:  # noqa: ARG002
         """Return where a record or a banner may begin behind bytes that are none."""

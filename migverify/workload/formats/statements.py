@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Protocol
+from datetime import tzinfo
+from typing import Any, ClassVar, Protocol
 
+from migverify.workload.lines import Clock, Texts
 from migverify.workload.model import Piece
-from migverify.workload.quotes import Headers, literals
+from migverify.workload.quotes import Header, Headers, literals
 
 CUT = "statement cut by the end of the file"
 MASKED = "password masked by the server"
@@ -69,6 +71,44 @@ class Carry:
             before.number + self.number, before.database if self.database == UNTOLD else self.database,
             before.time if self.time is None else self.time, self.told,
         )  # fmt: skip
+
+
+class LogHeaders:
+    """What the headers of slow and general logs share: where the next one is, and where a text ends before it.
+
+    Parameters
+    ----------
+    following
+        Finds the line break before a header, and the header's first byte as the end of the match.
+    stop
+        What stands behind a text: the line break, with what the server puts before it.
+    """
+
+    head: ClassVar[re.Pattern[bytes]]
+
+    def __init__(self, path: str, zone: tzinfo, following: re.Pattern[bytes], stop: bytes) -> None:
+        self._path = path
+        self._clock = Clock(zone)
+        self.texts = Texts()
+        self._head: re.Match[bytes] | None = None
+        self.number = 0
+        self.next = following
+        self._stop = stop
+
+    def following(self, data: bytes, start: int, *, eof: bool) -> Header | None:  # noqa: ARG002
+        """Return the first header at a place or behind it."""
+        # the statement may be empty: the end of its header is the end before the next one then
+        found = self.next.search(data, max(0, start - len(self._stop)))
+        return None if found is None else Header(found.end(), found.start())
+
+    def text_start(self, data: bytes, header: Header) -> int:
+        """Return where the text of the record that a header begins starts."""
+        found = self.head.match(data, header.begin) or BANNER.match(data, header.begin)
+        return header.begin if found is None else found.end()
+
+    def last_end(self, data: bytes) -> int:
+        """Return where the last text of the file ends."""
+        return len(data) - len(self._stop) if data.endswith(self._stop) else len(data)
 
 
 class Grammar(Headers, Protocol):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from migverify.errors import StoreError
-from migverify.model import NotCovered, TableResult, Verdict
+from migverify.model import NotCovered, RunInfo, TableResult, Verdict
 from migverify.store.base import ResultStore
 from migverify.workload.replay.tally import DigestTally, Tally
 from migverify.workload.replay.verdict import WEIGHTS, DigestVerdict, ReplayVerdict
@@ -90,9 +90,8 @@ class StoredDigest:
     verdict: Mapping[str, Any]
 
 
-def is_replay(store: ResultStore, run_id: str) -> bool:
+def is_replay(store: ResultStore, info: RunInfo) -> bool:
     """Tell whether a run is a replay, finished or not."""
-    info = store.load_run(run_id)
     return info.plan.get("kind") == COMMAND_KIND or any(one.pair == RULE for one in store.table_results(info.run_id))
 
 
