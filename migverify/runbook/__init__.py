@@ -1,0 +1,1 @@
+"""Runbooks: a timed executor for drills, cutover, rollback and disaster recovery."""

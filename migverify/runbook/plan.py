@@ -1,0 +1,280 @@
+"""Which step waits for which, and how long it all takes: pure, from a definition and durations.
+
+The arithmetic is the critical path method: earliest times forwards, latest times backwards, slack is the difference.
+Times are seconds from the start of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from migverify.errors import ConfigError
+from migverify.runbook.model import Runbook, RunKind, Step, StepKind
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Steps by their number in the runbook.
+
+    ``needs`` leaves out ids that are no step. ``order`` is topological, and has every step that no circle holds back;
+    ``stuck`` are the others.
+    """
+
+    needs: tuple[tuple[int, ...], ...]
+    order: tuple[int, ...]
+    stuck: tuple[int, ...]
+    number: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """When a step is planned. ``slack``: how late it may be without a later end; ``measured`` in drills, or planned."""
+
+    id: str
+    phase: str
+    dri: str
+    applies: bool
+    duration: float
+    known: bool
+    measured: bool
+    start: float
+    finish: float
+    slack: float
+    critical: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """One person on two steps that may run at once; ``planned``: by their planned times they do."""
+
+    person: str
+    first: str
+    second: str
+    planned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A planned run. ``unknown`` are steps without any time, counted as 0: then all sums are "at least".
+
+    ``steps`` are in topological order, ties by the file's. ``write_stop`` is None where the runbook has none.
+    """
+
+    steps: tuple[PlannedStep, ...]
+    total: float
+    critical_path: tuple[str, ...]
+    write_stop: float | None
+    conflicts: tuple[Conflict, ...]
+    unknown: tuple[str, ...]
+
+
+def applies(step: Step, environment: str, kind: RunKind | None = None) -> bool:
+    """Tell whether a step is for this environment and kind of run (None: any). A dry run walks through all kinds."""
+    for_run = not step.only_runs or kind is None or kind is RunKind.DRY or kind in step.only_runs
+    return for_run and (not step.only_environments or environment in step.only_environments)
+
+
+def network_of(steps: Iterable[Step]) -> Network:
+    """Return who waits for whom. Of two steps with one id the first is meant."""
+    listed = list(steps)
+    number: dict[str, int] = {}
+    for one, step in enumerate(listed):
+        number.setdefault(step.id, one)
+    needs = tuple(tuple(dict.fromkeys(number[id_] for id_ in step.needs if id_ in number)) for step in listed)
+    behind: list[list[int]] = [[] for _ in listed]
+    waiting = [len(some) for some in needs]
+    for one, some in enumerate(needs):
+        for need in some:
+            behind[need].append(one)
+    order = [one for one, count in enumerate(waiting) if not count]
+    for one in order:  # grows while it is walked
+        for next_ in behind[one]:
+            waiting[next_] -= 1
+            if not waiting[next_]:
+                order.append(next_)
+    stuck = tuple(one for one, count in enumerate(waiting) if count)
+    return Network(needs, tuple(order), stuck, number)
+
+
+def ancestors(network: Network) -> list[int]:
+    """Return for each step, as bits of an integer, the steps that are certainly finished before it begins."""
+    found = [0] * len(network.needs)
+    for one in network.order:
+        bits = 0
+        for need in network.needs[one]:
+            bits |= found[need] | (1 << need)
+        found[one] = bits
+    return found
+
+
+def plan_of(
+    runbook: Runbook, kind: RunKind | None = None, measured: Mapping[str, float] | None = None,
+    network: Network | None = None,
+) -> Plan:  # fmt: skip
+    """Plan a run in the runbook's environment.
+
+    Parameters
+    ----------
+    runbook
+        The definition.
+    kind
+        Kind of run; None: every step of the environment.
+    measured
+        Seconds by step id, from drills: they stand in for ``time.plan`` where the file has none.
+    network
+        That of ``network_of``, where it is known already.
+
+    Raises
+    ------
+    ConfigError
+        Steps wait for each other.
+    """
+    steps, known = runbook.steps, measured or {}
+    network = network or network_of(steps)
+    if network.stuck:
+        names = ", ".join(steps[one].id for one in network.stuck[:5])
+        raise ConfigError(f"{steps[network.stuck[0]].place}: steps wait for each other: {names}")
+    counted = [applies(step, runbook.environment, kind) for step in steps]
+    given = [_expected(step, known) for step in steps]
+    lasts = [(one or 0.0) if counts else 0.0 for one, counts in zip(given, counted, strict=True)]
+    start, finish = earliest(network, lasts)
+    total = max(finish, default=0.0)
+    late = latest(network, lasts, total)
+    planned = tuple(
+        PlannedStep(
+            steps[n].id, steps[n].phase, steps[n].dri, counted[n], lasts[n], given[n] is not None,
+            steps[n].times.plan is None and given[n] is not None, start[n], finish[n], late[n] - finish[n],
+            counted[n] and _same(late[n], finish[n]),
+        )
+        for n in sorted(network.order, key=lambda n: (start[n], n))
+    )  # fmt: skip
+    return Plan(
+        planned, total, _critical(network, runbook, start, finish, counted),
+        _write_stop(runbook, counted, start, finish), conflicts(runbook, network, start, finish, counted),
+        tuple(step.id for n, step in enumerate(steps) if counted[n] and given[n] is None),
+    )  # fmt: skip
+
+
+def _expected(step: Step, measured: Mapping[str, float]) -> float | None:
+    if step.times.plan is not None:
+        return step.times.plan
+    return measured.get(step.id, 0.0 if step.kind is StepKind.ANNOUNCE else None)
+
+
+def earliest(network: Network, lasts: list[float]) -> tuple[list[float], list[float]]:
+    """Return earliest start and finish of each step."""
+    start, finish = [0.0] * len(lasts), [0.0] * len(lasts)
+    for one in network.order:
+        start[one] = max((finish[need] for need in network.needs[one]), default=0.0)
+        finish[one] = start[one] + lasts[one]
+    return start, finish
+
+
+def latest(network: Network, lasts: list[float], end: float) -> list[float]:
+    """Return the latest finish of each step with which all ends at ``end``."""
+    late = [end] * len(lasts)
+    for one in reversed(network.order):
+        begin = late[one] - lasts[one]
+        for need in network.needs[one]:
+            late[need] = min(late[need], begin)
+    return late
+
+
+def _same(one: float, other: float) -> bool:
+    return abs(one - other) <= 1e-6 * max(1.0, abs(one))  # sums in another order differ in the last digits
+
+
+def _critical(
+    network: Network, runbook: Runbook, start: list[float], finish: list[float], counted: list[bool]
+) -> tuple[str, ...]:
+    """One longest chain, from its first step; of equal ones that of the lowest numbers."""
+    if not finish:
+        return ()
+    one: int | None = min(range(len(finish)), key=lambda n: (-finish[n], n))
+    chain = []
+    while one is not None:
+        if counted[one]:
+            chain.append(runbook.steps[one].id)
+        before = [need for need in network.needs[one] if finish[need] == start[one]]
+        one = min(before) if before else None
+    return tuple(reversed(chain))
+
+
+def _write_stop(runbook: Runbook, counted: list[bool], start: list[float], finish: list[float]) -> float | None:
+    begins = [start[n] for n, step in enumerate(runbook.steps) if step.write_stop == "begin" and counted[n]]
+    ends = [finish[n] for n, step in enumerate(runbook.steps) if step.write_stop == "end" and counted[n]]
+    return max(ends) - min(begins) if begins and ends else None
+
+
+def holders(runbook: Runbook) -> dict[str, tuple[str, ...]]:
+    """Return for every role, person and alias who that is: the person, then the backup."""
+    names = {name: person.name for person in runbook.people for name in (*person.aliases, person.name)}
+    found: dict[str, tuple[str, ...]] = {name: (person,) for name, person in names.items()}
+    for role in runbook.roles:
+        some = [one for one in (role.person, role.backup) if one]
+        found[role.name] = tuple(names.get(name, name) for name in some)
+    return found
+
+
+def conflicts(
+    runbook: Runbook, network: Network, start: list[float], finish: list[float], counted: list[bool]
+) -> tuple[Conflict, ...]:
+    """Return where one person is DRI of two steps that nothing orders: for each step the next such one."""
+    who, before = holders(runbook), ancestors(network)
+    masks: dict[str, int] = {}
+    found = []
+    busy = [
+        n for n, step in enumerate(runbook.steps)
+        if counted[n] and step.kind not in (StepKind.WAIT, StepKind.ANNOUNCE) and step.dri in who
+    ]  # fmt: skip
+    later = _descendants(network)
+    for n in busy:
+        person = who[runbook.steps[n].dri][0]
+        free = masks.get(person, 0) & ~before[n] & ~later[n]
+        if free:
+            other = free.bit_length() - 1
+            planned = start[n] < finish[other] and start[other] < finish[n]
+            found.append(Conflict(person, runbook.steps[other].id, runbook.steps[n].id, planned))
+        masks[person] = masks.get(person, 0) | (1 << n)
+    return tuple(found)
+
+
+def _descendants(network: Network) -> list[int]:
+    found = [0] * len(network.needs)
+    for one in reversed(network.order):
+        bits = found[one] | (1 << one)
+        for need in network.needs[one]:
+            found[need] |= bits
+    return found
+
+
+def rollback_peak(runbook: Runbook, plan: Plan) -> tuple[float, float, str]:
+    """Return the worst moment of a plan to go back: when, how long everything armed then takes, after which step.
+
+    A rollback is armed when its step ends, and until the step of ``valid_until``, or a hard point of no return, begins.
+    The worst moment is that at which the way back ends latest.
+    """
+    steps = {step.id: step for step in runbook.steps}
+    moments: list[tuple[float, int, str]] = []
+    for one in plan.steps:
+        if one.applies:
+            moments += [(one.finish, 0, one.id), (one.start, 1, one.id)]
+    ends: dict[str, list[str]] = {}
+    for step in runbook.steps:
+        if step.rollback is not None and step.rollback.valid_until:
+            ends.setdefault(step.rollback.valid_until, []).append(step.id)
+    armed: dict[str, float] = {}
+    worst = (0.0, 0.0, "")
+    for moment, begins, id_ in sorted(moments, key=lambda m: (m[0], m[1])):
+        if begins:
+            for gone in list(armed) if steps[id_].point_of_no_return == "hard" else ends.get(id_, ()):
+                armed.pop(gone, None)
+            continue
+        rollback = steps[id_].rollback
+        if rollback is not None:
+            armed[id_] = rollback.plan or 0.0
+        back = sum(armed.values())
+        if moment + back > worst[0] + worst[1]:
+            worst = (moment, back, id_)
+    return worst

@@ -1,0 +1,182 @@
+"""A run that is killed at a stated point, and people who bring it to its end whatever state they find it in.
+
+The point stands in RUNBOOK_TEST_CRASH: ``<when>:<number>[:<part>]``. ``when`` is ``write`` (that append, with only a
+part of its bytes written), ``sync`` (its bytes handed over, not yet on the disk), ``synced``, or ``before`` / ``after``
+(that effect). Numbers count from 0.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from migverify.runbook import machine
+from migverify.runbook.actions import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
+from migverify.runbook.events import RollbackState, RunState, StepState
+from migverify.runbook.executor import Executor
+from migverify.runbook.journal import SystemDisk
+from migverify.runbook.lease import Keeper, take
+from migverify.runbook.model import RunKind
+from migverify.runbook.record import RunRecord
+from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, runbook, step
+
+VARIABLE = "RUNBOOK_TEST_CRASH"
+
+
+class Killer:
+    """Kills this process at the point that the environment names; counts the points either way."""
+
+    def __init__(self) -> None:
+        when, _, rest = os.environ.get(VARIABLE, "").partition(":")
+        number, _, part = rest.partition(":")
+        self.when, self.number, self.part = when, int(number or -1), float(part or 0)
+        self.counts = dict.fromkeys(("write", "sync", "synced", "before", "after"), 0)
+
+    def here(self, when: str) -> bool:
+        self.counts[when] += 1
+        return self.when == when and self.counts[when] - 1 == self.number
+
+    @staticmethod
+    def kill() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)
+
+
+class CrashDisk(SystemDisk):
+    """The operating system's calls, with a killer between them."""
+
+    def __init__(self, killer: Killer) -> None:
+        self._killer = killer
+
+    def write(self, handle: int, data: bytes) -> int:
+        if self._killer.here("write"):
+            super().write(handle, data[: int(len(data) * self._killer.part)])
+            self._killer.kill()
+        return super().write(handle, data)
+
+    def sync(self, handle: int) -> None:
+        if self._killer.here("sync"):
+            self._killer.kill()
+        super().sync(handle)
+        if self._killer.here("synced"):
+            self._killer.kill()
+
+
+class Outside:
+    """A world on the disk: flags are files, and every effect is a line of a log."""
+
+    def __init__(self, folder: Path, killer: Killer) -> None:
+        self.folder, self.killer = folder, killer
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def is_set(self, name: str) -> bool:
+        return (self.folder / name).exists()
+
+    def log(self) -> list[str]:
+        path = self.folder / "effects.log"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def _do(self, what: str, arguments: Mapping[str, Any], _context: Context) -> ActionResult:
+        name = arguments["name"]
+        if self.killer.here("before"):
+            self.killer.kill()
+        with (self.folder / "effects.log").open("a") as file:
+            file.write(f"{what} {name}\n")
+        if what == "set":
+            (self.folder / name).touch()
+        else:
+            (self.folder / name).unlink(missing_ok=True)
+        if self.killer.here("after"):
+            self.killer.kill()
+        return ActionResult(Outcome.OK, what, value=True)
+
+    def registry(self) -> Registry:
+        name = (Argument("name", "text", "A flag.", required=True),)
+        return Registry([
+            Action("world.set", ActionKind.EFFECT, "", name, lambda a, c: self._do("set", a, c)),
+            Action("world.unset", ActionKind.EFFECT, "", name, lambda a, c: self._do("unset", a, c)),
+            Action("world.is", ActionKind.CHECK, "", name,
+                   lambda a, _c: ActionResult(Outcome.OK, "", self.is_set(a["name"]))),
+            Action("world.is_not", ActionKind.CHECK, "", name,
+                   lambda a, _c: ActionResult(Outcome.OK, "", not self.is_set(a["name"]))),
+        ])  # fmt: skip
+
+
+def book() -> Any:
+    # `a` has a probe, `b` is decided by two persons; `c` is never started.
+    return runbook(step("a"), step("b", reconcile=None), step("c"))
+
+
+def begin(folder: Path, killer: Killer) -> tuple[RunRecord, Executor, Keeper]:
+    record = RunRecord.create(folder / "runs", book(), RunKind.REHEARSAL, "alice", run="r1", disk=CrashDisk(killer))
+    keeper = take(record, "alice")
+    executor = Executor(record, Outside(folder / "world", killer).registry(), keeper)
+    executor.recover()
+    return record, executor, keeper
+
+
+def people_act(record: RunRecord, outside: Outside) -> bool:
+    """Have somebody do the next thing that people have to do; returns whether there was one."""
+    status = record.status
+    if status.order is not None or status.over:
+        return False
+    if status.steps["b"].state is StepState.DONE:
+        failed = [one for one in status.steps.values() if one.rollback is RollbackState.FAILED]
+        for actor in (DANA, ALICE) if failed else (DANA,):
+            record.submit(lambda s, n, a=actor: machine.rollback(s, a, n, "the end of the test"))  # type: ignore[misc]
+        return True
+    for id_ in ("a", "b"):
+        one = status.steps[id_]
+        if one.state is StepState.UNKNOWN and one.handled:
+            for actor in (ALICE, CAROL):
+                happened = outside.is_set(id_)
+                record.submit(lambda s, n, a=actor, h=happened, i=id_: machine.decide(s, a, i, n, "looked", happened=h))  # type: ignore[misc]
+            return True
+        if one.state in (StepState.FAILED, StepState.TIMED_OUT, StepState.INCONCLUSIVE) and one.handled:
+            if status.state is RunState.HELD:
+                record.submit(lambda s, n: machine.resume(s, ALICE, n))
+            record.submit(lambda s, n, i=id_: machine.retry(s, ALICE, i, n))  # type: ignore[misc]
+            return True
+        if status.state is RunState.HELD and not any(s.state is StepState.UNKNOWN for s in status.steps.values()):
+            record.submit(lambda s, n: machine.resume(s, ALICE, n))
+            return True
+        said = {StepState.READY: (machine.call, ALICE), StepState.CALLED: (machine.start, BOB),
+                StepState.AWAITING_REVIEW: (machine.accept, CAROL)}.get(one.state)  # fmt: skip
+        if said is not None:
+            record.submit(lambda s, n, i=id_, w=said: w[0](s, w[1], i, n))  # type: ignore[misc, operator]
+            return True
+    return False
+
+
+def to_the_end(record: RunRecord, executor: Executor, outside: Outside) -> None:
+    until = time.monotonic() + 60
+    while not record.status.over:
+        if time.monotonic() > until:
+            raise AssertionError(f"stuck: {[(s.id, s.state, s.rollback) for s in record.status.steps.values()]}")
+        moved = executor.tick()
+        if not moved and not len(executor.bench) and not people_act(record, outside):
+            time.sleep(0.001)
+
+
+def run_until_killed(folder: Path) -> dict[str, int]:
+    """Run it all; returns how often each point was passed when nothing killed it."""
+    killer = Killer()
+    record, executor, keeper = begin(folder, killer)
+    to_the_end(record, executor, Outside(folder / "world", killer))
+    keeper.end()
+    return killer.counts
+
+
+def take_over(folder: Path) -> tuple[RunRecord, Executor]:
+    """Open what a dead process left, take it over, and say which effects nobody knows about."""
+    record = RunRecord.open(folder / "runs" / "r1")
+    if record.status.executor:
+        record.submit(lambda s, n: machine.takeover(s, CAROL, n, "killed"))
+    keeper = take(record, "bob", reason="killed")
+    executor = Executor(record, Outside(folder / "world", Killer()).registry(), keeper)
+    executor.recover()
+    return record, executor

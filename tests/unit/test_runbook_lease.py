@@ -1,0 +1,182 @@
+"""One executor at a time, on one machine and on several."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migverify.errors import FencedError, UsageError
+from migverify.runbook import machine
+from migverify.runbook.events import EventKind
+from migverify.runbook.executor import Executor
+from migverify.runbook.journal import read_events
+from migverify.runbook.lease import LIFE, TOLERANCE, Watch, lifeline, read_lease, still_running, take
+from migverify.runbook.record import RunRecord
+from tests.unit.runbook_runs import ALICE, BOB, CAROL, FakeClock, Room, draft, runbook, step
+
+
+def _hold(folder: Path, ready: Any) -> None:
+    keeper = take(RunRecord.open(folder), "alice")
+    keeper.begin()
+    ready.set()
+    time.sleep(600)
+
+
+def test_a_second_process_waits_until_the_first_is_dead(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a")))
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    holder = context.Process(target=_hold, args=(room.record.folder, ready))
+    holder.start()
+    assert ready.wait(60)
+    record = RunRecord.open(room.record.folder)
+    record.submit(lambda s, n: machine.takeover(s, CAROL, n, "it hangs"))
+    with pytest.raises(UsageError, match="holds the run and may live"):
+        take(record, "bob", reason="it hangs")
+    assert holder.pid is not None
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.join(30)
+    keeper = take(record, "bob", reason="it hangs")
+    assert keeper.epoch == 2
+    last = list(read_events(record.journal.path))[-1]
+    assert last.data["by"] == ["carol", "bob"]
+    assert "has ended" in last.data["gone"]
+
+
+def _race(folder: Path, results: Any) -> None:
+    try:
+        results.put(take(RunRecord.open(folder), "alice").epoch)
+    except UsageError:
+        results.put("refused")
+    time.sleep(3)  # so that nobody takes it for dead meanwhile
+
+
+def test_of_two_who_take_a_free_run_one_gets_it(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a")))
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    racers = [context.Process(target=_race, args=(room.record.folder, results)) for _ in range(2)]
+    for racer in racers:
+        racer.start()
+    found = [results.get(timeout=60) for _ in racers]
+    for racer in racers:
+        racer.join(60)
+    assert sorted(map(str, found)) == ["1", "refused"]
+
+
+def test_a_lease_of_another_machine_expires_by_the_own_clock_alone(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a")))
+    room.man()
+    elsewhere = FakeClock(wall=room.clock.wall - 86400, mono=7, boot="other")  # a day behind
+    watch = Watch(room.record.folder, elsewhere)
+    assert watch.gone(room.status) == ""
+    elsewhere.advance(LIFE)
+    assert watch.gone(room.status) == ""
+    assert room.keeper is not None
+    room.keeper.renew()
+    assert watch.gone(room.status) == ""
+    elsewhere.advance(LIFE + TOLERANCE - 1)
+    assert watch.gone(room.status) == ""
+    elsewhere.advance(2)
+    assert "has not renewed its lease" in watch.gone(room.status)
+
+
+def test_a_holder_stops_before_anybody_else_may_begin(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a")))
+    executor = room.man()
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.start, BOB, "a")
+    room.clock.advance(LIFE + 0.5)  # it could not renew: the folder did not answer
+    with pytest.raises(FencedError, match="could not be renewed"):
+        executor.tick()
+    assert room.world.done == []
+
+
+def test_an_executor_that_was_replaced_can_neither_write_nor_act(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a")))
+    old = room.man()
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.start, BOB, "a")
+    old_keeper = room.keeper
+    room.die()
+    new = room.succeed()
+    # Its clock stood still (a suspended machine), so that only the journal and the lease file can stop it.
+    assert old_keeper is not None
+    old_keeper._renewed = room.clock.now()
+    with pytest.raises(FencedError):
+        old.write(EventKind.INTENT, "a", action="world.set")
+    with pytest.raises(FencedError):
+        old_keeper.renew()
+    with pytest.raises(FencedError):
+        old.tick()
+    new.tick()
+    room.settle()
+    assert room.world.done == [("set", "a")]
+
+
+def test_nobody_writes_as_the_executor(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a")))
+    room.man()
+    from migverify.errors import JournalError
+
+    with pytest.raises(JournalError, match="the executor is"):
+        room.record.write(
+            lambda _s, _n: [draft(EventKind.GUARD, "executor-1", guard="x", state="pass", asked=1, due=1)]
+        )
+
+
+def test_an_unreadable_lease_is_none(tmp_path: Path) -> None:
+    assert read_lease(tmp_path) is None
+    (tmp_path / "lease.json").write_text('{"epoch": 1')
+    assert read_lease(tmp_path) is None
+
+
+def test_a_program_that_outlives_its_executor_keeps_its_lifeline(tmp_path: Path) -> None:
+    with lifeline(tmp_path, "a", 1) as handle:
+        program = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=(handle,))
+        assert still_running(tmp_path, "a", 1)
+    assert still_running(tmp_path, "a", 1)
+    assert not still_running(tmp_path, "a", 2)
+    with pytest.raises(FencedError, match="still runs"), lifeline(tmp_path, "a", 1):
+        pass
+    program.communicate(b"\n")
+    assert not still_running(tmp_path, "a", 1)
+
+
+def test_the_thread_renews_and_stops(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a")))
+    keeper = take(room.record, "alice", life=0.08)
+    keeper.begin()
+    until = time.monotonic() + 20
+    while (lease := read_lease(room.record.folder)) is None or lease.beat < 3:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    keeper.end(room.record)
+    assert room.status.executor == ""
+
+
+def test_a_run_is_driven_to_its_end_while_people_act_elsewhere(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a")))
+    record = RunRecord.open(room.record.folder, clock=room.clock)
+    executor = Executor(record, room.world.registry(), take(record, "alice"), pause=0.01)
+    driver = threading.Thread(target=executor.run, daemon=True)
+    driver.start()
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.start, BOB, "a")
+    until = time.monotonic() + 30
+    while room.state("a").value != "awaiting review":
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    room.say(machine.accept, CAROL, "a")
+    driver.join(30)
+    assert not driver.is_alive()
+    assert room.status.state.value == "completed"

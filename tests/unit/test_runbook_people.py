@@ -1,0 +1,274 @@
+"""Attacks on approvals: each one is refused by the command, and found in a journal that was forged."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migverify.errors import JournalError, UsageError
+from migverify.runbook import machine, people, signatures
+from migverify.runbook.clock import Moment
+from migverify.runbook.events import EventKind, StepState
+from migverify.runbook.fold import verify_run
+from migverify.runbook.journal import Draft, FolderJournal, read_events, verify_journal
+from migverify.runbook.machine import Actor
+from migverify.runbook.model import Approval, Person, Policy, Role
+from tests.unit.runbook_runs import ALICE, BOB, CAROL, PEOPLE, ROLES, Room, draft, runbook, step
+
+ALL_ONE = (*ROLES[:1], Role("db-1", "bob", "alice"), Role("db-2", "bob", "carol"), ROLES[3])
+
+
+def ready_for_review(folder: Path, **changes: Any) -> Room:
+    room = Room(folder, runbook(step("a"), step("b"), **changes))
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.start, BOB, "a")
+    room.settle()
+    assert room.state("a") is StepState.AWAITING_REVIEW
+    return room
+
+
+@pytest.mark.parametrize("name", ["bob", "alice", "dana", "mallory", "Carol", "c\u0430rol", "carol ", "\uff43arol", ""])
+def test_only_the_reviewer_accepts_and_under_no_other_spelling(tmp_path: Path, name: str) -> None:
+    room = ready_for_review(tmp_path)
+    with pytest.raises(UsageError):
+        room.say(machine.accept, Actor(name), "a")
+    assert room.state("a") is StepState.AWAITING_REVIEW
+    room.say(machine.accept, Actor("caro"), "a")  # a declared alias is the person
+    assert room.state("a") is StepState.DONE
+
+
+def test_one_who_holds_both_roles_cannot_review_what_they_did(tmp_path: Path) -> None:
+    room = ready_for_review(tmp_path, roles=ALL_ONE)
+    with pytest.raises(UsageError, match="bob is dri of a"):
+        room.say(machine.accept, BOB, "a")
+    room.say(machine.accept, CAROL, "a")
+
+
+def test_one_who_called_the_step_cannot_review_it(tmp_path: Path) -> None:
+    roles = (*ROLES[:2], Role("db-2", "alice", "carol"), ROLES[3])
+    room = ready_for_review(tmp_path, roles=roles)
+    with pytest.raises(UsageError, match="alice is coordinator of a"):
+        room.say(machine.accept, Actor("al"), "a")
+
+
+def test_one_cannot_approve_the_start_and_start(tmp_path: Path) -> None:
+    approval = Approval(minimum=1, excluded=(), before="start")
+    room = Room(tmp_path, runbook(step("a", approval=approval), roles=ALL_ONE))
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.approve, BOB, "a")
+    with pytest.raises(UsageError, match="0 of 1 approvals"):
+        room.say(machine.start, BOB, "a")
+    room.say(machine.start, ALICE, "a")
+
+
+@pytest.mark.parametrize("word", ["Bob", "BOB", " bob", "b\u200bob", "\uff42ob", "b\u043eb", "b.o_b"])
+def test_two_people_whose_names_look_alike_are_refused(tmp_path: Path, word: str) -> None:
+    assert people.identity_problems((*PEOPLE, Person(word)))
+    with pytest.raises(JournalError, match="share a name"):
+        Room(tmp_path, runbook(step("a"), people=(*PEOPLE, Person(word))))
+
+
+def test_two_people_with_one_key_are_refused() -> None:
+    twins = (Person("ann", ssh_key="ssh-ed25519 AAAAC3 laptop"), Person("zoe", ssh_key="ssh-ed25519 AAAAC3 desk"))
+    assert people.identity_problems(twins) == ["ann and zoe share a key"]
+    assert people.identity_problems(PEOPLE) == []
+
+
+def test_an_alias_does_not_make_a_second_person(tmp_path: Path) -> None:
+    room = ready_for_review(tmp_path)
+    room.say(machine.reject, CAROL, "a", "no")
+    room.say(machine.waive, ALICE, "a", "fine")
+    room.say(machine.waive, Actor("a.lice"), "a", "fine")
+    assert room.state("a") is StepState.FAILED
+
+
+def test_an_approval_before_the_start_lapses(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a", approval=Approval(before="start")), policy=Policy(sign_off_ttl=600)))
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.approve, CAROL, "a")
+    room.clock.advance(601)
+    with pytest.raises(UsageError, match="601 s old, and lapses after 600 s"):
+        room.say(machine.start, BOB, "a")
+    room.say(machine.approve, CAROL, "a")
+    room.say(machine.start, BOB, "a")
+
+
+@pytest.mark.parametrize("ttl", [float("nan"), float("inf"), -1.0, 0.0])
+def test_a_time_to_live_that_is_no_time_fails_closed(ttl: float) -> None:
+    now = Moment(1000.0, 10**9, "b")
+    assert people.fresh(now, now, ttl)
+
+
+def test_approvals_from_the_future_do_not_count() -> None:
+    now = Moment(1000.0, 5 * 10**9, "b")
+    assert people.fresh(Moment(1000.0, 6 * 10**9, "b"), now, 60) == "it was given in the future"
+    assert people.fresh(Moment(1010.0, 1, "other"), now, 60) == "it was given in the future"
+    assert people.fresh(Moment(1003.0, 1, "other"), now, 60) == ""  # two machines' clocks
+    assert "s old" in people.fresh(Moment(900.0, 1, "other"), now, 60)
+
+
+def test_evidence_that_changes_voids_what_was_seen_and_signed(tmp_path: Path) -> None:
+    room = ready_for_review(tmp_path)
+    seen = people.approval_hash(room.status, "a")
+    room.say(machine.reject, CAROL, "a", "look again")
+    room.settle()
+    room.say(machine.resume, ALICE)
+    room.say(machine.retry, ALICE, "a")
+    room.settle()
+    assert room.state("a") is StepState.AWAITING_REVIEW
+    assert people.approval_hash(room.status, "a") != seen
+    with pytest.raises(UsageError, match="the evidence is not what you saw"):
+        room.say(machine.accept, CAROL, "a", seen)
+    with pytest.raises(JournalError, match="it signs another step or other evidence"):
+        room.record.write(lambda _s, _n: [draft(EventKind.ACCEPTED, "carol", "a", 2, hash=seen)])
+
+
+def test_an_approval_of_another_step_run_or_purpose_is_refused(tmp_path: Path) -> None:
+    first = ready_for_review(tmp_path / "1")
+    others = {
+        "step": people.approval_hash(first.status, "b"),
+        "purpose": people.binding(first.status, "start", "a"),
+        "run": people.approval_hash(replace(first.status.copy(), run="r2"), "a"),
+    }
+    assert people.approval_hash(first.status, "a") not in others.values()
+    for digest in others.values():
+        with pytest.raises(JournalError, match="signs another step"):
+            first.record.write(lambda _s, _n, d=digest: [draft(EventKind.ACCEPTED, "carol", "a", hash=d)])  # type: ignore[misc]
+
+
+def forge(room: Room, *drafts: Draft) -> str:
+    """Append lines that are chained well but were judged by nobody; returns what the verifier says."""
+    journal = FolderJournal(room.record.folder, "r1", clock=room.clock)
+
+    def decide() -> list[Draft]:
+        for _ in journal.new():
+            pass
+        return list(drafts)
+
+    journal.append(decide)
+    assert verify_journal(journal.path) == []
+    problems = verify_run(journal.path)
+    return str(problems[0]) if problems else ""
+
+
+def test_forged_lines_are_found_with_their_number(tmp_path: Path) -> None:
+    room = ready_for_review(tmp_path)
+    lines = len(list(read_events(room.record.journal.path)))
+    digest = people.approval_hash(room.status, "a")
+    told = forge(room, draft(EventKind.ACCEPTED, "bob", "a", hash=digest))
+    assert told.startswith(f"line {lines + 1}: accepted of a by bob: bob may not review a")
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        (draft(EventKind.STARTED, "bob", "b"), "the step is pending, not called"),
+        (draft(EventKind.CALLED, "bob", "b"), "the step is pending"),
+        (draft(EventKind.CALLED, "", "b"), "nobody did it"),
+        (draft(EventKind.CALLED, "alice", "zz"), "there is no such step"),
+        (draft(EventKind.CALLED, "alice", "a", 2), "attempt 2, where 1 is"),
+        (draft(EventKind.INTENT, "executor-x", "a"), "the executor is"),
+        (draft(EventKind.RUN_ENDED, "alice", state="completed"), "2 steps are not done"),
+        (draft(EventKind.RUN_ENDED, "alice", state="rolled back"), "not undone and verified: a"),
+        (draft(EventKind.RUN_ENDED, "alice", state="dry"), "a rehearsal run does not end dry"),
+        (draft(EventKind.WAIVED, "alice", "a", reason="x", by=["alice", "dana"]), "the step is awaiting review"),
+        (draft(EventKind.RESUMED, "alice"), "the run is not held"),
+        (draft(EventKind.RUN_STARTED, "alice"), "the run was started before"),
+        (draft(EventKind.LEASE, "executor-x", epoch=2, person="bob"), "a takeover has a reason"),
+        (draft(EventKind.LEASE, "executor-x", epoch=2, person="bob", reason="x", by=["bob", "carol"]),
+         "nobody else has agreed"),
+        (draft(EventKind.LEASE, "executor-x", epoch=9, person="bob"), "epoch 9 after 1"),
+        (draft(EventKind.ROLLBACK_ORDERED, "alice", steps=["b"], then="hold", reason="x"), "the rollback of b is none"),
+        (draft(EventKind.APPROVED, "carol", "b", of="start", hash="00", ), "it signs something else"),
+        (draft(EventKind.RETRIED, "alice", "a", 2, to="called"), "the step is awaiting review"),
+    ],
+)  # fmt: skip
+def test_arrows_that_do_not_exist_are_found(tmp_path: Path, what: Draft, why: str) -> None:
+    assert why in forge(ready_for_review(tmp_path), what)
+
+
+def test_a_waiver_that_only_claims_a_second_person_is_found(tmp_path: Path) -> None:
+    room = ready_for_review(tmp_path)
+    room.say(machine.reject, CAROL, "a", "no")
+    assert "nobody else has agreed" in forge(
+        room, draft(EventKind.WAIVED, "alice", "a", reason="fine", by=["alice", "dana"])
+    )
+
+
+def test_two_persons_at_one_login_show(tmp_path: Path) -> None:
+    room = ready_for_review(tmp_path)
+    room.say(machine.hold, Actor("alice", "root@laptop"), "x")
+    room.say(machine.hold, Actor("carol", "root@laptop"), "x")
+    room.say(machine.hold, Actor("dana", "dana@desk"), "x")
+    assert people.shared_logins(room.status) == {"root@laptop": ("alice", "carol")}
+
+
+# -- signatures -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("keys")
+    for name in ("carol", "mallory"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+    return {name: folder / name for name in ("carol", "mallory")}
+
+
+def signed_room(folder: Path, keys: dict[str, Path]) -> Room:
+    line = keys["carol"].with_suffix(".pub").read_text()
+    some = tuple(replace(one, ssh_key=line) if one.name == "carol" else one for one in PEOPLE)
+    return ready_for_review(folder, people=some, policy=Policy(signed_approvals=True))
+
+
+def signed(room: Room, key: Path, of: str = "done", at: float | None = None, step_: str = "a") -> Actor:
+    moment = room.clock.wall if at is None else at
+    text = machine.to_sign(room.status, "carol", of, step_, moment)
+    return Actor("carol", signature=signatures.sign(text, key), signed_at=moment)
+
+
+def test_a_signed_approval_is_accepted_and_counted(tmp_path: Path, keys: dict[str, Path]) -> None:
+    room = signed_room(tmp_path, keys)
+    with pytest.raises(UsageError, match="wants signed approvals"):
+        room.say(machine.accept, CAROL, "a")
+    room.say(machine.accept, signed(room, keys["carol"]), "a")
+    assert room.state("a") is StepState.DONE
+    assert (room.status.signed, room.status.unsigned) == (1, 0)
+    assert verify_run(room.record.journal.path) == []
+
+
+@pytest.mark.parametrize("attack", ["key", "purpose", "step", "time", "old", "future", "garbage"])
+def test_signatures_of_anything_else_are_refused(tmp_path: Path, keys: dict[str, Path], attack: str) -> None:
+    room = signed_room(tmp_path, keys)
+    actor = signed(room, keys["mallory" if attack == "key" else "carol"])
+    if attack == "purpose":
+        actor = signed(room, keys["carol"], of="start")
+    elif attack == "step":
+        actor = signed(room, keys["carol"], step_="b")
+    elif attack == "time":
+        actor = replace(actor, signed_at=actor.signed_at + 1)
+    elif attack in ("old", "future"):
+        actor = signed(room, keys["carol"], at=room.clock.wall + (-99999 if attack == "old" else 999))
+    elif attack == "garbage":
+        actor = replace(actor, signature="-----BEGIN SSH SIGNATURE-----\nAAAA\n-----END SSH SIGNATURE-----\n")
+    with pytest.raises(UsageError):
+        room.say(machine.accept, actor, "a")
+    assert room.state("a") is StepState.AWAITING_REVIEW
+
+
+def test_a_signature_that_was_forged_into_a_journal_is_found(tmp_path: Path, keys: dict[str, Path]) -> None:
+    room = signed_room(tmp_path, keys)
+    digest = people.approval_hash(room.status, "a")
+    told = forge(room, draft(EventKind.ACCEPTED, "carol", "a", hash=digest, of="done", signature="looks like one",
+                             signed_at=room.clock.wall))  # fmt: skip
+    assert "the signature is not carol's" in told
+
+
+def test_runs_say_how_many_approvals_were_not_signed(tmp_path: Path) -> None:
+    room = ready_for_review(tmp_path)
+    room.say(machine.accept, CAROL, "a")
+    assert (room.status.signed, room.status.unsigned) == (0, 1)
