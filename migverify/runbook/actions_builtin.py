@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import IO, Any
 
 from migverify.errors import EndpointError, ReadError, TimeLimitError, UsageError
@@ -20,7 +21,7 @@ from migverify.runbook.actions import Action, ActionKind, ActionResult, Argument
 from migverify.runbook.model import Check
 from migverify.secrets import Secret, remember, resolve_password, resolve_variable, scrub
 
-__all__ = ["Finished", "built_in", "run_program"]
+__all__ = ["Finished", "built_in", "endpoint_of", "reading", "run_program"]
 
 KEPT_BYTES = 16384
 """Of each stream, the end; how much there was is told."""
@@ -34,6 +35,9 @@ _ENDPOINT = Argument(
     "endpoint", "text", "An endpoint of migverify.yaml: source, source.<shard>, target.", required=True
 )
 _SQL = Argument("sql", "text", "One statement.", required=True)
+_READING = ("SELECT", "WITH", "TABLE", "SHOW", "ADMIN CHECK", "ADMIN SHOW")
+_LOCKING = {("FOR", "UPDATE"), ("FOR", "SHARE"), ("LOCK", "IN")}
+_WRITING = {"INTO", "OUTFILE", "DUMPFILE", "UPDATE", "DELETE", "INSERT", "REPLACE"}
 _ZERO = Check("", minimum=0, maximum=0)
 
 
@@ -47,21 +51,24 @@ class Finished:
 class _Tail(threading.Thread):
     """Reads a stream to its end and keeps the last of it, so that a program never waits for its reader."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes], most: int) -> None:
         super().__init__(daemon=True)
-        self._stream, self.kept, self.total = stream, b"", 0
+        self._stream, self._most, self.kept, self.total = stream, most, b"", 0
         self.start()
 
     def run(self) -> None:
         while chunk := os.read(self._stream.fileno(), 65536):
             self.total += len(chunk)
-            self.kept = (self.kept + chunk)[-KEPT_BYTES:]
+            self.kept = (self.kept + chunk)[-self._most :]
 
 
 def run_program(
-    argv: Sequence[str], context: Context, *, env: Mapping[str, str] | None = None, cwd: str | None = None
-) -> Finished:
+    argv: Sequence[str], context: Context, *, env: Mapping[str, str] | None = None, cwd: str | None = None,
+    kept: int = KEPT_BYTES,
+) -> Finished:  # fmt: skip
     """Run a program without a shell in a group of its own; at the time limit the whole group is ended.
+
+    Of each stream the last ``kept`` bytes are returned; how much there was is told in the facts.
 
     It is told MIGVERIFY_RUN, MIGVERIFY_STEP, MIGVERIFY_ATTEMPT and MIGVERIFY_EPOCH: who keeps the highest epoch that it
     saw can refuse an executor whose time is over.
@@ -88,7 +95,7 @@ def run_program(
         raise UsageError(f"{argv[0]} cannot be started: {reason}") from None
     if process.stdout is None or process.stderr is None:
         raise UsageError(f"{argv[0]} has no output")
-    output, errors = _Tail(process.stdout), _Tail(process.stderr)
+    output, errors = _Tail(process.stdout, kept), _Tail(process.stderr, kept)
     why = _wait(process, begun + context.timeout, context.canceled)
     for tail in (output, errors):
         tail.join(_GRACE)  # a child that left the group may hold the pipe open; it is not waited for
@@ -196,7 +203,14 @@ def _told(output: str) -> tuple[str, str]:
     return words.get(verdict, verdict.upper()), "; ".join(str(one) for one in reasons)[:300]
 
 
-def _endpoint(arguments: Mapping[str, Any], context: Context) -> Endpoint:
+def endpoint_of(arguments: Mapping[str, Any], context: Context) -> Endpoint:
+    """Return the endpoint that ``arguments`` name, with the time limit of the context.
+
+    Raises
+    ------
+    UsageError
+        there is no configuration, or no such endpoint in it.
+    """
     from migverify.config import load_config
 
     if context.config is None:
@@ -212,7 +226,7 @@ def _endpoint(arguments: Mapping[str, Any], context: Context) -> Endpoint:
 def _sql(arguments: Mapping[str, Any], context: Context) -> ActionResult:
     from migverify.connect import open_session
 
-    endpoint = _endpoint(arguments, context)
+    endpoint = endpoint_of(arguments, context)
     if endpoint.name.partition(".")[0] == Side.SOURCE.value:
         return ActionResult(Outcome.FAILED, f"{endpoint.name} is never written by this tool; use a command of your own")
     try:
@@ -223,10 +237,42 @@ def _sql(arguments: Mapping[str, Any], context: Context) -> ActionResult:
     return ActionResult(Outcome.OK, f"{rows} rows affected", rows, {"endpoint": endpoint.name, "sql": arguments["sql"]})
 
 
+def reading(sql: str) -> str:
+    """Return a statement that a check may ask.
+
+    Its words are looked at, not what functions do that it calls; what an account may change is the server's to say.
+
+    Raises
+    ------
+    UsageError
+        it is not one SELECT, SHOW, TABLE, ADMIN CHECK or ADMIN SHOW, or it writes a file or a variable, or locks rows.
+    """
+    from migverify.recon.tokens import Form, SqlProblem, tokens, without_comments
+
+    try:
+        parts = [part for part in tokens(without_comments(sql)) if part.form is not Form.SPACE]
+    except SqlProblem as problem:
+        raise UsageError(f"{sql[:60]!r}: {problem}") from None
+    words = [part.text.upper() for part in parts if part.form is Form.WORD]
+    first = " ".join(words[:2]) if words[:1] == ["ADMIN"] else "".join(words[:1])
+    if parts and parts[-1].text == ";":
+        parts.pop()
+    if first not in _READING or any(part.text == ";" for part in parts):
+        raise UsageError(
+            f"{sql[:60]!r} is not one statement that reads", hint=f"A check may ask {', '.join(_READING)}."
+        )
+    # WITH may begin an UPDATE or DELETE; a column of such a name stands in backquotes.
+    locks = any(pair in _LOCKING for pair in pairwise(words))
+    if locks or _WRITING & set(words):
+        raise UsageError(f"{sql[:60]!r} {'locks rows' if locks else 'writes'}", hint="A check changes nothing.")
+    return sql
+
+
 def _sql_value(arguments: Mapping[str, Any], context: Context) -> ActionResult:
     from migverify.connect import open_session
 
-    endpoint = _endpoint(arguments, context)
+    reading(arguments["sql"])
+    endpoint = endpoint_of(arguments, context)
     facts = {"endpoint": endpoint.name, "sql": arguments["sql"]}
     try:
         with open_session(endpoint, resolve_password(endpoint).reveal() or None) as session:
