@@ -205,7 +205,7 @@ def test_ctrl_c_stops_the_queries_says_how_to_go_on_and_can_be_resumed(
     check_ending(code, answer, tmp_path, large)
 
 
-def eventually(condition: Any, seconds: float = 20.0) -> None:
+def eventually(condition: Any, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "did not come true in time"

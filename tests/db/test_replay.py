@@ -239,7 +239,7 @@ def counts(tally: Any) -> dict[str, dict[Judgement, int]]:
     return {digest: {state: one.state(state) for state in Judgement} for digest, one in tally.digests.items()}
 
 
-def wait_for(condition: Any, seconds: float = 20.0) -> None:
+def wait_for(condition: Any, seconds: float = 120.0) -> None:
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "it did not come so far"

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import json
 import math
 from pathlib import Path
@@ -458,7 +459,7 @@ def test_whatever_stands_in_a_file_is_told_and_nothing_breaks(tmp_path: Path, da
         for one in way:
             inside = inside[one]
         if data.draw(st.booleans()):
-            inside[last] = data.draw(WEIRD)
+            inside[last] = copy.deepcopy(data.draw(WEIRD))  # the same list twice could hold itself
         else:
             del inside[last]
     path = tmp_path / "weird.yaml"
