@@ -16,6 +16,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NoReturn
 from urllib.parse import quote, quote_plus
 
@@ -183,11 +184,10 @@ def scrub(text: str, secrets: Iterable[Secret] | None = None) -> str:
         What must not show; by default every secret this process resolved. Removed are the text itself and the
         text percent-encoded, escaped as SQL, JSON, HTML or Python would, and as hex.
     """
-    hidden = [secret for secret in (known_secrets() if secrets is None else secrets) if secret]
+    hidden = frozenset(secret for secret in (known_secrets() if secrets is None else secrets) if secret)
     if not hidden:
         return text
-    spellings = {spelling for secret in hidden for spelling in _spellings(secret.reveal())}
-    pattern = re.compile("|".join(re.escape(spelling) for spelling in sorted(spellings, key=len, reverse=True)))
+    pattern = _pattern(hidden)
     for mask in _MASKS:
         # The mask itself, or the mask with what stands around it, can spell a short password.
         result = pattern.sub(mask, text)
@@ -196,6 +196,12 @@ def scrub(text: str, secrets: Iterable[Secret] | None = None) -> str:
     while pattern.search(result):
         result = pattern.sub("", result)
     return result
+
+
+@lru_cache(maxsize=8)  # a journal line has dozens of texts, and the secrets of a process are the same for all
+def _pattern(hidden: frozenset[Secret]) -> re.Pattern[str]:
+    spellings = {spelling for secret in hidden for spelling in _spellings(secret.reveal())}
+    return re.compile("|".join(re.escape(spelling) for spelling in sorted(spellings, key=len, reverse=True)))
 
 
 def _spellings(text: str) -> set[str]:

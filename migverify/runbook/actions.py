@@ -6,6 +6,7 @@ check's bounds do, in ``judge``. What is missing, empty, NaN or not read in time
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -194,11 +195,19 @@ class Registry:
 
 
 def _clean(result: ActionResult) -> ActionResult:
-    value = result.value
+    value, text, evidence = result.value, scrub(result.text), _json_of(result.evidence)
     if isinstance(value, float) and not math.isfinite(value):
-        return ActionResult(Outcome.NO_DATA, f"{result.text} ({value} is no number)", None, result.evidence)
-    text = scrub(result.text)
-    return ActionResult(result.outcome, text, scrub(value) if isinstance(value, str) else value, result.evidence)
+        return ActionResult(Outcome.NO_DATA, f"{text} ({value} is no number)", None, evidence)
+    return ActionResult(result.outcome, text, scrub(value) if isinstance(value, str) else value, evidence)
+
+
+def _json_of(evidence: dict[str, Any]) -> dict[str, Any]:
+    """Return evidence that a journal can keep: what was done has to be written down whatever it left behind."""
+    try:
+        json.dumps(evidence, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        return {"problem": scrub(f"the evidence has no JSON: {error}"), "text": scrub(repr(evidence)[:2000])}
+    return evidence
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,7 @@ class EventKind(StrEnum):
     HELD = "held"
     RESUMED = "resumed"
     GUARD = "guard"
+    PROMOTED = "promoted"  # a role is its backup's from now on, or its first holder's again
     WENT = "went to"  # on_fail: goto; the failed step stays failed
     ROLLBACK_ORDERED = "rollback ordered"
     ROLLBACK_INTENT = "rollback intent"

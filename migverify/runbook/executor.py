@@ -8,25 +8,27 @@ disk, under the newest epoch, with the lease held, and with every armed guard pa
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from migverify.errors import FencedError, MigverifyError
+from migverify.errors import FencedError, JournalError, MigverifyError, StoreError
 from migverify.runbook.actions import ActionKind, ActionResult, Answer, Context, Outcome, Registry
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
-from migverify.runbook.failing import Move, next_move
-from migverify.runbook.guarding import Guarding, armed_phases
 from migverify.runbook.journal import Draft
-from migverify.runbook.lease import Keeper, lifeline, still_running
-from migverify.runbook.machine import steps_to_undo
+from migverify.runbook.lease import Keeper, lifeline
+from migverify.runbook.mending import Mending
 from migverify.runbook.model import Check, Effect, RunKind, Step, StepKind
+from migverify.runbook.outbox import Outbox
 from migverify.runbook.record import RunRecord
-from migverify.runbook.state import UNDER_WAY, RunStatus, StepStatus, between
+from migverify.runbook.sinks import open_sinks
+from migverify.runbook.state import RunStatus, StepStatus
 from migverify.runbook.undoing import Undoing
+from migverify.runbook.watching import Readiness, Watching
 from migverify.runbook.working import Bench, Key, ask_all, seconds_for, verdict_of
 
 __all__ = ["Executor"]
@@ -48,19 +50,23 @@ class Executor:
         Path of ``migverify.yaml``, for actions that need endpoints.
     pause
         Seconds between two looks at the journal.
+    readiness
+        Tells whether a runbook may be run live. Only live runs ask; None, or no answer, holds them at their beginning.
+    drill
+        Which rehearsal this is, for example ``3/4``: it stands in every announcement.
     """
 
     def __init__(
-        self, record: RunRecord, registry: Registry, keeper: Keeper, *, config: Path | None = None, pause: float = 0.2
-    ) -> None:
+        self, record: RunRecord, registry: Registry, keeper: Keeper, *, config: Path | None = None, pause: float = 0.2,
+        readiness: Readiness | None = None, drill: str = "",
+    ) -> None:  # fmt: skip
         self.record, self.registry, self.keeper = record, registry, keeper
         self.bench = Bench()
+        self.trouble = ""  # why the store does not answer
         self._config, self._pause = config, pause
-        self._probed: set[tuple[str, int]] = set()
-        self._guards = Guarding(record.status.runbook.guards, registry, self._guard_context)
-        self._undoing = Undoing(self)
-        self._overdue: set[Key] = set()
-        self._budget_spent = False
+        self.watching = Watching(self, readiness)
+        self._undoing, self._mending = Undoing(self), Mending(self)
+        self.outbox = Outbox(record, keeper, open_sinks(record.status.runbook.sinks), drill=drill)
 
     @property
     def status(self) -> RunStatus:
@@ -76,20 +82,39 @@ class Executor:
             another executor took the run over; programs that were started go on, and are its to decide about.
         """
         self.keeper.begin()
-        self._guards.begin()
+        self.watching.begin()
         try:
             self.recover()
             while not self.status.over:
                 if stop is not None and stop.is_set() and not len(self.bench):
                     break
-                moved = self.tick()
-                if not moved:
+                if not self._round():
                     time.sleep(self._pause)
         finally:
-            self._guards.end()
-            # Work that is under way keeps the lease from being given free: the next executor has to take it over.
-            self.keeper.end(self.record if not len(self.bench) and not self._fenced() else None)
+            self.watching.end()
+            try:
+                self.outbox.end()
+            finally:  # a second Ctrl-C ends the waiting for a channel, and gives the run free all the same
+                # Work that is under way keeps the lease from being given free: the next executor has to take it over.
+                self.keeper.end(self.record if not len(self.bench) and not self._fenced() else None)
         return self.status
+
+    def _round(self) -> bool:
+        """Look once at everything, and wait while the store does not answer: for as long as the lease lives."""
+        try:
+            if self.trouble:
+                self.recover()  # an intent whose writing was in doubt
+                self.write(_K.NOTE, alarm="store", text=f"the store did not answer: {self.trouble}")
+                self.trouble = ""
+            moved = self.tick()
+            self.outbox.tick()
+        except (FencedError, JournalError):
+            raise
+        except StoreError as error:
+            self.trouble = error.message
+            self.keeper.check()
+            return False
+        return moved
 
     def _fenced(self) -> bool:
         try:
@@ -104,7 +129,7 @@ class Executor:
         self.record.refresh()
         for id_ in sorted(self.status.busy):
             one = self.status.steps[id_]
-            if one.state is StepState.RUNNING and one.intent and not self.by_hand(id_):
+            if one.state is StepState.RUNNING and one.intent and not self.by_hand(id_) and not self.bench.of(id_):
                 self.write(_K.UNKNOWN, id_, reason="the executor went while the effect was under way")
 
     def tick(self) -> bool:
@@ -120,10 +145,15 @@ class Executor:
         self.record.refresh()
         if self.status.over:
             return True
-        for key, result in self.bench.results():
-            self._take(key, result)
-        self._look_at_guards()
-        self._look_at_clocks()
+        results = self.bench.results()
+        for number, (key, result) in enumerate(results):
+            try:
+                self._take(key, result)
+            except StoreError:
+                self.bench.give_back(results[number:])  # what was done is not forgotten because a store is away
+                raise
+            self.watching.forget(key)
+        self.watching.look()
         if self.status.order is not None:
             self._undoing.go_on()
         elif not self.status.over:
@@ -171,7 +201,8 @@ class Executor:
             self.status.run, step, attempt, self.keeper.epoch, timeout, canceled, self.record.folder, self._config
         )
 
-    def _guard_context(self, seconds: float) -> Context:
+    def context_of_guard(self, seconds: float) -> Context:
+        """Return what a guard may know."""
         return Context(
             self.record.journal.run, "", 0, self.keeper.epoch, seconds, threading.Event(), self.record.folder,
             self._config,
@@ -197,7 +228,7 @@ class Executor:
             elif one.state is StepState.VERIFYING:
                 self._verify(one)
         for id_ in [one.id for one in self.status.steps.values() if one.state in _BAD and not one.handled]:
-            self._after_failure(id_)
+            self._mending.look_at(id_)
         if not self.status.undecided and not self.status.busy and self.status.state is RunState.RUNNING:
             end = RunState.DRY if status.kind is RunKind.DRY else RunState.COMPLETED
             self.write_if(
@@ -211,7 +242,7 @@ class Executor:
         if step.effect is None:
             self._begin_nothing(step)
             return
-        if self._guards.waits_for(self.status, step.phase):
+        if self.watching.waits_for(step.phase):
             return
         effect, problems = step.effect, self._problems(step.effect)
         if problems:
@@ -296,8 +327,7 @@ class Executor:
                 else result
             )
         one = self.status.steps[key.step]
-        overdue = key in self._overdue
-        self._overdue.discard(key)
+        overdue = self.watching.is_overdue(key)
         if key.purpose in ("undo", "undone"):
             self._undoing.take(key, result)
         elif one.attempt != key.attempt:
@@ -309,7 +339,7 @@ class Executor:
         elif key.purpose == "verify" and one.state is StepState.VERIFYING:
             self._verified(one, result, overdue=overdue)
         elif key.purpose == "probe" and one.state in _BAD:
-            self._probe_told(one, result)
+            self._mending.probe_told(one, result)
 
     def _effect_over(self, one: StepStatus, result: ActionResult, *, overdue: bool) -> None:
         told = {"outcome": result.outcome.value, "text": result.text, "value": result.value,
@@ -342,115 +372,10 @@ class Executor:
                 return
         self.write(_K.EVIDENCE, one.id, complete=True, checks=checks)
 
-    def _probe_told(self, one: StepStatus, answers: list[Answer]) -> None:
-        verdict = verdict_of(answers)
-        self._probed.add((one.id, one.attempt))
-        if verdict != "inconclusive" and one.intent:
-            checks = [answer.as_json() for answer in answers]
-            self.write(_K.RECONCILED, one.id, happened=verdict == "pass", how="probe", checks=checks)
-
-    # -- failures -----------------------------------------------------------------------------------------------
-
-    def _after_failure(self, id_: str) -> None:
-        one, now = self.status.steps[id_], self.record.now()
-        move = next_move(self.status, one, now, probed=(id_, one.attempt) in self._probed)
-        if move.what == "probe":
-            self._probe(one)
-        elif move.what != "wait":
-            self._make(one, move)
-
-    def _probe(self, one: StepStatus) -> None:
-        key, step = Key(one.id, one.attempt, "probe"), self.status.definition(one.id)
-        # A program of the last executor may still be at it: what is asked now may not hold in a moment.
-        if self.bench.of(one.id) or step.reconcile is None or still_running(self.record.folder, one.id, one.attempt):
-            return
-        self.ask(key, (step.reconcile,), seconds_for(step.reconcile) + 3 * step.reconcile.for_seconds)
-
-    def _make(self, one: StepStatus, move: Move) -> None:
-        def still(now: RunStatus) -> bool:
-            return now.steps[one.id] == one and now.order is None
-
-        if move.what == "hold":
-            self.write_if(still, _K.HELD, one.id, reason=move.reason)
-        elif move.what == "retry":
-            self.write_if(still, _K.RETRIED, one.id, to=move.to, reason=move.reason)
-        elif move.what == "goto":
-            self.write_if(still, _K.WENT, one.id, to=move.to, reason=move.reason)
-        elif move.what == "rollback":
-            self.write_if(
-                still, _K.ROLLBACK_ORDERED, one.id, steps=list(move.steps), then="aborted", reason=move.reason
-            )
-
-    # -- clocks and guards --------------------------------------------------------------------------------------
-
-    def _look_at_clocks(self) -> None:
-        now = self.record.now()
-        for id_ in sorted(self.status.busy):
-            one = self.status.steps[id_]
-            if one.state in UNDER_WAY:
-                self._look_at(one, now)
-        nag = self.status.runbook.policy.unattended_nag
-        for one in [one for one in self.status.steps.values() if one.state in _WAITING and "waiting" not in one.alarms]:
-            since = one.called if one.state is StepState.CALLED else one.ended
-            if since is not None and between(since, now).seconds > nag > 0:
-                self.write(_K.NOTE, one.id, alarm="waiting", text=f"{one.id} is {one.state.value} since {nag:g} s")
-        self._look_at_write_stop(now)
-
-    def _look_at(self, one: StepStatus, now: Moment) -> None:
-        times, span = self.status.definition(one.id).times, self.status.active_time(one.id, now)
-        if span is None:
-            return
-        if times.plan is not None and span.seconds > times.plan and "late" not in one.alarms:
-            self.write(_K.NOTE, one.id, alarm="late", text=f"{one.id} was planned for {times.plan:g} s")
-        if times.maximum is None or span.seconds <= times.maximum:
-            return
-        keys = [key for key in self.bench.of(one.id) if key.purpose in ("effect", "verify")]
-        for key in keys:
-            self._overdue.add(key)
-            self.bench.cancel(key)
-        if not keys:
-            self.write(_K.TIMED_OUT, one.id, reason=f"longer than {times.maximum:g} s")
-
-    def _look_at_write_stop(self, now: Moment) -> None:
-        budget, status = self.status.runbook.budgets.write_stop, self.status
-        if budget is None or status.write_stop_since is None or status.order is not None:
-            return
-        spent = status.write_stop_time(now).seconds
-        if spent <= budget or self._budget_spent:
-            return
-        self._budget_spent = True  # said once: people who go on all the same are not held again
-        reason = f"{_BUDGET}: writes were stopped for {spent:.0f} s of {budget:g} s"
-        steps, why = steps_to_undo(status)
-        failed = any(status.steps[id_].rollback is RollbackState.FAILED for id_ in steps)
-        if why or failed or status.past_hard_pnr:
-            why = why or ("a rollback failed before" if failed else "a hard point of no return is behind")
-            self.write(_K.HELD, reason=f"{reason}; nothing is canceled by itself: {why}")
-        else:
-            self.write(_K.ROLLBACK_ORDERED, steps=list(steps), then="aborted", reason=reason)
-
-    def _look_at_guards(self) -> None:
-        self._guards.arm(armed_phases(self.status))
-        for told in self._guards.look(self.status):
-            guard, answer = told.guard, told.answer
-            if told.write:
-                self.write(_K.GUARD, guard=guard.id, state=answer.state, text=answer.text, value=answer.value,
-                           asked=told.asked, due=told.due)  # fmt: skip
-            # A dry run asks its guards, and goes on: it has nothing that could be held.
-            if told.trip and self.status.order is None and self.status.kind is not RunKind.DRY:
-                self._trip(guard.id, guard.on_fail, told.trip)
-
-    def _trip(self, guard: str, on_fail: str, reason: str) -> None:
-        status = self.status
-        steps, why = steps_to_undo(status)
-        if on_fail == "rollback" and not why and not status.past_hard_pnr and guard not in status.hold_guards:
-            failed = any(status.steps[id_].rollback is RollbackState.FAILED for id_ in steps)
-            if not failed:
-                self.write(_K.ROLLBACK_ORDERED, steps=list(steps), then="aborted", reason=reason)
-                return
-        if status.state is not RunState.HELD or guard not in status.hold_guards:
-            self.write(_K.HELD, guard=guard, reason=reason)
+    def unseen(self, one: StepStatus) -> str:
+        """Return the machine on which a program of a step may still run without being seen here; empty: none."""
+        away = not self.record.journal.seen_everywhere and one.host != socket.gethostname()
+        return one.host if away else ""
 
 
 _BAD = frozenset({StepState.FAILED, StepState.TIMED_OUT, StepState.INCONCLUSIVE, StepState.UNKNOWN})
-_WAITING = frozenset({StepState.CALLED, StepState.AWAITING_REVIEW})
-_BUDGET = "the write-stop budget is spent"

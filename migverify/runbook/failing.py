@@ -26,19 +26,21 @@ class Move:
 _WAIT = Move("wait")
 
 
-def next_move(status: RunStatus, one: StepStatus, now: Moment, *, probed: bool) -> Move:
+def next_move(status: RunStatus, one: StepStatus, now: Moment, *, probed: bool, elsewhere: str = "") -> Move:
     """Return what is to be done about a step.
 
     Parameters
     ----------
     probed
         Its probe was asked already, and did not tell.
+    elsewhere
+        The machine on which a program of the effect may still run, unseen from here; empty: none.
     """
     if one.state not in OVER or one.handled:
         return _WAIT
     step = status.definition(one.id)
     if one.state is StepState.UNKNOWN:
-        return _in_doubt(step, one, probed=probed)
+        return _in_doubt(step, one, probed=probed, elsewhere=elsewhere)
     if one.rejected:
         return Move("hold", f"{one.id} was {one.reason}")
     if step.on_fail is OnFail.RETRY:
@@ -55,7 +57,11 @@ def next_move(status: RunStatus, one: StepStatus, now: Moment, *, probed: bool) 
     return Move("hold", f"{one.id}: {one.state.value}: {one.reason}")
 
 
-def _in_doubt(step: Step, one: StepStatus, *, probed: bool) -> Move:
+def _in_doubt(step: Step, one: StepStatus, *, probed: bool, elsewhere: str) -> Move:
+    if elsewhere:
+        # A probe would tell how it is now; a program that still works at it could change that a moment later.
+        why = f"a program of it may still run on {elsewhere}: look there"
+        return Move("hold", f"nobody knows whether the effect of {one.id} happened, and {why}: two persons have to say")
     if step.reconcile is not None and not probed:
         return Move("probe")
     why = "its probe does not tell" if step.reconcile is not None else "it has no probe"

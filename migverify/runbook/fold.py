@@ -15,13 +15,16 @@ from migverify.errors import JournalError
 from migverify.runbook import people, signatures
 from migverify.runbook.cast import make_cast
 from migverify.runbook.clock import Moment
+from migverify.runbook.conditions import taken_ids
 from migverify.runbook.events import Event, EventKind, StepState
+from migverify.runbook.fold_announce import ANNOUNCE_ARROWS
 from migverify.runbook.fold_executor import EXECUTOR_ARROWS
 from migverify.runbook.fold_people import PEOPLE_ARROWS
 from migverify.runbook.fold_rollback import ROLLBACK_ARROWS
 from migverify.runbook.fold_run import RUN_ARROWS
 from migverify.runbook.frozen import runbook_from_json
 from migverify.runbook.graph import graph_of
+from migverify.runbook.heads import Chain
 from migverify.runbook.journal import Problem, read_events, verify_journal
 from migverify.runbook.model import RunKind
 from migverify.runbook.state import (
@@ -93,7 +96,11 @@ def verify_run(path: Path) -> list[Problem]:
 
     def judge(events: Iterator[Event]) -> None:
         status: RunStatus | None = None
+        chain = Chain()
         for event in events:
+            why = chain.take(event)
+            if why:
+                raise JournalError(f"line {event.seq + 1}: {event.kind.value} by {event.actor}: {why}")
             if status is not None and event.data.get("signature"):
                 why = _signature_problem(status, event)
                 if why:
@@ -112,6 +119,8 @@ def _signature_problem(status: RunStatus, event: Event) -> str:
     answer = str(event.data.get("answer", ""))
     if event.kind is EventKind.RECONCILED:
         answer = "happened" if event.data["happened"] else "did not happen"
+    elif event.kind is EventKind.PROMOTED:
+        answer = people.promotion(str(event.data["role"]), str(event.data["person"]))
     digest = people.binding(status, of, event.step, answer)
     text = signatures.payload(
         status.run, event.step, event.attempt, of, digest, person.name, float(event.data["signed_at"])
@@ -145,9 +154,13 @@ def _started(event: Event, at: Moment) -> RunStatus:
     need(runbook.sha == event.runbook, "the runbook is not the one whose hash the line bears")
     problems = people.identity_problems(runbook.people)
     need(not problems, "; ".join(problems))
+    taken = taken_ids(runbook)
+    need(not taken, f"guard {', '.join(taken)}: the executor has one of that id")
     kind = RunKind(event.data["kind"])
     graph = graph_of(runbook, kind)
-    status = RunStatus(event.run, runbook, kind, graph, make_cast(runbook, kind), at, at)
+    status = RunStatus(event.run, runbook, kind, graph, make_cast(runbook, kind), at, at, began=event.sha)
+    alone = people.roles_without_anybody(status)
+    need(not alone, f"nobody is {', '.join(alone)} in a run of kind {kind.value}")
     for step in runbook.steps:
         away = step.id in graph.not_applicable
         left = len(graph.needs[step.id])
@@ -170,7 +183,7 @@ def _look_at_clocks(status: RunStatus, event: Event, at: Moment) -> None:
 
 
 _K = EventKind
-_ARROWS = {**PEOPLE_ARROWS, **EXECUTOR_ARROWS, **RUN_ARROWS, **ROLLBACK_ARROWS}
+_ARROWS = {**PEOPLE_ARROWS, **EXECUTOR_ARROWS, **RUN_ARROWS, **ROLLBACK_ARROWS, **ANNOUNCE_ARROWS}
 _OF_STEPS = frozenset({
     _K.CALLED, _K.STARTED, _K.INTENT, _K.EFFECT, _K.EVIDENCE, _K.ACCEPTED, _K.REJECTED, _K.FAILED, _K.TIMED_OUT,
     _K.INCONCLUSIVE, _K.UNKNOWN, _K.RECONCILED, _K.RETRIED, _K.WAIVED, _K.WENT, _K.ROLLBACK_INTENT,
@@ -178,6 +191,6 @@ _OF_STEPS = frozenset({
 })  # fmt: skip
 _SIGNED_AS = {
     _K.WAIVED: "waive", _K.RECONCILED: "decide", _K.RESUMED: "resume", _K.ROLLBACK_ORDERED: "rollback",
-    _K.ACCEPTED: "done",
+    _K.ACCEPTED: "done", _K.PROMOTED: "promote",
 }  # fmt: skip
 """What a signature on an event is of; an approval says so itself."""

@@ -26,6 +26,7 @@ def _intent(status: RunStatus, event: Event, at: Moment) -> None:
     need(one.state is _S.RUNNING and not one.intent, f"the step is {one.state.value}, its effect may have begun")
     need(step.effect is not None, "the step has no effect")
     arm(status, event.step, event.seq, at)
+    set_step(status, status.steps[event.step], host=status.executor_at[0])
 
 
 def _effect(status: RunStatus, event: Event, _at: Moment) -> None:
@@ -33,7 +34,8 @@ def _effect(status: RunStatus, event: Event, _at: Moment) -> None:
     need(one.state is _S.RUNNING, f"the step is {one.state.value}")
     if event.data.get("manual"):
         need(step.effect is None, "the step's effect is not a person's")
-        by_person(people.may_start(status, step, event.actor), status, event)
+        person = by_person(people.may_start(status, step, event.actor), status, event)
+        one = set_step(status, one, hands=one.hands | {person})
     else:
         by_executor(status, event)
         need(one.intent or event.data.get("effect") is False, "there was no intent")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from migverify.runbook import people
 from migverify.runbook.arrow_rules import agreed, by_person, end_badly, end_write_stop, more
 from migverify.runbook.clock import Moment
+from migverify.runbook.conditions import why_not_begin
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
 from migverify.runbook.fold_rollback import arm, disarm, expire_by
 from migverify.runbook.model import Repeat, StepKind
@@ -24,20 +25,28 @@ def _called(status: RunStatus, event: Event, at: Moment) -> None:
     one = status.steps[event.step]
     need(status.state is RunState.RUNNING, "the run is held")
     need(one.state is _S.READY, f"the step is {one.state.value}")
+    _may_begin(status, at)
     for id_ in status.definition(event.step).requires:
         need(id_ not in status.steps or status.steps[id_].state is _S.DONE, f"{id_} is required, and is not done")
     person = by_person(people.may_call(status, event.actor), status, event)
     set_step(status, one, state=_S.CALLED, called_by=person, called=at)
 
 
+def _may_begin(status: RunStatus, at: Moment) -> None:
+    why = why_not_begin(status, at)
+    need(not why, why)
+
+
 def _started_step(status: RunStatus, event: Event, at: Moment) -> None:
     one, step = status.steps[event.step], status.definition(event.step)
     need(status.state is RunState.RUNNING, "the run is held")
     need(one.state is _S.CALLED, f"the step is {one.state.value}, not called")
+    _may_begin(status, at)
     person = by_person(people.may_start(status, step, event.actor), status, event)
     missing = people.missing_approvals(status, step, "start", at, person)
     need(not missing, missing)
-    set_step(status, one, state=_S.RUNNING, dri=person, started=at, held_before=status.held_until(at))
+    set_step(status, one, state=_S.RUNNING, dri=person, hands=frozenset({person}), started=at,
+             held_before=status.held_until(at))  # fmt: skip
     begin_busy(status, event.step)
     if step.kind is StepKind.MANUAL and step.effect is None:
         arm(status, event.step, event.seq, at)  # the person may be at it from now on
@@ -64,7 +73,7 @@ def _approved(status: RunStatus, event: Event, at: Moment) -> None:
     of, answer = str(event.data["of"]), str(event.data.get("answer", ""))
     need(event.data["hash"] == people.binding(status, of, event.step, answer), "it signs something else")
     if not event.step:
-        need(of in ("takeover", "resume", "rollback"), f"a run has no approval of {of}")
+        need(of in ("takeover", "resume", "rollback", "promote"), f"a run has no approval of {of}")
         person = by_person(people.may_take_part(status, event.actor), status, event)
         status.agreements = (*status.agreements, _given(status, event, at, person, of, event.data["hash"]))
         return
@@ -172,8 +181,23 @@ def _retried(status: RunStatus, event: Event, at: Moment) -> None:
 _REPEATABLE = {RollbackState.NONE_NEEDED, RollbackState.ARMED, RollbackState.UNDONE_VERIFIED}
 
 
+def _promoted(status: RunStatus, event: Event, at: Moment) -> None:
+    role, person = str(event.data["role"]), str(event.data["person"])
+    need(bool(event.data.get("reason")), "there is no reason")
+    why = people.why_not_promote(status, role, person)
+    need(not why, why)
+    who, why = people.may_call(status, event.actor)
+    if why or who == person:  # nobody promotes themselves alone
+        agreed(status, event, "promote", "", at, people.promotion(role, person))
+    else:
+        by_person((who, ""), status, event)
+    status.cast = status.cast.promote(role, person)
+    status.promotions = (*status.promotions, (role, person))
+
+
 _K = EventKind
 PEOPLE_ARROWS: dict[EventKind, Handler] = {
     _K.CALLED: _called, _K.APPROVED: _approved, _K.STARTED: _started_step, _K.ACCEPTED: _accepted,
     _K.REJECTED: _rejected, _K.WAIVED: _waived, _K.RECONCILED: _reconciled, _K.RETRIED: _retried,
+    _K.PROMOTED: _promoted,
 }  # fmt: skip

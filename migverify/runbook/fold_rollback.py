@@ -87,7 +87,8 @@ def _intent(status: RunStatus, event: Event, at: Moment) -> None:
         if id_ == event.step:
             break
         need(status.steps[id_].rollback not in (_R.ARMED, _R.RUNNING, _R.FAILED), f"{id_} comes first")
-    one = set_step(status, one, rollback=_R.RUNNING, rollback_started=at, rollback_ended=None, undo_done=False)
+    one = set_step(status, one, rollback=_R.RUNNING, rollback_started=at, rollback_ended=None, undo_done=False,
+                   host=status.executor_at[0])  # fmt: skip
     if one.state is StepState.AWAITING_REVIEW:
         set_step(status, one, state=StepState.FAILED, reason="taken back before it was reviewed", handled=True)
     status.busy.add(event.step)

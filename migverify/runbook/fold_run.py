@@ -7,7 +7,9 @@ from collections.abc import Callable
 from migverify.runbook import people
 from migverify.runbook.arrow_rules import agreed, by_executor, by_person, pair_of
 from migverify.runbook.clock import Moment
+from migverify.runbook.conditions import guard_ids
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
+from migverify.runbook.fold_announce import OUTBOX_ALARM
 from migverify.runbook.model import RunKind
 from migverify.runbook.state import OVER, GuardStatus, RunStatus, StepStatus
 from migverify.runbook.transitions import IllegalEvent, need, set_step
@@ -62,13 +64,13 @@ def _resumed(status: RunStatus, event: Event, at: Moment) -> None:
     if bad:
         agreed(status, event, "resume", "", at)
     status.held = status.held_until(at)
-    status.state, status.held_since, status.despite = RunState.RUNNING, None, frozenset(bad)
+    status.state, status.held_since, status.despite = RunState.RUNNING, None, status.despite | set(bad)
 
 
 def _guard(status: RunStatus, event: Event, at: Moment) -> None:
     by_executor(status, event)
     id_, data = str(event.data["guard"]), event.data
-    need(id_ in {guard.id for guard in status.runbook.guards}, f"there is no guard {id_}")
+    need(id_ in guard_ids(status.runbook), f"there is no guard {id_}")
     need(data["state"] in ("pass", "fail", "inconclusive"), f"a guard does not answer {data['state']}")
     before = status.guards.get(id_)
     if data["state"] == "pass":
@@ -124,11 +126,10 @@ def _note(status: RunStatus, event: Event, _at: Moment) -> None:
     if alarm and event.step:
         need(event.step in status.steps, "there is no such step")
         one = status.steps[event.step]
-        set_step(status, one, alarms=(*one.alarms, str(alarm)))
-
-
-def _nothing(_status: RunStatus, _event: Event, _at: Moment) -> None:
-    """Announcements are folded where they are delivered."""
+        if str(alarm) not in one.alarms:  # people are reminded again and again of one step that waits for them
+            set_step(status, one, alarms=(*one.alarms, str(alarm)))
+    elif alarm == OUTBOX_ALARM:
+        status.outbox_problems = (*status.outbox_problems, str(event.data.get("text", "")))
 
 
 def _twice(_status: RunStatus, _event: Event, _at: Moment) -> None:
@@ -139,5 +140,4 @@ _K = EventKind
 RUN_ARROWS: dict[EventKind, Handler] = {
     _K.RUN_STARTED: _twice, _K.RUN_ENDED: _ended, _K.LEASE: _lease, _K.HELD: _held, _K.RESUMED: _resumed,
     _K.GUARD: _guard, _K.NOTE: _note,
-    _K.ANNOUNCED: _nothing, _K.DELIVERED: _nothing, _K.DELIVERY_FAILED: _nothing, _K.HEAD: _nothing,
 }  # fmt: skip

@@ -13,59 +13,25 @@ nobody: use the store's database there.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from migverify.errors import FencedError, JournalError, StoreError
-from migverify.runbook.clock import Clock, Moment, system_clock
+from migverify.errors import JournalError, StoreError
+from migverify.runbook.chain import GENESIS, Draft, Link, Problem, canonical, event_line, fence, line_of
+from migverify.runbook.clock import Clock, system_clock
 from migverify.runbook.events import Event, EventKind
+from migverify.runbook.lease_place import FolderLease, LeasePlace
 from migverify.runbook.locks import locked
-from migverify.secrets import known_secrets, scrub
 
 __all__ = [
     "GENESIS", "Disk", "Draft", "FolderJournal", "Journal", "Problem", "Reader", "SystemDisk",
     "canonical", "event_line", "read_events", "verify_journal",
 ]  # fmt: skip
 
-GENESIS = "0" * 64
 NAME = "journal.jsonl"
-_FIELDS = frozenset(Event.__dataclass_fields__)
-_KINDS = {kind.value: kind for kind in EventKind}
-# In the order of canonical JSON, so that a line that is written otherwise is none.
-_ORDER = sorted(_FIELDS)
-_TYPES = tuple({"wall": float, "data": dict, **dict.fromkeys(("seq", "attempt", "mono", "epoch"), int)}.get(name, str)
-               for name in _ORDER)  # fmt: skip
-_encode = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False, check_circular=False
-).encode
-
-
-def canonical(value: Any) -> bytes:
-    """Return canonical JSON: keys sorted, no spaces, ASCII only, no NaN.
-
-    Raises
-    ------
-    ValueError, TypeError
-        the value has no such form.
-    """
-    return _encode(value).encode("ascii")
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """An event before it has a place in the journal. ``attempt`` counts from 1; 0 for events of the run."""
-
-    kind: EventKind
-    actor: str
-    role: str = ""
-    step: str = ""
-    attempt: int = 0
-    data: dict[str, Any] = field(default_factory=dict)
 
 
 class Disk(Protocol):
@@ -93,10 +59,39 @@ class SystemDisk:
 
 
 class Journal(Protocol):
-    """Where a run's events are kept. The folder's is here; a database can be another."""
+    """Where a run's events are kept: a file (``FolderJournal``), or a database (``journal_db``).
+
+    Attributes
+    ----------
+    run, runbook
+        What stands in every line: the run's id and the runbook's hash.
+    folder
+        Where effects of the run leave things on this machine: locks, files of evidence.
+    seen_everywhere
+        Whether locks in that folder show to every machine that may drive the run.
+    """
+
+    run: str
+    runbook: str
+    clock: Clock
+    folder: Path
+    seen_everywhere: bool
+
+    @property
+    def label(self) -> str:
+        """Its name in messages; it holds no secret."""
+        ...
+
+    def lease(self) -> LeasePlace:
+        """Return where the run's lease is."""
+        ...
 
     def new(self) -> Iterator[Event]:
         """Yield the events that came since the last call."""
+        ...
+
+    def events(self) -> Iterator[Event]:
+        """Yield all events from the first on, whatever ``new`` has yielded."""
         ...
 
     def append(
@@ -110,41 +105,21 @@ class Journal(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What is wrong with a journal; ``line`` counts from 1. A torn last line is not ``fatal``: nobody acted on it."""
-
-    line: int
-    what: str
-    fatal: bool = True
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.what}"
-
-
-def event_line(event_fields: dict[str, Any]) -> tuple[str, bytes]:
-    """Return (sha, line with its newline) of an event's fields without ``sha``."""
-    sha = hashlib.sha256(canonical(event_fields)).hexdigest()
-    return sha, canonical({**event_fields, "sha": sha}) + b"\n"
-
-
-class Reader:
+class Reader(Link):
     """Reads a journal file onward from where it stood; memory is one line.
 
     Attributes
     ----------
-    offset, line, head
-        Bytes and lines read so far, and the last line's hash.
+    offset, line_start
+        Bytes read so far, and where the last line began.
     torn
         Bytes after the last newline at the last look: a write under way, or one that a crash cut.
     """
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self.path = path
-        self.offset, self.line, self.head, self.torn, self.epoch = 0, 0, GENESIS, 0, 0
-        self.run: str | None = None
-        self.line_start = 0
-        self.bad = 0  # the line that was refused, from 1
+        self.offset, self.line_start, self.torn = 0, 0, 0
 
     def new(self) -> Iterator[Event]:
         """Yield the events that came since.
@@ -175,48 +150,10 @@ class Reader:
             raise StoreError(f"{self.path} cannot be read: {error.strerror}") from error
 
     def _take(self, raw: bytes) -> Event:
-        event, why = _parse(raw, self.line, self.head, self.run)
-        if event is not None and event.epoch < self.epoch:
-            why, event = f"has epoch {event.epoch} after {self.epoch}", None
-        if event is None:
-            self.bad = self.line + 1
-            raise JournalError(
-                f"{self.path}:{self.line + 1}: {why}",
-                hint="The journal was changed after it was written; `verify-journal` names all that is wrong.",
-            )
+        event = self.take(raw, str(self.path))
         self.line_start = self.offset
         self.offset += len(raw)
-        self.line += 1
-        self.head, self.epoch, self.run = event.sha, event.epoch, event.run
         return event
-
-
-def _parse(raw: bytes, seq: int, previous: str, run: str | None) -> tuple[Event | None, str]:
-    """Return the event of a line, or None and why it is none."""
-    # Quotes inside a JSON text are escaped, so these bytes stand only where the field begins.
-    at = raw.rfind(b',"sha":"')
-    sha = raw[at + 8 : at + 72].decode("ascii", "replace")
-    if at < 0 or raw[at + 72 : at + 73] != b'"':
-        return None, "is not an event"
-    if hashlib.sha256(raw[:at] + raw[at + 73 : -1]).hexdigest() != sha:
-        return None, "its hash is not that of its text"
-    try:
-        told = json.loads(raw)
-        if type(told) is not dict or list(told) != _ORDER or told["sha"] != sha:
-            return None, "has not the fields of an event"
-        if tuple(map(type, told.values())) != _TYPES:
-            return None, "has a field of another type"
-        told["kind"] = _KINDS[told["kind"]]
-        event = Event(**told)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        return None, f"is not an event: {error}"
-    if event.previous != previous:
-        return None, "is not chained to the line before: lines were dropped, swapped or inserted"
-    if event.seq != seq:
-        return None, f"has number {event.seq} where {seq} was expected"
-    if run is not None and event.run != run:
-        return None, f"belongs to run {event.run}"
-    return event, ""
 
 
 def read_events(path: Path) -> Iterator[Event]:
@@ -247,8 +184,7 @@ def verify_journal(path: Path, judge: Callable[[Iterator[Event]], object] | None
 
     def watched() -> Iterator[Event]:
         for event in reader.new():
-            fields = {name: getattr(event, name) for name in _FIELDS}
-            if canonical(fields) + b"\n" != _line_at(path, reader):
+            if line_of(event) != _line_at(path, reader):
                 raise JournalError(f"{path}:{reader.line}: is not written as canonical JSON")
             yield event
 
@@ -304,9 +240,18 @@ class FolderJournal:
         except OSError as error:
             raise StoreError(f"{folder} cannot be made: {error.strerror}") from error
         self.folder, self.path, self.run, self.runbook = folder, folder / NAME, run, runbook
-        self.clock = clock
+        self.clock, self.seen_everywhere = clock, True
         self._disk = disk or SystemDisk()
         self._reader = Reader(self.path)
+
+    @property
+    def label(self) -> str:
+        """The file."""
+        return str(self.path)
+
+    def lease(self) -> LeasePlace:
+        """Return where the run's lease is."""
+        return FolderLease(self.folder)
 
     @property
     def head(self) -> str:
@@ -320,6 +265,10 @@ class FolderJournal:
             if event.run != self.run:
                 raise JournalError(f"{self.path}: belongs to run {event.run}, not to {self.run}")
             yield event
+
+    def events(self) -> Iterator[Event]:
+        """Yield all events from the first on, whatever ``new`` has yielded."""
+        return read_events(self.path)
 
     def append(
         self,
@@ -352,43 +301,17 @@ class FolderJournal:
             drafts = decide()
             for event in self.new():
                 raise JournalError(f"{self.path}: event {event.seq} came while the lock was held: it excludes nobody")
-            if epoch is not None and epoch != self._reader.epoch and not _takes(drafts, epoch):
-                raise FencedError(
-                    f"run {self.run}: epoch {epoch} is over, the run is at {self._reader.epoch}",
-                    hint="Another executor took the run over; this one has to end.",
-                )
+            fence(self._reader, drafts, epoch, self.run)
             return self._write(drafts, judge) if drafts else []
 
     def _write(self, drafts: Sequence[Draft], judge: Callable[[list[Event]], None] | None) -> list[Event]:
         reader = self._reader
         torn = [_torn_note(self.path, reader)] if reader.torn else []
-        now, head, epoch = self.clock.now(), reader.head, reader.epoch
-        lines, events = list[bytes](), list[Event]()
-        for place, draft in enumerate([*torn, *drafts]):
-            fields = self._fields(draft, reader.line + place, head, epoch, now)
-            head, line = event_line(fields)
-            epoch = fields["epoch"]
-            lines.append(line)
-            events.append(Event(**{**fields, "sha": head, "kind": draft.kind}))
+        made = reader.make([*torn, *drafts], self.run, self.runbook, self.clock.now())
         if judge is not None:
-            judge(events)
-        self._put(b"".join(lines), reader.offset)
+            judge(made.events)
+        self._put(b"".join(made.lines), reader.offset)
         return list(self.new())
-
-    def _fields(self, draft: Draft, seq: int, previous: str, epoch: int, now: Moment) -> dict[str, Any]:
-        if draft.kind is EventKind.LEASE:
-            epoch = int(draft.data["epoch"])
-        data = _without_secrets(draft.data) if known_secrets() else draft.data
-        fields = {
-            "seq": seq, "previous": previous, "run": self.run, "step": draft.step, "attempt": draft.attempt,
-            "kind": draft.kind.value, "actor": draft.actor, "role": draft.role, "wall": now.wall, "mono": now.mono,
-            "boot": now.boot, "epoch": epoch, "runbook": self.runbook, "data": data,
-        }  # fmt: skip
-        try:
-            canonical(fields)
-        except (TypeError, ValueError) as error:
-            raise StoreError(f"an event {draft.kind.value} of {draft.step or 'the run'} has no JSON: {error}") from None
-        return fields
 
     def _put(self, data: bytes, offset: int) -> None:
         fresh = not self.path.exists()
@@ -419,26 +342,12 @@ class FolderJournal:
             yield
 
 
-def _takes(drafts: Sequence[Draft], epoch: int) -> bool:
-    return bool(drafts) and drafts[0].kind is EventKind.LEASE and drafts[0].data.get("epoch") == epoch
-
-
 def _torn_note(path: Path, reader: Reader) -> Draft:
     with path.open("rb") as file:
         file.seek(reader.offset)
         rest = file.read()
     told = {"torn_bytes": len(rest), "torn_sha": hashlib.sha256(rest).hexdigest()}
     return Draft(EventKind.NOTE, "journal", data=told)
-
-
-def _without_secrets(value: Any) -> Any:
-    if isinstance(value, str):
-        return scrub(value)
-    if isinstance(value, dict):
-        return {scrub(str(key)): _without_secrets(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_secrets(one) for one in value]
-    return value
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,9 +1,10 @@
 """One executor at a time: a lease with an epoch, renewed while its holder lives.
 
 Two things keep a second executor out. The *journal* has the epoch: whoever writes under an older one is refused
-there, whatever any clock says. The *lease file* has a beat that its holder counts up: whoever wants the run has to see
+there, whatever any clock says. The *lease* has a beat that its holder counts up: whoever wants the run has to see
 it stand still for its whole life and a tolerance more, by one own monotonic clock; no clocks of two machines are
-compared. Its holder stops doing anything once it could not renew it for that life, before anybody else may begin.
+compared. (In a database, its one clock says for how long it stood still, and a shorter look confirms it.) Its holder
+stops doing anything once it could not renew it for that life, before anybody else may begin.
 
 A program that the holder had started goes on when the holder is gone. It keeps a lock that it inherited (``lifeline``),
 so that nobody takes its effect for one that did not happen while it still works at it.
@@ -12,13 +13,11 @@ so that nobody takes its effect for one that did not happen while it still works
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from migverify.errors import FencedError, StoreError, UsageError
@@ -26,48 +25,31 @@ from migverify.runbook import people
 from migverify.runbook.clock import Clock, Moment
 from migverify.runbook.events import EventKind
 from migverify.runbook.journal import Draft
-from migverify.runbook.locks import locked
+from migverify.runbook.lease_place import FolderLease, Lease, LeasePlace, Seen, read_lease
 from migverify.runbook.record import RunRecord
 from migverify.runbook.state import RunStatus, between
 
-__all__ = ["LIFE", "TOLERANCE", "Keeper", "Lease", "Watch", "lifeline", "read_lease", "still_running", "take"]
+__all__ = [
+    "LIFE", "TOLERANCE", "Keeper", "Lease", "Watch", "lifeline", "read_lease", "still_running", "take", "watch_of",
+]  # fmt: skip
 
 LIFE = 30.0
 """Seconds a lease lives without a beat."""
 TOLERANCE = 5.0
 """Seconds more that somebody else waits: clocks of two machines run at slightly different speeds."""
-_FILE = "lease.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """What the lease file says. ``process`` names one process of one boot of one machine, for a look at it."""
-
-    epoch: int
-    executor: str
-    person: str
-    host: str
-    boot: str
-    process: str
-    beat: int
-    life: float
-
-
-def read_lease(folder: Path) -> Lease | None:
-    """Return the lease of a run's folder; None: there is none, or it cannot be read."""
-    try:
-        return Lease(**json.loads((folder / _FILE).read_text()))
-    except (OSError, ValueError, TypeError):
-        return None  # a lease that cannot be read beats no more: a Watch waits for its life as for any other
 
 
 def _process(pid: int) -> str:
     """Return pid, namespace and start of a process, so that a number that was given again is another one."""
     try:
         space = str(Path(f"/proc/{pid}/ns/pid").readlink())
-        started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        state, started = facts[0], facts[19]
+        threads = sum(1 for _ in Path(f"/proc/{pid}/task").iterdir())
     except (OSError, IndexError):
         return ""
+    if state == "Z" and threads == 1:
+        return ""  # nothing of it runs any more; its parent has not asked yet how it ended
     return f"{pid} {space} {started}"
 
 
@@ -76,34 +58,53 @@ class Watch:
 
     Parameters
     ----------
-    folder
-        The run's.
+    where
+        The run's folder, or the place of its lease (``record.journal.lease()``).
     clock
         The own one; only its monotonic side is used.
     """
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
-        self._folder, self._clock = folder, clock
-        self._seen: Lease | None = None
+    def __init__(self, where: Path | LeasePlace, clock: Clock) -> None:
+        self.place = FolderLease(where) if isinstance(where, Path) else where
+        self._clock = clock
+        self._seen = Seen(None)
         self._since = clock.now()
 
     def gone(self, status: RunStatus) -> str:
-        """Return why the holder is gone for certain; empty: it may live."""
-        lease = read_lease(self._folder)
+        """Return why the holder is gone for certain; empty: it may live.
+
+        Raises
+        ------
+        StoreError
+            the place of the lease does not answer: nobody is known to be gone.
+        """
+        seen = self.place.read()
         now = self._clock.now()
-        if lease != self._seen:
-            self._seen, self._since = lease, now
-        # The journal names the process: its holder may have died before it could write the lease file.
+        if seen.lease != self._seen.lease:
+            self._since = now
+        self._seen = seen
+        # The journal names the process: its holder may have died before it could write the lease.
         if _died_here(*status.executor_at, now):
             return f"its process on {status.executor_at[0]} has ended"
-        life = (lease.life if lease is not None else LIFE) + TOLERANCE
-        still = between(self._since, now).seconds
-        return f"it has not renewed its lease for {still:.0f} s" if still > life else ""
+        if self.seconds_left() > 0:
+            return ""
+        still = between(self._since, now).seconds if seen.age is None else seen.age
+        return f"it has not renewed its lease for {still:.0f} s"
 
     def seconds_left(self) -> float:
         """Return after how many seconds without a beat the holder counts as gone."""
-        life = (self._seen.life if self._seen is not None else LIFE) + TOLERANCE
-        return max(0.0, life - between(self._since, self._clock.now()).seconds)
+        life = self._seen.lease.life if self._seen.lease is not None else LIFE
+        still = between(self._since, self._clock.now()).seconds
+        if self._seen.age is None:
+            return max(0.0, life + TOLERANCE - still)
+        # The place's clock says at once for how long there was no beat. It may have been set: a look of one's own,
+        # over two beats and more, has to say the same.
+        return max(0.0, life + TOLERANCE - self._seen.age, life / 2 + TOLERANCE - still)
+
+
+def watch_of(record: RunRecord, clock: Clock | None = None) -> Watch:
+    """Return a watch of a run's lease, wherever that is; the clock is the record's own by default."""
+    return Watch(record.journal.lease(), clock or record.journal.clock)
 
 
 def _died_here(host: str, boot: str, process: str, now: Moment) -> bool:
@@ -123,8 +124,8 @@ class Keeper:
         As it was taken.
     """
 
-    def __init__(self, folder: Path, lease: Lease, clock: Clock) -> None:
-        self._folder, self._clock, self._lease = folder, clock, lease
+    def __init__(self, place: LeasePlace, lease: Lease, clock: Clock) -> None:
+        self._place, self._clock, self._lease = place, clock, lease
         self._renewed = clock.now()
         self._lost = ""
         self._stop = threading.Event()
@@ -163,15 +164,10 @@ class Keeper:
         FencedError
             another one holds the lease.
         StoreError
-            the file cannot be written.
+            the lease cannot be written.
         """
         begun = self._clock.now()  # before the write: its time must not be added to the life
-        with locked(self._folder / "lease.lock"):
-            found = read_lease(self._folder)
-            if found is not None and found.epoch > self.epoch:
-                raise FencedError(f"the run was taken over by {found.executor} (epoch {found.epoch})")
-            self._lease = replace(self._lease, beat=self._lease.beat + 1)
-            _write(self._folder, self._lease)
+        self._lease = self._place.renew(self._lease)
         self._renewed = begun
 
     def check(self) -> None:
@@ -188,7 +184,7 @@ class Keeper:
         if age > self._lease.life:
             raise FencedError(
                 f"the lease could not be renewed for {age:.0f} s: another executor may have taken the run over",
-                hint="Look at the run's folder; then take the run over again.",
+                hint="Look at the place of the run; then take the run over again.",
             )
 
     def end(self, record: RunRecord | None = None) -> None:
@@ -218,16 +214,18 @@ def take(record: RunRecord, person: str, *, reason: str = "", watch: Watch | Non
             raise UsageError(why or "the run has ended")
         told: dict[str, object] = {"epoch": status.epoch + 1, "person": who}
         if status.executor:
-            told |= _takeover(status, who, reason, watch or Watch(record.folder, record.journal.clock), now)
+            told |= _takeover(status, who, reason, watch or watch_of(record), now)
         here = {"host": socket.gethostname(), "boot": now.boot, "process": _process(os.getpid())}
         told |= here
         taken.append(Lease(status.epoch + 1, holder, who, beat=0, life=life, **here))
         return [Draft(EventKind.LEASE, holder, data=told)]
 
+    place = record.journal.lease()
+    if watch is not None and type(watch.place) is not type(place):
+        raise UsageError("the lease that was watched is not this run's", hint="Watch it with `watch_of`.")
     record.write(decide)
-    with locked(record.folder / "lease.lock"):
-        _write(record.folder, taken[0])
-    return Keeper(record.folder, taken[0], record.journal.clock)
+    place.put(taken[-1])  # a database may have had it decided more than once
+    return Keeper(place, taken[-1], record.journal.clock)
 
 
 def _takeover(status: RunStatus, who: str, reason: str, watch: Watch, now: Moment) -> dict[str, object]:
@@ -245,18 +243,6 @@ def _takeover(status: RunStatus, who: str, reason: str, watch: Watch, now: Momen
             f"nobody but {who} has agreed to the takeover", hint="Another person of the runbook says `takeover` first."
         )
     return {"reason": reason, "gone": gone, "from": status.executor, "by": [earlier.person, who]}
-
-
-def _write(folder: Path, lease: Lease) -> None:
-    fresh = folder / f"{_FILE}.{os.getpid()}.{threading.get_ident()}"
-    try:
-        with fresh.open("w") as file:
-            json.dump(asdict(lease), file)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(folder / _FILE)
-    except OSError as error:
-        raise StoreError(f"{folder / _FILE} cannot be written: {error.strerror}") from error
 
 
 def _lifeline_path(folder: Path, step: str, attempt: int) -> Path:

@@ -21,7 +21,7 @@ from migverify.runbook.state import RunStatus
 
 __all__ = [
     "Actor", "Decision", "Refusal", "abort", "accept", "approve", "call", "decide", "done", "fail", "hold", "note",
-    "reject", "resume", "retry", "rollback", "start", "takeover", "to_sign", "waive",
+    "promote", "reject", "resume", "retry", "rollback", "start", "takeover", "to_sign", "waive",
 ]  # fmt: skip
 
 _K = EventKind
@@ -231,6 +231,33 @@ def takeover(status: RunStatus, actor: Actor, now: Moment, reason: str) -> Decis
     return _approval(status, actor, "takeover", "", now, "", reason=reason)
 
 
+def promote(status: RunStatus, actor: Actor, now: Moment, role: str, reason: str, person: str = "") -> Decision:
+    """Give a role to its backup (or back), because who holds it does not answer.
+
+    The coordinator alone may, for somebody else; two persons may, when it is the coordinator who does not answer.
+
+    Parameters
+    ----------
+    person
+        Empty: the declared one who does not hold the role now.
+    """
+    if not reason.strip():
+        return Refusal(f"say why {role} is handed over")
+    cast = people.cast_of(status)
+    others = [one for one in cast.declared.get(role, ()) if one not in cast.holders(role)]
+    name = (cast.person(person) or person) if person else next(iter(others), "")
+    if role in cast.declared and not name:
+        return Refusal(f"{role} has no backup", "A role gets one in the runbook's file, before the run.")
+    why = people.why_not_promote(status, role, name)
+    if why:
+        return Refusal(why)
+    told = {"role": role, "person": name, "reason": reason}
+    who, not_coordinator = people.may_call(status, actor.name)
+    if not_coordinator or who == name:
+        return _two(status, actor, "promote", "", now, _K.PROMOTED, told, people.promotion(role, name))
+    return _run(status, actor, now, _K.PROMOTED, told)
+
+
 def to_sign(status: RunStatus, actor: str, of: str, step: str, at: float, answer: str = "") -> bytes:
     """Return the bytes that an approval's signature is of; ``at`` is Unix seconds, ``Actor.signed_at``."""
     person = people.cast_of(status).person(actor) or actor
@@ -328,7 +355,7 @@ def _judged(status: RunStatus, now: Moment, drafts: Sequence[Draft]) -> Decision
     try:
         fold(events, status)
     except JournalError as error:
-        words = error.message.partition(": ")[2] or error.message
+        words = error.message.partition(f" by {drafts[0].actor or 'nobody'}: ")[2] or error.message
         step = drafts[0].step
         return Refusal(f"{step}: {words}" if step else words)
     return tuple(drafts)

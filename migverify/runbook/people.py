@@ -18,8 +18,9 @@ from migverify.runbook.model import Person, Step
 from migverify.runbook.state import Given, RunStatus, StepStatus, between
 
 __all__ = [
-    "CLOCK_SKEW", "Cast", "agreement", "approval_hash", "binding", "cast_of", "fresh", "identity_problems",
-    "may_accept", "may_approve", "may_call", "may_start", "missing_approvals", "same_name", "shared_logins",
+    "CLOCK_SKEW", "Cast", "agreement", "approval_hash", "binding", "cast_of", "doers", "fresh", "identity_problems",
+    "may_accept", "may_approve", "may_call", "may_start", "missing_approvals", "promotion", "same_name",
+    "shared_logins", "why_not_promote",
 ]  # fmt: skip
 
 COORDINATOR, DECISION_OWNER, DRI, REVIEWER = "coordinator", "decision_owner", "dri", "reviewer"
@@ -63,16 +64,18 @@ def cast_of(status: RunStatus) -> Cast:
 
 
 def binding(status: RunStatus, of: str, step: str = "", answer: str = "") -> str:
-    """Return the hash that an approval signs: this run, attempt and purpose, the step's hash and its evidence.
+    """Return the hash that an approval signs: this run, attempt and purpose, the step's hashes and its evidence.
 
-    So an approval says nothing about another run, attempt, step or evidence. One of a whole run (``takeover``,
-    ``resume``) is bound to the epoch and to the number of holds.
+    So an approval says nothing about another run, attempt, step or evidence, nor about other values of
+    parameters. One of a whole run (``takeover``, ``resume``) is bound to the epoch and to the number of holds.
     """
-    told: dict[str, object] = {"run": status.run, "runbook": status.runbook.sha, "of": of, "answer": answer}
+    told: dict[str, object] = {
+        "run": status.run, "runbook": status.runbook.sha, "began": status.began, "of": of, "answer": answer,
+    }  # fmt: skip
     if step:
-        one = status.steps[step]
+        one, definition = status.steps[step], status.definition(step)
         told |= {
-            "step": step, "attempt": one.attempt, "step_sha": status.definition(step).sha,
+            "step": step, "attempt": one.attempt, "step_sha": definition.sha, "filled_sha": definition.filled_sha,
             "evidence": one.evidence_sha,
             # Before the start the step moves on by itself; a waiver is of this trouble, not of the next.
             "state": "" if of in ("start", "done") else one.state.value,
@@ -140,7 +143,35 @@ def may_take_part(status: RunStatus, actor: str) -> tuple[str, str]:
 
 def may_start(status: RunStatus, step: Step, actor: str) -> tuple[str, str]:
     """Like ``may_call``: whether the actor may start the step, as its DRI."""
-    return _acts_as(cast_of(status), actor, step.dri, f"start or end {step.id}")
+    cast = cast_of(status)
+    part = COORDINATOR if step.dri in cast.absent else step.dri
+    return _acts_as(cast, actor, part, f"start or end {step.id}")
+
+
+def doers(status: RunStatus, step: Step) -> tuple[str, ...]:
+    """Return who may act as DRI of a step: where a kind of run has no such role (``only``), the coordinator."""
+    return cast_of(status).holders(COORDINATOR if step.dri in cast_of(status).absent else step.dri)
+
+
+def roles_without_anybody(status: RunStatus) -> list[str]:
+    """Return the reviewers' roles that steps of this run have, and the run has not."""
+    steps = [one for one in status.runbook.steps if one.id not in status.graph.not_applicable]
+    return sorted({one.reviewer for one in steps if one.reviewer is not None} & status.cast.absent)
+
+
+def promotion(role: str, person: str) -> str:
+    """Return what two persons agree to when they promote somebody."""
+    return f"{role}: {person}"
+
+
+def why_not_promote(status: RunStatus, role: str, person: str) -> str:
+    """Return why a role cannot become a person's; empty: it can."""
+    cast = cast_of(status)
+    if role not in cast.declared:
+        return f"there is no role {role} in this run"
+    if person not in cast.declared[role]:
+        return f"{person} is neither holder nor backup of {role} ({', '.join(cast.declared[role])})"
+    return f"{role} is {person}'s already" if cast.roles[role] == (person,) else ""
 
 
 def may_accept(status: RunStatus, step: Step, actor: str) -> tuple[str, str]:
@@ -177,15 +208,11 @@ def _excluded(status: RunStatus, step: Step, of: str) -> tuple[str, ...]:
 
 def _another(status: RunStatus, cast: Cast, step: Step, person: str, excluded: tuple[str, ...]) -> tuple[str, str]:
     one = status.steps[step.id]
-    acting = {DRI: one.dri, COORDINATOR: one.called_by}
+    acted = {DRI: one.hands | {one.dri}, COORDINATOR: {one.called_by}}
     for part in excluded:
-        # Before the start nobody has acted as DRI yet: then all who may are meant when there is only one of them.
-        holders = cast.holders(step.dri) if part == DRI else cast.holders(part)
-        if part in acting:
-            barred: tuple[str, ...] = (acting[part],) if acting[part] else (holders if len(holders) == 1 else ())
-        else:
-            barred = holders
-        if person in barred:
+        # Who holds the role now, and who held it when it acted: a promotion does not make one person two.
+        holders = doers(status, step) if part == DRI else cast.holders(part)
+        if person in holders or person in acted.get(part, ()):
             return "", f"{person} is {part} of {step.id}: another person has to agree"
     return person, ""
 

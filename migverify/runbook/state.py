@@ -7,6 +7,7 @@ clock, and then they say so (``exact`` False).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any
 
 from migverify.runbook.cast import Cast
@@ -16,8 +17,8 @@ from migverify.runbook.graph import Graph
 from migverify.runbook.model import Runbook, RunKind, Step
 
 __all__ = [
-    "OVER", "PASSED", "UNDER_WAY", "Attempt", "Given", "GuardStatus", "Jump", "Order", "RunStatus", "Span",
-    "StepStatus", "between",
+    "OVER", "PASSED", "UNDER_WAY", "Attempt", "Delivery", "DeliveryState", "Given", "GuardStatus", "Jump", "Order",
+    "RunStatus", "Span", "StepStatus", "between",
 ]  # fmt: skip
 
 PASSED = frozenset({StepState.DONE, StepState.WAIVED, StepState.DRY})
@@ -60,8 +61,8 @@ class Jump:
 class Given:
     """One approval as it was given.
 
-    ``of`` is ``start``, ``done``, ``waive``, ``decide``, ``takeover``, ``resume`` or ``rollback``; ``hash`` what it
-    signs (``people.binding``). ``signed`` only after the signature was checked.
+    ``of`` is ``start``, ``done``, ``waive``, ``decide``, ``takeover``, ``resume``, ``rollback`` or ``promote``;
+    ``hash`` what it signs (``people.binding``). ``signed`` only after the signature was checked.
     """
 
     person: str
@@ -107,6 +108,10 @@ class StepStatus:
         ``on_fail`` of this failure was carried out.
     rejected
         It was the reviewer who let it fail: nothing is tried again by itself.
+    host
+        Machine of the executor that last had an intent for the step, to do it or to undo it.
+    hands
+        Who acted as its DRI in this attempt: more than one when a role was handed over meanwhile.
     """
 
     id: str
@@ -133,6 +138,8 @@ class StepStatus:
     undo_done: bool = False
     handled: bool = False
     rejected: bool = False
+    hands: frozenset[str] = frozenset()
+    host: str = ""
     alarms: tuple[str, ...] = ()
     waiver: dict[str, Any] | None = None
     attempts: tuple[Attempt, ...] = ()
@@ -163,6 +170,43 @@ class Order:
     by: str
 
 
+class DeliveryState(StrEnum):
+    """Where an announcement stands on its way to one sink. FAILED is tried again, GIVEN_UP is not."""
+
+    QUEUED = "queued"
+    SENT = "sent"
+    FAILED = "failed"
+    GIVEN_UP = "given up"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One announcement on its way to one sink.
+
+    Parameters
+    ----------
+    of
+        Number of the event that announced it (ANNOUNCED or HEAD): with ``sink``, what tells deliveries apart.
+    about
+        Number of the event that it tells about.
+    what
+        The kind of moment: ``called``, ``started``, ``done``, ``held``, ``head`` ...; see ``announce``.
+    tries
+        Those that are over; ``reason`` is why the last one failed, ``at`` when the state changed last.
+    """
+
+    of: int
+    sink: str
+    what: str
+    text: str
+    state: DeliveryState
+    tries: int
+    reason: str
+    at: Moment
+    about: int
+    step: str = ""
+
+
 @dataclass(slots=True)
 class RunStatus:
     """Where a run stands. Only the fold changes it; to everybody else it is a value.
@@ -179,8 +223,18 @@ class RunStatus:
         Guards that two persons overruled; each holds again once it has passed and fails anew.
     forced
         Steps that ``on_fail: goto`` leads to, whatever they need.
+    began
+        Hash of the first event, which holds the whole runbook: what every approval is bound to.
+    promotions
+        (role, person) in the order in which roles were handed over.
     failed_ever
         Steps and their bad states, also of attempts that were repeated: what makes a drill unclean.
+    deliveries
+        Announcements by (number of the event that announced them, sink).
+    announced
+        The last event that was announced, and what was told about it: an executor that takes over goes on behind it.
+    outbox_problems
+        Why something could not be announced at all.
     """
 
     run: str
@@ -222,12 +276,17 @@ class RunStatus:
     retries: int = 0
     takeovers: int = 0
     jumps: tuple[Jump, ...] = ()
+    began: str = ""
+    promotions: tuple[tuple[str, str], ...] = ()
+    deliveries: dict[tuple[int, str], Delivery] = field(default_factory=dict)
+    announced: tuple[int, frozenset[str]] = (-1, frozenset())
+    outbox_problems: tuple[str, ...] = ()
 
     def copy(self) -> RunStatus:
         """Return one that can be changed without changing this."""
         return replace(
             self, steps=dict(self.steps), left=dict(self.left), guards=dict(self.guards), logins=dict(self.logins),
-            busy=set(self.busy),
+            busy=set(self.busy), deliveries=dict(self.deliveries),
         )  # fmt: skip
 
     def definition(self, step: str) -> Step:

@@ -86,6 +86,12 @@ class Undoing:
             rollback.effect is None or still_running(self._executor.record.folder, one.id, one.attempt + _UNDO)
         ):
             return  # a person, or a program of the last executor, is at it
+        elsewhere = "" if one.undo_done else self._executor.unseen(one)
+        if elsewhere:
+            if "elsewhere" not in one.alarms:
+                text = f"the undoing of {one.id} may still run on {elsewhere}: look there; its DRI says done or fail"
+                self._executor.write(_K.NOTE, one.id, alarm="elsewhere", text=text)
+            return
         limit = max((3 * check.for_seconds + seconds_for(check) for check in rollback.verify), default=0.0)
         self._executor.ask(Key(one.id, one.attempt, "undone"), rollback.verify, limit)
 

@@ -63,6 +63,12 @@ class Bench:
     def __len__(self) -> int:
         return len(self._canceled)
 
+    def give_back(self, results: Sequence[tuple[Key, Any]]) -> None:
+        """Put results back that could not be written down: they are under way until they are."""
+        for key, result in results:
+            self._canceled.setdefault(key, threading.Event())
+            self._results.put((key, result))
+
     def results(self) -> list[tuple[Key, Any]]:
         """Take the results that are there."""
         found = []

@@ -1,8 +1,9 @@
 """The tables of a result store, and how they come to be.
 
-Every table is append-only but two: ``migverify_row_diff_heads`` and ``migverify_finding_heads`` are indexes, kept in
+Every table is append-only but four: ``migverify_row_diff_heads`` and ``migverify_finding_heads`` are indexes, kept in
 the same transaction, that point from a key to the last row diff or finding written for it. They hold nothing that the
-row diffs and findings do not say.
+row diffs and findings do not say. ``migverify_runbook_runs`` points to the last event of a run's journal in the same
+way; ``migverify_runbook_leases`` says who drives a run.
 
 Per-pair rows carry a ``scope``, a small integer for (run, pair), because names of tables are too long for the keys
 of some databases. Numbers that order rows are counted by the writer inside its transaction, never by the database:
@@ -246,10 +247,39 @@ finding_windows = _table(
     UniqueConstraint("scope", "number"),
 )
 
+runbook_runs = _table(
+    "runbook_runs",
+    _key("run", String(120)),
+    Column("position", BigInteger, nullable=False),  # counts runs in the order of their start
+    # Where the journal ends: whoever appends locks this row first, and a journal that was cut off shows.
+    Column("events", BigInteger, nullable=False),
+    Column("head", String(64), nullable=False),
+    UniqueConstraint("position"),
+)
+
+runbook_events = _table(
+    "runbook_events",
+    _key("run", String(120)),
+    _key("seq", BigInteger()),
+    Column("line", _LONG_TEXT, nullable=False),
+)
+
+runbook_leases = _table(
+    "runbook_leases",
+    _key("run", String(120)),
+    Column("epoch", BigInteger, nullable=False),
+    Column("beat", BigInteger, nullable=False),
+    Column("renewed", Double, nullable=False),  # Unix time of the database's own clock
+    Column("body", _LONG_TEXT, nullable=False),
+)
+
 RULE_TABLES = (rule_windows, findings, finding_heads)
 """Tables without which a store has no rules."""
 
-LATER_TABLES = (*RULE_TABLES, finding_windows)
+RUNBOOK_TABLES = (runbook_runs, runbook_events, runbook_leases)
+"""Tables of runs of runbooks."""
+
+LATER_TABLES = (*RULE_TABLES, finding_windows, *RUNBOOK_TABLES)
 """Tables that a store of version 1 may lack: it was created before they were. Opening it adds them."""
 
 

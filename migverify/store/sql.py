@@ -88,6 +88,11 @@ class SqlStore:
         self._no_rules: bool | None = None
         self._no_windows: bool | None = None
 
+    @property
+    def secret(self) -> object:
+        """What messages must not show; for others who write to the same database."""
+        return self._secret
+
     # Runs
 
     def start_run(self, command: str, plan_hash: str, plan: dict[str, Any], facts: dict[str, Any]) -> str:

@@ -1,8 +1,9 @@
 """A run that is killed at a stated point, and people who bring it to its end whatever state they find it in.
 
 The point stands in RUNBOOK_TEST_CRASH: ``<when>:<number>[:<part>]``. ``when`` is ``write`` (that append, with only a
-part of its bytes written), ``sync`` (its bytes handed over, not yet on the disk), ``synced``, or ``before`` / ``after``
-(that effect). Numbers count from 0.
+part of its bytes written), ``sync`` (its bytes handed over, not yet on the disk), ``synced``, ``commit`` or
+``committed`` (either side of the end of that transaction, in a database), ``before`` or ``after`` (that effect, or
+undoing of one). Numbers count from 0.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from migverify.runbook.journal import SystemDisk
 from migverify.runbook.lease import Keeper, take
 from migverify.runbook.model import RunKind
 from migverify.runbook.record import RunRecord
+from migverify.runbook.room_db import DbRoom
+from tests.unit.runbook_places import place
 from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, runbook, step
 
 VARIABLE = "RUNBOOK_TEST_CRASH"
@@ -34,7 +37,7 @@ class Killer:
         when, _, rest = os.environ.get(VARIABLE, "").partition(":")
         number, _, part = rest.partition(":")
         self.when, self.number, self.part = when, int(number or -1), float(part or 0)
-        self.counts = dict.fromkeys(("write", "sync", "synced", "before", "after"), 0)
+        self.counts = dict.fromkeys(("write", "sync", "synced", "commit", "committed", "before", "after"), 0)
 
     def here(self, when: str) -> bool:
         self.counts[when] += 1
@@ -64,6 +67,21 @@ class CrashDisk(SystemDisk):
         super().sync(handle)
         if self._killer.here("synced"):
             self._killer.kill()
+
+
+def die_at_commits(room: DbRoom, killer: Killer) -> None:
+    """Put a killer on both sides of the end of every transaction."""
+    dialect: Any = room.database.engine.dialect
+    really = dialect.do_commit
+
+    def commit(connection: Any) -> None:
+        if killer.here("commit"):
+            killer.kill()
+        really(connection)
+        if killer.here("committed"):
+            killer.kill()
+
+    dialect.do_commit = commit
 
 
 class Outside:
@@ -111,8 +129,24 @@ def book() -> Any:
     return runbook(step("a"), step("b", reconcile=None), step("c"))
 
 
+def created(folder: Path, killer: Killer) -> RunRecord:
+    home = place(folder / "runs")
+    if isinstance(home, DbRoom):
+        die_at_commits(home, killer)
+        return home.create(book(), RunKind.REHEARSAL, "alice", run="r1")
+    return RunRecord.create(home.path, book(), RunKind.REHEARSAL, "alice", run="r1", disk=CrashDisk(killer))
+
+
+def opened(folder: Path, killer: Killer) -> RunRecord:
+    home = place(folder / "runs")
+    if isinstance(home, DbRoom):
+        die_at_commits(home, killer)
+        return home.open("r1")
+    return RunRecord.open(home.folder("r1"), disk=CrashDisk(killer))
+
+
 def begin(folder: Path, killer: Killer) -> tuple[RunRecord, Executor, Keeper]:
-    record = RunRecord.create(folder / "runs", book(), RunKind.REHEARSAL, "alice", run="r1", disk=CrashDisk(killer))
+    record = created(folder, killer)
     keeper = take(record, "alice")
     executor = Executor(record, Outside(folder / "world", killer).registry(), keeper)
     executor.recover()
@@ -171,12 +205,22 @@ def run_until_killed(folder: Path) -> dict[str, int]:
     return killer.counts
 
 
-def take_over(folder: Path) -> tuple[RunRecord, Executor]:
+def take_over(folder: Path, killer: Killer | None = None) -> tuple[RunRecord, Executor]:
     """Open what a dead process left, take it over, and say which effects nobody knows about."""
-    record = RunRecord.open(folder / "runs" / "r1")
+    killer = killer or Killer()
+    record = opened(folder, killer)
     if record.status.executor:
         record.submit(lambda s, n: machine.takeover(s, CAROL, n, "killed"))
     keeper = take(record, "bob", reason="killed")
-    executor = Executor(record, Outside(folder / "world", Killer()).registry(), keeper)
+    executor = Executor(record, Outside(folder / "world", killer).registry(), keeper)
     executor.recover()
     return record, executor
+
+
+def go_on_until_killed(folder: Path) -> dict[str, int]:
+    """Take over what a dead process left, and bring it to its end; returns how often each point was passed."""
+    killer = Killer()
+    record, executor = take_over(folder, killer)
+    to_the_end(record, executor, Outside(folder / "world", killer))
+    executor.keeper.end()
+    return killer.counts

@@ -16,7 +16,7 @@ from migverify.runbook.clock import Moment
 from migverify.runbook.events import Event, EventKind, RollbackState, StepState
 from migverify.runbook.executor import Executor
 from migverify.runbook.journal import Draft
-from migverify.runbook.lease import Keeper, Watch, take
+from migverify.runbook.lease import Keeper, Watch, take, watch_of
 from migverify.runbook.machine import Actor
 from migverify.runbook.model import (
     Check,
@@ -35,6 +35,7 @@ from migverify.runbook.model import (
     Times,
 )
 from migverify.runbook.record import RunRecord
+from tests.unit.runbook_places import age_leases, place
 
 PLACE = Place("test.yaml", 1)
 PEOPLE = (
@@ -152,7 +153,11 @@ class Room:
         disk: Any = None,
     ) -> None:
         self.clock, self.world = FakeClock(), world or World()
-        self.record = RunRecord.create(folder, book, kind, "alice", run="r1", clock=self.clock, disk=disk)
+        if disk is not None:
+            self.record = RunRecord.create(folder, book, kind, "alice", run="r1", clock=self.clock, disk=disk)
+        else:
+            self.home = place(folder, self.clock)
+            self.record = self.home.create(book, kind, "alice", run="r1")
         self.keeper: Keeper | None = None
         self.executor: Executor | None = None
         self.watch: Watch | None = None
@@ -219,9 +224,10 @@ class Room:
     def die(self) -> None:
         """Let the executor go without a word, as kill -9 does."""
         self.executor = self.keeper = None
-        self.watch = Watch(self.record.folder, self.clock)
+        self.watch = watch_of(self.record)
         self.watch.gone(self.status)
         self.clock.advance(60)
+        age_leases(self.record)
 
     def succeed(self) -> Executor:
         """Have carol agree and bob take the run over."""
@@ -235,7 +241,7 @@ class Room:
             self.keeper.renew()
 
 
-WITHOUT_STEP = {machine.hold, machine.resume, machine.rollback, machine.abort, machine.takeover}
+WITHOUT_STEP = {machine.hold, machine.resume, machine.rollback, machine.abort, machine.takeover, machine.promote}
 
 
 def draft(kind: EventKind, actor: str, step_: str = "", attempt: int = 1, role: str = "", **data: Any) -> Draft:

@@ -1,4 +1,7 @@
-"""kill -9 at every append and every effect: no effect happens twice, and what nobody knows is said to be unknown."""
+"""kill -9 at every append, every commit and every effect: none happens twice, and doubt is said to be doubt.
+
+A kill inside a write leaves its first bytes: that is tried with some of them, and every byte is tried as a cut.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,38 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from migverify.errors import UsageError
 from migverify.runbook.events import EventKind, RunState, StepState
-from migverify.runbook.fold import fold, verify_run
-from migverify.runbook.journal import NAME, read_events
+from migverify.runbook.fold import fold
+from migverify.runbook.journal import NAME, Draft, FolderJournal, Reader, read_events, verify_journal
 from migverify.runbook.record import RunRecord
-from tests.unit.runbook_crash import VARIABLE, Killer, Outside, run_until_killed, take_over, to_the_end
+from tests.unit.runbook_crash import (
+    VARIABLE,
+    Killer,
+    Outside,
+    begin,
+    go_on_until_killed,
+    run_until_killed,
+    take_over,
+    to_the_end,
+)
+from tests.unit.runbook_places import living_in, place
+
+Counts = dict[str, int]
 
 
-def killed(folder: Path, point: str) -> bool:
+def killed(folder: Path, point: str, run: Callable[[Path], Counts] = run_until_killed) -> bool:
     """Run in a child that is killed at a point; returns whether it was, and not at its own end."""
     child = os.fork()
     if child == 0:
         os.environ[VARIABLE] = point
         try:
-            run_until_killed(folder)
+            run(folder)
         except BaseException:  # noqa: BLE001 - nothing of this process may go on in the tests
             import traceback
 
@@ -38,40 +53,40 @@ def killed(folder: Path, point: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Counts]:
     folder = tmp_path_factory.mktemp("whole")
     return folder, run_until_killed(folder)
 
 
 def check_end(folder: Path, point: str) -> None:
-    outside = Outside(folder / "world", Killer())
-    record = RunRecord.open(folder / "runs" / "r1")
-    path = record.journal.path
+    outside, home = Outside(folder / "world", Killer()), place(folder / "runs")
+    record = home.open("r1")
     if not record.status.over:  # killed behind its very last line otherwise
         record, executor = take_over(folder)
         check_doubt(record, point)
         to_the_end(record, executor, outside)
     assert record.status.state is RunState.ROLLED_BACK, point
     assert sorted(outside.log()) == ["set a", "set b", "unset a", "unset b"], point
-    assert verify_run(path) == [], point
+    assert home.verify("r1") == [], point
 
 
 def check_doubt(record: RunRecord, point: str) -> None:
-    path = record.journal.path
-    events = list(read_events(path))
+    events = list(record.journal.events())
     for id_ in ("a", "b"):
         intents = [event.seq for event in events if event.kind is EventKind.INTENT and event.step == id_]
-        told = {EventKind.EFFECT, EventKind.FAILED}
+        told = {EventKind.EFFECT, EventKind.FAILED, EventKind.RECONCILED}
         ends = [event.seq for event in events if event.kind in told and event.step == id_]
         doubt = bool(intents) and not ends
         assert (record.status.steps[id_].state is StepState.UNKNOWN) == doubt, (point, id_)
 
 
-def points(counts: dict[str, int]) -> list[str]:
+def points(counts: Counts, first: int = 1) -> list[str]:
+    """Return every point of a run; before the first line there is no run."""
     found = []
-    for number in range(1, counts["write"]):  # before the first line there is no run
+    for number in range(first, counts["write"]):
         found += [f"write:{number}:{part}" for part in (0.0, 0.5, 0.999)]
         found += [f"sync:{number}", f"synced:{number}"]
+    found += [f"{when}:{number}" for when in ("commit", "committed") for number in range(first, counts["commit"])]
     return found + [f"{when}:{number}" for when in ("before", "after") for number in range(counts["before"])]
 
 
@@ -84,43 +99,97 @@ def memory() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_a_kill_at_every_point_doubles_no_effect(whole: tuple[Path, dict[str, int]], memory: Path) -> None:
-    some = points(whole[1])
-    assert len(some) > 100
+def kill_at_all(some: list[str], memory: Path) -> None:
     for number, point in enumerate(some):
         folder = memory / str(number)
-        was_killed = killed(folder, point)
-        if was_killed:
+        if killed(folder, point):
             check_end(folder, point)
         else:
             # The end of the run was the last append of some other order of events; nothing was left to be killed.
-            assert RunRecord.open(folder / "runs" / "r1").status.over, point
+            assert place(folder / "runs").open("r1").status.over, point
         shutil.rmtree(folder)
 
 
-def test_a_journal_cut_at_every_byte_is_read_as_its_whole_lines(
-    whole: tuple[Path, dict[str, int]], tmp_path: Path
-) -> None:
-    data = (whole[0] / "runs" / "r1" / NAME).read_bytes()
-    events = list(read_events(whole[0] / "runs" / "r1" / NAME))
+def test_a_kill_at_every_point_doubles_no_effect(whole: tuple[Path, Counts], memory: Path) -> None:
+    some = points(whole[1])
+    # Both effects and both undoings have two sides.
+    assert [point for point in some if point.startswith("after")] == [f"after:{number}" for number in range(4)]
+    assert len(some) > 100
+    kill_at_all(some, memory)
+
+
+def test_a_kill_on_either_side_of_every_commit_doubles_no_effect(memory: Path) -> None:
+    with living_in("sqlite"):
+        counts = run_until_killed(memory / "whole")
+        some = points(counts)
+        assert counts["write"] == 0
+        assert len(some) > 50
+        kill_at_all(some, memory)
+
+
+@pytest.mark.parametrize("first", ["after:0", "after:1", "before:2", "after:3"])
+def test_a_kill_at_every_point_of_a_takeover_doubles_no_effect(memory: Path, first: str) -> None:
+    """The one who takes over dies, too: with an effect in doubt, or an undoing; a third brings it to its end."""
+    assert killed(memory / "whole", first)
+    some = points(copied(memory / "whole", go_on_until_killed), first=0)
+    assert len(some) >= 20
+    for number, point in enumerate(some):
+        folder = memory / str(number)
+        shutil.copytree(memory / "whole", folder, symlinks=True)
+        if killed(folder, point, go_on_until_killed):
+            check_end(folder, f"{first}, then {point}")
+        shutil.rmtree(folder)
+
+
+def copied(folder: Path, run: Callable[[Path], Counts]) -> Counts:
+    copy = folder.with_name("copy")
+    shutil.copytree(folder, copy)
+    try:
+        return run(copy)
+    finally:
+        shutil.rmtree(copy)
+
+
+def test_a_journal_cut_at_every_byte_is_read_as_its_whole_lines(whole: tuple[Path, Counts], tmp_path: Path) -> None:
+    path = whole[0] / "runs" / "r1" / NAME
+    data, events = path.read_bytes(), list(read_events(path))
     known = {0: None} | {count: fold(events[:count]) for count in range(1, len(events) + 1)}
     cut = tmp_path / NAME
-    lines = 0
     cut.write_bytes(b"")
-    with cut.open("ab") as file:
-        for place, byte in enumerate(data):
+    reader, lines, torn = Reader(cut), 0, 0
+    with cut.open("ab", buffering=0) as file:
+        for byte in data:
             file.write(bytes([byte]))
-            lines += byte == 10
-            if byte == 10 or data[place + 1 : place + 2] == b"\n" or place % 97 == 0:
-                file.flush()
-                found = list(read_events(cut))
-                assert found == events[:lines]
-                assert fold(found) == known[lines]
+            ended = byte == 10
+            assert list(reader.new()) == (events[lines : lines + 1] if ended else [])
+            lines, torn = lines + ended, 0 if ended else torn + 1
+            assert (reader.line, reader.torn) == (lines, torn)
+            if ended or torn in (1, 100):
+                assert fold(read_events(cut)) == known[lines]
+
+
+@pytest.mark.parametrize("kind", [EventKind.LEASE, EventKind.INTENT, EventKind.RUN_ENDED])
+def test_whoever_comes_next_writes_behind_a_cut_at_every_byte(
+    whole: tuple[Path, Counts], tmp_path: Path, kind: EventKind
+) -> None:
+    data = (whole[0] / "runs" / "r1" / NAME).read_bytes()
+    lines = data.splitlines(keepends=True)
+    number = next(n for n, event in enumerate(read_events(whole[0] / "runs" / "r1" / NAME)) if event.kind is kind)
+    start = sum(map(len, lines[:number]))
+    for size in range(start, start + len(lines[number])):
+        (tmp_path / NAME).write_bytes(data[:size])
+        made = FolderJournal(tmp_path, "r1")
+
+        def decide(made: FolderJournal = made) -> list[Draft]:
+            assert sum(1 for _ in made.new()) == number
+            return [Draft(EventKind.NOTE, "alice")]
+
+        written = made.append(decide)
+        assert [event.data.get("torn_bytes", 0) for event in written] == ([size - start] if size > start else []) + [0]
+        assert verify_journal(tmp_path / NAME) == []
 
 
 def test_a_takeover_waits_for_a_live_executor(tmp_path: Path) -> None:
-    from tests.unit.runbook_crash import begin
-
     begin(tmp_path, Killer())
     with pytest.raises(UsageError, match="holds the run and may live"):
         take_over(tmp_path)

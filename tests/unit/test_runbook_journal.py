@@ -29,6 +29,7 @@ from migverify.runbook.journal import (
 )
 from migverify.runbook.record import RunRecord
 from migverify.secrets import Secret, remember
+from tests.unit.runbook_places import living_in
 from tests.unit.runbook_runs import ALICE, Room, draft, runbook, step
 
 
@@ -171,6 +172,69 @@ def test_numbers_without_json_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="has no JSON"):
         made.append(lambda: [Draft(EventKind.NOTE, "alice", data={"value": float("nan")})])
     assert not made.path.exists()
+
+
+@pytest.fixture(params=["folder", "sqlite"])
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Room:
+    """A run in each place where one can live."""
+    with living_in(request.param):
+        return Room(tmp_path, runbook(step("a")))
+
+
+def test_secrets_never_reach_any_place(anywhere: Room, tmp_path: Path) -> None:
+    remember(Secret("hunter2-of-any-place"))
+    anywhere.say(machine.hold, ALICE, "psst: hunter2-of-any-place")
+    for path in tmp_path.rglob("*"):
+        assert not path.is_file() or b"hunter2" not in path.read_bytes(), path
+    assert anywhere.home.verify("r1") == []
+
+
+@pytest.mark.parametrize(
+    ("drafts", "error"),
+    [
+        ([draft(EventKind.NOTE, "alice", text="x"), draft(EventKind.NOTE, "alice", value=float("nan"))], StoreError),
+        ([draft(EventKind.NOTE, "alice", text="x"), draft(EventKind.CALLED, "bob", "a")], JournalError),
+    ],
+)
+def test_a_batch_of_which_one_is_refused_is_not_there_at_all(
+    anywhere: Room, drafts: list[Draft], error: type[Exception]
+) -> None:
+    before = list(anywhere.record.journal.events())
+    status = anywhere.status
+    with pytest.raises(error):
+        anywhere.record.write(lambda _s, _n: drafts)
+    assert list(anywhere.record.journal.events()) == before
+    assert anywhere.status == status
+    anywhere.say(machine.hold, ALICE, "and it can be written to")
+    assert anywhere.home.verify("r1") == []
+
+
+def test_what_one_writes_another_reads_without_a_gap(anywhere: Room) -> None:
+    other = anywhere.home.open("r1")
+    for number in range(3):
+        for record in (anywhere.record, other):
+            record.write(lambda _s, _n, n=number: [draft(EventKind.NOTE, "alice", n=n)])  # type: ignore[misc]
+    anywhere.record.refresh()
+    assert anywhere.record.status == other.status
+    assert [event.seq for event in other.journal.events()] == list(range(7))
+    assert [event.data.get("n") for event in other.journal.events()][1:] == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_run_leaves_the_same_journal_in_every_place(tmp_path: Path) -> None:
+    exported = []
+    for where in ("folder", "sqlite"):
+        (tmp_path / where).mkdir()
+        with living_in(where):
+            room = Room(tmp_path / where, runbook(step("a")))
+        room.man()
+        room.play("a")
+        room.home.export("r1", tmp_path / f"{where}.jsonl")
+        exported.append([json.loads(line) for line in (tmp_path / f"{where}.jsonl").read_text().splitlines()])
+        assert all(canonical(told) for told in exported[-1])
+        assert verify_run(tmp_path / f"{where}.jsonl") == []
+    assert [(one["seq"], one["kind"], one["step"]) for one in exported[0]] == [
+        (one["seq"], one["kind"], one["step"]) for one in exported[1]
+    ]
 
 
 def test_an_older_epoch_may_not_write(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,53 +19,59 @@ from migverify.errors import FencedError, UsageError
 from migverify.runbook import machine
 from migverify.runbook.events import EventKind
 from migverify.runbook.executor import Executor
-from migverify.runbook.journal import read_events
 from migverify.runbook.lease import LIFE, TOLERANCE, Watch, lifeline, read_lease, still_running, take
-from migverify.runbook.record import RunRecord
+from tests.unit.runbook_places import age_leases, living_in, place
 from tests.unit.runbook_runs import ALICE, BOB, CAROL, FakeClock, Room, draft, runbook, step
 
 
+@pytest.fixture(params=["folder", "sqlite"], autouse=True)
+def _everywhere(request: pytest.FixtureRequest) -> Iterator[None]:
+    with living_in(request.param):
+        yield
+
+
 def _hold(folder: Path, ready: Any) -> None:
-    keeper = take(RunRecord.open(folder), "alice")
+    keeper = take(place(folder).open("r1"), "alice")
     keeper.begin()
     ready.set()
     time.sleep(600)
 
 
 def test_a_second_process_waits_until_the_first_is_dead(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(step("a")))
+    Room(tmp_path, runbook(step("a")))
     context = multiprocessing.get_context("spawn")
     ready = context.Event()
-    holder = context.Process(target=_hold, args=(room.record.folder, ready))
+    holder = context.Process(target=_hold, args=(tmp_path, ready))
     holder.start()
     assert ready.wait(60)
-    record = RunRecord.open(room.record.folder)
+    record = place(tmp_path).open("r1")
     record.submit(lambda s, n: machine.takeover(s, CAROL, n, "it hangs"))
     with pytest.raises(UsageError, match="holds the run and may live"):
         take(record, "bob", reason="it hangs")
     assert holder.pid is not None
     os.kill(holder.pid, signal.SIGKILL)
-    holder.join(30)
+    os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has asked how
     keeper = take(record, "bob", reason="it hangs")
     assert keeper.epoch == 2
-    last = list(read_events(record.journal.path))[-1]
+    holder.join(30)
+    last = list(record.journal.events())[-1]
     assert last.data["by"] == ["carol", "bob"]
     assert "has ended" in last.data["gone"]
 
 
 def _race(folder: Path, results: Any) -> None:
     try:
-        results.put(take(RunRecord.open(folder), "alice").epoch)
+        results.put(take(place(folder).open("r1"), "alice").epoch)
     except UsageError:
         results.put("refused")
     time.sleep(3)  # so that nobody takes it for dead meanwhile
 
 
 def test_of_two_who_take_a_free_run_one_gets_it(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(step("a")))
+    Room(tmp_path, runbook(step("a")))
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    racers = [context.Process(target=_race, args=(room.record.folder, results)) for _ in range(2)]
+    racers = [context.Process(target=_race, args=(tmp_path, results)) for _ in range(2)]
     for racer in racers:
         racer.start()
     found = [results.get(timeout=60) for _ in racers]
@@ -74,7 +81,8 @@ def test_of_two_who_take_a_free_run_one_gets_it(tmp_path: Path) -> None:
 
 
 def test_a_lease_of_another_machine_expires_by_the_own_clock_alone(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(step("a")))
+    with living_in("folder"):
+        room = Room(tmp_path, runbook(step("a")))
     room.man()
     elsewhere = FakeClock(wall=room.clock.wall - 86400, mono=7, boot="other")  # a day behind
     watch = Watch(room.record.folder, elsewhere)
@@ -88,6 +96,39 @@ def test_a_lease_of_another_machine_expires_by_the_own_clock_alone(tmp_path: Pat
     assert watch.gone(room.status) == ""
     elsewhere.advance(2)
     assert "has not renewed its lease" in watch.gone(room.status)
+
+
+def test_the_clock_of_the_database_says_how_old_a_lease_is_and_an_own_look_confirms_it(tmp_path: Path) -> None:
+    with living_in("sqlite"):
+        room = Room(tmp_path, runbook(step("a")))
+    room.man()
+    elsewhere = FakeClock(wall=room.clock.wall - 86400, mono=7, boot="other")
+    watch = Watch(room.record.journal.lease(), elsewhere)
+    assert watch.gone(room.status) == ""
+    elsewhere.advance(999)  # the own clock alone says nothing
+    assert watch.gone(room.status) == ""
+    assert room.keeper is not None
+    room.keeper.renew()
+    age_leases(room.record)  # nor does the database's: it may have been set
+    assert watch.gone(room.status) == ""
+    elsewhere.advance(LIFE / 2 + TOLERANCE - 1)
+    assert watch.gone(room.status) == ""
+    elsewhere.advance(2)
+    assert "has not renewed its lease for 6" in watch.gone(room.status)
+    room.keeper.renew()
+    assert watch.gone(room.status) == ""
+
+
+def test_a_watch_of_another_place_proves_nothing(tmp_path: Path) -> None:
+    with living_in("sqlite"):
+        room = Room(tmp_path, runbook(step("a")))
+    room.man()
+    watch = Watch(room.record.folder, room.clock)  # a folder in which no lease ever was
+    room.clock.advance(9999)
+    assert watch.gone(room.status)
+    room.say(machine.takeover, CAROL, "gone")
+    with pytest.raises(UsageError, match="is not this run's"):
+        take(room.record, "bob", reason="gone", watch=watch)
 
 
 def test_a_holder_stops_before_anybody_else_may_begin(tmp_path: Path) -> None:
@@ -157,7 +198,7 @@ def test_the_thread_renews_and_stops(tmp_path: Path) -> None:
     keeper = take(room.record, "alice", life=0.08)
     keeper.begin()
     until = time.monotonic() + 20
-    while (lease := read_lease(room.record.folder)) is None or lease.beat < 3:
+    while (lease := room.record.journal.lease().read().lease) is None or lease.beat < 3:
         assert time.monotonic() < until
         time.sleep(0.01)
     keeper.end(room.record)
@@ -166,7 +207,7 @@ def test_the_thread_renews_and_stops(tmp_path: Path) -> None:
 
 def test_a_run_is_driven_to_its_end_while_people_act_elsewhere(tmp_path: Path) -> None:
     room = Room(tmp_path, runbook(step("a")))
-    record = RunRecord.open(room.record.folder, clock=room.clock)
+    record = place(tmp_path, room.clock).open("r1")
     executor = Executor(record, room.world.registry(), take(record, "alice"), pause=0.01)
     driver = threading.Thread(target=executor.run, daemon=True)
     driver.start()

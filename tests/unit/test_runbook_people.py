@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,9 @@ import pytest
 from migverify.errors import JournalError, UsageError
 from migverify.runbook import machine, people, signatures
 from migverify.runbook.clock import Moment
-from migverify.runbook.events import EventKind, StepState
-from migverify.runbook.fold import verify_run
-from migverify.runbook.journal import Draft, FolderJournal, read_events, verify_journal
+from migverify.runbook.events import Event, EventKind, StepState
+from migverify.runbook.fold import fold, verify_run
+from migverify.runbook.journal import GENESIS, Draft, FolderJournal, event_line, read_events, verify_journal
 from migverify.runbook.machine import Actor
 from migverify.runbook.model import Approval, Person, Policy, Role
 from tests.unit.runbook_runs import ALICE, BOB, CAROL, PEOPLE, ROLES, Room, draft, runbook, step
@@ -46,6 +48,7 @@ def test_one_who_holds_both_roles_cannot_review_what_they_did(tmp_path: Path) ->
     room = ready_for_review(tmp_path, roles=ALL_ONE)
     with pytest.raises(UsageError, match="bob is dri of a"):
         room.say(machine.accept, BOB, "a")
+    room.say(machine.promote, ALICE, "db-2", "bob did it himself")
     room.say(machine.accept, CAROL, "a")
 
 
@@ -60,9 +63,16 @@ def test_one_cannot_approve_the_start_and_start(tmp_path: Path) -> None:
     approval = Approval(minimum=1, excluded=(), before="start")
     room = Room(tmp_path, runbook(step("a", approval=approval), roles=ALL_ONE))
     room.say(machine.call, ALICE, "a")
+    with pytest.raises(UsageError, match="bob is dri of a"):
+        room.say(machine.approve, BOB, "a")
+    for actor in (ALICE, CAROL):  # alice promotes herself: not alone
+        room.say(machine.promote, actor, "db-1", "bob reviews today")
     room.say(machine.approve, BOB, "a")
+    room.say(machine.promote, ALICE, "db-1", "bob is back", "bob")
     with pytest.raises(UsageError, match="0 of 1 approvals"):
         room.say(machine.start, BOB, "a")
+    for actor in (ALICE, CAROL):
+        room.say(machine.promote, actor, "db-1", "bob reviews after all")
     room.say(machine.start, ALICE, "a")
 
 
@@ -139,6 +149,67 @@ def test_an_approval_of_another_step_run_or_purpose_is_refused(tmp_path: Path) -
     for digest in others.values():
         with pytest.raises(JournalError, match="signs another step"):
             first.record.write(lambda _s, _n, d=digest: [draft(EventKind.ACCEPTED, "carol", "a", hash=d)])  # type: ignore[misc]
+
+
+def rewrite(path: Path, change: Callable[[dict[str, Any]], None], *, approvals: bool) -> None:
+    """Change the runbook in the first line of a journal, and chain everything anew as its owner can.
+
+    ``approvals``: work out anew what the approvals are bound to, as well.
+    """
+    head, made, lines = GENESIS, list[Event](), list[bytes]()
+    for line in path.read_text().splitlines():
+        fields = json.loads(line)
+        if not made:
+            change(fields["data"]["runbook"])
+        elif approvals and "hash" in fields["data"]:
+            status = fold(made)
+            assert status is not None
+            fields["data"]["hash"] = people.binding(status, fields["data"]["of"], fields["step"])
+        fields["previous"] = head
+        head, raw = event_line({name: value for name, value in fields.items() if name != "sha"})
+        made.append(Event(**{**json.loads(raw), "kind": EventKind(fields["kind"])}))
+        lines.append(raw)
+    path.write_bytes(b"".join(lines))
+
+
+def other_values(runbook_: dict[str, Any]) -> None:
+    runbook_["steps"][0]["filled_sha"] = "filled with prod-2"
+
+
+def other_command(runbook_: dict[str, Any]) -> None:
+    runbook_["steps"][0]["effect"]["arguments"]["name"] = "something else"
+
+
+@pytest.mark.parametrize("change", [other_values, other_command])
+@pytest.mark.parametrize("key", ["", "carol"])
+def test_an_approval_is_void_when_the_step_has_other_values(
+    tmp_path: Path, keys: dict[str, Path], change: Any, key: str
+) -> None:
+    room = signed_room(tmp_path, keys) if key else ready_for_review(tmp_path)
+    before = people.approval_hash(room.status, "a")
+    room.say(machine.accept, signed(room, keys[key]) if key else CAROL, "a")
+    path = room.record.journal.path
+    number = len(list(read_events(path)))
+    rewrite(path, change, approvals=False)
+    assert verify_journal(path) == []  # the chain is whole: whoever owns the file can make one
+    assert str(verify_run(path)[0]).startswith(f"line {number}: accepted ")
+    rewrite(path, lambda _same: None, approvals=True)
+    told = [str(problem) for problem in verify_run(path)]
+    assert people.approval_hash(fold(list(read_events(path))[: number - 1]), "a") != before  # type: ignore[arg-type]
+    if key:  # only a signature stops somebody who works out the hashes as well
+        assert "the signature is not carol's" in told[0]
+    else:
+        assert told == []
+
+
+def test_an_approval_is_bound_to_the_filled_values_themselves(tmp_path: Path) -> None:
+    room = ready_for_review(tmp_path)
+    status = room.status.copy()
+    filled = replace(status.definition("a"), filled_sha="filled with prod-2")
+    assert filled.sha == status.definition("a").sha
+    status.graph = replace(status.graph, steps={**status.graph.steps, "a": filled})
+    assert people.approval_hash(status, "a") != people.approval_hash(room.status, "a")
+    assert people.approval_hash(status, "b") == people.approval_hash(room.status, "b")
 
 
 def forge(room: Room, *drafts: Draft) -> str:

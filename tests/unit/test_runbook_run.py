@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,7 @@ from migverify.errors import UsageError
 from migverify.runbook import machine
 from migverify.runbook.actions import ActionResult, Outcome
 from migverify.runbook.events import EventKind, RollbackState, RunState, StepState
-from migverify.runbook.fold import fold, fold_journal, verify_run
-from migverify.runbook.journal import read_events
+from migverify.runbook.fold import fold
 from migverify.runbook.machine import Actor
 from migverify.runbook.model import (
     Approval,
@@ -33,6 +32,7 @@ from migverify.runbook.model import (
     StepKind,
     Times,
 )
+from tests.unit.runbook_places import living_in, place
 from tests.unit.runbook_runs import (
     ALICE,
     BOB,
@@ -50,15 +50,18 @@ FAILED = ActionResult(Outcome.FAILED, "exit code 1")
 NO_DATA = ActionResult(Outcome.NO_DATA, "nothing came")
 
 
-@pytest.fixture(autouse=True)
-def _every_journal_verifies(tmp_path: Path) -> Any:
-    yield
-    for path in tmp_path.rglob("journal.jsonl"):
-        assert verify_run(path) == []
+@pytest.fixture(params=["folder", "sqlite"], autouse=True)
+def _everywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+    """Run each test in both places; every journal verifies at its end."""
+    with living_in(request.param):
+        yield
+        home = place(tmp_path)
+        for run in home.ids():
+            assert home.verify(run) == []
 
 
 def kinds(room: Room) -> list[EventKind]:
-    return [event.kind for event in read_events(room.record.journal.path)]
+    return [event.kind for event in room.record.journal.events()]
 
 
 def test_a_run_goes_from_its_first_call_to_completed(tmp_path: Path) -> None:
@@ -69,7 +72,7 @@ def test_a_run_goes_from_its_first_call_to_completed(tmp_path: Path) -> None:
     assert room.status.state is RunState.COMPLETED
     assert room.world.done == [("set", "a"), ("set", "b")]
     assert room.undo_state("a") is RollbackState.ARMED
-    assert fold_journal(room.record.journal.path) == room.status
+    assert fold(room.record.journal.events()) == room.status
 
 
 def test_nothing_happens_before_the_dri_starts(tmp_path: Path) -> None:
@@ -87,12 +90,12 @@ def test_an_effect_runs_only_behind_its_intent_on_the_disk(tmp_path: Path) -> No
 
     def look(what: str, _name: str) -> None:
         if what == "before set":
-            seen.append(room.record.journal.path.read_text().splitlines()[-1])
+            seen.append(list(room.record.journal.events())[-1])
 
     room.world.hook = look
     room.man()
     room.play("a")
-    assert json.loads(seen[0])["kind"] == "intent"
+    assert seen[0].kind is EventKind.INTENT
 
 
 @pytest.mark.parametrize(
@@ -465,7 +468,11 @@ def test_behind_a_hard_point_a_spent_write_stop_holds_once_and_people_may_go_on(
     room.settle()
     assert room.status.state is RunState.HELD
     assert room.world.done == [("set", "freeze"), ("set", "cut")]
-    room.say(machine.resume, ALICE)
+    room.say(machine.resume, ALICE, "the last step is minutes away")
+    assert room.status.state is RunState.HELD
+    room.say(machine.resume, DANA, "the last step is minutes away")
+    room.die()  # that they went on stands in the journal: the next executor does not hold them up again
+    room.succeed()
     room.play("m")
     assert room.status.state is RunState.COMPLETED
 
@@ -500,7 +507,7 @@ def wait_until(room: Room, condition: Any) -> None:
 def test_a_guard_that_fails_or_tells_nothing_holds_the_run_and_no_effect_begins(tmp_path: Path, value: Any) -> None:
     room = Room(tmp_path, guarded())
     executor = room.man()
-    executor._guards.begin()
+    executor.watching.begin()
     room.world.values["lag"] = value
     room.say(machine.call, ALICE, "a")
     room.say(machine.start, BOB, "a")
@@ -513,13 +520,13 @@ def test_a_guard_that_fails_or_tells_nothing_holds_the_run_and_no_effect_begins(
     wait_until(room, lambda: room.status.guards["lag"].state == "pass")
     room.say(machine.resume, ALICE)
     wait_until(room, lambda: room.state("a") is StepState.AWAITING_REVIEW)
-    executor._guards.end()
+    executor.watching.end()
 
 
 def test_two_may_go_on_despite_a_guard_until_it_fails_anew(tmp_path: Path) -> None:
     room = Room(tmp_path, guarded())
     executor = room.man()
-    executor._guards.begin()
+    executor.watching.begin()
     room.world.values["lag"] = 9.0
     room.say(machine.call, ALICE, "a")
     wait_until(room, lambda: room.status.state is RunState.HELD)
@@ -532,13 +539,13 @@ def test_two_may_go_on_despite_a_guard_until_it_fails_anew(tmp_path: Path) -> No
     wait_until(room, lambda: room.status.guards["lag"].state == "pass")
     room.world.values["lag"] = 9.0
     wait_until(room, lambda: room.status.state is RunState.HELD)
-    executor._guards.end()
+    executor.watching.end()
 
 
 def test_a_guard_may_order_the_rollback(tmp_path: Path) -> None:
     room = Room(tmp_path, guarded(on_fail="rollback"))
     executor = room.man()
-    executor._guards.begin()
+    executor.watching.begin()
     room.world.values["lag"] = 1.0
     room.say(machine.call, ALICE, "a")
     room.say(machine.start, BOB, "a")
@@ -546,7 +553,7 @@ def test_a_guard_may_order_the_rollback(tmp_path: Path) -> None:
     room.world.values["lag"] = 9.0
     wait_until(room, lambda: room.status.over)
     assert room.status.state is RunState.ABORTED_CLEAN
-    executor._guards.end()
+    executor.watching.end()
 
 
 # -- kinds of runs --------------------------------------------------------------------------------------------------
@@ -671,7 +678,7 @@ def test_folds_of_parts_are_the_fold_of_the_whole(tmp_path: Path) -> None:
     room.man()
     room.play("a")
     start(room, "b")
-    events = list(read_events(room.record.journal.path))
+    events = list(room.record.journal.events())
     whole = fold(events)
     for cut in range(1, len(events)):
         first = fold(events[:cut])
@@ -686,7 +693,9 @@ def test_only_leaders_lead(tmp_path: Path) -> None:
     for command in (machine.call,):
         with pytest.raises(UsageError, match="that is for coordinator"):
             room.say(command, BOB, "a")
-    room.say(machine.call, ERIN, "a")  # the backup
+    with pytest.raises(UsageError, match="that is for coordinator"):
+        room.say(machine.call, ERIN, "a")  # the backup, who was not promoted
+    room.say(machine.call, ALICE, "a")
     with pytest.raises(UsageError, match="that is for db-1"):
         room.say(machine.start, CAROL, "a")
     with pytest.raises(UsageError, match="may not end the run"):
@@ -700,6 +709,6 @@ def test_only_leaders_lead(tmp_path: Path) -> None:
 
 def test_a_role_for_other_runs_is_nobodys(tmp_path: Path) -> None:
     roles = (Role("coordinator", "alice", only=(RunKind.LIVE,)),)
-    room = Room(tmp_path, runbook(step("a"), roles=roles, policy=Policy()))
+    room = Room(tmp_path, runbook(step("a", reviewer="carol"), roles=roles, policy=Policy()))
     with pytest.raises(UsageError, match="nobody is coordinator"):
         room.say(machine.call, ALICE, "a")

@@ -1,0 +1,363 @@
+"""Where announcements go: the terminal, a file, a webhook, a command. Each one sends one text, or says why not.
+
+A sink never says where it sends to: a webhook's URL is a secret, and a reason is a status or a class of faults. An
+announcement may come twice, after a crash between sending and writing it down; it has an id that tells so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import shlex
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+from urllib.parse import urlsplit
+
+from migverify.errors import ConfigError
+from migverify.runbook.model import Sink
+from migverify.secrets import Secret, remember, resolve_variable, scrub
+
+__all__ = ["TIMEOUT", "Message", "OpenSink", "SinkError", "open_sink", "open_sinks", "sink_problems"]
+
+TIMEOUT = 10.0
+"""Seconds for one try, unless the sink says ``timeout``."""
+LONGEST_TIMEOUT = 120.0
+_SHORT = 15
+_AGAIN = frozenset({408, 429})
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_ARGUMENTS = {
+    "stdout": frozenset[str](), "file": frozenset({"path"}), "webhook": frozenset({"url_env", "timeout", "ca"}),
+    "command": frozenset({"run", "argv", "secrets", "timeout"}),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is sent: one line of text. ``id`` is the same in every try: ``<run>/<number of the event>``."""
+
+    id: str
+    run: str
+    step: str
+    what: str
+    text: str
+    at: float
+
+
+class SinkError(Exception):
+    """A try that failed.
+
+    Parameters
+    ----------
+    reason
+        Says no URL, no argument, no secret.
+    final
+        Another try would end the same.
+    wait
+        Seconds that the other side asks to be left alone for.
+    """
+
+    def __init__(self, reason: str, *, final: bool = False, wait: float = 0.0) -> None:
+        super().__init__(reason)
+        self.reason, self.final, self.wait = reason, final, wait
+
+
+class OpenSink(Protocol):
+    """A sink that can be sent to, from any thread."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the runbook."""
+        ...
+
+    @property
+    def timeout(self) -> float:
+        """Seconds for one try."""
+        ...
+
+    def send(self, message: Message, canceled: threading.Event) -> None:
+        """Send; raises SinkError. With ``canceled`` set nobody waits for it any more."""
+        ...
+
+
+def sink_problems(sink: Sink, environment: Mapping[str, str] | None = None) -> list[str]:
+    """Return what is wrong with a sink's definition, and which variables it needs and has not."""
+    known, found = _ARGUMENTS.get(sink.kind), list[str]()
+    if known is None:
+        return [f"sink {sink.name}: there is no kind {sink.kind}; there are {', '.join(_ARGUMENTS)}"]
+    for name in sink.arguments:
+        if name not in known:
+            told = "a webhook's URL is a secret: say url_env, the name of a variable" if name == "url" else (
+                f"there is no argument {name}; it has {', '.join(sorted(known)) or 'none'}"
+            )  # fmt: skip
+            found.append(f"sink {sink.name}: {told}")
+    found += [f"sink {sink.name}: {why}" for why in _wrong_arguments(sink)]
+    variables = [sink.arguments.get("url_env"), *_texts(sink.arguments.get("secrets"))]
+    for variable in variables:
+        if isinstance(variable, str) and variable not in (os.environ if environment is None else environment):
+            found.append(f"sink {sink.name}: the environment variable {variable} is not set")
+    return found
+
+
+def _wrong_arguments(sink: Sink) -> list[str]:
+    told, found = sink.arguments, list[str]()
+    if sink.kind == "file" and not _text(told.get("path")):
+        found.append("path is missing: the file that announcements are appended to")
+    if sink.kind == "webhook" and not _text(told.get("url_env")):
+        found.append("url_env is missing: the name of the variable that holds the URL")
+    if sink.kind == "command" and not _argv(told):
+        found.append("run is missing: the command that reads the announcement")
+    if "ca" in told and not _text(told["ca"]):
+        found.append("ca is the path of a PEM file")
+    timeout = told.get("timeout", TIMEOUT)
+    good = isinstance(timeout, int | float) and not isinstance(timeout, bool) and 0 < timeout <= LONGEST_TIMEOUT
+    if not good:
+        found.append(f"timeout is a number of seconds, above 0 and up to {LONGEST_TIMEOUT:g}")
+    return found
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _texts(value: Any) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list | tuple) else []
+
+
+def _argv(told: Mapping[str, Any]) -> list[str]:
+    if "argv" in told:
+        argv = _texts(told["argv"])
+        return argv if len(argv) == len(told["argv"]) else []
+    try:
+        return shlex.split(_text(told.get("run")))
+    except ValueError:
+        return []
+
+
+def open_sinks(
+    sinks: Sequence[Sink], environment: Mapping[str, str] | None = None, stdout: TextIO | None = None
+) -> tuple[OpenSink, ...]:
+    """Open all sinks of a runbook; one that cannot be opened refuses every text, and says why."""
+    return tuple(open_sink(sink, environment, stdout) for sink in sinks)
+
+
+def open_sink(sink: Sink, environment: Mapping[str, str] | None = None, stdout: TextIO | None = None) -> OpenSink:
+    """Open a sink; what it needs of secrets is resolved, and remembered to be kept out of every text.
+
+    Parameters
+    ----------
+    stdout
+        What the kind ``stdout`` writes to; None: the standard output at the time of writing.
+    """
+    problems = sink_problems(sink, environment)
+    if problems:
+        return _Refusing(sink.name, "; ".join(problems))
+    told, timeout = sink.arguments, float(sink.arguments.get("timeout", TIMEOUT))
+    try:
+        if sink.kind == "stdout":
+            return _Stream(sink.name, stdout)
+        if sink.kind == "file":
+            return _File(sink.name, Path(told["path"]).expanduser())
+        if sink.kind == "webhook":
+            url = _secret_url(resolve_variable(told["url_env"], f"url_env of sink {sink.name}", environment))
+            return _Webhook(sink.name, url, timeout, told.get("ca"))
+        names = _texts(told.get("secrets"))
+        secrets = {name: resolve_variable(name, f"secrets of sink {sink.name}", environment) for name in names}
+        return _Command(sink.name, tuple(_argv(told)), secrets, timeout)
+    except ConfigError as error:
+        return _Refusing(sink.name, scrub(error.message))
+
+
+def _secret_url(url: Secret) -> Secret:
+    """Remember also the parts of the URL that are a key by themselves: its path, and a password in it."""
+    try:
+        parts = urlsplit(url.reveal().strip())
+    except ValueError:
+        raise ConfigError("its URL cannot be read") from None
+    plain = parts.scheme == "http" and parts.hostname in _LOOPBACK
+    if plain or (parts.scheme == "https" and parts.hostname):
+        # A short word could stand in any text, and would be hidden everywhere.
+        for part in (parts.path.strip("/"), parts.path.rstrip("/").rpartition("/")[2], parts.query, parts.password):
+            if part and len(part) > _SHORT:
+                remember(Secret(part))
+        return url
+    raise ConfigError("its URL has to be https (http only to this machine)")
+
+
+@dataclass(frozen=True)
+class _Refusing:
+    name: str
+    why: str
+    timeout: float = TIMEOUT
+
+    def send(self, message: Message, canceled: threading.Event) -> None:  # noqa: ARG002 - the protocol's
+        raise SinkError(self.why, final=True)
+
+
+@dataclass(frozen=True)
+class _Stream:
+    name: str
+    stream: TextIO | None
+    timeout: float = TIMEOUT
+
+    def send(self, message: Message, canceled: threading.Event) -> None:  # noqa: ARG002 - the protocol's
+        stream = self.stream if self.stream is not None else sys.stdout
+        try:
+            stream.write(f"{_clock(message.at)} {message.text}\n")
+            stream.flush()
+        except (OSError, ValueError) as error:  # closed, or nobody reads it any more
+            raise SinkError(f"it cannot be written: {_why(error)}") from None
+
+
+@dataclass(frozen=True)
+class _File:
+    name: str
+    path: Path
+    timeout: float = TIMEOUT
+
+    def send(self, message: Message, canceled: threading.Event) -> None:  # noqa: ARG002 - the protocol's
+        line = f"{_clock(message.at)} [{message.id}] {message.text}\n".encode("utf-8", "replace")
+        try:
+            handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+            try:
+                written = os.write(handle, line)  # one write: lines of several runs do not mix
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise SinkError(f"it cannot be written: {_why(error)}") from None
+        if written != len(line):
+            raise SinkError(f"only {written} of {len(line)} bytes could be written")
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the text to a place that nobody named."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Follow none."""
+        return
+
+
+class _Webhook:
+    """Posts ``{"text": ...}`` as JSON, as Slack and those who are shaped like it read it."""
+
+    def __init__(self, name: str, url: Secret, timeout: float, ca: str | None) -> None:
+        self.name, self.timeout = name, timeout
+        self._url = url
+        try:
+            context = ssl.create_default_context(cafile=ca)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"sink {name}: its ca cannot be read: {_why(error)}") from None
+        handlers: list[Any] = [_NoRedirect(), urllib.request.HTTPSHandler(context=context)]
+        if urlsplit(url.reveal()).hostname in _LOOPBACK:
+            handlers.append(urllib.request.ProxyHandler({}))  # a proxy would look for it on its own machine
+        self._opener = urllib.request.build_opener(*handlers)
+
+    def send(self, message: Message, canceled: threading.Event) -> None:  # noqa: ARG002 - its timeout ends it
+        body = json.dumps({"text": _escaped(message.text)}).encode("ascii")
+        headers = {"Content-Type": "application/json", "User-Agent": "migverify", "Idempotency-Key": message.id}
+        try:
+            request = urllib.request.Request(self._url.reveal().strip(), body, headers, method="POST")  # noqa: S310
+            with self._opener.open(request, timeout=self.timeout) as answer:
+                status = answer.status
+        except urllib.error.HTTPError as error:
+            # The body of a refusal may repeat what was sent, or where: its status says enough.
+            with error:
+                raise _refused(error.code, error.headers.get("Retry-After")) from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise SinkError(_why(error)) from None
+        if not 200 <= status < 300:
+            raise _refused(status, None)
+
+
+def _refused(status: int, wait: str | None) -> SinkError:
+    final = 300 <= status < 500 and status not in _AGAIN
+    seconds = float(wait) if wait is not None and wait.isdigit() and len(wait) < 6 else 0.0
+    return SinkError(f"status {status}", final=final, wait=seconds)
+
+
+class _Command:
+    """Runs a program without a shell, with the text on its standard input; ends its whole group at the time limit."""
+
+    def __init__(self, name: str, argv: tuple[str, ...], secrets: Mapping[str, Secret], timeout: float) -> None:
+        self.name, self.timeout = name, timeout
+        self._argv, self._secrets = argv, secrets
+
+    def send(self, message: Message, canceled: threading.Event) -> None:
+        told = {
+            **os.environ, **{name: secret.reveal() for name, secret in self._secrets.items()},
+            "MIGVERIFY_RUN": message.run, "MIGVERIFY_STEP": message.step, "MIGVERIFY_WHAT": message.what,
+            "MIGVERIFY_ANNOUNCEMENT": message.id,
+        }  # fmt: skip
+        # Files, not pipes: a child that left the group could hold a pipe open, and reading it would never end.
+        with tempfile.TemporaryFile() as text, tempfile.TemporaryFile() as errors:
+            text.write(f"{message.text}\n".encode("utf-8", "replace"))
+            text.seek(0)
+            try:
+                process = subprocess.Popen(  # noqa: S603 - the runbook's own command
+                    self._argv, stdin=text, stdout=subprocess.DEVNULL, stderr=errors, env=told, start_new_session=True
+                )
+            except (OSError, ValueError) as error:
+                raise SinkError(f"{self._argv[0]} cannot be started: {_why(error)}") from None
+            why = _wait_for(process, time.monotonic() + self.timeout, canceled)
+            if why:
+                raise SinkError(why if why != _LONG else f"it took longer than {self.timeout:g} s")
+            if process.returncode != 0:
+                errors.seek(max(0, errors.seek(0, os.SEEK_END) - 2000))
+                lines = errors.read().decode("utf-8", "replace").strip().splitlines()
+                words = scrub(lines[-1].strip()[:200]) if lines else ""
+                raise SinkError(f"exit code {process.returncode}{f': {words}' if words else ''}")
+
+
+_LONG = "long"
+
+
+def _wait_for(process: subprocess.Popen[bytes], until: float, canceled: threading.Event) -> str:
+    while True:
+        try:
+            process.wait(timeout=0.05)
+        except subprocess.TimeoutExpired:
+            if time.monotonic() < until and not canceled.is_set():
+                continue
+            with contextlib.suppress(ProcessLookupError):  # it ended by itself in this moment
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return "it was ended from here" if canceled.is_set() else _LONG
+        else:
+            return ""
+
+
+def _why(error: Exception) -> str:
+    """Return the class of a fault: its own text may hold a host or a path that is a secret."""
+    inner = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        return "the certificate is not verified"
+    if isinstance(inner, TimeoutError):
+        return "no answer in time"
+    if isinstance(inner, socket.gaierror):
+        return "its name is not resolved"
+    if isinstance(inner, OSError) and inner.strerror and not isinstance(inner, ssl.SSLError):
+        return inner.strerror
+    return type(inner).__name__ if isinstance(inner, Exception) else type(error).__name__
+
+
+def _escaped(text: str) -> str:
+    # Otherwise a reason that holds `<!channel>` would wake everybody, and `<...|...>` would be a link.
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))

@@ -1,0 +1,272 @@
+"""The tables of runs of runbooks: lines of journals, where each one ends, and leases; what they say is not known here.
+
+A journal ends where its row in ``migverify_runbook_runs`` says. Whoever appends locks that row first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, Double, Engine, event, func, insert, literal_column, select, update
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+from migverify.errors import StoreError
+from migverify.store import schema as t
+from migverify.store.failures import connection_lost, rolled_back, store_error
+from migverify.store.open import open_store
+from migverify.store.sql import SqlStore
+
+__all__ = [
+    "Connection", "Database", "End", "LeaseRow", "add_lines", "end_of", "lines_of", "newest_run", "open_database",
+    "put_lease", "read_lease", "run_ids",
+]  # fmt: skip
+
+T = TypeVar("T")
+
+_ATTEMPTS = 7
+_BACKOFF_SECONDS = 0.05  # doubled each time: 3 s in all, a restart of a proxy
+_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where a journal ends: number of events, hash of the last one."""
+
+    events: int
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A result store's database, for runs. ``label`` and errors hold no password."""
+
+    engine: Engine
+    label: str
+    secret: object = field(default=None, repr=False)
+
+    def read(self, action: str, work: Callable[[Connection], T]) -> T:
+        """Read in one transaction; again when the connection broke.
+
+        Raises
+        ------
+        StoreError
+            it cannot be read.
+        """
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self.engine.connect() as connection:
+                    return work(connection)
+            except SQLAlchemyError as error:
+                if attempt + 1 == _ATTEMPTS or not _worth_another(error):
+                    raise self._error(action, error) from error
+            time.sleep(_BACKOFF_SECONDS * 2**attempt)
+        raise StoreError(f"{action} the store {self.label}: no attempt was made")
+
+    def write(
+        self, action: str, work: Callable[[Connection], T], arrived: Callable[[Connection, T], bool] | None = None
+    ) -> T:
+        """Write in one transaction: all of it is there when this returns, and nothing when it raises.
+
+        Parameters
+        ----------
+        work
+            May be called several times; only the last one's transaction is committed.
+        arrived
+            Tells in a new transaction, under the lock that ``work`` takes, whether what ``work`` returned was
+            committed; asked when the answer to a COMMIT was lost. None: it may be written twice.
+
+        Raises
+        ------
+        StoreError
+            it cannot be written; says so when nobody knows whether it was.
+        """
+        for attempt in range(_ATTEMPTS):
+            done: list[T] = []
+            try:
+                with self._writing() as connection:
+                    result = work(connection)
+                    done.append(result)
+                    connection.commit()
+                    return result
+            except SQLAlchemyError as error:
+                # Whatever a COMMIT answers but "done" says nothing for certain.
+                if done and arrived is not None and self._was_committed(action, done[0], arrived):
+                    return done[0]
+                if attempt + 1 == _ATTEMPTS or not _worth_another(error):
+                    raise self._error(action, error) from error
+            time.sleep(_BACKOFF_SECONDS * 2**attempt)
+        raise StoreError(f"{action} the store {self.label}: no attempt was made")
+
+    def _was_committed(self, action: str, result: T, arrived: Callable[[Connection, T], bool]) -> bool:
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self._writing() as connection:
+                    return arrived(connection, result)
+            except SQLAlchemyError as error:
+                if attempt + 1 == _ATTEMPTS or not _worth_another(error):
+                    raise self._error(f"{action} (nobody knows whether it was written) in", error) from error
+            time.sleep(_BACKOFF_SECONDS * 2**attempt)
+        raise StoreError(f"{action} the store {self.label}: no attempt was made")
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with self.engine.execution_options(migverify_write=True).connect() as connection:
+            yield connection
+
+    def _error(self, action: str, error: SQLAlchemyError) -> StoreError:
+        return store_error(action, self.label, error, secret=self.secret)
+
+
+def _worth_another(error: SQLAlchemyError) -> bool:
+    # A key that is there already: somebody else was first, and this one has to look again.
+    return connection_lost(error) or rolled_back(error) or isinstance(error, IntegrityError)
+
+
+# -- journals -------------------------------------------------------------------------------------------------------
+
+
+def end_of(connection: Connection, run: str, *, locked: bool) -> End | None:
+    """Return where a run's journal ends, its row locked or not; None: there is no row, and nothing is locked."""
+    query = select(t.runbook_runs.c.events, t.runbook_runs.c.head).where(t.runbook_runs.c.run == run)
+    found = connection.execute(query.with_for_update() if locked else query).one_or_none()
+    return End(int(found.events), str(found.head)) if found is not None else None
+
+
+def lines_of(connection: Connection, run: str, start: int, end: int | None, *, locked: bool) -> list[bytes]:
+    """Return a page of lines from number ``start`` to before ``end``, each with its newline.
+
+    Parameters
+    ----------
+    locked
+        Read what is there now: a plain read in a transaction may be of before its lock was had.
+    """
+    table = t.runbook_events
+    query = select(table.c.line).where(table.c.run == run, table.c.seq >= start)
+    if end is not None:
+        query = query.where(table.c.seq < end)
+    query = query.order_by(table.c.seq).limit(_PAGE)
+    rows = connection.execute(query.with_for_update() if locked else query)
+    return [row.line.encode("utf-8", "surrogatepass") + b"\n" for row in rows]
+
+
+def add_lines(connection: Connection, run: str, start: int, lines: Sequence[bytes], end: End, *, first: bool) -> None:
+    """Append lines (each with its newline) from number ``start`` on, under the lock; ``first``: the run begins."""
+    values = {"events": end.events, "head": end.head}
+    if first:
+        newest = connection.scalar(select(func.max(t.runbook_runs.c.position)))
+        connection.execute(insert(t.runbook_runs).values(run=run, position=(newest or 0) + 1, **values))
+    rows = [{"run": run, "seq": start + n, "line": line[:-1].decode("ascii")} for n, line in enumerate(lines)]
+    connection.execute(insert(t.runbook_events), rows)
+    if not first:
+        connection.execute(update(t.runbook_runs).where(t.runbook_runs.c.run == run).values(**values))
+
+
+def run_ids(connection: Connection) -> list[str]:
+    """Return the ids of all runs, the one that was started first in front."""
+    return [str(run) for run in connection.scalars(select(t.runbook_runs.c.run).order_by(t.runbook_runs.c.position))]
+
+
+def newest_run(connection: Connection) -> str | None:
+    """Return the id of the run that was started last."""
+    query = select(t.runbook_runs.c.run).order_by(t.runbook_runs.c.position.desc()).limit(1)
+    return connection.scalar(query)
+
+
+# -- leases ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow:
+    """A lease as it stands; ``age``: seconds since it was renewed, by the database's clock."""
+
+    epoch: int
+    body: str
+    age: float
+
+
+def read_lease(connection: Connection, run: str, *, locked: bool) -> LeaseRow | None:
+    """Return a run's lease; None: there is none."""
+    table = t.runbook_leases
+    query = select(table.c.epoch, table.c.body, table.c.renewed).where(table.c.run == run)
+    row = connection.execute(query.with_for_update() if locked else query).one_or_none()
+    if row is None:
+        return None
+    now = connection.scalar(select(_unix_time(connection.dialect.name)))
+    return LeaseRow(int(row.epoch), str(row.body), max(0.0, float(now or 0.0) - float(row.renewed)))
+
+
+def put_lease(connection: Connection, run: str, epoch: int, beat: int, body: str, *, known: bool) -> None:
+    """Write a run's lease, renewed now; ``known``: there is one already."""
+    table = t.runbook_leases
+    values = {"epoch": epoch, "beat": beat, "body": body, "renewed": _unix_time(connection.dialect.name)}
+    if known:
+        connection.execute(update(table).where(table.c.run == run).values(**values))
+    else:
+        connection.execute(insert(table).values(run=run, **values))
+
+
+# Without the session's time zone: NOW() is one hour twice a year, and UNIX_TIMESTAMP() of it one of two.
+_CLOCKS = {
+    "mysql": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) / 1000000.0",
+    "mariadb": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) / 1000000.0",
+    "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
+    "postgresql": "EXTRACT(EPOCH FROM CURRENT_TIMESTAMP)",
+}
+
+
+def _unix_time(dialect: str) -> ColumnElement[float]:
+    """Return the SQL of the database's clock, Unix time with its fractions.
+
+    Raises
+    ------
+    StoreError
+        it is not known for this database.
+    """
+    if dialect not in _CLOCKS:
+        raise StoreError(f"runs cannot be kept in {dialect}", hint=f"Use one of {', '.join(sorted(_CLOCKS))}.")
+    return literal_column(_CLOCKS[dialect], Double())
+
+
+# -- opening --------------------------------------------------------------------------------------------------------
+
+_SERVER = (
+    # A connection that broke without the server's learning of it keeps its row locked, and nobody could take the run
+    # over. It sleeps: the server ends it. Whoever waits asks again until then.
+    "SET SESSION wait_timeout = 20",
+    "SET SESSION innodb_lock_wait_timeout = 5",
+)
+_PREPARE = {
+    "mysql": _SERVER,
+    "mariadb": _SERVER,
+    # The store lets a power cut take its last commits. An effect whose intent was taken would be done twice.
+    "sqlite": ("PRAGMA synchronous=FULL",),
+}
+
+
+def _execute(connection: Any, statements: Sequence[str]) -> None:
+    cursor = connection.cursor()
+    for statement in statements:
+        cursor.execute(statement)
+    cursor.close()
+
+
+def open_database(url: str, *, password: str | None, forbidden: Sequence[tuple[str, int]]) -> Database:
+    """Open a result store for runs; see ``open_store``.
+
+    Raises
+    ------
+    StoreError
+        the store cannot be opened, or cannot keep runs.
+    """
+    store = open_store(url, password=password, forbidden=forbidden)
+    if not isinstance(store, SqlStore):
+        raise StoreError("the store keeps no runs", hint="Name a database.")
+    _unix_time(store.engine.dialect.name)
+    prepare = _PREPARE.get(store.engine.dialect.name, ())
+    event.listen(store.engine, "connect", lambda connection, _record: _execute(connection, prepare))
+    store.engine.dispose()  # connections that were opened before this
+    return Database(store.engine, store.label, store.secret)

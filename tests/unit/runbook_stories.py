@@ -1,0 +1,271 @@
+"""A run that is told event by event, for what shows runs: its clock is the machine's, moved into the past."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from migverify.runbook import machine
+from migverify.runbook.clock import Moment, system_clock
+from migverify.runbook.events import EventKind, StepState
+from migverify.runbook.journal import Draft, SystemDisk
+from migverify.runbook.lease import Keeper, take
+from migverify.runbook.machine import Actor
+from migverify.runbook.model import (
+    Approval,
+    Budgets,
+    Check,
+    DataLoss,
+    Effect,
+    Guard,
+    OnFail,
+    Person,
+    Place,
+    Policy,
+    Repeat,
+    Role,
+    Rollback,
+    Runbook,
+    RunbookKind,
+    RunKind,
+    Sink,
+    Step,
+    StepKind,
+    Times,
+    Window,
+)
+from migverify.runbook.record import RunRecord
+
+_K = EventKind
+PLACE = Place("cutover.yaml", 1)
+PEOPLE = tuple(Person(name) for name in ("alice", "bob", "carol", "dana", "erin", "frank"))
+ROLES = (
+    Role("coordinator", "alice", "erin"), Role("source_dba", "bob", "frank"), Role("target_dba", "carol"),
+    Role("decision_owner", "dana", "erin"),
+)  # fmt: skip
+
+
+class MovedClock:
+    """The machine's clock, moved; ``advance`` moves it on. One boot, so durations are exact."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.moved = seconds
+
+    def now(self) -> Moment:
+        real = system_clock.now()
+        return Moment(real.wall + self.moved, real.mono + int((self.moved + 1e6) * 1e9), "one-boot")
+
+    def advance(self, seconds: float) -> None:
+        self.moved += seconds
+
+
+def _step(
+    id_: str, phase: str, kind: StepKind, title: str, dri: str, reviewer: str | None, plan: float, *needs: str,
+    undo: float | None = None, **changes: Any,
+) -> Step:  # fmt: skip
+    effect = Effect("command.exit", {"argv": ["./cutover.sh", id_]}) if kind is StepKind.COMMAND else None
+    expect = (Check("command.exit", {"argv": ["./cutover.sh", id_, "proved"]}, maximum=0),)
+    rollback = None
+    if undo is not None:
+        rollback = Rollback(
+            Effect("command.exit", {"argv": ["./cutover.sh", id_, "undo"]}), f"By hand: ./cutover.sh {id_} undo",
+            (Check("command.exit", {"argv": ["./cutover.sh", id_, "undone"]}, maximum=0),), undo,
+            changes.pop("until", None), DataLoss.NONE,
+        )  # fmt: skip
+    made = Step(
+        id_, phase, kind, title, changes.pop("instruction", ""), dri, reviewer, effect,
+        expect if kind not in (StepKind.ANNOUNCE, StepKind.DECISION, StepKind.MANUAL) else (),
+        Times(plan, plan * 2, 1.0), hashlib.sha256(id_.encode()).hexdigest(), PLACE, needs=needs,
+        repeat=Repeat.CHECK, reconcile=expect[0], on_fail=OnFail.STOP, rollback=rollback,
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def cutover(now: float, **changes: Any) -> Runbook:
+    """A one-shot cutover in small: 15 steps, two points of no return, guards, window, budgets."""
+    S, C = "source_dba", "target_dba"  # noqa: N806
+    steps = (
+        _step("begin", "prepare", StepKind.ANNOUNCE, "The cutover begins", "coordinator", None, 5),
+        _step("settings", "prepare", StepKind.CHECK, "Settings, grants and room", S, C, 60, "begin"),
+        _step("ids", "prepare", StepKind.CHECK, "No id space ends soon", C, S, 60, "begin"),
+        _step("reverse", "prepare", StepKind.COMMAND, "Reverse feed, proved by a canary", C, S, 90, "settings", "ids",
+              undo=30),
+        _step("tables", "verify", StepKind.GATE, "Source and target hold the same rows", C, S, 300, "reverse"),
+        _step("freeze", "stop-writes", StepKind.COMMAND, "Stop writes on the source", S, C, 20, "tables", undo=15,
+              until="open", write_stop="begin", instruction="Revoke the write account, then end its sessions.",
+              approval=Approval(1, ("dri",), "start")),
+        _step("drained", "stop-writes", StepKind.GATE, "Everything written is on the target", C, S, 45, "freeze"),
+        _step("stop-feed", "stop-writes", StepKind.COMMAND, "Stop the forward feed, and prove it", C, S, 15, "drained",
+              undo=20),
+        _step("rebase", "stop-writes", StepKind.COMMAND, "Rebase ids on every TiDB server", C, S, 20, "stop-feed"),
+        _step("go", "stop-writes", StepKind.DECISION, "Go, or go back", "decision_owner", C, 30, "rebase",
+              instruction="Look at the gates; say go or back."),
+        _step("open", "stop-writes", StepKind.COMMAND, "Open writes on the target", C, S, 15, "go", undo=40,
+              write_stop="end", point_of_no_return="soft", instruction="Grant the write account on TiDB."),
+        _step("weight-10", "traffic", StepKind.COMMAND, "10 % of reads to the target", S, C, 120, "open", undo=10),
+        _step("weight-100", "traffic", StepKind.COMMAND, "All reads to the target", S, C, 120, "weight-10", undo=10),
+        _step("smoke", "traffic", StepKind.MANUAL, "Pay and refund once", "decision_owner", C, 90, "weight-100",
+              instruction="Buy for 1 cent in the shop, and refund it."),
+        _step("old-away", "after", StepKind.COMMAND, "Drop the reverse feed", C, S, 30, "smoke",
+              point_of_no_return="hard", only_runs=(RunKind.LIVE,)),
+        _step("end", "after", StepKind.ANNOUNCE, "The cutover is over", "coordinator", None, 5, "smoke"),
+    )  # fmt: skip
+    guards = (
+        Guard("schema", Check("command.exit", {"argv": ["migverify", "schema", "guard"]}, maximum=0), 30, ("*",),
+              "hold", "hold", PLACE),
+        Guard("lag", Check("prom.query", {"query": "max(dm_lag_seconds)"}, maximum=5), 10,
+              ("verify", "stop-writes"), "hold", "hold", PLACE),
+        Guard("monitors", Check("prom.watchdog", {}, maximum=60), 15, ("*",), "hold", "hold", PLACE),
+    )  # fmt: skip
+    made = Runbook(
+        "cutover", "Cut payments over from Aurora to TiDB", RunbookKind.CUTOVER, "7c1f" + "a" * 60, "t" * 64, "staging",
+        PEOPLE, ROLES, Policy(unattended_nag=120), steps, guards,
+        ("prepare", "verify", "stop-writes", "traffic", "after"),
+        Budgets(300, 2400, 60), Window(now - 600, now + 4200),
+        (Sink("chat", "webhook", {"url": "CHAT_URL"}), Sink("log", "file", {"path": "a.log"})),
+        production=("prod",), environments=("staging", "prod"),
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+class QuickDisk(SystemDisk):
+    """What is written is not waited for: these stories are told to be looked at."""
+
+    def sync(self, handle: int) -> None:
+        pass
+
+
+class Story:
+    """Tells a run; what cannot happen in a run is refused by the fold."""
+
+    def __init__(
+        self, room: Path, *, ago: float = 0.0, kind: RunKind = RunKind.REHEARSAL, run: str | None = None,
+        book: Runbook | None = None,
+    ) -> None:  # fmt: skip
+        self.clock = MovedClock(-ago)
+        book = book or cutover(self.clock.now().wall)
+        self.record = RunRecord.create(room, book, kind, "alice", run=run, clock=self.clock, disk=QuickDisk())
+        self.keeper: Keeper | None = None
+
+    @property
+    def status(self) -> Any:
+        self.record.refresh()
+        return self.record.status
+
+    def drive(self, person: str = "alice") -> Story:
+        self.keeper = take(self.record, person)
+        return self
+
+    def wait(self, seconds: float) -> Story:
+        self.clock.advance(seconds)
+        return self
+
+    def beat(self) -> Story:
+        """Have the executor give a sign of life."""
+        if self.keeper is not None:
+            self.keeper.renew()
+        return self
+
+    def does(self, kind: EventKind, step: str = "", **data: Any) -> Story:
+        """Write an event as the executor."""
+        if self.keeper is None:
+            raise AssertionError("no executor")
+        keeper = self.keeper
+
+        def decide(status: Any, _now: Moment) -> Sequence[Draft]:
+            attempt = status.steps[step].attempt if step else 0
+            return [Draft(kind, keeper.executor, "executor", step, attempt, data)]
+
+        self.record.write(decide, epoch=keeper.epoch)
+        return self
+
+    def says(self, command: Any, person: str, *args: Any, login: str = "", **kwargs: Any) -> Story:
+        """Have a person say something; the step stands first in ``args`` where there is one."""
+        late = command in (machine.hold, machine.resume, machine.rollback, machine.abort, machine.takeover)
+
+        def decide(status: Any, now: Moment) -> machine.Decision:
+            actor = Actor(person, login or f"{person}@desk")
+            if late:
+                return command(status, actor, now, *args, **kwargs)
+            return command(status, actor, args[0], now, *args[1:], **kwargs)
+
+        self.record.submit(decide)
+        return self
+
+    def people(self, step: str) -> tuple[str, str]:
+        cast, definition = self.status.cast, self.status.definition(step)
+        return cast.holders(definition.dri)[0], (cast.holders(definition.reviewer) or ("",))[
+            0
+        ] if definition.reviewer else ""
+
+    def begin(self, step: str) -> Story:
+        """Have a step called, approved and started, and its effect begun."""
+        dri, reviewer = self.people(step)
+        definition = self.status.definition(step)
+        self.says(machine.call, "alice", step).wait(2)
+        if definition.approval is not None:
+            self.says(machine.approve, reviewer, step).wait(2)
+        if definition.point_of_no_return:
+            self.says(machine.approve, "dana", step).wait(2)
+        self.says(machine.start, dri, step)
+        if definition.effect is not None:
+            self.does(_K.INTENT, step, action=definition.effect.action, arguments=definition.effect.arguments)
+        return self
+
+    def end(self, step: str, seconds: float, *, review: bool = True, text: str = "exit 0") -> Story:
+        """Have the effect of a step end, its checks pass, and its reviewer accept."""
+        dri, reviewer = self.people(step)
+        definition = self.status.definition(step)
+        self.wait(seconds)
+        if self.status.steps[step].state is not StepState.RUNNING:
+            pass  # its effect is known already
+        elif definition.effect is None and definition.kind in (StepKind.MANUAL, StepKind.DECISION):
+            self.says(machine.done, dri, step, text)
+        else:
+            self.does(
+                _K.EFFECT, step, outcome="ok", text=text, value=0, effect=definition.effect is not None, evidence={}
+            )
+        checks = [{"action": one.action, "state": "pass", "text": "exit 0", "value": 0} for one in definition.expect]
+        self.does(_K.EVIDENCE, step, complete=True, checks=checks)
+        if review and self.status.steps[step].state is StepState.AWAITING_REVIEW:
+            self.wait(4).says(machine.accept, reviewer, step)
+        return self
+
+    def play(self, *steps: tuple[str, float]) -> Story:
+        for step, seconds in steps:
+            self.wait(3).begin(step).end(step, seconds)
+        return self
+
+    def guard(self, id_: str, state: str = "pass", text: str = "exit 0", value: Any = 0) -> Story:
+        return self.does(_K.GUARD, guard=id_, state=state, text=text, value=value, asked=3, due=3)
+
+    def announce(self, text: str, what: str = "started", *, failed: str = "", tries: int = 3) -> Story:
+        """Announce something about the last event, to both sinks; ``failed``: why the first does not take it."""
+        self.does(_K.ANNOUNCED, of=self.status.seq, what=what, text=text, sinks=["chat", "log"])
+        of = self.status.seq
+        self.does(_K.DELIVERED, of=of, sink="log", tries=1)
+        if not failed:
+            return self.does(_K.DELIVERED, of=of, sink="chat", tries=1)
+        for number in range(1, tries + 1):
+            self.does(_K.DELIVERY_FAILED, of=of, sink="chat", tries=number, reason=failed, given_up=number == 10)
+        return self
+
+
+PREPARED = (("begin", 4.0), ("settings", 48.0), ("ids", 71.0), ("reverse", 83.0), ("tables", 266.0))
+
+
+def in_freeze(room: Path, **options: Any) -> Story:
+    """A rehearsal in which ``freeze`` runs since 12 s, and one announcement failed."""
+    story = Story(room, ago=options.pop("ago", 560.0), **options).drive()
+    story.announce("REHEARSAL 3/4 begins: Cut payments over from Aurora to TiDB", "run started")
+    story.play(*PREPARED[:4]).guard("schema").guard("monitors", value=4, text="last seen 4 s ago")
+    story.play(PREPARED[4]).announce("REHEARSAL 3/4: tables is done (carol), forecast end 14:44", "done")
+    story.guard("lag", value=1.2, text="1.2").guard("schema").guard("monitors", value=3, text="last seen 3 s ago")
+    story.wait(9).begin("freeze")
+    story.announce(
+        "REHEARSAL 3/4: bob starts freeze, plan 0:20, reviewer carol, rollback armed", failed="HTTP 503 from the chat"
+    )
+    return story.wait(12).beat()

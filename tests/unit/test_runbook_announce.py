@@ -1,0 +1,455 @@
+"""What is announced, when, and in which words."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from migverify.errors import UsageError
+from migverify.runbook import machine
+from migverify.runbook.actions import ActionResult, Outcome
+from migverify.runbook.announce import LONGEST, Announcement, outbox_lines, spell
+from migverify.runbook.events import EventKind, RunState, StepState
+from migverify.runbook.fold import verify_run
+from migverify.runbook.heads import check_heads, heads_in
+from migverify.runbook.model import (
+    Announcements,
+    Budgets,
+    Check,
+    Effect,
+    Guard,
+    OnFail,
+    Repeat,
+    Rollback,
+    RunKind,
+    Sink,
+    StepKind,
+    Times,
+    Window,
+)
+from tests.unit.runbook_hooks import told
+from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, PLACE, Room, is_set, manual, step
+from tests.unit.runbook_runs import runbook as plain
+from tests.unit.test_runbook_fold import DIE, FAULTS, WORDS
+
+SINKS = (Sink("chat", "file", {"path": "/nowhere"}), Sink("page", "file", {"path": "/nowhere"}))
+FAILED = ActionResult(Outcome.FAILED, "exit code 1")
+
+
+def runbook(*steps: Any, **changes: Any) -> Any:
+    return plain(*steps, **{"sinks": SINKS} | changes)
+
+
+def said(room: Room, drill: str = "3/4") -> list[Announcement]:
+    return [one for _, one in told(room.record.journal.path, drill)]
+
+
+def whats(room: Room) -> list[str]:
+    return [one.what for one in said(room)]
+
+
+def the(room: Room, what: str) -> Announcement:
+    return [one for one in said(room) if one.what == what][-1]
+
+
+def parts(one: Announcement) -> list[str]:
+    return one.text.split(" | ")
+
+
+def test_a_step_has_two_voices_at_its_start_and_two_at_its_end(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a", times=Times(20, 60)), step("b", times=Times(30), needs=("a",))))
+    room.man()
+    room.play("a")
+    assert whats(room) == ["run started", "called", "started", "done", "accepted"]
+    assert parts(the(room, "called")) == [
+        "REHEARSAL 3/4", "a (Set a)", "CALLED by alice (coordinator)", "DRI bob, reviewer carol", "plan 20 s",
+        "forecast end 08:00:50 UTC", "rollback: nothing to undo", "run r1, staging, 2027-01-15 08:00:00 UTC",
+    ]  # fmt: skip
+    assert parts(the(room, "started"))[2] == "STARTED by bob (DRI)"
+    assert parts(the(room, "done"))[2:4] == ["DONE by bob (DRI) after 0 s", "carol reviews it"]
+    assert parts(the(room, "accepted"))[2] == "ACCEPTED by carol (reviewer) after 0 s"
+    assert parts(the(room, "accepted"))[-2] == "rollback: 1 armed"
+    assert all(one.sinks == ("chat", "page") for one in said(room))
+
+
+def test_a_text_begins_with_the_kind_of_the_run(tmp_path: Path) -> None:
+    for kind, drill, first in ((RunKind.LIVE, "", "LIVE"), (RunKind.REHEARSAL, "", "REHEARSAL"),
+                               (RunKind.ROLLBACK, "2/2", "ROLLBACK 2/2")):  # fmt: skip
+        room = Room(tmp_path / kind.value, runbook(step("a")), kind)
+        assert {parts(one)[0] for one in said(room, drill)} == {first}
+
+
+def test_a_runbook_without_sinks_has_nothing_to_say(tmp_path: Path) -> None:
+    room = Room(tmp_path, plain(step("a")))
+    room.man()
+    room.play("a")
+    assert said(room) == []
+
+
+def test_a_step_without_reviewer_is_done_and_nobody_accepts_it(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a", reviewer=None), step("b")))
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.start, BOB, "a")
+    room.settle()
+    assert "accepted" not in whats(room)
+    assert parts(the(room, "done"))[3] == "nobody reviews it"
+
+
+@pytest.mark.parametrize(
+    ("keys", "missing"),
+    [
+        (Announcements(start=False), {"called", "started"}), (Announcements(end=False), {"done", "accepted"}),
+        (Announcements(late=False), {"late"}), (Announcements(False, False, False), {"called", "started", "done",
+                                                                                       "accepted", "late"}),
+    ],
+)  # fmt: skip
+def test_a_step_says_which_moments_are_announced(tmp_path: Path, keys: Announcements, missing: set[str]) -> None:
+    room = Room(tmp_path, runbook(manual("m", announce=keys, times=Times(5))))
+    room.man()
+    room.say(machine.call, ALICE, "m")
+    room.say(machine.start, BOB, "m")
+    room.later(6)
+    room.settle()
+    room.say(machine.done, BOB, "m", "seen")
+    room.settle()
+    room.say(machine.accept, CAROL, "m")
+    room.settle()
+    everything = {"run started", "called", "started", "late", "done", "accepted", "head", "run ended"}
+    assert set(whats(room)) == everything - missing
+
+
+def test_a_step_says_to_whom_and_what_is_of_the_run_goes_to_all(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a", announce=Announcements(to=("page",)))))
+    room.man()
+    room.play("a")
+    assert {one.sinks for one in said(room) if one.step} == {("page",)}
+    assert {one.sinks for one in said(room) if not one.step} == {("chat", "page")}
+
+
+def test_a_sink_that_is_not_there_is_named_and_nothing_is_lost(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a", announce=Announcements(to=("pigeon",)))))
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    assert the(room, "called").sinks == ("chat", "page")
+    assert "sinks that are not there: pigeon" in the(room, "called").text
+
+
+@pytest.mark.parametrize(
+    ("result", "what"),
+    [(FAILED, "failed"), (ActionResult(Outcome.TIMED_OUT, "60 s"), "timed out"),
+     (ActionResult(Outcome.NO_DATA, "nothing came"), "inconclusive")],
+)  # fmt: skip
+def test_what_went_wrong_is_told_whatever_the_step_says(tmp_path: Path, result: ActionResult, what: str) -> None:
+    room = Room(tmp_path, runbook(step("a", announce=Announcements(False, False, False))))
+    room.world.outcomes["set a"] = [result]
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.start, BOB, "a")
+    room.settle()
+    assert whats(room) == ["run started", what, "held"]
+    assert parts(the(room, what))[2] == f"{what.upper()} after 0 s: {result.text}"
+    assert parts(the(room, "held"))[2:4] == [
+        f"HELD by the executor: a: {what}: {result.text}", "alice or dana may resume it"
+    ]  # fmt: skip
+    assert "forecast end not before" in the(room, "held").text
+
+
+def test_late_says_how_long_it_runs_and_over_its_maximum_it_has_timed_out(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(manual("m", times=Times(5, 60)), step("b")))
+    room.man()
+    room.say(machine.call, ALICE, "m")
+    room.say(machine.start, BOB, "m")
+    room.later(15)
+    room.settle()
+    assert parts(the(room, "late"))[2] == "LATE: m was planned for 5 s; it runs for 15 s now"
+    room.later(60)
+    room.settle()
+    assert parts(the(room, "timed out"))[2] == "TIMED OUT after 75 s: longer than 60 s"
+
+
+def test_nobody_answers(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a", announce=Announcements(False, False, False, ("page",)))))
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    room.later(185)
+    room.settle()
+    one = the(room, "waiting")
+    assert parts(one)[2] == "NOBODY ANSWERS: bob (db-1) has to start a, for 3 min 5 s now; there is no backup"
+    assert one.sinks == ("page",)
+
+
+def test_rejections_retries_and_waivers_name_who_said_it(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a", repeat=Repeat.YES, on_fail=OnFail.SKIP), step("b")))
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.start, BOB, "a")
+    room.settle()
+    room.say(machine.reject, CAROL, "a", "the graph looks wrong")
+    assert parts(the(room, "rejected"))[2:4] == [
+        "REJECTED after 0 s: rejected: the graph looks wrong", "said by carol"
+    ]  # fmt: skip
+    room.settle()
+    room.say(machine.resume, ALICE)
+    room.say(machine.retry, ALICE, "a", "once more")
+    room.settle()
+    assert parts(the(room, "retried"))[2:4] == ["ATTEMPT 2: its checks are asked again", "once more"]
+    room.say(machine.reject, CAROL, "a", "still wrong")
+    room.settle()
+    room.say(machine.waive, ALICE, "a", "we can live with it")
+    room.say(machine.waive, DANA, "a", "yes")
+    assert parts(the(room, "waived"))[2:4] == ["WAIVED by alice and dana", "yes"]
+
+
+def test_a_rollback_is_told_from_its_order_to_its_end(tmp_path: Path) -> None:
+    def undo(id_: str) -> Rollback:
+        return Rollback(Effect("world.unset", {"name": id_}), "", (Check("world.is_not", {"name": id_}),), plan=15.0)
+
+    room = Room(tmp_path, runbook(*(step(id_, rollback=undo(id_)) for id_ in "abc")))
+    room.man()
+    room.play("a", "b")
+    room.say(machine.rollback, DANA, "errors at 2 %", to="b")
+    room.settle()
+    assert parts(the(room, "rollback ordered"))[2:4] == [
+        "ROLLBACK ORDERED by dana: errors at 2 %", "b (planned 15 s)"
+    ]  # fmt: skip
+    assert whats(room)[-4:] == ["rollback ordered", "undo", "undone", "rollback over"]
+    room.say(machine.rollback, DANA, "all of it")
+    room.settle()
+    assert room.status.state is RunState.ROLLED_BACK
+    assert whats(room)[-5:] == ["rollback ordered", "undo", "undone", "run ended", "head"]
+    assert parts(the(room, "run ended"))[2].startswith("RUN ENDED: ROLLED BACK after ")
+    assert "rollback: 2 undone, verified" in the(room, "run ended").text
+
+
+def test_an_undoing_by_hand_tells_its_dri_what_to_do(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a", rollback=Rollback(None, "Unset\nit.", (is_set("x"),))), step("b")))
+    room.man()
+    room.play("a")
+    room.say(machine.rollback, DANA, "back")
+    room.settle()
+    assert parts(the(room, "undo"))[2:4] == ["UNDO BY HAND: bob (DRI) is waited for", "Unset it."]
+    room.say(machine.fail, BOB, "a", "it does not go")
+    room.settle()
+    assert parts(the(room, "undo failed"))[2] == "ROLLBACK FAILED: it does not go"
+
+
+def test_a_rollback_that_is_not_verified_is_told(tmp_path: Path) -> None:
+    undo = Rollback(Effect("world.unset", {"name": "a"}), "", (Check("world.value", {"name": "nothing"}, maximum=1),))
+    room = Room(tmp_path, runbook(step("a", rollback=undo), step("b")))
+    room.man()
+    room.play("a")
+    room.say(machine.rollback, DANA, "back")
+    room.settle()
+    assert parts(the(room, "undo failed"))[2].startswith("ROLLBACK UNDONE, NOT VERIFIED: world.value")
+
+
+def test_the_latest_moment_to_decide_stands_in_every_text(tmp_path: Path) -> None:
+    undo = Rollback(Effect("world.unset", {"name": "a"}), "", (is_set("x"),), plan=100.0)
+    book = runbook(
+        step("a", rollback=undo), step("b"), window=Window(1.8e9 - 10, 1.8e9 + 3600), budgets=Budgets(margin=60.0)
+    )
+    room = Room(tmp_path, book)
+    room.man()
+    room.play("a")
+    assert "rollback: 1 armed, decide by 08:57:20 UTC" in the(room, "accepted").text
+
+
+def test_a_takeover_and_a_step_in_doubt_are_told(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a", reconcile=None)))
+    begun, forever = threading.Event(), threading.Event()
+    room.world.hook = lambda what, _name: (begun.set(), forever.wait(30)) if what == "before set" else None  # type: ignore[func-returns-value]
+    executor = room.man()
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.start, BOB, "a")
+    while not begun.is_set():
+        executor.tick()
+    room.die()
+    room.succeed()
+    forever.set()
+    assert parts(the(room, "takeover"))[2] == "TAKEOVER by bob (carol and bob agreed): the executor is gone"
+    assert parts(the(room, "unknown"))[2].startswith("UNKNOWN after ")
+    assert "not before" in the(room, "unknown").text
+    for actor in (ALICE, CAROL):
+        room.say(machine.decide, actor, "a", "looked", happened=False)
+    assert parts(the(room, "decided"))[2:4] == ["DECIDED by alice and carol: the effect did not happen", "looked"]
+
+
+def test_a_guard_is_told_when_its_answer_changes(tmp_path: Path) -> None:
+    guard = Guard("lag", Check("world.value", {"name": "lag"}, maximum=5), 0.01, ("*",), "hold", "hold", PLACE)
+    room = Room(tmp_path, runbook(manual("m"), guards=(guard,)))
+    room.world.values["lag"] = 1.0
+    executor = room.man()
+    executor.watching.begin()
+
+    def until(state: str) -> None:
+        for _ in range(2000):
+            executor.tick()
+            known = room.status.guards.get("lag")
+            if known is not None and known.state == state:
+                return
+            threading.Event().wait(0.005)
+        raise AssertionError(state)
+
+    until("pass")
+    assert "guard pass" not in whats(room)
+    room.world.values["lag"] = 9.0
+    until("fail")
+    room.settle()
+    room.world.values["lag"] = None
+    until("inconclusive")
+    room.world.values["lag"] = 1.0
+    until("pass")
+    executor.watching.end()
+    assert [what for what in whats(room) if what.startswith(("guard", "held"))] == [
+        "guard fail", "held", "guard inconclusive", "guard pass",
+    ]  # fmt: skip
+    assert parts(the(room, "guard fail"))[2].startswith("GUARD lag FAILS: read - 9 is above 5")
+
+
+def test_a_role_that_is_handed_over_is_told(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a")))
+    room.man()
+    for actor in (BOB, CAROL):
+        room.record.submit(lambda s, n, a=actor: machine.promote(s, a, n, "coordinator", "alice is away"))  # type: ignore[misc]
+    assert parts(the(room, "promoted"))[2:4] == [
+        "COORDINATOR IS erin FROM NOW ON, said by bob and carol", "alice is away"
+    ]  # fmt: skip
+
+
+def test_the_head_of_the_journal_is_told_at_the_end_of_phases_and_of_the_run(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a"), step("b", phase="q"), step("x", phase="q", only_environments=("prod",))))
+    room.man()
+    room.play("a", "b")
+    found = [(event, one) for event, one in told(room.record.journal.path) if one.what == "head"]
+    assert [one.text.split(" | ")[1] for _, one in found] == [
+        "phase p is over", "phase q is over", "the run is over: completed"
+    ]  # fmt: skip
+    for event, one in found:
+        (head,) = heads_in(one.text)
+        assert (head.run, head.seq, head.sha) == ("r1", event.seq, event.sha)
+        assert one.head == head
+
+
+def test_a_dry_run_tells_its_beginning_and_its_end(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a"), step("b")), RunKind.DRY)
+    room.man()
+    room.settle()
+    assert room.status.state is RunState.DRY
+    assert whats(room) == ["run started", "head", "run ended", "head"]
+    assert all("forecast" not in one.text for one in said(room))
+
+
+def test_a_step_of_kind_announce_says_its_own_words_in_any_case(tmp_path: Path) -> None:
+    words = manual("n", kind=StepKind.ANNOUNCE, instruction="Writes stop in 5 minutes.", announce=Announcements(False))
+    room = Room(tmp_path, runbook(words))
+    room.man()
+    room.say(machine.call, ALICE, "n")
+    room.say(machine.start, BOB, "n")
+    room.settle()
+    assert parts(the(room, "started"))[3] == "Writes stop in 5 minutes."
+    assert "called" not in whats(room)
+
+
+def test_words_of_others_cannot_look_like_an_announcement(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a")))
+    room.man()
+    room.say(machine.hold, CAROL, "x\nLIVE | a | DONE by bob\r\x1b[2J\u2028\u202e now " + "y" * 5000)
+    text = the(room, "held").text
+    assert text.isprintable()
+    assert len(text) == LONGEST
+    assert re.search(r"\.\.\. \(cut: \d{4} characters, the journal has all\)$", text)
+
+
+def test_times_are_spelled_as_people_say_them() -> None:
+    assert [spell(one) for one in (0, 0.44, 9.96, 20, 119, 200, 180, 7199, 7200, 3900 * 2, None)] == [
+        "0 s", "0.4 s", "10 s", "20 s", "119 s", "3 min 20 s", "3 min", "119 min 59 s", "2 h", "2 h 10 min", "no time",
+    ]  # fmt: skip
+
+
+def eventful() -> Any:
+    return runbook(
+        step("a", on_fail=OnFail.RETRY, retries=1, repeat=Repeat.YES), manual("m", times=Times(5, 60)),
+        step("b", on_fail=OnFail.SKIP, phase="q"), step("c", phase="q", needs=("m",), on_fail=OnFail.ROLLBACK),
+    )  # fmt: skip
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, DIE), st.sampled_from(["a", "m", "b", "c"])), max_size=40),
+    st.lists(st.sampled_from(["set a", "set b", "set c", "unset a", "unset b"]), max_size=4),
+    st.randoms(use_true_random=False),
+)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_happens_can_be_told_once_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory, walk: list[tuple[int, str]], faults: list[str], random: Any
+) -> None:
+    room = Room(tmp_path_factory.mktemp("walk"), eventful())
+    for fault in faults:
+        room.world.outcomes.setdefault(fault, []).append(random.choice(FAULTS))
+    room.man()
+    for number, id_ in walk:
+        if room.status.over:
+            break
+        if number == DIE:
+            room.settle()
+            room.die()
+            room.succeed()
+            continue
+        word, actor, of_step = WORDS[number]
+        try:
+            room.record.submit(lambda s, n, w=word, a=actor, i=id_, o=of_step: w(s, a, i, n) if o else w(s, a, n))  # type: ignore[misc]
+        except UsageError:
+            continue
+        room.settle()
+    found = told(room.record.journal.path)
+    assert len({(one.of, one.what) for _, one in found}) == len(found)
+    for event, one in found:
+        assert one.of == event.seq
+        assert one.text.startswith("REHEARSAL 3/4 | ")
+        assert one.text.isprintable()
+        assert len(one.text) <= LONGEST
+        assert one.sinks == ("chat", "page")
+    # Every start and every bad end of a step is among them.
+    seen = {one.of for _, one in found}
+    events = [event for event, _ in found]
+    assert {event.seq for event in events if event.kind in (EventKind.CALLED, EventKind.FAILED)} <= seen
+    if room.status.over:
+        assert found[-1][1].what == "head"
+    bad = [one for one in room.status.steps.values() if one.state is StepState.FAILED]
+    assert all(any(one.step == id_.id for _, one in found) for id_ in bad)
+
+
+def test_every_kind_of_announcement_is_documented() -> None:
+    root = Path(__file__).parents[2]
+    source = (root / "migverify" / "runbook" / "announce.py").read_text()
+    kinds = set(re.findall(r'_of_(?:step|run)\(\s*m, "([a-z ]+)"', source))
+    kinds |= {"head", "rejected", "failed", "timed out", "inconclusive", "unknown", "late", "waiting", "short"}
+    kinds |= {f"guard {state}" for state in ("pass", "fail", "inconclusive")}
+    page = (root / "docs" / "announcements.md").read_text()
+    assert {"called", "rollback ordered", "promoted"} <= kinds
+    assert [kind for kind in sorted(kinds) if f"`{kind}`" not in page] == []
+
+
+def test_a_head_that_was_changed_together_with_its_line_is_found(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a")))
+    executor = room.man()
+    executor.write(EventKind.HEAD, of=0, seq=0, sha="f" * 64, what="head", text="x", sinks=["chat"])
+    (problem,) = verify_run(room.record.journal.path)
+    assert (problem.line, problem.fatal) == (3, True)
+    assert "it tells another hash of event 0 than line 1 has" in problem.what
+    assert [one.line for one in check_heads(room.record.journal.events())] == [3]
+
+
+def test_what_is_queued_is_red_when_nobody_would_send_it(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a")))
+    executor = room.man()
+    executor.write(EventKind.ANNOUNCED, of=0, what="run started", text="x", sinks=["chat"])
+    assert outbox_lines(room.status) == ["chat: 1 queued", "page: nothing to send"]
+    room.keeper.end(room.record)
+    assert outbox_lines(room.status) == ["! chat: 1 queued", "page: nothing to send"]

@@ -1,0 +1,253 @@
+"""Whom a run waits for: named with the backup, reminded again with growing pauses, and not while nobody can act."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from migverify.runbook import machine
+from migverify.runbook.actions import ActionResult, Outcome
+from migverify.runbook.events import EventKind, StepState
+from migverify.runbook.journal import read_events
+from migverify.runbook.model import OnFail, Policy, Role, Rollback, RunKind, StepKind, Times
+from migverify.runbook.nagging import _number
+from tests.unit.runbook_runs import (
+    ALICE,
+    BOB,
+    CAROL,
+    DANA,
+    ROLES,
+    Room,
+    is_set,
+    manual,
+    runbook,
+    step,
+)
+
+FAILED = ActionResult(Outcome.FAILED, "exit code 1")
+BACKED = (
+    Role("coordinator", "alice", "erin"), Role("db-1", "bob", "dana"), Role("db-2", "carol"),
+    Role("decision_owner", "dana"),
+)  # fmt: skip
+
+
+def nags(room: Room) -> list[Any]:
+    return [event for event in read_events(room.record.journal.path)
+            if event.kind is EventKind.NOTE and event.data.get("alarm") == "waiting"]  # fmt: skip
+
+
+def wait(room: Room, seconds: float) -> None:
+    room.later(seconds)
+    room.settle()
+
+
+def test_a_called_step_waits_for_its_dri_and_names_the_backup(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a"), roles=BACKED))
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    wait(room, 170)
+    assert nags(room) == []
+    wait(room, 15)
+    (nag,) = nags(room)
+    assert nag.step == "a"
+    assert nag.data["waits_for"] == ["bob"]
+    assert nag.data["backups"] == ["dana"]
+    assert nag.data["text"] == "bob (db-1) has to start a, for 3 min 5 s now; backup: dana"
+    assert room.status.steps["a"].alarms == ("waiting",)
+
+
+def test_reminders_come_with_growing_pauses_and_end_with_the_answer(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a"), step("b")))
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    at = []
+    for second in range(10, 180 * 32, 10):
+        wait(room, 10)
+        at += [second] * (len(nags(room)) - len(at))
+    assert at == [180, 540, 1260, 2700, 4140, 5580]
+    assert [nag.data["number"] for nag in nags(room)] == [1, 2, 3, 4, 5, 6]
+    assert nags(room)[1].data["text"].endswith("(reminder 2); there is no backup")
+    assert room.status.steps["a"].alarms == ("waiting",)
+    room.say(machine.start, BOB, "a")
+    wait(room, 1)
+    room.say(machine.accept, CAROL, "a")
+    wait(room, 100)
+    assert len(nags(room)) == 6
+
+
+@given(st.floats(0, 1e5), st.floats(0, 1e4), st.floats(0.1, 1e3))
+def test_reminders_never_become_fewer(waited: float, more: float, pace: float) -> None:
+    assert _number(waited, pace) <= _number(waited + more, pace)
+    assert _number(pace * 0.999, pace) == 0
+    assert _number(pace, pace) == 1
+
+
+def test_a_ready_step_waits_for_the_coordinator_once_for_all_steps(tmp_path: Path) -> None:
+    some = [step(f"s{number}", needs=("z",)) for number in range(7)]
+    room = Room(tmp_path, runbook(step("z"), *some))
+    room.man()
+    wait(room, 185)
+    (nag,) = nags(room)
+    assert nag.step == ""
+    assert nag.data["text"].startswith("alice (coordinator) has to call z, for ")
+    assert nag.data["backups"] == ["erin"]
+    room.play("z")
+    wait(room, 185)
+    assert "call s0, s1, s2, s3, s4 and 2 more" in nags(room)[-1].data["text"]
+    assert len(nags(room)) == 2
+
+
+def test_work_by_hand_is_waited_for_beyond_its_plan(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(manual("m", times=Times(plan=1000))))
+    room.man()
+    room.say(machine.call, ALICE, "m")
+    room.say(machine.start, BOB, "m")
+    wait(room, 900)
+    assert nags(room) == []
+    wait(room, 110)
+    (nag,) = nags(room)
+    assert nag.data["text"].startswith("bob has to end m, for ")
+
+
+def test_a_program_at_work_is_waited_for_by_nobody(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a")))
+    begun, release = threading.Event(), threading.Event()
+    room.world.hook = lambda what, _name: (begun.set(), release.wait(20)) if what == "before set" else None  # type: ignore[func-returns-value]
+    executor = room.man()
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.start, BOB, "a")
+    while not begun.is_set():
+        executor.tick()
+    room.later(10_000)
+    executor.tick()
+    release.set()
+    assert nags(room) == []
+
+
+def test_evidence_waits_for_its_reviewer(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a")))
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.start, BOB, "a")
+    room.settle()
+    assert room.state("a") is StepState.AWAITING_REVIEW
+    wait(room, 185)
+    (nag,) = nags(room)
+    assert nag.data["waits_for"] == ["carol"]
+    assert "carol (db-2) has to accept or reject a" in nag.data["text"]
+
+
+def test_a_step_in_doubt_waits_for_two_persons(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a", reconcile=None)))
+    room.world.hook = lambda what, _name: (_ for _ in ()).throw(SystemExit) if what == "before set" else None
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.start, BOB, "a")
+    assert room.executor is not None
+    room.executor.tick()
+    room.die()
+    room.succeed()
+    room.settle()
+    assert room.state("a") is StepState.UNKNOWN
+    wait(room, 185)
+    texts = [nag.data["text"] for nag in nags(room)]
+    two = "alice (coordinator) or dana (decision_owner) has to (two persons) say whether the effect of a happened"
+    assert any(text.startswith(two) for text in texts)
+    assert any("has to resume the run, roll it back or end it" in text for text in texts)
+
+
+def test_a_start_that_lacks_approval_waits_for_who_approves(tmp_path: Path) -> None:
+    from migverify.runbook.model import Approval
+
+    room = Room(tmp_path, runbook(step("a", approval=Approval(before="start")), step("b", needs=())))
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    wait(room, 185)
+    assert nags(room)[-1].data["text"].startswith("carol (db-2) has to approve the start of a")
+    room.say(machine.approve, CAROL, "a")
+    wait(room, 1)
+    assert nags(room)[-1].data["text"].startswith("bob (db-1) has to start a")
+
+
+def test_a_point_of_no_return_waits_for_the_decision_owner(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a", point_of_no_return="soft", kind=StepKind.DECISION, effect=None)))
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    wait(room, 185)
+    assert nags(room)[-1].data["text"].startswith("dana (decision_owner) has to approve the start of a")
+
+
+def test_a_failed_step_that_may_be_skipped_waits_for_its_waiver(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a", on_fail=OnFail.SKIP)))
+    room.world.outcomes["set a"] = [FAILED]
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.start, BOB, "a")
+    room.settle()
+    wait(room, 185)
+    assert "(two persons) waive a, or have it tried again" in nags(room)[-1].data["text"]
+
+
+def test_a_held_run_waits_for_those_who_may_resume_it_and_nobody_else(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a")))
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.hold, BOB, "coffee")
+    wait(room, 185)
+    (nag,) = nags(room)
+    assert nag.step == ""
+    assert nag.data["waits_for"] == ["alice", "dana"]
+    assert nag.data["backups"] == ["erin"]
+    room.say(machine.resume, ALICE)
+    room.settle()
+    wait(room, 100)
+    assert len(nags(room)) == 1  # the time of the hold is not bob's
+    wait(room, 90)
+    assert nags(room)[-1].data["waits_for"] == ["bob"]
+
+
+def test_an_undoing_by_hand_waits_for_its_dri(tmp_path: Path) -> None:
+    by_hand = Rollback(None, "Unset it.", (is_set("x"),), plan=30.0)
+    room = Room(tmp_path, runbook(step("a", rollback=by_hand), step("b")))
+    room.man()
+    room.play("a")
+    room.say(machine.rollback, DANA, "back")
+    room.settle()
+    wait(room, 185)
+    assert [nag.data["text"].partition(",")[0] for nag in nags(room)] == [
+        "bob has to undo a by hand and say that it is done"
+    ]
+
+
+def test_a_backup_who_was_promoted_is_waited_for(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a"), roles=BACKED))
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    room.record.submit(lambda s, n: machine.promote(s, ALICE, n, "db-1", "bob does not answer"))
+    wait(room, 185)
+    assert nags(room)[-1].data["waits_for"] == ["dana"]
+    assert nags(room)[-1].data["backups"] == ["bob"]
+
+
+@pytest.mark.parametrize("pace", [0.0, -1.0, float("nan")])
+def test_without_a_pace_nobody_is_reminded(tmp_path: Path, pace: float) -> None:
+    room = Room(tmp_path, runbook(step("a"), policy=Policy(unattended_nag=1.0)))
+    room.record.status.runbook = runbook(step("a"), policy=Policy(unattended_nag=pace))
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    wait(room, 10_000)
+    assert nags(room) == []
+
+
+def test_a_dry_run_waits_for_nobody(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a")), RunKind.DRY)
+    room.man()
+    room.later(1000)
+    room.settle()
+    assert nags(room) == []
+    assert ROLES
