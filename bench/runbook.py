@@ -1,4 +1,7 @@
-"""How long a runbook of 10,000 steps takes to read, to lint, to plan and to forecast: ``python -m bench.runbook``."""
+"""How long a runbook of 10,000 steps takes to read, lint, plan and forecast, and what 200 drills take to look at.
+
+``python -m bench.runbook``
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from migverify.runbook.actions_builtin import built_in
+from migverify.runbook.compare import compare_all
+from migverify.runbook.events import EventKind
 from migverify.runbook.findings import Places
 from migverify.runbook.forecast import Progress, estimates, forecast
+from migverify.runbook.history import drill_seconds, past_runs
+from migverify.runbook.journal import Draft
 from migverify.runbook.lint import lint
-from migverify.runbook.load import read_runbook
-from migverify.runbook.model import RunKind
+from migverify.runbook.load import load_runbook, read_runbook
+from migverify.runbook.model import Runbook, RunKind
 from migverify.runbook.plan import plan_of
+from migverify.runbook.readiness import readiness, wanted_runbooks
+from migverify.runbook.record import RunRecord
+from migverify.runbook.room import FolderRoom
 
+SINKS = "sinks: {terminal: {kind: stdout}}\n"
 HEAD = """\
 version: runbook/v1
 id: large
@@ -69,8 +80,43 @@ def _timed(name: str, work: Callable[..., Any], *arguments: Any) -> Any:
     return found
 
 
+def _drill(runs: Path, book: Runbook, number: int) -> None:
+    """Write a clean drill in one append: nobody reviews its steps."""
+    record = RunRecord.create(runs, book, RunKind.REHEARSAL, "alice", run=f"drill-{number:03}", schema_fingerprint="f")
+    drafts = [Draft(EventKind.LEASE, "x", "executor", data={"epoch": 1, "person": "alice"})]
+    told: list[tuple[EventKind, str, str, dict[str, Any]]] = [
+        (EventKind.CALLED, "alice", "coordinator", {}), (EventKind.STARTED, "bob", "dri", {}),
+        (EventKind.INTENT, "x", "executor", {"action": "command.run", "arguments": {}, "timeout": 45.0}),
+        (EventKind.EFFECT, "x", "executor", {"outcome": "ok", "text": "done", "value": 0, "evidence": {}}),
+        (EventKind.EVIDENCE, "x", "executor", {"complete": True, "checks": [{"state": "pass"}]}),
+    ]  # fmt: skip
+    for step in book.steps:
+        drafts += [Draft(kind, actor, role, step.id, 1, data) for kind, actor, role, data in told]
+    drafts.append(Draft(EventKind.RUN_ENDED, "x", "executor", data={"state": "completed"}))
+    record.write(lambda _status, _now: drafts)
+
+
+def history(drills: int = 200, steps: int = 100) -> None:
+    """Print how long journals of many drills take to read, to answer readiness from, and to compare."""
+    print(f"{drills} drills of {steps} steps")
+    with tempfile.TemporaryDirectory() as folder:
+        path, runs = Path(folder) / "drilled.yaml", Path(folder) / "runs"
+        path.write_text(text(steps, lanes=1).replace("        reviewer: db2\n", "").replace(SINKS, ""))
+        book = load_runbook(path, {}, "staging")
+        for number in range(drills):
+            _drill(runs, book, number)
+        past = _timed("  read and judge all journals", past_runs, FolderRoom(runs), wanted_runbooks(book))
+        events = sum(1 for one in runs.glob("*/journal.jsonl") for _ in one.open())
+        print(f"    {events} events, {len(past.runs)} runs, {len(past.damaged)} damaged")
+        found = _timed("  readiness", readiness, book, past, time.time(), "f")
+        print(f"    {found.verdict}: {', '.join(one.id for one in found.conditions if one.state == 'missing')}")
+        _timed("  compare all", compare_all, past)
+        _timed("  estimates of the forecast", lambda: estimates(book, drill_seconds(past, book)))
+
+
 def main() -> None:
     """Print the times."""
+    history()
     actions = {action.name: action for action in built_in()}
     for lanes in (1, 5):
         print(f"10,000 steps in 20 phases, {lanes} lanes")

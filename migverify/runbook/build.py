@@ -170,7 +170,7 @@ def _policy(model: RunbookDocument) -> Policy:
         tuple(part.reviewer_must_differ_from), part.sign_off_ttl, part.unattended_nag, part.signed_approvals,
         ready.drills_min, ready.clean_last, ready.same_runbook, ready.same_schema, ready.full_cast_last,
         ready.fresh_eyes_one, ready.rollback_drills_min, tuple(ready.dr_cases.required),
-        ready.dr_cases.max_age / 86_400,
+        ready.dr_cases.max_age / 86_400, tuple(ready.rollback_runbooks),
     )  # fmt: skip
 
 

@@ -77,6 +77,9 @@ class ReadinessPart(Strict):
     full_cast_last: bool = Field(default=True, description="Everyone acted in the last one.")
     fresh_eyes_one: bool = Field(default=False, description="One was done by people new to it.")
     rollback_drills_min: int = Field(default=1, ge=0, description="How many drills of the rollback.")
+    rollback_runbooks: Names = Field(
+        default_factory=list, description="Ids of runbooks of their own that roll this one back: their runs count too."
+    )
     dr_cases: DrCasesPart = Field(default_factory=lambda: DrCasesPart(), description="Disaster recovery cases.")
 
 

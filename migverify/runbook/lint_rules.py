@@ -35,6 +35,13 @@ RULES = (
         "Name a variable: `url_env`, `password_env`.",
     ),
     LintRule("duplicate-id", True, "two steps, phases or guards of one id", "Give one of them another id."),
+    LintRule(
+        "guard-name-taken",
+        True,
+        "a guard named like one that every run has: `window`, `readiness`, `write-stop`,"
+        " `decision-by`, `rollback-when-1`",
+        "Give it another id.",
+    ),
     # people
     LintRule("no-coordinator", True, "no role `coordinator`", "Add it under `roles`: someone calls every step."),
     LintRule(

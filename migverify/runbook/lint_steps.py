@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Iterator
 from itertools import pairwise
 
+from migverify.runbook.conditions import taken_ids
 from migverify.runbook.findings import Finding, finding
 from migverify.runbook.lint_ground import ACTING, Ground, acts, kinds_of, places_of
 from migverify.runbook.model import CASE_PARTS, Effect, OnFail, Repeat, RunbookKind, RunKind, Step, StepKind
@@ -207,8 +208,11 @@ def _effect(ground: Ground, number: int, way: Way, effect: Effect, wanted: tuple
 
 
 def _guards(ground: Ground) -> Iterator[Finding]:
-    book = ground.runbook
+    book, taken = ground.runbook, taken_ids(ground.runbook)
     for number, guard in enumerate(book.guards):
+        if guard.id in taken:
+            text = f"guard {guard.id}: the run has one of this name itself"
+            yield finding("guard-name-taken", ground.places.at("guards", number, "id"), text)
         for phase in guard.armed_in:
             if phase != "*" and phase not in book.phases:
                 where = ground.places.at("guards", number, "armed_in")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +104,13 @@ def _read(path: Path, parameters: Mapping[str, str], environment: str) -> Readin
     kept = frozenset(name for name, one in declared.items() if one.per_environment)
     hashed = _filled(document.data, values, texts, kept)[0] if kept else filled
     runbook, ways = build(model, filled, hashed, texts, environment, text_sha(content), places)
+    instance = {name: texts[name] for name, one in declared.items() if _identifies(one) and name in texts}
+    runbook = replace(runbook, instance=instance)
     return Reading(runbook, _ordered(findings), Places(str(path), document, ways))
+
+
+def _identifies(parameter: Parameter) -> bool:
+    return parameter.type == "name" and not parameter.per_environment
 
 
 def _ordered(findings: list[Finding]) -> tuple[Finding, ...]:
@@ -196,9 +202,21 @@ def known_cases(folder: Path) -> frozenset[str]:
     ConfigError
         the folder is not there, or a file of it is no case.
     """
+    priorities = case_priorities(folder)
+    return frozenset(priorities) | frozenset(priorities.values())
+
+
+def case_priorities(folder: Path) -> dict[str, str]:
+    """Return the priority of each disaster recovery case of a folder, by its id.
+
+    Raises
+    ------
+    ConfigError
+        as ``known_cases``; or two files hold one case.
+    """
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}", hint="Name the folder of the disaster recovery cases.")
-    found: set[str] = set()
+    found: dict[str, str] = {}
     for path in sorted(folder.glob("*.yaml")):
         _, document = _document(path)
         data = document.data if isinstance(document.data, dict) else {}
@@ -207,8 +225,10 @@ def known_cases(folder: Path) -> frozenset[str]:
             raise ConfigError(
                 f"{path}: this is no case", hint="A case has `kind: dr-case` and `case`; move other files."
             )
-        found |= {str(data.get("id")), str(case.get("priority"))}
-    return frozenset(found)
+        if str(data.get("id")) in found:
+            raise ConfigError(f"{path}: there is another case {data.get('id')}", hint="Give it an id of its own.")
+        found[str(data.get("id"))] = str(case.get("priority"))
+    return found
 
 
-__all__ = ["Reading", "known_cases", "load_runbook", "read_runbook"]
+__all__ = ["Reading", "case_priorities", "known_cases", "load_runbook", "read_runbook"]

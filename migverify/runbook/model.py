@@ -245,6 +245,7 @@ class Policy:
     rollback_drills: int = 1
     dr_cases: tuple[str, ...] = ()
     dr_max_age_days: float = 30.0
+    rollback_runbooks: tuple[str, ...] = ()  # ids of runbooks whose runs are drills of this one's rollback
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +296,8 @@ CASE_PARTS = ("steady", "inject", "hit", "remove", "gone", "steady_again", "data
 class Runbook:
     """A whole definition, parameters filled in. ``sha`` covers every step's ``sha``, policy, budgets and guards.
 
-    ``environments`` are those that the file knows, ``production`` those of them that count as production.
+    ``environments`` are those that the file knows, ``production`` those of them that count as production. ``instance``
+    has the parameters of type ``name`` that are the same in all environments: for whom a template was filled in.
     """
 
     id: str
@@ -318,6 +320,7 @@ class Runbook:
     environments: tuple[str, ...] = ()
     production: tuple[str, ...] = ()
     case: Case | None = None
+    instance: dict[str, str] = field(default_factory=dict)
 
     def step(self, id: str) -> Step:  # noqa: A002 - the field's name
         """Return the step of that id; raises KeyError."""

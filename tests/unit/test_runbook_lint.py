@@ -27,6 +27,7 @@ from migverify.runbook.findings import Finding, Places
 from migverify.runbook.lint import lint, lint_file
 from migverify.runbook.lint_rules import RULES, RULES_BY_ID, rules_markdown
 from migverify.runbook.load import known_cases, load_runbook
+from migverify.runbook.registry import full_registry
 
 ROOT = Path(__file__).parents[2]
 ACTIONS = {action.name: action for action in built_in()}
@@ -220,6 +221,8 @@ PLANTED: list[tuple[str, str, str, str]] = [
     ("unknown-step", "valid_until: step:open", "valid_until: step:opn", "opn"),
     ("unknown-step", "on_fail: rollback", "on_fail: goto:nowhere", "nowhere"),
     ("unknown-step", "<end>", MORE.format(dri="erin", needs="hosts, nothing"), "nothing"),
+    ("guard-name-taken", "{id: lag, check", "{id: window, check", "window"),
+    ("guard-name-taken", "{id: lag, check", "{id: rollback-when-1, check", "rollback-when-1"),
     ("unknown-phase", "armed_in: [cut]", "armed_in: [cat]", "cat"),
     ("unknown-sink", "to: [chat]", "to: [chad]", "chad"),
     ("unknown-environment", "<end>", MORE.format(dri="erin", needs="hosts") + "        only: {env: [prd, staging]}\n", "prd"),
@@ -412,7 +415,7 @@ def test_the_page_has_the_rules() -> None:
 
 def test_the_shipped_rehearsal_is_clean() -> None:
     for environment in ("lab", "staging"):
-        assert lint_file(ROOT / "runbooks" / "rehearsal.yaml", {}, environment, ACTIONS)[1] == ()
+        assert lint_file(ROOT / "runbooks" / "rehearsal.yaml", {}, environment, full_registry().by_name())[1] == ()
 
 
 WEIRD: st.SearchStrategy[Any] = st.sampled_from(

@@ -1,0 +1,174 @@
+"""``migverify runbook readiness`` and ``compare``: what journals of earlier runs show. Nothing is run or written."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.runbook_lint import EnvironmentOption, JsonOption, RunbookArgument, SetOption, parse_set
+from migverify.cli.runbook_room import DEFAULT_ROOM, RoomOption, room_of
+from migverify.errors import ExitCode, MigverifyError, UsageError
+
+if TYPE_CHECKING:
+    from migverify.runbook.history import Past, PastRun
+    from migverify.runbook.model import Runbook
+    from migverify.runbook.readiness import Readiness
+    from migverify.runbook.room import Room
+
+READINESS_EPILOG = examples(
+    "migverify runbook readiness runbooks/cutover.yaml --environment prod",
+    "migverify runbook readiness runbooks/cutover.yaml -e prod --set service=orders --runs /srv/runs",
+    "migverify runbook readiness runbooks/cutover.yaml -e prod --json | jq '.conditions[] | select(.state != \"ok\")'",
+)
+COMPARE_EPILOG = examples(
+    "migverify runbook compare 20260112T190000Z-cutover-1f2e3d last     # the second against the first",
+    "migverify runbook compare --all --runbook cutover                  # every run, and the curve over them",
+    "migverify runbook compare --all --json | jq '.points[] | [.run, .process.points, .correctness.points]'",
+)
+
+
+def readiness(
+    runbook: RunbookArgument,
+    set_: SetOption = None,
+    environment: EnvironmentOption = None,
+    runs: RoomOption = DEFAULT_ROOM,
+    cases: Annotated[
+        Path | None,
+        typer.Option("--cases", metavar="FOLDER", help="Disaster recovery cases; default: dr/ beside the runbook."),
+    ] = None,
+    schema: Annotated[
+        str | None,
+        typer.Option("--schema", metavar="FINGERPRINT", help="Of the pair now; default: read from its endpoints."),
+    ] = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+    as_json: JsonOption = False,
+) -> None:
+    """Say whether the drills show what the policy asks for before a live run, with the reason of everything missing.
+
+    Exit 0: ready, 1: not ready, 3: it cannot be told (a damaged journal, an unknown schema or catalogue).
+    """
+    from migverify.cli.runbook_history_view import readiness_lines
+    from migverify.runbook.history import past_runs
+    from migverify.runbook.load import case_priorities
+    from migverify.runbook.readiness import readiness as answer
+    from migverify.runbook.readiness import wanted_runbooks
+
+    book = _loaded(runbook, parse_set(set_ or []), environment)
+    folder = cases if cases is not None else runbook.parent / "dr"
+    priorities = case_priorities(folder) if cases is not None or folder.is_dir() else None
+    past = past_runs(room_of(runs), wanted_runbooks(book), cases=bool(book.policy.dr_cases))
+    fingerprint = schema if schema is not None else _schema_of_now(config) if book.policy.same_schema else ""
+    found = answer(book, past, time.time(), fingerprint, priorities)
+    if as_json:
+        typer.echo(json.dumps(_readiness_json(found, past), indent=2, ensure_ascii=False))
+    else:
+        typer.echo("\n".join(readiness_lines(found, past, runs)))
+    codes = {"ready": ExitCode.MATCH, "not ready": ExitCode.MISMATCH}
+    raise typer.Exit(codes.get(found.verdict, ExitCode.INCONCLUSIVE))
+
+
+def compare(
+    runs_: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN]...", help="Ids of runs, or `last`; the first is the base.")
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every run of the runbook that had effects.")] = False,
+    runbook: Annotated[
+        str | None, typer.Option("--runbook", metavar="ID", help="With --all: whose runs; default: the only one's.")
+    ] = None,
+    runs: RoomOption = DEFAULT_ROOM,
+    as_json: JsonOption = False,
+) -> None:
+    """Put runs side by side: times of steps and their change, failures, holds, retries, scores, the step of risk."""
+    from migverify.cli.runbook_history_view import curve_lines, two_lines
+    from migverify.runbook.compare import compare_all, lines_of_two
+
+    some = _runs_to_compare(room_of(runs), runs_ or [], runbook, all_=all_)
+    found = compare_all(some)
+    two = lines_of_two(some[0], some[1]) if len(some) == 2 else ()
+    if as_json:
+        told = asdict(found) | {"changes": [asdict(one) for one in two]}
+        typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        return
+    typer.echo("\n".join(two_lines(found, two) if two else curve_lines(found)))
+
+
+def _loaded(path: Path, given: dict[str, str], environment: str | None) -> Runbook:
+    from migverify.runbook.load import load_runbook, read_runbook
+
+    if environment is None:
+        reading = read_runbook(path, given, "").runbook
+        known = ("",) if reading is None else reading.production or reading.environments
+        if len(known) > 1:
+            raise UsageError("--environment is missing", hint=f"The runbook has: {', '.join(known)}.")
+        environment = known[0]
+    return load_runbook(path, given, environment)
+
+
+def _schema_of_now(config: Path) -> str:
+    from migverify.runbook.schema_now import schema_fingerprint
+
+    if not config.exists():
+        return ""
+    try:
+        return schema_fingerprint(config)
+    except MigverifyError as error:
+        say(f"note: the schema of now could not be read: {error.message}")
+        return ""
+
+
+def _readiness_json(found: Readiness, past: Past) -> dict[str, Any]:
+    runs = {one.run: one for one in past}
+    drills = [_run_json(runs[id_]) for id_ in found.drills]
+    damaged = [asdict(one) for one in past.damaged]
+    return asdict(found) | {"reasons": list(found.reasons), "drills": drills, "damaged": damaged}
+
+
+def _run_json(run: PastRun) -> dict[str, Any]:
+    from migverify.runbook.drills import why_unclean
+    from migverify.runbook.scores import correctness_score, process_score
+
+    unclean = why_unclean(run)
+    return {
+        "run": run.run, "started": run.started, "ended": run.ended, "environment": run.environment,
+        "state": run.state.value, "sha": run.sha, "schema_fingerprint": run.schema_fingerprint,
+        "clean": not unclean, "unclean": list(unclean), "people": list(run.people),
+        "process": asdict(process_score(run)), "correctness": asdict(correctness_score(run)),
+    }  # fmt: skip
+
+
+def _runs_to_compare(room: Room, ids: list[str], runbook: str | None, *, all_: bool) -> list[PastRun]:
+    from migverify.runbook.history_read import past_run
+    from migverify.runbook.model import RunKind
+
+    if all_ == bool(ids):
+        raise UsageError("name two runs or more, or say --all", hint="`last` names the newest run.")
+    if not all_:
+        if len(ids) < 2:
+            raise UsageError("one run alone is compared with nothing", hint="Name another one, or say --all.")
+        return [past_run(room.events(id_)) for id_ in ids]
+    past = _all_of_one(room, runbook)
+    for one in past.damaged:
+        say(f"warning: {one.run} is left out of the table: {one.problem}")
+    kept = [one for one in past if one.kind is not RunKind.DRY]
+    if not kept and past.damaged:
+        raise UsageError("no journal of these runs can be read", hint="See `migverify runbook verify-journal`.")
+    return kept
+
+
+def _all_of_one(room: Room, runbook: str | None) -> Past:
+    from migverify.runbook.history import past_runs
+
+    past = past_runs(room, runbook)
+    known = list(dict.fromkeys(one.runbook for one in past))
+    if runbook is None and len(known) > 1:
+        raise UsageError("the room has runs of several runbooks", hint=f"Name one: --runbook {' or '.join(known)}.")
+    return past
+
+
+__all__ = ["COMPARE_EPILOG", "READINESS_EPILOG", "compare", "readiness"]

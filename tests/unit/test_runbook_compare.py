@@ -1,0 +1,233 @@
+"""Runs side by side, and the commands that print what journals show."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from migverify.cli import runbook_history
+from migverify.errors import MigverifyError, UsageError
+from migverify.runbook import machine
+from migverify.runbook.compare import compare, compare_all
+from migverify.runbook.history import past_runs
+from migverify.runbook.load import load_runbook
+from migverify.runbook.model import RunKind, Times
+from migverify.runbook.room import FolderRoom
+from tests.unit.runbook_past import SCHEMA, Drill, clean, edited, only
+from tests.unit.runbook_runs import ALICE, runbook, step
+
+BOOK = runbook(step("a", times=Times(plan=15)), step("b"), step("c", times=Times(plan=60)))
+TEXT = """\
+version: runbook/v1
+id: tiny
+title: A tiny one
+kind: cutover
+environments: {lab: {}, prod: {production: true}}
+people: {alice: {}, bob: {}, carol: {}, erin: {}}
+roles: {coordinator: {person: alice, backup: erin}, db-1: {person: bob}, db-2: {person: carol}}
+policy: {readiness: {drills_min: 2, clean_last: 1, rollback_drills_min: 0}}
+phases:
+  - id: one
+    steps:
+      - {id: a, kind: command, title: A, dri: db-1, reviewer: db-2, do: {run: "do a"}, time: {plan: 5s},
+         expect: [{check: command.exit, run: "is a"}]}
+      - {id: b, kind: command, title: B, dri: db-1, reviewer: db-2, do: {run: "do b"},
+         expect: [{check: command.exit, run: "is b"}]}
+"""
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Path:
+    """Return a room with a bad drill, a better one and a good one."""
+    found = tmp_path / "runs"
+    first = Drill(found, BOOK, "d1", day=1)
+    first.begin("a")
+    first.fail("a")
+    first.again("a", 40)
+    first.play(30)
+    first.of_run(machine.hold, ALICE, "wait")
+    first.of_run(machine.resume, ALICE)
+    first.complete()
+    second = Drill(found, edited(BOOK, "b", retries=1), "d2", day=2)
+    second.play(20)
+    second.complete()
+    clean(found, edited(BOOK, "b", retries=1), "d3", day=3)
+    return found
+
+
+def test_two_runs_side_by_side(room: Path) -> None:
+    both, lines = compare(only(room, "d1"), only(room, "d3"))
+    assert [one.run for one in both.points] == ["d1", "d3"]
+    told = {one.step: (round(one.first or 0), round(one.second or 0), round(one.change or 0), one.redefined)
+            for one in lines}  # fmt: skip
+    assert told == {"a": (40, 10, -30, False), "b": (30, 10, -20, True), "c": (30, 10, -20, False)}
+    bad, good = both.points
+    assert (bad.failures, bad.holds, bad.retries, bad.clean, bad.late) == (1, 1, 1, False, 1)
+    assert (good.failures, good.holds, good.retries, good.clean, good.late) == (0, 0, 0, True, 0)
+    assert (bad.correctness.points, good.correctness.points) == (90, 100)
+    assert bad.process.points is not None
+    assert good.process.points is not None
+    assert bad.process.points < good.process.points
+
+
+def test_all_runs_show_the_curve_and_the_risk(room: Path) -> None:
+    found = compare_all(past_runs(FolderRoom(room)))
+    steps = {one.step: one for one in found.steps}
+    assert [one.run for one in found.points] == ["d1", "d2", "d3"]
+    assert [round(one or 0) for one in steps["a"].seconds] == [40, 20, 10]
+    assert (round(steps["a"].p50 or 0), round(steps["a"].p90 or 0), round(steps["a"].over or 0)) == (20, 40, 25)
+    assert (found.slowest, found.weakest) == ("a", "a")
+    assert steps["a"].failures == 1
+    assert steps["b"].redefined
+    assert not steps["c"].redefined
+    assert round(steps["c"].over or 0) == -30  # within its plan: no risk
+    assert round(steps["b"].over or 0) == 10  # no plan: held against its median
+
+
+def test_a_step_that_was_not_done_has_no_time(tmp_path: Path) -> None:
+    drill = Drill(tmp_path, BOOK, "r1")
+    drill.step("a")
+    drill.begin("b")
+    drill.fail("b")
+    clean(tmp_path, runbook(*BOOK.steps[:1], step("new")), "r2", day=1)
+    found = compare_all(past_runs(FolderRoom(tmp_path)))
+    steps = {one.step: one for one in found.steps}
+    assert list(steps) == ["a", "new", "b", "c"]
+    assert (steps["b"].seconds, steps["b"].states) == ((None, None), ("failed", "no such step"))
+    assert steps["b"].p90 is None
+    assert found.weakest == "b"
+    assert found.slowest == ""
+    _, lines = compare(only(tmp_path, "r1"), only(tmp_path, "r2"))
+    assert {one.step: one.change is None for one in lines} == {"a": False, "new": True, "b": True, "c": True}
+
+
+def test_what_cannot_be_compared_is_refused(room: Path) -> None:
+    with pytest.raises(UsageError, match="no run"):
+        compare_all([])
+    one = only(room, "d1")
+    with pytest.raises(UsageError, match="several runbooks: cut, else"):
+        compare(one, replace(one, runbook="else"))
+
+
+# -- the commands ---------------------------------------------------------------------------------------------------
+
+
+def invoke(*arguments: str) -> Any:
+    app = typer.Typer()
+    app.command(epilog=runbook_history.READINESS_EPILOG)(runbook_history.readiness)
+    app.command(epilog=runbook_history.COMPARE_EPILOG)(runbook_history.compare)
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
+
+
+def refused(*arguments: str) -> MigverifyError:
+    error = invoke(*arguments).exception
+    assert isinstance(error, MigverifyError)
+    return error
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TEXT)
+    book = load_runbook(path, {}, "lab")
+    for day in (1, 2):
+        clean(tmp_path / "runs", book, f"d{day}", day=day)
+    return path
+
+
+def test_readiness_says_ready_with_0(written: Path) -> None:
+    told = invoke("readiness", str(written), "-e", "prod", "--runs", str(written.parent / "runs"), "--schema", SCHEMA)
+    assert told.exit_code == 0, told.output
+    assert told.stdout.startswith("tiny in prod: READY\n")
+    assert "MISSING" not in told.stdout
+    clean(written.parent / "runs", load_runbook(written, {}, "lab"), "pilot", day=3, autopilot=True)
+    piloted = invoke("readiness", str(written), "--runs", str(written.parent / "runs"), "--schema", SCHEMA)
+    assert "not counted: pilot (the autopilot played every role)" in piloted.stdout
+    shutil.rmtree(written.parent / "runs" / "pilot")
+    again = invoke("readiness", str(written), "--runs", str(written.parent / "runs"), "--schema", SCHEMA)
+    assert again.stdout == told.stdout  # one environment counts as production: it is meant
+
+
+def test_readiness_says_what_is_missing_with_1(written: Path) -> None:
+    written.write_text(TEXT.replace("do b", "do b --all"))
+    told = invoke("readiness", str(written), "--runs", str(written.parent / "runs"), "--schema", SCHEMA)
+    assert told.exit_code == 1
+    assert "tiny in prod: NOT READY" in told.stdout
+    assert "d2: changed since, or behind a change, and not run cleanly again: b" in told.stdout
+    assert "> Hold a drill of the runbook as it is now." in told.stdout
+    found = json.loads(
+        invoke("readiness", str(written), "--runs", str(written.parent / "runs"), "--schema", SCHEMA, "--json").stdout
+    )
+    assert found["verdict"] == "not ready"
+    assert [one["id"] for one in found["conditions"] if one["state"] == "missing"] == ["clean", "steps", "runbook"]
+    assert found["not_counted"] == []
+    assert [(one["run"], one["clean"], one["correctness"]["points"]) for one in found["drills"]] == [
+        ("d1", True, 100), ("d2", True, 100),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", [True, False])
+def test_readiness_says_what_it_cannot_tell_with_3(written: Path, tmp_path: Path, damage: bool) -> None:
+    runs = written.parent / "runs"
+    arguments = ["readiness", str(written), "--runs", str(runs), "--config", str(tmp_path / "none.yaml")]
+    if damage:
+        shutil.copytree(runs / "d2", runs / "d3")
+        arguments += ["--schema", SCHEMA]
+    told = invoke(*arguments)
+    assert told.exit_code == 3
+    assert "tiny in prod: INCONCLUSIVE" in told.stdout
+    why = "d3: its journal is that of run d2" if damage else "the schema of now is not known"
+    assert why in told.stdout
+    found = json.loads(invoke(*arguments, "--json").stdout)
+    assert [one["run"] for one in found["damaged"]] == (["d3"] if damage else [])
+
+
+def test_compare_prints_two_runs_and_all(room: Path) -> None:
+    two = invoke("compare", "d1", "last", "--runs", str(room))
+    assert two.exit_code == 0, two.output
+    assert "cut: d3 against d1" in two.stdout
+    (line,) = [one for one in two.stdout.splitlines() if one.strip().startswith("a ")]
+    assert line.split() == ["a", "0:15", "0:40", "0:10", "-0:30"]
+    all_ = invoke("compare", "--all", "--runs", str(room))
+    assert all_.exit_code == 0
+    assert "risk in time: a, +0:25 against its plan at p90" in all_.stdout
+    assert "risk of failure: a, 1 bad ends in 3 runs" in all_.stdout
+    found = json.loads(invoke("compare", "d1", "d3", "--runs", str(room), "--json").stdout)
+    assert [one["step"] for one in found["changes"]] == ["a", "b", "c"]
+    assert found["slowest"] == "a"
+
+
+def test_compare_says_what_is_wrong_with_what_was_asked(room: Path, tmp_path: Path) -> None:
+    runs = ("--runs", str(room))
+    assert "name two runs" in refused("compare", *runs).message
+    assert "name two runs" in refused("compare", "d1", "d2", "--all", *runs).message
+    assert "one run alone" in refused("compare", "d1", *runs).message
+    assert "no run d9" in refused("compare", "d1", "d9", *runs).message
+    assert "no run to compare" in refused("compare", "--all", "--runs", str(tmp_path / "none")).message
+    clean(room, runbook(step("a"), id="else"), "e1")
+    assert "several runbooks" in refused("compare", "--all", *runs).message
+    assert invoke("compare", "--all", "--runbook", "cut", *runs).exit_code == 0
+
+
+def test_compare_leaves_dry_runs_out_and_says_what_is_damaged(room: Path) -> None:
+    Drill(room, BOOK, "dry", day=4, kind=RunKind.DRY)
+    path = room / "d2" / "journal.jsonl"
+    path.write_bytes(path.read_bytes()[:-20] + b"\n")
+    told = invoke("compare", "--all", "--runs", str(room))
+    assert told.exit_code == 0
+    assert "cut: d3 against d1" in told.stdout
+    assert "warning: d2 is left out" in told.stderr
+    error = refused("compare", "d1", "d2", "--runs", str(room))
+    assert error.exit_code == 3
+
+
+def test_help_has_examples() -> None:
+    for command in ("readiness", "compare"):
+        assert f"migverify runbook {command}" in invoke(command, "--help").stdout
