@@ -45,6 +45,7 @@ COMMANDS = (
     CommandEntry("schema", "migverify.cli.schema", "Definitions on both sides: snapshot, diff, guard, history."),
     CommandEntry("monitors", "migverify.cli.monitors", "Does the monitoring see every target and value, now?"),
     CommandEntry("capacity", "migverify.cli.capacity", "How much there is, how fast it grows, and whether it fits."),
+    CommandEntry("runbook", "migverify.cli.runbook", "Runbooks with people: lint, plan, drill, run, status, journal."),
     CommandEntry("report", "migverify.cli.report", "Show a run as text, JSON, HTML, JUnit or Prometheus text."),
     CommandEntry("lab", "migverify.cli.lab", "A real MySQL and TiDB on this machine, with planted faults."),
 )

@@ -56,14 +56,14 @@ def lint(
 
     Exit 0: nothing is refused (there may be warnings), 2: something is.
     """
-    from migverify.runbook.actions_builtin import built_in
     from migverify.runbook.lint import lint_file
     from migverify.runbook.load import known_cases, read_runbook
+    from migverify.runbook.registry import full_registry
 
     given = parse_set(set_ or [])
     folder = cases if cases is not None else runbook.parent / "dr"
     known = known_cases(folder) if cases is not None or folder.is_dir() else None
-    actions = {action.name: action for action in built_in()}
+    actions = full_registry().by_name()
     wanted = [environment] if environment is not None else _environments(read_runbook(runbook, given, "").runbook)
     found: dict[Finding, None] = {}
     for name in wanted:

@@ -1,0 +1,157 @@
+"""How a run begins: its runbook read and linted, its people known, and nothing of another run taken for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from migverify.cli.console import say
+from migverify.cli.runbook_room import open_runs
+from migverify.errors import MigverifyError, UsageError
+
+if TYPE_CHECKING:
+    from migverify.runbook.actions import Registry
+    from migverify.runbook.findings import Finding
+    from migverify.runbook.model import Runbook, RunKind
+    from migverify.runbook.record import RunRecord
+    from migverify.runbook.room import Room
+
+__all__ = ["begin", "catalogue", "fingerprint_now", "kind_of", "loaded_runbook", "read_for", "refuse_other"]
+
+
+def kind_of(text: str) -> RunKind:
+    """Return a kind of run by its name.
+
+    Raises
+    ------
+    UsageError
+        there is none of that name.
+    """
+    from migverify.runbook.model import RunKind
+
+    if text not in list(RunKind):
+        raise UsageError(f"--kind {text}: there is no such run", hint=f"Give one of {', '.join(RunKind)}.")
+    return RunKind(text)
+
+
+def read_for(
+    path: Path, given: Mapping[str, str], environment: str | None, registry: Registry, cases: Path | None
+) -> tuple[Runbook, Sequence[Finding]]:
+    """Read a runbook for an environment, and lint it.
+
+    Raises
+    ------
+    ConfigError, UsageError
+        it cannot be read, or its environment is not named.
+    """
+    from migverify.runbook.lint import lint_file
+    from migverify.runbook.load import known_cases, load_runbook, read_runbook
+
+    if environment is None:
+        read = read_runbook(path, given, "").runbook
+        known = list(read.environments) if read is not None else []
+        if len(known) > 1:
+            raise UsageError("--environment is missing", hint=f"The runbook has: {', '.join(known)}.")
+        environment = known[0] if known else ""
+    book = load_runbook(path, given, environment)
+    folder = catalogue(cases, path.parent)
+    _, findings = lint_file(
+        path, given, environment, registry.by_name(), known_cases(folder) if folder is not None else None
+    )
+    return book, findings
+
+
+def loaded_runbook(
+    path: Path, given: Mapping[str, str], environment: str | None, registry: Registry, cases: Path | None
+) -> Runbook:
+    """Read a runbook and lint it: what ``lint`` refuses is not run.
+
+    Raises
+    ------
+    ConfigError, UsageError
+        as ``read_for``; or it is refused.
+    """
+    book, findings = read_for(path, given, environment, registry, cases)
+    refused = [one for one in findings if one.refused]
+    for one in refused:
+        say(f"{one.place}: {one.text} [{one.rule}]")
+    if refused:
+        raise UsageError(
+            f"{path}: lint refuses it in {len(refused)} places",
+            hint=f"`migverify runbook lint {path} --environment {book.environment}` says what to do.",
+        )
+    return book
+
+
+def catalogue(cases: Path | None, beside: Path) -> Path | None:
+    """Return the folder of disaster recovery cases; None: there is none at hand."""
+    return cases if cases is not None else beside / "dr" if (beside / "dr").is_dir() else None
+
+
+def begin(book: Runbook, kind: RunKind, person: str, room: Room, config: Path | None, *, autopilot: bool) -> RunRecord:
+    """Begin a run.
+
+    Raises
+    ------
+    UsageError
+        nobody of that name is in the runbook, or it may not be left to the autopilot.
+    """
+    from migverify.runbook.autopilot import refuse_unfit
+    from migverify.runbook.cast import make_cast
+
+    if autopilot:
+        refuse_unfit(book, kind)
+    name = make_cast(book, kind).person(person)
+    if name is None:
+        known = ", ".join(one.name for one in book.people)
+        raise UsageError(f"{person!r} is none of the runbook's people", hint=f"They are {known}, as it is written.")
+    for other in open_runs(room)[0]:
+        if other.status.runbook.id == book.id:
+            say(f"warning: run {other.status.run} of this runbook is not over; every command has to say --run now")
+    return room.create(book, kind, name, schema_fingerprint=fingerprint_now(config), autopilot=autopilot)
+
+
+def fingerprint_now(config: Path | None) -> str:
+    """Return the hash of the definitions on both sides; empty where it cannot be known, and nothing is proved then."""
+    from migverify.runbook.schema_now import schema_fingerprint
+
+    if config is None:
+        return ""
+    try:
+        return schema_fingerprint(config)
+    except MigverifyError as error:
+        say(f"note: the definitions could not be read, so nothing is proved about a schema: {error.message}")
+        return ""
+
+
+def refuse_other(
+    room: Room,
+    record: RunRecord,
+    runbook: Path | None,
+    set_: list[str] | None,
+    environment: str | None,
+    *,
+    autopilot: bool,
+) -> None:
+    """Refuse to go on with a run as if it were another one.
+
+    Raises
+    ------
+    UsageError
+        the run is over, or what is asked for is fixed since it began.
+    """
+    if record.status.over:
+        raise UsageError(
+            f"run {record.status.run} is over: {record.status.state.value}", hint="`runbook status` shows how it went."
+        )
+    if runbook is not None or set_ or environment is not None:
+        raise UsageError(
+            f"run {record.status.run} goes on with the runbook that it began with",
+            hint="Leave RUNBOOK, --set and --environment out; an edited runbook needs a run of its own.",
+        )
+    if autopilot and not next(iter(room.events(record.status.run))).data.get("autopilot"):
+        raise UsageError(
+            f"run {record.status.run} was begun by people, and is not left to the autopilot",
+            hint="Begin a run of its own with --autopilot.",
+        )

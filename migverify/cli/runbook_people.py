@@ -1,0 +1,374 @@
+"""``migverify runbook call``, ``start``, ``accept`` ...: what people say in a run. Each is one line in its journal.
+
+Every command says what follows from it: who is next, or who else has to say the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from migverify.cli.console import examples, say
+from migverify.cli.runbook_room import (
+    DEFAULT_ROOM,
+    AsOption,
+    RoomOption,
+    RunOption,
+    SignOption,
+    evidence_of,
+    find_run,
+    person_of,
+    room_of,
+    suffix_of,
+    who_acts,
+)
+from migverify.errors import UsageError
+
+if TYPE_CHECKING:
+    from migverify.runbook.clock import Moment
+    from migverify.runbook.events import Event
+    from migverify.runbook.machine import Actor, Decision
+    from migverify.runbook.record import RunRecord
+    from migverify.runbook.state import RunStatus
+
+    Said = Callable[[RunStatus, Actor, Moment], Decision]
+
+__all__ = [
+    "PEOPLE", "abort", "accept", "approve", "call", "decide", "done", "fail", "hold", "note", "promote", "reject",
+    "resume", "retry", "rollback", "start", "takeover", "waive",
+]  # fmt: skip
+
+StepArgument = Annotated[str, typer.Argument(metavar="STEP", help="The step's id.")]
+ReasonArgument = Annotated[str, typer.Argument(metavar="REASON", help="Why; it is kept in the journal.")]
+TextArgument = Annotated[str, typer.Argument(metavar="TEXT", help="What shows it; kept in the journal.")]
+EvidenceOption = Annotated[
+    list[str] | None, typer.Option("--evidence", metavar="KEY=VALUE", help="A fact; may be repeated.")
+]
+FileOption = Annotated[
+    list[Path] | None,
+    typer.Option("--file", metavar="PATH", help="A file that shows it: its hash and size are kept, not its content."),
+]
+
+
+def call(step: StepArgument, as_: AsOption = None, run: RunOption = None, runs: RoomOption = DEFAULT_ROOM) -> None:
+    """Call a step that is ready: the coordinator's voice. Its DRI may start it then."""
+    from migverify.runbook import machine
+
+    _say(lambda s, a, n: machine.call(s, a, step, n), as_, run, runs)
+
+
+def approve(
+    step: StepArgument, as_: AsOption = None, sign: SignOption = None, run: RunOption = None,
+    runs: RoomOption = DEFAULT_ROOM,
+) -> None:  # fmt: skip
+    """Agree that a step may start: its reviewer, or the decision owner at a point of no return."""
+    from migverify.runbook import machine
+
+    _say(lambda s, a, n: machine.approve(s, a, step, n), as_, run, runs, sign, ("start", step, ""))
+
+
+def start(step: StepArgument, as_: AsOption = None, run: RunOption = None, runs: RoomOption = DEFAULT_ROOM) -> None:
+    """Start a step that was called: its DRI's voice. The executor carries it out."""
+    from migverify.runbook import machine
+
+    _say(lambda s, a, n: machine.start(s, a, step, n), as_, run, runs)
+
+
+def note(
+    step: StepArgument, text: TextArgument, as_: AsOption = None, evidence: EvidenceOption = None,
+    file: FileOption = None, run: RunOption = None, runs: RoomOption = DEFAULT_ROOM,
+) -> None:  # fmt: skip
+    """Add evidence to a step that is under way."""
+    from migverify.runbook import machine
+
+    told = evidence_of(evidence, file)
+    _say(lambda s, a, n: machine.note(s, a, step, n, text, told), as_, run, runs)
+
+
+def done(
+    step: StepArgument, text: TextArgument, as_: AsOption = None, evidence: EvidenceOption = None,
+    file: FileOption = None, run: RunOption = None, runs: RoomOption = DEFAULT_ROOM,
+) -> None:  # fmt: skip
+    """Say that a step by hand, or a rollback by hand, is done, and what shows it. Its checks are asked then."""
+    from migverify.runbook import machine
+
+    told = evidence_of(evidence, file)
+    _say(lambda s, a, n: machine.done(s, a, step, n, text, told), as_, run, runs)
+
+
+def fail(
+    step: StepArgument, reason: ReasonArgument, as_: AsOption = None, run: RunOption = None,
+    runs: RoomOption = DEFAULT_ROOM,
+) -> None:  # fmt: skip
+    """Say that a step by hand did not work; at a decision: no go."""
+    from migverify.runbook import machine
+
+    _say(lambda s, a, n: machine.fail(s, a, step, n, reason), as_, run, runs)
+
+
+def accept(
+    step: StepArgument,
+    as_: AsOption = None,
+    seen: Annotated[
+        str, typer.Option("--seen", metavar="HASH", help="Hash of the evidence as `status` showed it, or its start.")
+    ] = "",
+    sign: SignOption = None,
+    run: RunOption = None,
+    runs: RoomOption = DEFAULT_ROOM,
+) -> None:
+    """Accept the evidence of a step: its reviewer signs the hash of step and evidence."""
+    from migverify.runbook import machine
+
+    _say(lambda s, a, n: machine.accept(s, a, step, n, seen), as_, run, runs, sign, ("done", step, ""))
+
+
+def reject(
+    step: StepArgument, reason: ReasonArgument, as_: AsOption = None, run: RunOption = None,
+    runs: RoomOption = DEFAULT_ROOM,
+) -> None:  # fmt: skip
+    """Reject the evidence of a step: it has failed."""
+    from migverify.runbook import machine
+
+    _say(lambda s, a, n: machine.reject(s, a, step, n, reason), as_, run, runs)
+
+
+def retry(
+    step: StepArgument,
+    reason: Annotated[str, typer.Argument(metavar="REASON", help="Why; kept in the journal.")] = "",
+    as_: AsOption = None,
+    run: RunOption = None,
+    runs: RoomOption = DEFAULT_ROOM,
+) -> None:
+    """Have a failed step tried again: its checks alone when its effect stands, else from its call on."""
+    from migverify.runbook import machine
+
+    _say(lambda s, a, n: machine.retry(s, a, step, n, reason), as_, run, runs)
+
+
+def waive(
+    step: StepArgument,
+    reason: ReasonArgument,
+    as_: AsOption = None,
+    expires: Annotated[str, typer.Option(metavar="DATE", help="Until when it is good, for the report.")] = "",
+    sign: SignOption = None,
+    run: RunOption = None,
+    runs: RoomOption = DEFAULT_ROOM,
+) -> None:
+    """Let a failed step pass: two persons, one after the other, with a reason."""
+    from migverify.runbook import machine
+
+    _say(lambda s, a, n: machine.waive(s, a, step, n, reason, expires), as_, run, runs, sign, ("waive", step, ""),
+         (step,))  # fmt: skip
+
+
+def decide(
+    step: StepArgument,
+    reason: Annotated[str, typer.Argument(metavar="REASON", help="How you know; kept in the journal.")],
+    happened: Annotated[
+        bool | None, typer.Option("--happened/--did-not-happen", help="Whether the effect happened.")
+    ] = None,
+    as_: AsOption = None,
+    sign: SignOption = None,
+    run: RunOption = None,
+    runs: RoomOption = DEFAULT_ROOM,
+) -> None:
+    """Say whether the effect of a step in doubt happened: two persons who say the same, one after the other."""
+    from migverify.runbook import machine
+
+    if happened is None:
+        raise UsageError("say --happened or --did-not-happen", hint="Look at the world first, not at the journal.")
+    answer = "happened" if happened else "did not happen"
+    _say(
+        lambda s, a, n: machine.decide(s, a, step, n, reason, happened=happened), as_, run, runs, sign,
+        ("decide", step, answer), (step, f"--{answer.replace(' ', '-')}"),
+    )  # fmt: skip
+
+
+def promote(
+    role: Annotated[str, typer.Argument(metavar="ROLE", help="The role that somebody else plays from now on.")],
+    reason: ReasonArgument,
+    to: Annotated[
+        str, typer.Option("--to", metavar="PERSON", help="Its person or its backup; default: who does not hold it.")
+    ] = "",
+    as_: AsOption = None,
+    sign: SignOption = None,
+    run: RunOption = None,
+    runs: RoomOption = DEFAULT_ROOM,
+) -> None:
+    """Give a role to its backup, or back: its holder does not answer. For the coordinator's own it takes two."""
+    from migverify.runbook import machine, people
+
+    if sign is not None and not to:
+        raise UsageError("--to is missing", hint="A signature is of the person who is promoted: name them.")
+    _say(
+        lambda s, a, n: machine.promote(s, a, n, role, reason, to), as_, run, runs, sign,
+        ("promote", "", people.promotion(role, to)), (role, *(("--to", to) if to else ())),
+    )  # fmt: skip
+
+
+def hold(reason: ReasonArgument, as_: AsOption = None, run: RunOption = None, runs: RoomOption = DEFAULT_ROOM) -> None:
+    """Hold the run: nothing new is called or started. Anybody of the runbook may."""
+    from migverify.runbook import machine
+
+    _say(lambda s, a, n: machine.hold(s, a, n, reason), as_, run, runs)
+
+
+def resume(
+    reason: Annotated[str, typer.Argument(metavar="REASON", help="Why; needed while a guard fails.")] = "",
+    as_: AsOption = None,
+    sign: SignOption = None,
+    run: RunOption = None,
+    runs: RoomOption = DEFAULT_ROOM,
+) -> None:
+    """Go on after a hold. While a guard that held the run does not pass, two persons have to say so."""
+    from migverify.runbook import machine
+
+    _say(lambda s, a, n: machine.resume(s, a, n, reason), as_, run, runs, sign, ("resume", "", ""))
+
+
+def rollback(
+    reason: ReasonArgument,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="STEP", help="Undo down to this step and hold; default: everything.")
+    ] = None,
+    as_: AsOption = None,
+    sign: SignOption = None,
+    run: RunOption = None,
+    runs: RoomOption = DEFAULT_ROOM,
+) -> None:
+    """Order a rollback: effects are undone from the last to the first, each one verified."""
+    from migverify.runbook import machine
+
+    _say(lambda s, a, n: machine.rollback(s, a, n, reason, to), as_, run, runs, sign, ("rollback", "", ""),
+         ("--to", to) if to else ())  # fmt: skip
+
+
+def abort(reason: ReasonArgument, as_: AsOption = None, run: RunOption = None, runs: RoomOption = DEFAULT_ROOM) -> None:
+    """End the run as it is. How it ends says whether anything of it stands."""
+    from migverify.runbook import machine
+
+    _say(lambda s, a, n: machine.abort(s, a, n, reason), as_, run, runs)
+
+
+def takeover(
+    reason: ReasonArgument, as_: AsOption = None, sign: SignOption = None, run: RunOption = None,
+    runs: RoomOption = DEFAULT_ROOM,
+) -> None:  # fmt: skip
+    """Agree that another person takes the run over from an executor that is gone; they use `runbook run --run`."""
+    from migverify.runbook import machine
+
+    _say(lambda s, a, n: machine.takeover(s, a, n, reason), as_, run, runs, sign, ("takeover", "", ""))
+
+
+# -- how something is said --------------------------------------------------------------------------------------------
+
+
+def _say(
+    said: Said, as_: str | None, run: str | None, runs: str, sign: Path | None = None,
+    of: tuple[str, str, str] | None = None, again: tuple[str, ...] = (),
+) -> None:  # fmt: skip
+    """Carry a person's command out, and tell what follows.
+
+    Parameters
+    ----------
+    of
+        Purpose, step and answer that a signature is of (``machine.to_sign``).
+    again
+        What a second person types besides the reason, where two have to say the same.
+    """
+    from migverify.cli.runbook_tell import event_lines
+    from migverify.runbook.duties import duties
+    from migverify.runbook.fold import fold
+
+    person = who_acts(as_)
+    room = room_of(runs)
+    record = find_run(room, run)
+    name = person_of(record.status, person)
+    actor = _actor(record, person, sign, of)
+    before = record.status
+    events = record.submit(lambda status, now: said(status, actor, now))
+    suffix = suffix_of(runs, record.status.run if run is not None else None)
+    for event in events:
+        after = fold((event,), before) or before
+        for line in event_lines(before, event, after):
+            typer.echo(line)
+        before = after
+    _tell_second(events, name, again, suffix, suffix_of(runs, record.status.run))
+    for duty in duties(record.status, record.now(), suffix):
+        if not duty.choice and duty.command:
+            typer.echo(f"  next {duty.who}: {duty.command}")
+
+
+def _actor(record: RunRecord, person: str, sign: Path | None, of: tuple[str, str, str] | None) -> Actor:
+    from migverify.runbook import machine, signatures
+    from migverify.runbook.record import login
+
+    if sign is None or of is None:
+        return machine.Actor(person, login())
+    purpose, step, answer = of
+    if step and step not in record.status.steps:
+        raise UsageError(f"there is no step {step}", hint="`status` names them.")
+    at = time.time()
+    text = machine.to_sign(record.status, person, purpose, step, at, answer)
+    return machine.Actor(person, login(), signatures.sign(text, sign), at)
+
+
+def _tell_second(events: list[Event], name: str, again: tuple[str, ...], suffix: str, whole: str) -> None:
+    """Say who else has to say the same, where one person's word is not enough."""
+    from migverify.runbook.duties import command_line
+    from migverify.runbook.events import EventKind
+
+    for event in events:
+        of = str(event.data.get("of", ""))
+        if event.kind is not EventKind.APPROVED or of == "start":
+            continue
+        if of == "takeover":
+            command = command_line("run", "--reason", "REASON", "--as", "ANOTHER", suffix=whole)
+            say(f"  {name} agrees; another person than {name} takes the run over:\n    {command}")
+            continue
+        command = command_line(of, *again, "REASON", "--as", "ANOTHER", suffix=suffix)
+        say(f"  {name} agrees; a second person, not {name}, has to say the same:\n    {command}")
+
+
+PEOPLE: dict[Callable[..., None], tuple[str, ...]] = {
+    call: ("call freeze --as alice",),
+    approve: ("approve freeze --as carol", "approve open --as dana --sign ~/.ssh/id_ed25519"),
+    start: ("start freeze --as bob",),
+    note: ("note freeze 'sessions are going down' --as bob --evidence sessions=12",),
+    done: (
+        "done open 'the file is gone' --as bob",
+        "done open 'see the picture' --as bob --file screen.png --evidence sessions=0",
+    ),
+    fail: ("fail go 'no go: the target lags' --as dana",),
+    accept: ("accept freeze --as carol --seen 3f9c0a17b2de", "accept freeze --as carol --sign ~/.ssh/id_ed25519"),
+    reject: ("reject freeze 'two sessions still write' --as carol",),
+    retry: ("retry freeze 'the account was named wrongly' --as alice",),
+    waive: (
+        "waive settings 'known, ticket 812' --as alice --expires 2026-12-01",
+        "waive settings 'known, ticket 812' --as dana    # the second person",
+    ),
+    decide: (
+        "decide freeze 'SHOW GRANTS has no INSERT' --happened --as alice",
+        "decide freeze 'SHOW GRANTS has no INSERT' --happened --as carol    # the second person",
+    ),
+    promote: ("promote dba 'no answer for five minutes' --as alice", "promote dba 'back again' --to bob --as alice"),
+    hold: ("hold 'p99 doubled' --as erin",),
+    resume: ("resume --as alice", "resume 'the monitor is down, SQL shows lag 0' --as alice"),
+    rollback: ("rollback 'error rate above 1 %' --as dana", "rollback 'freeze once more' --to freeze --as alice"),
+    abort: ("abort 'the source failed over' --as dana",),
+    takeover: (
+        "takeover 'the laptop of alice is gone' --as carol",
+        "run --run last --as bob --reason 'the laptop of alice is gone'    # then, another person",
+    ),
+}
+"""The commands of people, with examples for their help."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the group."""
+    for function, lines in PEOPLE.items():
+        app.command(epilog=examples(*(f"migverify runbook {line}" for line in lines)))(function)

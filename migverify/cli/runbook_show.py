@@ -1,0 +1,357 @@
+"""``migverify runbook status`` and ``verify-journal``: where a run stands, and whether its journal can be believed."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from migverify.cli.console import examples, say
+from migverify.cli.runbook_room import DEFAULT_ROOM, RoomOption, RunOption, find_run, room_of, suffix_of
+from migverify.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from migverify.runbook.duties import Duty
+    from migverify.runbook.events import Event
+    from migverify.runbook.journal import Problem
+    from migverify.runbook.record import RunRecord
+    from migverify.runbook.room import Room
+    from migverify.runbook.state import RunStatus
+    from migverify.runbook.view import View
+    from migverify.runbook.view_steps import StepView
+
+__all__ = ["STATUS_EPILOG", "VERIFY_EPILOG", "status", "verify_journal"]
+
+STATUS_EPILOG = examples(
+    "migverify runbook status",
+    "migverify runbook status --watch                       # again whenever something moves",
+    "migverify runbook status --step freeze                 # its evidence, for the reviewer",
+    "migverify runbook status --run last --wait 600; echo $?",
+    "migverify runbook status --json | jq '.duties[] | .persons[0], .command'",
+)
+VERIFY_EPILOG = examples(
+    "migverify runbook verify-journal last",
+    "migverify runbook verify-journal runs/20261121T171552Z-small-b19cc1/journal.jsonl",
+    "migverify runbook verify-journal last --heads channel.txt    # heads that were announced to the outside",
+    "migverify runbook verify-journal last --save journal.jsonl   # a run of a database, to be kept elsewhere",
+)
+_LOOK = 0.5
+_BEAT = 1.0
+
+
+def status(
+    run: RunOption = None,
+    step: Annotated[
+        str | None, typer.Option("--step", metavar="STEP", help="One step with its evidence, as a reviewer has to see.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again whenever something moved.")] = False,
+    wait: Annotated[
+        float | None, typer.Option("--wait", metavar="SECONDS", min=0, help="Wait for the end; the exit code is its.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object; with --watch one a move.")] = False,
+    runs: RoomOption = DEFAULT_ROOM,
+) -> None:
+    """Show where a run stands: steps, times, who does what next, guards, holds, what can be taken back, and until when.
+
+    Exit 0, whatever it shows; with --wait as `runbook run`: 0 completed, 3 not over, 90 to 93 other ends.
+    """
+    from migverify.runbook.ending import exit_of
+
+    room = room_of(runs)
+    record = find_run(room, run, over_too=True)
+    screen = _Screen(room, runs, record, step, named=run is not None, as_json=as_json, again=watch)
+    if wait is not None:
+        _wait(record, wait)
+    screen.show()
+    while watch and not record.status.over:
+        time.sleep(_LOOK)
+        before = record.status.seq
+        record.refresh()
+        if record.status.seq != before or (screen.live and not as_json):
+            screen.show()
+    if wait is not None:
+        raise typer.Exit(int(exit_of(record.status.state)))
+
+
+def _wait(record: RunRecord, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while not record.status.over and time.monotonic() < until:
+        time.sleep(min(_LOOK, max(0.0, until - time.monotonic())))
+        record.refresh()
+
+
+class _Screen:
+    """Shows a run, once or again and again; on a terminal in place."""
+
+    def __init__(
+        self, room: Room, text: str, record: RunRecord, step: str | None, *, named: bool, as_json: bool, again: bool
+    ) -> None:
+        from migverify.runbook.watch_run import Watcher
+
+        self._record, self._step, self._json = record, step, as_json
+        self._watcher = Watcher(room, record.status.run, fresh=0.0)
+        self._suffix = suffix_of(text, record.status.run if named else None)
+        self.live = again and sys.stdout.isatty()
+        if step is not None and step not in record.status.steps:
+            raise UsageError(f"there is no step {step}", hint=f"Steps: {', '.join(record.status.steps)}.")
+
+    def show(self) -> None:
+        """Print it."""
+        from migverify.errors import JournalError
+        from migverify.runbook.duties import duties
+
+        found = self._watcher.look()
+        self._record.refresh()
+        status = self._record.status
+        if found.view is None:
+            problem = found.problem
+            raise JournalError(problem.text if problem else "the run cannot be read")
+        seen = found.view
+        gone = seen.executor.why if seen.executor.state == "gone" else ""
+        todo = duties(status, self._record.now(), self._suffix, gone=gone)
+        if self._json:
+            typer.echo(json.dumps(_as_json(seen, todo, self._step), ensure_ascii=False))
+        else:
+            lines = _step_lines(status, seen, self._step) if self._step is not None else _lines(seen, todo)
+            head = "\x1b[H\x1b[2J" if self.live else ""
+            typer.echo(head + "\n".join(lines))
+        sys.stdout.flush()
+
+
+def _as_json(seen: View, todo: tuple[Duty, ...], step: str | None) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from migverify.runbook.view import as_json
+
+    told = as_json(seen)
+    if step is not None:
+        found: dict[str, Any] = next(one for one in told["steps"] if one["id"] == step)
+        return found
+    return {**told, "duties": [{**asdict(duty), "who": duty.who} for duty in todo]}
+
+
+# -- as text ----------------------------------------------------------------------------------------------------------
+
+
+def _lines(seen: View, todo: tuple[Duty, ...]) -> Iterator[str]:
+    yield from _head(seen)
+    yield ""
+    yield from _steps(seen)
+    if todo:
+        yield "\nnow"
+        for duty in todo:
+            yield f"  {'or ' if duty.choice else ''}{duty.who}: {duty.what}"
+            if duty.command:
+                yield f"      {duty.command}"
+            if duty.promote:
+                yield f"      no answer? {duty.promote}"
+    for guard in seen.guards:
+        if guard.armed or guard.state not in ("pass", "not asked"):
+            yield _guard_line(seen, guard)
+    for warned in seen.warnings:
+        yield f"{'warning' if warned.level == 'warn' else 'BAD'}: {warned.text}"
+
+
+def _head(seen: View) -> Iterator[str]:
+    from migverify.cli.runbook_lint import clock
+    from migverify.cli.runbook_tell import moment
+
+    place = f"{seen.environment}{' (PRODUCTION)' if seen.production else ''}"
+    pilot = ", on autopilot" if seen.autopilot else ""
+    yield f"{seen.label} of {seen.runbook} in {place}: {seen.state.upper()}{pilot}   run {seen.run}"
+    for reason in seen.reasons:
+        yield f"  {reason}"
+    took = clock(seen.clock.at(seen.now))
+    held = f", held {clock(seen.held.at(seen.now))} in {seen.holds} holds" if seen.holds else ""
+    ends = ""
+    if seen.finish.p50 is not None and seen.finish.p90 is not None:
+        least = "not before " if seen.finish.unknown else ""
+        ends = (
+            f"; ends {least}{moment(seen.finish.p50)} to {moment(seen.finish.p90)}, planned {moment(seen.finish.plan)}"
+        )
+    yield f"  began {moment(seen.started)}, {took} {'in all' if seen.over else 'ago'}{held}{ends}"
+    if seen.over:
+        return
+    driver = seen.executor
+    yield f"  phase {seen.phase}; driven by {driver.person or 'nobody'}" + (
+        f", {driver.state.upper()}{f': {driver.why}' if driver.why else ''}"
+        if driver.state in ("gone", "silent")
+        else ""
+    )
+    yield from _limits(seen)
+
+
+def _limits(seen: View) -> Iterator[str]:
+    from migverify.cli.runbook_lint import clock
+    from migverify.cli.runbook_tell import moment
+
+    if seen.budget.used is not None:
+        limit = f" of {clock(seen.budget.limit)}" if seen.budget.limit is not None else ""
+        yield f"  writes {'are' if seen.budget.state in ('running', 'spent') else 'were'} stopped: " + (
+            f"{clock(seen.budget.used.at(seen.now))}{limit} {'SPENT' if seen.budget.state == 'spent' else ''}".rstrip()
+        )
+    if seen.undo.decide_by is not None:
+        left = seen.undo.decide_by.at(seen.now)
+        yield f"  decision within {clock(left)}" if left >= 0 else f"  decision LATE by {clock(-left)}"
+    if seen.undo.armed:
+        until = f", at the latest {moment(seen.undo.until)}" if seen.undo.until is not None else ""
+        yield f"  can be taken back: {', '.join(seen.undo.armed)} in {clock(seen.undo.needs)}{until}"
+    elif seen.undo.why_not:
+        yield f"  taking back: {seen.undo.why_not}"
+    if seen.ladder.rung:
+        rung = "HARD" if seen.ladder.rung > 1 else "soft"
+        yield f"  behind a {rung} point of no return: {', '.join(seen.ladder.passed)}"
+
+
+def _steps(seen: View) -> Iterator[str]:
+    wide = max((len(one.id) for one in seen.steps), default=4)
+    yield f"  {'step':<{wide}}  {'state':<15}  {'time/plan':>13}  {'who':<17}  {'rollback'}"
+    for one in seen.steps:
+        told = f"{_state(one):<15}  {_times(one, seen.now):>13}  {_who(one):<17}  {_undo(one)}"
+        yield f"  {one.id:<{wide}}  {told}".rstrip()
+
+
+def _state(one: StepView) -> str:
+    from migverify.cli.runbook_tell import shown_state
+
+    return shown_state(one.state) + (f" ({one.attempt})" if one.attempt > 1 else "")
+
+
+def _times(one: StepView, now: float) -> str:
+    from migverify.cli.runbook_lint import clock
+
+    took = one.took if one.clock is None else one.clock.at(now)
+    plan = clock(one.plan) if one.plan is not None else "?"
+    if one.state == "not applicable":
+        return "-"
+    return f"{clock(took) if took is not None else '-'}{'!' if one.late else ''} / {plan}"
+
+
+def _who(one: StepView) -> str:
+    dri = one.by or (one.dri_people[0] if one.dri_people else one.dri)
+    return f"{dri} / {one.reviewer_people[0] if one.reviewer_people else '-'}"
+
+
+def _undo(one: StepView) -> str:
+    if one.undo.state == "none needed":
+        return ""
+    return f"{one.undo.state}{f' ({one.undo.reason})' if one.undo.reason else ''}"
+
+
+def _guard_line(seen: View, guard: Any) -> str:
+    from migverify.cli.runbook_lint import clock
+    from migverify.cli.runbook_tell import shown
+
+    age = f" {clock(guard.clock.at(seen.now))} ago" if guard.clock is not None else ""
+    holds = ", HOLDS THE RUN" if guard.holds else ""
+    return f"guard {guard.id}: {shown(guard.state)}{age}{holds}{f': {guard.text}' if guard.text else ''}"
+
+
+def _step_lines(status: RunStatus, seen: View, step: str) -> Iterator[str]:
+    """Yield what a reviewer has to see of a step: what was to be done, what shows it, and the hash to accept."""
+    from migverify.cli.runbook_tell import evidence_lines
+
+    one = next(found for found in seen.steps if found.id == step)
+    yield f"{one.id}: {one.title}   {_state(one)}, {_times(one, seen.now)}"
+    if one.reason:
+        yield f"  {one.reason}"
+    for line in one.instruction.strip().splitlines():
+        yield f"  | {line}"
+    for expected in one.expects:
+        yield f"  expects {expected}"
+    for number, told in enumerate(status.steps[step].evidence, start=1):
+        for place, line in enumerate(evidence_lines(told)):
+            yield f"  {f'{number}.' if not place else '':<3} {line}"
+    for given in one.approvals:
+        how = "signed" if given.signed else "not signed"
+        yield f"  {given.person} said {given.of}{f' ({given.answer})' if given.answer else ''}, {how}"
+    if one.waiver:
+        yield f"  waived: {one.waiver}"
+    if one.missing:
+        yield f"  {one.missing}"
+    if one.sign:
+        yield f"  hash of step and evidence: {one.sign}"
+
+
+def verify_journal(
+    run: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run's id, `last`, or a journal file.")] = "last",
+    heads: Annotated[
+        Path | None,
+        typer.Option("--heads", metavar="FILE", help="A saved channel, mail or log in which heads were announced."),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Write the journal to a file, as it is.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    runs: RoomOption = DEFAULT_ROOM,
+) -> None:
+    """Check a journal offline: hashes, chain, signatures, announced heads, and that all of it can have happened.
+
+    Exit 0: it can be believed, 1: it was changed; the first bad line is named.
+    """
+    if save is not None:
+        room_of(runs).export(run, save)
+    told = _verified(run, runs, heads)
+    if as_json:
+        typer.echo(json.dumps(told, ensure_ascii=False))
+    else:
+        for problem in told["problems"]:
+            typer.echo(f"{'' if problem['fatal'] else 'warning: '}line {problem['line']}: {problem['what']}")
+        typer.echo(f"{told['journal']}: {told['events']} events, head {told['head'] or 'not known'}")
+        for head in told["announced"]:
+            typer.echo(f"  head of event {head['seq']} was announced: {head['sha'][:16]}")
+        if not told["announced"]:
+            say("note: no head was announced: whoever owns the journal could have written all of it anew")
+        typer.echo("MISMATCH" if told["bad"] else "MATCH")
+    raise typer.Exit(int(ExitCode.MISMATCH if told["bad"] else ExitCode.MATCH))
+
+
+def _verified(run: str, runs: str, heads: Path | None) -> dict[str, Any]:
+    from migverify.errors import JournalError
+    from migverify.runbook.events import EventKind
+    from migverify.runbook.heads import check_heads, heads_in
+
+    outside = heads_in(_text(heads)) if heads is not None else None
+    if heads is not None and not outside:
+        raise UsageError(f"{heads} holds no announced head", hint="Heads look like `HEAD run number hash`.")
+    name, problems, read = _journal(run, runs)
+    events: list[Event] = []
+    announced: list[dict[str, Any]] = []
+    try:
+        events.extend(read())
+        problems += check_heads(events, outside)
+        announced = [{"seq": int(e.data["seq"]), "sha": str(e.data["sha"])} for e in events if e.kind is EventKind.HEAD]
+    except JournalError as error:
+        if not any(one.fatal for one in problems):
+            raise  # nothing was said about it yet
+        say(f"note: it was read as far as it goes: {error.message}")
+    return {
+        "journal": name, "events": len(events), "head": events[-1].sha if events else "", "announced": announced,
+        "bad": any(one.fatal for one in problems),
+        "problems": [{"line": one.line, "what": one.what, "fatal": one.fatal} for one in problems],
+    }  # fmt: skip
+
+
+def _journal(run: str, runs: str) -> tuple[str, list[Problem], Callable[[], Iterator[Event]]]:
+    """Return a journal's name, what is wrong with it, and how it is read: of a file, or of a run in a room."""
+    from migverify.runbook.fold import verify_run
+    from migverify.runbook.journal import NAME, read_events
+
+    named = Path(run)
+    path = named if named.is_file() else named / NAME
+    if path.is_file():
+        return str(path), verify_run(path), lambda: read_events(path)
+    room = room_of(runs)
+    return f"{run} in {room.name}", room.verify(run), lambda: room.events(run)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"--heads {path}: cannot be read: {error.strerror}") from None

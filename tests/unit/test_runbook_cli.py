@@ -1,0 +1,548 @@
+"""``migverify runbook``: a drill of several persons through commands, beside an executor in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from migverify.cli.main import run
+from migverify.runbook.ending import RunExit, exit_of
+from migverify.runbook.events import RunState, StepState
+from migverify.runbook.room import open_room
+from migverify.runbook.state import RunStatus
+from tests.unit.runbook_small import HEAD, STEPS, write_small
+
+ROOT = Path(__file__).parents[2]
+
+
+class Drill:
+    """A run in a folder: its executor is a process, its people are commands."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._capsys = folder, capsys
+        self.processes: list[subprocess.Popen[str]] = []
+        self.run: str | None = None
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start an executor; without arguments it begins the small runbook."""
+        words = arguments or ("small.yaml", "-e", "lab", "--as", "alice")
+        log = (self.folder / f"run-{len(self.processes)}.out").open("w")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "migverify", "runbook", "run", *words], stdout=log, stderr=log, text=True,
+            cwd=self.folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        self.processes.append(process)
+        return process
+
+    def begin(self) -> subprocess.Popen[str]:
+        process = self.start()
+        self.until(lambda s: bool(s.executor))
+        return process
+
+    @property
+    def status(self) -> RunStatus:
+        return open_room("runs").open(self.run or "last").status
+
+    def until(self, condition: Callable[[RunStatus], bool]) -> RunStatus:
+        limit = time.monotonic() + 60
+        while time.monotonic() < limit:
+            if open_room("runs").ids() and condition(self.status):
+                return self.status
+            if self.processes and all(one.poll() is not None for one in self.processes):
+                break  # nobody drives it any more: it will not come
+            time.sleep(0.05)
+        raise AssertionError(f"it did not come: {self.told()}")
+
+    def reaches(self, step: str, state: StepState) -> None:
+        self.until(lambda status: status.steps[step].state is state)
+
+    def says(self, *words: str) -> tuple[int, str]:
+        """Have a person type a command; returns exit code, and what was printed on both streams."""
+        self._capsys.readouterr()
+        code = run(["runbook", *words])
+        shown = self._capsys.readouterr()
+        return code, shown.out + shown.err
+
+    def do(self, *words: str) -> str:
+        code, shown = self.says(*words)
+        assert code == 0, shown
+        return shown
+
+    def play(self, step: str) -> None:
+        """Have a step that runs by itself called, started, carried out and accepted."""
+        self.do("call", step, "--as", "alice")
+        if step == "freeze":
+            self.do("approve", step, "--as", "carol")
+        self.do("start", step, "--as", "bob")
+        self.reaches(step, StepState.AWAITING_REVIEW)
+        self.do("accept", step, "--as", "carol")
+
+    def told(self, number: int = -1) -> str:
+        files = sorted(self.folder.glob("run-*.out"))
+        return files[number].read_text() if files else ""
+
+
+@pytest.fixture
+def drill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Drill]:
+    monkeypatch.chdir(tmp_path)
+    for name in ("MIGVERIFY_RUNS", "MIGVERIFY_PERSON", "MIGVERIFY_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    write_small(tmp_path)
+    made = Drill(tmp_path, capsys)
+    yield made
+    for process in made.processes:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def test_three_persons_drill_to_the_end(drill: Drill) -> None:
+    executor = drill.begin()
+    drill.until(lambda _s: "-> alice: migverify runbook call look --as alice" in drill.told())
+    drill.play("look")
+    shown = drill.do("call", "freeze", "--as", "al")  # an alias of alice
+    assert "next carol: migverify runbook approve freeze --as carol" in shown
+    code, shown = drill.says("start", "freeze", "--as", "bob")
+    assert code == 2
+    assert "freeze has 0 of 1 approvals" in shown
+    assert "next bob: migverify runbook start freeze --as bob" in drill.do("approve", "freeze", "--as", "carol")
+    drill.do("start", "freeze", "--as", "bob")
+    drill.reaches("freeze", StepState.AWAITING_REVIEW)
+    shown = drill.do("status", "--step", "freeze")
+    assert "$ touch stopped" in shown
+    digest = shown.rpartition("hash of step and evidence: ")[2].strip()
+    drill.do("accept", "freeze", "--as", "carol", "--seen", digest[:12])
+    drill.do("call", "go", "--as", "alice")
+    drill.do("start", "go", "--as", "dana")
+    drill.do("done", "go", "all green", "--as", "dana", "--evidence", "gates=12", "--file", "small.yaml")
+    drill.reaches("go", StepState.AWAITING_REVIEW)
+    drill.do("accept", "go", "--as", "carol")
+    drill.do("promote", "coordinator", "alice does not answer", "--as", "bob")
+    drill.do("promote", "coordinator", "alice does not answer", "--as", "dana")
+    drill.do("call", "open", "--as", "erin")  # the backup
+    drill.do("start", "open", "--as", "bob")
+    drill.do("note", "open", "looking for it", "--as", "bob")
+    (drill.folder / "stopped").unlink()
+    drill.do("done", "open", "the file is gone", "--as", "bob")
+    drill.reaches("open", StepState.AWAITING_REVIEW)
+    drill.do("accept", "open", "--as", "carol")
+    assert executor.wait(timeout=60) == RunExit.COMPLETED
+    told = drill.told()
+    assert "completed: run " in told
+    assert "acted from one login" in told
+    files = drill.status.steps["go"].evidence[0]["evidence"]["files"]
+    assert [(one["name"], one["bytes"]) for one in files] == [("small.yaml", len(HEAD + STEPS))]
+    assert drill.says("status", "--run", "last", "--wait", "5")[0] == 0
+    assert drill.says("verify-journal")[0] == 0
+
+
+REFUSED = (
+    (("accept", "look", "--as", "bob"), "bob may not review look"),
+    (("accept", "look", "--as", "al"), "alice may not review look"),
+    (("accept", "look", "--as", "Carol"), "'Carol' is none of the runbook's people"),
+    (("accept", "look", "--as", "c\u0430rol"), "is none of the runbook's people"),
+    (("accept", "look", "--as", "mallory"), "They are alice, bob, carol, dana, erin"),
+    (("accept", "look"), "Say who you are: --as PERSON, or MIGVERIFY_PERSON=PERSON."),
+    (("accept", "look", "--as", "carol", "--seen", "0000"), "the evidence is not what you saw"),
+    (("accept", "luck", "--as", "carol"), "there is no step luck"),
+    (("start", "freeze", "--as", "bob"), "freeze: the step is pending, not called"),
+    (("retry", "look", "--as", "bob"), "look: the step is awaiting review"),
+    (("done", "look", " ", "--as", "bob"), "say what shows that it is done"),
+    (("done", "look", "x", "--as", "bob", "--evidence", "x"), "--evidence x: this is no KEY=VALUE"),
+    (("done", "look", "x", "--as", "bob", "--file", "none.png"), "--file none.png: cannot be read"),
+    (("waive", "look", "x", "--as", "alice"), "look: the step is awaiting review"),
+    (("decide", "look", "x", "--as", "alice"), "say --happened or --did-not-happen"),
+    (("abort", "x", "--as", "bob"), "bob may not end the run"),
+    (("hold", " ", "--as", "bob"), "say why the run is held"),
+    (("resume", "--as", "alice"), "the run is not held"),
+    (("rollback", "x", "--as", "alice"), "there is nothing to undo"),
+    (("takeover", "x", "--as", "bob", "--run", "../x"), "is not an id of a run"),
+    (("call", "freeze", "--as", "alice", "--runs", "elsewhere"), "no run in elsewhere is under way"),
+)
+
+
+def test_refused(drill: Drill) -> None:
+    begin_alone(drill)
+    drill.do("call", "look", "--as", "alice")
+    drill.do("start", "look", "--as", "bob")
+    drive_alone(drill)
+    before = drill.status.seq
+    for words, why in REFUSED:
+        code, shown = drill.says(*words)
+        assert (code, why in shown) == (2, True), f"{words}: {shown}"
+        assert drill.status.seq == before, words
+
+
+def begin_alone(drill: Drill, kind: str = "rehearsal") -> None:
+    """Begin a run that nobody drives."""
+    from migverify.runbook.load import load_runbook
+    from migverify.runbook.model import RunKind
+
+    book = load_runbook(drill.folder / "small.yaml", {}, "lab")
+    drill.run = open_room("runs").create(book, RunKind(kind), "alice").status.run
+
+
+def drive_alone(drill: Drill) -> None:
+    """Drive the run here until nothing moves and nothing is under way."""
+    from migverify.runbook.actions_builtin import built_in
+    from migverify.runbook.executor import Executor
+    from migverify.runbook.lease import take
+
+    record = open_room("runs").open(drill.run or "last")
+    keeper = take(record, "alice")
+    executor, quiet = Executor(record, built_in(), keeper), 0
+    executor.recover()
+    while quiet < 3:
+        moved = executor.tick()
+        quiet = 0 if moved or len(executor.bench) else quiet + 1
+        time.sleep(0.01)
+        if record.status.over:
+            return
+    keeper.end(record)
+
+
+def test_without_an_executor_the_next_thing_is_one(drill: Drill) -> None:
+    begin_alone(drill)
+    shown = drill.do("call", "look", "--as", "alice")
+    assert f"next anybody: migverify runbook run --as alice --run {drill.run}" in shown
+
+
+def test_a_person_may_come_from_the_environment(drill: Drill, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin_alone(drill)
+    monkeypatch.setenv("MIGVERIFY_PERSON", "alice")
+    drill.do("call", "look")
+    assert drill.status.steps["look"].called_by == "alice"
+
+
+def test_two_runs_that_are_not_over_have_to_be_named(drill: Drill) -> None:
+    begin_alone(drill)
+    first = drill.run
+    begin_alone(drill)
+    code, shown = drill.says("call", "look", "--as", "alice")
+    assert code == 2
+    assert "2 runs in runs are not over" in shown
+    shown = drill.do("call", "look", "--as", "alice", "--run", str(first))
+    assert f"next bob: migverify runbook start look --as bob --run {first}" in shown
+    drill.do("call", "look", "--as", "alice", "--run", "last")
+
+
+def test_what_two_have_to_say_is_told_to_the_first(drill: Drill) -> None:
+    steps = STEPS.replace('run: "test ! -e stopped"}', 'run: "test -e never"}', 1).replace(
+        "expect:", "on_fail: skip\n        expect:", 1
+    )
+    write_small(drill.folder, steps)
+    begin_alone(drill)
+    drill.do("call", "look", "--as", "alice")
+    drill.do("start", "look", "--as", "bob")
+    drive_alone(drill)
+    assert drill.status.steps["look"].state is StepState.FAILED
+    shown = drill.do("waive", "look", "known", "--as", "alice", "--expires", "2027-01-01")
+    assert "a second person, not alice, has to say the same" in shown
+    assert "migverify runbook waive look REASON --as ANOTHER" in shown
+    drill.do("waive", "look", "known", "--as", "al")  # the same person once more
+    assert drill.status.steps["look"].state is StepState.FAILED
+    assert "WAIVED by alice and dana: known" in drill.do("waive", "look", "known", "--as", "dana")
+    assert drill.status.steps["look"].state is StepState.WAIVED
+
+
+def test_signed_approvals(drill: Drill) -> None:
+    keys = {}
+    for name in ("carol", "bob"):
+        path = drill.folder / name
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+        keys[name] = " ".join((drill.folder / f"{name}.pub").read_text().split()[:2])
+    head = HEAD.replace("carol: {}", f'carol: {{ssh_key: "{keys["carol"]}"}}')
+    head = head.replace("sign_off_ttl: 20m", "sign_off_ttl: 20m\n  signed_approvals: true")
+    write_small(drill.folder, head=head)
+    begin_alone(drill)
+    drill.do("call", "look", "--as", "alice")
+    drill.do("start", "look", "--as", "bob")
+    drive_alone(drill)
+    for words, why in (
+        ((), "the runbook wants signed approvals"),
+        (("--sign", "bob"), "the signature is not carol's of this approval"),
+        (("--sign", "nokey"), "the approval was not signed with nokey"),
+    ):
+        code, shown = drill.says("accept", "look", "--as", "carol", *words)
+        assert code == 2
+        assert why in shown
+    drill.do("accept", "look", "--as", "carol", "--sign", "carol")
+    assert drill.status.signed == 1
+    assert "carol said done, signed" in drill.do("status", "--step", "look")
+    assert drill.says("verify-journal")[0] == 0
+
+
+# -- the terminal that drives ---------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_gives_the_run_free_and_another_goes_on(drill: Drill) -> None:
+    executor = drill.begin()
+    drill.play("look")
+    executor.send_signal(signal.SIGINT)
+    assert executor.wait(timeout=60) == RunExit.INTERRUPTED
+    status = drill.status
+    assert status.executor == ""
+    assert f"To go on: migverify runbook run --as alice --run {status.run}" in drill.told()
+    code, shown = drill.says("status", "--wait", "0")
+    assert code == RunExit.NOT_OVER
+    assert "nobody drives the run" in shown
+    second = drill.start("--run", "last", "--as", "erin")
+    drill.until(lambda s: s.executor_by == "erin")
+    drill.play("freeze")
+    assert drill.status.takeovers == 0
+    drill.do("rollback", "enough", "--as", "dana")
+    assert second.wait(timeout=60) == RunExit.ROLLED_BACK
+    assert not (drill.folder / "stopped").exists()
+
+
+SLOW = STEPS.replace("touch stopped", "sh -c 'touch begun; sleep 3; touch stopped'").replace(
+    "repeat: yes", 'repeat: check\n        reconcile: {check: command.exit, run: "test -e stopped"}'
+)
+
+
+def test_kill_9_and_a_takeover_by_two_persons(drill: Drill) -> None:
+    write_small(drill.folder, SLOW)
+    executor = drill.begin()
+    drill.play("look")
+    drill.do("call", "freeze", "--as", "alice")
+    drill.do("approve", "freeze", "--as", "carol")
+    drill.do("start", "freeze", "--as", "bob")
+    drill.until(lambda _s: (drill.folder / "begun").exists())
+    executor.kill()
+    executor.wait()
+    shown = drill.do("status")
+    assert "GONE: its process on" in shown
+    assert "migverify runbook takeover" in shown
+    alone = drill.start("--run", "last", "--as", "bob", "--reason", "killed")
+    assert alone.wait(timeout=60) == RunExit.REFUSED
+    assert "nobody but bob has agreed to the takeover" in drill.told()
+    assert "Another person than bob types: migverify runbook takeover REASON --as ANOTHER" in drill.told()
+    drill.do("takeover", "the terminal was killed", "--as", "bob")  # his own word does not count
+    assert drill.start("--run", "last", "--as", "bob", "--reason", "killed").wait(timeout=60) == RunExit.REFUSED
+    shown = drill.do("takeover", "the terminal was killed", "--as", "carol")
+    assert "another person than carol takes the run over" in shown
+    unsaid = drill.start("--run", "last", "--as", "bob")
+    assert unsaid.wait(timeout=60) == RunExit.REFUSED
+    assert "Say it with --reason." in drill.told()
+    second = drill.start("--run", "last", "--as", "bob", "--reason", "killed")
+    drill.reaches("freeze", StepState.AWAITING_REVIEW)  # its probe told, and nothing was done twice
+    drill.do("accept", "freeze", "--as", "carol")
+    assert drill.status.takeovers == 1
+    assert "UNKNOWN: the executor went while the effect was under way" in drill.told()
+    drill.do("abort", "enough", "--as", "dana")
+    assert second.wait(timeout=60) == RunExit.ABORTED_DIRTY
+    assert drill.says("verify-journal")[0] == 0
+
+
+def test_a_second_ctrl_c_leaves_at_once_and_says_what_that_means(drill: Drill) -> None:
+    write_small(drill.folder, SLOW.replace("sleep 3", "sleep 8"))
+    executor = drill.begin()
+    drill.play("look")
+    drill.do("call", "freeze", "--as", "alice")
+    drill.do("approve", "freeze", "--as", "carol")
+    drill.do("start", "freeze", "--as", "bob")
+    drill.until(lambda _s: (drill.folder / "begun").exists())
+    executor.send_signal(signal.SIGINT)
+    drill.until(lambda _s: "given free when freeze is over" in drill.told())
+    executor.send_signal(signal.SIGINT)
+    assert executor.wait(timeout=60) == RunExit.INTERRUPTED
+    assert "what was under way goes on, and nobody watches it" in drill.told()
+    assert drill.status.executor != ""  # it has to be taken over: its effect is in doubt
+    assert drill.status.steps["freeze"].state is StepState.RUNNING
+
+
+def test_another_run_of_the_runbook_that_is_open_is_said(drill: Drill) -> None:
+    begin_alone(drill)
+    _, shown = drill.says("run", "small.yaml", "-e", "lab", "--as", "alice", "--kind", "dry")
+    assert f"run {drill.run} of this runbook is not over" in shown
+
+
+def test_a_drill_of_people_is_counted_and_the_autopilot_is_not(drill: Drill) -> None:
+    drill.says("run", "small.yaml", "-e", "lab", "--as", "alice", "--autopilot")
+    assert "REHEARSAL of small" in drill.do("status")
+    drill.do("abort", "enough", "--as", "dana")
+    begin_alone(drill)
+    assert "REHEARSAL 1/1 of small" in drill.do("status")
+
+
+def test_a_watch_ends_with_the_run(drill: Drill) -> None:
+    begin_alone(drill)
+    drill.do("abort", "not today", "--as", "dana")
+    assert "ABORTED" in drill.do("status", "--run", "last", "--watch")
+
+
+def test_a_password_of_the_room_is_not_shown() -> None:
+    from migverify.cli.runbook_room import suffix_of
+
+    shown = suffix_of("mysql+pymysql://keeper:s3cret@db.invalid/runs", "r1")
+    assert shown == " --run r1 --runs mysql+pymysql://keeper@db.invalid/runs"
+    assert suffix_of("sqlite:///runs.db") == " --runs sqlite:///runs.db"
+    assert suffix_of("runs") == ""
+
+
+def test_a_room_in_a_database(drill: Drill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIGVERIFY_RUNS", "sqlite:///runs.db")
+    code, _ = drill.says("run", "small.yaml", "-e", "lab", "--as", "alice", "--autopilot")
+    assert code == RunExit.NOT_OVER
+    drill.do("rollback", "enough", "--as", "dana")
+    assert drill.says("run", "--run", "last", "--as", "alice")[0] == RunExit.ROLLED_BACK
+    assert "ROLLED BACK" in drill.do("status")
+    assert drill.says("verify-journal", "last", "--save", "saved.jsonl")[0] == 0
+    assert drill.says("verify-journal", "saved.jsonl")[0] == 0
+
+
+def test_an_executor_that_lives_is_not_taken_over(drill: Drill) -> None:
+    from migverify.runbook.lease import take
+
+    begin_alone(drill)
+    keeper = take(open_room("runs").open(str(drill.run)), "alice", life=2.0)
+    keeper.begin()
+    try:
+        code, shown = drill.says("run", "--run", "last", "--as", "bob", "--reason", "impatient")
+    finally:
+        keeper.end()
+    assert code == RunExit.REFUSED
+    assert "drives the run, and lives" in shown
+
+
+def test_aborting_with_nothing_done_is_clean(drill: Drill) -> None:
+    executor = drill.begin()
+    drill.do("abort", "not today", "--as", "dana")
+    assert executor.wait(timeout=60) == RunExit.ABORTED_CLEAN
+
+
+RUNS_REFUSED = (
+    (("small.yaml", "-e", "lab"), "--as is missing"),
+    (("small.yaml", "-e", "lab", "--as", "mallory"), "'mallory' is none of the runbook's people"),
+    (("small.yaml", "--as", "alice"), "--environment is missing"),
+    (("small.yaml", "-e", "moon", "--as", "alice"), "the runbook has no environment moon"),
+    (("small.yaml", "-e", "lab", "--as", "alice", "--kind", "real"), "--kind real: there is no such run"),
+    (("none.yaml", "-e", "lab", "--as", "alice"), "there is no runbook none.yaml"),
+    (("--as", "alice"), "RUNBOOK is missing"),
+    (("--run", "last", "--as", "alice"), "holds no run"),
+    (("small.yaml", "-e", "lab", "--as", "alice", "--kind", "live", "--autopilot"), "not left to the autopilot"),
+    (("small.yaml", "-e", "lab", "--as", "al", "--kind", "rollback", "--autopilot"), "not left to the autopilot"),
+    (("small.yaml", "-e", "prod", "--as", "alice", "--autopilot"), "prod counts as production"),
+    (("small.yaml", "-e", "lab", "--as", "alice", "--set", "x=1"), "x"),
+)
+
+
+def test_runs_that_are_refused_leave_nothing(drill: Drill) -> None:
+    for words, why in RUNS_REFUSED:
+        code, shown = drill.says("run", *words)
+        assert (code, why in shown) == (RunExit.REFUSED, True), f"{words}: {shown}"
+    assert open_room("runs").ids() == []
+
+
+def test_what_lint_refuses_is_not_run(drill: Drill) -> None:
+    write_small(drill.folder, STEPS.replace("reviewer: checker", "reviewer: dba", 1))
+    code, shown = drill.says("run", "small.yaml", "-e", "lab", "--as", "alice")
+    assert code == 2
+    assert "[reviewer-is-dri]" in shown
+    assert "lint refuses it" in shown
+    assert open_room("runs").ids() == []
+
+
+def test_a_run_goes_on_with_the_runbook_it_began_with(drill: Drill) -> None:
+    begin_alone(drill)
+    for words in (("small.yaml",), ("-e", "lab"), ("--set", "service=x")):
+        code, shown = drill.says("run", *words, "--run", "last", "--as", "alice")
+        assert code == 2
+        assert "goes on with the runbook that it began with" in shown
+    code, shown = drill.says("run", "--run", "last", "--as", "alice", "--autopilot")
+    assert code == 2
+    assert "was begun by people, and is not left to the autopilot" in shown
+
+
+def test_the_autopilot_through_the_command_line(drill: Drill) -> None:
+    code, shown = drill.says("run", "small.yaml", "-e", "lab", "--as", "alice", "--autopilot")
+    assert code == RunExit.NOT_OVER
+    assert "open          FAILED" in shown  # nobody removed the file by hand
+    assert "held: open: failed" in shown
+    assert drill.status.state is RunState.HELD
+    assert "on autopilot" in drill.do("status")
+    drill.do("rollback", "enough", "--as", "dana")
+    code, shown = drill.says("run", "--run", "last", "--as", "alice", "--autopilot")
+    assert code == RunExit.ROLLED_BACK
+    code, shown = drill.says("run", "--run", "last", "--as", "alice")
+    assert code == RunExit.REFUSED
+    assert "is over: rolled back" in shown
+
+
+def test_a_dry_run_is_not_a_success(drill: Drill) -> None:
+    code, shown = drill.says("run", "small.yaml", "-e", "lab", "--as", "alice", "--kind", "dry")
+    assert code == RunExit.NOT_OVER
+    assert "would do touch stopped" in shown
+    assert not (drill.folder / "stopped").exists()
+
+
+def test_every_end_has_a_code_of_its_own() -> None:
+    ends = [RunState.ROLLED_BACK, RunState.ABORTED_CLEAN, RunState.ABORTED_DIRTY, RunState.FAILED_PAST_PNR]
+    assert [int(exit_of(end)) for end in ends] == [90, 91, 92, 93]
+    assert [state for state in RunState if exit_of(state) == 0] == [RunState.COMPLETED]
+
+
+# -- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def test_status_as_json(drill: Drill) -> None:
+    begin_alone(drill)
+    drill.do("call", "look", "--as", "alice")
+    told = json.loads(drill.do("status", "--json"))
+    assert told["run"] == drill.run
+    assert {one["id"]: one["state"] for one in told["steps"]}["look"] == "called"
+    commands = {duty["command"]: duty["persons"] for duty in told["duties"]}
+    assert commands["migverify runbook start look --as bob"] == ["bob"]
+    assert json.loads(drill.do("status", "--json", "--step", "look"))["id"] == "look"
+
+
+def test_every_command_that_is_shown_can_be_typed(drill: Drill) -> None:
+    """Play the whole run by nothing but the commands that ``status`` shows."""
+    write_small(drill.folder, STEPS[: STEPS.index("      - id: open")])
+    begin_alone(drill)
+    typed = 0
+    while not drill.status.over:
+        drive_alone(drill)
+        if drill.status.over:
+            break
+        duties = json.loads(drill.do("status", "--json"))["duties"]
+        command = next(d["command"] for d in duties if d["step"])
+        import shlex
+
+        drill.do(*shlex.split(command.removeprefix("migverify runbook ")))
+        typed += 1
+    assert drill.status.state is RunState.COMPLETED
+    assert typed == 3 + 4 + 4
+
+
+def test_a_changed_journal_is_found(drill: Drill) -> None:
+    begin_alone(drill)
+    drill.do("call", "look", "--as", "alice")
+    journal = drill.folder / "runs" / str(drill.run) / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([lines[0], lines[1].replace(b'"actor":"alice"', b'"actor":"erin"')]))
+    for name in (str(journal), "last", str(journal.parent)):
+        code, shown = drill.says("verify-journal", name)
+        assert code == 1
+        assert "line 2: its hash is not that of its text" in shown
+    code, shown = drill.says("verify-journal", "last", "--json")
+    assert json.loads(shown.splitlines()[0])["bad"] is True
+    assert drill.says("verify-journal", "nothing-here")[0] == 2
+
+
+def test_a_head_that_was_told_outside_finds_a_journal_written_anew(drill: Drill) -> None:
+    begin_alone(drill)
+    (drill.folder / "channel.txt").write_text(f"11:00 HEAD {drill.run} 0 {'0' * 64}\n")
+    code, shown = drill.says("verify-journal", "last", "--heads", "channel.txt")
+    assert code == 1
+    assert "event 0 was told to the outside" in shown
+    (drill.folder / "channel.txt").write_text(f"HEAD {drill.run} 0 {drill.status.head}\n")
+    assert drill.says("verify-journal", "last", "--heads", "channel.txt")[0] == 0
