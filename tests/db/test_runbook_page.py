@@ -1,0 +1,322 @@
+"""The page in a real Chromium: it follows a run, says who is waited for, and never shows old things as new."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from migverify.runbook import machine
+from migverify.runbook.events import EventKind
+from migverify.runbook.page import report_html, report_policy
+from migverify.runbook.report_of import report_of
+from migverify.runbook.room import FolderRoom
+from migverify.runbook.serve import PageServer
+from migverify.runbook.watch_run import Watcher
+from tests.db.chromium import Browser, Page
+from tests.unit.runbook_stories import Story, in_freeze
+
+pytestmark = pytest.mark.db
+_K = EventKind
+SIZES = [(360, 740), (768, 1024), (1366, 768), (1920, 1080)]
+Serve = Callable[[Story], PageServer]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("chromium")) as made:
+        yield made
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    with ExitStack() as ended:
+
+        def begin(story: Story) -> PageServer:
+            room = FolderRoom(story.record.folder.parent)
+            server = PageServer(
+                Watcher(room, story.status.run, clock=story.clock, fresh=0.1, recheck=0.5), port=0,
+                report=lambda: (report_html(report_of(room, "last", clock=story.clock)), report_policy()),
+            )  # fmt: skip
+            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+            thread.start()
+            ended.callback(server.server_close)
+            ended.callback(thread.join)
+            ended.callback(server.shutdown)
+            return server
+
+        yield begin
+
+
+def opened(browser: Browser, server: PageServer, width: int = 1366, height: int = 768, *, dark: bool = False) -> Page:
+    page = browser.page().size(width, height, dark=dark, mobile=width < 500).go(server.url)
+    page.until("!document.body.classList.contains('loading')")
+    return page
+
+
+def calm(page: Page, server: PageServer) -> None:
+    """Nothing was complained about, and nothing asked of anybody else."""
+    page.ask("1")
+    assert page.complaints == []
+    assert [url for url in page.requests if not url.startswith((server.url, "data:"))] == []
+
+
+def test_the_page_follows_a_run(browser: Browser, serve: Serve, tmp_path: Path) -> None:
+    story = in_freeze(tmp_path)
+    server = serve(story)
+    page = opened(browser, server)
+    assert page.text("#state .word").upper() == "RUNNING"
+    assert "Stop writes on the source" in page.text("#now")
+    assert page.ask("document.querySelector('.step.current').dataset.step") == "freeze"
+    assert "The executor works" in page.text("#who")
+    assert "carol" in page.text("#who .then")
+    story.end("freeze", 1, review=False)
+    page.until("document.querySelector('[data-step=freeze]').dataset.state === 'awaiting review'")
+    assert "carol" in page.text("#who .person")
+    assert "accept freeze" in page.text("#who code")
+    story.says(machine.accept, "carol", "freeze")
+    page.until("document.querySelector('[data-step=freeze]').dataset.state === 'done'")
+    page.until("document.querySelector('.step.current').dataset.step === 'drained'")
+    assert "alice" in page.text("#who .person")
+    assert "freeze" not in page.ask("document.title")
+    assert "Phase stop-writes" in page.text("#sentence")
+    calm(page, server)
+
+
+def test_a_hold_stands_in_big_letters(browser: Browser, serve: Serve, tmp_path: Path) -> None:
+    story = in_freeze(tmp_path).end("freeze", 1).begin("drained")
+    server = serve(story)
+    page = opened(browser, server, 1920, 1080)
+    before = page.ask("getComputedStyle(document.getElementById('top')).backgroundColor")
+    story.guard("lag", "fail", "12.4 - more than 5", 12.4).does(_K.HELD, guard="lag", reason="guard lag fails: 12.4")
+    page.until("document.querySelector('#state .word').textContent === 'held'")
+    assert page.text("#state .word") == "HELD"
+    assert page.ask("parseFloat(getComputedStyle(document.getElementById('state')).fontSize)") >= 60
+    assert page.ask("document.getElementById('state').getBoundingClientRect().bottom") < 200
+    assert "guard lag fails" in page.text("#reasons")
+    assert page.ask("getComputedStyle(document.getElementById('top')).backgroundColor") != before
+    assert page.ask("document.title").startswith("HELD")
+    assert "fail" in page.text("#guards .alert")
+    assert "lag" in page.text("#guards .alert")
+    calm(page, server)
+
+
+def test_an_announcement_that_failed_is_red_and_first(browser: Browser, serve: Serve, tmp_path: Path) -> None:
+    story = in_freeze(tmp_path)
+    server = serve(story)
+    page = opened(browser, server)
+    first = "document.querySelector('#said li')"
+    assert page.ask(f"{first}.dataset.state") == "failed"
+    red = page.ask(f"getComputedStyle({first}.querySelector('.chip')).color")
+    parts = [int(one) for one in red.removeprefix("rgb(").rstrip(")").split(",")]
+    assert parts[0] > 2 * max(parts[1:]), red
+    assert "failed" in page.text("#said li .chip"), "the color is not the only sign"
+    assert "503" in page.text("#said li")
+    assert page.ask("document.querySelectorAll('#said li[data-state=sent]').length") == 2
+    assert "not delivered" in page.text("#warnings")
+    calm(page, server)
+
+
+def test_clocks_run_without_being_drawn_anew(browser: Browser, serve: Serve, tmp_path: Path) -> None:
+    story = in_freeze(tmp_path)
+    server = serve(story)
+    page = opened(browser, server)
+    page.ask("window.before = document.querySelector('#clocks .tile'); 1")
+    left = page.text("#clocks .loud .clock")
+    step = page.text("#now .big .clock")
+    page.until(f"document.querySelector('#clocks .loud .clock').textContent !== {left!r}")
+    page.until(f"document.querySelector('#now .big .clock').textContent !== {step!r}")
+    assert page.ask("window.before === document.querySelector('#clocks .tile')")
+    minutes, seconds = (int(one) for one in left.removesuffix(" left").split(":"))
+    assert 200 < minutes * 60 + seconds < 300
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_it_fits_every_screen(
+    browser: Browser, serve: Serve, tmp_path: Path, width: int, height: int, dark: bool
+) -> None:
+    story = in_freeze(tmp_path).end("freeze", 1).begin("drained")
+    story.guard("lag", "fail", "12.4 - more than 5", 12.4).does(_K.HELD, guard="lag", reason=60 * "x")
+    server = serve(story)
+    page = opened(browser, server, width, height, dark=dark)
+    page.ask("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    page.until("document.querySelectorAll('.facts').length === 16")
+    assert page.ask("document.documentElement.scrollWidth") <= width
+    wide = page.ask(
+        "[...document.querySelectorAll('body *')].filter((one) => one.offsetWidth"
+        f" && getComputedStyle(one).position !== 'absolute' && one.getBoundingClientRect().right > {width} + 1)"
+        ".map((one) => one.outerHTML.slice(0, 80))"
+    )
+    assert wide == []
+    # Contrast of the page's texts against what is behind them, as WCAG 2.2 computes it: at least AA.
+    assert page.ask(CONTRAST) == []
+    background = page.ask("getComputedStyle(document.body).backgroundColor")
+    assert (int(background.removeprefix("rgb(").split(",")[0]) < 64) is dark
+    calm(page, server)
+
+
+CONTRAST = """
+(() => {
+  const parse = (text) => { const m = text.match(/[\\d.]+/g).map(Number); return m.length < 4 ? [...m, 1] : m; };
+  const linear = (v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const light = (c) => 0.2126 * linear(c[0]) + 0.7152 * linear(c[1]) + 0.0722 * linear(c[2]);
+  const over = (top, below) => top.slice(0, 3).map((v, i) => v * top[3] + below[i] * (1 - top[3])).concat(1);
+  const behind = (one) => {
+    const layers = [];
+    for (let at = one; at; at = at.parentElement) {
+      layers.push(parse(getComputedStyle(at).backgroundColor));
+      if (layers[layers.length - 1][3] === 1) break;
+    }
+    return layers.reverse().reduce((below, top) => over(top, below), [255, 255, 255, 1]);
+  };
+  const bad = [];
+  for (const one of document.querySelectorAll('main *, header *, footer *')) {
+    const words = [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!one.offsetWidth || !words || one.closest('.na, .idle')) continue;
+    const style = getComputedStyle(one), back = behind(one), front = over(parse(style.color), back);
+    const [high, low] = [light(front), light(back)].sort((a, b) => b - a), ratio = (high + 0.05) / (low + 0.05);
+    const size = parseFloat(style.fontSize), bold = Number(style.fontWeight) >= 700;
+    const wanted = size >= 24 || (size >= 18.66 && bold) ? 3 : 4.5;
+    if (ratio < wanted) bad.push(one.className + ' ' + one.textContent.slice(0, 30) + ' ' + ratio.toFixed(2));
+  }
+  return bad;
+})()
+"""
+
+
+def test_a_step_opens_with_its_evidence_and_stays_open(browser: Browser, serve: Serve, tmp_path: Path) -> None:
+    story = in_freeze(tmp_path).end("freeze", 1)
+    server = serve(story)
+    page = opened(browser, server)
+    page.ask("document.querySelector('[data-step=freeze] summary').click()")
+    page.until("document.querySelector('[data-step=freeze] .facts')")
+    facts = page.text("[data-step=freeze] .facts")
+    assert "carol agreed to done" in facts
+    assert "not signed" in facts
+    assert "./cutover.sh freeze proved" in facts
+    page.ask("document.querySelector('[data-step=freeze] summary').focus()")
+    story.says(machine.call, "alice", "drained")
+    page.until("document.querySelector('[data-step=drained]').dataset.state === 'called'")
+    assert page.ask("document.querySelector('[data-step=freeze]').open")
+    assert page.ask("document.activeElement.dataset.focus") == "freeze"
+
+
+def test_a_server_that_is_gone_is_said_large(browser: Browser, serve: Serve, tmp_path: Path) -> None:
+    story = in_freeze(tmp_path)
+    server = serve(story)
+    page = opened(browser, server)
+    assert page.ask("document.getElementById('lost').hidden")
+    host, port = server.host, server.server_port
+    server.shutdown()
+    server.server_close()
+    page.until("!document.getElementById('lost').hidden")
+    assert "No connection" in page.text("#lost")
+    assert page.ask("getComputedStyle(document.querySelector('main')).filter") == "grayscale(1)"
+    shown = page.text("#now .big .clock")
+    page.until("document.getElementById('lost-for').textContent !== '' && performance.now() > 0")
+    assert page.text("#now .big .clock") == shown, "what is old does not tick on"
+    again = PageServer(Watcher(FolderRoom(tmp_path), clock=story.clock, fresh=0.1), host, port)
+    thread = threading.Thread(target=again.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        page.until("document.getElementById('lost').hidden")
+        assert page.text("#state .word") == "RUNNING"
+    finally:
+        again.shutdown()
+        thread.join()
+        again.server_close()
+
+
+def test_a_damaged_journal_leaves_nothing_of_the_old_state(browser: Browser, serve: Serve, tmp_path: Path) -> None:
+    story = in_freeze(tmp_path)
+    server = serve(story)
+    page = opened(browser, server)
+    path = story.record.journal.path
+    path.write_bytes(path.read_bytes().replace(b"alice", b"alicE", 40))
+    page.until("document.getElementById('top').dataset.state === 'damaged'")
+    assert "Journal damaged" in page.text("#problem")
+    assert page.ask("document.getElementById('main').hidden")
+    text = page.ask("document.body.innerText")
+    assert "RUNNING" not in text
+    assert "freeze" not in text
+    red = page.ask("getComputedStyle(document.getElementById('top')).backgroundColor")
+    assert red == "rgb(168, 18, 27)"
+    calm(page, server)
+
+
+def test_a_run_that_begins_later_appears(browser: Browser, tmp_path: Path) -> None:
+    server = PageServer(Watcher(FolderRoom(tmp_path / "runs"), fresh=0.1), port=0)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        page = opened(browser, server)
+        assert "No run yet" in page.text("#problem")
+        Story(tmp_path / "runs")
+        page.until("document.querySelector('#state .word').textContent === 'running'")
+        assert "Nobody drives this run" in page.text("#stale")
+        assert page.ask("!document.getElementById('stale').hidden && document.getElementById('problem').hidden")
+        calm(page, server)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_an_executor_without_a_sign_of_life_is_said_large(browser: Browser, serve: Serve, tmp_path: Path) -> None:
+    story = in_freeze(tmp_path)
+    server = serve(story)
+    page = opened(browser, server)
+    story.wait(300)
+    page.until("!document.getElementById('stale').hidden")
+    assert "no sign of life" in page.text("#stale")
+
+
+def test_a_rollback_and_the_end_of_a_run(browser: Browser, serve: Serve, tmp_path: Path) -> None:
+    story = in_freeze(tmp_path).end("freeze", 1)
+    server = serve(story)
+    page = opened(browser, server)
+    story.says(machine.rollback, "dana", "errors above 2 %")
+    page.until("document.querySelector('#state .word').textContent === 'rolling back'")
+    checks = [{"action": "command.exit", "state": "pass", "text": "exit 0", "value": 0}]
+    for id_ in ("freeze", "reverse"):
+        story.does(_K.ROLLBACK_INTENT, id_, action="command", arguments={})
+        story.does(_K.ROLLBACK_EFFECT, id_, ok=True, text="undone")
+        story.does(_K.ROLLBACK_VERIFIED, id_, ok=True, checks=checks)
+    page.until("document.querySelector('[data-step=freeze] .undo').textContent.includes('undone, verified')")
+    story.does(_K.RUN_ENDED, state="rolled back", reason="errors above 2 %")
+    page.until("document.querySelector('#state .word').textContent === 'rolled back'")
+    assert "errors above 2 %" in page.text("#reasons")
+    assert "Nobody" in page.text("#who")
+    calm(page, server)
+
+
+def test_the_page_asks_for_less_motion_and_speaks_to_readers(browser: Browser, serve: Serve, tmp_path: Path) -> None:
+    story = in_freeze(tmp_path).end("freeze", 1, review=False).wait(200)
+    server = serve(story)
+    page = opened(browser, server)
+    page.until("document.querySelector('.act.overdue .waits')")
+    moving = "getComputedStyle(document.querySelector('.act.overdue .waits')).animationName"
+    assert page.ask(moving) == "beat"
+    page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
+    assert page.ask(moving) == "none"
+    assert page.ask("document.getElementById('sentence').getAttribute('aria-live')") == "polite"
+    assert page.ask("document.querySelectorAll('[role=alert]').length") == 3
+    unnamed = "[...document.querySelectorAll('svg[role=img]')].filter((one) => !one.getAttribute('aria-label')).length"
+    assert page.ask(unnamed) == 0
+    assert page.ask(
+        "[...document.querySelectorAll('section')].every((one) => one.matches('[aria-labelledby], [aria-label]'))"
+    )
+
+
+def test_the_report_is_a_page_without_a_script(browser: Browser, serve: Serve, tmp_path: Path) -> None:
+    story = in_freeze(tmp_path)
+    server = serve(story)
+    page = browser.page().size(360, 740, mobile=True).go(f"{server.url}report.html")
+    assert "RUNNING" in page.text("h1")
+    assert page.ask("document.documentElement.scrollWidth") <= 360
+    assert page.ask("document.scripts.length") == 0
+    calm(page, server)
