@@ -500,3 +500,54 @@ def _setting(value: str) -> str:
     if value.lstrip("-").replace(".", "", 1).isdigit() or value.upper() in {"ON", "OFF", "DEFAULT"}:
         return value
     return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+class AdminSession:
+    """A session on the admin interface of a proxy that speaks MySQL's protocol: nothing is pinned, values are text."""
+
+    def __init__(self, connection: pymysql.connections.Connection[Any], place: str) -> None:
+        self._connection, self._place = connection, place
+
+    def query(self, sql: str) -> list[tuple[str, ...]]:
+        """Return the rows of a statement, NULL as an empty text; raises ReadError."""
+        with self._connection.cursor() as cursor:
+            self._execute(cursor, sql)
+            return [tuple("" if one is None else _plain_text(one) for one in row) for row in cursor.fetchall()]
+
+    def execute(self, sql: str) -> int:
+        """Carry a statement out; returns how many rows it changed. Raises ReadError."""
+        with self._connection.cursor() as cursor:
+            return self._execute(cursor, sql)
+
+    def _execute(self, cursor: Any, sql: str) -> int:
+        try:
+            return int(cursor.execute(sql))
+        except (pymysql.MySQLError, OSError, struct.error) as error:
+            raise ReadError(f"{self._place}: {_code_and_text(error)[1]}\n  {sql}") from error
+
+    def close(self) -> None:
+        """End the session."""
+        self._connection.close()
+
+
+def _plain_text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def open_admin(host: str, port: int, user: str, password: str, seconds: float = CONNECT_SECONDS) -> AdminSession:
+    """Open a session on the admin interface of a proxy.
+
+    Raises
+    ------
+    EndpointError
+        nothing answers, or the user is refused.
+    """
+    place = f"admin interface {host}:{port}"
+    try:
+        connection: Any = tls.Connection(
+            host=host, port=port, user=user, password=password, charset="utf8mb4", autocommit=None, local_infile=False,
+            connect_timeout=max(1, int(seconds)), read_timeout=seconds, write_timeout=seconds, program_name="migverify",
+        )  # fmt: skip
+    except (pymysql.MySQLError, OSError, struct.error, RuntimeError) as error:
+        raise EndpointError(f"{place}: {_code_and_text(error)[1]}") from error
+    return AdminSession(connection, place)

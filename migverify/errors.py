@@ -13,6 +13,7 @@
     │   └── FencedError                     (3) another executor took the run over; this one may not go on
     ├── LabError                        (2) the lab's servers cannot be built, started or loaded
     ├── RepairError                     (3) a repair is refused or stopped; the target is as it was reported
+    ├── TrafficError                    (3) a share of traffic cannot be set, read or proved
     ├── ChangeError                     (3) a change stream cannot be read exactly from here on
     │   └── PurgedError                     (3) the place to read from is not on the server any more
     └── ReadError                       (3) a query on an endpoint failed
@@ -117,6 +118,10 @@ class FencedError(StoreError):
 
 class RepairError(MigverifyError):
     """A repair is refused or stopped."""
+
+
+class TrafficError(MigverifyError):
+    """A share of traffic cannot be set, read or proved on an instance; the message names it."""
 
 
 class ChangeError(MigverifyError):

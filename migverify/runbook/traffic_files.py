@@ -1,0 +1,79 @@
+"""Files of a share: replaced in one rename, forced to the disk, and put back without needing room on it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from migverify.errors import TrafficError
+
+__all__ = ["beside", "put_back", "replace_text"]
+
+
+def beside(path: Path, what: str) -> Path:
+    """Return the name of a file of ours beside another; `include *.conf` of that folder does not take it."""
+    return path.with_name(f".{path.name}.{what}")
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Replace a file in one rename; the one before stays as a second name, which needs no room on a full disk.
+
+    Raises
+    ------
+    TrafficError
+        it cannot be written; the old file is untouched.
+    """
+    own = f"{os.getpid()}.{threading.get_ident()}"
+    draft, spare, kept = beside(path, f"draft.{own}"), beside(path, f"spare.{own}"), beside(path, "before")
+    try:
+        _sweep(path)
+        with draft.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileNotFoundError):
+            draft.chmod(path.stat().st_mode & 0o777)
+            os.link(path, spare)
+            spare.replace(kept)
+        draft.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        with suppress(OSError):  # the error that is told is the first one
+            draft.unlink(missing_ok=True)
+        raise TrafficError(f"{path} cannot be written: {error.strerror}; the old file is untouched") from None
+
+
+def _sweep(path: Path) -> None:
+    """Remove what a writer left that was killed: the lock is held, so nobody else is at it."""
+    for what in ("draft", "spare"):
+        for one in path.parent.glob(f".{path.name}.{what}.*"):
+            one.unlink(missing_ok=True)
+
+
+def put_back(path: Path, text: str) -> None:
+    """Have a text in place again: by the second name where that holds it, so that a full disk does not matter.
+
+    Raises
+    ------
+    TrafficError
+        it cannot be put back.
+    """
+    kept = beside(path, "before")
+    try:
+        if kept.exists() and kept.read_text(encoding="utf-8") == text:
+            kept.replace(path)
+            _sync_folder(path.parent)
+            return
+    except OSError as error:
+        raise TrafficError(f"{path}: the old file cannot be put back: {error.strerror}") from None
+    replace_text(path, text)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

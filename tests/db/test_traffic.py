@@ -1,0 +1,411 @@
+"""Shares of traffic on real nginx: every change is served by all or by none, and every write is on one side."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from migverify.errors import TrafficError
+from migverify.lab import nginx
+from migverify.lab.nginx import World
+from migverify.lab.nginx_faults import fault
+from migverify.lab.nginx_load import balance
+from migverify.runbook import actions_traffic
+from migverify.runbook.access_log import parse_line
+from migverify.runbook.actions import ActionResult, Context, Outcome, Registry
+from migverify.runbook.autopilot import run_unattended
+from migverify.runbook.events import RunState, StepState
+from migverify.runbook.registry import full_registry
+from migverify.runbook.state import RunStatus
+from migverify.runbook.traffic import goes_to_new
+from migverify.runbook.traffic_change import begin
+from migverify.runbook.traffic_load import load_traffic
+
+pytestmark = pytest.mark.db
+
+ROOT = Path(__file__).parents[2]
+KEYS = 3000
+
+
+@pytest.fixture(scope="module")
+def command() -> tuple[str, ...]:
+    if nginx.find() is None and os.environ.get("MIGVERIFY_REQUIRE_DB", "") in {"", "0"}:
+        pytest.skip("no nginx")
+    return nginx.provide(lambda _: None)
+
+
+def context(timeout: float = 120.0) -> Context:
+    return Context("run", "step", 1, 1, timeout, threading.Event())
+
+
+class Lab:
+    """A world, and the actions of traffic on it."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.registry = world, Registry()
+        actions_traffic.register(self.registry)
+
+    def do(self, name: str, **arguments: Any) -> ActionResult:
+        return self.registry.run(f"traffic.{name}", {"traffic": str(self.world.traffic), **arguments}, context())
+
+    def share(self) -> float | str | bool | None:
+        return self.do("configured").value
+
+    def until(self, name: str, **arguments: Any) -> ActionResult:
+        """Ask until there is an answer; what never comes is the last one without."""
+        for _ in range(60):
+            found = self.do(name, **arguments)
+            if found.outcome is Outcome.OK:
+                return found
+            time.sleep(0.5)
+        return found
+
+    def measured(self, share: float) -> None:
+        for name, more in (("share", {"share": share}), ("sticky", {})):
+            found = self.until(name, **more)
+            assert found.value is True, found.text
+
+
+def make(folder: Path, command: tuple[str, ...], *, instances: int = 2, more: str = "tolerance: 6") -> World:
+    world = nginx.make(folder, instances, command)
+    world.traffic.write_text(world.traffic_text(settle=4, more=more))
+    with load_traffic(world.traffic).driver(context()) as driver:
+        begin(driver)
+    return world
+
+
+@pytest.fixture(scope="module")
+def shared(command: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    world = make(tmp_path_factory.mktemp("nginx") / "lab", command, more="tolerance: 6\nladder: [5, 50, 100]")
+    try:
+        world.start()
+        world.start_load(rate=250, keys=KEYS)
+        yield world
+    finally:
+        world.stop()
+
+
+@pytest.fixture
+def lab(shared: World) -> Iterator[Lab]:
+    yield Lab(shared)
+    for one in shared.instances:
+        for name in ("broken-config", "stolen-port"):
+            if (one.folder / "conf.d" / "fault.conf").exists():
+                fault(name).remove(shared, one)
+        one.start()
+    shared.set_fault("new")
+    found = Lab(shared).do("abort", share=0)
+    assert found.value == 0, found.text
+
+
+def test_the_whole_way_up_and_down_is_measured(lab: Lab) -> None:
+    lab.measured(0)
+    for share, expected in ((5, 0), (50, 5), (100, 50)):
+        found = lab.do("set", share=share, expected=expected)
+        assert found.value == share, found.text
+        assert lab.do("served").value == share
+        lab.measured(share)
+    assert lab.until("errors").value == 0
+    assert lab.until("latency", quantile=50).outcome is Outcome.OK
+    assert lab.do("abort", share=5).value == 5
+    lab.measured(5)
+    assert balance(lab.world.folder).good
+
+
+def test_the_side_of_every_key_is_the_one_foretold(lab: Lab) -> None:
+    chance = random.Random(7)
+    keys = [chance.randbytes(chance.randrange(1, 40)) for _ in range(300)] + [b"", b"-", b'\xff\x00\t\n"\\']
+    one = lab.world.instances[0]
+    for share, expected in ((5, 0), (50, 5)):
+        assert lab.do("set", share=share, expected=expected).value == share
+        for key in keys:
+            text = quote(key, safe="")
+            side = ask(one.port, f"/look?key={text}")
+            assert side == ("new" if goes_to_new(text.encode(), share * 100) else "old"), (key, share)
+    written = [parse_line(raw) for raw in one.access_log.read_bytes().splitlines()]
+    assert all(line is not None for line in written)
+    seen = {line.key for line in written if line is not None}
+    assert {quote(key, safe="").encode() for key in keys} <= seen
+
+
+def ask(port: int, target: str) -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", target)
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return str(answer.getheader("X-Side"))
+
+
+@pytest.mark.parametrize("instance", ["a", "b"])
+@pytest.mark.parametrize("name", ["broken-config", "stolen-port"])
+def test_a_change_that_one_instance_cannot_take_is_put_back(lab: Lab, name: str, instance: str) -> None:
+    assert lab.do("set", share=5, expected=0).value == 5
+    broken = lab.world.instance(instance)
+    fault(name).inject(lab.world, broken)
+    assert fault(name).hit(lab.world, broken)[0]
+    found = lab.do("set", share=50, expected=5)
+    assert found.outcome is Outcome.FAILED, found.text
+    assert found.evidence["result"] == "put back", found.text
+    assert lab.share() == 5
+    lab.measured(5)
+    fault(name).remove(lab.world, broken)
+    assert not fault(name).hit(lab.world, broken)[0]
+    assert lab.do("set", share=50, expected=5).value == 50
+    lab.measured(50)
+
+
+def test_a_dead_master_keeps_the_old_share_and_an_abort_says_so(lab: Lab) -> None:
+    assert lab.do("set", share=5, expected=0).value == 5
+    one = lab.world.instances[0]
+    one.kill_master()
+    found = lab.do("set", share=50, expected=5)
+    assert found.outcome is Outcome.FAILED
+    assert "the reload failed" in found.text
+    assert lab.share() == 5, "orphaned workers serve on, and the file says what they serve"
+    found = lab.do("abort", share=0)
+    assert found.outcome is Outcome.NO_DATA
+    assert "a serves 5 %" in found.text
+    assert lab.do("configured").outcome is Outcome.NO_DATA
+    one.start()
+    assert lab.do("abort", share=0).value == 0
+    lab.measured(0)
+
+
+def test_a_master_killed_during_its_reload(lab: Lab) -> None:
+    assert lab.do("set", share=5, expected=0).value == 5
+    one = lab.world.instances[1]
+    (one.folder / "orphans.json").write_text(
+        json.dumps([{"pid": w.pid, "ticks": w.ticks, "boot": w.boot} for w in one.workers()])
+    )
+    text = lab.world.traffic.read_text()
+    pid = one.folder / "nginx.pid"
+    deadly = ["sh", "-c", f"kill -HUP $(cat {pid}); kill -9 $(cat {pid})"]
+    lab.world.traffic.write_text(text.replace(json.dumps(one.argv("-s", "reload")), json.dumps(deadly)))
+    try:
+        found = lab.do("set", share=50, expected=5)
+        assert found.outcome in (Outcome.FAILED, Outcome.NO_DATA), found.text
+        state = lab.do("configured")
+        assert state.outcome is Outcome.NO_DATA or state.value == 5
+    finally:
+        lab.world.traffic.write_text(text)
+        one.start()
+    assert lab.do("abort", share=0).value == 0
+    lab.measured(0)
+    assert balance(lab.world.folder).good
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+def test_a_writer_killed_before_any_reload_is_seen_and_put_back(lab: Lab, at: int) -> None:
+    done = migverify("lab", "nginx", "crash", "--dir", str(lab.world.folder), "--share", "5", "--expected", "0",
+                     "--at", str(at))  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    state = lab.do("configured")
+    assert state.outcome is Outcome.NO_DATA, state.text
+    found = lab.do("set", share=5, expected=0)
+    assert found.outcome is Outcome.NO_DATA, "half a change is not gone on with"
+    assert migverify("runbook", "traffic", "show", str(lab.world.traffic)).returncode == 3
+    assert lab.do("abort", share=0).value == 0
+    lab.measured(0)
+    assert balance(lab.world.folder).good
+
+
+def test_two_writers_at_once_and_one_that_is_late(lab: Lab) -> None:
+    traffic = str(lab.world.traffic)
+    argv = ["runbook", "traffic", "set", traffic, "--share", "5", "--expected", "0"]
+    both = [subprocess.Popen([sys.executable, "-m", "migverify", *argv], stdout=-1, stderr=-1) for _ in range(2)]
+    codes = [one.wait() for one in both]
+    assert 0 in codes
+    assert lab.share() == 5
+    generations = {one.access_log.read_text().split("\n")[-2].split("\t")[2] for one in lab.world.instances}
+    assert len(generations) == 1, "one of them changed it, the other found it done or the lock taken"
+    late = migverify("runbook", "traffic", "set", traffic, "--share", "100", "--expected", "50")
+    assert late.returncode == 1
+    assert "another writer" in late.stdout
+    assert lab.share() == 5
+
+
+def test_a_file_edited_by_hand_is_not_served_as_ours(lab: Lab) -> None:
+    one = lab.world.instances[0]
+    one.include.write_text(one.include.read_text().replace("*  old;", "*  new;"))
+    found = lab.do("set", share=5, expected=0)
+    assert found.outcome is Outcome.NO_DATA
+    assert "edited" in found.text
+    assert lab.do("abort", share=0).value == 0
+    lab.measured(0)
+
+
+def test_a_budget_that_breaks_ends_the_bake_and_the_abort_is_measured(lab: Lab) -> None:
+    assert lab.do("set", share=5, expected=0).value == 5
+    assert lab.do("set", share=50, expected=5).value == 50
+    lab.world.set_fault("new", errors=0.5)
+    found = lab.do("bake", share=50, seconds=60, every=1, max_errors=2)
+    assert found.value is False, found.text
+    assert "failed" in found.text
+    assert lab.do("abort", share=0).value == 0
+    lab.measured(0)
+    assert lab.until("errors", side="old").value == 0
+
+
+def test_a_rotated_log_loses_nothing(lab: Lab) -> None:
+    assert lab.do("set", share=5, expected=0).value == 5
+    for one in lab.world.instances:
+        before = one.access_log.stat().st_size
+        while one.access_log.stat().st_size == before:
+            time.sleep(0.1)
+        one.access_log.rename(one.access_log.with_name("access.log.1"))
+        subprocess.run(one.argv("-s", "reopen"), check=True)
+        while not one.access_log.exists():
+            time.sleep(0.05)
+    lab.measured(5)
+    share = lab.until("share", share=5)
+    counted = share.evidence["a"]["old"] + share.evidence["a"]["new"]
+    one = lab.world.instances[0]
+    generation = share.evidence["a"]["generation"]
+    raw = one.access_log.with_name("access.log.1").read_text() + one.access_log.read_text()
+    kept = [line for line in raw.splitlines() if f"\t{generation}\t" in line and "\t503\t" not in line]
+    assert 0 < counted <= len(kept)
+    assert one.access_log.with_name("access.log.1").read_text().count(f"\t{generation}\t") > 0
+
+
+def test_a_disk_that_is_full_or_read_only_changes_nothing(command: tuple[str, ...], tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("this user may not mount a file system")
+    world = nginx.make(tmp_path / "lab", 1, command)
+    one = world.instances[0]
+    try:
+        for path in (world.traffic, one.folder / "nginx.conf"):
+            text = world.traffic_text(settle=4) if path == world.traffic else path.read_text()
+            path.write_text(text.replace(str(one.include), str(disk / "traffic.conf")))
+        with load_traffic(world.traffic).driver(context()) as driver:
+            begin(driver)
+        world.start()
+        lab = Lab(world)
+        assert lab.do("set", share=1, expected=0).value == 1
+        filler = (disk / "filler").open("wb", buffering=0)
+        with pytest.raises(OSError, match="No space left"):  # noqa: PT012 - it is full when writing fails
+            while True:
+                filler.write(b"x" * 512)
+        found = lab.do("set", share=5, expected=1)
+        assert found.evidence["result"] == "put back", found.text
+        assert "No space left" in found.text
+        assert lab.share() == 1
+        filler.close()
+        (disk / "filler").unlink()
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        with load_traffic(world.traffic).driver(context()) as driver, pytest.raises(TrafficError, match="Read-only"):
+            driver.write("a", driver.configured("a"), driver.configured("a"))
+        assert lab.do("set", share=5, expected=1).outcome is Outcome.FAILED
+        assert lab.share() == 1
+        subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
+        assert lab.do("set", share=5, expected=1).value == 5
+    finally:
+        world.stop()
+        subprocess.run(["umount", "-l", str(disk)], check=False)
+
+
+def migverify(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "migverify", *arguments], capture_output=True, text=True, check=False)
+
+
+# --- runbooks --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path_has_migverify(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "migverify").write_text(f'#!/bin/sh\nexec {sys.executable} -m migverify "$@"\n')
+    (folder / "migverify").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def fresh(command: tuple[str, ...], tmp_path: Path) -> Iterator[World]:
+    world = make(tmp_path / "migverify-nginx", command)
+    try:
+        world.start()
+        world.start_load(rate=250, keys=KEYS)
+        yield world
+    finally:
+        world.stop()
+
+
+def run(name: str, room: Path, **parameters: str) -> RunStatus:
+    return run_unattended(
+        ROOT / "runbooks" / name,
+        room=room,
+        environment="lab",
+        parameters=parameters,
+        registry=full_registry(),
+        limit=400,
+    )
+
+
+def told(status: RunStatus) -> str:
+    return str([(one.id, one.state.value, one.reason) for one in status.steps.values() if one.reason])
+
+
+@pytest.mark.usefixtures("path_has_migverify")
+def test_the_cases_of_the_weight_pass(fresh: World, tmp_path: Path) -> None:
+    for name in ("traffic-weight-change", "traffic-reload-failure"):
+        status = run(f"dr/{name}.yaml", tmp_path / "runs")
+        assert status.state is RunState.COMPLETED, told(status)
+        assert Lab(fresh).share() == 0
+
+
+@pytest.mark.usefixtures("path_has_migverify")
+@pytest.mark.parametrize("name", ["traffic-weight-change", "traffic-reload-failure"])
+def test_a_case_whose_fault_does_not_hit_does_not_pass(fresh: World, tmp_path: Path, name: str) -> None:
+    status = run(f"dr/{name}.yaml", tmp_path / "runs", dud="inject")
+    assert status.state is not RunState.COMPLETED
+    assert status.steps["inject"].state is StepState.FAILED, told(status)
+    assert fresh.loaded()
+
+
+@pytest.mark.usefixtures("path_has_migverify")
+def test_the_switch_goes_to_100_and_a_bad_side_goes_back_by_itself(fresh: World, tmp_path: Path) -> None:
+    quick = {"bake": "3", "look": "1", "limit": "50"}
+    status = run("traffic-switch.yaml", tmp_path / "runs", **quick)
+    assert status.state is RunState.COMPLETED, told(status)
+    lab = Lab(fresh)
+    assert lab.share() == 100
+    assert balance(fresh.folder).good
+    assert lab.do("abort", share=0).value == 0
+    fresh.set_fault("new", errors=0.4)
+    status = run("traffic-switch.yaml", tmp_path / "runs", **quick)
+    assert status.state in (RunState.ROLLED_BACK, RunState.ABORTED_CLEAN, RunState.HELD), told(status)
+    assert status.steps["to-1"].state is StepState.FAILED, told(status)
+    assert "failed" in status.steps["to-1"].reason
+    assert lab.share() == 0
+    lab.measured(0)
+    assert balance(fresh.folder).good
+
+
+def test_nothing_is_left_of_the_lab(command: tuple[str, ...], tmp_path: Path) -> None:
+    world = make(tmp_path / "lab", command, instances=1)
+    world.start()
+    one = world.instances[0]
+    one.kill_master()
+    world.stop()
+    assert one.ask() is None
+    assert one.master() is None
+    shutil.rmtree(tmp_path / "lab")

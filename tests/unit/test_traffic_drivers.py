@@ -1,0 +1,473 @@
+"""Drivers without their proxies: the include file of nginx, a fake of ProxySQL's admin interface, commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import stat
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from migverify.config.reference import json_schema, json_schema_text, known_keys, markdown
+from migverify.config.yaml_text import read_yaml
+from migverify.errors import ConfigError, ReadError, TrafficError
+from migverify.runbook import traffic_files
+from migverify.runbook.access_log import Sides
+from migverify.runbook.actions import Context
+from migverify.runbook.traffic import FULL, LADDER, Setting
+from migverify.runbook.traffic_change import abort, begin, change, look
+from migverify.runbook.traffic_command import CommandDriver, CommandInstance
+from migverify.runbook.traffic_document import TITLE, NginxPart, TrafficDocument
+from migverify.runbook.traffic_files import put_back, replace_text
+from migverify.runbook.traffic_load import load_traffic, nginx_parts
+from migverify.runbook.traffic_nginx import (
+    NginxDriver,
+    NginxInstance,
+    Split,
+    include_text,
+    parse_include,
+    snippets,
+)
+from migverify.runbook.traffic_proxysql import ProxysqlDriver, weights_of
+
+ROOT = Path(__file__).parents[2]
+SPLIT = Split("pay", "$arg_key", Sides("old", "new"), "held")
+
+
+def context(timeout: float = 30.0) -> Context:
+    return Context("run", "step", 1, 1, timeout, threading.Event())
+
+
+settings = st.builds(
+    Setting, st.integers(0, FULL), st.integers(1, 999).map(lambda n: f"{n}-0123abcd"), st.integers(0, FULL),
+    st.sampled_from(["", "1-0123abcd"]), st.floats(0, 2e9), st.booleans(),
+)  # fmt: skip
+
+
+# --- nginx -----------------------------------------------------------------------------------------------------
+
+
+@given(settings)
+def test_an_include_file_says_what_was_set(setting: Setting) -> None:
+    text = include_text(SPLIT, setting)
+    assert parse_include(text, SPLIT) == setting
+    sizes = [round(float(found) * 100) for found in re.findall(r"^ +([0-9.]+)%", text, flags=re.MULTILINE)]
+    assert all(0 < size < FULL for size in sizes), "nginx refuses 0 %, and 100 % leaves one hash out"
+    assert sum(sizes) <= FULL
+
+
+@pytest.mark.parametrize(
+    ("share", "was", "held", "lines"),
+    [
+        (0, 0, False, ["*  old;"]), (500, 0, False, ["5.00%  new;", "*  old;"]), (FULL, 5000, False, ["*  new;"]),
+        (500, 100, True, ["1.00%  new;", "4.00%  held;", "*  old;"]),
+        (100, 500, True, ["1.00%  new;", "4.00%  held;", "*  old;"]),
+        (FULL, 5000, True, ["50.00%  new;", "50.00%  held;", "*  held;"]),
+        (0, 1234, True, ["12.34%  held;", "*  old;"]), (FULL, 0, True, ["*  held;"]),
+    ],
+)  # fmt: skip
+def test_the_split_has_these_parts(share: int, was: int, held: bool, lines: list[str]) -> None:
+    text = include_text(SPLIT, Setting(share, "2-0123abcd", was, "1-0123abcd", 1.0, held))
+    block = text.partition("split_clients")[2].partition("}")[0].splitlines()[1:]
+    assert [line.strip() for line in block if line.strip()] == lines
+
+
+@given(settings, st.integers(0, 2000), st.sampled_from(["x", "\n", "new", ""]))
+def test_an_edited_file_is_refused(setting: Setting, at: int, what: str) -> None:
+    text = include_text(SPLIT, setting)
+    edited = text[:at] + what + text[at + 1 :]
+    if edited == text:
+        return
+    with pytest.raises(TrafficError):
+        parse_include(edited, SPLIT)
+
+
+def test_a_file_of_another_key_is_refused() -> None:
+    text = include_text(SPLIT, Setting(500, "2-0123abcd", 0, "", 1.0))
+    with pytest.raises(TrafficError, match="edited"):
+        parse_include(text, Split("pay", "$cookie_user", SPLIT.sides, "held"))
+
+
+def instance(folder: Path, test: str = "true", reload_: str = "true") -> NginxInstance:
+    path = folder / "traffic.conf"
+    return NginxInstance(
+        "a", path, ("sh", "-c", test), ("sh", "-c", reload_), "http://127.0.0.1:9/traffic", folder / "access.log"
+    )
+
+
+FIRST = Setting(0, "1-00000000", 0, "", 1.0)
+NEXT = Setting(100, "2-00000000", 0, "1-00000000", 2.0)
+
+
+def nginx(folder: Path, test: str = "true", reload_: str = "true") -> NginxDriver:
+    (folder / "traffic.conf").write_text(include_text(SPLIT, FIRST))
+    return NginxDriver(SPLIT, [instance(folder, test, reload_)], context(), settle=0.3)
+
+
+def test_a_file_that_fails_the_test_is_replaced_by_the_old_one(tmp_path: Path) -> None:
+    driver = nginx(tmp_path, "echo '[emerg] no' >&2; exit 1")
+    with pytest.raises(TrafficError, match=r"\[emerg\] no; the old file is there again"):
+        driver.write("a", NEXT, FIRST)
+    assert driver.configured("a") == FIRST
+
+
+def test_another_writer_is_seen_before_anything_is_written(tmp_path: Path) -> None:
+    driver = nginx(tmp_path)
+    with pytest.raises(TrafficError, match="another writer"):
+        driver.write("a", NEXT, NEXT)
+    assert driver.configured("a") == FIRST
+
+
+def test_nothing_answers_and_nothing_is_changed(tmp_path: Path) -> None:
+    driver = nginx(tmp_path)
+    found = change(driver, 100, 0, LADDER)
+    assert found.outcome == "in doubt"
+    assert "does not answer" in found.text
+    assert driver.configured("a") == FIRST
+
+
+@pytest.mark.parametrize("fails", ["write", "fsync", "replace"])
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    driver = nginx(tmp_path)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    if fails == "write":
+        usual = Path.open
+        monkeypatch.setattr(
+            Path, "open", lambda path, mode="r", **more: full() if "x" in mode else usual(path, mode, **more)
+        )
+    elif fails == "fsync":
+        monkeypatch.setattr(os, "fsync", full)
+    else:
+        monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(TrafficError, match="No space left on device; the old file is untouched"):
+        driver.write("a", NEXT, FIRST)
+    monkeypatch.undo()
+    assert driver.configured("a") == FIRST
+    assert [one.name for one in tmp_path.iterdir() if "draft" in one.name] == []
+
+
+def test_putting_back_needs_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "traffic.conf"
+    path.write_text("one")
+    replace_text(path, "two")
+
+    def full(_handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(traffic_files, "replace_text", lambda *_: pytest.fail("a file was written"))
+    put_back(path, "one")
+    assert path.read_text() == "one"
+
+
+def test_what_a_killed_writer_left_is_swept(tmp_path: Path) -> None:
+    path = tmp_path / "traffic.conf"
+    path.write_text("one")
+    (tmp_path / ".traffic.conf.draft.1.2").write_text("torn")
+    (tmp_path / ".traffic.conf.spare.1.2").write_text("torn")
+    replace_text(path, "two")
+    assert path.read_text() == "two"
+    assert sorted(one.name for one in tmp_path.iterdir()) == [".traffic.conf.before", "traffic.conf"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_files_beside_the_include_are_not_included_themselves(tmp_path: Path) -> None:
+    path = tmp_path / "traffic.conf"
+    path.write_text("one")
+    replace_text(path, "two")
+    assert [one.name for one in tmp_path.glob("*.conf") if not one.name.startswith(".")] == ["traffic.conf"]
+
+
+def test_two_writers_at_once_are_kept_apart_by_the_lock(tmp_path: Path) -> None:
+    one, other = nginx(tmp_path), nginx(tmp_path)
+    with one.locked(), pytest.raises(TrafficError, match="under way"):
+        change(other, 100, 0, LADDER)
+
+
+# --- ProxySQL --------------------------------------------------------------------------------------------------
+
+
+class FakeAdmin:
+    """The tables of the admin interface that the driver uses, in SQLite, which is what ProxySQL has inside as well."""
+
+    def __init__(self) -> None:
+        self.db = sqlite3.connect(":memory:", isolation_level=None)
+        for table in ("mysql_servers", "runtime_mysql_servers"):
+            self.db.execute(
+                f"CREATE TABLE {table} (hostgroup_id INT, hostname TEXT, port INT, status TEXT, weight, comment TEXT)"
+            )
+        self.db.execute("CREATE TABLE stats_mysql_connection_pool (hostgroup INT, srv_host TEXT, srv_port INT,"
+                        " Queries INT, ConnERR INT)")  # fmt: skip
+        for host, port in (("old", 3306), ("new", 4000)):
+            self.db.execute("INSERT INTO mysql_servers VALUES (10, ?, ?, 'ONLINE', 1, '')", (host, port))
+            self.db.execute("INSERT INTO stats_mysql_connection_pool VALUES (10, ?, ?, 0, 0)", (host, port))
+        self.saved, self.broken = 0, ""
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        return self.db.execute(sql).fetchall()
+
+    def execute(self, sql: str) -> int:
+        if self.broken and sql.startswith(self.broken):
+            raise ReadError("lost connection")
+        if sql == "LOAD MYSQL SERVERS TO RUNTIME":
+            self.db.execute("DELETE FROM runtime_mysql_servers")
+            self.db.execute("INSERT INTO runtime_mysql_servers SELECT * FROM mysql_servers")
+            return 0
+        if sql == "SAVE MYSQL SERVERS TO DISK":
+            self.saved += 1
+            return 0
+        return self.db.execute(sql).rowcount
+
+    def count(self, old: int, new: int) -> None:
+        self.db.execute("UPDATE stats_mysql_connection_pool SET Queries = Queries + ? WHERE srv_host = 'old'", (old,))
+        self.db.execute("UPDATE stats_mysql_connection_pool SET Queries = Queries + ? WHERE srv_host = 'new'", (new,))
+
+
+def proxysql(tmp_path: Path, admins: dict[str, FakeAdmin]) -> ProxysqlDriver:
+    return ProxysqlDriver("pay", 10, ["old:3306"], ["new:4000"], admins, tmp_path)
+
+
+@given(st.integers(0, FULL), st.integers(1, 8), st.integers(1, 8))
+def test_weights_give_the_share_exactly(share: int, old: int, new: int) -> None:
+    mine, its = weights_of(share, old, new)
+    assert its * new * FULL == share * (mine * old + its * new)
+
+
+def test_proxysql_moves_by_weights_and_measures_by_counters(tmp_path: Path) -> None:
+    admins = {"p": FakeAdmin(), "q": FakeAdmin()}
+    driver = proxysql(tmp_path, admins)
+    begin(driver)
+    assert abort(driver, 0).outcome == "done"
+    for admin in admins.values():
+        admin.count(1000, 0)
+    assert change(driver, 2500, 500, LADDER).outcome == "refused"
+    assert change(driver, 100, 0, LADDER).outcome == "done"
+    assert admins["p"].query("SELECT hostname, weight FROM runtime_mysql_servers") == [("old", 99), ("new", 1)]
+    assert admins["q"].saved == 2
+    for admin in admins.values():
+        admin.count(990, 10)
+    setting = driver.configured("p")
+    found = driver.measure("p", [setting.generation, setting.previous], setting.at)[setting.generation]
+    assert (found.old.requests, found.new.requests) == (990, 10)
+    assert found.unmeasured == {"latency", "keys"}
+    admins["p"].count(-1500, 0)
+    assert "set back" in driver.measure("p", [setting.generation], 0)[setting.generation].lost
+
+
+def test_proxysql_sees_weights_that_somebody_else_set(tmp_path: Path) -> None:
+    admins = {"p": FakeAdmin()}
+    driver = proxysql(tmp_path, admins)
+    begin(driver)
+    abort(driver, 0)
+    admins["p"].db.execute("UPDATE mysql_servers SET weight = 50 WHERE hostname = 'new'")
+    state = look(driver)
+    assert state.share is None
+    assert "weights are not of 0 %: new:4000 50" in state.why
+    assert change(driver, 100, 0, LADDER).outcome == "in doubt"
+    admins["p"].db.execute("UPDATE mysql_servers SET status = 'OFFLINE_SOFT' WHERE hostname = 'new'")
+    assert "online" in look(driver).why
+
+
+@pytest.mark.parametrize("broken", ["UPDATE", "LOAD", "SAVE"])
+def test_proxysql_puts_back_what_it_cannot_finish(tmp_path: Path, broken: str) -> None:
+    admins = {"p": FakeAdmin(), "q": FakeAdmin()}
+    driver = proxysql(tmp_path, admins)
+    begin(driver)
+    abort(driver, 0)
+    admins["q"].broken = broken
+    found = change(driver, 100, 0, LADDER)
+    assert found.outcome in ("put back", "in doubt")
+    served = {
+        name: admin.query("SELECT weight FROM runtime_mysql_servers WHERE hostname = 'new'")
+        for name, admin in admins.items()
+    }
+    assert served["p"] == [(0,)]
+    if served["q"] != [(0,)]:
+        assert found.outcome == "in doubt"
+
+
+# --- commands of one's own -------------------------------------------------------------------------------------
+
+PROXY = """
+import json, os, sys
+path, what = sys.argv[1], sys.argv[2]
+told = json.load(open(path))
+given = os.environ["MIGVERIFY_TRAFFIC"]
+if what == "set":
+    told["configured"] = told["served"] = json.loads(given)["setting"]
+    json.dump(told, open(path, "w"))
+elif what == "read":
+    print(json.dumps({"configured": told["configured"], "served": told["served"]}))
+else:
+    asked = json.loads(given)["generations"]
+    side = {"requests": 100, "errors": 2, "ms": {"3": 99, "250": 1}}
+    print(json.dumps({"generations": {asked[0]: {"old": side, "new": {"requests": 5}}}}))
+"""
+
+
+def commands(tmp_path: Path, script: str = PROXY) -> CommandDriver:
+    (tmp_path / "proxy.py").write_text(script)
+    first = {"share": 0, "generation": "1-00000000", "was": 0, "previous": "", "at": 1.0, "held": False}
+    (tmp_path / "state.json").write_text(json.dumps({"configured": first, "served": first}))
+    argv = (sys.executable, str(tmp_path / "proxy.py"), str(tmp_path / "state.json"))
+    one = CommandInstance("p", (*argv, "set"), (*argv, "read"), (*argv, "measure"))
+    return CommandDriver("pay", [one], context(), sticky=True, state=tmp_path, settle=1)
+
+
+def test_commands_set_read_and_measure(tmp_path: Path) -> None:
+    driver = commands(tmp_path)
+    assert change(driver, 100, 0, LADDER).outcome == "done"
+    assert look(driver).share == 100
+    generation = driver.configured("p").generation
+    found = driver.measure("p", [generation], 0.0)[generation]
+    assert (found.old.requests, found.old.errors, found.new.requests) == (100, 2, 5)
+    assert found.old.times.quantile(99) == 3
+    assert found.unmeasured == {"keys", "errors", "latency"}
+    assert abort(driver, 0).outcome == "done"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "print('no json')", "print('[]')", "print('{}')", "import sys; sys.exit(3)", "print('{\"configured\": {}}')",
+        "print('{\"configured\": {\"share\": NaN}}')", "print('x' * 100000)",
+        """print('{"configured": {"share": 101, "generation": "1-00000000", "was": 0, "previous": "", "at": 0}}')""",
+        """print('{"configured": {"share": true, "generation": "1-00000000", "was": 0, "previous": "", "at": 0}}')""",
+    ],
+)  # fmt: skip
+def test_a_command_that_answers_otherwise_is_no_answer(tmp_path: Path, script: str) -> None:
+    driver = commands(tmp_path, script)
+    state = look(driver)
+    assert state.share is None
+    assert state.why
+    assert change(driver, 100, 0, LADDER).outcome == "in doubt"
+
+
+@pytest.mark.parametrize(
+    "side", [{"requests": -1}, {"requests": 1, "errors": 2}, {}, {"requests": 1, "ms": {"a": 1}}, {"requests": 1.5}]
+)
+def test_counts_that_cannot_be_are_refused(tmp_path: Path, side: dict[str, Any]) -> None:
+    told = {"generations": {"1-00000000": {"old": side, "new": {"requests": 1}}}}
+    driver = commands(tmp_path, f"print({json.dumps(json.dumps(told))})")
+    with pytest.raises(TrafficError):
+        driver.measure("p", ["1-00000000"], 0.0)
+
+
+# --- the file --------------------------------------------------------------------------------------------------
+
+NGINX = """\
+version: traffic/v1
+id: pay
+carries: writes
+driver:
+  kind: nginx
+  key: $arg_key
+  variable: pay
+  held: held
+  old: {value: old}
+  new: {value: new}
+  instances:
+    - {name: a, include: traffic.conf, test: nginx -t, reload: nginx -s reload, status: "http://127.0.0.1:8081/traffic",
+       access_log: access.log, pid: nginx.pid}
+"""
+PROXYSQL = """\
+version: traffic/v1
+id: pay
+carries: reads
+driver:
+  kind: proxysql
+  hostgroup: 10
+  old: ["10.0.0.1:3306"]
+  new: ["10.0.0.2:4000"]
+  state: state
+  instances: [{name: p, host: 127.0.0.1, user: admin, password_env: PROXYSQL_PASSWORD}]
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "pay.traffic.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_paths_of_a_traffic_file_start_at_its_folder(tmp_path: Path) -> None:
+    found = load_traffic(write(tmp_path, NGINX))
+    assert found.ladder == LADDER
+    assert found.least_seconds == 30
+    with (
+        found.driver(context()) as driver,
+        pytest.raises(TrafficError, match=re.escape(str(tmp_path / "traffic.conf"))),
+    ):
+        driver.configured("a")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("  held: held\n", "", "writes without `held`"), ("$arg_key", "arg_key", "variables of nginx"),
+        ("$arg_key", "'$arg_key\"; }'", "variables of nginx"), ("variable: pay", "variable: Pay-x", "variable has"),
+        ("pid: nginx.pid", "", "held needs the pid"), ("{value: new}", "{value: old}", "the same"),
+        ("id: pay", "id: pay\nladder: [5, 1, 100]", "ladder"), ("id: pay", "id: pay\nladder: [0.001, 100]", "finer"),
+        ("id: pay", "id: pay\nnonsense: 1", "nonsense"), ("kind: nginx", "kind: apache", "kind"),
+        ("{value: old}", "{value: old, addresses: [a:1]}", "both sides"),
+        ("http://127.0.0.1:8081", "https://127.0.0.1:8081", "http://"),
+    ],
+)  # fmt: skip
+def test_a_traffic_file_that_cannot_work_is_refused_with_its_place(
+    tmp_path: Path, old: str, new: str, says: str
+) -> None:
+    assert old in NGINX
+    path = write(tmp_path, NGINX.replace(old, new))
+    with pytest.raises(ConfigError if says != "finer" else Exception, match=says):
+        load_traffic(path)
+
+
+def test_writes_over_proxysql_move_all_at_once_or_not(tmp_path: Path) -> None:
+    load_traffic(write(tmp_path, PROXYSQL))
+    with pytest.raises(ConfigError, match="no key one side"):
+        load_traffic(write(tmp_path, PROXYSQL.replace("reads", "writes")))
+    load_traffic(write(tmp_path, PROXYSQL.replace("reads", "writes\nladder: [100]")))
+
+
+def test_a_password_stays_out_of_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROXYSQL_PASSWORD", "hunter2-secret")
+    found = load_traffic(write(tmp_path, PROXYSQL.replace("user: admin", "user: admin, port: 1")))
+    with pytest.raises(Exception, match="admin interface") as caught, found.driver(context()):
+        pass
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_examples_of_the_page_can_be_read(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "traffic.md").read_text()
+    whole = page.partition("```yaml\n")[2].partition("```")[0]
+    loaded = load_traffic(write(tmp_path, whole))
+    part = loaded.document.driver
+    assert isinstance(part, NginxPart)
+    split, (only,) = nginx_parts(part)
+    shown = page.partition("```nginx\n")[2].partition("```")[0]
+    assert snippets(split, only) == shown
+    driver = page.partition("## ProxySQL?")[2].partition("```yaml\n")[2].partition("```")[0]
+    load_traffic(write(tmp_path, f"version: traffic/v1\nid: pay\ncarries: reads\n{driver}"))
+
+
+def test_the_schema_on_disk_is_current_and_examples_fit_it() -> None:
+    path = ROOT / "migverify" / "schemas" / "traffic.schema.json"
+    if os.environ.get("REGEN") == "1":
+        path.write_text(json_schema_text(TrafficDocument, TITLE))
+    assert path.read_text() == json_schema_text(TrafficDocument, TITLE), "run once with REGEN=1 and look at the change"
+    for text in (NGINX, PROXYSQL):
+        jsonschema.Draft202012Validator(json_schema(TrafficDocument, TITLE)).validate(read_yaml(text).data)
+    assert [key.path for key in known_keys(TrafficDocument) if not key.description] == []
+    page = (ROOT / "docs" / "traffic.md").read_text()
+    assert markdown(TrafficDocument) in page, "put markdown(TrafficDocument) into the page"
