@@ -95,7 +95,7 @@ def moment_text(milliseconds: float) -> str:
     """Return Unix milliseconds as ISO text in UTC, whole seconds; years beyond 9999 as a year."""
     try:
         return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, OSError):  # OSError: beyond what the C library's years can hold
         return f"year {1970 + int(milliseconds / 31_556_952_000)}"
 
 

@@ -25,6 +25,7 @@ __all__ = ["Finished", "built_in", "endpoint_of", "reading", "run_program"]
 
 KEPT_BYTES = 16384
 """Of each stream, the end; how much there was is told."""
+_JSON_BYTES = 64 << 20
 _GRACE = 2.0
 _ARGV = Argument("argv", "list", "Program and arguments; there is no shell.", required=True)
 _SECRETS = Argument("secrets", "list", "Environment variables that hold secrets: never kept, never shown.")
@@ -178,7 +179,8 @@ def _migverify(arguments: Mapping[str, Any], context: Context) -> ActionResult:
     argv = [sys.executable, "-m", "migverify", *arguments["arguments"], "--json"]
     if context.config is not None and "--config" not in argv and "-c" not in argv:
         argv += ["--config", str(context.config)]
-    done = run_program(argv, context)
+    done = run_program(argv, context, kept=_JSON_BYTES)
+    done.facts["stdout"] = done.facts["stdout"][-KEPT_BYTES:]
     if done.code is None:
         return ActionResult(done.why, f"{' '.join(arguments['arguments'])}: {done.why.value}", None, done.facts)
     verdict = {0: "MATCH", 1: "MISMATCH"}.get(done.code)

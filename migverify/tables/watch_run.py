@@ -32,6 +32,7 @@ from migverify.tables.watch_verdict import Base, WatchRules, table_result
 SEED_PAGE = 1000
 HEARTBEAT_SECONDS = 1.0
 """How often a silent source says that nothing was written."""
+RUNS_LOOKED_AT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def watch_tables(
     ChangeError
         the stream cannot begin: purged, or the source writes no row binlog.
     """
-    base = store.load_run(request.since) if request.since else None
+    base = _named(store, request.since, prepared.digest, watch=False) if request.since else None
     if base is not None and base.plan_hash != prepared.digest:
         raise PlanError(f"run {base.run_id} compared something else: tables, routes or overrides changed",
                         hint="Verify with the configuration as it is, then watch --since that run.")  # fmt: skip
@@ -103,9 +104,18 @@ def watch_tables(
         ledger.close()
 
 
+def _named(store: ResultStore, name: str, digest: str, *, watch: bool) -> RunInfo:
+    """Return a run; ``last`` is the newest of its kind, as guards and rules keep theirs in the same store."""
+    if name == "last":
+        for info in store.runs(RUNS_LOOKED_AT):
+            if info.plan_hash == digest and bool(info.facts.get("watch")) is watch:
+                return store.load_run(info.run_id)
+    return store.load_run(name)
+
+
 def _open_run(prepared: Prepared, store: ResultStore, request: WatchRequest, base: RunInfo | None) -> str:
     if request.resume is not None:
-        info = store.load_run(request.resume)
+        info = _named(store, request.resume, prepared.digest, watch=True)
         if info.plan_hash != prepared.digest or not info.facts.get("watch"):
             raise PlanError(f"run {info.run_id} is no watch of this configuration", hint="Start a new watch.")
         store.resume_run(info.run_id)

@@ -1,0 +1,152 @@
+"""Cutovers for real: a pair of servers, an application that writes all the time, a feed each way, and planted mistakes.
+
+Whether rows were lost is asked of the data, not of the gates: the application keeps a ledger of what it was told.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from migverify.lab import cutover, cutover_history
+from migverify.lab.cutover import World
+from migverify.lab.cutover_app import prove
+from migverify.runbook.actions import Context, ask
+from migverify.runbook.autopilot import run_unattended
+from migverify.runbook.events import RunState, StepState
+from migverify.runbook.model import Check
+from migverify.runbook.registry import full_registry
+from migverify.runbook.state import RunStatus
+from tests.db.cutover_pair import ROOT, own_world
+
+pytestmark = pytest.mark.db
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with own_world(tmp_path_factory.mktemp("cutover")) as one:
+        yield one
+
+
+@pytest.fixture
+def running(world: World) -> Iterator[World]:
+    yield world
+    cutover.down(world)
+
+
+def wait_for(holds: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + 90
+    while not holds():
+        assert time.monotonic() < until, what
+        time.sleep(0.5)
+
+
+def brought(world: World) -> int:
+    proof = prove(world, "target")
+    return proof.acked - proof.lost
+
+
+def begin(world: World, mistake: str = "") -> None:
+    cutover.prepare(world, mistake)
+    cutover.feed(world, "forward", "start")
+    cutover.application(world, "start", rate=15.0)
+    wait_for(lambda: prove(world, "source").acked >= 20, "the application does not write")
+    wait_for(lambda: brought(world) >= 20, "the forward feed brings nothing")
+
+
+def run(world: World, name: str, folder: Path, config: Path | None = None, **parameters: str) -> RunStatus:
+    given = parameters if name == "history-load" else {"settle": "4", **parameters}
+    return run_unattended(
+        ROOT / "runbooks" / f"{name}.yaml", room=folder / "runs", environment="lab", parameters=given,
+        registry=full_registry(), config=config or world.config, limit=900.0,
+    )  # fmt: skip
+
+
+def why(status: RunStatus) -> str:
+    steps = [f"{one.id}: {one.state.value} {one.reason}" for one in status.steps.values() if one.reason]
+    return f"{status.state.value} {status.hold_reasons} {steps}"
+
+
+def equal(world: World) -> str:
+    context = Context("test", "", 0, 0, 300.0, threading.Event(), config=world.config)
+    answer = ask(full_registry(), Check("tables.verify", {"engine": "local"}), context)
+    return f"{answer.state}: {answer.text}"
+
+
+def test_a_cutover_under_load_loses_nothing_and_neither_does_the_way_back(running: World, tmp_path: Path) -> None:
+    begin(running)
+    over = run(running, "cutover", tmp_path)
+    assert over.state is RunState.COMPLETED, why(over)
+    assert running.recall("traffic") == "target"
+    wait_for(lambda: prove(running, "target").written.get("target", 0) >= 20, "nothing is written to the target")
+    cutover.traffic(running, "none")  # for a moment, so that both sides can be compared at rest
+    time.sleep(2)
+    proof = prove(running, "target")
+    assert proof.good, proof
+    assert set(proof.written) == {"source", "target"}
+    wait_for(lambda: not prove(running, "source").lost, "the reverse feed does not bring everything back")
+    wait_for(lambda: equal(running) == "pass: MATCH", "both sides do not hold the same rows")
+    cutover.traffic(running, "target")
+    back = run(running, "rollback-after-open", tmp_path)
+    assert back.state is RunState.COMPLETED, why(back)
+    written = prove(running, "source").written["source"]
+    wait_for(lambda: prove(running, "source").written["source"] > written, "nothing is written to the source")
+    cutover.application(running, "stop")
+    assert prove(running, "source").good, prove(running, "source")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "step", "gate"),
+    [
+        ("keep-sessions", "freeze", "source.sessions"),
+        ("feed-keeps-running", "forward-stopped", "feed.stopped"),
+        ("stale-ids", "rebase", "ids.rebased"),
+        ("reverse-dead", "way-back", "reverse.canary"),
+    ],
+)
+def test_a_planted_mistake_is_stopped_by_its_gate_and_nothing_is_lost(
+    mistake: str, step: str, gate: str, running: World, tmp_path: Path
+) -> None:
+    begin(running, mistake)
+    status = run(running, "cutover", tmp_path, patience="15")
+    assert status.steps[step].state is StepState.FAILED, why(status)
+    assert gate in status.steps[step].reason
+    assert status.steps["open"].state is StepState.PENDING
+    if mistake != "reverse-dead":  # found before anything stopped: people decide about it
+        assert status.state is RunState.ABORTED_CLEAN, why(status)
+    assert running.recall("traffic") == "source"
+    before = prove(running, "source").acked
+    wait_for(lambda: prove(running, "source").acked > before, "the application cannot write to the source again")
+    cutover.application(running, "stop")
+    assert prove(running, "source").good, prove(running, "source")
+
+
+def test_a_cutover_that_is_called_off_goes_back_to_where_it_was(running: World, tmp_path: Path) -> None:
+    begin(running)
+    cutover.writes(running, "source", "stop")
+    cutover.traffic(running, "none")
+    # As a cutover does it: the reverse feed begins when the forward feed has nothing left to bring.
+    wait_for(lambda: equal(running) == "pass: MATCH", "the forward feed does not bring everything")
+    cutover.feed(running, "forward", "stop")
+    cutover.feed(running, "reverse", "start")
+    status = run(running, "rollback-before-open", tmp_path)
+    assert status.state is RunState.COMPLETED, why(status)
+    assert running.recall("traffic") == "source"
+    cutover.application(running, "stop")
+    assert prove(running, "source").good, prove(running, "source")
+
+
+@pytest.mark.parametrize("mistake", ["", "lose-row"])
+def test_a_month_of_history_is_loaded_whole_or_not_at_all(mistake: str, running: World, tmp_path: Path) -> None:
+    cutover.prepare(running)
+    cutover_history.history(running, "prepare", mistake=mistake)
+    status = run(running, "history-load", tmp_path, running.history_config)
+    if not mistake:
+        assert status.state is RunState.COMPLETED, why(status)
+        return
+    assert status.state is RunState.ABORTED_CLEAN, why(status)
+    assert "recon.holds" in status.steps["compare"].reason
