@@ -10,7 +10,16 @@ from typing import Annotated
 
 import typer
 
-from migverify.cli import lab_history, lab_replicator, lab_services, lab_traffic, lab_workload
+from migverify.cli import (
+    lab_chaos,
+    lab_cutover,
+    lab_history,
+    lab_nginx,
+    lab_replicator,
+    lab_services,
+    lab_traffic,
+    lab_workload,
+)
 from migverify.cli.console import examples, say
 
 app = typer.Typer(
@@ -201,3 +210,6 @@ app.command(epilog=lab_traffic.EPILOG)(lab_traffic.traffic)
 app.command(epilog=lab_replicator.EPILOG)(lab_replicator.replicator)
 app.add_typer(lab_services.app, name="services")
 app.add_typer(lab_history.app, name="history")
+app.add_typer(lab_chaos.app, name="chaos")
+app.add_typer(lab_cutover.app, name="cutover")
+app.add_typer(lab_nginx.app, name="nginx")
