@@ -76,7 +76,7 @@ def test_needs_are_complete_as_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", list(RunKind))
 def test_the_plan_waits_for_what_the_run_waits_for(tmp_path: Path, kind: RunKind) -> None:
-    for book in (load(tmp_path), load_runbook(REHEARSAL, {}, "lab")):
+    for book in (load(tmp_path), load_runbook(REHEARSAL, {}, "staging")):
         run, plan = graph_of(book, kind), network_of(book.steps)
         for number, step in enumerate(book.steps):
             assert set(run.needs[step.id]) == {book.steps[n].id for n in plan.needs[number]}

@@ -1,0 +1,261 @@
+"""The end of ``make demo``: four drills of a cutover on the lab's pair, readiness, the cutover, and the way back.
+
+The runbooks are those of ``runbooks/``. One process drives each run; its people are played by typing, as each of them,
+the very commands that ``status`` tells them to type. Two drills have trouble: in the first a feed says that it runs and
+carries nothing, in the second the process that drives the run is killed while it stops writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from migverify.cli.main import run as migverify
+from migverify.errors import ExitCode
+
+if TYPE_CHECKING:
+    from migverify.runbook.duties import Duty
+    from migverify.runbook.record import RunRecord
+
+RUNBOOK = Path("runbooks") / "cutover.yaml"
+BACK = Path("runbooks") / "rollback-after-open.yaml"
+LONGEST = 180.0
+"""Seconds that one run may take; then the demo has failed."""
+HASTE = {RUNBOOK: ("settle=2", "patience=5", "apart=1"), BACK: ("settle=2",)}
+"""Shorter waits than a night would have: they count with the steps, so all drills and the cutover have the same."""
+PASSWORDS = ("MIGVERIFY_APP_PASSWORD", "MIGVERIFY_MARKER_PASSWORD", "MIGVERIFY_SOURCE_WRITER_PASSWORD")
+
+
+@dataclass(slots=True)
+class Drive:
+    """A run that goes on: its folder, the process that drives it, and where that says what moves."""
+
+    words: list[str]
+    said: Path
+    executor: subprocess.Popen[bytes] = field(init=False)
+    record: RunRecord = field(init=False)
+    troubled: bool = False
+
+    def begin(self, *words: str) -> None:
+        """Start a process that drives the run."""
+        command = [sys.executable, "-m", "migverify", *(words or self.words)]
+        with self.said.open("a") as file:
+            self.executor = subprocess.Popen(command, stdout=file, stderr=file)  # noqa: S603 - ourselves
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return self.record.folder.name
+
+    def state(self, step: str) -> str:
+        """Where a step stands."""
+        return self.record.status.steps[step].state.value
+
+    def type(self, *words: str) -> None:
+        """Type a command of ``migverify runbook`` about this run."""
+        typed("runbook", *words, "--run", self.run)
+
+
+Trouble = Callable[[Drive], bool]
+"""Looks at a run, and makes or mends trouble; whether it did something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drills:
+    """The story, in the folder of a demo whose pair is up."""
+
+    root: Path
+    lab: Path
+
+    def run(self) -> list[str]:
+        """Tell it; return the pages to look at.
+
+        Raises
+        ------
+        SystemExit
+            a run ended otherwise than it had to.
+        """
+        os.environ.update({"MIGVERIFY_LAB_DIR": str(self.lab.absolute()), "MIGVERIFY_RUNS": str(self.root / "runs"),
+                           "MIGVERIFY": f"{sys.executable} -m migverify"})  # fmt: skip
+        os.environ.update(dict.fromkeys(PASSWORDS, ""))  # the lab's accounts have none
+        begun = time.monotonic()
+        self._prepare("reverse-dead")
+        self._drill("Drill 1. The reverse feed says that it runs, and carries nothing: a gate holds the run.",
+                    trouble=self._mend)  # fmt: skip
+        self._prepare()
+        self._drill("Drill 2. The process that drives the run is killed while it stops writes.", trouble=self._kill)
+        self._ready(expect=ExitCode.MISMATCH)
+        for number in (3, 4):
+            self._prepare()
+            self._drill(f"Drill {number}. Nothing happens.")
+        self._drill("The drill of the way back: to the source, with every row that was written on the target.",
+                    runbook=BACK)  # fmt: skip
+        self._ready()
+        self._prepare()
+        self._drill("The cutover, live.", kind="live", page=True)
+        self._drill("An hour later, in small: back, in earnest.", runbook=BACK, kind="rollback")
+        typed("lab", "cutover", "proof", "source", "--dir", str(self.lab))
+        typed("runbook", "compare", "--all")
+        typed("lab", "cutover", "down", "--dir", str(self.lab))
+        print(f"\nThe drills took {time.monotonic() - begun:.0f} s.", flush=True)
+        return ["cutover.html", "back.html"]
+
+    def _prepare(self, mistake: str = "") -> None:
+        planted = ("--mistake", mistake) if mistake else ()
+        print("\n=== A shop on both sides, a feed, and an application that writes.", flush=True)
+        typed("lab", "cutover", "prepare", *planted, "--dir", str(self.lab))
+        typed("lab", "cutover", "feed", "forward", "start", "--dir", str(self.lab))
+        typed("lab", "cutover", "app", "start", "--dir", str(self.lab))
+
+    def _ready(self, *, expect: ExitCode = ExitCode.MATCH) -> None:
+        print("\n=== Are we ready? It is computed from the journals of the drills.", flush=True)
+        typed("runbook", "readiness", str(RUNBOOK), "-e", "lab", *_haste(RUNBOOK), "--config", str(self._config),
+              expect=expect)  # fmt: skip
+
+    @property
+    def _config(self) -> Path:
+        return self.lab / "cutover" / "migverify.yaml"
+
+    def _drill(
+        self, title: str, *, runbook: Path = RUNBOOK, kind: str = "rehearsal", page: bool = False,
+        trouble: Trouble = lambda _: False,
+    ) -> None:  # fmt: skip
+        """Begin a run and play its people to its end."""
+        print(f"\n=== {title}", flush=True)
+        words = ["runbook", "run", str(runbook), "--kind", kind, "-e", "lab", "--as", "alice", *_haste(runbook),
+                 "--config", str(self._config)]  # fmt: skip
+        print(f"$ migverify {shlex.join(words)}", flush=True)
+        before = set(self._runs())
+        drive = Drive(words, self.root / f"said-{len(before) + 1}.log")
+        drive.begin()
+        try:
+            drive.record = self._begun(before, drive)
+            with self._page(drive.run) if page else contextlib.nullcontext():
+                play(drive, trouble)
+            code = drive.executor.wait(LONGEST)
+        finally:
+            drive.executor.terminate()
+        _tell(drive.said)
+        if code:
+            raise SystemExit(f"demo: the run above ended with {code}, not with 0; {drive.said} has what it said")
+        if kind != "rehearsal":
+            name = "cutover.html" if runbook == RUNBOOK else "back.html"
+            typed("runbook", "report", drive.run, "-o", str(self.root / name), expect=None)
+
+    def _runs(self) -> Iterator[Path]:
+        return iter(sorted(one.parent for one in (self.root / "runs").glob("*/journal.jsonl")))
+
+    def _begun(self, before: set[Path], drive: Drive) -> RunRecord:
+        from migverify.runbook.record import RunRecord
+
+        until = time.monotonic() + 60.0
+        while time.monotonic() < until and drive.executor.poll() is None:
+            new = [one for one in self._runs() if one not in before]
+            if new and (new[-1] / "journal.jsonl").stat().st_size:
+                return RunRecord.open(new[-1])
+            time.sleep(0.1)
+        raise SystemExit(f"demo: the run above did not begin; {drive.said} has what it said")
+
+    @contextlib.contextmanager
+    def _page(self, run: str) -> Iterator[None]:
+        """Serve the live page while a run goes on, for whoever wants to look."""
+        words = ["runbook", "serve", "--run", run, "--port", "0"]
+        print(f"$ migverify {shlex.join(words)}", flush=True)
+        with subprocess.Popen([sys.executable, "-m", "migverify", *words]) as server:  # noqa: S603 - ourselves
+            try:
+                yield
+            finally:
+                server.terminate()
+
+    def _mend(self, drive: Drive) -> bool:
+        """Drill 1: the gate of the reverse feed has failed; mend the feed, and ask again."""
+        if drive.troubled or drive.state("way-back") != "failed" or drive.record.status.state.value != "held":
+            return False
+        drive.troubled = True
+        typed("lab", "cutover", "mend", "--dir", str(self.lab))
+        typed("lab", "cutover", "feed", "reverse", "start", "canary", "--dir", str(self.lab))
+        drive.type("resume", "the reverse feed was started again", "--as", "alice")
+        drive.type("retry", "way-back", "--as", "alice")
+        return True
+
+    def _kill(self, drive: Drive) -> bool:
+        """Drill 2: kill the executor in mid-effect; two persons have another one take over."""
+        if drive.troubled or drive.state("freeze") != "running" or not drive.record.status.steps["freeze"].intent:
+            return False
+        drive.troubled = True
+        print("    kill -9: nobody knows whether writes are stopped", flush=True)
+        drive.executor.send_signal(signal.SIGKILL)
+        drive.executor.wait()
+        drive.type("takeover", "the machine of alice is gone", "--as", "dana")
+        words = ["runbook", "run", "--run", drive.run, "--as", "erin", "--reason", "the machine of alice is gone",
+                 "--config", str(self._config)]  # fmt: skip
+        print(f"$ migverify {shlex.join(words)}", flush=True)
+        drive.begin(*words)
+        return True
+
+
+def _haste(runbook: Path) -> list[str]:
+    return [word for setting in HASTE[runbook] for word in ("--set", setting)]
+
+
+def play(drive: Drive, trouble: Trouble) -> None:
+    """Type what the people of a run have to type until it is over."""
+    from migverify.runbook.duties import duties
+
+    until = time.monotonic() + LONGEST
+    while drive.executor.poll() is None and time.monotonic() < until:
+        status = drive.record.refresh() or drive.record.status
+        if status.over:
+            return
+        if trouble(drive):
+            continue
+        mine = next((one for one in duties(status, drive.record.now()) if _plain(one)), None)
+        if mine is None:
+            time.sleep(0.05)
+        else:
+            _type(mine, drive.run)
+
+
+def _plain(duty: Duty) -> bool:
+    """Whether it is what a run that goes well asks of people."""
+    verb = duty.command.removeprefix("migverify runbook ").partition(" ")[0]
+    return not duty.choice and verb in ("call", "approve", "start", "done", "accept")
+
+
+def _type(duty: Duty, run: str) -> None:
+    words = shlex.split(duty.command.replace("WHAT-SHOWS-IT", "'I looked at every gate: go.'"))[1:]
+    person = words[words.index("--as") + 1]
+    shown = " ".join(word for word in words[1:] if word not in ("--as", person))
+    print(f"    {person:<6} {shown}", flush=True)
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+        code = migverify([*words, "--run", run])
+    # The run may have moved since it was looked at: then the word is refused, and the next look says what is due.
+    if code not in (0, int(ExitCode.USAGE)):
+        raise SystemExit(f"demo: {duty.command} ended with {code}: {told.getvalue()}")
+
+
+def _tell(said: Path) -> None:
+    """Print what a coordinator would not have overlooked: failures, holds, what nobody knew, and the end."""
+    lines = [one.rstrip() for one in said.read_text().splitlines() if " | " not in one]
+    loud = [one for one in lines if any(word in one for word in ("FAILED", "HELD", "UNKNOWN"))]
+    for line in dict.fromkeys([*loud, *lines[-1:]]):
+        print(f"           {line[:200]}", flush=True)
+
+
+def typed(*words: str, expect: ExitCode | None = ExitCode.MATCH) -> None:
+    """Run one migverify command in this process and insist on its exit code; None: any."""
+    print(f"$ migverify {shlex.join(words)}", flush=True)
+    code = migverify(list(words))
+    if expect is not None and code != expect:
+        raise SystemExit(f"demo: the command above ended with {code}, not with {int(expect)} ({expect.name})")
