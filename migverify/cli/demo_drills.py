@@ -105,7 +105,7 @@ class Drills:
         self._drill("The cutover, live.", kind="live", page=True)
         self._drill("An hour later, in small: back, in earnest.", runbook=BACK, kind="rollback")
         typed("lab", "cutover", "proof", "source", "--dir", str(self.lab))
-        typed("runbook", "compare", "--all")
+        typed("runbook", "compare", "--all", "--runbook", "cutover")
         typed("lab", "cutover", "down", "--dir", str(self.lab))
         print(f"\nThe drills took {time.monotonic() - begun:.0f} s.", flush=True)
         return ["cutover.html", "back.html"]
@@ -150,7 +150,7 @@ class Drills:
             raise SystemExit(f"demo: the run above ended with {code}, not with 0; {drive.said} has what it said")
         if kind != "rehearsal":
             name = "cutover.html" if runbook == RUNBOOK else "back.html"
-            typed("runbook", "report", drive.run, "-o", str(self.root / name), expect=None)
+            typed("runbook", "report", "--run", drive.run, "-o", str(self.root / name))
 
     def _runs(self) -> Iterator[Path]:
         return iter(sorted(one.parent for one in (self.root / "runs").glob("*/journal.jsonl")))
@@ -253,9 +253,9 @@ def _tell(said: Path) -> None:
         print(f"           {line[:200]}", flush=True)
 
 
-def typed(*words: str, expect: ExitCode | None = ExitCode.MATCH) -> None:
-    """Run one migverify command in this process and insist on its exit code; None: any."""
+def typed(*words: str, expect: ExitCode = ExitCode.MATCH) -> None:
+    """Run one migverify command in this process and insist on its exit code."""
     print(f"$ migverify {shlex.join(words)}", flush=True)
     code = migverify(list(words))
-    if expect is not None and code != expect:
+    if code != expect:
         raise SystemExit(f"demo: the command above ended with {code}, not with {int(expect)} ({expect.name})")
