@@ -214,7 +214,7 @@ def _of_people(status: RunStatus, coordinator: str) -> Iterator[ActionItem]:
         text = f"{status.unsigned} of {given} approvals were not signed by a key: policy.signed_approvals asks for it"
         yield ActionItem("people", text, "")
     for login, some in shared_logins(status).items():
-        yield ActionItem("people", f"{' and '.join(some)} acted from one login ({login}): give each his own", "")
+        yield ActionItem("people", f"{' and '.join(some)} acted from one login ({login}): give each their own", "")
     for jump in status.jumps:
         yield ActionItem(
             "clock", f"A wall clock moved by {jump.seconds:+.1f} s at event {jump.seq}: synchronize clocks", ""

@@ -12,7 +12,7 @@ from migverify.runbook.cast import Cast
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import RollbackState, StepState
 from migverify.runbook.forecast import Estimate, Forecast
-from migverify.runbook.model import Check, Step
+from migverify.runbook.model import Check, Step, Times
 from migverify.runbook.plan import PlannedStep
 from migverify.runbook.state import OVER, PASSED, UNDER_WAY, RunStatus, Span, StepStatus, between
 from migverify.runbook.view_clock import Clock, still, up_from
@@ -26,6 +26,7 @@ __all__ = [
     "check_words",
     "clipped",
     "is_open",
+    "late_word",
     "step_view",
     "with_backups",
 ]
@@ -171,7 +172,7 @@ def step_view(
         starts, starts + estimate.p90 if starts is not None and estimate is not None else starts,
         planned.critical if planned and not away else False,
         _clock(status, one, span, now), round(span.seconds, 3) if span is not None and one.active is not None else None,
-        _late(step, plan, span), one.alarms, _undo(one, step, now),
+        late_word(step.times, estimate, span), one.alarms, _undo(one, step, now),
         tuple(_evidence(told) for told in one.evidence), one.evidence_sha,
         people.approval_hash(status, step.id) if one.state is _S.AWAITING_REVIEW else "",
         tuple(Signed(g.person, g.of, g.hash, g.at.wall, g.signed, g.reason, g.answer) for g in one.approvals),
@@ -196,11 +197,17 @@ def _clock(status: RunStatus, one: StepStatus, span: Span | None, now: Moment) -
     return still(span) if status.held_since is not None else up_from(span, now)
 
 
-def _late(step: Step, plan: float | None, span: Span | None) -> str:
+def late_word(times: Times, estimate: Estimate | None, span: Span | None) -> str:
+    """Return ``max`` for a step over its maximum, ``plan`` for one over its plan, or empty.
+
+    Without a plan of the author, what most drills took stands for it, and a second more: the median is exceeded by half
+    of all runs.
+    """
     if span is None:
         return ""
-    if step.times.maximum is not None and span.seconds > step.times.maximum:
+    if times.maximum is not None and span.seconds > times.maximum:
         return "max"
+    plan = times.plan if times.plan is not None else estimate.p90 + 1.0 if estimate is not None else None
     return "plan" if plan is not None and span.seconds > plan else ""
 
 

@@ -12,11 +12,13 @@ import pytest
 from migverify.runbook import machine
 from migverify.runbook.events import Event, EventKind
 from migverify.runbook.fold import fold
+from migverify.runbook.forecast import Estimate
 from migverify.runbook.journal import read_events
-from migverify.runbook.model import Budgets, Rollback, RunKind
+from migverify.runbook.model import Budgets, Rollback, RunKind, Times
+from migverify.runbook.state import Span
 from migverify.runbook.view import Pulse, View, as_json, view
 from migverify.runbook.view_clock import Clock
-from migverify.runbook.view_steps import TEXT
+from migverify.runbook.view_steps import TEXT, late_word
 from tests.unit.runbook_stories import PREPARED, Story, cutover, in_freeze
 
 _K = EventKind
@@ -334,3 +336,21 @@ def test_a_runbook_without_window_budget_or_guards_has_none(tmp_path: Path) -> N
     assert (shown.budget.state, shown.finish.window, shown.guards) == ("none", "none", ())
     assert shown.undo.left is None
     told(shown)
+
+
+@pytest.mark.parametrize(
+    ("times", "drills", "took", "word"),
+    [
+        (Times(plan=10), None, 10.0, ""),
+        (Times(plan=10), None, 10.5, "plan"),
+        (Times(plan=10, maximum=20), Estimate(1, 2, 4), 21.0, "max"),
+        (Times(), Estimate(0.1, 0.2, 4), 0.9, ""),
+        (Times(), Estimate(10, 12, 4), 13.5, "plan"),
+        (Times(), None, 1e6, ""),
+        (Times(plan=1), None, None, ""),
+    ],
+)
+def test_a_step_is_late_by_its_plan_and_without_one_by_most_drills(
+    times: Times, drills: Estimate | None, took: float | None, word: str
+) -> None:
+    assert late_word(times, drills, None if took is None else Span(took, exact=True)) == word
