@@ -111,12 +111,35 @@ def run(
         cases = catalogue(cases, runbook.parent)
     else:
         record = find_run(room, run_)
+        if _left_to_tell(record.status):
+            raise typer.Exit(_delivered(record, person_of(record.status, person)))
         refuse_other(room, record, runbook, set_, environment, autopilot=autopilot)
     keeper = _taken(record, person_of(record.status, person), reason, runs)
     told = _Told(room, known, cases)
     executor = _executor(record, registry, keeper, told, limit if autopilot else None)
     status, interrupted = _driven(executor, _Place(room, runs))
     raise typer.Exit(_told_end(status, person, suffix_of(runs, status.run), interrupted=interrupted))
+
+
+def _left_to_tell(status: RunStatus) -> int:
+    """Return how many announcements of a run that is over can still be delivered."""
+    from migverify.runbook.state import DeliveryState
+
+    open_ = (DeliveryState.QUEUED, DeliveryState.FAILED)
+    return sum(one.state in open_ for one in status.deliveries.values()) if status.over else 0
+
+
+def _delivered(record: RunRecord, person: str) -> int:
+    """Deliver what the executor of a run that is over has left; returns the exit code of the run."""
+    from migverify.runbook.ending import exit_of
+    from migverify.runbook.outbox import deliver_rest
+
+    say(f"the run is over; {_left_to_tell(record.status)} announcements are delivered now")
+    status = deliver_rest(record, person)
+    left = _left_to_tell(status)
+    told = f"{left} announcements are still left" if left else "every announcement has been tried to its end"
+    typer.echo(f"{status.state.value}: run {status.run}; {told}")
+    return int(exit_of(status.state))
 
 
 def _taken(record: RunRecord, person: str, reason: str, text: str) -> Keeper:
@@ -264,6 +287,9 @@ def _told_end(status: RunStatus, person: str, suffix: str, *, interrupted: bool)
         say(f"warning: {', '.join(some)} acted from one login ({login}): four eyes may have been two")
     if status.over:
         typer.echo(f"{status.state.value}: run {status.run}")
+        if left := _left_to_tell(status):
+            say(f"warning: {left} announcements were not delivered; to try again:")
+            say(f"  {command_line('run', '--run', status.run, person=person, suffix=suffix)}")
         return int(exit_of(status.state))
     reasons = f": {'; '.join(status.hold_reasons)}" if status.hold_reasons and status.held_since is not None else ""
     typer.echo(f"{status.state.value}{reasons}: run {status.run} is not over, and nobody drives it")

@@ -477,6 +477,24 @@ def test_the_autopilot_through_the_command_line(drill: Drill) -> None:
     assert "is over: rolled back" in shown
 
 
+def test_announcements_that_are_left_are_delivered_after_the_end(drill: Drill) -> None:
+    sinks = 'sinks:\n  gate: {kind: command, run: "test -e gate"}\n'
+    book = drill.folder / "small.yaml"
+    book.write_text(book.read_text().replace("phases:\n", sinks + "phases:\n", 1))
+    drill.says("run", "small.yaml", "-e", "lab", "--as", "alice", "--autopilot")
+    drill.do("rollback", "enough", "--as", "dana")
+    code, shown = drill.says("run", "--run", "last", "--as", "alice")
+    assert code == RunExit.ROLLED_BACK
+    assert "announcements were not delivered; to try again:" in shown
+    (drill.folder / "gate").touch()
+    code, shown = drill.says("run", "--run", "last", "--as", "bob")
+    assert code == RunExit.ROLLED_BACK
+    assert "every announcement has been tried to its end" in shown
+    assert all(one.state.value in ("sent", "given up") for one in drill.status.deliveries.values())
+    assert any(one.state.value == "sent" for one in drill.status.deliveries.values())
+    assert drill.says("run", "--run", "last", "--as", "bob")[0] == RunExit.REFUSED
+
+
 def test_a_dry_run_is_not_a_success(drill: Drill) -> None:
     code, shown = drill.says("run", "small.yaml", "-e", "lab", "--as", "alice", "--kind", "dry")
     assert code == RunExit.NOT_OVER
