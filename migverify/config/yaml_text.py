@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
+from typing import NamedTuple
 
 import yaml
 
@@ -26,9 +27,8 @@ _SHELL_COMMANDS = ("password_command",)
 _MAX_NODES = 1_000_000  # aliases of aliases can make a short file endless
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Line and column in the file, both from 1."""
+class Place(NamedTuple):
+    """Line and column in the file, both from 1. A tuple: a large file has hundreds of thousands of them."""
 
     line: int
     column: int
@@ -149,24 +149,24 @@ class _Builder:
         self.document = document
         self.environment = environment
         self.exact = exact
-        self.open: list[yaml.Node] = []
+        self.open: set[int] = set()  # of the nodes above: by identity, as nodes are compared
         self.built = 0
 
     def build(self, node: yaml.Node, steps: Steps) -> object:
         self.document.values[steps] = _place(node)
         self.built += 1
-        if self.built > _MAX_NODES or any(node is other for other in self.open):
+        if self.built > _MAX_NODES or id(node) in self.open:
             raise YamlProblem("an alias leads back into itself", _place(node))
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node, steps)
-        self.open.append(node)
+        self.open.add(id(node))
         try:
             if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
                 return [self.build(child, (*steps, number)) for number, child in enumerate(node.value)]
             if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
                 return self.mapping(node, steps)
         finally:
-            self.open.pop()
+            self.open.discard(id(node))
         raise _tagged(node)
 
     def mapping(self, node: yaml.MappingNode, steps: Steps) -> dict[str, object]:
