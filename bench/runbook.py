@@ -11,20 +11,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from migverify.runbook.actions_builtin import built_in
-from migverify.runbook.compare import compare_all
+from migverify.runbook.actions.builtin import built_in
+from migverify.runbook.definition.findings import Places
+from migverify.runbook.definition.forecast import Progress, estimates, forecast
+from migverify.runbook.definition.lint import lint
+from migverify.runbook.definition.load import load_runbook, read_runbook
+from migverify.runbook.definition.plan import plan_of
 from migverify.runbook.events import EventKind
-from migverify.runbook.findings import Places
-from migverify.runbook.forecast import Progress, estimates, forecast
-from migverify.runbook.history import drill_seconds, past_runs
-from migverify.runbook.journal import Draft
-from migverify.runbook.lint import lint
-from migverify.runbook.load import load_runbook, read_runbook
+from migverify.runbook.history.compare import compare_all
+from migverify.runbook.history.past import drill_seconds, past_runs
+from migverify.runbook.history.readiness import readiness, wanted_runbooks
 from migverify.runbook.model import Runbook, RunKind
-from migverify.runbook.plan import plan_of
-from migverify.runbook.readiness import readiness, wanted_runbooks
-from migverify.runbook.record import RunRecord
-from migverify.runbook.room import FolderRoom
+from migverify.runbook.record.journal import Draft
+from migverify.runbook.record.room import FolderRoom
+from migverify.runbook.record.run_record import RunRecord
 
 SINKS = "sinks: {terminal: {kind: stdout}}\n"
 HEAD = """\

@@ -24,8 +24,8 @@ from migverify.cli.main import run as migverify
 from migverify.errors import ExitCode
 
 if TYPE_CHECKING:
-    from migverify.runbook.duties import Duty
-    from migverify.runbook.record import RunRecord
+    from migverify.runbook.record.run_record import RunRecord
+    from migverify.runbook.run.duties import Duty
 
 RUNBOOK = Path("runbooks") / "cutover.yaml"
 BACK = Path("runbooks") / "rollback-after-open.yaml"
@@ -156,7 +156,7 @@ class Drills:
         return iter(sorted(one.parent for one in (self.root / "runs").glob("*/journal.jsonl")))
 
     def _begun(self, before: set[Path], drive: Drive) -> RunRecord:
-        from migverify.runbook.record import RunRecord
+        from migverify.runbook.record.run_record import RunRecord
 
         until = time.monotonic() + 60.0
         while time.monotonic() < until and drive.executor.poll() is None:
@@ -210,7 +210,7 @@ def _haste(runbook: Path) -> list[str]:
 
 def play(drive: Drive, trouble: Trouble) -> None:
     """Type what the people of a run have to type until it is over."""
-    from migverify.runbook.duties import duties
+    from migverify.runbook.run.duties import duties
 
     until = time.monotonic() + LONGEST
     while drive.executor.poll() is None and time.monotonic() < until:

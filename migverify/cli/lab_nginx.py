@@ -66,9 +66,9 @@ def up(
 
 
 def _begin(traffic: Path) -> None:
-    from migverify.runbook.actions import Context
-    from migverify.runbook.traffic_change import begin
-    from migverify.runbook.traffic_load import load_traffic
+    from migverify.runbook.actions.action import Context
+    from migverify.runbook.traffic.change import begin
+    from migverify.runbook.traffic.load import load_traffic
 
     context = Context("", "", 0, 0, 60.0, threading.Event())
     with load_traffic(traffic).driver(context) as driver:

@@ -11,11 +11,11 @@ from migverify.cli.runbook_room import open_runs
 from migverify.errors import MigverifyError, UsageError
 
 if TYPE_CHECKING:
-    from migverify.runbook.actions import Registry
-    from migverify.runbook.findings import Finding
+    from migverify.runbook.actions.action import Registry
+    from migverify.runbook.definition.findings import Finding
     from migverify.runbook.model import Runbook, RunKind
-    from migverify.runbook.record import RunRecord
-    from migverify.runbook.room import Room
+    from migverify.runbook.record.room import Room
+    from migverify.runbook.record.run_record import RunRecord
 
 __all__ = ["begin", "catalogue", "fingerprint_now", "kind_of", "loaded_runbook", "read_for", "refuse_other"]
 
@@ -45,8 +45,8 @@ def read_for(
     ConfigError, UsageError
         it cannot be read, or its environment is not named.
     """
-    from migverify.runbook.lint import lint_file
-    from migverify.runbook.load import known_cases, load_runbook, read_runbook
+    from migverify.runbook.definition.lint import lint_file
+    from migverify.runbook.definition.load import known_cases, load_runbook, read_runbook
 
     if environment is None:
         read = read_runbook(path, given, "").runbook
@@ -97,8 +97,8 @@ def begin(book: Runbook, kind: RunKind, person: str, room: Room, config: Path | 
     UsageError
         nobody of that name is in the runbook, or it may not be left to the autopilot.
     """
-    from migverify.runbook.autopilot import refuse_unfit
     from migverify.runbook.cast import make_cast
+    from migverify.runbook.run.autopilot import refuse_unfit
 
     if autopilot:
         refuse_unfit(book, kind)
@@ -114,7 +114,7 @@ def begin(book: Runbook, kind: RunKind, person: str, room: Room, config: Path | 
 
 def fingerprint_now(config: Path | None) -> str:
     """Return the hash of the definitions on both sides; empty where it cannot be known, and nothing is proved then."""
-    from migverify.runbook.schema_now import schema_fingerprint
+    from migverify.runbook.run.schema_now import schema_fingerprint
 
     if config is None:
         return ""

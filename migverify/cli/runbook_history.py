@@ -16,10 +16,10 @@ from migverify.cli.runbook_room import DEFAULT_ROOM, RoomOption, room_of
 from migverify.errors import ExitCode, MigverifyError, UsageError
 
 if TYPE_CHECKING:
-    from migverify.runbook.history import Past, PastRun
+    from migverify.runbook.history.past import Past, PastRun
+    from migverify.runbook.history.readiness import Readiness
     from migverify.runbook.model import Runbook
-    from migverify.runbook.readiness import Readiness
-    from migverify.runbook.room import Room
+    from migverify.runbook.record.room import Room
 
 READINESS_EPILOG = examples(
     "migverify runbook readiness runbooks/cutover.yaml --environment prod",
@@ -54,10 +54,10 @@ def readiness(
     Exit 0: ready, 1: not ready, 3: it cannot be told (a damaged journal, an unknown schema or catalogue).
     """
     from migverify.cli.runbook_history_view import readiness_lines
-    from migverify.runbook.history import past_runs
-    from migverify.runbook.load import case_priorities
-    from migverify.runbook.readiness import readiness as answer
-    from migverify.runbook.readiness import wanted_runbooks
+    from migverify.runbook.definition.load import case_priorities
+    from migverify.runbook.history.past import past_runs
+    from migverify.runbook.history.readiness import readiness as answer
+    from migverify.runbook.history.readiness import wanted_runbooks
 
     book = _loaded(runbook, parse_set(set_ or []), environment)
     folder = cases if cases is not None else runbook.parent / "dr"
@@ -86,7 +86,7 @@ def compare(
 ) -> None:
     """Put runs side by side: times of steps and their change, failures, holds, retries, scores, the step of risk."""
     from migverify.cli.runbook_history_view import curve_lines, two_lines
-    from migverify.runbook.compare import compare_all, lines_of_two
+    from migverify.runbook.history.compare import compare_all, lines_of_two
 
     some = _runs_to_compare(room_of(runs), runs_ or [], runbook, all_=all_)
     found = compare_all(some)
@@ -99,7 +99,7 @@ def compare(
 
 
 def _loaded(path: Path, given: dict[str, str], environment: str | None) -> Runbook:
-    from migverify.runbook.load import load_runbook, read_runbook
+    from migverify.runbook.definition.load import load_runbook, read_runbook
 
     if environment is None:
         reading = read_runbook(path, given, "").runbook
@@ -111,7 +111,7 @@ def _loaded(path: Path, given: dict[str, str], environment: str | None) -> Runbo
 
 
 def _schema_of_now(config: Path) -> str:
-    from migverify.runbook.schema_now import schema_fingerprint
+    from migverify.runbook.run.schema_now import schema_fingerprint
 
     if not config.exists():
         return ""
@@ -130,8 +130,8 @@ def _readiness_json(found: Readiness, past: Past) -> dict[str, Any]:
 
 
 def _run_json(run: PastRun) -> dict[str, Any]:
-    from migverify.runbook.drills import why_unclean
-    from migverify.runbook.scores import correctness_score, process_score
+    from migverify.runbook.history.drills import why_unclean
+    from migverify.runbook.history.scores import correctness_score, process_score
 
     unclean = why_unclean(run)
     return {
@@ -143,7 +143,7 @@ def _run_json(run: PastRun) -> dict[str, Any]:
 
 
 def _runs_to_compare(room: Room, ids: list[str], runbook: str | None, *, all_: bool) -> list[PastRun]:
-    from migverify.runbook.history_read import past_run
+    from migverify.runbook.history.read import past_run
     from migverify.runbook.model import RunKind
 
     if all_ == bool(ids):
@@ -162,7 +162,7 @@ def _runs_to_compare(room: Room, ids: list[str], runbook: str | None, *, all_: b
 
 
 def _all_of_one(room: Room, runbook: str | None) -> Past:
-    from migverify.runbook.history import past_runs
+    from migverify.runbook.history.past import past_runs
 
     past = past_runs(room, runbook)
     known = list(dict.fromkeys(one.runbook for one in past))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from migverify.cli.runbook_lint import clock
 
 if TYPE_CHECKING:
-    from migverify.runbook.compare import Comparison, Line, Point
-    from migverify.runbook.history import Past
-    from migverify.runbook.readiness import Readiness
-    from migverify.runbook.scores import Score
+    from migverify.runbook.history.compare import Comparison, Line, Point
+    from migverify.runbook.history.past import Past
+    from migverify.runbook.history.readiness import Readiness
+    from migverify.runbook.history.scores import Score
 
 __all__ = ["curve_lines", "readiness_lines", "two_lines"]
 
@@ -43,7 +43,7 @@ def readiness_lines(found: Readiness, past: Past, room: str) -> Iterator[str]:
 
 
 def _drills(found: Readiness, past: Past) -> Iterator[str]:
-    from migverify.runbook.compare import compare_all
+    from migverify.runbook.history.compare import compare_all
 
     runs = {one.run: one for one in past}
     if found.drills:

@@ -13,9 +13,9 @@ from migverify.cli.console import examples, say
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from migverify.runbook.findings import Finding
+    from migverify.runbook.definition.findings import Finding
+    from migverify.runbook.definition.plan import Plan
     from migverify.runbook.model import Runbook, RunKind
-    from migverify.runbook.plan import Plan
 
 LINT_EPILOG = examples(
     "migverify runbook lint runbooks/rehearsal.yaml",
@@ -56,9 +56,9 @@ def lint(
 
     Exit 0: nothing is refused (there may be warnings), 2: something is.
     """
-    from migverify.runbook.lint import lint_file
-    from migverify.runbook.load import known_cases, read_runbook
-    from migverify.runbook.registry import full_registry
+    from migverify.runbook.actions.registry import full_registry
+    from migverify.runbook.definition.lint import lint_file
+    from migverify.runbook.definition.load import known_cases, read_runbook
 
     given = parse_set(set_ or [])
     folder = cases if cases is not None else runbook.parent / "dr"
@@ -95,9 +95,9 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Show the steps in their order with planned times, slack, the critical path and who is needed twice at once."""
-    from migverify.runbook.load import load_runbook, read_runbook
+    from migverify.runbook.definition.load import load_runbook, read_runbook
+    from migverify.runbook.definition.plan import plan_of
     from migverify.runbook.model import RunKind
-    from migverify.runbook.plan import plan_of
 
     given = parse_set(set_ or [])
     if kind not in list(RunKind):
@@ -120,7 +120,7 @@ def plan(
 def schema() -> None:
     """Print the JSON schema of a runbook, for editors that complete and check it."""
     from migverify.config.reference import json_schema_text
-    from migverify.runbook.document import TITLE, RunbookDocument
+    from migverify.runbook.definition.document import TITLE, RunbookDocument
 
     typer.echo(json_schema_text(RunbookDocument, TITLE), nl=False)
 
@@ -177,7 +177,7 @@ def clock(seconds: float) -> str:
 
 def plan_lines(runbook: Runbook, plan: Plan, kind: RunKind) -> Iterator[str]:
     """Yield the plan as text: one line a step, then the sums."""
-    from migverify.runbook.plan import rollback_peak
+    from migverify.runbook.definition.plan import rollback_peak
 
     yield f"{runbook.title}: run of kind {kind.value} in {runbook.environment}"
     wide = max((len(one.id) for one in plan.steps), default=4)
@@ -212,7 +212,7 @@ def plan_lines(runbook: Runbook, plan: Plan, kind: RunKind) -> Iterator[str]:
 def _plan_json(runbook: Runbook, plan: Plan, kind: RunKind) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from migverify.runbook.plan import rollback_peak
+    from migverify.runbook.definition.plan import rollback_peak
 
     moment, back, id_ = rollback_peak(runbook, plan)
     told = asdict(plan)

@@ -15,8 +15,8 @@ from migverify.cli.runbook_room import DEFAULT_ROOM, RoomOption, room_of
 from migverify.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
-    from migverify.runbook.room import Room
-    from migverify.runbook.watch_run import Watcher
+    from migverify.runbook.page.watch_run import Watcher
+    from migverify.runbook.record.room import Room
 
 __all__ = ["EXPORT_EPILOG", "REPORT_EPILOG", "SERVE_EPILOG", "export", "report", "serve"]
 
@@ -72,9 +72,9 @@ def serve(
     The page needs no network beyond this server, and says so when the journal is damaged, the executor is silent or
     the server has gone. With `last` it goes on to the next run by itself. Ctrl-C ends it.
     """
-    from migverify.runbook.page_metrics import metrics_text
-    from migverify.runbook.serve import PageServer
-    from migverify.runbook.watch_run import Watcher
+    from migverify.runbook.page.metrics import metrics_text
+    from migverify.runbook.page.serve import PageServer
+    from migverify.runbook.page.watch_run import Watcher
 
     room = room_of(runs)
     watcher = Watcher(room, run)
@@ -92,8 +92,8 @@ def serve(
 
 
 def _live_report(room: Room, watcher: Watcher) -> tuple[str, str]:
-    from migverify.runbook.page import report_html, report_policy
-    from migverify.runbook.report_of import report_of
+    from migverify.runbook.page.html import report_html, report_policy
+    from migverify.runbook.page.report_of import report_of
 
     seen = watcher.look()
     if seen.view is None:
@@ -134,10 +134,10 @@ def report(
 
 
 def _report(run: str, form: Form, runs: str) -> str:
-    from migverify.runbook.page import report_html
-    from migverify.runbook.report_of import report_of
-    from migverify.runbook.report_text import as_markdown
-    from migverify.runbook.run_report import report_as_json
+    from migverify.runbook.page.html import report_html
+    from migverify.runbook.page.report_of import report_of
+    from migverify.runbook.page.report_text import as_markdown
+    from migverify.runbook.page.run_report import report_as_json
 
     made = report_of(room_of(runs), run)
     view = made.view
@@ -151,10 +151,10 @@ def _report(run: str, form: Form, runs: str) -> str:
 
 
 def _checklist(path: Path, form: Form, kind: str, environment: str | None, given: list[str]) -> str:
-    from migverify.runbook.checklist import checklist, checklist_markdown
-    from migverify.runbook.load import load_runbook, read_runbook
+    from migverify.runbook.definition.load import load_runbook, read_runbook
     from migverify.runbook.model import RunKind
-    from migverify.runbook.page import checklist_html
+    from migverify.runbook.page.checklist import checklist, checklist_markdown
+    from migverify.runbook.page.html import checklist_html
 
     if kind not in list(RunKind):
         raise UsageError(f"--kind {kind}: there is no such run", hint=f"Give one of {', '.join(RunKind)}.")
@@ -186,7 +186,7 @@ def export(
     runs: RoomOption = DEFAULT_ROOM,
 ) -> None:
     """Hand a run to other tools: as a journal of the Chaos Toolkit, or its own journal as one file."""
-    from migverify.runbook.chaostoolkit import chaostoolkit_journal as made
+    from migverify.runbook.page.chaostoolkit import chaostoolkit_journal as made
 
     if chaostoolkit_journal is None and journal is None:
         raise UsageError("say what to export", hint="Give --chaostoolkit-journal FILE or --journal FILE.")

@@ -31,8 +31,8 @@ from migverify.errors import UsageError
 if TYPE_CHECKING:
     from migverify.runbook.clock import Moment
     from migverify.runbook.events import Event
-    from migverify.runbook.machine import Actor, Decision
-    from migverify.runbook.record import RunRecord
+    from migverify.runbook.record.run_record import RunRecord
+    from migverify.runbook.run.machine import Actor, Decision
     from migverify.runbook.state import RunStatus
 
     Said = Callable[[RunStatus, Actor, Moment], Decision]
@@ -56,7 +56,7 @@ FileOption = Annotated[
 
 def call(step: StepArgument, as_: AsOption = None, run: RunOption = None, runs: RoomOption = DEFAULT_ROOM) -> None:
     """Call a step that is ready: the coordinator's voice. Its DRI may start it then."""
-    from migverify.runbook import machine
+    from migverify.runbook.run import machine
 
     _say(lambda s, a, n: machine.call(s, a, step, n), as_, run, runs)
 
@@ -66,14 +66,14 @@ def approve(
     runs: RoomOption = DEFAULT_ROOM,
 ) -> None:  # fmt: skip
     """Agree that a step may start: its reviewer, or the decision owner at a point of no return."""
-    from migverify.runbook import machine
+    from migverify.runbook.run import machine
 
     _say(lambda s, a, n: machine.approve(s, a, step, n), as_, run, runs, sign, ("start", step, ""))
 
 
 def start(step: StepArgument, as_: AsOption = None, run: RunOption = None, runs: RoomOption = DEFAULT_ROOM) -> None:
     """Start a step that was called: its DRI's voice. The executor carries it out."""
-    from migverify.runbook import machine
+    from migverify.runbook.run import machine
 
     _say(lambda s, a, n: machine.start(s, a, step, n), as_, run, runs)
 
@@ -83,7 +83,7 @@ def note(
     file: FileOption = None, run: RunOption = None, runs: RoomOption = DEFAULT_ROOM,
 ) -> None:  # fmt: skip
     """Add evidence to a step that is under way."""
-    from migverify.runbook import machine
+    from migverify.runbook.run import machine
 
     told = evidence_of(evidence, file)
     _say(lambda s, a, n: machine.note(s, a, step, n, text, told), as_, run, runs)
@@ -94,7 +94,7 @@ def done(
     file: FileOption = None, run: RunOption = None, runs: RoomOption = DEFAULT_ROOM,
 ) -> None:  # fmt: skip
     """Say that a step by hand, or a rollback by hand, is done, and what shows it. Its checks are asked then."""
-    from migverify.runbook import machine
+    from migverify.runbook.run import machine
 
     told = evidence_of(evidence, file)
     _say(lambda s, a, n: machine.done(s, a, step, n, text, told), as_, run, runs)
@@ -105,7 +105,7 @@ def fail(
     runs: RoomOption = DEFAULT_ROOM,
 ) -> None:  # fmt: skip
     """Say that a step by hand did not work; at a decision: no go."""
-    from migverify.runbook import machine
+    from migverify.runbook.run import machine
 
     _say(lambda s, a, n: machine.fail(s, a, step, n, reason), as_, run, runs)
 
@@ -121,7 +121,7 @@ def accept(
     runs: RoomOption = DEFAULT_ROOM,
 ) -> None:
     """Accept the evidence of a step: its reviewer signs the hash of step and evidence."""
-    from migverify.runbook import machine
+    from migverify.runbook.run import machine
 
     _say(lambda s, a, n: machine.accept(s, a, step, n, seen), as_, run, runs, sign, ("done", step, ""))
 
@@ -131,7 +131,7 @@ def reject(
     runs: RoomOption = DEFAULT_ROOM,
 ) -> None:  # fmt: skip
     """Reject the evidence of a step: it has failed."""
-    from migverify.runbook import machine
+    from migverify.runbook.run import machine
 
     _say(lambda s, a, n: machine.reject(s, a, step, n, reason), as_, run, runs)
 
@@ -144,7 +144,7 @@ def retry(
     runs: RoomOption = DEFAULT_ROOM,
 ) -> None:
     """Have a failed step tried again: its checks alone when its effect stands, else from its call on."""
-    from migverify.runbook import machine
+    from migverify.runbook.run import machine
 
     _say(lambda s, a, n: machine.retry(s, a, step, n, reason), as_, run, runs)
 
@@ -159,7 +159,7 @@ def waive(
     runs: RoomOption = DEFAULT_ROOM,
 ) -> None:
     """Let a failed step pass: two persons, one after the other, with a reason."""
-    from migverify.runbook import machine
+    from migverify.runbook.run import machine
 
     _say(lambda s, a, n: machine.waive(s, a, step, n, reason, expires), as_, run, runs, sign, ("waive", step, ""),
          (step,))  # fmt: skip
@@ -177,7 +177,7 @@ def decide(
     runs: RoomOption = DEFAULT_ROOM,
 ) -> None:
     """Say whether the effect of a step in doubt happened: two persons who say the same, one after the other."""
-    from migverify.runbook import machine
+    from migverify.runbook.run import machine
 
     if happened is None:
         raise UsageError("say --happened or --did-not-happen", hint="Look at the world first, not at the journal.")
@@ -200,7 +200,8 @@ def promote(
     runs: RoomOption = DEFAULT_ROOM,
 ) -> None:
     """Give a role to its backup, or back: its holder does not answer. For the coordinator's own it takes two."""
-    from migverify.runbook import machine, people
+    from migverify.runbook import people
+    from migverify.runbook.run import machine
 
     if sign is not None and not to:
         raise UsageError("--to is missing", hint="A signature is of the person who is promoted: name them.")
@@ -212,7 +213,7 @@ def promote(
 
 def hold(reason: ReasonArgument, as_: AsOption = None, run: RunOption = None, runs: RoomOption = DEFAULT_ROOM) -> None:
     """Hold the run: nothing new is called or started. Anybody of the runbook may."""
-    from migverify.runbook import machine
+    from migverify.runbook.run import machine
 
     _say(lambda s, a, n: machine.hold(s, a, n, reason), as_, run, runs)
 
@@ -225,7 +226,7 @@ def resume(
     runs: RoomOption = DEFAULT_ROOM,
 ) -> None:
     """Go on after a hold. While a guard that held the run does not pass, two persons have to say so."""
-    from migverify.runbook import machine
+    from migverify.runbook.run import machine
 
     _say(lambda s, a, n: machine.resume(s, a, n, reason), as_, run, runs, sign, ("resume", "", ""))
 
@@ -241,7 +242,7 @@ def rollback(
     runs: RoomOption = DEFAULT_ROOM,
 ) -> None:
     """Order a rollback: effects are undone from the last to the first, each one verified."""
-    from migverify.runbook import machine
+    from migverify.runbook.run import machine
 
     _say(lambda s, a, n: machine.rollback(s, a, n, reason, to), as_, run, runs, sign, ("rollback", "", ""),
          ("--to", to) if to else ())  # fmt: skip
@@ -249,7 +250,7 @@ def rollback(
 
 def abort(reason: ReasonArgument, as_: AsOption = None, run: RunOption = None, runs: RoomOption = DEFAULT_ROOM) -> None:
     """End the run as it is. How it ends says whether anything of it stands."""
-    from migverify.runbook import machine
+    from migverify.runbook.run import machine
 
     _say(lambda s, a, n: machine.abort(s, a, n, reason), as_, run, runs)
 
@@ -259,7 +260,7 @@ def takeover(
     runs: RoomOption = DEFAULT_ROOM,
 ) -> None:  # fmt: skip
     """Agree that another person takes the run over from an executor that is gone; they use `runbook run --run`."""
-    from migverify.runbook import machine
+    from migverify.runbook.run import machine
 
     _say(lambda s, a, n: machine.takeover(s, a, n, reason), as_, run, runs, sign, ("takeover", "", ""))
 
@@ -281,8 +282,8 @@ def _say(
         What a second person types besides the reason, where two have to say the same.
     """
     from migverify.cli.runbook_tell import event_lines
-    from migverify.runbook.duties import duties
-    from migverify.runbook.fold import fold
+    from migverify.runbook.fold.whole import fold
+    from migverify.runbook.run.duties import duties
 
     person = who_acts(as_)
     room = room_of(runs)
@@ -304,8 +305,9 @@ def _say(
 
 
 def _actor(record: RunRecord, person: str, sign: Path | None, of: tuple[str, str, str] | None) -> Actor:
-    from migverify.runbook import machine, signatures
-    from migverify.runbook.record import login
+    from migverify.runbook.record import signatures
+    from migverify.runbook.record.run_record import login
+    from migverify.runbook.run import machine
 
     if sign is None or of is None:
         return machine.Actor(person, login())
@@ -319,8 +321,8 @@ def _actor(record: RunRecord, person: str, sign: Path | None, of: tuple[str, str
 
 def _tell_second(events: list[Event], name: str, again: tuple[str, ...], suffix: str, whole: str) -> None:
     """Say who else has to say the same, where one person's word is not enough."""
-    from migverify.runbook.duties import command_line
     from migverify.runbook.events import EventKind
+    from migverify.runbook.run.duties import command_line
 
     for event in events:
         of = str(event.data.get("of", ""))

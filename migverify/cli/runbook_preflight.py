@@ -18,8 +18,8 @@ from migverify.errors import ExitCode, MigverifyError
 
 if TYPE_CHECKING:
     from migverify.runbook.model import Runbook, RunKind
-    from migverify.runbook.preflight import Item, Preflight
-    from migverify.runbook.room import Room
+    from migverify.runbook.record.room import Room
+    from migverify.runbook.run.preflight import Item, Preflight
 
 __all__ = ["EPILOG", "preflight"]
 
@@ -55,16 +55,16 @@ def preflight(
 
     Exit 0: nothing found, 1: something would stop it, 3: something could not be known.
     """
-    from migverify.runbook.preflight import Preflight, verdict_of_items
-    from migverify.runbook.preflight import as_json as json_of
-    from migverify.runbook.registry import full_registry
+    from migverify.runbook.actions.registry import full_registry
+    from migverify.runbook.run.preflight import Preflight, verdict_of_items
+    from migverify.runbook.run.preflight import as_json as json_of
 
     registry, room, wanted = full_registry(), room_of(runs), kind_of(kind)
     book, findings = read_for(runbook, parse_set(set_ or []), environment, registry, cases)
     known = config if config.exists() else None
     folder = catalogue(cases, runbook.parent)
-    from migverify.runbook import preflight as ask
-    from migverify.runbook.working import seconds_for
+    from migverify.runbook.run import preflight as ask
+    from migverify.runbook.run.working import seconds_for
 
     items = [*ask.linted(findings), *_looked_at(book, wanted, room, announce=announce)]
     questions = list(ask.questions_of(book, wanted, everything=everything))
@@ -83,7 +83,7 @@ def preflight(
 
 
 def _looked_at(book: Runbook, kind: RunKind, room: Room, *, announce: bool) -> Iterator[Item]:
-    from migverify.runbook import preflight as ask
+    from migverify.runbook.run import preflight as ask
 
     now = time.time()
     yield from ask.people_of(book, kind)
@@ -96,10 +96,10 @@ def _looked_at(book: Runbook, kind: RunKind, room: Room, *, announce: bool) -> I
 
 def _earlier(book: Runbook, room: Room) -> Iterator[Item]:
     """Yield what the room says: whether it can be read, runs that are not over, the last run's logins."""
-    from migverify.runbook.history import past_runs
-    from migverify.runbook.preflight import Item, runs_of
-    from migverify.runbook.preflight import room_of as kept_in
-    from migverify.runbook.room import FolderRoom
+    from migverify.runbook.history.past import past_runs
+    from migverify.runbook.record.room import FolderRoom
+    from migverify.runbook.run.preflight import Item, runs_of
+    from migverify.runbook.run.preflight import room_of as kept_in
 
     if isinstance(room, FolderRoom):
         yield kept_in(room.path)
@@ -116,11 +116,11 @@ def _earlier(book: Runbook, room: Room) -> Iterator[Item]:
 
 def _ready(book: Runbook, kind: RunKind, room: Room, config: Path | None, folder: Path | None) -> Iterator[Item]:
     """Yield the conditions of a live run."""
-    from migverify.runbook.history import past_runs
-    from migverify.runbook.load import case_priorities
+    from migverify.runbook.definition.load import case_priorities
+    from migverify.runbook.history.past import past_runs
+    from migverify.runbook.history.readiness import readiness, wanted_runbooks
     from migverify.runbook.model import RunKind
-    from migverify.runbook.preflight import Item, readiness_of
-    from migverify.runbook.readiness import readiness, wanted_runbooks
+    from migverify.runbook.run.preflight import Item, readiness_of
 
     if kind is not RunKind.LIVE:
         return

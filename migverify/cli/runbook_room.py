@@ -14,8 +14,8 @@ from migverify.cli.console import DEFAULT_CONFIG, say
 from migverify.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
-    from migverify.runbook.record import RunRecord
-    from migverify.runbook.room import Room
+    from migverify.runbook.record.room import Room
+    from migverify.runbook.record.run_record import RunRecord
     from migverify.runbook.state import RunStatus
 
 __all__ = [
@@ -62,7 +62,7 @@ def room_of(text: str) -> Room:
     """
     import os
 
-    from migverify.runbook.room import open_room
+    from migverify.runbook.record.room import open_room
 
     if "://" not in text:
         return open_room(text)

@@ -30,11 +30,11 @@ from migverify.cli.runbook_room import (
 from migverify.errors import FencedError, UsageError
 
 if TYPE_CHECKING:
-    from migverify.runbook.actions import Registry
-    from migverify.runbook.executor import Executor
-    from migverify.runbook.lease import Keeper
-    from migverify.runbook.record import RunRecord
-    from migverify.runbook.room import Room
+    from migverify.runbook.actions.action import Registry
+    from migverify.runbook.record.lease import Keeper
+    from migverify.runbook.record.room import Room
+    from migverify.runbook.record.run_record import RunRecord
+    from migverify.runbook.run.executor import Executor
     from migverify.runbook.state import RunStatus
 
 __all__ = ["EPILOG", "run"]
@@ -99,7 +99,7 @@ def run(
     Exit 0: completed; 3: held, not over, or dry; 90 rolled back; 91 aborted, all undone; 92 aborted, not all undone;
     93 failed past the point of no return; 2 refused; 130 interrupted, the run is free for the next executor.
     """
-    from migverify.runbook.registry import full_registry
+    from migverify.runbook.actions.registry import full_registry
 
     person, room, registry = who_acts(as_), room_of(runs), full_registry()
     known = config if config.exists() else None
@@ -131,8 +131,8 @@ def _left_to_tell(status: RunStatus) -> int:
 
 def _delivered(record: RunRecord, person: str) -> int:
     """Deliver what the executor of a run that is over has left; returns the exit code of the run."""
-    from migverify.runbook.ending import exit_of
-    from migverify.runbook.outbox import deliver_rest
+    from migverify.runbook.announce.outbox import deliver_rest
+    from migverify.runbook.run.ending import exit_of
 
     say(f"the run is over; {_left_to_tell(record.status)} announcements are delivered now")
     status = deliver_rest(record, person)
@@ -144,8 +144,8 @@ def _delivered(record: RunRecord, person: str) -> int:
 
 def _taken(record: RunRecord, person: str, reason: str, text: str) -> Keeper:
     """Take the lease; from an executor that is gone only when that is certain, and another person agreed."""
-    from migverify.runbook.duties import command_line
-    from migverify.runbook.lease import take, watch_of
+    from migverify.runbook.record.lease import take, watch_of
+    from migverify.runbook.run.duties import command_line
 
     if not record.status.executor:
         return take(record, person)
@@ -175,10 +175,10 @@ def _taken(record: RunRecord, person: str, reason: str, text: str) -> Keeper:
 
 def _executor(record: RunRecord, registry: Registry, keeper: Keeper, told: _Told, limit: float | None) -> Executor:
     """Return what drives the run; with a limit, the autopilot."""
-    from migverify.runbook.autopilot import PilotedExecutor
-    from migverify.runbook.executor import Executor
-    from migverify.runbook.history import past_runs
-    from migverify.runbook.watch_run import drill_text
+    from migverify.runbook.history.past import past_runs
+    from migverify.runbook.page.watch_run import drill_text
+    from migverify.runbook.run.autopilot import PilotedExecutor
+    from migverify.runbook.run.executor import Executor
 
     status = record.status
     drill = "" if limit is not None else drill_text(past_runs(told.room, status.runbook.id), status)
@@ -190,9 +190,9 @@ def _executor(record: RunRecord, registry: Registry, keeper: Keeper, told: _Told
 
 def _readiness(status: RunStatus, told: _Told) -> Any:
     """Return what tells the executor of a live run whether its drills allow it; other runs are not asked."""
-    from migverify.runbook.load import case_priorities
+    from migverify.runbook.definition.load import case_priorities
+    from migverify.runbook.history.readiness import asker
     from migverify.runbook.model import RunKind
-    from migverify.runbook.readiness import asker
 
     if status.kind is not RunKind.LIVE:
         return None
@@ -210,7 +210,7 @@ def _driven(executor: Executor, place: _Place) -> tuple[RunStatus, bool]:
         another executor took the run over.
     """
     from migverify.cli.runbook_tell import Teller
-    from migverify.runbook.autopilot import PilotedExecutor
+    from migverify.runbook.run.autopilot import PilotedExecutor
 
     status = executor.status
     others = [one for one in open_runs(place.room)[0] if one.status.run != status.run]
@@ -279,9 +279,9 @@ def _left_at_once(executor: Executor) -> None:
 
 def _told_end(status: RunStatus, person: str, suffix: str, *, interrupted: bool) -> int:
     """Say how the run stands, and return the exit code."""
-    from migverify.runbook.duties import command_line
-    from migverify.runbook.ending import RunExit, exit_of
     from migverify.runbook.people import shared_logins
+    from migverify.runbook.run.duties import command_line
+    from migverify.runbook.run.ending import RunExit, exit_of
 
     for login, some in shared_logins(status).items():
         say(f"warning: {', '.join(some)} acted from one login ({login}): four eyes may have been two")

@@ -16,14 +16,14 @@ from migverify.cli.runbook_room import DEFAULT_ROOM, RoomOption, RunOption, find
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from migverify.runbook.duties import Duty
     from migverify.runbook.events import Event
-    from migverify.runbook.journal import Problem
-    from migverify.runbook.record import RunRecord
-    from migverify.runbook.room import Room
+    from migverify.runbook.page.view import View
+    from migverify.runbook.page.view_steps import StepView
+    from migverify.runbook.record.journal import Problem
+    from migverify.runbook.record.room import Room
+    from migverify.runbook.record.run_record import RunRecord
+    from migverify.runbook.run.duties import Duty
     from migverify.runbook.state import RunStatus
-    from migverify.runbook.view import View
-    from migverify.runbook.view_steps import StepView
 
 __all__ = ["STATUS_EPILOG", "VERIFY_EPILOG", "status", "verify_journal"]
 
@@ -60,7 +60,7 @@ def status(
 
     Exit 0, whatever it shows; with --wait as `runbook run`: 0 completed, 3 not over, 90 to 93 other ends.
     """
-    from migverify.runbook.ending import exit_of
+    from migverify.runbook.run.ending import exit_of
 
     room = room_of(runs)
     record = find_run(room, run, over_too=True)
@@ -91,7 +91,7 @@ class _Screen:
     def __init__(
         self, room: Room, text: str, record: RunRecord, step: str | None, *, named: bool, as_json: bool, again: bool
     ) -> None:
-        from migverify.runbook.watch_run import Watcher
+        from migverify.runbook.page.watch_run import Watcher
 
         self._record, self._step, self._json = record, step, as_json
         self._watcher = Watcher(room, record.status.run, fresh=0.0)
@@ -103,7 +103,7 @@ class _Screen:
     def show(self) -> None:
         """Print it."""
         from migverify.errors import JournalError
-        from migverify.runbook.duties import duties
+        from migverify.runbook.run.duties import duties
 
         found = self._watcher.look()
         self._record.refresh()
@@ -126,7 +126,7 @@ class _Screen:
 def _as_json(seen: View, todo: tuple[Duty, ...], step: str | None) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from migverify.runbook.view import as_json
+    from migverify.runbook.page.view import as_json
 
     told = as_json(seen)
     if step is not None:
@@ -314,7 +314,7 @@ def verify_journal(
 def _verified(run: str, runs: str, heads: Path | None) -> dict[str, Any]:
     from migverify.errors import JournalError
     from migverify.runbook.events import EventKind
-    from migverify.runbook.heads import check_heads, heads_in
+    from migverify.runbook.record.heads import check_heads, heads_in
 
     outside = heads_in(_text(heads)) if heads is not None else None
     if heads is not None and not outside:
@@ -339,8 +339,8 @@ def _verified(run: str, runs: str, heads: Path | None) -> dict[str, Any]:
 
 def _journal(run: str, runs: str) -> tuple[str, list[Problem], Callable[[], Iterator[Event]]]:
     """Return a journal's name, what is wrong with it, and how it is read: of a file, or of a run in a room."""
-    from migverify.runbook.fold import verify_run
-    from migverify.runbook.journal import NAME, read_events
+    from migverify.runbook.fold.whole import verify_run
+    from migverify.runbook.record.journal import NAME, read_events
 
     named = Path(run)
     path = named if named.is_file() else named / NAME

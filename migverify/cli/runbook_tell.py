@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from migverify.cli.runbook_lint import clock
 from migverify.errors import MigverifyError
-from migverify.runbook.duties import Duty, duties
 from migverify.runbook.events import Event, EventKind, StepState
-from migverify.runbook.fold import fold
+from migverify.runbook.fold.whole import fold
+from migverify.runbook.run.duties import Duty, duties
 
 if TYPE_CHECKING:
-    from migverify.runbook.record import RunRecord
+    from migverify.runbook.record.run_record import RunRecord
     from migverify.runbook.state import RunStatus
 
 __all__ = ["Teller", "duty_line", "event_lines", "evidence_lines", "moment", "shown_state"]

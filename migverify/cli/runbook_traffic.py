@@ -13,8 +13,8 @@ from migverify.cli.console import examples, say
 from migverify.errors import ExitCode, MigverifyError, UsageError
 
 if TYPE_CHECKING:
-    from migverify.runbook.actions import Context
-    from migverify.runbook.traffic_change import Change
+    from migverify.runbook.actions.action import Context
+    from migverify.runbook.traffic.change import Change
 
 app = typer.Typer(
     name="traffic", no_args_is_help=True, help="Shares of traffic between the old and the new side: show, set, abort."
@@ -27,7 +27,7 @@ _EXITS = {"done": ExitCode.MATCH, "refused": ExitCode.MISMATCH, "put back": Exit
 
 
 def _context() -> Context:
-    from migverify.runbook.actions import Context
+    from migverify.runbook.actions.action import Context
 
     return Context("", "", 0, 0, 600.0, threading.Event())
 
@@ -35,9 +35,9 @@ def _context() -> Context:
 @app.command(epilog=examples("migverify runbook traffic init pay.traffic.yaml"))
 def init(traffic: TrafficFile) -> None:
     """Write the first setting of every instance, at 0 %, and print what its configuration needs."""
-    from migverify.runbook.traffic_change import begin
-    from migverify.runbook.traffic_load import load_traffic, nginx_parts
-    from migverify.runbook.traffic_nginx import snippets
+    from migverify.runbook.traffic.change import begin
+    from migverify.runbook.traffic.load import load_traffic, nginx_parts
+    from migverify.runbook.traffic.nginx import snippets
 
     loaded = load_traffic(traffic)
     with loaded.driver(_context()) as driver:
@@ -57,10 +57,10 @@ def show(traffic: TrafficFile, as_json: JsonOption = False) -> None:
 
     Exit 0: all instances serve one share, and it is what was measured; 1: it is not; 3: that cannot be said.
     """
-    from migverify.runbook.traffic import percent
-    from migverify.runbook.traffic_change import look
-    from migverify.runbook.traffic_load import load_traffic
-    from migverify.runbook.traffic_measure import judge_instances, measure
+    from migverify.runbook.traffic.change import look
+    from migverify.runbook.traffic.load import load_traffic
+    from migverify.runbook.traffic.measure import judge_instances, measure
+    from migverify.runbook.traffic.model import percent
 
     loaded = load_traffic(traffic)
     with loaded.driver(_context()) as driver:
@@ -98,9 +98,9 @@ def set_(
 
     Exit 0: every instance serves it; 1: refused, or put back as it was; 3: in doubt, look at every instance.
     """
-    from migverify.runbook.traffic import hundredths
-    from migverify.runbook.traffic_change import change
-    from migverify.runbook.traffic_load import load_traffic
+    from migverify.runbook.traffic.change import change
+    from migverify.runbook.traffic.load import load_traffic
+    from migverify.runbook.traffic.model import hundredths
 
     loaded = load_traffic(traffic)
     with loaded.driver(_context()) as driver:
@@ -113,9 +113,9 @@ def abort_(traffic: TrafficFile, share: ShareOption) -> None:
 
     Exit 0: every instance serves it; 3: in doubt, look at every instance.
     """
-    from migverify.runbook.traffic import hundredths
-    from migverify.runbook.traffic_change import abort, look
-    from migverify.runbook.traffic_load import load_traffic
+    from migverify.runbook.traffic.change import abort, look
+    from migverify.runbook.traffic.load import load_traffic
+    from migverify.runbook.traffic.model import hundredths
 
     loaded = load_traffic(traffic)
     with loaded.driver(_context()) as driver:
@@ -136,6 +136,6 @@ def _tell(found: Change) -> None:
 def schema() -> None:
     """Print the JSON schema of a traffic file, for editors that complete and check it."""
     from migverify.config.reference import json_schema_text
-    from migverify.runbook.traffic_document import TITLE, TrafficDocument
+    from migverify.runbook.traffic.document import TITLE, TrafficDocument
 
     typer.echo(json_schema_text(TrafficDocument, TITLE), nl=False)

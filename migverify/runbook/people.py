@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 from migverify.runbook.cast import Cast
 from migverify.runbook.clock import Moment
-from migverify.runbook.journal import canonical
 from migverify.runbook.model import Person, Step
+from migverify.runbook.record.journal import canonical
 from migverify.runbook.state import Given, RunStatus, StepStatus, between
 
 __all__ = [

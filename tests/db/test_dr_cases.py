@@ -15,10 +15,10 @@ import pytest
 
 from migverify.lab import chaos, chaos_start, mysql, prometheus, servers, tidb
 from migverify.lab.chaos_world import World
-from migverify.runbook.actions_builtin import built_in
-from migverify.runbook.autopilot import run_unattended
+from migverify.runbook.actions.builtin import built_in
 from migverify.runbook.events import RunState, StepState
-from migverify.runbook.history_case import Marks, case_of
+from migverify.runbook.history.case import Marks, case_of
+from migverify.runbook.run.autopilot import run_unattended
 from migverify.runbook.state import RunStatus
 
 pytestmark = pytest.mark.db

@@ -15,11 +15,11 @@ import pytest
 from migverify.lab import cutover, cutover_history
 from migverify.lab.cutover import World
 from migverify.lab.cutover_app import prove
-from migverify.runbook.actions import Context, ask
-from migverify.runbook.autopilot import run_unattended
+from migverify.runbook.actions.action import Context, ask
+from migverify.runbook.actions.registry import full_registry
 from migverify.runbook.events import RunState, StepState
 from migverify.runbook.model import Check
-from migverify.runbook.registry import full_registry
+from migverify.runbook.run.autopilot import run_unattended
 from migverify.runbook.state import RunStatus
 from tests.db.cutover_pair import ROOT, own_world
 

@@ -16,15 +16,15 @@ import pytest
 from sqlalchemy import Connection, event, insert, text
 
 from migverify.errors import FencedError, JournalError, StoreError, UsageError
-from migverify.runbook.chain import Draft
 from migverify.runbook.events import Event, EventKind
-from migverify.runbook.fold import fold, verify_run
-from migverify.runbook.journal import read_events
-from migverify.runbook.lease import take
+from migverify.runbook.fold.whole import fold, verify_run
 from migverify.runbook.model import RunKind
-from migverify.runbook.record import RunRecord
-from migverify.runbook.room import open_room
-from migverify.runbook.room_db import DbRoom, open_db_room
+from migverify.runbook.record.chain import Draft
+from migverify.runbook.record.journal import read_events
+from migverify.runbook.record.lease import take
+from migverify.runbook.record.room import open_room
+from migverify.runbook.record.room_db import DbRoom, open_db_room
+from migverify.runbook.record.run_record import RunRecord
 from migverify.store import schema
 from tests.unit import test_runbook_crash as crashes
 from tests.unit import test_runbook_lease as leases

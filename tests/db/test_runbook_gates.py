@@ -14,9 +14,9 @@ from migverify.lab import cutover
 from migverify.lab.cutover import APP_USER, BARRIER, CANARY, MARKER_USER, World, server_as
 from migverify.lab.servers import LabServer
 from migverify.lab.session import connect
-from migverify.runbook.actions import ActionResult, Answer, Context, Outcome, ask
+from migverify.runbook.actions.action import ActionResult, Answer, Context, Outcome, ask
+from migverify.runbook.actions.registry import full_registry
 from migverify.runbook.model import Check
-from migverify.runbook.registry import full_registry
 from tests.db.cutover_pair import own_world
 
 pytestmark = pytest.mark.db

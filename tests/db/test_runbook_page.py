@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from migverify.runbook import machine
 from migverify.runbook.events import EventKind
-from migverify.runbook.page import report_html, report_policy
-from migverify.runbook.report_of import report_of
-from migverify.runbook.room import FolderRoom
-from migverify.runbook.serve import PageServer
-from migverify.runbook.watch_run import Watcher
+from migverify.runbook.page.html import report_html, report_policy
+from migverify.runbook.page.report_of import report_of
+from migverify.runbook.page.serve import PageServer
+from migverify.runbook.page.watch_run import Watcher
+from migverify.runbook.record.room import FolderRoom
+from migverify.runbook.run import machine
 from tests.db.chromium import Browser, Page
 from tests.unit.runbook_stories import Story, in_freeze
 

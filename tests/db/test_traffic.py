@@ -23,16 +23,16 @@ from migverify.lab import nginx
 from migverify.lab.nginx import World
 from migverify.lab.nginx_faults import fault
 from migverify.lab.nginx_load import balance
-from migverify.runbook import actions_traffic
-from migverify.runbook.access_log import parse_line
-from migverify.runbook.actions import ActionResult, Context, Outcome, Registry
-from migverify.runbook.autopilot import run_unattended
+from migverify.runbook.actions.action import ActionResult, Context, Outcome, Registry
+from migverify.runbook.actions.registry import full_registry
 from migverify.runbook.events import RunState, StepState
-from migverify.runbook.registry import full_registry
+from migverify.runbook.run.autopilot import run_unattended
 from migverify.runbook.state import RunStatus
-from migverify.runbook.traffic import goes_to_new
-from migverify.runbook.traffic_change import begin
-from migverify.runbook.traffic_load import load_traffic
+from migverify.runbook.traffic import actions as actions_traffic
+from migverify.runbook.traffic.access_log import parse_line
+from migverify.runbook.traffic.change import begin
+from migverify.runbook.traffic.load import load_traffic
+from migverify.runbook.traffic.model import goes_to_new
 
 pytestmark = pytest.mark.db
 

@@ -1,7 +1,7 @@
 """A small world in which a cutover can go wrong: a source with transactions in flight, a feed each way, caches of ids.
 
 Time goes in ticks. Nothing happens by chance: whoever makes a world says when transactions commit, how fast feeds are
-and which mistakes are in it. The cutover asks the very judges of the real gates (``migverify.runbook.gates``), fed with
+and which mistakes are in it. The cutover asks the very judges of the real gates (``actions.gate_judges``), fed with
 what this world shows, or else the naive check that each of them replaces.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from migverify.runbook import gates
-from migverify.runbook.gates import Attempt, Canary, Judged, Marker, NextId, Open, Told
+from migverify.runbook.actions import gate_judges as gates
+from migverify.runbook.actions.gate_judges import Attempt, Canary, Judged, Marker, NextId, Open, Told
 
 CACHE = 6
 """Ids that a server of the target takes at once."""

@@ -15,15 +15,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from migverify.runbook import machine
-from migverify.runbook.actions import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
+from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
 from migverify.runbook.events import RollbackState, RunState, StepState
-from migverify.runbook.executor import Executor
-from migverify.runbook.journal import SystemDisk
-from migverify.runbook.lease import Keeper, take
 from migverify.runbook.model import RunKind
-from migverify.runbook.record import RunRecord
-from migverify.runbook.room_db import DbRoom
+from migverify.runbook.record.journal import SystemDisk
+from migverify.runbook.record.lease import Keeper, take
+from migverify.runbook.record.room_db import DbRoom
+from migverify.runbook.record.run_record import RunRecord
+from migverify.runbook.run import machine
+from migverify.runbook.run.executor import Executor
 from tests.unit.runbook_places import place
 from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, runbook, step
 

@@ -12,15 +12,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from migverify.runbook import announce, machine
-from migverify.runbook.announce import Announcement
+from migverify.runbook.announce import moments as announce
+from migverify.runbook.announce.moments import Announcement
+from migverify.runbook.announce.sinks import Message, SinkError
 from migverify.runbook.events import Event
-from migverify.runbook.executor import Executor
-from migverify.runbook.fold import fold
-from migverify.runbook.journal import read_events
-from migverify.runbook.lease import take
+from migverify.runbook.fold.whole import fold
 from migverify.runbook.model import Runbook, RunKind
-from migverify.runbook.sinks import Message, SinkError
+from migverify.runbook.record.journal import read_events
+from migverify.runbook.record.lease import take
+from migverify.runbook.run import machine
+from migverify.runbook.run.executor import Executor
 from migverify.runbook.state import RunStatus
 from tests.unit.runbook_runs import Room
 

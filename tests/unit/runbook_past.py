@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from migverify.runbook import machine
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
-from migverify.runbook.history import Past, PastRun, past_runs
-from migverify.runbook.journal import Draft
-from migverify.runbook.machine import Actor, steps_to_undo
+from migverify.runbook.history.past import Past, PastRun, past_runs
+from migverify.runbook.history.readiness import Readiness, readiness
 from migverify.runbook.model import Policy, Runbook, RunKind, Step, StepKind
-from migverify.runbook.readiness import Readiness, readiness
-from migverify.runbook.record import RunRecord
-from migverify.runbook.room import FolderRoom
+from migverify.runbook.record.journal import Draft
+from migverify.runbook.record.room import FolderRoom
+from migverify.runbook.record.run_record import RunRecord
+from migverify.runbook.run import machine
+from migverify.runbook.run.machine import Actor, steps_to_undo
 from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, FakeClock, runbook, step
 
 DAY = 86_400.0

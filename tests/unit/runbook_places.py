@@ -11,9 +11,9 @@ from typing import Any
 from sqlalchemy import update
 
 from migverify.runbook.clock import Clock, system_clock
-from migverify.runbook.record import RunRecord
-from migverify.runbook.room import FolderRoom
-from migverify.runbook.room_db import DbRoom, open_db_room
+from migverify.runbook.record.room import FolderRoom
+from migverify.runbook.record.room_db import DbRoom, open_db_room
+from migverify.runbook.record.run_record import RunRecord
 from migverify.store import schema
 
 VARIABLE = "RUNBOOK_TEST_PLACE"

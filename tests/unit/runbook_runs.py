@@ -9,15 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from migverify.runbook import machine
-from migverify.runbook.actions import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
-from migverify.runbook.actions_builtin import built_in
+from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
+from migverify.runbook.actions.builtin import built_in
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import Event, EventKind, RollbackState, StepState
-from migverify.runbook.executor import Executor
-from migverify.runbook.journal import Draft
-from migverify.runbook.lease import Keeper, Watch, take, watch_of
-from migverify.runbook.machine import Actor
 from migverify.runbook.model import (
     Check,
     Effect,
@@ -34,7 +29,12 @@ from migverify.runbook.model import (
     StepKind,
     Times,
 )
-from migverify.runbook.record import RunRecord
+from migverify.runbook.record.journal import Draft
+from migverify.runbook.record.lease import Keeper, Watch, take, watch_of
+from migverify.runbook.record.run_record import RunRecord
+from migverify.runbook.run import machine
+from migverify.runbook.run.executor import Executor
+from migverify.runbook.run.machine import Actor
 from tests.unit.runbook_places import age_leases, place
 
 PLACE = Place("test.yaml", 1)

@@ -8,12 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from migverify.runbook import machine
 from migverify.runbook.clock import Moment, system_clock
 from migverify.runbook.events import EventKind, StepState
-from migverify.runbook.journal import Draft, SystemDisk
-from migverify.runbook.lease import Keeper, take
-from migverify.runbook.machine import Actor
 from migverify.runbook.model import (
     Approval,
     Budgets,
@@ -37,7 +33,11 @@ from migverify.runbook.model import (
     Times,
     Window,
 )
-from migverify.runbook.record import RunRecord
+from migverify.runbook.record.journal import Draft, SystemDisk
+from migverify.runbook.record.lease import Keeper, take
+from migverify.runbook.record.run_record import RunRecord
+from migverify.runbook.run import machine
+from migverify.runbook.run.machine import Actor
 
 _K = EventKind
 PLACE = Place("cutover.yaml", 1)

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migverify.errors import ReadError
-from migverify.runbook.access_log import Follower, Mark, Sides, mark, parse_line, read_tally
-from migverify.runbook.traffic import goes_to_new
-from migverify.runbook.traffic_tally import KeySample, Tally, Times, merged
+from migverify.runbook.traffic.access_log import Follower, Mark, Sides, mark, parse_line, read_tally
+from migverify.runbook.traffic.model import goes_to_new
+from migverify.runbook.traffic.tally import KeySample, Tally, Times, merged
 from tests.unit.traffic_fakes import line
 
 G = "2-aaaaaaaa"

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from migverify.lab import chaos
-from migverify.runbook.actions_builtin import built_in
-from migverify.runbook.lint import lint_file
-from migverify.runbook.load import known_cases
+from migverify.runbook.actions.builtin import built_in
+from migverify.runbook.definition.lint import lint_file
+from migverify.runbook.definition.load import known_cases
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "runbooks" / "dr"

@@ -13,7 +13,7 @@ from migverify.lab.nginx import make, open_world
 from migverify.lab.nginx_faults import FAULTS, fault
 from migverify.lab.nginx_load import balance
 from migverify.lab.nginx_sides import Side
-from migverify.runbook.traffic_load import load_traffic
+from migverify.runbook.traffic.load import load_traffic
 
 
 def ledgers(folder: Path, **lines: list[str]) -> Path:

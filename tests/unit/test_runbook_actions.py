@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migverify.errors import UsageError
-from migverify.runbook.actions import Action, ActionKind, ActionResult, Answer, Context, Outcome, ask, judge
-from migverify.runbook.actions_builtin import KEPT_BYTES, built_in
+from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Answer, Context, Outcome, ask, judge
+from migverify.runbook.actions.builtin import KEPT_BYTES, built_in
 from migverify.runbook.model import Check
-from migverify.runbook.working import ask_all, verdict_of
+from migverify.runbook.run.working import ask_all, verdict_of
 
 REGISTRY = built_in()
 

@@ -12,12 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from migverify.errors import UsageError
-from migverify.runbook import machine
-from migverify.runbook.actions import ActionResult, Outcome
-from migverify.runbook.announce import LONGEST, Announcement, outbox_lines, spell
+from migverify.runbook.actions.action import ActionResult, Outcome
+from migverify.runbook.announce.moments import LONGEST, Announcement, outbox_lines, spell
 from migverify.runbook.events import EventKind, RunState, StepState
-from migverify.runbook.fold import verify_run
-from migverify.runbook.heads import check_heads, heads_in
+from migverify.runbook.fold.whole import verify_run
 from migverify.runbook.model import (
     Announcements,
     Budgets,
@@ -33,6 +31,8 @@ from migverify.runbook.model import (
     Times,
     Window,
 )
+from migverify.runbook.record.heads import check_heads, heads_in
+from migverify.runbook.run import machine
 from tests.unit.runbook_hooks import told
 from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, PLACE, Room, is_set, manual, step
 from tests.unit.runbook_runs import runbook as plain
@@ -427,7 +427,7 @@ def test_whatever_happens_can_be_told_once_in_one_line(
 
 def test_every_kind_of_announcement_is_documented() -> None:
     root = Path(__file__).parents[2]
-    source = (root / "migverify" / "runbook" / "announce.py").read_text()
+    source = (root / "migverify" / "runbook" / "announce" / "moments.py").read_text()
     kinds = set(re.findall(r'_of_(?:step|run)\(\s*m, "([a-z ]+)"', source))
     kinds |= {"head", "rejected", "failed", "timed out", "inconclusive", "unknown", "late", "waiting", "short"}
     kinds |= {f"guard {state}" for state in ("pass", "fail", "inconclusive")}

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migverify.errors import ConfigError, UsageError
-from migverify.runbook.actions import ActionResult, Outcome
-from migverify.runbook.actions_builtin import built_in
-from migverify.runbook.autopilot import LOGIN, PilotedExecutor, next_word, refuse_unfit, run_unattended
+from migverify.runbook.actions.action import ActionResult, Outcome
+from migverify.runbook.actions.builtin import built_in
 from migverify.runbook.events import EventKind, RollbackState, RunState, StepState
-from migverify.runbook.fold import verify_run
-from migverify.runbook.journal import read_events
-from migverify.runbook.lease import take
+from migverify.runbook.fold.whole import verify_run
 from migverify.runbook.model import Approval, Check, Guard, OnFail, Policy, Role, Rollback, RunKind, StepKind
 from migverify.runbook.people import shared_logins
-from migverify.runbook.record import RunRecord
+from migverify.runbook.record.journal import read_events
+from migverify.runbook.record.lease import take
+from migverify.runbook.record.run_record import RunRecord
+from migverify.runbook.run.autopilot import LOGIN, PilotedExecutor, next_word, refuse_unfit, run_unattended
 from migverify.runbook.state import RunStatus
 from tests.unit.runbook_runs import PEOPLE, PLACE, ROLES, World, is_set, manual, runbook, step
 from tests.unit.runbook_small import STEPS, write_small
@@ -211,7 +211,7 @@ def test_a_guard_is_never_overruled(tmp_path: Path, value: float | None) -> None
 
 
 def test_a_hold_by_a_person_is_not_lifted(tmp_path: Path) -> None:
-    from migverify.runbook import machine
+    from migverify.runbook.run import machine
     from tests.unit.runbook_runs import ERIN
 
     record = RunRecord.create(tmp_path, runbook(step("a")), RunKind.REHEARSAL, "alice", run="r1", autopilot=True)

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from migverify.cli.main import run
-from migverify.runbook.ending import RunExit, exit_of
 from migverify.runbook.events import RunState, StepState
-from migverify.runbook.room import open_room
+from migverify.runbook.record.room import open_room
+from migverify.runbook.run.ending import RunExit, exit_of
 from migverify.runbook.state import RunStatus
 from tests.unit.runbook_small import HEAD, STEPS, write_small
 
@@ -183,7 +183,7 @@ def test_refused(drill: Drill) -> None:
 
 def begin_alone(drill: Drill, kind: str = "rehearsal") -> None:
     """Begin a run that nobody drives."""
-    from migverify.runbook.load import load_runbook
+    from migverify.runbook.definition.load import load_runbook
     from migverify.runbook.model import RunKind
 
     book = load_runbook(drill.folder / "small.yaml", {}, "lab")
@@ -192,9 +192,9 @@ def begin_alone(drill: Drill, kind: str = "rehearsal") -> None:
 
 def drive_alone(drill: Drill) -> None:
     """Drive the run here until nothing moves and nothing is under way."""
-    from migverify.runbook.actions_builtin import built_in
-    from migverify.runbook.executor import Executor
-    from migverify.runbook.lease import take
+    from migverify.runbook.actions.builtin import built_in
+    from migverify.runbook.record.lease import take
+    from migverify.runbook.run.executor import Executor
 
     record = open_room("runs").open(drill.run or "last")
     keeper = take(record, "alice")
@@ -400,7 +400,7 @@ def test_a_room_in_a_database(drill: Drill, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_executor_that_lives_is_not_taken_over(drill: Drill) -> None:
-    from migverify.runbook.lease import take
+    from migverify.runbook.record.lease import take
 
     begin_alone(drill)
     keeper = take(open_room("runs").open(str(drill.run)), "alice", life=2.0)

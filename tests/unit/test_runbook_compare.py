@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from migverify.cli import runbook_history
 from migverify.errors import MigverifyError, UsageError
-from migverify.runbook import machine
-from migverify.runbook.compare import compare, compare_all
-from migverify.runbook.history import past_runs
-from migverify.runbook.load import load_runbook
+from migverify.runbook.definition.load import load_runbook
+from migverify.runbook.history.compare import compare, compare_all
+from migverify.runbook.history.past import past_runs
 from migverify.runbook.model import RunKind, Times
-from migverify.runbook.room import FolderRoom
+from migverify.runbook.record.room import FolderRoom
+from migverify.runbook.run import machine
 from tests.unit.runbook_past import SCHEMA, Drill, clean, edited, only
 from tests.unit.runbook_runs import ALICE, runbook, step
 

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from migverify.errors import JournalError, StoreError, UsageError
-from migverify.runbook import conditions, machine, people
-from migverify.runbook.actions import ActionResult, Outcome
+from migverify.runbook import conditions, people
+from migverify.runbook.actions.action import ActionResult, Outcome
 from migverify.runbook.events import EventKind, RunState, StepState
-from migverify.runbook.executor import Executor
-from migverify.runbook.journal import Draft
-from migverify.runbook.lease import take
 from migverify.runbook.model import Budgets, Check, Guard, Role, Runbook, RunKind, StepKind, Window
+from migverify.runbook.record.journal import Draft
+from migverify.runbook.record.lease import take
+from migverify.runbook.run import machine
+from migverify.runbook.run.executor import Executor
 from tests.unit.runbook_runs import (
     ALICE,
     BOB,

@@ -16,9 +16,9 @@ import pytest
 
 from migverify.errors import UsageError
 from migverify.runbook.events import EventKind, RunState, StepState
-from migverify.runbook.fold import fold
-from migverify.runbook.journal import NAME, Draft, FolderJournal, Reader, read_events, verify_journal
-from migverify.runbook.record import RunRecord
+from migverify.runbook.fold.whole import fold
+from migverify.runbook.record.journal import NAME, Draft, FolderJournal, Reader, read_events, verify_journal
+from migverify.runbook.record.run_record import RunRecord
 from tests.unit.runbook_crash import (
     VARIABLE,
     Killer,

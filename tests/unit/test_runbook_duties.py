@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migverify.runbook import machine
-from migverify.runbook.actions import ActionResult, Outcome
-from migverify.runbook.duties import Duty, command_line, duties
+from migverify.runbook.actions.action import ActionResult, Outcome
 from migverify.runbook.events import RunState, StepState
-from migverify.runbook.machine import Actor
 from migverify.runbook.model import Approval, Check, Guard, OnFail, Role, Rollback, RunKind, StepKind
+from migverify.runbook.run import machine
+from migverify.runbook.run.duties import Duty, command_line, duties
+from migverify.runbook.run.machine import Actor
 from tests.unit.runbook_runs import ALICE, BOB, CAROL, PLACE, ROLES, Room, World, is_set, manual, runbook, step
 
 FAILED = ActionResult(Outcome.FAILED, "no")

@@ -10,15 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from migverify.errors import JournalError, UsageError
-from migverify.runbook import machine
-from migverify.runbook.actions import ActionResult, Outcome
+from migverify.runbook.actions.action import ActionResult, Outcome
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import EventKind, RollbackState, RunState, StepState
-from migverify.runbook.fold import fold, verify_run
-from migverify.runbook.frozen import runbook_as_json, runbook_from_json
+from migverify.runbook.fold.whole import fold, verify_run
 from migverify.runbook.graph import graph_of
-from migverify.runbook.journal import read_events
-from migverify.runbook.machine import Actor
 from migverify.runbook.model import (
     Approval,
     Budgets,
@@ -32,6 +28,10 @@ from migverify.runbook.model import (
     Times,
     Window,
 )
+from migverify.runbook.record.frozen import runbook_as_json, runbook_from_json
+from migverify.runbook.record.journal import read_events
+from migverify.runbook.run import machine
+from migverify.runbook.run.machine import Actor
 from migverify.runbook.state import between
 from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, FakeClock, Room, manual, runbook, step
 
@@ -195,7 +195,7 @@ def test_a_wall_clock_that_jumps_is_flagged_and_changes_no_duration(tmp_path: Pa
 
 
 def test_people_on_another_machine_act_by_their_own_clock(tmp_path: Path) -> None:
-    from migverify.runbook.record import RunRecord
+    from migverify.runbook.record.run_record import RunRecord
 
     room = Room(tmp_path, runbook(manual("m"), step("b")))
     elsewhere = FakeClock(wall=room.clock.wall + 2, mono=3, boot="boot-2")

@@ -14,15 +14,16 @@ import yaml
 
 from migverify.guards.layouts import moment_text
 from migverify.model import Flavor
-from migverify.runbook import called, gate_reads, gates
-from migverify.runbook.actions import ActionResult, Context, Outcome, ask
-from migverify.runbook.actions_builtin import Finished
-from migverify.runbook.called import command_of
-from migverify.runbook.gate_reads import missing_servers
-from migverify.runbook.gates import Attempt, Canary, Marker, NextId, Open, Told
-from migverify.runbook.lint import lint_file
+from migverify.runbook.actions import called, gate_reads
+from migverify.runbook.actions import gate_judges as gates
+from migverify.runbook.actions.action import ActionResult, Context, Outcome, ask
+from migverify.runbook.actions.builtin import Finished
+from migverify.runbook.actions.called import command_of
+from migverify.runbook.actions.gate_judges import Attempt, Canary, Marker, NextId, Open, Told
+from migverify.runbook.actions.gate_reads import missing_servers
+from migverify.runbook.actions.registry import full_registry
+from migverify.runbook.definition.lint import lint_file
 from migverify.runbook.model import Check
-from migverify.runbook.registry import full_registry
 
 ROOT = Path(__file__).parents[2]
 OURS = ("cutover", "rollback-before-open", "rollback-after-open", "history-load")
@@ -249,7 +250,7 @@ def test_the_watch_is_judged_by_its_last_line(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_options_of_a_road_are_those_of_its_command() -> None:
-    roads = {road.name: road for module in ("actions_guards", "actions_roads") for road in _roads(module)}
+    roads = {road.name: road for module in ("guards", "roads") for road in _roads(module)}
     given = {"min_days": 30, "javascript": True, "layout": ["a.b.c=x", "d.e.f=y"]}
     assert command_of(roads["ids.headroom"], given) == [
         "ids", "--min-days", "30", "--javascript", "--layout", "a.b.c=x", "--layout", "d.e.f=y",
@@ -260,10 +261,10 @@ def test_options_of_a_road_are_those_of_its_command() -> None:
 def _roads(module: str) -> Any:
     from importlib import import_module
 
-    return import_module(f"migverify.runbook.{module}").ROADS
+    return import_module(f"migverify.runbook.actions.{module}").ROADS
 
 
-@pytest.mark.parametrize("road", [*_roads("actions_guards"), *_roads("actions_roads")], ids=lambda one: one.name)
+@pytest.mark.parametrize("road", [*_roads("guards"), *_roads("roads")], ids=lambda one: one.name)
 def test_every_option_of_a_road_is_there(road: Any) -> None:
     import typer.main
 

@@ -12,13 +12,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from migverify.errors import UsageError
-from migverify.runbook import machine
-from migverify.runbook.drills import rollback_only, why_no_rollback_drill, why_unclean
+from migverify.runbook.definition.forecast import estimates
 from migverify.runbook.events import EventKind, RollbackState, RunState, StepState
-from migverify.runbook.forecast import estimates
-from migverify.runbook.history import drill_seconds, past_runs
-from migverify.runbook.history_read import past_run
-from migverify.runbook.machine import Actor
+from migverify.runbook.history.drills import rollback_only, why_no_rollback_drill, why_unclean
+from migverify.runbook.history.past import drill_seconds, past_runs
+from migverify.runbook.history.read import past_run
+from migverify.runbook.history.scores import CORRECTNESS, PROCESS, correctness_score, process_score
 from migverify.runbook.model import (
     CASE_PARTS,
     Budgets,
@@ -32,8 +31,9 @@ from migverify.runbook.model import (
     StepKind,
     Times,
 )
-from migverify.runbook.room import FolderRoom
-from migverify.runbook.scores import CORRECTNESS, PROCESS, correctness_score, process_score
+from migverify.runbook.record.room import FolderRoom
+from migverify.runbook.run import machine
+from migverify.runbook.run.machine import Actor
 from tests.unit.runbook_past import SCHEMA, START, Drill, clean, edited, only, rolled_back, write_past
 from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, ERIN, PLACE, is_set, manual, runbook, step
 
@@ -273,7 +273,7 @@ def test_a_damaged_journal_is_listed_with_its_problem(tmp_path: Path) -> None:
 
 
 def test_a_journal_that_says_what_cannot_have_happened_is_damaged(tmp_path: Path) -> None:
-    from migverify.runbook.journal import Draft, FolderJournal
+    from migverify.runbook.record.journal import Draft, FolderJournal
 
     drill = Drill(tmp_path, runbook(step("a")), "r")
     journal = FolderJournal(drill.record.folder, "r")

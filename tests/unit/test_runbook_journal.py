@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migverify.errors import FencedError, JournalError, StoreError
-from migverify.runbook import machine
 from migverify.runbook.events import EventKind
-from migverify.runbook.fold import verify_run
-from migverify.runbook.journal import (
+from migverify.runbook.fold.whole import verify_run
+from migverify.runbook.record.journal import (
     NAME,
     Draft,
     FolderJournal,
@@ -27,7 +26,8 @@ from migverify.runbook.journal import (
     read_events,
     verify_journal,
 )
-from migverify.runbook.record import RunRecord
+from migverify.runbook.record.run_record import RunRecord
+from migverify.runbook.run import machine
 from migverify.secrets import Secret, remember
 from tests.unit.runbook_places import living_in
 from tests.unit.runbook_runs import ALICE, Room, draft, runbook, step
@@ -275,7 +275,7 @@ def test_a_lock_that_stays_held_is_an_error(tmp_path: Path) -> None:
     made = FolderJournal(tmp_path, "r1", "sha")
     handle = os.open(tmp_path / "journal.lock", os.O_CREAT | os.O_RDWR)
     fcntl.flock(handle, fcntl.LOCK_EX)
-    from migverify.runbook.locks import locked
+    from migverify.runbook.record.locks import locked
 
     with pytest.raises(StoreError, match="locked by somebody else"), locked(made.folder / "journal.lock", 0.05):
         pass

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from migverify.errors import FencedError, UsageError
-from migverify.runbook import machine
 from migverify.runbook.events import EventKind
-from migverify.runbook.executor import Executor
-from migverify.runbook.lease import LIFE, TOLERANCE, Watch, lifeline, read_lease, still_running, take
+from migverify.runbook.record.lease import LIFE, TOLERANCE, Watch, lifeline, read_lease, still_running, take
+from migverify.runbook.run import machine
+from migverify.runbook.run.executor import Executor
 from tests.unit.runbook_places import age_leases, living_in, place
 from tests.unit.runbook_runs import ALICE, BOB, CAROL, FakeClock, Room, draft, runbook, step
 

@@ -21,13 +21,13 @@ from typer.testing import CliRunner
 from migverify.cli import runbook_lint
 from migverify.config.yaml_text import read_yaml
 from migverify.errors import ConfigError
-from migverify.runbook.actions import Action, ActionKind, ActionResult, Argument
-from migverify.runbook.actions_builtin import built_in
-from migverify.runbook.findings import Finding, Places
-from migverify.runbook.lint import lint, lint_file
-from migverify.runbook.lint_rules import RULES, RULES_BY_ID, rules_markdown
-from migverify.runbook.load import known_cases, load_runbook
-from migverify.runbook.registry import full_registry
+from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument
+from migverify.runbook.actions.builtin import built_in
+from migverify.runbook.actions.registry import full_registry
+from migverify.runbook.definition.findings import Finding, Places
+from migverify.runbook.definition.lint import lint, lint_file
+from migverify.runbook.definition.lint_rules import RULES, RULES_BY_ID, rules_markdown
+from migverify.runbook.definition.load import known_cases, load_runbook
 
 ROOT = Path(__file__).parents[2]
 ACTIONS = {action.name: action for action in built_in()}
@@ -323,7 +323,7 @@ def test_every_rule_has_a_planted_fault() -> None:
 def test_every_rule_is_used() -> None:
     """No rule stands in the table only, and none in the code only."""
     names: set[str] = set()
-    for path in (ROOT / "migverify" / "runbook").glob("*.py"):
+    for path in (ROOT / "migverify" / "runbook").rglob("*.py"):
         if path.name != "lint_rules.py":
             names |= {
                 n.value

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from migverify.config.reference import json_schema, json_schema_text, known_keys, markdown
 from migverify.config.yaml_text import YamlProblem, read_yaml
 from migverify.errors import ConfigError, UsageError
-from migverify.runbook.document import TITLE, RunbookDocument
-from migverify.runbook.fields import parse_duration
+from migverify.runbook.definition.document import TITLE, RunbookDocument
+from migverify.runbook.definition.fields import parse_duration
+from migverify.runbook.definition.hashing import canonical_json, runbook_sha, step_sha
+from migverify.runbook.definition.load import load_runbook
+from migverify.runbook.definition.parameters import Parameter, fill, resolve
+from migverify.runbook.definition.plan import applies, network_of
 from migverify.runbook.graph import graph_of
-from migverify.runbook.hashing import canonical_json, runbook_sha, step_sha
-from migverify.runbook.load import load_runbook
 from migverify.runbook.model import OnFail, Runbook, RunKind
-from migverify.runbook.parameters import Parameter, fill, resolve
-from migverify.runbook.plan import applies, network_of
 
 ROOT = Path(__file__).parents[2]
 REHEARSAL = ROOT / "runbooks" / "rehearsal.yaml"
@@ -356,7 +356,7 @@ def test_set_of_the_command_line() -> None:
 
 
 def test_a_loaded_runbook_survives_its_journal(tmp_path: Path) -> None:
-    from migverify.runbook.frozen import runbook_as_json, runbook_from_json
+    from migverify.runbook.record.frozen import runbook_as_json, runbook_from_json
 
     book = load(tmp_path)
     assert runbook_from_json(json.loads(json.dumps(runbook_as_json(book)))) == book

@@ -1,6 +1,6 @@
 """Each classic mistake of a cutover loses or doubles rows under the naive check, and is stopped by our gate.
 
-The gates that are asked here are those of real servers: ``migverify.runbook.gates`` judges, and a simulation is read.
+The gates that are asked here are those of real servers: ``actions.gate_judges`` judges, and a simulation is read.
 """
 
 from __future__ import annotations

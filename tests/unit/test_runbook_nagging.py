@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migverify.runbook import machine
-from migverify.runbook.actions import ActionResult, Outcome
+from migverify.runbook.actions.action import ActionResult, Outcome
+from migverify.runbook.announce.nagging import _number
 from migverify.runbook.events import EventKind, StepState
-from migverify.runbook.journal import read_events
 from migverify.runbook.model import OnFail, Policy, Role, Rollback, RunKind, StepKind, Times
-from migverify.runbook.nagging import _number
+from migverify.runbook.record.journal import read_events
+from migverify.runbook.run import machine
 from tests.unit.runbook_runs import (
     ALICE,
     BOB,

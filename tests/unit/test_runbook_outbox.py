@@ -16,19 +16,21 @@ from hypothesis import strategies as st
 
 from migverify import secrets
 from migverify.errors import JournalError, UsageError
-from migverify.runbook import announce, machine, outbox
-from migverify.runbook.announce import outbox_lines
+from migverify.runbook.announce import moments as announce
+from migverify.runbook.announce import outbox
+from migverify.runbook.announce.moments import outbox_lines
+from migverify.runbook.announce.outbox import TRIES, deliver_rest
+from migverify.runbook.announce.sinks import SinkError
 from migverify.runbook.events import EventKind, RunState, StepState
-from migverify.runbook.executor import Executor
-from migverify.runbook.fold import fold, verify_run
-from migverify.runbook.fold_announce import OPEN
-from migverify.runbook.heads import Head, check_heads, heads_in
-from migverify.runbook.journal import SystemDisk, read_events
-from migverify.runbook.lease import take
+from migverify.runbook.fold.announce import OPEN
+from migverify.runbook.fold.whole import fold, verify_run
 from migverify.runbook.model import Sink
-from migverify.runbook.outbox import TRIES, deliver_rest
-from migverify.runbook.record import RunRecord
-from migverify.runbook.sinks import SinkError
+from migverify.runbook.record.heads import Head, check_heads, heads_in
+from migverify.runbook.record.journal import SystemDisk, read_events
+from migverify.runbook.record.lease import take
+from migverify.runbook.record.run_record import RunRecord
+from migverify.runbook.run import machine
+from migverify.runbook.run.executor import Executor
 from migverify.runbook.state import DeliveryState, RunStatus
 from tests.unit.runbook_hooks import KEY, Loud, Scripted, free_port, hook, told
 from tests.unit.runbook_places import living_in

@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from migverify.errors import JournalError, UsageError
-from migverify.runbook import machine, people, signatures
+from migverify.runbook import people
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import Event, EventKind, StepState
-from migverify.runbook.fold import fold, verify_run
-from migverify.runbook.journal import GENESIS, Draft, FolderJournal, event_line, read_events, verify_journal
-from migverify.runbook.machine import Actor
+from migverify.runbook.fold.whole import fold, verify_run
 from migverify.runbook.model import Approval, Person, Policy, Role
+from migverify.runbook.record import signatures
+from migverify.runbook.record.journal import GENESIS, Draft, FolderJournal, event_line, read_events, verify_journal
+from migverify.runbook.run import machine
+from migverify.runbook.run.machine import Actor
 from tests.unit.runbook_runs import ALICE, BOB, CAROL, PEOPLE, ROLES, Room, draft, runbook, step
 
 ALL_ONE = (*ROLES[:1], Role("db-1", "bob", "alice"), Role("db-2", "bob", "carol"), ROLES[3])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migverify.errors import ConfigError, UsageError
-from migverify.runbook.forecast import (
+from migverify.runbook.definition.forecast import (
     Estimate,
     Progress,
     estimates,
@@ -18,6 +18,7 @@ from migverify.runbook.forecast import (
     quantile,
     rollback_deadline,
 )
+from migverify.runbook.definition.plan import ancestors, network_of, plan_of, rollback_peak
 from migverify.runbook.model import (
     Check,
     DataLoss,
@@ -33,7 +34,6 @@ from migverify.runbook.model import (
     StepKind,
     Times,
 )
-from migverify.runbook.plan import ancestors, network_of, plan_of, rollback_peak
 
 PEOPLE = ("ann", "ben", "cat")
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from migverify.cli.main import run
-from migverify.runbook import preflight as ask
-from migverify.runbook.actions import Registry
+from migverify.runbook.actions.action import Registry
 from migverify.runbook.model import Case, Check, Effect, Guard, Policy, Role, Runbook, RunKind, Sink, StepKind, Window
-from migverify.runbook.preflight import Item, Preflight, verdict_of_items
+from migverify.runbook.run import preflight as ask
+from migverify.runbook.run.preflight import Item, Preflight, verdict_of_items
 from tests.unit.runbook_runs import PEOPLE, PLACE, World, is_set, runbook, step
 from tests.unit.runbook_small import STEPS, write_small
 
@@ -264,8 +264,8 @@ def test_a_room_that_cannot_be_written_fails(folder: Path, capsys: pytest.Captur
 
 
 def test_runs_that_are_not_over_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from migverify.runbook.load import load_runbook
-    from migverify.runbook.room import open_room
+    from migverify.runbook.definition.load import load_runbook
+    from migverify.runbook.record.room import open_room
 
     book = load_runbook(folder / "small.yaml", {}, "lab")
     id_ = open_room("runs").create(book, RunKind.REHEARSAL, "alice").status.run

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migverify.errors import ConfigError
-from migverify.runbook import machine
-from migverify.runbook.drills import edits_since, not_proved_again
+from migverify.runbook.definition.load import case_priorities, known_cases, load_runbook
 from migverify.runbook.events import EventKind
-from migverify.runbook.history import past_runs
-from migverify.runbook.load import case_priorities, known_cases, load_runbook
+from migverify.runbook.history.drills import edits_since, not_proved_again
+from migverify.runbook.history.past import past_runs
+from migverify.runbook.history.readiness import asker, readiness, wanted_runbooks
+from migverify.runbook.history.readiness_cases import coverage
 from migverify.runbook.model import Person, Role, Runbook, RunbookKind, RunKind, StepKind, Times
-from migverify.runbook.readiness import asker, readiness, wanted_runbooks
-from migverify.runbook.readiness_cases import coverage
-from migverify.runbook.room import FolderRoom
+from migverify.runbook.record.room import FolderRoom
+from migverify.runbook.run import machine
 from tests.unit.runbook_past import (
     DAY,
     NOW,

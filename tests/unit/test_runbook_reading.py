@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from migverify.errors import UsageError
-from migverify.runbook.actions import Context, Outcome, Registry
-from migverify.runbook.actions_builtin import reading
-from migverify.runbook.actions_http import pointed, register
+from migverify.runbook.actions.action import Context, Outcome, Registry
+from migverify.runbook.actions.builtin import reading
+from migverify.runbook.actions.web import pointed, register
 
 PAGES = {
     "/state": (200, json.dumps({"dr": {"state": "sync", "a/b": 1}, "stores": [1, 2, 3], "none": None})),

@@ -14,17 +14,17 @@ from typer.testing import CliRunner
 
 from migverify.cli.runbook import app
 from migverify.errors import UsageError
-from migverify.runbook import machine
-from migverify.runbook.chain import Problem
-from migverify.runbook.chaostoolkit import chaostoolkit_journal
-from migverify.runbook.checklist import checklist, checklist_markdown
 from migverify.runbook.events import EventKind
 from migverify.runbook.model import Case, RunKind
-from migverify.runbook.page import checklist_html, report_html
-from migverify.runbook.report_of import report_of
-from migverify.runbook.report_text import as_markdown, cell, clock_words
-from migverify.runbook.room import FolderRoom
-from migverify.runbook.run_report import RunReport, report_as_json
+from migverify.runbook.page.chaostoolkit import chaostoolkit_journal
+from migverify.runbook.page.checklist import checklist, checklist_markdown
+from migverify.runbook.page.html import checklist_html, report_html
+from migverify.runbook.page.report_of import report_of
+from migverify.runbook.page.report_text import as_markdown, cell, clock_words
+from migverify.runbook.page.run_report import RunReport, report_as_json
+from migverify.runbook.record.chain import Problem
+from migverify.runbook.record.room import FolderRoom
+from migverify.runbook.run import machine
 from tests.unit.runbook_stories import Story, cutover, in_freeze
 from tests.unit.test_runbook_view import ALL
 

@@ -8,11 +8,11 @@ import pytest
 
 from migverify.errors import JournalError, StoreError, UsageError
 from migverify.runbook.events import EventKind
-from migverify.runbook.journal import NAME, read_events
 from migverify.runbook.model import RunKind
-from migverify.runbook.record import new_run_id
-from migverify.runbook.room import FolderRoom, Room, check_id, open_room
-from migverify.runbook.room_db import DbRoom, open_db_room
+from migverify.runbook.record.journal import NAME, read_events
+from migverify.runbook.record.room import FolderRoom, Room, check_id, open_room
+from migverify.runbook.record.room_db import DbRoom, open_db_room
+from migverify.runbook.record.run_record import new_run_id
 from tests.unit.runbook_runs import FakeClock, runbook, step
 
 

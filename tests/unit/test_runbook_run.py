@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 from migverify.errors import UsageError
-from migverify.runbook import machine
-from migverify.runbook.actions import ActionResult, Outcome
+from migverify.runbook.actions.action import ActionResult, Outcome
 from migverify.runbook.events import EventKind, RollbackState, RunState, StepState
-from migverify.runbook.fold import fold
-from migverify.runbook.machine import Actor
+from migverify.runbook.fold.whole import fold
 from migverify.runbook.model import (
     Approval,
     Budgets,
@@ -32,6 +30,8 @@ from migverify.runbook.model import (
     StepKind,
     Times,
 )
+from migverify.runbook.run import machine
+from migverify.runbook.run.machine import Actor
 from tests.unit.runbook_places import living_in, place
 from tests.unit.runbook_runs import (
     ALICE,

@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 
 from migverify.errors import UsageError
-from migverify.runbook import machine
 from migverify.runbook.events import EventKind
-from migverify.runbook.lease import take
 from migverify.runbook.model import RunKind
-from migverify.runbook.page import report_html, report_policy
-from migverify.runbook.page_metrics import metrics_text
-from migverify.runbook.report_of import report_of
-from migverify.runbook.room import FolderRoom, open_room
-from migverify.runbook.serve import PageServer
-from migverify.runbook.watch_run import Watcher
+from migverify.runbook.page.html import report_html, report_policy
+from migverify.runbook.page.metrics import metrics_text
+from migverify.runbook.page.report_of import report_of
+from migverify.runbook.page.serve import PageServer
+from migverify.runbook.page.watch_run import Watcher
+from migverify.runbook.record.lease import take
+from migverify.runbook.record.room import FolderRoom, open_room
+from migverify.runbook.run import machine
 from tests.unit.runbook_stories import MovedClock, Story, cutover, in_freeze
 
 PATHS = {
@@ -173,7 +173,7 @@ def test_a_run_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_the_newest_run_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("migverify.runbook.watch_run.AGAIN", 0.0)
+    monkeypatch.setattr("migverify.runbook.page.watch_run.AGAIN", 0.0)
     first = Story(tmp_path, ago=100)
     with page(tmp_path) as server:
         assert document(server)["view"]["run"] == first.status.run

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from migverify import secrets
+from migverify.runbook.announce.sinks import Message, OpenSink, SinkError, open_sink, sink_problems
 from migverify.runbook.model import Sink
-from migverify.runbook.sinks import Message, OpenSink, SinkError, open_sink, sink_problems
 from tests.unit.runbook_hooks import KEY, Hook, free_port, hook
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from migverify.errors import FencedError, JournalError, StoreError
-from migverify.runbook import machine
-from migverify.runbook.actions import ActionResult, Outcome
+from migverify.runbook.actions.action import ActionResult, Outcome
 from migverify.runbook.events import EventKind, RunState, StepState
-from migverify.runbook.executor import Executor
-from migverify.runbook.lease import LIFE, take
+from migverify.runbook.record.lease import LIFE, take
+from migverify.runbook.run import machine
+from migverify.runbook.run.executor import Executor
 from tests.unit.runbook_places import living_in
 from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, Room, runbook, step
 
@@ -165,7 +165,7 @@ def test_what_another_machine_may_still_be_at_is_decided_by_two_where_locks_do_n
     keeper = take(room.record, "bob", reason="gone", watch=room.watch)
     room.keeper, room.executor = keeper, Executor(room.record, room.world.registry(), keeper)
     # The thread that hangs has the lifeline of the effect in this process; on a lost machine nothing has.
-    monkeypatch.setattr("migverify.runbook.mending.still_running", lambda *_: False)
+    monkeypatch.setattr("migverify.runbook.run.mending.still_running", lambda *_: False)
     room.executor.recover()
     room.settle()
     if where == "folder":

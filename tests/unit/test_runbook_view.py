@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from migverify.runbook import machine
+from migverify.runbook.definition.forecast import Estimate
 from migverify.runbook.events import Event, EventKind
-from migverify.runbook.fold import fold
-from migverify.runbook.forecast import Estimate
-from migverify.runbook.journal import read_events
+from migverify.runbook.fold.whole import fold
 from migverify.runbook.model import Budgets, Rollback, RunKind, Times
+from migverify.runbook.page.view import Pulse, View, as_json, view
+from migverify.runbook.page.view_clock import Clock
+from migverify.runbook.page.view_steps import TEXT, late_word
+from migverify.runbook.record.journal import read_events
+from migverify.runbook.run import machine
 from migverify.runbook.state import Span
-from migverify.runbook.view import Pulse, View, as_json, view
-from migverify.runbook.view_clock import Clock
-from migverify.runbook.view_steps import TEXT, late_word
 from tests.unit.runbook_stories import PREPARED, Story, cutover, in_freeze
 
 _K = EventKind

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from migverify.runbook.lint import lint_file
-from migverify.runbook.load import known_cases, load_runbook, read_runbook
-from migverify.runbook.registry import full_registry
+from migverify.runbook.actions.registry import full_registry
+from migverify.runbook.definition.lint import lint_file
+from migverify.runbook.definition.load import known_cases, load_runbook, read_runbook
 
 ROOT = Path(__file__).parents[2]
 BOOKS = ROOT / "runbooks"

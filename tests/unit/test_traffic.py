@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migverify.errors import UsageError
-from migverify.runbook.traffic import (
+from migverify.runbook.traffic.judge import default_tolerance, judge_share, wilson
+from migverify.runbook.traffic.model import (
     FULL,
     LADDER,
     check_ladder,
@@ -21,7 +22,6 @@ from migverify.runbook.traffic import (
     percent,
     threshold,
 )
-from migverify.runbook.traffic_judge import default_tolerance, judge_share, wilson
 
 shares = st.integers(0, FULL)
 

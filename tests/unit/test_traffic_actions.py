@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from migverify.runbook import actions_traffic
-from migverify.runbook.access_log import Sides, count
-from migverify.runbook.actions import ActionKind, ActionResult, Context, Outcome, Registry, ask
-from migverify.runbook.lint import lint_file
+from migverify.runbook.actions.action import ActionKind, ActionResult, Context, Outcome, Registry, ask
+from migverify.runbook.actions.registry import full_registry
+from migverify.runbook.definition.lint import lint_file
 from migverify.runbook.model import Check
-from migverify.runbook.registry import full_registry
-from migverify.runbook.traffic import Setting, goes_to_new
-from migverify.runbook.traffic_load import Traffic, load_traffic
-from migverify.runbook.traffic_measure import Measured, judge_instances, stickiness
-from migverify.runbook.traffic_tally import KeySample, Tally
+from migverify.runbook.traffic import actions as actions_traffic
+from migverify.runbook.traffic.access_log import Sides, count
+from migverify.runbook.traffic.load import Traffic, load_traffic
+from migverify.runbook.traffic.measure import Measured, judge_instances, stickiness
+from migverify.runbook.traffic.model import Setting, goes_to_new
+from migverify.runbook.traffic.tally import KeySample, Tally
 from tests.unit.test_traffic_drivers import NGINX
 from tests.unit.traffic_fakes import FakeDriver, FakeProxy, line
 

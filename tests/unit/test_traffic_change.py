@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migverify.errors import TrafficError
-from migverify.runbook.traffic import FULL, LADDER, Setting
-from migverify.runbook.traffic_change import abort, begin, change, look
+from migverify.runbook.traffic.change import abort, begin, change, look
+from migverify.runbook.traffic.model import FULL, LADDER, Setting
 from tests.unit.traffic_fakes import FIRST, FakeDriver, FakeProxy
 
 

@@ -20,16 +20,16 @@ from hypothesis import strategies as st
 from migverify.config.reference import json_schema, json_schema_text, known_keys, markdown
 from migverify.config.yaml_text import read_yaml
 from migverify.errors import ConfigError, ReadError, TrafficError
-from migverify.runbook import traffic_files
-from migverify.runbook.access_log import Sides
-from migverify.runbook.actions import Context
-from migverify.runbook.traffic import FULL, LADDER, Setting
-from migverify.runbook.traffic_change import abort, begin, change, look
-from migverify.runbook.traffic_command import CommandDriver, CommandInstance
-from migverify.runbook.traffic_document import TITLE, NginxPart, TrafficDocument
-from migverify.runbook.traffic_files import put_back, replace_text
-from migverify.runbook.traffic_load import load_traffic, nginx_parts
-from migverify.runbook.traffic_nginx import (
+from migverify.runbook.actions.action import Context
+from migverify.runbook.traffic import files as traffic_files
+from migverify.runbook.traffic.access_log import Sides
+from migverify.runbook.traffic.change import abort, begin, change, look
+from migverify.runbook.traffic.command import CommandDriver, CommandInstance
+from migverify.runbook.traffic.document import TITLE, NginxPart, TrafficDocument
+from migverify.runbook.traffic.files import put_back, replace_text
+from migverify.runbook.traffic.load import load_traffic, nginx_parts
+from migverify.runbook.traffic.model import FULL, LADDER, Setting
+from migverify.runbook.traffic.nginx import (
     NginxDriver,
     NginxInstance,
     Split,
@@ -37,7 +37,7 @@ from migverify.runbook.traffic_nginx import (
     parse_include,
     snippets,
 )
-from migverify.runbook.traffic_proxysql import ProxysqlDriver, weights_of
+from migverify.runbook.traffic.proxysql import ProxysqlDriver, weights_of
 
 ROOT = Path(__file__).parents[2]
 SPLIT = Split("pay", "$arg_key", Sides("old", "new"), "held")

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from migverify.errors import TrafficError
-from migverify.runbook.traffic import Reading, Setting, goes_to_new, reading_of
-from migverify.runbook.traffic_tally import KeySample, Tally
+from migverify.runbook.traffic.model import Reading, Setting, goes_to_new, reading_of
+from migverify.runbook.traffic.tally import KeySample, Tally
 
 FIRST = Setting(0, "1-00000000", 0, "", 1000.0)
 

@@ -1,0 +1,1 @@
+"""What steps, checks and guards can do and ask."""

@@ -1,0 +1,336 @@
+"""The actions that every runbook has: commands, SQL, waits, other commands of migverify, a value of Prometheus."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import IO, Any
+
+from migverify.errors import EndpointError, ReadError, TimeLimitError, UsageError
+from migverify.model import Endpoint, Side
+from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
+from migverify.runbook.model import Check
+from migverify.secrets import Secret, remember, resolve_password, resolve_variable, scrub
+
+__all__ = ["Finished", "built_in", "endpoint_of", "reading", "run_program"]
+
+KEPT_BYTES = 16384
+"""Of each stream, the end; how much there was is told."""
+_JSON_BYTES = 64 << 20
+_GRACE = 2.0
+_ARGV = Argument("argv", "list", "Program and arguments; there is no shell.", required=True)
+_SECRETS = Argument("secrets", "list", "Environment variables that hold secrets: never kept, never shown.")
+_ENV = Argument("env", "map", "More environment variables.")
+_CWD = Argument("cwd", "text", "Working directory.")
+_COMMAND = (_ARGV, _ENV, _SECRETS, _CWD)
+_ENDPOINT = Argument(
+    "endpoint", "text", "An endpoint of migverify.yaml: source, source.<shard>, target.", required=True
+)
+_SQL = Argument("sql", "text", "One statement.", required=True)
+_READING = ("SELECT", "WITH", "TABLE", "SHOW", "ADMIN CHECK", "ADMIN SHOW")
+_LOCKING = {("FOR", "UPDATE"), ("FOR", "SHARE"), ("LOCK", "IN")}
+_WRITING = {"INTO", "OUTFILE", "DUMPFILE", "UPDATE", "DELETE", "INSERT", "REPLACE"}
+_ZERO = Check("", minimum=0, maximum=0)
+
+
+class Finished:
+    """How a program ended: ``code`` None when it was ended from here (``why``)."""
+
+    def __init__(self, code: int | None, why: Outcome, output: str, errors: str, facts: dict[str, Any]) -> None:
+        self.code, self.why, self.output, self.errors, self.facts = code, why, output, errors, facts
+
+
+class _Tail(threading.Thread):
+    """Reads a stream to its end and keeps the last of it, so that a program never waits for its reader."""
+
+    def __init__(self, stream: IO[bytes], most: int) -> None:
+        super().__init__(daemon=True)
+        self._stream, self._most, self.kept, self.total = stream, most, b"", 0
+        self.start()
+
+    def run(self) -> None:
+        while chunk := os.read(self._stream.fileno(), 65536):
+            self.total += len(chunk)
+            self.kept = (self.kept + chunk)[-self._most :]
+
+
+def run_program(
+    argv: Sequence[str], context: Context, *, env: Mapping[str, str] | None = None, cwd: str | None = None,
+    kept: int = KEPT_BYTES,
+) -> Finished:  # fmt: skip
+    """Run a program without a shell in a group of its own; at the time limit the whole group is ended.
+
+    Of each stream the last ``kept`` bytes are returned; how much there was is told in the facts.
+
+    It is told MIGVERIFY_RUN, MIGVERIFY_STEP, MIGVERIFY_ATTEMPT and MIGVERIFY_EPOCH: who keeps the highest epoch that it
+    saw can refuse an executor whose time is over.
+
+    Raises
+    ------
+    UsageError
+        the program cannot be started; nothing of it ran.
+    """
+    if not argv:
+        raise UsageError("argv is empty")
+    told = {
+        **os.environ, **(env or {}), "MIGVERIFY_RUN": context.run, "MIGVERIFY_STEP": context.step,
+        "MIGVERIFY_ATTEMPT": str(context.attempt), "MIGVERIFY_EPOCH": str(context.epoch),
+    }  # fmt: skip
+    begun = time.monotonic()
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the runbook's own command; `lint` shows every one of them
+            list(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=told, cwd=cwd,
+            start_new_session=True, pass_fds=() if context.handle is None else (context.handle,),
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"{argv[0]} cannot be started: {reason}") from None
+    if process.stdout is None or process.stderr is None:
+        raise UsageError(f"{argv[0]} has no output")
+    output, errors = _Tail(process.stdout, kept), _Tail(process.stderr, kept)
+    why = _wait(process, begun + context.timeout, context.canceled)
+    for tail in (output, errors):
+        tail.join(_GRACE)  # a child that left the group may hold the pipe open; it is not waited for
+    texts = [scrub(tail.kept.decode("utf-8", "replace")) for tail in (output, errors)]
+    facts = {
+        "argv": [scrub(one) for one in argv], "seconds": round(time.monotonic() - begun, 3), "exit": process.returncode,
+        "stdout": texts[0], "stderr": texts[1], "stdout_bytes": output.total, "stderr_bytes": errors.total,
+    }  # fmt: skip
+    return Finished(process.returncode if why is Outcome.OK else None, why, texts[0], texts[1], facts)
+
+
+def _wait(process: subprocess.Popen[bytes], until: float, canceled: threading.Event) -> Outcome:
+    why = Outcome.OK
+    while True:
+        try:
+            process.wait(timeout=0.05)
+        except subprocess.TimeoutExpired:
+            if time.monotonic() >= until or canceled.is_set():
+                why = Outcome.CANCELED if canceled.is_set() else Outcome.TIMED_OUT
+                break
+        else:
+            return why
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(timeout=_GRACE)
+        except ProcessLookupError:
+            break
+        except subprocess.TimeoutExpired:
+            continue
+    process.wait()
+    return why
+
+
+def _program(arguments: Mapping[str, Any], context: Context) -> Finished:
+    env = dict(arguments.get("env", {}))
+    for name in arguments.get("secrets", ()):
+        env[name] = resolve_variable(name, f"secrets of {context.step or 'a check'}").reveal()
+    return run_program(arguments["argv"], context, env=env, cwd=arguments.get("cwd"))
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1][:300] if lines else ""
+
+
+def _command(arguments: Mapping[str, Any], context: Context) -> ActionResult:
+    done = _program(arguments, context)
+    if done.why is not Outcome.OK:
+        return ActionResult(done.why, f"{arguments['argv'][0]}: {done.why.value}", None, done.facts)
+    words = _last_line(done.errors or done.output)
+    text = f"exit code {done.code}{f': {words}' if words else ''}"
+    outcome = Outcome.OK if done.code == 0 else Outcome.FAILED
+    return ActionResult(outcome, text, done.code, done.facts)
+
+
+def _command_exit(arguments: Mapping[str, Any], context: Context) -> ActionResult:
+    done = _program(arguments, context)
+    if done.code is None or done.code < 0:
+        why = done.why if done.code is None else Outcome.NO_DATA
+        return ActionResult(why, f"{arguments['argv'][0]} was ended: {why.value}", None, done.facts)
+    return ActionResult(
+        Outcome.OK, f"exit code {done.code}: {_last_line(done.errors or done.output)}", done.code, done.facts
+    )
+
+
+def _command_output(arguments: Mapping[str, Any], context: Context) -> ActionResult:
+    done = _program(arguments, context)
+    text = done.output.strip()
+    if done.code != 0:
+        why = done.why if done.code is None else Outcome.NO_DATA
+        return ActionResult(why, f"{arguments['argv'][0]}: exit code {done.code}", None, done.facts)
+    if not text or done.facts["stdout_bytes"] > KEPT_BYTES:
+        said = "printed nothing" if not text else f"printed more than {KEPT_BYTES} bytes"
+        return ActionResult(Outcome.NO_DATA, f"{arguments['argv'][0]} {said}", None, done.facts)
+    return ActionResult(Outcome.OK, text[:300], text, done.facts)
+
+
+def _migverify(arguments: Mapping[str, Any], context: Context) -> ActionResult:
+    argv = [sys.executable, "-m", "migverify", *arguments["arguments"], "--json"]
+    if context.config is not None and "--config" not in argv and "-c" not in argv:
+        argv += ["--config", str(context.config)]
+    done = run_program(argv, context, kept=_JSON_BYTES)
+    done.facts["stdout"] = done.facts["stdout"][-KEPT_BYTES:]
+    if done.code is None:
+        return ActionResult(done.why, f"{' '.join(arguments['arguments'])}: {done.why.value}", None, done.facts)
+    verdict = {0: "MATCH", 1: "MISMATCH"}.get(done.code)
+    told, reasons = _told(done.output)
+    if verdict is None or told != verdict:
+        said = f"exit code {done.code}, verdict {told or 'not to be read'}"
+        return ActionResult(Outcome.NO_DATA, f"{said}: {reasons or _last_line(done.errors)}", None, done.facts)
+    return ActionResult(Outcome.OK, f"{verdict}{f': {reasons}' if reasons else ''}", verdict, done.facts)
+
+
+def _told(output: str) -> tuple[str, str]:
+    """Return verdict and reasons of what a command printed as JSON; empty where it says none."""
+    words = {"pass": "MATCH", "warn": "MATCH", "fail": "MISMATCH"}
+    try:
+        found = json.loads(output)
+    except ValueError:
+        return "", ""
+    if not isinstance(found, dict):
+        return "", ""
+    verdict = str(found.get("verdict") or found.get("state") or "")
+    reasons = found.get("reasons") or ()
+    return words.get(verdict, verdict.upper()), "; ".join(str(one) for one in reasons)[:300]
+
+
+def endpoint_of(arguments: Mapping[str, Any], context: Context) -> Endpoint:
+    """Return the endpoint that ``arguments`` name, with the time limit of the context.
+
+    Raises
+    ------
+    UsageError
+        there is no configuration, or no such endpoint in it.
+    """
+    from migverify.config import load_config
+
+    if context.config is None:
+        raise UsageError("sql needs a migverify.yaml", hint="Name it with --config.")
+    loaded = load_config(context.config)
+    for one in loaded.all_endpoints:
+        if one.name == arguments["endpoint"]:
+            return replace(one, query_seconds=context.timeout, snapshot=None)
+    known = ", ".join(one.name for one in loaded.all_endpoints)
+    raise UsageError(f"{context.config} has no endpoint {arguments['endpoint']}", hint=f"It has {known}.")
+
+
+def _sql(arguments: Mapping[str, Any], context: Context) -> ActionResult:
+    from migverify.connect import open_session
+
+    endpoint = endpoint_of(arguments, context)
+    if endpoint.name.partition(".")[0] == Side.SOURCE.value:
+        return ActionResult(Outcome.FAILED, f"{endpoint.name} is never written by this tool; use a command of your own")
+    try:
+        with open_session(endpoint, resolve_password(endpoint).reveal() or None) as session:
+            rows = session.execute(arguments["sql"])
+    except TimeLimitError as error:
+        return ActionResult(Outcome.TIMED_OUT, error.message)
+    return ActionResult(Outcome.OK, f"{rows} rows affected", rows, {"endpoint": endpoint.name, "sql": arguments["sql"]})
+
+
+def reading(sql: str) -> str:
+    """Return a statement that a check may ask.
+
+    Its words are looked at, not what functions do that it calls; what an account may change is the server's to say.
+
+    Raises
+    ------
+    UsageError
+        it is not one SELECT, SHOW, TABLE, ADMIN CHECK or ADMIN SHOW, or it writes a file or a variable, or locks rows.
+    """
+    from migverify.recon.tokens import Form, SqlProblem, tokens, without_comments
+
+    try:
+        parts = [part for part in tokens(without_comments(sql)) if part.form is not Form.SPACE]
+    except SqlProblem as problem:
+        raise UsageError(f"{sql[:60]!r}: {problem}") from None
+    words = [part.text.upper() for part in parts if part.form is Form.WORD]
+    first = " ".join(words[:2]) if words[:1] == ["ADMIN"] else "".join(words[:1])
+    if parts and parts[-1].text == ";":
+        parts.pop()
+    if first not in _READING or any(part.text == ";" for part in parts):
+        raise UsageError(
+            f"{sql[:60]!r} is not one statement that reads", hint=f"A check may ask {', '.join(_READING)}."
+        )
+    # WITH may begin an UPDATE or DELETE; a column of such a name stands in backquotes.
+    locks = any(pair in _LOCKING for pair in pairwise(words))
+    if locks or _WRITING & set(words):
+        raise UsageError(f"{sql[:60]!r} {'locks rows' if locks else 'writes'}", hint="A check changes nothing.")
+    return sql
+
+
+def _sql_value(arguments: Mapping[str, Any], context: Context) -> ActionResult:
+    from migverify.connect import open_session
+
+    reading(arguments["sql"])
+    endpoint = endpoint_of(arguments, context)
+    facts = {"endpoint": endpoint.name, "sql": arguments["sql"]}
+    try:
+        with open_session(endpoint, resolve_password(endpoint).reveal() or None) as session:
+            rows = session.query(arguments["sql"])
+    except (EndpointError, ReadError) as error:
+        return ActionResult(Outcome.NO_DATA, error.message, None, facts)
+    if len(rows) != 1 or not rows[0]:
+        return ActionResult(Outcome.NO_DATA, f"{len(rows)} rows where one was expected", None, facts)
+    value = rows[0][0]
+    if value is None:
+        return ActionResult(Outcome.NO_DATA, "NULL", None, facts)
+    return ActionResult(Outcome.OK, value[:300], value, facts)
+
+
+def _wait_action(arguments: Mapping[str, Any], context: Context) -> ActionResult:
+    seconds = float(arguments["seconds"])
+    if seconds > context.timeout:
+        return ActionResult(Outcome.FAILED, f"a wait of {seconds:g} s does not fit into {context.timeout:g} s")
+    if context.canceled.wait(seconds):
+        return ActionResult(Outcome.CANCELED, "the wait was cut short")
+    return ActionResult(Outcome.OK, f"waited {seconds:g} s", value=True)
+
+
+def _prometheus(arguments: Mapping[str, Any], context: Context) -> ActionResult:
+    from migverify.guards.prometheus import Login, Prometheus
+
+    name = arguments.get("token_env")
+    token = remember(Secret(resolve_variable(name, "token_env of prom.query").reveal())).reveal() if name else None
+    server = Prometheus(arguments["url"].rstrip("/"), context.timeout, Login(token=token))
+    facts = {"url": arguments["url"], "query": arguments["query"]}
+    try:
+        samples = server.vector(arguments["query"])
+    except ReadError as error:
+        return ActionResult(Outcome.NO_DATA, error.message, None, facts)
+    if len(samples) != 1 or not math.isfinite(samples[0].value):
+        return ActionResult(Outcome.NO_DATA, f"{len(samples)} series where one number was expected", None, facts)
+    return ActionResult(Outcome.OK, f"{samples[0].value:g}", samples[0].value, facts)
+
+
+def built_in() -> Registry:
+    """Return a registry with the actions of this module."""
+    effect, check = ActionKind.EFFECT, ActionKind.CHECK
+    query = (Argument("url", "text", "http://host:9090", required=True),
+             Argument("query", "text", "An expression that gives one number.", required=True),
+             Argument("token_env", "text", "Environment variable that holds a token."))  # fmt: skip
+    return Registry([
+        Action("command", effect, "Runs a program; an exit code other than 0 is a failure.", _COMMAND, _command),
+        Action("sql", effect, "Runs a statement on a target.", (_ENDPOINT, _SQL), _sql),
+        Action("wait", check, "Waits.", (Argument("seconds", "number", "How long.", required=True),), _wait_action),
+        Action("command.exit", check, "The exit code of a program; 0 when no bound is stated.", _COMMAND,
+               _command_exit, _ZERO),
+        Action("command.output", check, "What a program prints that ends with 0, without spaces around it.", _COMMAND,
+               _command_output),
+        Action("sql.value", check, "First column of the only row of a query.", (_ENDPOINT, _SQL), _sql_value),
+        Action("migverify", check, "The verdict of a command of migverify that has --json.",
+               (Argument("arguments", "list", "Command and options, without --json.", required=True),), _migverify,
+               Check("", equals="MATCH")),
+        Action("prom.query", check, "One number of a Prometheus.", query, _prometheus),
+    ])  # fmt: skip

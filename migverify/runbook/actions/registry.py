@@ -1,0 +1,27 @@
+"""Every action that a runbook can name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from migverify.runbook.actions.action import Registry
+from migverify.runbook.actions.builtin import built_in
+
+__all__ = ["full_registry"]
+
+_MODULES = ("actions.web", "actions.roads", "actions.guards", "actions.gates", "traffic.actions")
+"""Modules with ``register(registry)``; imported when a registry is asked for, since ``--help`` needs none."""
+
+
+def full_registry() -> Registry:
+    """Return a registry with the built-in actions and those of all roads.
+
+    Raises
+    ------
+    UsageError
+        two actions have one name.
+    """
+    registry = built_in()
+    for name in _MODULES:
+        import_module(f"migverify.runbook.{name}").register(registry)
+    return registry

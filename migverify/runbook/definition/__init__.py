@@ -1,0 +1,1 @@
+"""What a runbook is, as a file: its shape, its rules, its plan."""

@@ -1,0 +1,1 @@
+"""What the journals of earlier runs say: clean drills, readiness, scores, comparison."""

@@ -1,0 +1,186 @@
+"""Runs side by side: what one took longer than another, how drills went on, and which step is the risk. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from migverify.errors import UsageError
+from migverify.runbook.definition.forecast import quantile
+from migverify.runbook.events import StepState
+from migverify.runbook.history.drills import why_unclean
+from migverify.runbook.history.past import PastRun, PastStep
+from migverify.runbook.history.scores import Score, correctness_score, process_score
+
+__all__ = ["Comparison", "Line", "Point", "StepLine", "compare", "compare_all", "lines_of_two"]
+
+
+NOTED = 1.0
+"""Seconds by which a step exceeds its plan that make it a risk at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One run on the curve: what of it is to become better from drill to drill."""
+
+    run: str
+    started: float
+    environment: str
+    kind: str
+    state: str
+    autopilot: bool
+    seconds: float
+    held: float
+    write_stop: float
+    late: int
+    failures: int
+    holds: int
+    retries: int
+    undelivered: int
+    process: Score
+    correctness: Score
+    clean: bool
+    unclean: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A step in two runs. ``change`` in seconds, more than 0: slower; None: one of them did not run it to its end.
+
+    ``redefined``: its definition is another one in the second run.
+    """
+
+    step: str
+    phase: str
+    plan: float | None
+    first: float | None
+    second: float | None
+    change: float | None
+    first_state: str
+    second_state: str
+    redefined: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepLine:
+    """A step over all runs that are compared, in their order; None: not run to its end.
+
+    ``over`` is its p90 less its plan, or less its p50 where the file has no plan. ``failures`` counts bad ends.
+    ``redefined``: not all runs ran the same definition.
+    """
+
+    step: str
+    phase: str
+    plan: float | None
+    seconds: tuple[float | None, ...]
+    states: tuple[str, ...]
+    p50: float | None
+    p90: float | None
+    over: float | None
+    failures: int
+    redefined: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Runs of one runbook side by side.
+
+    ``slowest`` is the step that exceeds its plan by most at its p90, ``weakest`` the one that failed most often; empty:
+    there is none.
+    """
+
+    runbook: str
+    points: tuple[Point, ...]
+    steps: tuple[StepLine, ...]
+    slowest: str
+    weakest: str
+
+
+def compare_all(runs: Iterable[PastRun]) -> Comparison:
+    """Put runs of one runbook side by side, in the order given.
+
+    Raises
+    ------
+    UsageError
+        there is no run, or runs of several runbooks.
+    """
+    listed = list(runs)
+    if not listed:
+        raise UsageError("there is no run to compare", hint="Name runs, or another room with --runs.")
+    names = list(dict.fromkeys(one.runbook for one in listed))
+    if len(names) > 1:
+        raise UsageError(f"these are runs of several runbooks: {', '.join(names)}", hint="Name runs of one runbook.")
+    steps = tuple(_step_line(id_, listed) for id_ in _ids(listed))
+    late = [one for one in steps if one.over is not None and one.over >= NOTED]
+    weak = [one for one in steps if one.failures]
+    return Comparison(
+        names[0], tuple(_point(one) for one in listed), steps,
+        max(late, key=lambda one: one.over or 0.0).step if late else "",
+        max(weak, key=lambda one: one.failures).step if weak else "",
+    )  # fmt: skip
+
+
+def compare(first: PastRun, second: PastRun) -> tuple[Comparison, tuple[Line, ...]]:
+    """Put two runs side by side: both as ``compare_all``, and each step with its change.
+
+    Raises
+    ------
+    UsageError
+        they are runs of two runbooks.
+    """
+    return compare_all([first, second]), lines_of_two(first, second)
+
+
+def lines_of_two(first: PastRun, second: PastRun) -> tuple[Line, ...]:
+    """Return each step of two runs with its change."""
+    return tuple(_line(first.steps.get(id_), second.steps.get(id_)) for id_ in _ids([first, second]))
+
+
+def _ids(runs: Sequence[PastRun]) -> list[str]:
+    """Return all step ids, in the order of the newest file; what that one has no more comes last."""
+    return list(dict.fromkeys(id_ for run in reversed(runs) for id_ in run.steps))
+
+
+def _point(run: PastRun) -> Point:
+    unclean = why_unclean(run)
+    return Point(
+        run.run, run.started, run.environment, run.kind.value, run.state.value, run.autopilot, run.seconds, run.held,
+        run.write_stop, sum(one.late for one in run.steps.values()), len(run.failures), len(run.unplanned_holds),
+        run.retries, len(run.undelivered), process_score(run), correctness_score(run), not unclean, unclean,
+    )  # fmt: skip
+
+
+def _line(first: PastStep | None, second: PastStep | None) -> Line:
+    one = second or first
+    if one is None:
+        raise UsageError("neither run has the step")
+    before, after = _seconds(first), _seconds(second)
+    change = after - before if before is not None and after is not None else None
+    return Line(
+        one.id, one.phase, one.plan, before, after, change, _state(first), _state(second),
+        first is None or second is None or first.sha != second.sha,
+    )  # fmt: skip
+
+
+def _step_line(id_: str, runs: Sequence[PastRun]) -> StepLine:
+    some = [run.steps.get(id_) for run in runs]
+    known = [one for one in some if one is not None]
+    newest = known[-1]
+    seconds = tuple(_seconds(one) for one in some)
+    measured = [one for one in seconds if one is not None]
+    p50, p90 = (quantile(measured, 0.5), quantile(measured, 0.9)) if measured else (None, None)
+    plan = newest.plan if newest.plan is not None else p50
+    return StepLine(
+        id_, newest.phase, newest.plan, seconds, tuple(_state(one) for one in some), p50, p90,
+        p90 - plan if p90 is not None and plan is not None else None, sum(len(one.bad) for one in known),
+        len({one.sha for one in known}) > 1 or len(known) < len(some),
+    )  # fmt: skip
+
+
+def _seconds(one: PastStep | None) -> float | None:
+    """Return how long a step took that was done; another end says nothing about its time."""
+    return one.seconds if one is not None and one.state is StepState.DONE else None
+
+
+def _state(one: PastStep | None) -> str:
+    return one.state.value if one is not None else "no such step"

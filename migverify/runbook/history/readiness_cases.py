@@ -1,0 +1,87 @@
+"""Which disaster recovery cases a policy asks for, and which of them passed lately enough. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from migverify.runbook.history.past import PastRun
+from migverify.runbook.people import CLOCK_SKEW
+
+__all__ = ["PRIORITIES", "case_reasons", "coverage", "required_cases"]
+
+PRIORITIES = ("p0", "p1", "p2")
+_DAY = 86_400.0
+
+
+def required_cases(asked: Sequence[str], cases: Mapping[str, str] | None) -> tuple[list[str], list[str]]:
+    """Return (ids of cases that are asked for, why it is not known which). A priority stands for all cases of it."""
+    ids: dict[str, None] = {}
+    unknown = []
+    for one in asked:
+        if one not in PRIORITIES:
+            ids[one] = None
+            if cases is not None and one not in cases:
+                unknown.append(f"{one} is not in the catalogue")
+        elif cases is None:
+            unknown.append(f"which cases are {one} is not known: there is no catalogue to look in")
+        else:
+            some = [id_ for id_, priority in sorted(cases.items()) if priority == one]
+            ids.update(dict.fromkeys(some))
+            if not some:
+                unknown.append(f"the catalogue has no case of priority {one}")
+    return list(ids), unknown
+
+
+def case_reasons(
+    required: Sequence[str], runs: Iterable[PastRun], now: float, max_age_days: float
+) -> tuple[list[str], list[str]]:
+    """Return (why cases do not count as passed, the cases that do).
+
+    The last run of a case that is not invalid decides, in production and outside of it apart: one that failed there
+    takes an earlier pass away. A pass in production counts only behind one outside of production.
+    """
+    by_case: dict[str, list[PastRun]] = {}
+    for run in runs:
+        if run.case is not None:
+            by_case.setdefault(run.runbook, []).append(run)
+    bad, good = list[str](), list[str]()
+    for id_ in required:
+        why = _why_not(id_, by_case.get(id_, []), now, max_age_days)
+        (bad if why else good).append(why or id_)
+    return bad, good
+
+
+def _why_not(id_: str, runs: list[PastRun], now: float, max_age_days: float) -> str:
+    graded = sorted((one for one in runs if one.ended is not None), key=lambda one: (one.ended or 0.0, one.run))
+    valid = [one for one in graded if one.case is not None and one.case.grade != "invalid"]
+    if not valid:
+        newest = graded[-1].case if graded else None
+        return f"{id_}: invalid, {newest.reasons[0]}" if newest is not None else f"{id_}: never run to its end"
+    counting = [one for one in valid if not _passed(one) or not one.production or _staged(one, valid)]
+    if not counting:
+        return f"{id_}: run in production ({valid[-1].environment}) before it had passed outside of it"
+    for production in (False, True):
+        last = next((one for one in reversed(counting) if one.production is production), None)
+        if last is not None and last.case is not None and not last.case.passed:
+            return f"{id_}: {last.case.grade} in {last.environment} ({last.run}): {'; '.join(last.case.reasons[:2])}"
+    age = (now - (counting[-1].ended or 0.0)) / _DAY
+    if age < -CLOCK_SKEW / _DAY:
+        return f"{id_}: {counting[-1].run} ended in the future"
+    return "" if age <= max_age_days else f"{id_}: passed {age:.0f} days ago, and {max_age_days:g} are allowed"
+
+
+def _staged(run: PastRun, valid: Iterable[PastRun]) -> bool:
+    return any(_passed(one) and not one.production and (one.ended or 0.0) <= run.started for one in valid)
+
+
+def _passed(run: PastRun) -> bool:
+    return run.case is not None and run.case.passed
+
+
+def coverage(cases: Mapping[str, str], runs: Iterable[PastRun]) -> dict[str, dict[str, PastRun]]:
+    """Return the last run of each case that was graded, by case and environment: what a coverage report shows."""
+    found: dict[str, dict[str, PastRun]] = {id_: {} for id_ in sorted(cases)}
+    for run in sorted(runs, key=lambda one: (one.ended or 0.0, one.run)):
+        if run.case is not None and run.runbook in found:
+            found[run.runbook][run.environment] = run
+    return found

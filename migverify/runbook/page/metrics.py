@@ -1,0 +1,49 @@
+"""A run as gauges for Prometheus, so that what watches everything else can watch the run too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from migverify.exposition import Metric, Sample, number, page
+from migverify.runbook.events import RunState
+from migverify.runbook.page.view import View
+from migverify.runbook.page.view_clock import Clock
+from migverify.runbook.page.watch_run import Seen
+
+__all__ = ["metrics_text"]
+
+_ANSWERS = {"pass": 1.0, "fail": 0.0}
+
+
+def metrics_text(seen: Seen) -> str:
+    """Return the page of metrics. A run that cannot be shown leaves ``migverify_runbook_readable`` 0, and no more."""
+    readable = Metric(
+        "migverify_runbook_readable", "1: there is a run, and its journal can be read.",
+        [({}, number(float(seen.view is not None)))],
+    )  # fmt: skip
+    return page([readable, *(_metrics(seen.view, seen.now) if seen.view is not None else ())])
+
+
+def _metrics(view: View, now: float) -> Iterator[Metric]:
+    run = {"run": view.run, "runbook": view.runbook, "kind": view.kind}
+
+    def one(name: str, text: str, value: float | None) -> Metric:
+        return Metric(f"migverify_runbook_{name}", text, [(run, number(value))])
+
+    def left(clock: Clock | None) -> float | None:
+        return None if clock is None else clock.at(now)
+
+    states: list[Sample] = [({**run, "state": one.value}, number(float(one.value == view.state))) for one in RunState]
+    yield Metric("migverify_runbook_state", "1 for the state that the run is in.", states)
+    yield one("steps", "Steps that apply.", float(view.applicable))
+    yield one("steps_passed", "Steps that have passed.", float(view.passed))
+    yield one("seconds", "Seconds since the run started.", view.clock.at(now))
+    yield one("held_seconds", "Seconds in which it was held.", view.held.at(now))
+    yield one("write_stop_left_seconds", "Seconds left of the write stop's budget.", left(view.budget.left))
+    yield one("rollback_decision_left_seconds", "Seconds left to decide on a rollback.", left(view.undo.left))
+    yield one("finish_p50_timestamp_seconds", "Forecast end, Unix time.", view.finish.p50)
+    yield one("undelivered", "Announcements that were not delivered.", float(view.undelivered))
+    alive = {"alive": 1.0, "silent": 0.0, "gone": 0.0, "nobody": 0.0}.get(view.executor.state)
+    yield one("executor_alive", "1: the executor gives signs of life.", alive)
+    guards: list[Sample] = [({**run, "guard": one.id}, number(_ANSWERS.get(one.state))) for one in view.guards]
+    yield Metric("migverify_runbook_guard", "1: it passes, 0: it fails, NaN: it tells nothing.", guards)

@@ -1,0 +1,244 @@
+"""Where a run stands, as a page shows it: one frozen value that is JSON, and that nothing else has to be asked for.
+
+Pure. What ticks is told by the moment at which it is zero (``view_clock``), so two views are equal while nothing
+happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from migverify.runbook.clock import Moment
+from migverify.runbook.definition.forecast import Estimate, Forecast, Progress, estimates, forecast
+from migverify.runbook.definition.plan import plan_of
+from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
+from migverify.runbook.model import Runbook
+from migverify.runbook.page.view_acts import Act, acts_of
+from migverify.runbook.page.view_clock import Clock, since, still, up_from
+from migverify.runbook.page.view_steps import StepView, is_open, step_view, with_backups
+from migverify.runbook.page.view_times import Budget, Finish, Ladder, UndoView, budget_of, finish_of, ladder_of, undo_of
+from migverify.runbook.page.view_told import Announced, Line, announced, lines
+from migverify.runbook.page.view_watch import (
+    ExecutorView,
+    GuardView,
+    JournalView,
+    Pulse,
+    Warned,
+    executor_of,
+    guards_of,
+    journal_of,
+    stale_words,
+    warnings_of,
+)
+from migverify.runbook.state import PASSED, RunStatus, between
+
+__all__ = ["PhaseView", "Pulse", "View", "as_json", "label_of", "view"]
+
+_S = StepState
+_K = EventKind
+_R = RollbackState
+_LINES = 80
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseView:
+    """A phase: how many of its steps have passed, of those that apply."""
+
+    id: str
+    passed: int
+    steps: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A run. Times are Unix seconds where they say so, else seconds from the start of the run; ``now`` is the moment.
+
+    ``state`` is the run's; ``sentence`` says in words what goes on, for those who cannot see the page. ``standing`` are
+    the steps whose effects stand, or may stand, after an end that took not everything back.
+    """
+
+    now: float
+    run: str
+    runbook: str
+    title: str
+    sha: str
+    text_sha: str
+    environment: str
+    production: bool
+    kind: str
+    drill: str
+    label: str
+    autopilot: bool
+    state: str
+    over: bool
+    reasons: tuple[str, ...]
+    sentence: str
+    stale: str
+    started: float
+    ended: float | None
+    clock: Clock
+    held: Clock
+    holds: int
+    phase: str
+    phases: tuple[PhaseView, ...]
+    current: tuple[str, ...]
+    passed: int
+    applicable: int
+    acts: tuple[Act, ...]
+    finish: Finish
+    budget: Budget
+    undo: UndoView
+    ladder: Ladder
+    guards: tuple[GuardView, ...]
+    announcements: tuple[Announced, ...]
+    undelivered: int
+    steps: tuple[StepView, ...]
+    executor: ExecutorView
+    journal: JournalView
+    warnings: tuple[Warned, ...]
+    log: tuple[Line, ...]
+    standing: tuple[str, ...]
+    people: tuple[tuple[str, str, str], ...]
+
+
+def view(
+    status: RunStatus, events: Sequence[Event], now: Moment, past: Sequence[Mapping[str, float]] = (), *,
+    drill: str = "", pulse: Pulse | None = None, torn: bool = False, log: int | None = _LINES,
+) -> View:  # fmt: skip
+    """Return what a page shows of a run.
+
+    Parameters
+    ----------
+    events
+        All of its journal, as folded into ``status``.
+    past
+        Seconds of the steps in earlier drills, one mapping a drill; see ``forecast.estimates``.
+    drill
+        Which drill of how many, ``3/4``; empty: nobody counts.
+    pulse
+        The executor's last sign of life; None: nobody looked for one.
+    torn
+        The journal ends in a line that is not whole.
+    log
+        How many of the newest events to tell; None: all.
+    """
+    book = _ordered(status)
+    expected = estimates(book, past)
+    plan = plan_of(book, status.kind, {id_: one.p50 for id_, one in expected.items()})
+    ahead = None if status.over or status.order is not None else _ahead(status, book, expected, now)
+    planned = {one.id: one for one in plan.steps}
+    steps = tuple(step_view(status, step, planned.get(step.id), ahead, expected, now) for step in book.steps)
+    current = _current(status)
+    told, executor = announced(status), executor_of(status, pulse, now)
+    starting = events[0].data if events else {}
+    gone = executor.why if executor.state == "gone" else ""
+    phases = _phases(status)
+    label = label_of(status.kind.value, drill, dry=status.state is RunState.DRY)
+    guards = guards_of(status, now)
+    undelivered = sum(one.state in ("failed", "given up") for one in told)
+    made = View(
+        round(now.wall, 3), status.run, status.runbook.id, status.runbook.title, status.runbook.sha,
+        status.runbook.text_sha, status.runbook.environment, status.runbook.environment in status.runbook.production,
+        status.kind.value, drill, label, bool(starting.get("autopilot")), status.state.value, status.over,
+        _reasons(status, events), "", stale_words(status, executor), status.started.wall,
+        status.ended.wall if status.ended is not None else None,
+        still(between(status.started, status.ended)) if status.ended is not None else since(status.started, now),
+        still(status.held) if status.held_since is None else up_from(status.held_until(now), now), status.holds,
+        _phase(status, current, phases), phases, current, sum(one.passed for one in phases),
+        sum(one.steps for one in phases), acts_of(status, now, gone), finish_of(status, plan, ahead, expected, now),
+        budget_of(status, plan, now), undo_of(status), ladder_of(status), guards, told, undelivered, steps,
+        executor, journal_of(status, events), warnings_of(status, guards, undelivered, torn=torn),
+        lines(events, log), _standing(status),
+        tuple((role, *_pair(with_backups(status.cast, role))) for role in status.cast.roles),
+    )  # fmt: skip
+    return replace(made, sentence=_sentence(made))
+
+
+def _standing(status: RunStatus) -> tuple[str, ...]:
+    ends = (RunState.ABORTED_DIRTY, RunState.FAILED_PAST_PNR)
+    return status.not_undone() if status.state in ends else ()
+
+
+def as_json(seen: View) -> dict[str, Any]:
+    """Return a view as JSON; every number in it is finite."""
+    return asdict(seen)
+
+
+def _pair(held: tuple[str, ...]) -> tuple[str, str]:
+    return (held[0] if held else ""), (held[1] if len(held) > 1 else "")
+
+
+def label_of(kind: str, drill: str = "", *, dry: bool = False) -> str:
+    """Say what kind of run it is as announcements do: ``REHEARSAL 3/4``, ``LIVE``."""
+    return f"{('dry' if dry else kind).upper()}{f' {drill}' if drill else ''}"
+
+
+def _ordered(status: RunStatus) -> Runbook:
+    """Return the runbook with the needs that this run has, so that plan and run wait for the same."""
+    book, needs = status.runbook, status.graph.needs
+    if all(step.needs == needs[step.id] for step in book.steps):
+        return book
+    return replace(book, steps=tuple(replace(step, needs=needs[step.id]) for step in book.steps))
+
+
+def _ahead(status: RunStatus, book: Runbook, expected: Mapping[str, Estimate], now: Moment) -> Forecast:
+    finished, running = {}, {}
+    for one in status.steps.values():
+        if one.state in PASSED and one.ended is not None:
+            finished[one.id] = between(status.started, one.ended).seconds
+        elif one.state in PASSED:
+            finished[one.id] = between(status.started, now).seconds
+        elif one.started is not None:
+            running[one.id] = between(status.started, one.started).seconds
+    return forecast(book, status.kind, expected, Progress(finished, running), between(status.started, now).seconds)
+
+
+def _current(status: RunStatus) -> tuple[str, ...]:
+    if status.over:
+        return ()
+    if status.order is not None:
+        undoing = [id_ for id_ in status.order.steps if status.steps[id_].rollback is not _R.UNDONE_VERIFIED]
+        return tuple(undoing[:1])
+    open_ = tuple(one.id for one in status.steps.values() if is_open(one))
+    return open_ or tuple(one.id for one in status.steps.values() if one.state is _S.READY)
+
+
+def _phases(status: RunStatus) -> tuple[PhaseView, ...]:
+    found = []
+    for phase in dict.fromkeys(step.phase for step in status.runbook.steps):
+        some = [status.steps[step.id] for step in status.runbook.steps if step.phase == phase]
+        some = [one for one in some if one.state is not _S.NOT_APPLICABLE]
+        passed = sum(one.state in PASSED for one in some)
+        begun = any(one.state not in (_S.PENDING, _S.READY) for one in some)
+        word = "passed" if passed == len(some) else "begun" if begun else "ahead"
+        found.append(PhaseView(phase, passed, len(some), word if some else "not applicable"))
+    return tuple(found)
+
+
+def _phase(status: RunStatus, current: tuple[str, ...], phases: tuple[PhaseView, ...]) -> str:
+    if current:
+        return status.definition(current[0]).phase
+    begun = [one.id for one in phases if one.state in ("passed", "begun")]
+    return begun[-1] if begun else phases[0].id if phases else ""
+
+
+def _reasons(status: RunStatus, events: Sequence[Event]) -> tuple[str, ...]:
+    if status.state is RunState.HELD:
+        return tuple(dict.fromkeys(status.hold_reasons))
+    ends = (event for event in reversed(events) if event.kind is _K.RUN_ENDED)
+    end = next(ends, None) if status.over else None
+    reason = str(end.data.get("reason", "")) if end is not None else ""
+    return (reason,) if reason else ()
+
+
+def _sentence(seen: View) -> str:
+    if seen.over:
+        stands = f" Effects of {', '.join(seen.standing)} stand." if seen.standing else ""
+        return f"The run is over: {seen.state}.{stands}"
+    who = [f"{act.person or act.role or 'two persons'}: {act.tasks[0].does}" for act in seen.acts[:2]]
+    state = f"The run is {seen.state}"
+    reasons = f": {'; '.join(seen.reasons)}" if seen.reasons else ""
+    return f"{state}{reasons}. Phase {seen.phase}. {'; '.join(who)}."

@@ -1,0 +1,183 @@
+"""Who has to act next, as a room wants to see it: by person, with how long he has been waited for. Pure.
+
+What is to be done, by whom and by which command stands in ``duties``; here it is put together for a page, with what
+the executor is at beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from migverify.runbook.clock import Moment
+from migverify.runbook.events import RollbackState, RunState, StepState
+from migverify.runbook.model import RunKind, Step, StepKind
+from migverify.runbook.page.view_clock import Clock, since
+from migverify.runbook.page.view_steps import with_backups
+from migverify.runbook.people import COORDINATOR
+from migverify.runbook.run.duties import Duty, duties
+from migverify.runbook.state import OVER, RunStatus, StepStatus
+
+__all__ = ["EXECUTOR", "Act", "Task", "Then", "acts_of"]
+
+EXECUTOR = "executor"
+"""Role of what no person has to do: the executor is at it."""
+
+_S = StepState
+_BY_HAND = frozenset({StepKind.MANUAL, StepKind.DECISION})
+_ASIDE = re.compile(r" \((?:or )?`[^`]*`[^)]*\)")
+"""Other commands that a duty names for a terminal: a page has one command a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """Who comes next, when the executor is done with what it is at."""
+
+    person: str
+    role: str
+    does: str
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One thing to do.
+
+    ``command`` is what is typed. ``clock``: for how long it has waited, or the executor has been at it. ``choice``: one
+    of several ways on. ``several``: how many different persons have to say it. ``promote``: what
+    is typed when who has to do it does not answer. ``then``: who comes next.
+    """
+
+    does: str
+    step: str
+    command: str
+    clock: Clock | None = None
+    choice: bool = False
+    several: int = 1
+    promote: str = ""
+    then: Then | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What one person has to do now; one of ``others`` may do it too, and ``backup`` be promoted to the role.
+
+    ``person`` is empty where any of the people may, and for the executor (``role``). ``overdue``: waited for longer
+    than the runbook's ``unattended_nag``.
+    """
+
+    role: str
+    person: str
+    others: tuple[str, ...]
+    tasks: tuple[Task, ...]
+    overdue: bool = False
+    backup: str = ""
+
+
+def acts_of(status: RunStatus, now: Moment, gone: str = "") -> tuple[Act, ...]:
+    """Return who acts next, people first and then the executor; empty: the run is over.
+
+    Parameters
+    ----------
+    gone
+        Why the executor is certainly gone; empty: it may live.
+    """
+    if status.over:
+        return ()
+    grouped: dict[tuple[str, tuple[str, ...]], list[Task]] = {}
+    for duty in duties(status, now, gone=gone):
+        key = (_role(status, duty), duty.persons)
+        does = _ASIDE.sub("", duty.what)
+        task = Task(does, duty.step, duty.command, _waits(status, duty, now), duty.choice, duty.several, duty.promote)
+        grouped.setdefault(key, []).append(task)
+    found = [
+        Act(
+            role,
+            persons[0] if persons else "",
+            persons[1:],
+            tuple(tasks),
+            _overdue(status, tasks, now),
+            next(iter(with_backups(status.cast, role)[1:]), ""),
+        )
+        for (role, persons), tasks in grouped.items()
+    ]
+    work = tuple(_work(status, now)) if status.executor and not gone else ()
+    if status.executor and not gone and not found and not work:
+        work = (Task("takes the next step by itself", "", ""),)
+    return (*found, Act(EXECUTOR, "", (), work)) if work else tuple(found)
+
+
+def _role(status: RunStatus, duty: Duty) -> str:
+    if not duty.persons:
+        return ""
+    if duty.step:
+        step = status.definition(duty.step)
+        if duty.persons[0] in status.cast.holders(step.dri) and " accept " not in duty.command:
+            return step.dri if duty.step in status.busy or " start " in duty.command else _first_role(status, duty)
+        if step.reviewer and duty.persons[0] in status.cast.holders(step.reviewer) and " call " not in duty.command:
+            return step.reviewer
+    return _first_role(status, duty)
+
+
+def _first_role(status: RunStatus, duty: Duty) -> str:
+    roles = status.cast.roles_of(duty.persons[0])
+    return COORDINATOR if COORDINATOR in roles else roles[0] if roles else ""
+
+
+def _waits(status: RunStatus, duty: Duty, now: Moment) -> Clock | None:
+    if not duty.step:
+        return since(status.held_since, now) if status.held_since is not None else None
+    one = status.steps[duty.step]
+    moment = {_S.CALLED: one.called, _S.RUNNING: one.started}.get(one.state, one.ended)
+    if one.rollback is RollbackState.RUNNING:
+        moment = one.rollback_started
+    return since(moment, now) if moment is not None else None
+
+
+def _overdue(status: RunStatus, tasks: list[Task], now: Moment) -> bool:
+    nag = status.runbook.policy.unattended_nag
+    if status.state is not RunState.RUNNING or nag <= 0:
+        return False
+    return any(one.clock is not None and one.step not in status.busy and one.clock.at(now.wall) > nag for one in tasks)
+
+
+def _work(status: RunStatus, now: Moment) -> Iterator[Task]:
+    for id_ in status.order.steps if status.order is not None else ():
+        undo = status.steps[id_]
+        rollback = status.definition(id_).rollback
+        if undo.rollback is RollbackState.UNDONE_VERIFIED:
+            continue
+        if undo.undo_done or (rollback is not None and rollback.effect is not None):
+            moment = undo.rollback_started
+            yield Task(f"takes {id_} back", id_, "", since(moment, now) if moment is not None else None)
+        break
+    for one in status.steps.values():
+        if one.rollback is RollbackState.RUNNING:
+            continue
+        yield from _of_step(status, one, status.definition(one.id), now)
+
+
+def _of_step(status: RunStatus, one: StepStatus, step: Step, now: Moment) -> Iterator[Task]:
+    if one.state is _S.RUNNING and not (step.kind in _BY_HAND and step.effect is None):
+        if status.state is RunState.HELD and not one.intent:
+            yield Task(f"waits with {one.id}: the run is held", one.id, "")
+            return
+        clock = since(one.started, now) if one.started is not None else None
+        yield Task(f"carries out {one.id}", one.id, "", clock, then=_then(status, step))
+    elif one.state is _S.VERIFYING:
+        yield Task(f"asks what shows that {one.id} worked", one.id, "", then=_then(status, step))
+    elif one.state in OVER and not one.handled and status.order is None:
+        yield Task(f"does what the runbook says for when {one.id} fails", one.id, "")
+    elif one.state is _S.READY and status.kind is RunKind.DRY:
+        yield Task(f"probes {one.id}", one.id, "")
+
+
+def _then(status: RunStatus, step: Step) -> Then | None:
+    held = status.cast.holders(step.reviewer) if step.reviewer else ()
+    if held and step.reviewer:
+        return Then(held[0], step.reviewer, f"looks at the evidence of {step.id}")
+    callers = status.cast.holders(COORDINATOR)
+    for id_ in status.graph.dependents[step.id]:
+        if callers and status.left[id_] == 1 and status.steps[id_].state is _S.PENDING:
+            return Then(callers[0], COORDINATOR, f"calls {id_}")
+    return None

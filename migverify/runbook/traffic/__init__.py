@@ -1,0 +1,1 @@
+"""Traffic by weights: drivers, the change of a share, what an access log shows."""
