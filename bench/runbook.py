@@ -18,6 +18,7 @@ from migverify.runbook.definition.lint import lint
 from migverify.runbook.definition.load import load_runbook, read_runbook
 from migverify.runbook.definition.plan import plan_of
 from migverify.runbook.events import EventKind
+from migverify.runbook.fold.whole import fold_journal, verify_run
 from migverify.runbook.history.compare import compare_all
 from migverify.runbook.history.past import drill_seconds, past_runs
 from migverify.runbook.history.readiness import readiness, wanted_runbooks
@@ -114,9 +115,24 @@ def history(drills: int = 200, steps: int = 100) -> None:
         _timed("  estimates of the forecast", lambda: estimates(book, drill_seconds(past, book)))
 
 
+def folded(steps: int = 10_000) -> None:
+    """Print how long the journal of a long run takes to fold, and to verify offline."""
+    print(f"journal of a run of {steps:,} steps")
+    with tempfile.TemporaryDirectory() as folder:
+        path, runs = Path(folder) / "long.yaml", Path(folder) / "runs"
+        path.write_text(text(steps, lanes=1).replace("        reviewer: db2\n", "").replace(SINKS, ""))
+        _drill(runs, load_runbook(path, {}, "staging"), 0)
+        journal = next(runs.glob("*/journal.jsonl"))
+        status = _timed("  fold", fold_journal, journal)
+        print(f"    {status.seq + 1} events, {journal.stat().st_size >> 20} MB")
+        found = _timed("  verify-journal", verify_run, journal)
+        print(f"    {len(found)} problems")
+
+
 def main() -> None:
     """Print the times."""
     history()
+    folded()
     actions = {action.name: action for action in built_in()}
     for lanes in (1, 5):
         print(f"10,000 steps in 20 phases, {lanes} lanes")
