@@ -89,6 +89,14 @@ class Drills:
                            "MIGVERIFY": f"{sys.executable} -m migverify"})  # fmt: skip
         os.environ.update(dict.fromkeys(PASSWORDS, ""))  # the lab's accounts have none
         begun = time.monotonic()
+        try:
+            self._tell()
+        finally:
+            typed("lab", "cutover", "down", "--dir", str(self.lab))
+        print(f"\nThe drills took {time.monotonic() - begun:.0f} s.", flush=True)
+        return ["cutover.html", "back.html"]
+
+    def _tell(self) -> None:
         self._prepare("reverse-dead")
         self._drill("Drill 1. The reverse feed says that it runs, and carries nothing: a gate holds the run.",
                     trouble=self._mend)  # fmt: skip
@@ -106,9 +114,6 @@ class Drills:
         self._drill("An hour later, in small: back, in earnest.", runbook=BACK, kind="rollback")
         typed("lab", "cutover", "proof", "source", "--dir", str(self.lab))
         typed("runbook", "compare", "--all", "--runbook", "cutover")
-        typed("lab", "cutover", "down", "--dir", str(self.lab))
-        print(f"\nThe drills took {time.monotonic() - begun:.0f} s.", flush=True)
-        return ["cutover.html", "back.html"]
 
     def _prepare(self, mistake: str = "") -> None:
         planted = ("--mistake", mistake) if mistake else ()
@@ -145,7 +150,7 @@ class Drills:
             code = drive.executor.wait(LONGEST)
         finally:
             drive.executor.terminate()
-        _tell(drive.said)
+        _tell_trouble(drive.said)
         if code:
             raise SystemExit(f"demo: the run above ended with {code}, not with 0; {drive.said} has what it said")
         if kind != "rehearsal":
@@ -245,7 +250,7 @@ def _type(duty: Duty, run: str) -> None:
         raise SystemExit(f"demo: {duty.command} ended with {code}: {told.getvalue()}")
 
 
-def _tell(said: Path) -> None:
+def _tell_trouble(said: Path) -> None:
     """Print what a coordinator would not have overlooked: failures, holds, what nobody knew, and the end."""
     lines = [one.rstrip() for one in said.read_text().splitlines() if " | " not in one]
     loud = [one for one in lines if any(word in one for word in ("FAILED", "HELD", "UNKNOWN"))]
