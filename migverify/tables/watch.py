@@ -131,7 +131,10 @@ class Watch:
         for number, stream in enumerate(self.streams):
             position, commits = known.get(number, (stream.start, 0))
             self._tracks[number] = Track(commits)
-            if number in known and position is not None:
+            if number not in known and position is not None and position.file:
+                # Before anything is read: a kill before the first write would leave no place to go on from.
+                self.ledger.touch({}, {number: (position, commits)}, time.time())
+            elif position is not None and number in known:
                 self._tracks[number].last, self._tracks[number].last_seq = position, place(position)
             if isinstance(stream.applied, Marker):
                 with self.pool.session(stream.endpoint) as session:

@@ -81,18 +81,20 @@ def watch_tables(
     ChangeError
         the stream cannot begin: purged, or the source writes no row binlog.
     """
-    base = _named(store, request.since, prepared.digest, watch=False) if request.since else None
+    resumed = _resumed(prepared, store, request.resume) if request.resume is not None else None
+    base = _base(prepared, store, request, resumed)
     if base is not None and base.plan_hash != prepared.digest:
         raise PlanError(f"run {base.run_id} compared something else: tables, routes or overrides changed",
                         hint="Verify with the configuration as it is, then watch --since that run.")  # fmt: skip
-    run_id = _open_run(prepared, store, request, base)
+    run_id = resumed.run_id if resumed is not None else _new_run(prepared, store, request, base)
     on_start(run_id)
     pool = SessionPool(secrets)
     ledger = Ledger(folder / f"watch-{run_id}.db")
     started = time.time()
     try:
-        watch = _make_watch(prepared, config, secrets, store, request, base, run_id, pool, ledger)
-        if base is not None and not request.resume:
+        watch = _make_watch(prepared, config, secrets, store, request, base, resumed, run_id, pool, ledger)
+        # A ledger without a place was left by a watch that was killed before it read anything, perhaps in here.
+        if base is not None and not ledger.progress():
             _seed(watch, store, base)
         watch.on_status = on_status
         stop = stopped.is_set if stopped is not None else lambda: False
@@ -113,14 +115,25 @@ def _named(store: ResultStore, name: str, digest: str, *, watch: bool) -> RunInf
     return store.load_run(name)
 
 
-def _open_run(prepared: Prepared, store: ResultStore, request: WatchRequest, base: RunInfo | None) -> str:
-    if request.resume is not None:
-        info = _named(store, request.resume, prepared.digest, watch=True)
-        if info.plan_hash != prepared.digest or not info.facts.get("watch"):
-            raise PlanError(f"run {info.run_id} is no watch of this configuration", hint="Start a new watch.")
-        store.resume_run(info.run_id)
-        return info.run_id
-    facts = {"watch": True, "since": base.run_id if base else "", "endpoints": prepared.facts,
+def _resumed(prepared: Prepared, store: ResultStore, name: str) -> RunInfo:
+    info = _named(store, name, prepared.digest, watch=True)
+    if info.plan_hash != prepared.digest or not info.facts.get("watch"):
+        raise PlanError(f"run {info.run_id} is no watch of this configuration", hint="Start a new watch.")
+    store.resume_run(info.run_id)
+    return info
+
+
+def _base(prepared: Prepared, store: ResultStore, request: WatchRequest, resumed: RunInfo | None) -> RunInfo | None:
+    """Return the verification that the watch keeps current: a watch that goes on has the one it began with."""
+    if request.since:
+        return _named(store, request.since, prepared.digest, watch=False)
+    began_with = str(resumed.facts.get("since") or "") if resumed is not None else ""
+    return store.load_run(began_with) if began_with else None
+
+
+def _new_run(prepared: Prepared, store: ResultStore, request: WatchRequest, base: RunInfo | None) -> str:
+    start = (request.start.gtids or str(request.start)) if request.start is not None else ""
+    facts = {"watch": True, "since": base.run_id if base else "", "start": start, "endpoints": prepared.facts,
              "skipped": list(prepared.skipped)}  # fmt: skip
     return store.start_run(request.command, prepared.digest, prepared.stored(), facts)
 
@@ -132,6 +145,7 @@ def _make_watch(
     store: ResultStore,
     request: WatchRequest,
     base: RunInfo | None,
+    resumed: RunInfo | None,
     run_id: str,
     pool: SessionPool,
     ledger: Ledger,
@@ -143,7 +157,10 @@ def _make_watch(
         w for number, pair in enumerate(pairs) for w in _watched(config, number, pair)
         if f"{w.database}.{w.table}" != marker
     ]  # fmt: skip
-    streams = [_stream(config, secrets, prepared, endpoint.name, request, base) for endpoint in config.sources]
+    starts = [_start(prepared, endpoint.name, request, base, resumed) for endpoint in config.sources]
+    streams = [
+        _stream(config, secrets, endpoint.name, start) for endpoint, start in zip(config.sources, starts, strict=True)
+    ]
     started = _bases(store, base, pairs)
     until = None
     if request.at is not None:
@@ -171,16 +188,28 @@ def _watched(config: Config, number: int, pair: PairPlan) -> Iterator[Watched]:
                       (before.column, before.value) if before else None)  # fmt: skip
 
 
-def _stream(
-    config: Config, secrets: Secrets, prepared: Prepared, name: str, request: WatchRequest, base: RunInfo | None
-) -> Stream:
+def _start(
+    prepared: Prepared, name: str, request: WatchRequest, base: RunInfo | None, resumed: RunInfo | None
+) -> Position:
+    """Return where a source's stream begins when the ledger does not know.
+
+    A watch that was killed before its ledger knew begins where it began: from now on would leave out what was written
+    meanwhile.
+    """
+    if request.start is not None:
+        return request.start
+    if resumed is not None and resumed.facts.get("start"):
+        return parse_position(str(resumed.facts["start"]))
+    if base is not None:
+        return _position_of_run(base, name)
+    if resumed is not None:
+        return _position_of_run(resumed, name)
+    # The catalogs were read at this position: a table made since then is seen in the stream.
+    return parse_position(str(prepared.facts[name]["position"]))
+
+
+def _stream(config: Config, secrets: Secrets, name: str, start: Position) -> Stream:
     endpoint = next(e for e in config.sources if e.name == name)
-    start = request.start
-    if start is None and base is not None:
-        start = _position_of_run(base, name)
-    elif start is None:
-        # The catalogs were read at this position: a table made since then is seen in the stream.
-        start = parse_position(str(prepared.facts[name]["position"]))
 
     def begin(position: Position | None) -> Iterator[Item]:
         return read_server(endpoint, secrets.get(name), position, follow=True, heartbeat_seconds=HEARTBEAT_SECONDS)

@@ -163,6 +163,9 @@ def test_a_change_that_one_instance_cannot_take_is_put_back(lab: Lab, name: str,
     assert lab.share() == 5
     lab.measured(5)
     fault(name).remove(lab.world, broken)
+    until = time.monotonic() + 60
+    while fault(name).hit(lab.world, broken)[0] and time.monotonic() < until:
+        time.sleep(0.1)  # a port is free when its last socket has been given up
     assert not fault(name).hit(lab.world, broken)[0]
     assert lab.do("set", share=50, expected=5).value == 50
     lab.measured(50)

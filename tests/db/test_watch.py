@@ -234,6 +234,51 @@ def test_a_marker_row_tells_what_is_applied(paid: Databases, tmp_path: Path) -> 
     assert sum(t["diverged"] for t in status["tables"]) == len(standing)
 
 
+def killed_at_once(config: Path, *options: str) -> str:
+    """Start a watch, kill it the moment it says its run, and return the run."""
+    watching = Watching(config, *options)
+    deadline = time.monotonic() + 60
+    while not any(line.startswith("watch ") for line in watching.said) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    watching.process.kill()
+    watching.process.wait(60)
+    for thread in watching._threads:
+        thread.join()
+    return next(line for line in watching.said if line.startswith("watch ")).split()[1]
+
+
+def test_a_watch_that_is_killed_before_it_read_anything_goes_on_from_where_it_began(
+    paid: Databases, tmp_path: Path
+) -> None:
+    name = f"watch-{paid.name}"
+    config = config_of(paid, tmp_path, name)
+    with replicated(paid, name, "skip:every=10") as replicator:
+        run = killed_at_once(config)
+        write(paid, 60)
+        replicator.wait_until(source_position(paid.pair.source))
+        code, _ = drained(config, run)
+        wanted = {d.key for d in replicator.injector.standing()}
+    assert wanted
+    assert {key for _, key, _ in diffs(config, run)} == wanted
+    assert code == 1
+
+
+def test_a_watch_that_goes_on_has_the_verification_it_began_with(paid: Databases, tmp_path: Path) -> None:
+    """What that run left open is read again, however early the watch was killed."""
+    name = f"watch-{paid.name}"
+    config = config_of(paid, tmp_path, name)
+    with replicated(paid, name) as replicator:
+        write(paid, 30)
+        replicator.wait_until(source_position(paid.pair.source))
+        paid.target("UPDATE pay SET note='another' WHERE id=3")
+        code, out, err = migverify("tables", "verify", "--engine", "local", "--config", str(config), "--json")
+        assert code == 1, err
+        run = killed_at_once(config, "--since", json.loads(out)["run_id"])
+        code, status = drained(config, run)
+    assert code == 1, reasons(status)
+    assert ("3",) in {key for _, key, _ in diffs(config, run)}
+
+
 def test_a_watch_that_is_killed_goes_on_without_a_key_lost(paid: Databases, tmp_path: Path) -> None:
     name = f"watch-{paid.name}"
     config = config_of(paid, tmp_path, name)
