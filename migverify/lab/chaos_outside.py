@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import threading
@@ -19,6 +18,7 @@ from migverify.lab.cache import make_directory
 from migverify.lab.chaos import Fault, Settings
 from migverify.lab.chaos_load import ACCOUNTS, DATABASE, app_session, write_probe
 from migverify.lab.chaos_world import Proof, World, rows_of, until
+from migverify.lab.packages import REDIS, provide
 from migverify.lab.process import free_port, spawn, stop, tail
 from migverify.lab.servers import LabServer
 
@@ -172,16 +172,14 @@ def start_redis(world: World) -> int:
     Raises
     ------
     LabError
-        there is no redis-server, or it does not answer.
+        there is no way to get a redis-server, or it does not answer.
     """
-    program = shutil.which("redis-server")
-    if program is None:
-        raise LabError("no redis-server on PATH", hint="Install it: `apt-get install redis-server`.")
+    program = provide(REDIS, lambda _: None)
     port = int((world.read("redis") or {}).get("port") or free_port())
     world.write("redis", {"port": port})
     arguments = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
                  "--dir", str(world.folder)]  # fmt: skip
-    world.start_job("redis", arguments, command=(program,))
+    world.start_job("redis", arguments, command=program)
     deadline = time.monotonic() + 10
     while True:
         try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,15 +20,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from migverify.errors import LabError
-from migverify.lab import mysql
-from migverify.lab.cache import Progress, cache_directory, file_lock, install_into
+from migverify.lab import packages
+from migverify.lab.cache import Progress
 from migverify.lab.process import ProcessId, free_port, identify, is_alive, spawn, stop, tail
 
 __all__ = ["NAME", "Instance", "World", "find", "make", "open_world", "provide"]
 
-PREFIX_NAME = "nginx-1.22"
-PACKAGES = ("nginx",)
-SUITE = "bookworm"
 READY_SECONDS = 20.0
 NAME = "pay"
 """Name of the split: nginx gets ``$pay_side``."""
@@ -77,12 +73,8 @@ http {{
 
 
 def find() -> tuple[str, ...] | None:
-    """Return the command of the nginx on PATH, else of the one in the cache; None where there is neither."""
-    found = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
-    if found is not None:
-        return (found,)
-    prefix = cache_directory() / PREFIX_NAME
-    return mysql.loader_command(prefix, prefix / "root/usr/sbin/nginx") if (prefix / "root").is_dir() else None
+    """Return the command of an nginx of this machine; None where there is none."""
+    return packages.find(packages.NGINX)
 
 
 def provide(on_progress: Progress) -> tuple[str, ...]:
@@ -93,19 +85,7 @@ def provide(on_progress: Progress) -> tuple[str, ...]:
     LabError
         there is no way to get one on this machine, or the download fails.
     """
-    found = find()
-    if found is not None:
-        return found
-    final = cache_directory() / PREFIX_NAME
-    with file_lock(final.with_name(f".{PREFIX_NAME}.lock"), on_progress):
-        found = find()
-        if found is not None:  # another process made it while we waited
-            return found
-        if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-            raise LabError("no nginx: neither apt-get and dpkg-deb nor an nginx on PATH", hint="Install nginx.")
-        with install_into(final) as staging:
-            mysql.download_packages(staging, PACKAGES, SUITE, "nginx", on_progress)
-    return mysql.loader_command(final, final / "root/usr/sbin/nginx")
+    return packages.provide(packages.NGINX, on_progress)
 
 
 @dataclass(frozen=True, slots=True)

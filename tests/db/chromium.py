@@ -29,6 +29,8 @@ def find_chromium() -> str:
             return found
     if os.environ.get("MIGVERIFY_REQUIRE_DB") == "1":
         if shutil.which("apt-get") and os.geteuid() == 0:
+            # A fresh machine has no lists of packages.
+            subprocess.run(["apt-get", "-o", "DPkg::Lock::Timeout=120", "update"], check=True, capture_output=True)
             subprocess.run(
                 ["apt-get", "-o", "DPkg::Lock::Timeout=120", "install", "-y", "--no-install-recommends", "chromium"],
                 check=True, capture_output=True,
