@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 FEWEST_ACCOUNTS = 2 + HOT_PAYEES + 2
 """Accounts that one connection needs: clearing, fees, the hot payees, and two to pay each other."""
 
+DEADLOCK, DEADLOCKS = 1213, 20
+"""The server's code, and how often the same transaction may be a victim."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkloadOptions:
@@ -201,7 +204,7 @@ class Workload:
                 if due > now and self._stop.wait(due - now):
                     return
                 try:
-                    _transaction(connection, statements)
+                    _committed(connection, statements, error_type)
                 except error_type as error:
                     raise LabError(f"the source {options.source} refuses the load: {error}",
                                    hint="Make the tables anew with --create.") from error  # fmt: skip
@@ -224,6 +227,19 @@ def _transaction(connection: Connection, statements: Sequence[tuple[str, int | N
                 hint="Somebody else writes to these tables; make them anew with --create.",
             )
     connection.commit()
+
+
+def _committed(
+    connection: Connection, statements: Sequence[tuple[str, int | None]], error_type: type[Exception]
+) -> None:
+    """Commit a transaction; the victim of a deadlock was rolled back whole, and begins again."""
+    for _ in range(DEADLOCKS):
+        try:
+            return _transaction(connection, statements)
+        except error_type as error:
+            if error.args[:1] != (DEADLOCK,):
+                raise
+    return _transaction(connection, statements)
 
 
 def _mysql_error() -> type[Exception]:
