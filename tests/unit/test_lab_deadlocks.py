@@ -9,7 +9,7 @@ import pytest
 from migverify.lab.workload import DEADLOCKS, _committed
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A server's error."""
 
 
@@ -24,7 +24,7 @@ class Source:
 
     def query(self, _: str) -> int:
         if self.begun <= self.times:
-            raise Refused(self.code, "no")
+            raise RefusedError(self.code, "no")
         return 1
 
     def commit(self) -> None:
@@ -34,13 +34,13 @@ class Source:
 @pytest.mark.parametrize(("code", "times", "begun"), [(1213, 0, 1), (1213, 3, 4), (1213, DEADLOCKS, DEADLOCKS + 1)])
 def test_a_victim_begins_again_and_commits_once(code: int, times: int, begun: int) -> None:
     source: Any = Source(code, times)
-    _committed(source, [("UPDATE t SET a = 1", 1)], Refused)
+    _committed(source, [("UPDATE t SET a = 1", 1)], RefusedError)
     assert (source.begun, source.committed) == (begun, 1)
 
 
 @pytest.mark.parametrize(("code", "times"), [(1062, 1), (1205, 1), (1213, DEADLOCKS + 1)])
 def test_anything_else_is_told(code: int, times: int) -> None:
     source: Any = Source(code, times)
-    with pytest.raises(Refused):
-        _committed(source, [("UPDATE t SET a = 1", 1)], Refused)
+    with pytest.raises(RefusedError):
+        _committed(source, [("UPDATE t SET a = 1", 1)], RefusedError)
     assert source.committed == 0
