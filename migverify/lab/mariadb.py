@@ -16,6 +16,7 @@ from pathlib import Path
 from migverify.errors import LabError
 from migverify.lab import mysql
 from migverify.lab.cache import Progress, cache_directory, file_lock, install_into
+from migverify.lab.packages import Unpacking, download_packages, loader_command, unpacked
 from migverify.lab.process import ProcessId, is_alive, tail
 from migverify.lab.servers import LabServer
 from migverify.lab.session import connect
@@ -63,22 +64,12 @@ def provide(on_progress: Progress) -> MariadbPrograms:
     LabError
         when there is no way to get MariaDB on this machine, or the download fails.
     """
-    found = find()
-    if found is not None:
-        return found
-    final = cache_directory() / PREFIX_NAME
-    with file_lock(final.with_name(f".{PREFIX_NAME}.lock"), on_progress):
-        found = find()
-        if found is not None:  # another process made it while we waited
-            return found
-        if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-            raise LabError(
-                "no MariaDB server: neither apt-get and dpkg-deb nor a mariadbd on PATH",
-                hint="Put a mariadbd of MariaDB 10.5 or newer on PATH.",
-            )
-        with install_into(final) as staging:
-            mysql.download_packages(staging, PACKAGES, SUITE, "MariaDB", on_progress)
-    return _unpacked(final)
+    wanted = Unpacking(
+        PREFIX_NAME, PACKAGES, SUITE, "MariaDB",
+        "no MariaDB server: neither apt-get and dpkg-deb nor a mariadbd on PATH",
+        "Put a mariadbd of MariaDB 10.5 or newer on PATH.",
+    )  # fmt: skip
+    return unpacked(wanted, find, on_progress)
 
 
 def audit_plugin(programs: MariadbPrograms, on_progress: Progress) -> Path:
@@ -106,9 +97,7 @@ def audit_plugin(programs: MariadbPrograms, on_progress: Progress) -> Path:
     with file_lock(final.with_name(f".{final.name}.lock"), on_progress):
         if not (plugins / AUDIT).is_file():
             with install_into(final) as staging:
-                mysql.download_packages(
-                    staging, ("mariadb-server",), SUITE, "MariaDB's plugins", on_progress, alone=True
-                )
+                download_packages(staging, ("mariadb-server",), SUITE, "MariaDB's plugins", on_progress, alone=True)
     if not (plugins / AUDIT).is_file():
         raise LabError(f"the package mariadb-server has no {AUDIT}", hint=f"Remove {final} and try again.")
     return plugins
@@ -133,7 +122,7 @@ def _unpacked(prefix: Path) -> MariadbPrograms:
     server = root / "usr" / "sbin" / "mariadbd"
     share = _share(root / "usr")
     command = (
-        *mysql.loader_command(prefix, server), "--no-defaults", f"--basedir={root}/usr",
+        *loader_command(prefix, server), "--no-defaults", f"--basedir={root}/usr",
         f"--lc-messages-dir={share}", f"--character-sets-dir={share}/charsets",
     )  # fmt: skip
     return MariadbPrograms(command, share)
