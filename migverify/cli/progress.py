@@ -16,18 +16,48 @@ LOG_SECONDS = 10.0
 LIVE_SECONDS = 0.2
 
 
-class ProgressLine:
+class LiveLine:
+    """A line that is written again and again on a terminal, and every so often as a line of its own in a log."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._live = sys.stderr.isatty()
+        self._started = self._last = time.monotonic()
+        self._shown = False
+
+    def _due(self) -> float:
+        """Return the seconds since the last line when the next one is due, and count it as told; else 0."""
+        since = time.monotonic() - self._last
+        if self._quiet or since < (LIVE_SECONDS if self._live else LOG_SECONDS):
+            return 0.0
+        self._last += since
+        return since
+
+    def _tell(self, text: str) -> None:
+        if self._live:
+            sys.stderr.write("\r\x1b[2K" + text[:160])
+            sys.stderr.flush()
+            self._shown = True
+        else:
+            say(text)
+
+    def clear(self) -> None:
+        """Remove the live line."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            self._shown = False
+
+
+class ProgressLine(LiveLine):
     """Shows rows, bytes, rate, time left and row diffs so far; finished tables get a line each.
 
     Tables that match are told of in the live line only when there are many of them.
     """
 
     def __init__(self, *, quiet: bool, many: int = 50) -> None:
-        self._quiet = quiet
+        super().__init__(quiet=quiet)
         self._many = many
-        self._live = sys.stderr.isatty()
-        self._started = self._last = time.monotonic()
-        self._shown = False
 
     def __call__(self, progress: Progress) -> None:
         """Take one event."""
@@ -47,10 +77,8 @@ class ProgressLine:
                 columns = ", ".join(f"{c.column} ({c.kind})" for c in diff.columns)
                 key = ", ".join("NULL" if part is None else part for part in diff.key)
                 say(f"             {diff.kind}: {key}" + (f": {columns}" if columns else ""))
-        now = time.monotonic()
-        if now - self._last >= (LIVE_SECONDS if self._live else LOG_SECONDS):
-            self._last = now
-            self._show(progress, now - self._started)
+        if self._due():
+            self._show(progress, self._last - self._started)
 
     def _show(self, progress: Progress, seconds: float) -> None:
         rate = progress.rows / seconds if seconds else 0.0
@@ -61,16 +89,4 @@ class ProgressLine:
             f"{progress.bytes / 1e6:,.0f} MB  {rate:,.0f} rows/s  {eta}  {progress.differences:,} rows to look at"
             + ("  PAUSED" if progress.paused else "") + (f"  {progress.table}" if progress.table else "")
         )  # fmt: skip
-        if self._live:
-            sys.stderr.write("\r\x1b[2K" + text[:160])
-            sys.stderr.flush()
-            self._shown = True
-        else:
-            say(text)
-
-    def clear(self) -> None:
-        """Remove the live line."""
-        if self._shown:
-            sys.stderr.write("\r\x1b[2K")
-            sys.stderr.flush()
-            self._shown = False
+        self._tell(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.progress import LiveLine
 from migverify.cli.recon_check import DEFAULT_RULES, ParamOption, RulesArgument
 from migverify.cli.recon_setup import (
     EngineOption,
@@ -34,8 +34,6 @@ EPILOG = examples(
     "migverify recon run --param tenant=7 --csv findings.csv --json",
     "migverify recon run --resume last",
 )
-LIVE_SECONDS = 0.2
-LOG_SECONDS = 10.0
 
 
 def run(
@@ -143,14 +141,8 @@ def _say_run(run_id: str, *, quiet: bool) -> None:
         say(f"run {run_id} (stop it with Ctrl-C; go on with --resume {run_id})")
 
 
-class RulesLine:
+class RulesLine(LiveLine):
     """Shows which rule is evaluated in which window; a rule that ended gets a line."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
-        self._live = sys.stderr.isatty()
-        self._last = time.monotonic()
-        self._shown = False
 
     def __call__(self, progress: Progress) -> None:
         """Take one event."""
@@ -164,21 +156,5 @@ class RulesLine:
             for reason in result.reasons[:5]:
                 say(f"             {reason}")
             return
-        now = time.monotonic()
-        if now - self._last < (LIVE_SECONDS if self._live else LOG_SECONDS):
-            return
-        self._last = now
-        text = f"{progress.done}/{progress.total} windows  {progress.rule} {progress.window}".rstrip()
-        if self._live:
-            sys.stderr.write("\r\x1b[2K" + text[:160])
-            sys.stderr.flush()
-            self._shown = True
-        else:
-            say(text)
-
-    def clear(self) -> None:
-        """Remove the live line."""
-        if self._shown:
-            sys.stderr.write("\r\x1b[2K")
-            sys.stderr.flush()
-            self._shown = False
+        if self._due():
+            self._tell(f"{progress.done}/{progress.total} windows  {progress.rule} {progress.window}".rstrip())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-import time
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migverify.cli.console import examples, say
-from migverify.cli.progress import LIVE_SECONDS, LOG_SECONDS
+from migverify.cli.progress import LiveLine
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -150,38 +148,22 @@ def _run(
     return run(inputs, options, sink, Columns(line))
 
 
-class CaptureLine:
+class CaptureLine(LiveLine):
     """Shows bytes read, then statements written, and the rate: live on a terminal, every so often in a log."""
 
     def __init__(self, size: int, *, quiet: bool) -> None:
-        self._size, self._quiet = size, quiet
-        self._live = sys.stderr.isatty()
-        self._started = self._last = time.monotonic()
-        self._shown = False
+        super().__init__(quiet=quiet)
+        self._size = size
 
     def __call__(self, read: int, written: int) -> None:
         """Take what was read and written so far."""
-        now = time.monotonic()
-        if self._quiet or now - self._last < (LIVE_SECONDS if self._live else LOG_SECONDS):
+        if not self._due():
             return
-        self._last = now
-        seconds = now - self._started
+        seconds = self._last - self._started
         text = f"{read / 1e6:,.0f} of {self._size / 1e6:,.0f} MB read, {read / 1e6 / seconds:,.0f} MB/s"
         if written:
             text = f"{text}; {written:,} statements written"
-        if self._live:
-            sys.stderr.write("\r\x1b[2K" + text[:160])
-            sys.stderr.flush()
-            self._shown = True
-        else:
-            say(text)
-
-    def clear(self) -> None:
-        """Remove the live line."""
-        if self._shown:
-            sys.stderr.write("\r\x1b[2K")
-            sys.stderr.flush()
-            self._shown = False
+        self._tell(text)
 
 
 def _sink() -> type[StatementSink]:

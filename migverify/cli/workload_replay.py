@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from contextlib import closing
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.progress import LiveLine
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ EPILOG = examples(
     "migverify workload replay capture --explain",
     "migverify workload replay capture --resume last",
 )
-LIVE_SECONDS = 0.2
-LOG_SECONDS = 10.0
 
 
 class ProtocolName(StrEnum):
@@ -239,51 +237,30 @@ def _moment(text: str | None, option: str) -> int | None:
     return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1_000_000)
 
 
-class ReplayLine:
+class ReplayLine(LiveLine):
     """Shows calls, rate, differences and above all the lag; plain lines in a log."""
 
     def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
-        self._live = sys.stderr.isatty()
-        self._last = time.monotonic()
+        super().__init__(quiet=quiet)
         self._ended = 0
-        self._shown = False
 
     def planned(self, statements: int) -> None:
         """Show how much of the capture was read."""
-        self._say(f"planning: {statements:,} statements read")
+        if self._due():
+            self._tell(f"planning: {statements:,} statements read")
 
     def __call__(self, progress: Progress) -> None:
         """Take one event."""
-        now = time.monotonic()
-        if self._quiet or now - self._last < (LIVE_SECONDS if self._live else LOG_SECONDS):
+        since = self._due()
+        if not since:
             return
         counters, plan = progress.counters, progress.plan
-        rate = (counters.ended - self._ended) / (now - self._last)
+        rate = (counters.ended - self._ended) / since
         self._ended = counters.ended
         done = progress.finished_before + counters.ended
-        self._say(
+        self._tell(
             f"{done:,}/{plan.calls:,} calls  {rate:,.0f}/s  lag {counters.lag / 1e6:.1f} s"
             f" (worst {counters.lag_most / 1e6:.1f})  {counters.different:,} different"
             f"  {counters.undecided:,} undecided  {counters.unjudged:,} unjudged  {counters.flying} in flight"
             + (f"  {counters.held:,} waited for a connection" if counters.held else "")
         )
-
-    def _say(self, text: str) -> None:
-        now = time.monotonic()
-        if self._quiet or now - self._last < (LIVE_SECONDS if self._live else LOG_SECONDS):
-            return
-        self._last = now
-        if self._live:
-            sys.stderr.write("\r\x1b[2K" + text[:160])
-            sys.stderr.flush()
-            self._shown = True
-        else:
-            say(text)
-
-    def clear(self) -> None:
-        """Remove the live line."""
-        if self._shown:
-            sys.stderr.write("\r\x1b[2K")
-            sys.stderr.flush()
-            self._shown = False
