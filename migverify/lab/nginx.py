@@ -22,7 +22,7 @@ from pathlib import Path
 from migverify.errors import LabError
 from migverify.lab import packages
 from migverify.lab.cache import Progress
-from migverify.lab.process import ProcessId, free_port, identify, is_alive, spawn, stop, tail
+from migverify.lab.process import ProcessId, find_by_title, free_port, identify, is_alive, spawn, stop, tail
 
 __all__ = ["NAME", "Instance", "World", "find", "make", "open_world", "provide"]
 
@@ -144,11 +144,12 @@ class Instance:
         self.end_orphans()
         if self.master() is not None:
             return
-        spawn(self.argv(), self.folder / "output.log", self.folder)
+        process = spawn(self.argv(), self.folder / "output.log", self.folder)
         deadline = time.monotonic() + READY_SECONDS
-        while self.ask() is None:
-            if time.monotonic() > deadline:
-                raise LabError(f"nginx {self.name} gives no answer\n{tail(self.folder / 'error.log')}")
+        # An answer alone may be that of somebody else who holds the port: it has to be this master that runs.
+        while self.master() != process or self.ask() is None:
+            if not is_alive(process) or time.monotonic() > deadline:
+                raise LabError(f"nginx {self.name} does not start\n{tail(self.folder / 'error.log')}")
             time.sleep(0.05)
 
     def ask(self) -> str | None:
@@ -160,24 +161,26 @@ class Instance:
             return None
 
     def kill_master(self) -> None:
-        """Kill the master with SIGKILL; its workers go on without one. They are kept in mind for ``end_orphans``."""
+        """Kill the master with SIGKILL; its workers go on without one, until ``end_orphans``."""
         master = self.master()
         if master is None:
             raise LabError(f"nginx {self.name} does not run")
-        workers = [asdict(one) for one in self.workers()]
-        (self.folder / "orphans.json").write_text(json.dumps(workers))
         os.kill(master.pid, signal.SIGKILL)
         deadline = time.monotonic() + 10
         while is_alive(master) and time.monotonic() < deadline:
             time.sleep(0.01)
 
     def end_orphans(self) -> None:
-        """End the workers of a master that was killed: they hold its ports."""
-        path = self.folder / "orphans.json"
-        if path.exists():
-            for one in json.loads(path.read_text()):
-                stop(ProcessId(**one), 5)
-            path.unlink()
+        """End the workers of masters that were killed: they hold the ports.
+
+        They are found by what they are. No list that is made before a kill would do: a master killed in the
+        middle of its reload may have made workers since.
+        """
+        master = self.master()
+        known = {one.pid for one in (*self.workers(), *((master,) if master else ()))}
+        for one in find_by_title("nginx: ", self.folder):
+            if one.pid not in known:
+                stop(one, 5)
 
     def stop(self) -> None:
         """Stop it."""

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,20 +61,34 @@ def is_alive(process: ProcessId) -> bool:
 def find_by_argument(argument: str) -> list[ProcessId]:
     """Find our own user's processes that were started with exactly this argument."""
     wanted = os.fsencode(argument)
+    return _find(lambda entry: wanted in (entry / "cmdline").read_bytes().split(b"\0"))
+
+
+def find_by_title(title: str, directory: Path) -> list[ProcessId]:
+    """Find our own user's processes whose title begins with this, and whose working directory is this one.
+
+    For children that gave themselves a title, as those of nginx: the directory alone would find the shell of somebody
+    who looks around there.
+    """
+    begins, wanted = os.fsencode(title), directory.resolve()
+    return _find(
+        lambda entry: (entry / "cmdline").read_bytes().startswith(begins) and (entry / "cwd").readlink() == wanted
+    )
+
+
+def _find(holds: Callable[[Path], bool]) -> list[ProcessId]:
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            if entry.stat().st_uid != os.geteuid():
+            if entry.stat().st_uid != os.geteuid() or not holds(entry):
                 continue
-            arguments = (entry / "cmdline").read_bytes().split(b"\0")
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue  # ended meanwhile, or not ours
-        if wanted in arguments:
-            process = identify(int(entry.name))
-            if process is not None:
-                found.append(process)
+        process = identify(int(entry.name))
+        if process is not None:
+            found.append(process)
     return found
 
 

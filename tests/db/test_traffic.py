@@ -23,6 +23,7 @@ from migverify.lab import nginx
 from migverify.lab.nginx import World
 from migverify.lab.nginx_faults import fault
 from migverify.lab.nginx_load import balance
+from migverify.lab.process import is_alive
 from migverify.runbook.actions.action import ActionResult, Context, Outcome, Registry
 from migverify.runbook.actions.registry import full_registry
 from migverify.runbook.events import RunState, StepState
@@ -188,12 +189,25 @@ def test_a_dead_master_keeps_the_old_share_and_an_abort_says_so(lab: Lab) -> Non
     lab.measured(0)
 
 
+def test_workers_that_a_master_made_in_its_last_moment_are_ended_too(lab: Lab) -> None:
+    one = lab.world.instances[1]
+    before = {worker.pid for worker in one.workers()}
+    subprocess.run(one.argv("-s", "reload"), check=True)
+    until = time.monotonic() + 20
+    while not {worker.pid for worker in one.workers()} - before and time.monotonic() < until:
+        time.sleep(0.005)
+    late = [worker for worker in one.workers() if worker.pid not in before]
+    assert late
+    one.kill_master()
+    assert one.ask() is not None, "they serve on"
+    one.start()
+    assert not [worker for worker in late if is_alive(worker)]
+    assert lab.do("abort", share=0).value == 0
+
+
 def test_a_master_killed_during_its_reload(lab: Lab) -> None:
     assert lab.do("set", share=5, expected=0).value == 5
     one = lab.world.instances[1]
-    (one.folder / "orphans.json").write_text(
-        json.dumps([{"pid": w.pid, "ticks": w.ticks, "boot": w.boot} for w in one.workers()])
-    )
     text = lab.world.traffic.read_text()
     pid = one.folder / "nginx.pid"
     deadly = ["sh", "-c", f"kill -HUP $(cat {pid}); kill -9 $(cat {pid})"]

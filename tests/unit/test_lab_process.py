@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -94,6 +95,21 @@ def test_a_spawned_process_is_found_by_its_argument_and_stopped(tmp_path):
     assert process.stop(started, seconds=0.3)
     assert not process.stop(started)
     assert process.find_by_argument(mark) == []
+
+
+def test_a_stranger_in_the_folder_is_not_found_by_the_title(tmp_path):
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    titled = ["bash", "-c", "exec -a 'fake: worker' sleep 60"]
+    started = []
+    for folder, command in ((here, titled), (here, ["sleep", "60"]), (elsewhere, titled)):
+        folder.mkdir(exist_ok=True)
+        started.append(process.spawn(command, tmp_path / "log", folder))
+    until = time.monotonic() + 20
+    while not process.find_by_title("fake: ", here) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert process.find_by_title("fake: ", here) == started[:1]
+    for one in started:
+        process.stop(one)
 
 
 def test_a_program_that_is_missing_is_named(tmp_path):
