@@ -10,7 +10,6 @@ import base64
 import http.client
 import json
 import math
-import ssl
 import time
 import urllib.error
 import urllib.request
@@ -20,6 +19,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from migverify.errors import ConfigError, ReadError
+from migverify.opener import opener
 
 MOST_BYTES = 32 << 20
 _PIECE = 1 << 16
@@ -49,14 +49,6 @@ class Login:
     ca: str | None = None
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect leads to a login page, or carries credentials elsewhere."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """Follow none."""
-        return
-
-
 class Prometheus:
     """One server. Once it did not answer it is asked no more: make a new one for the next asking.
 
@@ -78,7 +70,8 @@ class Prometheus:
         self.silent = ""
         login = login or Login()
         try:
-            context = ssl.create_default_context(cafile=login.ca)
+            # Without the proxies of the environment: what is asked is whether the monitoring is reached from here.
+            self._opener = opener(login.ca)
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise ConfigError(f"monitors.ca: {login.ca} cannot be read: {reason}") from None
@@ -88,10 +81,6 @@ class Prometheus:
             self._headers["Authorization"] = f"Basic {base64.b64encode(pair).decode('ascii')}"
         elif login.token is not None:
             self._headers["Authorization"] = f"Bearer {login.token}"
-        # Without the proxies of the environment: what is asked is whether the monitoring is reached from here.
-        self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), _NoRedirect(), urllib.request.HTTPSHandler(context=context)
-        )
 
     def request(self, path: str, **parameters: str) -> str:
         """Return a request as text that shows an answer again."""

@@ -8,7 +8,6 @@ data.
 from __future__ import annotations
 
 import json
-import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from migverify.errors import EndpointError, ReadError, UsageError
+from migverify.opener import opener
 from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
 from migverify.runbook.actions.builtin import endpoint_of, reading
 from migverify.runbook.model import Check
@@ -88,12 +88,7 @@ def _fetch(request: urllib.request.Request, timeout: float, ca: str | None) -> s
         anything else came, more than ``MOST_BYTES`` of it, or nothing in time.
     """
     try:
-        context = ssl.create_default_context(cafile=ca)
-        # Without proxies of the environment, and without redirects to a login page.
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), _NoRedirect(), urllib.request.HTTPSHandler(context=context)
-        )
-        with opener.open(request, timeout=timeout) as answer:
+        with opener(ca).open(request, timeout=timeout) as answer:
             body = answer.read(MOST_BYTES + 1)
             status = answer.status
     except urllib.error.HTTPError as error:
@@ -103,12 +98,6 @@ def _fetch(request: urllib.request.Request, timeout: float, ca: str | None) -> s
     if status != 200 or len(body) > MOST_BYTES:
         raise ReadError(f"HTTP {status}, {len(body)} bytes: no whole answer")
     return bytes(body).decode("utf-8", "replace")
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        """Follow none."""
-        return
 
 
 def _sql_ok(arguments: Mapping[str, Any], context: Context) -> ActionResult:

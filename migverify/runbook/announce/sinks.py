@@ -28,6 +28,7 @@ from typing import Any, Protocol, TextIO
 from urllib.parse import urlsplit
 
 from migverify.errors import ConfigError
+from migverify.opener import opener
 from migverify.runbook.model import Sink
 from migverify.secrets import Secret, remember, resolve_variable, scrub
 
@@ -243,28 +244,18 @@ class _File:
             raise SinkError(f"only {written} of {len(line)} bytes could be written")
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the text to a place that nobody named."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """Follow none."""
-        return
-
-
 class _Webhook:
     """Posts ``{"text": ...}`` as JSON, as Slack and those who are shaped like it read it."""
 
     def __init__(self, name: str, url: Secret, timeout: float, ca: str | None) -> None:
         self.name, self.timeout = name, timeout
         self._url = url
+        # A proxy would look for an address of this machine on its own.
+        proxies = urlsplit(url.reveal()).hostname not in _LOOPBACK
         try:
-            context = ssl.create_default_context(cafile=ca)
-        except (OSError, ssl.SSLError) as error:
+            self._opener = opener(ca, proxies=proxies)
+        except OSError as error:
             raise ConfigError(f"sink {name}: its ca cannot be read: {_why(error)}") from None
-        handlers: list[Any] = [_NoRedirect(), urllib.request.HTTPSHandler(context=context)]
-        if urlsplit(url.reveal()).hostname in _LOOPBACK:
-            handlers.append(urllib.request.ProxyHandler({}))  # a proxy would look for it on its own machine
-        self._opener = urllib.request.build_opener(*handlers)
 
     def send(self, message: Message, canceled: threading.Event) -> None:  # noqa: ARG002 - its timeout ends it
         body = json.dumps({"text": _escaped(message.text)}).encode("ascii")
