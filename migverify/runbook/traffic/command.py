@@ -9,22 +9,20 @@ from __future__ import annotations
 import json
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from migverify.errors import StoreError, TrafficError, UsageError
+from migverify.errors import TrafficError, UsageError
 from migverify.runbook.actions.action import Context, Outcome
 from migverify.runbook.actions.builtin import KEPT_BYTES, run_program
-from migverify.runbook.record.locks import locked
+from migverify.runbook.traffic.files import change_locks
 from migverify.runbook.traffic.model import Reading, Setting, hundredths, is_generation
 from migverify.runbook.traffic.tally import SideTally, Tally
 
 __all__ = ["CommandDriver", "CommandInstance"]
-
-_LOCK_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +67,9 @@ class CommandDriver:
         """Nobody knows the hash of a foreign proxy."""
         return None
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Hold a lock in the state folder, which all who change this traffic have to share."""
-        try:
-            self._state.mkdir(parents=True, exist_ok=True)
-            with locked(self._state / f"{self._name}.lock", _LOCK_SECONDS):
-                yield
-        except StoreError as error:
-            raise TrafficError(f"another change may be under way: {error.message}") from None
-        except OSError as error:
-            raise TrafficError(f"{self._state} cannot be made: {error.strerror}") from None
+        return change_locks([self._state / f"{self._name}.lock"], own_folder=True)
 
     def configured(self, instance: str) -> Setting:
         """Ask ``read``, and take ``configured`` of its answer."""

@@ -1,15 +1,49 @@
-"""Files of a share: replaced in one rename, forced to the disk, and put back without needing room on it."""
+"""Files of a share: replaced in one rename, forced to the disk, and put back without needing room on it.
+
+And the locks beside them, which all who change a share have to hold.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from migverify.errors import TrafficError
+from migverify.errors import StoreError, TrafficError
+from migverify.runbook.record.locks import locked
 
-__all__ = ["beside", "put_back", "replace_text"]
+__all__ = ["beside", "change_locks", "put_back", "replace_text"]
+
+_LOCK_SECONDS = 2.0
+
+
+@contextmanager
+def change_locks(paths: Iterable[Path], *, own_folder: bool = False) -> Iterator[None]:
+    """Hold these locks, taken in the order of their paths so that two writers cannot cross.
+
+    Parameters
+    ----------
+    own_folder
+        The folder is this tool's own, and is made where it is missing.
+
+    Raises
+    ------
+    TrafficError
+        another change is under way, or a folder cannot be made.
+    """
+    with ExitStack() as stack:
+        for path in sorted(paths):
+            try:
+                if own_folder:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(path, _LOCK_SECONDS))
+            except StoreError as error:
+                raise TrafficError(f"another change may be under way: {error.message}") from None
+            except OSError as error:
+                raise TrafficError(f"{path.parent} cannot be made: {error.strerror}") from None
+        yield
 
 
 def beside(path: Path, what: str) -> Path:

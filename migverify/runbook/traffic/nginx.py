@@ -18,18 +18,17 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from migverify.errors import ReadError, StoreError, TrafficError
+from migverify.errors import ReadError, TrafficError
 from migverify.runbook.actions.action import Context, Outcome
 from migverify.runbook.actions.builtin import run_program
-from migverify.runbook.record.locks import locked
 from migverify.runbook.traffic.access_log import FORMAT, Sides, read_tally
-from migverify.runbook.traffic.files import beside, put_back, replace_text
+from migverify.runbook.traffic.files import beside, change_locks, put_back, replace_text
 from migverify.runbook.traffic.model import FULL, Reading, Setting, goes_to_new, is_generation, percent
 from migverify.runbook.traffic.tally import Tally
 
@@ -42,7 +41,6 @@ _ASKED = 4
 """Connections that have to agree when an instance is asked what it serves; each may reach another worker."""
 _CONFIRMED = 12
 """Answers in a row that a change has to have before it counts as served."""
-_LOCK_SECONDS = 2.0
 _SHUTTING = b"nginx: worker process is shutting down"
 
 
@@ -183,22 +181,9 @@ class NginxDriver:
         """The hash of split_clients."""
         return goes_to_new
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold a lock beside every include file, in the order of their paths so that two writers cannot cross.
-
-        Raises
-        ------
-        TrafficError
-            another change is under way, or the folder cannot be written.
-        """
-        with ExitStack() as stack:
-            for path in sorted(one.include for one in self._instances.values()):
-                try:
-                    stack.enter_context(locked(beside(path, "lock"), _LOCK_SECONDS))
-                except StoreError as error:
-                    raise TrafficError(f"another change may be under way: {error.message}") from None
-            yield
+    def locked(self) -> AbstractContextManager[None]:
+        """Hold a lock beside every include file; raises TrafficError."""
+        return change_locks(beside(one.include, "lock") for one in self._instances.values())
 
     def configured(self, instance: str) -> Setting:
         """Return what the include file says; raises TrafficError."""

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
 from typing import Any, Protocol
 
-from migverify.errors import MigverifyError, StoreError, TrafficError
-from migverify.runbook.record.locks import locked
-from migverify.runbook.traffic.files import replace_text
+from migverify.errors import MigverifyError, TrafficError
+from migverify.runbook.traffic.files import change_locks, replace_text
 from migverify.runbook.traffic.model import FULL, Reading, Setting, is_generation, percent
 from migverify.runbook.traffic.tally import SideTally, Tally
 
@@ -34,7 +33,6 @@ _COMMENT = re.compile(
     r"migverify generation=(?P<generation>\S+) share=(?P<share>[0-9]+) was=(?P<was>[0-9]+)"
     r" previous=(?P<previous>\S*) at=(?P<at>[0-9.]+)"
 )
-_LOCK_SECONDS = 2.0
 _SELECT = "SELECT hostname, port, status, weight, comment FROM {table} WHERE hostgroup_id = {hostgroup}"
 _POOL = "SELECT srv_host, srv_port, Queries, ConnERR FROM stats_mysql_connection_pool WHERE hostgroup = {hostgroup}"
 
@@ -109,17 +107,9 @@ class ProxysqlDriver:
         """Chance decides."""
         return None
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Hold a lock in the state folder, which all who change this traffic have to share."""
-        try:
-            self._state.mkdir(parents=True, exist_ok=True)
-            with locked(self._state / f"{self._name}.lock", _LOCK_SECONDS):
-                yield
-        except StoreError as error:
-            raise TrafficError(f"another change may be under way: {error.message}") from None
-        except OSError as error:
-            raise TrafficError(f"{self._state} cannot be made: {error.strerror}") from None
+        return change_locks([self._state / f"{self._name}.lock"], own_folder=True)
 
     def configured(self, instance: str) -> Setting:
         """Return what ``mysql_servers`` says."""
