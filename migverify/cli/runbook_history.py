@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.runbook_begin import catalogue, fingerprint_now
 from migverify.cli.runbook_lint import EnvironmentOption, JsonOption, RunbookArgument, SetOption, parse_set
 from migverify.cli.runbook_room import DEFAULT_ROOM, RoomOption, room_of
-from migverify.errors import ExitCode, MigverifyError, UsageError
+from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from migverify.runbook.history.past import Past, PastRun
@@ -60,10 +61,11 @@ def readiness(
     from migverify.runbook.history.readiness import wanted_runbooks
 
     book = _loaded(runbook, parse_set(set_ or []), environment)
-    folder = cases if cases is not None else runbook.parent / "dr"
-    priorities = case_priorities(folder) if cases is not None or folder.is_dir() else None
+    folder = catalogue(cases, runbook.parent)
+    priorities = case_priorities(folder) if folder is not None else None
     past = past_runs(room_of(runs), wanted_runbooks(book), cases=bool(book.policy.dr_cases))
-    fingerprint = schema if schema is not None else _schema_of_now(config) if book.policy.same_schema else ""
+    known = config if book.policy.same_schema and config.exists() else None
+    fingerprint = schema if schema is not None else fingerprint_now(known)
     found = answer(book, past, time.time(), fingerprint, priorities)
     if as_json:
         typer.echo(json.dumps(_readiness_json(found, past), indent=2, ensure_ascii=False))
@@ -108,18 +110,6 @@ def _loaded(path: Path, given: dict[str, str], environment: str | None) -> Runbo
             raise UsageError("--environment is missing", hint=f"The runbook has: {', '.join(known)}.")
         environment = known[0]
     return load_runbook(path, given, environment)
-
-
-def _schema_of_now(config: Path) -> str:
-    from migverify.runbook.run.schema_now import schema_fingerprint
-
-    if not config.exists():
-        return ""
-    try:
-        return schema_fingerprint(config)
-    except MigverifyError as error:
-        say(f"note: the schema of now could not be read: {error.message}")
-        return ""
 
 
 def _readiness_json(found: Readiness, past: Past) -> dict[str, Any]:

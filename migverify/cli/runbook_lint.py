@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from migverify.cli.console import examples, say
+from migverify.cli.runbook_begin import catalogue
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ def lint(
     from migverify.runbook.definition.load import known_cases, read_runbook
 
     given = parse_set(set_ or [])
-    folder = cases if cases is not None else runbook.parent / "dr"
-    known = known_cases(folder) if cases is not None or folder.is_dir() else None
+    folder = catalogue(cases, runbook.parent)
+    known = known_cases(folder) if folder is not None else None
     actions = full_registry().by_name()
     wanted = [environment] if environment is not None else _environments(read_runbook(runbook, given, "").runbook)
     found: dict[Finding, None] = {}
