@@ -51,11 +51,6 @@ def normal_type(column: ColumnDef) -> str:
     return re.sub(r"\((\d+), (\d+)\)", r"(\1,\2)", text)
 
 
-def beyond_bmp(text: str) -> bool:
-    """Whether MySQL's catalog, which is utf8mb3, holds ``?`` in place of a character of this text."""
-    return any(ord(character) > 0xFFFF for character in text)
-
-
 def as_in_catalog(text: str) -> str:
     """Return the text as MySQL's catalog can hold it: ``?`` for every character outside the BMP."""
     return re.sub(r"[^\u0000-\uffff]", "?", text)
