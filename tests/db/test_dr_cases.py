@@ -28,6 +28,7 @@ LIMIT = 400.0
 SLOW = frozenset({
     "disk-full", "executor-killed", "monitors-lost", "ddl-during-replication", "webhook-down", "large-transaction",
     "tidb-restarted-stale-ids", "binlog-purged", "mysql-restarted", "certificate-expired", "ids-exhausted",
+    "cache-lost", "memory-hog", "tidb-killed",
 })  # fmt: skip
 """Those that wait for something that nobody can hurry, such as MySQL's look for room once a minute, or near twins."""
 HERE = tuple(sorted(chaos.catalog()))
@@ -120,7 +121,7 @@ def failed_step(status: RunStatus) -> str:
     return next(one.id for one in status.steps.values() if one.state is StepState.FAILED)
 
 
-DUDS = ("mysql-killed", "connection-storm")
+DUDS = ("mysql-killed",)
 
 
 @pytest.mark.parametrize(

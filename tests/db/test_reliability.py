@@ -177,7 +177,7 @@ def test_a_driver_killed_at_any_moment_resumes_to_the_same_verdict(
     undisturbed.mkdir()
     code, answer, _ = run_command(write_config(undisturbed, own[0], large))
     check_ending(code, answer, undisturbed, large)
-    kill_and_resume(own, large, tmp_path, kills=8, seed=1)
+    kill_and_resume(own, large, tmp_path, kills=4, seed=1)
 
 
 def statements_running(server: LabServer) -> list[str]:

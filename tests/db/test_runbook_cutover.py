@@ -103,8 +103,8 @@ def test_a_cutover_under_load_loses_nothing_and_neither_does_the_way_back(runnin
     ("mistake", "step", "gate"),
     [
         ("keep-sessions", "freeze", "source.sessions"),
-        ("feed-keeps-running", "forward-stopped", "feed.stopped"),
-        ("stale-ids", "rebase", "ids.rebased"),
+        pytest.param("feed-keeps-running", "forward-stopped", "feed.stopped", marks=pytest.mark.soak),
+        pytest.param("stale-ids", "rebase", "ids.rebased", marks=pytest.mark.soak),
         ("reverse-dead", "way-back", "reverse.canary"),
     ],
 )

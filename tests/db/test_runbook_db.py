@@ -392,7 +392,8 @@ def test_a_password_is_in_no_message(databases: Any) -> None:
 # -- kill -9 --------------------------------------------------------------------------------------------------------
 
 
-def test_a_kill_on_either_side_of_every_commit_doubles_no_effect(databases: Any) -> None:
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.soak)])
+def test_a_kill_on_either_side_of_a_commit_doubles_no_effect(databases: Any, step: int) -> None:
     url = url_of(databases, "source")
     memory = Path(tempfile.mkdtemp())
     with living_in(url):
@@ -400,7 +401,7 @@ def test_a_kill_on_either_side_of_every_commit_doubles_no_effect(databases: Any)
         some = crashes.points(counts)
         assert len(some) > 50
         empty(url)
-        for number, point in enumerate(some):
+        for number, point in enumerate(some[::step]):
             folder = memory / str(number)
             if crashes.killed(folder, point):
                 crashes.check_end(folder, point)

@@ -151,8 +151,8 @@ def ask(port: int, target: str) -> str:
     return str(answer.getheader("X-Side"))
 
 
-@pytest.mark.parametrize("instance", ["a", "b"])
 @pytest.mark.parametrize("name", ["broken-config", "stolen-port"])
+@pytest.mark.parametrize("instance", ["a", pytest.param("b", marks=pytest.mark.soak)])
 def test_a_change_that_one_instance_cannot_take_is_put_back(lab: Lab, name: str, instance: str) -> None:
     assert lab.do("set", share=5, expected=0).value == 5
     broken = lab.world.instance(instance)
@@ -390,7 +390,9 @@ def test_the_cases_of_the_weight_pass(fresh: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("path_has_migverify")
-@pytest.mark.parametrize("name", ["traffic-weight-change", "traffic-reload-failure"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("traffic-weight-change", marks=pytest.mark.soak), "traffic-reload-failure"]
+)
 def test_a_case_whose_fault_does_not_hit_does_not_pass(fresh: World, tmp_path: Path, name: str) -> None:
     status = run(f"dr/{name}.yaml", tmp_path / "runs", dud="inject")
     assert status.state is not RunState.COMPLETED
@@ -400,7 +402,7 @@ def test_a_case_whose_fault_does_not_hit_does_not_pass(fresh: World, tmp_path: P
 
 @pytest.mark.usefixtures("path_has_migverify")
 def test_the_switch_goes_to_100_and_a_bad_side_goes_back_by_itself(fresh: World, tmp_path: Path) -> None:
-    quick = {"bake": "3", "look": "1", "limit": "50"}
+    quick = {"bake": "3", "look": "1", "limit": "50", "least": "25"}
     status = run("traffic-switch.yaml", tmp_path / "runs", **quick)
     assert status.state is RunState.COMPLETED, told(status)
     lab = Lab(fresh)
