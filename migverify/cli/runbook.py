@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from migverify.cli import (
+    runbook_cases,
     runbook_history,
     runbook_lint,
     runbook_page,
@@ -22,6 +23,7 @@ app.command(epilog=runbook_lint.PLAN_EPILOG)(runbook_lint.plan)
 app.command(epilog=runbook_lint.SCHEMA_EPILOG)(runbook_lint.schema)
 app.command(epilog=runbook_preflight.EPILOG)(runbook_preflight.preflight)
 app.command(epilog=runbook_history.READINESS_EPILOG)(runbook_history.readiness)
+app.command(epilog=runbook_cases.EPILOG)(runbook_cases.cases)
 app.command(epilog=runbook_run.EPILOG)(runbook_run.run)
 app.command(epilog=runbook_show.STATUS_EPILOG)(runbook_show.status)
 runbook_people.register(app)

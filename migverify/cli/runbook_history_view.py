@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from migverify.runbook.history.readiness import Readiness
     from migverify.runbook.history.scores import Score
 
-__all__ = ["curve_lines", "readiness_lines", "two_lines"]
+__all__ = ["curve_lines", "readiness_lines", "table", "two_lines"]
 
 _COLUMNS = 6
 _REASONS = 8
@@ -48,14 +48,14 @@ def _drills(found: Readiness, past: Past) -> Iterator[str]:
     runs = {one.run: one for one in past}
     if found.drills:
         yield ""
-        yield from _table(_curve(compare_all(runs[id_] for id_ in found.drills).points), _WORDS_OF_RUN)
+        yield from table(_curve(compare_all(runs[id_] for id_ in found.drills).points), _WORDS_OF_RUN)
 
 
 def curve_lines(found: Comparison) -> Iterator[str]:
     """Yield the table of runs, the table of steps over them, and the risk."""
     yield f"{found.runbook}: {len(found.points)} runs"
     yield ""
-    yield from _table(_curve(found.points), _WORDS_OF_RUN)
+    yield from table(_curve(found.points), _WORDS_OF_RUN)
     yield ""
     shown = found.points[-_COLUMNS:]
     if len(shown) < len(found.points):
@@ -70,7 +70,7 @@ def curve_lines(found: Comparison) -> Iterator[str]:
         rows.append([
             one.step, _clock(one.plan), *cells, _clock(one.p50), _clock(one.p90), _signed(one.over), ", ".join(marks)
         ])  # fmt: skip
-    yield from _table(rows)
+    yield from table(rows)
     yield from _risk(found)
 
 
@@ -79,7 +79,7 @@ def two_lines(found: Comparison, lines: Sequence[Line]) -> Iterator[str]:
     first, second = found.points
     yield f"{found.runbook}: {second.run} against {first.run}"
     yield ""
-    yield from _table(_curve(found.points), _WORDS_OF_RUN)
+    yield from table(_curve(found.points), _WORDS_OF_RUN)
     yield ""
     rows = [["step", "plan", _day(1, first), _day(2, second), "change", ""]]
     for one in lines:
@@ -88,7 +88,7 @@ def two_lines(found: Comparison, lines: Sequence[Line]) -> Iterator[str]:
             one.step, _clock(one.plan), _cell(one.first, one.first_state), _cell(one.second, one.second_state),
             _signed(one.change), ", ".join(notes),
         ])  # fmt: skip
-    yield from _table(rows)
+    yield from table(rows)
     yield from _risk(found)
 
 
@@ -130,7 +130,7 @@ def _signed(seconds: float | None) -> str:
     return f"{'-' if seconds < 0 else '+'}{clock(abs(seconds))}" if round(seconds) else "0:00"
 
 
-def _table(rows: list[list[str]], words: int = 1) -> Iterator[str]:
+def table(rows: list[list[str]], words: int = 1) -> Iterator[str]:
     """Yield rows whose first columns, and the last, are words; the others are numbers."""
     wide = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:

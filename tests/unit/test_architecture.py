@@ -14,7 +14,7 @@ PACKAGE = ROOT / "migverify"
 # A room may import rooms of a lower level, and itself.
 LEVELS = {
     "errors": 0, "model": 0, "codec": 0, "exposition": 0, "__init__": 0,
-    "sql": 1, "config": 1, "secrets": 1, "schemas": 1, "tls": 1,
+    "sql": 1, "config": 1, "secrets": 1, "schemas": 1, "tls": 1, "opener": 1,
     "connect": 2, "store": 2,
     "changes": 3,
     "tables": 4,

@@ -573,8 +573,9 @@ def test_production_comes_after_another_environment(tmp_path: Path) -> None:
     assert state_of(answer(tmp_path, book), "cases") == "missing"  # production has not passed since
     case_run(tmp_path, "p3", environment="prod", day=5)
     assert state_of(answer(tmp_path, book), "cases") == "ok"
-    table = coverage({"kill": "p0", "freeze": "p0"}, past_runs(FolderRoom(tmp_path)))
+    table = coverage(["kill", "freeze"], past_runs(FolderRoom(tmp_path)), NOW, 90)
     assert {name: one.run for name, one in table["kill"].items()} == {"staging": "s2", "prod": "p3"}
+    assert [one.why for one in table["kill"].values()] == ["", ""]
     assert table["freeze"] == {}
 
 

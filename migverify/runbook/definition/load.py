@@ -207,7 +207,22 @@ def known_cases(folder: Path) -> frozenset[str]:
 
 
 def case_priorities(folder: Path) -> dict[str, str]:
-    """Return the priority of each disaster recovery case of a folder, by its id.
+    """Return the priority of each disaster recovery case of a folder, by its id; raises as ``case_files``."""
+    return {id_: one.priority for id_, one in case_files(folder).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class CaseFile:
+    """What the head of a case's file says; the file is not linted for it."""
+
+    id: str
+    title: str
+    priority: str
+    tier: str
+
+
+def case_files(folder: Path) -> dict[str, CaseFile]:
+    """Return the disaster recovery cases of a folder, by id.
 
     Raises
     ------
@@ -216,7 +231,7 @@ def case_priorities(folder: Path) -> dict[str, str]:
     """
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}", hint="Name the folder of the disaster recovery cases.")
-    found: dict[str, str] = {}
+    found: dict[str, CaseFile] = {}
     for path in sorted(folder.glob("*.yaml")):
         _, document = _document(path)
         data = document.data if isinstance(document.data, dict) else {}
@@ -225,10 +240,11 @@ def case_priorities(folder: Path) -> dict[str, str]:
             raise ConfigError(
                 f"{path}: this is no case", hint="A case has `kind: dr-case` and `case`; move other files."
             )
-        if str(data.get("id")) in found:
-            raise ConfigError(f"{path}: there is another case {data.get('id')}", hint="Give it an id of its own.")
-        found[str(data.get("id"))] = str(case.get("priority"))
+        one = CaseFile(str(data.get("id")), str(data.get("title")), str(case.get("priority")), str(case.get("tier")))
+        if one.id in found:
+            raise ConfigError(f"{path}: there is another case {one.id}", hint="Give it an id of its own.")
+        found[one.id] = one
     return found
 
 
-__all__ = ["Reading", "case_priorities", "known_cases", "load_runbook", "read_runbook"]
+__all__ = ["CaseFile", "Reading", "case_files", "case_priorities", "known_cases", "load_runbook", "read_runbook"]

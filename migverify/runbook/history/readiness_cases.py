@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from migverify.runbook.history.past import PastRun
 from migverify.runbook.people import CLOCK_SKEW
 
-__all__ = ["PRIORITIES", "case_reasons", "coverage", "required_cases"]
+__all__ = ["PRIORITIES", "Covered", "case_reasons", "coverage", "required_cases"]
 
 PRIORITIES = ("p0", "p1", "p2")
 _DAY = 86_400.0
@@ -52,7 +53,7 @@ def case_reasons(
 
 
 def _why_not(id_: str, runs: list[PastRun], now: float, max_age_days: float) -> str:
-    graded = sorted((one for one in runs if one.ended is not None), key=lambda one: (one.ended or 0.0, one.run))
+    graded = sorted((one for one in runs if one.ended is not None), key=_when)
     valid = [one for one in graded if one.case is not None and one.case.grade != "invalid"]
     if not valid:
         newest = graded[-1].case if graded else None
@@ -64,10 +65,8 @@ def _why_not(id_: str, runs: list[PastRun], now: float, max_age_days: float) -> 
         last = next((one for one in reversed(counting) if one.production is production), None)
         if last is not None and last.case is not None and not last.case.passed:
             return f"{id_}: {last.case.grade} in {last.environment} ({last.run}): {'; '.join(last.case.reasons[:2])}"
-    age = (now - (counting[-1].ended or 0.0)) / _DAY
-    if age < -CLOCK_SKEW / _DAY:
-        return f"{id_}: {counting[-1].run} ended in the future"
-    return "" if age <= max_age_days else f"{id_}: passed {age:.0f} days ago, and {max_age_days:g} are allowed"
+    why = _too_old(counting[-1], now, max_age_days)
+    return f"{id_}: {why}" if why else ""
 
 
 def _staged(run: PastRun, valid: Iterable[PastRun]) -> bool:
@@ -78,10 +77,53 @@ def _passed(run: PastRun) -> bool:
     return run.case is not None and run.case.passed
 
 
-def coverage(cases: Mapping[str, str], runs: Iterable[PastRun]) -> dict[str, dict[str, PastRun]]:
-    """Return the last run of each case that was graded, by case and environment: what a coverage report shows."""
-    found: dict[str, dict[str, PastRun]] = {id_: {} for id_ in sorted(cases)}
-    for run in sorted(runs, key=lambda one: (one.ended or 0.0, one.run)):
-        if run.case is not None and run.runbook in found:
-            found[run.runbook][run.environment] = run
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """The run that counts for a case in one environment; ``why`` it is no pass of late, empty when it is one."""
+
+    environment: str
+    production: bool
+    run: str
+    ended: float
+    grade: str
+    recovery: float | None
+    why: str
+
+
+def coverage(
+    cases: Iterable[str], runs: Iterable[PastRun], now: float, max_age_days: float
+) -> dict[str, dict[str, Covered]]:
+    """Return by case and environment the last run that is not invalid, or the last invalid one where all are.
+
+    A case without an entry for an environment was never run to its end there.
+    """
+    found: dict[str, dict[str, Covered]] = {id_: {} for id_ in cases}
+    graded = [one for one in runs if one.ended is not None and one.case is not None and one.runbook in found]
+    for run in sorted(graded, key=lambda one: (one.case is not None and one.case.grade != "invalid", *_when(one))):
+        same = [one for one in graded if one.runbook == run.runbook]
+        found[run.runbook][run.environment] = _covered(run, same, now, max_age_days)
     return found
+
+
+def _covered(run: PastRun, same: Sequence[PastRun], now: float, max_age_days: float) -> Covered:
+    ended, grade = run.ended or 0.0, "" if run.case is None else run.case.grade
+    why = ""
+    if run.case is not None and not run.case.passed:
+        why = "; ".join(run.case.reasons[:2])
+    elif run.production and not _staged(run, same):
+        why = "before it had passed outside of production"
+    else:
+        why = _too_old(run, now, max_age_days)
+    recovery = None if run.case is None else run.case.recovery
+    return Covered(run.environment, run.production, run.run, ended, grade, recovery, why)
+
+
+def _when(run: PastRun) -> tuple[float, str]:
+    return run.ended or 0.0, run.run
+
+
+def _too_old(run: PastRun, now: float, max_age_days: float) -> str:
+    age = (now - (run.ended or 0.0)) / _DAY
+    if age < -CLOCK_SKEW / _DAY:
+        return f"{run.run} ended in the future"
+    return "" if age <= max_age_days else f"passed {age:.0f} days ago, and {max_age_days:g} are allowed"
