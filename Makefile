@@ -23,10 +23,11 @@ check: setup
 	$(VENV)/bin/mypy
 	$(PY) -m pytest -q -n 2 tests/unit
 
-# Three workers on two cores: many of these tests wait, for a server, a lease or a budget.
+# Three workers on two cores: many of these tests wait, for a server, a lease or a budget. Stealing keeps a file's tests on
+# one worker while there are others to do, so that its servers are started once.
 test: setup
 	$(VENV)/bin/migverify lab build
-	MIGVERIFY_REQUIRE_DB=1 $(PY) -m pytest -q -n 3 --maxfail=25 tests/unit tests/db -m "not soak"
+	MIGVERIFY_REQUIRE_DB=1 $(PY) -m pytest -q -n 3 --dist worksteal --maxfail=25 tests/unit tests/db -m "not soak"
 	MIGVERIFY_REQUIRE_DB=1 $(PY) -m pytest -q --maxfail=25 tests/spark -m "not soak"
 
 soak: setup
