@@ -152,10 +152,10 @@ def test_writes_that_nobody_announced_are_inconclusive_and_said(
     stop = threading.Event()
 
     def insert() -> None:
-        number = 10 * ROWS
+        number = 0
         with connect(table.pair.source, table.name) as one, connect(table.pair.target, table.name) as other:
             while not stop.is_set():
-                number -= 1  # below what the walk reached already, above the table
+                number -= 1  # into the first chunk: whatever is written after it was read is not in the chunks' rows
                 for connection in (one, other):
                     with connection.cursor() as cursor:
                         cursor.execute(f"INSERT INTO t VALUES ({number}, 'new', 1)")
