@@ -160,7 +160,7 @@ def test_what_is_replicated_is_equal(pay: Databases, tmp_path: Path, connections
 
 
 FAULTS = [
-    "skip:every=150", "twice:every=150", "out-of-order:every=150", "drop-column:every=100", "wrong-time-zone:every=400",
+    "skip:every=150", "twice:every=150", "out-of-order:every=30", "drop-column:every=100", "wrong-time-zone:every=400",
     "drop-column:every=20,table=payments,column=state", "skip:at=30,table=ledger_entries",
 ]  # fmt: skip
 
