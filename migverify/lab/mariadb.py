@@ -167,7 +167,7 @@ def _own_tmp(data: Path) -> Path:
 
 
 def serve_command(programs: MariadbPrograms, data: Path, port: int, options: Sequence[str] = ()) -> list[str]:
-    """Return the command line of a running server: row binlog with full metadata. Makes its folder for temporary files."""
+    """Return the command line of a server: row binlog with full metadata. Makes its folder for temporary tables."""
     _own_tmp(data).mkdir(exist_ok=True)
     return [
         *programs.mariadbd, *mysql.user_argument(), mysql.data_argument(data), f"--port={port}",
