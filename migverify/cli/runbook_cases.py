@@ -83,14 +83,15 @@ def cases(
 def _rows(
     files: Sequence[CaseFile], past: Past, environment: str | None, now: float, max_age: float
 ) -> tuple[_Row, ...]:
-    from migverify.runbook.history.readiness_cases import case_reasons, coverage
+    from migverify.runbook.history.readiness_cases import coverage, why_not
 
-    found = coverage([one.id for one in files], past, now, max_age)
+    ids = [one.id for one in files]
+    found, reasons = coverage(ids, past, now, max_age), why_not(ids, past, now, max_age)
     rows = []
     for one in files:
         runs = found[one.id]
         if environment is None:
-            reason = next(iter(case_reasons([one.id], past, now, max_age)[0]), "").removeprefix(f"{one.id}: ")
+            reason = reasons[one.id]
         elif environment in runs:
             reason = _why(runs[environment])
         else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from migverify.runbook.history.past import PastRun
 from migverify.runbook.people import CLOCK_SKEW
 
-__all__ = ["PRIORITIES", "Covered", "case_reasons", "coverage", "required_cases"]
+__all__ = ["PRIORITIES", "Covered", "case_reasons", "coverage", "required_cases", "why_not"]
 
 PRIORITIES = ("p0", "p1", "p2")
 _DAY = 86_400.0
@@ -41,32 +41,39 @@ def case_reasons(
     The last run of a case that is not invalid decides, in production and outside of it apart: one that failed there
     takes an earlier pass away. A pass in production counts only behind one outside of production.
     """
-    by_case: dict[str, list[PastRun]] = {}
+    reasons = why_not(required, runs, now, max_age_days)
+    bad = [f"{id_}: {why}" for id_, why in reasons.items() if why]
+    return bad, [id_ for id_, why in reasons.items() if not why]
+
+
+def why_not(required: Sequence[str], runs: Iterable[PastRun], now: float, max_age_days: float) -> dict[str, str]:
+    """Return for each case why it does not count as passed, by the rules of ``case_reasons``; empty when it does."""
+    by_case = _by_case(runs)
+    return {id_: _why_not(by_case.get(id_, []), now, max_age_days) for id_ in required}
+
+
+def _by_case(runs: Iterable[PastRun]) -> dict[str, list[PastRun]]:
+    found: dict[str, list[PastRun]] = {}
     for run in runs:
         if run.case is not None:
-            by_case.setdefault(run.runbook, []).append(run)
-    bad, good = list[str](), list[str]()
-    for id_ in required:
-        why = _why_not(id_, by_case.get(id_, []), now, max_age_days)
-        (bad if why else good).append(why or id_)
-    return bad, good
+            found.setdefault(run.runbook, []).append(run)
+    return found
 
 
-def _why_not(id_: str, runs: list[PastRun], now: float, max_age_days: float) -> str:
+def _why_not(runs: list[PastRun], now: float, max_age_days: float) -> str:
     graded = sorted((one for one in runs if one.ended is not None), key=_when)
     valid = [one for one in graded if one.case is not None and one.case.grade != "invalid"]
     if not valid:
         newest = graded[-1].case if graded else None
-        return f"{id_}: invalid, {newest.reasons[0]}" if newest is not None else f"{id_}: never run to its end"
+        return f"invalid, {newest.reasons[0]}" if newest is not None else "never run to its end"
     counting = [one for one in valid if not _passed(one) or not one.production or _staged(one, valid)]
     if not counting:
-        return f"{id_}: run in production ({valid[-1].environment}) before it had passed outside of it"
+        return f"run in production ({valid[-1].environment}) before it had passed outside of it"
     for production in (False, True):
         last = next((one for one in reversed(counting) if one.production is production), None)
         if last is not None and last.case is not None and not last.case.passed:
-            return f"{id_}: {last.case.grade} in {last.environment} ({last.run}): {'; '.join(last.case.reasons[:2])}"
-    why = _too_old(counting[-1], now, max_age_days)
-    return f"{id_}: {why}" if why else ""
+            return f"{last.case.grade} in {last.environment} ({last.run}): {'; '.join(last.case.reasons[:2])}"
+    return _too_old(counting[-1], now, max_age_days)
 
 
 def _staged(run: PastRun, valid: Iterable[PastRun]) -> bool:
@@ -97,25 +104,24 @@ def coverage(
 
     A case without an entry for an environment was never run to its end there.
     """
-    found: dict[str, dict[str, Covered]] = {id_: {} for id_ in cases}
-    graded = [one for one in runs if one.ended is not None and one.case is not None and one.runbook in found]
-    for run in sorted(graded, key=lambda one: (one.case is not None and one.case.grade != "invalid", *_when(one))):
-        same = [one for one in graded if one.runbook == run.runbook]
-        found[run.runbook][run.environment] = _covered(run, same, now, max_age_days)
+    by_case = _by_case(runs)
+    return {id_: _by_environment(by_case.get(id_, []), now, max_age_days) for id_ in cases}
+
+
+def _by_environment(runs: list[PastRun], now: float, max_age_days: float) -> dict[str, Covered]:
+    graded = [(one, one.case) for one in runs if one.case is not None and one.ended is not None]
+    found = {}
+    for run, case in sorted(graded, key=lambda one: (one[1].grade != "invalid", *_when(one[0]))):
+        if not case.passed:
+            why = "; ".join(case.reasons[:2])
+        elif run.production and not _staged(run, runs):
+            why = "before it had passed outside of production"
+        else:
+            why = _too_old(run, now, max_age_days)
+        found[run.environment] = Covered(
+            run.environment, run.production, run.run, run.ended or 0.0, case.grade, case.recovery, why
+        )
     return found
-
-
-def _covered(run: PastRun, same: Sequence[PastRun], now: float, max_age_days: float) -> Covered:
-    ended, grade = run.ended or 0.0, "" if run.case is None else run.case.grade
-    why = ""
-    if run.case is not None and not run.case.passed:
-        why = "; ".join(run.case.reasons[:2])
-    elif run.production and not _staged(run, same):
-        why = "before it had passed outside of production"
-    else:
-        why = _too_old(run, now, max_age_days)
-    recovery = None if run.case is None else run.case.recovery
-    return Covered(run.environment, run.production, run.run, ended, grade, recovery, why)
 
 
 def _when(run: PastRun) -> tuple[float, str]:
