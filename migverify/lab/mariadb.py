@@ -149,11 +149,10 @@ def initialize(programs: MariadbPrograms, directory: Path, data: Path) -> None:
     sql += "\nFLUSH PRIVILEGES;\nCREATE USER IF NOT EXISTS 'root'@'127.0.0.1';\n"
     sql += "GRANT ALL ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION;\n"
     log = directory / "init.log"
-    _own_tmp(data).mkdir(exist_ok=True)
     with install_into(data) as staging, log.open("wb") as output:
         done = subprocess.run(  # noqa: S603 - our own command
             [*programs.mariadbd, *mysql.user_argument(), mysql.data_argument(staging), "--bootstrap", "--skip-log-bin",
-             f"--tmpdir={_own_tmp(data)}"],
+             _tmp_argument(data)],
             input=sql.encode(), stdout=output, stderr=output, check=False, cwd=directory,
         )  # fmt: skip
         if done.returncode != 0:
@@ -161,19 +160,20 @@ def initialize(programs: MariadbPrograms, directory: Path, data: Path) -> None:
                            hint=f"The whole log is {log}.")  # fmt: skip
 
 
-def _own_tmp(data: Path) -> Path:
-    """Return the folder for temporary tables: a MariaDB that starts sweeps its own, and would take another's along."""
-    return data.parent / "tmp"
+def _tmp_argument(data: Path) -> str:
+    """Make a folder for temporary tables: a MariaDB that starts sweeps what it has, and others' tables along."""
+    folder = data.parent / "tmp"
+    folder.mkdir(exist_ok=True)
+    return f"--tmpdir={folder}"
 
 
 def serve_command(programs: MariadbPrograms, data: Path, port: int, options: Sequence[str] = ()) -> list[str]:
     """Return the command line of a server: row binlog with full metadata. Makes its folder for temporary tables."""
-    _own_tmp(data).mkdir(exist_ok=True)
     return [
         *programs.mariadbd, *mysql.user_argument(), mysql.data_argument(data), f"--port={port}",
         "--bind-address=127.0.0.1", "--socket=mariadb.sock", "--pid-file=mariadb.pid", "--skip-name-resolve",
         "--server-id=88", "--log-bin=binlog", "--binlog-format=ROW", "--binlog-row-metadata=FULL",
-        "--innodb-buffer-pool-size=64M", f"--tmpdir={_own_tmp(data)}", *options,
+        "--innodb-buffer-pool-size=64M", _tmp_argument(data), *options,
     ]  # fmt: skip
 
 
