@@ -12,7 +12,7 @@ pytestmark = pytest.mark.db
 
 
 def test_tpch_in_several_parts_is_equal_and_complete(databases, tmp_path):
-    names = ("region", "nation", "supplier", "orders")
+    names = ("region", "nation", "supplier", "customer", "part", "orders", "lineitem")
     rows = tpch.load(databases.pair, databases.name, 0.001, names, 3, tmp_path, lambda _: None)
     assert rows["region"] == 5
     assert rows["orders"] == 1500
