@@ -15,14 +15,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-FORMATS = ("slow-extra", "slow", "general", "audit")
-GOAL = 50.0
-"""MB/s for each core."""
-PART_BYTES = 32 << 20
+FORMATS = ("slow-extra", "slow", "general", "audit", "audit-aurora")
+GOAL = 8.0
+"""MB/s for each process."""
 BEGIN = 1_767_323_045_000_000
 CONNECTIONS = 40
 STATEMENTS_PER_CONNECTION = 2_000
@@ -154,37 +154,46 @@ def make(form: str, path: Path, size: int) -> None:
         "slow": lambda file: _slow(file, size, extra=False),
         "general": lambda file: _general(file, size),
         "audit": lambda file: _audit(file, size),
+        "audit-aurora": lambda file: _audit(file, size),
     }
     with path.open("w", encoding="utf-8", buffering=1 << 20) as file:
         makers[form](file)
+    if form == "audit-aurora":
+        spread(path, 4)
 
 
-def one(form: str, path: Path, out: Path, road: str) -> None:
-    """Capture one log in this process and print what it took, as JSON."""
-    from migverify.spark.capture_columns import Columns
-    from migverify.spark.capture_parallel import ParallelColumns, Processes
+def spread(path: Path, count: int) -> None:
+    """Deal the lines of a log out to files of the same name with a number, as Aurora writes them."""
+    made = random.Random(9)
+    with ExitStack() as opened:
+        files = [opened.enter_context(path.with_name(f"{path.name}.{number}").open("w")) for number in range(count)]
+        for line in opened.enter_context(path.open()):
+            made.choice(files).write(line)
+    path.unlink()
+
+
+def one(form: str, path: Path, out: Path, how: str) -> None:
+    """Capture one log and print what it took, as JSON."""
     from migverify.spark.statements import StatementFiles
     from migverify.workload.capture import CaptureInput, CaptureOptions, capture
     from migverify.workload.mask import mask_statement, mask_text
     from migverify.workload.opening import open_format
+    from migverify.workload.tasks import Processes
 
-    inputs = [CaptureInput(path, open_format(form.partition("-")[0], path, 3306))]
+    files = sorted(path.parent.glob(f"{path.name}*"))
+    inputs = [CaptureInput(file, open_format(form.partition("-")[0], file, 3306)) for file in files]
     options = CaptureOptions(out)
-    if road == "mask":
+    if how == "mask":
         options = CaptureOptions(out, mask=mask_statement, text_mask=mask_text)
     wall, spent = time.monotonic(), time.process_time()
-    if road.startswith("jobs="):
-        with Processes(int(road[5:])) as workers:
-            columns = ParallelColumns(workers, part_bytes=PART_BYTES)
-            summary = capture(inputs, options, StatementFiles, columns)
-    else:
-        summary = capture(inputs, options, StatementFiles, None if road == "objects" else Columns())
-    workers_spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with Processes(int(how[5:]) if how.startswith("jobs=") else 1) as tasks:
+        summary = capture(inputs, options, StatementFiles, tasks)
+        taken = time.monotonic() - wall
+    workers = resource.getrusage(resource.RUSAGE_CHILDREN)
     told = {
-        "wall": time.monotonic() - wall,
-        "cpu": time.process_time() - spent + workers_spent.ru_utime + workers_spent.ru_stime, "bytes": summary.bytes,
+        "wall": taken, "cpu": time.process_time() - spent + workers.ru_utime + workers.ru_stime, "bytes": summary.bytes,
         "statements": summary.statements, "rejected": summary.rejected,
-        "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "rss_mb": max(workers.ru_maxrss, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) / 1024,
     }  # fmt: skip
     print(json.dumps(told))
 
@@ -194,31 +203,30 @@ def main() -> None:
     parser.add_argument("formats", nargs="*", default=list(FORMATS), metavar="FORMAT", help=f"of {', '.join(FORMATS)}")
     parser.add_argument("--mb", type=int, default=200, help="size of each log")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--objects", action="store_true", help="the road of objects too")
     parser.add_argument("--mask", action="store_true", help="with masked literals too")
     parser.add_argument("--jobs", type=int, default=1, help="with so many processes too")
-    parser.add_argument("--one", nargs=4, metavar=("FORMAT", "LOG", "OUT", "ROAD"), help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=4, metavar=("FORMAT", "LOG", "OUT", "HOW"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        form, path, out, road = arguments.one
-        one(form, Path(path), Path(out), road)
+        form, path, out, how = arguments.one
+        one(form, Path(path), Path(out), how)
         return
     print(
-        f"{'log':12} {'road':8} {'bytes each':>10} {'MB/s CPU':>9} {'MB/s wall':>9} {'statements/s':>13} {'peak MB':>8}"
+        f"{'log':12} {'how':8} {'bytes each':>10} {'MB/s CPU':>9} {'MB/s wall':>9} {'statements/s':>13} {'peak MB':>8}"
     )
     for form in arguments.formats:
         with tempfile.TemporaryDirectory(prefix="migverify-bench-") as scratch:
             path, out = Path(scratch) / "the.log", Path(scratch) / "out"
             make(form, path, arguments.mb * 1_000_000)
-            more = {"objects": arguments.objects, "mask": arguments.mask, f"jobs={arguments.jobs}": arguments.jobs > 1}
-            for road in ["columns", *(name for name, wanted in more.items() if wanted)]:
+            more = {"mask": arguments.mask, f"jobs={arguments.jobs}": arguments.jobs > 1}
+            for how in ["jobs=1", *(name for name, wanted in more.items() if wanted)]:
                 for _ in range(arguments.rounds):
-                    command = [sys.executable, "-m", "bench.capture", "--one", form, str(path), str(out), road]
+                    command = [sys.executable, "-m", "bench.capture", "--one", form, str(path), str(out), how]
                     told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
                     shutil.rmtree(out)
                     size = told["bytes"] / 1e6
                     print(
-                        f"{form:12} {road:8} {told['bytes'] / told['statements']:10.0f} {size / told['cpu']:9.1f}"
+                        f"{form:12} {how:8} {told['bytes'] / told['statements']:10.0f} {size / told['cpu']:9.1f}"
                         f" {size / told['wall']:9.1f} {told['statements'] / told['cpu']:13,.0f} {told['rss_mb']:8.0f}"
                     )
 

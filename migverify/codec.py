@@ -10,6 +10,7 @@ the time goes into (measured per row diff: encode 14 -> 4 us, decode 30 -> 8 us)
 from __future__ import annotations
 
 import dataclasses
+import json
 import types
 from collections.abc import Callable
 from enum import Enum
@@ -20,6 +21,31 @@ T = TypeVar("T")
 Coder = Callable[[Any], Any]
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
+MOST_DEPTH = 64
+"""Levels of nesting in a text that somebody else wrote: deeper ones end in the stack of whatever walks them."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text.
+
+    Raises
+    ------
+    ValueError
+        it is none, or nests deeper than ``MOST_DEPTH`` levels.
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"nested deeper than {MOST_DEPTH} levels") from None
+    level = [value]
+    for _ in range(MOST_DEPTH):
+        parts = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        level = [part for some in parts for part in some if isinstance(part, dict | list)]
+        if not level:
+            return value
+    raise ValueError(f"nested deeper than {MOST_DEPTH} levels")
 
 
 def encode(value: Any) -> Any:
@@ -35,6 +61,8 @@ def _encoder(kind: type) -> Coder:
         return lambda value: {name: encode(getattr(value, name)) for name in names}
     if issubclass(kind, Enum):
         return lambda value: value.value
+    if issubclass(kind, frozenset):
+        return lambda value: sorted(value)
     if issubclass(kind, list | tuple):
         return lambda value: [encode(part) for part in value]
     if issubclass(kind, dict):
@@ -70,6 +98,9 @@ def _decoder(kind: Any) -> Coder:
         return _union(tuple(part for part in inner if part is not type(None)), none=type(None) in inner)
     if origin is tuple:
         return _list_of(inner[0]) if len(inner) == 2 and inner[1] is Ellipsis else _tuple_of(inner)
+    if origin is frozenset:
+        members = _list_of(inner[0])
+        return lambda data: frozenset(members(data))
     if origin is dict:
         value = _decoder(inner[1])
         return lambda data: {key: value(part) for key, part in data.items()}

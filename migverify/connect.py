@@ -2,8 +2,10 @@
 
 Both sides must make the same text of the same value, so everything that changes text is pinned here and nowhere
 else: time zone +00:00, utf8mb4, an empty ``sql_mode`` save ALLOW_INVALID_DATES (zero and partial dates stay
-readable and usable as bounds), no TiFlash (its text conversion is another implementation). A source session is
-read-only by the server's own means. Values arrive as the server's text, never through a driver's type conversion.
+readable and usable as bounds), no TiFlash (its text conversion is another implementation). And what decides when a
+session reads, as a server's administrator may have made it otherwise for new sessions: REPEATABLE READ (a source's
+READ UNCOMMITTED shows rows that are rolled back), on TiDB no timestamp of the past. A source session is read-only by
+the server's own means. Values arrive as the server's text, never through a driver's type conversion.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,12 +27,24 @@ from pymysql.constants import CLIENT, FIELD_TYPE
 from pymysql.cursors import SSCursor
 
 from migverify import tls
-from migverify.errors import EndpointError, PrivilegeError, ReadError, RetryableReadError, TimeLimitError
-from migverify.model import Endpoint, Flavor, Side
+from migverify.errors import (
+    EndpointError,
+    LoginError,
+    PrivilegeError,
+    ReadError,
+    RetryableReadError,
+    TimeLimitError,
+    UnreachableError,
+)
+from migverify.model import READS_NOW, Endpoint, Flavor, Side, Tls
+from migverify.secrets import Secret, scrub
+from migverify.sql.grants import check_grants
+from migverify.sql.stamp import TABLESPACES_SQL
 
 Row = tuple[bytes | None, ...]
 
 CONNECT_SECONDS = 10.0
+REPEATABLE = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 LOCK_SECONDS = 60  # MySQL's own wait for a table that LOCK TABLES or an ALTER holds is a year
 DIGITS_OF_A_TIME = 14  # 20260131120000; a TSO has 18
 IDLE_READ_SECONDS = 3600.0  # a server that says nothing for an hour is gone, even without a query limit
@@ -45,6 +60,7 @@ _TIME_LIMIT = {3024, 1969}
 _TIDB_TIME_LIMIT = ("context deadline exceeded", "context canceled")  # its other words for max_execution_time
 _FULL = {1040, 1203, 1226}  # no connection left: of the server, of the user, of the user's hour
 _GONE_SNAPSHOT = {8055, 9006}  # TiDB's garbage collection is past the snapshot: no retry brings it back
+_UNDETERMINED = 8501
 _REFUSED = {1045, 1698, 1130, 1049, 3118, 1862, 3159}
 # Connection gone, lock waits, kills, time limits; 9001-9013 are TiDB's "region or store is not there right now".
 _RETRYABLE = {
@@ -192,6 +208,24 @@ class Session:
         cipher = sock.cipher()
         return Encryption(sock.version() or "", cipher[0] if cipher else "", expires)
 
+    @cached_property
+    def sees_table_ids(self) -> bool:
+        """Whether this user may read the ids by which a replaced table is recognized; asked once."""
+        if self.flavor is not Flavor.MYSQL:
+            return self.flavor is Flavor.TIDB
+        try:
+            self.query_bytes(TABLESPACES_SQL)
+        except RetryableReadError:
+            raise
+        except (PrivilegeError, ReadError):
+            return False
+        return True
+
+    @cached_property
+    def sees_all_sessions(self) -> bool:
+        """Whether TiDB shows this user the sessions of others; asked once, as it says nothing where it does not."""
+        return check_grants(self).allows("PROCESS")
+
     def alive(self) -> bool:
         """Whether the connection still answers."""
         try:
@@ -245,6 +279,16 @@ class Session:
         self.close()
 
 
+def server_answered(error: ReadError) -> bool:
+    """Tell whether the server itself refused or ended a statement: it does not run it any more.
+
+    A lost connection is no answer, and neither is TiDB's "execution result undetermined" (8501).
+    """
+    cause = error.__cause__
+    code, _ = _code_and_text(cause) if isinstance(cause, pymysql.MySQLError) else (0, "")
+    return code > 0 and code != _UNDETERMINED and not 2000 <= code < 3000  # the client library's own codes
+
+
 def open_session(endpoint: Endpoint, password: str | None, *, side: Side | None = None) -> Session:
     """Connect to an endpoint and pin the session.
 
@@ -271,7 +315,7 @@ def open_session(endpoint: Endpoint, password: str | None, *, side: Side | None 
             client_flag=CLIENT.FOUND_ROWS, program_name="migverify", **tls.options(endpoint.tls),
         )  # fmt: skip
     except (pymysql.MySQLError, OSError, struct.error, RuntimeError) as error:
-        raise _connect_failure(endpoint, error) from error
+        raise connect_failure(endpoint, error) from error
     session = Session(connection, endpoint)
     source = endpoint.name.split(".")[0] == "source" if side is None else side is Side.SOURCE
     try:
@@ -326,7 +370,7 @@ def open_socket(
             **tls.options(endpoint.tls),
         )  # fmt: skip
     except (pymysql.MySQLError, OSError, struct.error, RuntimeError) as error:
-        raise _connect_failure(endpoint, error) from error
+        raise connect_failure(endpoint, error) from error
     version, flavor = _identify(connection)
     opened = Opened(connection._sock, version, flavor, int(connection.thread_id()))
     _keep_alive(opened.socket)
@@ -346,10 +390,11 @@ def _pin(session: Session, *, source: bool) -> None:
         try:
             session.execute(statement)
         except RetryableReadError as error:
-            raise EndpointError(error.message, hint=error.hint) from error
+            raise UnreachableError(error.message, hint=error.hint) from error
         except ReadError as error:
             hint = "The server refuses a setting of the session: check snapshot, resource_group and session."
-            raise EndpointError(error.message, hint=error.hint or hint) from error
+            values = [Secret(value) for _, value in endpoint.session if isinstance(value, str) and len(value) > 3]
+            raise EndpointError(scrub(error.message, values), hint=error.hint or hint) from error
 
 
 def _keep_alive(sock: socket.socket) -> None:
@@ -366,6 +411,7 @@ def session_statements(flavor: Flavor, endpoint: Endpoint, *, source: bool) -> l
     milliseconds = int(endpoint.query_seconds * 1000)
     if flavor is Flavor.TIDB:
         pins += ["tidb_isolation_read_engines='tikv,tidb'", f"max_execution_time={milliseconds}"]
+        pins += [f"{name}={value}" for name, value in READS_NOW.items()]
     elif flavor is Flavor.MYSQL:
         pins += [f"max_execution_time={milliseconds}", "information_schema_stats_expiry=0",
                  f"lock_wait_timeout={LOCK_SECONDS}"]  # fmt: skip
@@ -382,7 +428,7 @@ def session_statements(flavor: Flavor, endpoint: Endpoint, *, source: bool) -> l
         if endpoint.snapshot:
             statements.append(f"SET SESSION tidb_snapshot='{_plain(endpoint.snapshot)}'")
     statements += [f"SET SESSION {_variable(name)}={_setting(value)}" for name, value in endpoint.session]
-    return statements
+    return [*statements, REPEATABLE]
 
 
 def check_snapshot(session: Session, probe: str) -> None:
@@ -437,7 +483,8 @@ def _code_and_text(error: BaseException) -> tuple[int, str]:
     return 0, str(error) or type(error).__name__
 
 
-def _connect_failure(endpoint: Endpoint, error: Exception) -> EndpointError:
+def connect_failure(endpoint: Endpoint, error: Exception) -> EndpointError:
+    """Return what a failed attempt to connect means: nothing answers, or the login or a grant is refused."""
     code, text = _code_and_text(error)
     where = f"{endpoint.name}: {endpoint.user}@{endpoint.host}:{endpoint.port}"
     if code in _DENIED:
@@ -449,13 +496,15 @@ def _connect_failure(endpoint: Endpoint, error: Exception) -> EndpointError:
             if secret
             else "No password is configured: set password_env."
         )
-        return EndpointError(f"{where}: the server refuses the user: {text} [{code}]", hint=hint)
+        return LoginError(f"{where}: the server refuses the user: {text} [{code}]", hint=hint)
     if code in _FULL:
         hint = "Lower `connections`, or raise max_connections or the user's MAX_USER_CONNECTIONS."
-        return EndpointError(f"{where}: no connection is left: {text} [{code}]", hint=hint)
-    if isinstance(error, FileNotFoundError | ssl.SSLError):
-        return EndpointError(f"{where}: TLS: {text}", hint="Check tls.mode, tls.ca, tls.cert and tls.key.")
-    return EndpointError(
+        return UnreachableError(f"{where}: no connection is left: {text} [{code}]", hint=hint)
+    remedy = tls.remedy(error)
+    if remedy is not None:
+        refused = LoginError if isinstance(error, tls.CleartextRefusedError) else UnreachableError
+        return refused(f"{where}: TLS: {text}", hint=remedy)
+    return UnreachableError(
         f"{where}: cannot connect: {text}",
         hint="Check host and port, that the server runs, and firewalls between.",
     )
@@ -534,7 +583,9 @@ def _plain_text(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def open_admin(host: str, port: int, user: str, password: str, seconds: float = CONNECT_SECONDS) -> AdminSession:
+def open_admin(
+    host: str, port: int, user: str, password: str, encryption: Tls, seconds: float = CONNECT_SECONDS
+) -> AdminSession:
     """Open a session on the admin interface of a proxy.
 
     Raises
@@ -547,7 +598,11 @@ def open_admin(host: str, port: int, user: str, password: str, seconds: float = 
         connection: Any = tls.Connection(
             host=host, port=port, user=user, password=password, charset="utf8mb4", autocommit=None, local_infile=False,
             connect_timeout=max(1, int(seconds)), read_timeout=seconds, write_timeout=seconds, program_name="migverify",
+            **tls.options(encryption),
         )  # fmt: skip
     except (pymysql.MySQLError, OSError, struct.error, RuntimeError) as error:
-        raise EndpointError(f"{place}: {_code_and_text(error)[1]}") from error
+        code, text = _code_and_text(error)
+        kind = LoginError if code in _REFUSED else UnreachableError
+        hint = tls.remedy(error) or "Check its host, port, user and password, and that it runs."
+        raise kind(f"{place}: cannot connect: {text}", hint=hint) from error
     return AdminSession(connection, place)

@@ -6,9 +6,12 @@
     ├── UsageError                      (2) the command line asks for something that does not exist
     ├── ConfigError                     (2) migverify.yaml, a variable or a secret is wrong or missing
     ├── PlanError                       (2) a plan file is damaged, foreign or older than its configuration
-    ├── EndpointError                   (2) a server cannot be reached or refuses the session
-    │   └── PrivilegeError              (2) the user lacks a grant; the message names it
+    ├── EndpointError                   (2) a server refuses the session as it is configured
+    │   ├── PrivilegeError              (2) the user lacks a grant; the message names it
+    │   ├── LoginError                  (2) the server does not let this user in; another attempt cannot help
+    │   └── UnreachableError            (3) nothing answers there now: refused, no such host, TLS, no connection left
     ├── StoreError                      (3) run results cannot be written or read; nothing is lost
+    │   ├── StoreSettingError               (2) the store's URL, user, database or driver is wrong
     │   ├── JournalError                    (3) a run's journal is damaged, or says what cannot have happened
     │   └── FencedError                     (3) another executor took the run over; this one may not go on
     ├── LabError                        (2) the lab's servers cannot be built, started or loaded
@@ -20,6 +23,7 @@
         ├── RetryableReadError          (3) connection lost, lock wait: worth another attempt
         │   └── TimeLimitError          (3) the query's time limit is over: worth a smaller query
         ├── CanceledError               (3) the run was told to stop
+        ├── ReplacedError               (3) the name means another table, or the table has other columns, than at first
         └── IncompleteReadError         (3) the answer came, but does not cover what was asked
 
 The numbers of the exit codes stand in this module only.
@@ -65,6 +69,11 @@ class MigverifyError(Exception):
     def __str__(self) -> str:
         return f"{self.message}\n  {self.hint}" if self.hint else self.message
 
+    @property
+    def line(self) -> str:
+        """The message and what to do, in one line."""
+        return " ".join((f"{self.message}. {self.hint}" if self.hint else self.message).split())
+
 
 def _rebuild(kind: type[MigverifyError], message: str, hint: str) -> MigverifyError:
     return kind(message, hint=hint)
@@ -89,13 +98,26 @@ class PlanError(MigverifyError):
 
 
 class EndpointError(MigverifyError):
-    """A server cannot be reached or refuses the session."""
+    """A server cannot be reached, or refuses the session as it is configured."""
 
     exit_code = ExitCode.USAGE
 
 
 class PrivilegeError(EndpointError):
     """The user lacks a grant; the message names it."""
+
+
+class LoginError(EndpointError):
+    """The server does not let this user in: wrong password, locked account, no such database."""
+
+
+class UnreachableError(EndpointError):
+    """No session can be made now: nothing answers, no such host, TLS fails, no connection is left.
+
+    Nothing is known then, and the configuration may be right, so this is INCONCLUSIVE.
+    """
+
+    exit_code = ExitCode.INCONCLUSIVE
 
 
 class LabError(MigverifyError):
@@ -106,6 +128,12 @@ class LabError(MigverifyError):
 
 class StoreError(MigverifyError):
     """Run results cannot be written or read."""
+
+
+class StoreSettingError(StoreError):
+    """The store cannot be opened as it is configured: its URL, user, database or driver is wrong."""
+
+    exit_code = ExitCode.USAGE
 
 
 class JournalError(StoreError):
@@ -148,5 +176,25 @@ class CanceledError(ReadError):
     """The run was told to stop; what was being read does not count."""
 
 
+class ReplacedError(ReadError):
+    """The name means another table than at first, or the table has other columns: the reads are not of one table."""
+
+
 class IncompleteReadError(ReadError):
     """The answer came, but does not cover what was asked."""
+
+
+def in_words(error: MigverifyError) -> str:
+    """Return why a read failed without the server's words, for remarks beside a verdict that does not depend on it.
+
+    What a server says names users, hosts and statements, and reads as if something were wrong with the verdict.
+    """
+    if isinstance(error, PrivilegeError):
+        return "the user lacks a privilege for it (docs/privileges.md)"
+    if isinstance(error, LoginError):
+        return "the server does not let the user in"
+    if isinstance(error, TimeLimitError):
+        return "the query hit its time limit"
+    if isinstance(error, EndpointError | RetryableReadError):
+        return "the server could not be reached, or ended the query"
+    return "the server did not answer the query" if "\n  SQL: " in error.message else error.message

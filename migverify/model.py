@@ -7,6 +7,7 @@ stands for NULL. Keys never pass through a float.
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -52,13 +53,41 @@ class Tls:
     """Transport encryption of one endpoint.
 
     ``mode``: ``disabled``, ``preferred`` (encrypt when offered), ``required`` (no certificate check),
-    ``verify-ca`` or ``verify-identity``. Paths are read by the process that connects.
+    ``verify-ca`` or ``verify-identity``. Paths are read by the process that connects; without ``ca`` the system's
+    authorities count. ``allow_cleartext_password``: the password itself may be sent where the channel is not verified.
     """
 
     mode: str = "preferred"
     ca: str | None = None
     cert: str | None = None
     key: str | None = None
+    allow_cleartext_password: bool = False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address, or the path of a socket file, is this machine by what it is called."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost" or host.startswith("/")
+
+
+def default_tls_mode(host: str, *, verifies: bool) -> str:
+    """Return the mode of an endpoint that states none.
+
+    Parameters
+    ----------
+    verifies
+        An authority's or a client's certificate is configured.
+    """
+    return "verify-identity" if verifies or not is_loopback(host) else "preferred"
+
+
+READS_NOW = {
+    "tidb_snapshot": "''", "tidb_read_staleness": "0", "tidb_enable_external_ts_read": "OFF",
+    "tidb_low_resolution_tso": "OFF", "tidb_read_consistency": "'strict'",
+}  # fmt: skip
+"""Variables of TiDB by which a session reads the past or what may not be committed; each can be a server's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,12 +371,20 @@ class ColumnDiff:
     masked: bool = False
 
 
+def rows_of(kind: str, source_count: int, target_count: int) -> int:
+    """Return how many rows a row diff stands for: all that one side has more of, or all that differ."""
+    if kind == DiffKind.VALUE_DIFFERS:
+        return max(1, source_count, target_count)
+    return max(1, abs(source_count - target_count))
+
+
 @dataclass(frozen=True, slots=True)
 class RowDiff:
     """One key and its differing columns.
 
     ``key`` holds canonical text per key column. In a table without a unique key, ``key`` is the row checksum
-    (one part) and ``source_count`` / ``target_count`` say how many such rows each side holds.
+    (one part) and ``source_count`` / ``target_count`` say how many such rows each side holds. ``shard`` names the
+    sources that hold the key where more than one of them does.
     """
 
     pair: str
@@ -361,6 +398,11 @@ class RowDiff:
     target_count: int = 1
     shard: str = ""
     read_at: float = 0.0
+
+    @property
+    def rows(self) -> int:
+        """How many rows differ: more than one under a NULL key and in tables without a key."""
+        return rows_of(self.kind, self.source_count, self.target_count)
 
 
 @dataclass(frozen=True, slots=True)

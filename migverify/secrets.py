@@ -25,6 +25,9 @@ from migverify.model import Endpoint
 
 COMMAND_SECONDS = 30.0
 _MASKS = ("***", "[hidden]", "")
+_PASSWORDS = ("PASSWORD", "PASSWD", "_PWD", "PASSPHRASE")
+_SECRET_NAMES = (*_PASSWORDS, "SECRET", "TOKEN", "_KEY")
+_SHORTEST = 4
 _NOT_FOUND = (126, 127)  # the shell's exit codes for "cannot run" and "no such command"
 
 
@@ -117,6 +120,32 @@ def resolve_variable(name: str, used_by: str, environment: Mapping[str, str] | N
     return remember(Secret(text))
 
 
+def without_secrets(value: Any) -> Any:
+    """Return JSON data whose texts, and names of fields, hold no secret that this process knows."""
+    if isinstance(value, str):
+        return scrub(value)
+    if isinstance(value, dict):
+        return {scrub(str(key)): without_secrets(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_secrets(one) for one in value]
+    return value
+
+
+def is_secret_name(name: str) -> bool:
+    """Tell whether a variable holds a secret by its name."""
+    return name.upper().endswith(_SECRET_NAMES)
+
+
+def remember_environment(environment: Mapping[str, str] | None = None) -> None:
+    """Have every password of the environment scrubbed, also one that nothing here has resolved.
+
+    A text of less than four letters is a part of too many words to be taken out of all of them.
+    """
+    for name, value in (os.environ if environment is None else environment).items():
+        if name.upper().endswith(_PASSWORDS) and len(value) >= _SHORTEST:
+            remember(Secret(value))
+
+
 def _run(command: str, endpoint: str) -> Secret:
     """Run a password command in a shell of its own group, so that a time limit ends its children too."""
     what = f"password_command of {endpoint}"
@@ -132,7 +161,7 @@ def _run(command: str, endpoint: str) -> Secret:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{what} cannot be started: {type(error).__name__}") from None
     try:
-        output, complaint = process.communicate(timeout=COMMAND_SECONDS)
+        output, _ = process.communicate(timeout=COMMAND_SECONDS)
     except subprocess.TimeoutExpired:
         raise ConfigError(
             f"{what} took longer than {COMMAND_SECONDS:g} seconds",
@@ -143,7 +172,7 @@ def _run(command: str, endpoint: str) -> Secret:
             os.killpg(process.pid, signal.SIGKILL)
         _close(process)
     if process.returncode != 0:
-        raise ConfigError(f"{what} failed: {_complaint(process.returncode, output, complaint)}")
+        raise ConfigError(f"{what} failed: {_ended(process.returncode)}", hint="Run it by hand to read its messages.")
     try:
         text = output.decode("utf-8")
     except UnicodeDecodeError:
@@ -161,16 +190,33 @@ def _close(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _complaint(code: int, output: bytes, complaint: bytes) -> str:
-    """Exit code and last line of standard error, without anything that standard output held."""
+def _ended(code: int) -> str:
+    """How a password command ended; not what it printed: the password may be in that, in any spelling."""
+    if code in _NOT_FOUND:
+        return f"exit code {code}, the shell found no such command"
     ended = f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
-    lines = complaint.decode("utf-8", "replace").strip().splitlines()
-    if not lines or code in _NOT_FOUND:
-        # "hunter2: not found" is what a shell says when the password itself stands where its command should.
-        return f"{ended}, the shell found no such command" if code in _NOT_FOUND else ended
-    printed = output.decode("utf-8", "replace")
-    secrets = [Secret(text) for text in {printed.strip(), *printed.split()} if text]
-    return f"{ended}: {scrub(lines[-1].strip(), secrets)}"
+    return f"{ended}; its messages are not shown, as they may hold the password"
+
+
+_LOGIN = re.compile(r"(?<=://)\S*@")
+_COLON = re.compile(r":|%3a", re.IGNORECASE)
+
+
+def hide_logins(text: str) -> str:
+    """Return a text whose URLs hold no password.
+
+    A password may hold any character, so everything from the first colon to the last ``@`` of the word goes, and the
+    user too where another character than a colon ends the name.
+    """
+
+    def hide(match: re.Match[str]) -> str:
+        login = match[0][:-1]
+        if not _COLON.search(login):
+            return match[0]
+        user, colon, _ = login.partition(":")
+        return f"{user if colon and not re.search('[/@%?#]', user) else ''}:***@".removeprefix(":")
+
+    return _LOGIN.sub(hide, text)
 
 
 def scrub(text: str, secrets: Iterable[Secret] | None = None) -> str:

@@ -19,6 +19,7 @@ import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ from migverify.sql.quoting import quote_name
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
+
+pytest_plugins = ["tests.suite"]
 
 MYSQL_IMAGE = "mysql:8.4"
 TIDB_IMAGE = "pingcap/tidb:v8.5.3"
@@ -140,7 +143,7 @@ class _Membership:
         self.in_docker = in_docker
         with file_lock(self.folder / "members.lock"):
             self._write([*self.living(), self._own()])
-            return _containers_up(self.folder) if in_docker else servers.up(self.folder / "lab", "tidb", print)
+            return _containers_up(self.folder) if in_docker else servers.up(self.folder / "lab", "tidb", _say_nothing)
 
     def __exit__(self, *_: object) -> None:
         with file_lock(self.folder / "members.lock"):
@@ -166,6 +169,10 @@ class _Membership:
 
     def _write(self, members: list[ProcessId]) -> None:
         self.members.write_text(json.dumps([[m.pid, m.ticks, m.boot] for m in members]))
+
+
+def _say_nothing(_: str) -> None:
+    """Progress of a download would be part of what a test reads of a command."""
 
 
 def _containers_up(folder: Path) -> LabServers:
@@ -236,8 +243,36 @@ def _run(connection: Connection, statements: tuple[str, ...]) -> list[tuple[Any,
         return list(cursor.fetchall())
 
 
+@pytest.fixture(scope="module", name="own")
+def own_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LabServers, Path]]:
+    """A pair of servers of its own, for tests that stop servers and change their settings."""
+    if (mysql.find() is None or tidb.find() is None) and not _required():
+        pytest.skip("MySQL and TiDB are not in the cache: run `migverify lab build` once")
+    folder = tmp_path_factory.mktemp("own")
+    try:
+        found = servers.up(folder)
+        if any(status.pid is None for status in servers.status(folder)):
+            pytest.skip("servers in containers have no process to stop")
+        yield found, folder
+    finally:
+        servers.down(folder, purge=True)
+
+
 @pytest.fixture
 def databases(pair: LabServers) -> Iterator[Databases]:
+    with _fresh(pair) as made:
+        yield made
+
+
+@pytest.fixture
+def own_databases(own: tuple[LabServers, Path]) -> Iterator[Databases]:
+    """A fresh database on servers where nobody else works, for tests that look at the state of a whole server."""
+    with _fresh(own[0]) as made:
+        yield made
+
+
+@contextmanager
+def _fresh(pair: LabServers) -> Iterator[Databases]:
     name = f"mv_{os.getpid()}_{uuid.uuid4().hex[:10]}"
     quoted = quote_name(name)
     sides = (pair.source, pair.target)

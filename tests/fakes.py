@@ -115,9 +115,11 @@ class FakeStore:
         wanted = (e for e in latest if e[0] > after and (states is None or e[1].state in states))
         return list(itertools.islice(wanted, limit))
 
-    def count_row_diffs(self, run_id: str, pair: str) -> dict[tuple[str, str], int]:
-        latest = self._run("count_row_diffs", run_id).diffs.get(pair, {}).values()
-        return dict(Counter((str(diff.kind), str(diff.state)) for _, diff in latest))
+    def count_row_diffs(self, run_id: str, pair: str, *, distinct: bool = False) -> dict[tuple[str, str], int]:
+        found: Counter[tuple[str, str]] = Counter()
+        for _, diff in self._run("count_row_diffs", run_id).diffs.get(pair, {}).values():
+            found[str(diff.kind), str(diff.state)] += 1 if distinct else diff.rows
+        return dict(found)
 
     def add_table_result(self, run_id: str, result: TableResult) -> None:
         self._run("add_table_result", run_id).tables[result.pair] = result

@@ -106,7 +106,7 @@ def captured(lines: Sequence[Line], database: str, folder: Path) -> Path:
     log = folder / "slow.log"
     log.write_bytes(slow_log(lines, database))
     out = folder / "capture"
-    form = open_format("slow", log, 3306)
+    form = open_format("slow", str(log), 3306)
     summary = capture([CaptureInput(log, form)], CaptureOptions(out, replace=True), StatementFiles)
     assert summary.rejected == 0, summary.rejects
     assert summary.statements == len(lines)

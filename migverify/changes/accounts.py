@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 
 from migverify.changes.events import ARTIFICIAL, EventType, RawEvent
 from migverify.changes.gaps import Numbers
-from migverify.changes.gtid import decode_gtid_list, decode_gtids, parse_gtids
+from migverify.changes.gtid import GtidSet, MariadbPosition, decode_gtid_list, decode_gtids, parse_gtids
 from migverify.changes.headers import read_gtid, read_mariadb_gtid, read_tagged_gtid
+from migverify.changes.model import Position
 from migverify.changes.payload import payload_events
+from migverify.changes.positions import before
 
 MAGIC_BYTES = 4
 RELAY_LOG = 0x0040
@@ -58,6 +60,8 @@ class FileAccount:
 class Accounts:
     """Takes raw events in order. ``wanted`` says which (database, table) are in scope.
 
+    Events, anonymous transactions, rows and table maps count from ``since`` to ``until``; files, positions and
+    GTIDs are proved over everything that is read, because a file is read from its head.
     ``missing_bytes`` are places where an event begins behind the end of the one before it, ``misplaced`` places where
     the positions fit in no other way. ``broken`` says that a file could not be read to its end,
     ``jumps`` that the server leaves out transactions the reader has.
@@ -65,6 +69,8 @@ class Accounts:
 
     wanted: Wanted
     jumps: bool = False
+    since: Position | None = None
+    until: Position | None = None
     files: list[FileAccount] = field(default_factory=list)
     by_type: dict[int, list[int]] = field(default_factory=dict)
     numbers: Numbers = field(default_factory=Numbers)
@@ -86,6 +92,16 @@ class Accounts:
     _maps: dict[int, tuple[str, str]] = field(default_factory=dict)
     _with_rows: set[int] = field(default_factory=set)
     _started: bool = False
+    _left_out: GtidSet | MariadbPosition | None = None
+    _asked: GtidSet | MariadbPosition | None = None
+    _named: bool = True
+    _inside: bool = True
+
+    def __post_init__(self) -> None:
+        if self.since is not None and not self.since.file:
+            self._left_out, self._named = parse_gtids(self.since.gtids), False
+        if self.until is not None and not self.until.file:
+            self._asked = parse_gtids(self.until.gtids)
 
     def sizes(self, sizes: dict[str, int]) -> None:
         """Say how large the files are that are going to come, by the names their ROTATE events give."""
@@ -139,10 +155,12 @@ class Accounts:
             self._with_rows.clear()
 
     def _count(self, event: RawEvent) -> None:
-        kept = self.by_type.setdefault(event.type, [0, 0])
-        kept[0] += 1
-        kept[1] += event.size
         file = self.files[-1]
+        self._inside = self._in_range(event)
+        if self._inside:
+            kept = self.by_type.setdefault(event.type, [0, 0])
+            kept[0] += 1
+            kept[1] += event.size
         if event.type in _UNPLACED or event.flags & ARTIFICIAL:
             return
         if event.type == EventType.FORMAT_DESCRIPTION:
@@ -152,6 +170,18 @@ class Accounts:
         file.events += 1
         file.bytes += event.size
         self._place(file, event)
+
+    def _in_range(self, event: RawEvent) -> bool:
+        """Whether an event lies in the range: by its place, and as the transaction that it belongs to."""
+        if self.since is None and self.until is None:
+            return True
+        gtid = _gtid_of(event) if event.type in _GTIDS else ""
+        if gtid:
+            left_out = self._left_out is not None and gtid in self._left_out
+            self._named = not left_out and (self._asked is None or gtid in self._asked)
+        since, until, at = self.since, self.until, Position(self.files[-1].name, self.files[-1].offset)
+        begun = since is None or not since.file or not before(at, since)
+        return self._named and begun and (until is None or not until.file or before(at, until))
 
     def _place(self, file: FileAccount, event: RawEvent) -> None:
         begins = (event.end - event.size) % _WRAP
@@ -186,19 +216,15 @@ class Accounts:
         self._maps.clear()
         self._with_rows.clear()
         self.transactions += 1
-        if event.type == EventType.MARIADB_GTID:
-            self.mariadb = True
-            named = read_mariadb_gtid(event.body)
-            gtid = f"{named.domain}-{event.server_id}-{named.number}"
-        else:
-            read = read_tagged_gtid if event.type == EventType.GTID_TAGGED else read_gtid
-            gtid = str(read(event.body))
-        if gtid:
+        self.mariadb = self.mariadb or event.type == EventType.MARIADB_GTID
+        if gtid := _gtid_of(event):
             self.numbers.add(gtid)
-        else:
+        elif self._inside:
             self.anonymous += 1
 
     def _rows_or_map(self, event: RawEvent) -> None:
+        if not self._inside:
+            return
         body = event.body
         if event.type == EventType.TABLE_MAP and len(body) > 10:
             self._maps[int.from_bytes(body[:6], "little")] = _names(body)
@@ -253,6 +279,15 @@ def _keep(places: list[str], place: str) -> None:
         places.append(place)
     elif len(places) == _PLACES:
         places.append(f"and more from {place} on")
+
+
+def _gtid_of(event: RawEvent) -> str:
+    """Return the GTID that an event gives its transaction; empty for an anonymous one."""
+    if event.type == EventType.MARIADB_GTID:
+        named = read_mariadb_gtid(event.body)
+        return f"{named.domain}-{event.server_id}-{named.number}"
+    read = read_tagged_gtid if event.type == EventType.GTID_TAGGED else read_gtid
+    return str(read(event.body))
 
 
 def _names(body: bytes) -> tuple[str, str]:

@@ -264,7 +264,7 @@ def _proven(accounts: Accounts, gaps: Gaps) -> Iterator[str]:
 
 
 def _doubts(accounts: Accounts, books: Books, gaps: Gaps, *, partial: bool) -> Iterator[str]:
-    if not accounts.by_type:
+    if not any(file.events for file in accounts.files):
         yield "nothing was read"
     if accounts.relay:
         yield "this is a relay log: its positions are those of another server; audit the source's own binlog"

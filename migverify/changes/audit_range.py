@@ -79,7 +79,7 @@ def audit_files(
         no file is given, one cannot be opened, or ``since`` lies in none of them.
     """
     files = _Files(_from_since(paths, since, opener), opener)
-    accounts = Accounts(scope.wanted)
+    accounts = Accounts(scope.wanted, since=since, until=until)
     accounts.sizes(files.sizes())
     books = Books(scope.wanted, scope.wanted_database, scope.also)
     start = Position(file_name(files.paths[0]), FIRST_OFFSET)
@@ -132,7 +132,9 @@ def audit_server(
         state = source_state(session)
         executed = executed if session.flavor is Flavor.MYSQL else state.executed
     by_set = since is not None and not since.file
-    accounts = Accounts(scope.wanted, jumps=by_set or state.flavor is Flavor.MARIADB)
+    accounts = Accounts(
+        scope.wanted, jumps=by_set or state.flavor is Flavor.MARIADB, since=since, until=until
+    )  # fmt: skip
     books = Books(scope.wanted, scope.wanted_database, scope.also)
     if by_set and since is not None:
         accounts.begin_after(since.gtids)

@@ -102,7 +102,7 @@ def _fixed(column: ColumnMap, where: str, exact: bool) -> _Fixed | None:
     if kind in (Type.ENUM, Type.SET):
         return _labels(column, where)
     if kind == Type.BIT:
-        return _Fixed(*_raw((meta >> 8) + bool(meta & 0xFF)), None, "'0x' + {0}.hex()")
+        return _Fixed(*_raw((meta >> 8) + bool(meta & 0xFF)), None, "str(int.from_bytes({0}, 'big'))")
     return _moment(kind, meta, where)
 
 

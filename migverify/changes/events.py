@@ -21,6 +21,8 @@ HEADER_BYTES = 19
 IN_USE = 0x0001
 """Flag of a format description: the server still writes this file, or died while it did."""
 ARTIFICIAL = 0x0020
+IGNORABLE = 0x0080
+"""Flag of an event that a reader who does not know its type may pass over: it changes nothing."""
 
 
 class EventType(IntEnum):

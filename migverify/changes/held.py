@@ -10,9 +10,10 @@ import pickle
 import struct
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import IO
 
-from migverify.changes.model import Begin, Commit, Idle, Item, Op, Rows, Statement, TableMap
+from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement, TableMap, UnreadableTable
 from migverify.errors import ChangeError
 
 MEMORY_BYTES = 4 << 20
@@ -105,7 +106,7 @@ def whole(stream: Iterator[Item], memory_bytes: int = MEMORY_BYTES) -> Iterator[
             elif kind is Commit:
                 if begin is not None:
                     yield begin
-                yield from body
+                yield from _before(body, item.end)  # type: ignore[union-attr]
                 yield item
                 begin = None
                 body.clear()
@@ -113,3 +114,12 @@ def whole(stream: Iterator[Item], memory_bytes: int = MEMORY_BYTES) -> Iterator[
                 yield item
     finally:
         body.clear()
+
+
+def _before(body: Held, end: Position) -> Iterator[Rows | Statement]:
+    """Give the items of a transaction; rows that cannot be read say where the next transaction begins."""
+    for item in body:
+        if type(item) is Rows and type(item.table) is UnreadableTable:
+            yield replace(item, table=item.table.before(end))
+        else:
+            yield item

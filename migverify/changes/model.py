@@ -14,7 +14,8 @@ from typing import TypeAlias
 from migverify.errors import ChangeError
 
 Texts: TypeAlias = tuple[str | None, ...]
-"""One row image: per decoded column the text that SELECT gives, ``0x`` and lower-case hex for binary; None is NULL."""
+"""One row image: per decoded column the text that SELECT gives, ``0x`` and lower-case hex for binary, a number for BIT;
+None is NULL."""
 
 
 class Op(StrEnum):
@@ -78,10 +79,11 @@ class TableMap:
 
 
 class UnreadableTable(TableMap):
-    """A layout of which only the name and the width are known: it holds a type that this version does not know.
+    """A layout of which only the name and the width are known.
 
-    Whoever leaves the table out never notices; whoever asks for its columns, and so every reader that has the table in
-    scope, gets the ChangeError that says why. Equal to itself only.
+    It holds a type that this version does not know, or the images of its rows lack columns. Whoever leaves it out never
+    notices; whoever asks for its columns, and so every reader that has it in scope, gets the ChangeError that says why.
+    Equal to itself only.
     """
 
     __slots__ = ("error", "width")
@@ -101,6 +103,12 @@ class UnreadableTable(TableMap):
     def key(self) -> tuple[int, ...]:
         """Raise why it cannot be read."""
         raise ChangeError(self.error.message, hint=self.error.hint)
+
+    def before(self, end: Position) -> UnreadableTable:
+        """Return the same with an error that says where a reader without this transaction begins."""
+        places = [str(end), *([end.gtids] if end.gtids else [])]
+        hint = f"{self.error.hint or ''} A reader begins behind this transaction at {' or '.join(places)}.".strip()
+        return UnreadableTable(self.database, self.table, self.width, ChangeError(self.error.message, hint=hint))
 
     def __repr__(self) -> str:
         return f"UnreadableTable({self.name!r}, {self.error.message!r})"

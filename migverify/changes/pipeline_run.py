@@ -39,7 +39,7 @@ def open_kafka(login: kafka_carrier.Resolved, topics: Sequence[str], parser: Par
     """
     consumer = kafka_carrier.connect(login)
     try:
-        partitions = sorted(kafka_carrier.bounds(consumer, topics))
+        partitions = sorted(kafka_carrier.bounds(login, consumer, topics))
     finally:
         consumer.close()
     applied = kafka_carrier.committed(login, group, partitions) if group else None

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 from migverify.changes.preflight_settings import OFFSET_BYTES, REPLICA_UPDATES, Platform, Setting, State, remedy
 from migverify.errors import MigverifyError, PrivilegeError, ReadError, RetryableReadError
 from migverify.model import Flavor
+from migverify.sql.grants import account_text
 
 T = TypeVar("T")
 Refusal = ReadError | PrivilegeError
@@ -127,8 +128,7 @@ def judged(known: Known, setting: Setting) -> Finding:
 
 def account(session: Server) -> str:
     """Return the account that the session runs as, quoted for GRANT."""
-    user, _, host = (session.query("SELECT CURRENT_USER()")[0][0] or "").rpartition("@")
-    return "'" + user.replace("'", "''") + "'@'" + host.replace("'", "''") + "'"
+    return account_text(session.query("SELECT CURRENT_USER()")[0][0] or "")
 
 
 def rights(known: Known) -> Iterator[Finding]:

@@ -115,8 +115,9 @@ SETTINGS: tuple[Setting, ...] = (
         todo="Read from a replica of MySQL 8.0 or MariaDB 10.5 or later that has it set to FULL, or upgrade.",
     ),
     Setting(
-        ("binlog_row_value_options",), "''", _values(""),
-        "PARTIAL_JSON logs changes of JSON values, not the values.", flavors=MYSQL, absent=State.PASS, session=True,
+        ("binlog_row_value_options",), "'' (PARTIAL_JSON is read)", _values(""),
+        "PARTIAL_JSON logs changes of JSON values: they are applied to the before image, other readers may not.",
+        other=State.WARN, flavors=MYSQL, absent=State.PASS, session=True,
     ),
     Setting(
         ("binlog_transaction_compression",), "OFF (ON is read)", _values("OFF", "0"),

@@ -120,6 +120,7 @@ def read_server(
     follow: bool,
     heartbeat_seconds: float = HEARTBEAT_SECONDS,
     reconnect_seconds: float = RECONNECT_SECONDS,
+    any_table: bool = False,
 ) -> Iterator[Item]:
     """Yield the transactions of a server, whole ones only; Idle whenever it had nothing to send for a heartbeat.
 
@@ -138,6 +139,8 @@ def read_server(
         Longest silence between two items while nothing is written.
     reconnect_seconds
         How long to try again after the connection is lost, counted from the last sign of life.
+    any_table
+        As for ``items``: statements that cannot be read do not end the stream.
 
     Raises
     ------
@@ -151,7 +154,7 @@ def read_server(
     reader = _Reader(endpoint, password, follow=follow, heartbeat=heartbeat_seconds, patience=reconnect_seconds)
     with open_session(endpoint, password, side=Side.SOURCE) as session:
         state = source_state(session)
-    reader.server = state.server
+    reader.server, reader.any_table = state.server, any_table
     start = since
     if start is None:
         start = Position("", 0, state.executed) if state.gtids and state.executed else state.end
@@ -176,7 +179,7 @@ class _Reader:
         self.endpoint, self.password = endpoint, password
         self.follow, self.heartbeat, self.patience = follow, heartbeat, patience
         self.server = ""
-        self.ends_at_place = False
+        self.ends_at_place = self.any_table = False
         self.prepared: dict[Xid, Held] = {}
         self.left_out: Position | None = None
         self.alive = time.monotonic()
@@ -225,7 +228,7 @@ class _Reader:
                 yield from whole(
                     items(
                         events, origin, since=since, gaps=gaps, prepared=self.prepared,
-                        look_back=self._look_back,
+                        look_back=self._look_back, any_table=self.any_table,
                     )
                 )  # fmt: skip
             except PurgedError as error:

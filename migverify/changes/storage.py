@@ -13,6 +13,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 import uuid
@@ -20,7 +21,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Protocol, cast
-from urllib.parse import urlsplit
 
 from migverify.errors import ChangeError, ConfigError
 
@@ -310,10 +310,12 @@ def open_storage(place: str) -> Storage:
 
 
 def without_password(url: str) -> str:
-    """Return a URL without what stands before the ``@`` of its host and after its ``?``."""
-    split = urlsplit(url)
-    host = split.netloc.rpartition("@")[2]
-    return f"{split.scheme}://{host}{split.path}".rstrip("/")
+    """Return a URL without what is before its last ``@`` and after its ``?`` or ``#``.
+
+    A password may hold ``/``, ``?`` and ``#``: where the user wrote them so, no parser finds its end.
+    """
+    scheme, _, rest = url.partition("://")
+    return f"{scheme.lower()}://{re.split('[?#]', rest.rpartition('@')[2])[0]}".rstrip("/")
 
 
 def _open_fsspec(url: str, shown: str) -> tuple[Any, str]:
@@ -329,7 +331,7 @@ def _open_fsspec(url: str, shown: str) -> tuple[Any, str]:
             hint="Install it, on Spark on the executors too: s3fs for s3://, gcsfs for gs://, adlfs for abfs://.",
         ) from None
     except (ValueError, OSError) as error:
-        reason = str(error).replace(url, shown)
+        reason = str(error).replace(url, shown) if "@" not in url else type(error).__name__
         raise ConfigError(f"{shown}: cannot be opened: {reason}", hint="Give a folder or a URL of fsspec.") from None
     return fs, str(root).rstrip("/")
 

@@ -102,14 +102,15 @@ def as_text(change: Change) -> str:
         return f"{head}  {' '.join(change.sql.split())}"
     if change.before is not None and change.after is not None:
         before = change.before
-        shown = (
-            f"{name}={_shown(value)}" if before[name] == value else f"{name}={_shown(before[name])}->{_shown(value)}"
+        cells = (
+            f"{name}={shown(value)}" if before[name] == value else f"{name}={shown(before[name])}->{shown(value)}"
             for name, value in change.after.items()
         )  # fmt: skip
-        return f"{head}  {' '.join(shown)}"
+        return f"{head}  {' '.join(cells)}"
     row = change.after if change.after is not None else change.before or {}
-    return f"{head}  {' '.join(f'{name}={_shown(value)}' for name, value in row.items())}"
+    return f"{head}  {' '.join(f'{name}={shown(value)}' for name, value in row.items())}"
 
 
-def _shown(value: str | None) -> str:
+def shown(value: str | None) -> str:
+    """Return a value for people: quoted, NULL without quotes."""
     return "NULL" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,8 +1,10 @@
 """Raw events -> Begin, Rows, Statement, Commit: the grammar of a binlog, read without a guess.
 
 A transaction starts with a GTID event (anonymous ones too) and ends with XID, COMMIT, XA PREPARE, or the one statement
-that it consists of. Whatever is not known here, or known to hide row changes (statements that change rows, partial
-images, an incident), ends the stream with a ``ChangeError``: what was given before is certain, nothing after it is.
+that it consists of. Whatever is not known here, or known to hide row changes (statements that change rows, an
+incident), ends the stream with a ``ChangeError``: what was given before is certain, nothing after it is. Rows whose
+images cannot be read (columns are missing) come with an ``UnreadableTable``: they end only a reader that has the table
+in scope.
 
 Rows of an XA transaction are held from XA START until XA COMMIT, perhaps hours and many transactions later, and come
 out under the GTID of that commit; XA ROLLBACK drops them.
@@ -10,10 +12,12 @@ out under the GTID of that commit; XA ROLLBACK drops them.
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import NamedTuple
 
-from migverify.changes.events import ARTIFICIAL, EventType, RawEvent
+from migverify.changes.events import ARTIFICIAL, IGNORABLE, EventType, RawEvent
 from migverify.changes.gtid import GtidSet, MariadbPosition
 from migverify.changes.headers import (
     MariadbGtid,
@@ -24,11 +28,14 @@ from migverify.changes.headers import (
 )
 from migverify.changes.held import Held
 from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement, TableMap, UnreadableTable
+from migverify.changes.partial_json import full_images
 from migverify.changes.payload import PLAIN, packed_integer, payload_events, unpack_mariadb
 from migverify.changes.places import WRAP, Places
 from migverify.changes.statements import Kind, Xid, classify
 from migverify.changes.table_map import parse_table_map
 from migverify.errors import ChangeError
+
+_log = logging.getLogger(__name__)
 
 _LAYOUTS = 20_000
 _DUMMY_TABLE = 0xFFFFFF
@@ -36,10 +43,10 @@ _DUMMY_TABLE = 0xFFFFFF
 
 _OPS = {
     **dict.fromkeys((EventType.WRITE_ROWS_V1, EventType.WRITE_ROWS), Op.INSERT),
-    **dict.fromkeys((EventType.UPDATE_ROWS_V1, EventType.UPDATE_ROWS), Op.UPDATE),
+    **dict.fromkeys((EventType.UPDATE_ROWS_V1, EventType.UPDATE_ROWS, EventType.PARTIAL_UPDATE_ROWS), Op.UPDATE),
     **dict.fromkeys((EventType.DELETE_ROWS_V1, EventType.DELETE_ROWS), Op.DELETE),
 }
-_V2 = (EventType.WRITE_ROWS, EventType.UPDATE_ROWS, EventType.DELETE_ROWS)
+_V2 = (EventType.WRITE_ROWS, EventType.UPDATE_ROWS, EventType.DELETE_ROWS, EventType.PARTIAL_UPDATE_ROWS)
 _SILENT = (EventType.ROWS_QUERY, EventType.ANNOTATE_ROWS, EventType.TRANSACTION_CONTEXT, EventType.VIEW_CHANGE,
            EventType.BINLOG_CHECKPOINT)  # fmt: skip
 _BY_STATEMENT = (EventType.INTVAR, EventType.RAND, EventType.USER_VAR, EventType.LOAD, EventType.NEW_LOAD,
@@ -49,10 +56,6 @@ _HINT_ROW = "Set binlog_format=ROW on the source, for running sessions too, and 
 _REFUSED = {
     **dict.fromkeys(_BY_STATEMENT, ("changes rows by statement, so no image says which rows", _HINT_ROW)),
     EventType.INCIDENT: ("says that the server lost events here", "Verify the tables in full from here on."),
-    EventType.PARTIAL_UPDATE_ROWS: (
-        "holds parts of JSON values, so the rows are not known",
-        "Set binlog_row_value_options='' on the source, and verify the tables in full once.",
-    ),
     EventType.START_ENCRYPTION: (
         "says that the rest of the file is encrypted", "Read it from the server, which decrypts it."
     ),
@@ -83,6 +86,7 @@ def items(
     gaps: bool = False,
     prepared: dict[Xid, Held] | None = None,
     look_back: LookBack | None = None,
+    any_table: bool = False,
 ) -> Iterator[Item]:
     """Read transactions from events.
 
@@ -106,6 +110,9 @@ def items(
     look_back
         Finds the rows of an XA transaction that was prepared before the start; called when its XA COMMIT comes, with
         the place where that begins.
+    any_table
+        Give a statement that is not known or changes rows by statement as a DDL that names no table, instead of ending
+        the stream: for a reader that then reads every table again.
 
     Raises
     ------
@@ -113,7 +120,7 @@ def items(
         an event that is not understood, damaged, missing or that hides row changes; the message says where.
     """
     stream = _Stream(start, since, {} if prepared is None else prepared, gaps=gaps)
-    stream.look_back = look_back
+    stream.look_back, stream.any_table = look_back, any_table
     yield from _run(stream, events)
     yield stream.end()
 
@@ -177,11 +184,13 @@ class _Stream(Places):
         self.begun = self.changed = False
         self.gtid_text, self.time = "", 0.0
         self.tables: dict[int, _Layout] = {}
+        self.unreadable: dict[str, UnreadableTable] = {}
         self.layouts: dict[bytes, _Layout] = {}
         self.held: Held | None = None
         self.prepared = prepared
         self.look_back: LookBack | None = None
-        self.skip_all = False
+        self.skip_all = self.any_table = False
+        self.ignored: Counter[int] = Counter()
         self.handlers: dict[int, Handler] = {
             EventType.FORMAT_DESCRIPTION: self.format_description,
             EventType.PREVIOUS_GTIDS: self.previous_gtids,
@@ -257,6 +266,7 @@ class _Stream(Places):
             self.held = None
         self.open = self.begun = False
         self.tables.clear()
+        self.unreadable.clear()
         self.at = Position(self.file, self.offset, self.end_gtids)
         if self.skip_to is not None:
             self.between.add(self.offset)
@@ -327,17 +337,31 @@ class _Stream(Places):
         op = _OPS[plain]
         head = layout.update_head if op is Op.UPDATE else layout.head
         if not body.startswith(head, at):
-            _check_head(body, at, layout.head, layout.table.name, op)
-        images = body[at + len(head) :]
+            _check_width(body, at, layout)
+        table, images = layout.table, body[at + len(head) :]
+        try:
+            if not body.startswith(head, at):
+                _check_full(body, at, layout, op)
+            if kind == EventType.PARTIAL_UPDATE_ROWS and not isinstance(table, UnreadableTable):
+                images = full_images(table, images)
+        except ChangeError as error:
+            table = self.unreadable.get(table.name) or self._unreadable(layout, error)
         if kind != plain:
             images = unpack_mariadb(images, f"{self.file}:{self.offset}")
         if not images:
             return None
         self.changed = True
-        found = Rows(op, layout.table, images, self.file, self.offset, event.time)
+        found = Rows(op, table, images, self.file, self.offset, event.time)
         if self.held is not None:
             self.held.add(found)
             return None
+        return found
+
+    def _unreadable(self, layout: _Layout, error: ChangeError) -> UnreadableTable:
+        """Return a layout that gives this error to whoever has the table in scope: one for a table and transaction."""
+        table, width = layout.table, packed_integer(layout.head, 0)[0]
+        found = UnreadableTable(table.database, table.table, width, self.placed(error))
+        self.unreadable[table.name] = found
         return found
 
     def _rows_of_nothing(self, table_id: int, body: bytes, at: int) -> Found:
@@ -367,7 +391,8 @@ class _Stream(Places):
             return self._control(read.verb, read.xid)
         if self.skipping:
             return None if self.begun or read.stays_open else self._commit()
-        if read.kind in (Kind.ROWS, Kind.UNKNOWN):
+        opaque = read.kind in (Kind.ROWS, Kind.UNKNOWN)
+        if opaque and not self.any_table:
             what = "changes rows by statement" if read.kind is Kind.ROWS else "is a statement that is not known"
             raise ChangeError(
                 f"{self.file}:{self.offset}: {what}, so no image says which rows it changed: {sql[:300]}",
@@ -376,10 +401,10 @@ class _Stream(Places):
         found: list[Item] = []
         if read.kind is not Kind.HARMLESS:
             op = Op.TRUNCATE if read.kind is Kind.TRUNCATE else Op.DDL
+            tables = () if opaque else read.tables
             found.append(
-                Statement(op, read.tables, sql, database, self.file, self.offset, event.time, query.invoker(),
-                          query.thread)
-            )  # fmt: skip
+                Statement(op, tables, sql, database, self.file, self.offset, event.time, query.invoker(), query.thread)
+            )
         if not self.begun and not read.stays_open:
             found.append(self._commit())  # type: ignore[arg-type]  # not skipping, so a Commit
         return found
@@ -449,27 +474,43 @@ class _Stream(Places):
             yield commit
 
     def refuse(self, event: RawEvent) -> Found:
-        """End the stream at an event that this program does not understand, or understands too well."""
+        """End the stream at an event that this program does not understand, or understands too well.
+
+        An event that says that it may be ignored is passed over and counted: the first of each type is logged.
+        """
         if self.skipping:
             return None
         name = _NAMES.get(event.type, "unknown")
+        if self.any_table and self.open and event.type in _BY_STATEMENT:
+            text = f"rows changed by statement ({name})"
+            return Statement(Op.DDL, (), text, "", self.file, self.offset, event.time)
+        if event.flags & IGNORABLE and event.type not in _REFUSED:
+            self.ignored[event.type] += 1
+            if self.ignored[event.type] == 1:
+                _log.warning("%s:%d: events of type %d (%s) are not known to this version and passed over: their flag "
+                             "says that readers may ignore them", self.file, self.offset, event.type, name)  # fmt: skip
+            return None
         why, hint = _REFUSED.get(event.type, ("is not known to this version", "Verify the tables in full."))  # type: ignore[call-overload]
         raise ChangeError(f"{self.file}:{self.offset}: an event of type {event.type} ({name}) {why}.", hint=hint)
 
 
-def _check_head(body: bytes, at: int, head: bytes, name: str, op: Op) -> None:
+def _check_width(body: bytes, at: int, layout: _Layout) -> None:
+    """Refuse a rows event that does not fit its table map: nothing says where its images begin."""
+    width, mapped = packed_integer(body, at)[0], packed_integer(layout.head, 0)[0]
+    if width != mapped:
+        raise ChangeError(f"rows of {layout.table.name} have {width} columns, its table map has {mapped}.")
+
+
+def _check_full(body: bytes, at: int, layout: _Layout, op: Op) -> None:
     """Say why the images of a rows event are not full; bits above the last column may be anything."""
     width, at = packed_integer(body, at)
-    mapped = packed_integer(head, 0)[0]
-    if width != mapped:
-        raise ChangeError(f"rows of {name} have {width} columns, its table map has {mapped}.")
     size = (width + 7) // 8
     every = (1 << width) - 1
     for _ in range(2 if op is Op.UPDATE else 1):
         present = int.from_bytes(body[at : at + size], "little") & every
         if present != every:
             raise ChangeError(
-                f"an {op.value} of {name} holds {present.bit_count()} of {width} columns.",
+                f"an {op.value} of {layout.table.name} holds {present.bit_count()} of {width} columns.",
                 hint="Set binlog_row_image=FULL on the source, for running sessions too, and verify the table in full.",
             )
         at += size

@@ -59,7 +59,9 @@ def audit_as_text(name: str, found: Audit, delivery: Delivery | None) -> Iterato
     if found.transactions:
         yield f"  commits       {_moment(found.first_time)} to {_moment(found.last_time)}"
     sizes = f" of {found.bytes_of_files}" if found.bytes_of_files else ""
-    yield f"  read          {found.bytes_in}{sizes} bytes, {len(found.files)} files, {found.transactions} transactions"
+    yield f"  read          {found.bytes_in}{sizes} bytes, {len(found.files)} files"
+    counted = sum(size for _, size in found.events.values())
+    yield f"  in the range  {found.transactions} transactions, {counted} bytes"
     for kind, (count, size) in found.events.items():
         yield f"    {kind:<26} {count:>12} events {size:>15} bytes"
     if found.largest is not None:
@@ -97,6 +99,8 @@ def _delivery_as_text(name: str, delivery: Delivery) -> Iterator[str]:
 
 
 def _table_as_text(table: TableDelivery) -> Iterator[str]:
+    from migverify.changes.tail import shown
+
     if table.not_covered:
         yield f"  {table.pair}: not judged: {table.not_covered}"
         return
@@ -111,7 +115,8 @@ def _table_as_text(table: TableDelivery) -> Iterator[str]:
     for diff in table.diffs[:SHOWN]:
         key = ", ".join("NULL" if part is None else part for part in diff.key)
         columns = ", ".join(
-            f"{c.column} ({c.kind}{'' if c.masked else f': {c.source!r} became {c.target!r}'})" for c in diff.columns
+            f"{c.column} ({c.kind}{'' if c.masked else f': {shown(c.source)} became {shown(c.target)}'})"
+            for c in diff.columns
         )
         yield f"    {diff.kind.value} {key}{': ' if columns else ''}{columns} (last changed by {diff.at})"
     if table.undelivered > min(SHOWN, len(table.diffs)):

@@ -3,24 +3,58 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples
+from migverify.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from migverify.config import Config
 
 app = typer.Typer(no_args_is_help=True, help="Check the configuration, print its JSON schema.")
 
 
-@app.command(epilog=examples("migverify config check", "migverify config check -c staging.yaml --json"))
+_EXAMPLES = examples(
+    "migverify config check",
+    "migverify config check -c staging.yaml --json",
+    "migverify config check --grants",
+    "migverify config check --grants --for 'tables verify' --for 'tables repair --apply'",
+)
+
+
+@app.command(epilog=_EXAMPLES)
 def check(
     config: ConfigOption = DEFAULT_CONFIG,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was understood, without secrets.")] = False,
+    grants: Annotated[
+        bool, typer.Option("--grants", help="Ask the servers, and print every GRANT that the users lack.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--for", metavar="COMMAND", help="With --grants: what this command needs; may be given again."),
+    ] = None,
 ) -> None:
-    """Read the configuration and say what it means. No server is asked; exit 2 when something is wrong."""
+    """Read the configuration and say what it means, and open its certificate files. No server is asked.
+
+    With --grants the servers are asked what their users may do, and what is
+    missing is printed as statements for an administrator; default: for every
+    command but `tables repair --apply`.
+
+    Exit 2 when something is wrong; with --grants 1 when a grant is missing, 3
+    when a server cannot be reached.
+    """
     from migverify.config import comparison_digest, describe, full_digest, load_config
 
     loaded = load_config(config)
+    _open_certificates(loaded)
+    if only and not grants:
+        raise UsageError("--for goes with --grants", hint="migverify config check --grants --for 'tables verify'")
+    if grants:
+        from migverify.cli.grants import print_missing
+
+        raise typer.Exit(int(print_missing(loaded, only or [], as_json=as_json)))
     digests = {"comparison_digest": comparison_digest(loaded), "full_digest": full_digest(loaded)}
     if as_json:
         typer.echo(json.dumps(describe(loaded) | digests, indent=2, ensure_ascii=False))
@@ -41,6 +75,17 @@ def check(
     for rule in loaded.overrides:
         typer.echo(f"override: {rule.tables.text}")
     typer.echo(f"{config} is valid (digest {digests['comparison_digest'][:12]})")
+
+
+def _open_certificates(loaded: Config) -> None:
+    from migverify import tls
+
+    named = [(endpoint.name, endpoint.tls) for endpoint in loaded.all_endpoints]
+    for name, encryption in [*named, ("store", loaded.store.tls)]:
+        try:
+            tls.options(encryption)
+        except ConfigError as error:
+            raise ConfigError(f"{loaded.path}: {name}: {error.message}", hint=error.hint) from None
 
 
 @app.command(epilog=examples("migverify config schema > migverify.schema.json"))

@@ -7,14 +7,18 @@ only.
 from __future__ import annotations
 
 import logging
+import re
+import shlex
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from migverify.errors import MigverifyError
-from migverify.secrets import scrub
+from migverify.secrets import hide_logins, scrub
 
 ConfigOption = Annotated[
     Path,
@@ -37,9 +41,15 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
+def command_line() -> str:
+    """Return this command as it can be typed again, without secrets: what the records of a run keep."""
+    line = "migverify " + shlex.join(sys.argv[1:])
+    return scrub(hide_logins(line))
+
+
 def say(text: str) -> None:
     """Print a line of progress or advice to standard error, scrubbed."""
-    typer.echo(scrub(text), err=True)
+    typer.echo(scrub(hide_logins(text)), err=True)
 
 
 def say_error(error: MigverifyError) -> None:
@@ -71,9 +81,67 @@ def start_logging(verbosity: int) -> None:
     logging.getLogger("migverify").setLevel(level)
 
 
-def stand_any_text() -> None:
-    """Let standard output and error show any name: what they cannot encode becomes an escape."""
-    for stream in (sys.stdout, sys.stderr):
+def visible(text: str, *, lines: bool = True) -> str:
+    """Return a text whose control characters are escapes: none of them acts on a terminal.
+
+    Names, reasons and evidence come from others. ESC sequences would move the cursor, hide or recolor what is read, and
+    marks of writing direction would show it in another order. In JSON the escape is the same character.
+
+    Parameters
+    ----------
+    lines
+        Line ends and tabs stay; without, they are shown too, so that a text cannot pass for another line.
+    """
+    pattern = _CONTROLS if lines else _CONTROLS_AND_LINES
+    return pattern.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+_NO_LINES = (
+    "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f"  # C0 and C1
+    "\\u061c\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb"  # direction, and what is not seen
+)
+_CONTROLS = re.compile(f"[{_NO_LINES}]")
+_CONTROLS_AND_LINES = re.compile(f"[{_NO_LINES}\\t\\n]")
+
+
+class VisibleStream:
+    """A text stream that shows control characters instead of sending them; all else is the stream's own.
+
+    What this program sends to move the cursor goes to ``raw``.
+    """
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+
+    def write(self, text: str) -> int:
+        """Write a text, its control characters as escapes; a line may end as it does on other systems."""
+        self.raw.write(visible(text.replace("\r\n", "\n")))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write texts."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.raw, name)
+
+
+def raw_stream(stream: Any) -> Any:
+    """Return the stream that takes what moves the cursor."""
+    return getattr(stream, "raw", stream) if isinstance(stream, VisibleStream) else stream
+
+
+@contextmanager
+def readable_output() -> Iterator[None]:
+    """Let standard output and error show any text: what they cannot encode, or would act on, becomes an escape."""
+    before = sys.stdout, sys.stderr
+    for stream in before:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
+    sys.stdout, sys.stderr = (s if isinstance(s, VisibleStream) else VisibleStream(s) for s in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before

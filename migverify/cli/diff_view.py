@@ -11,6 +11,7 @@ from migverify.config.patterns import parse_pattern
 from migverify.model import LiveState, RowDiff, Verdict
 from migverify.report.marks import visible
 from migverify.store.base import ResultStore
+from migverify.tables.recheck import tables_run
 
 PAGE = 1000
 
@@ -19,7 +20,7 @@ def list_row_diffs(
     store: ResultStore, run: str, tables: list[str] | None, limit: int, *, as_json: bool
 ) -> Iterator[str]:
     """Yield the confirmed row diffs of a run, table by table, at most ``limit`` a table, and say what was left out."""
-    info = store.load_run(run)
+    info = tables_run(store, run)
     patterns = [parse_pattern(text) for text in tables or []]
     for entry in info.plan.get("pairs", []):
         database, _, table = str(entry["source"] or entry["target"]).partition(".")
@@ -29,7 +30,7 @@ def list_row_diffs(
         for diff in _diverged(store, info.run_id, pair, limit):
             shown += 1
             yield json.dumps(encode(diff), ensure_ascii=False) if as_json else f"{pair}  {_line(diff)}"
-        counts = store.count_row_diffs(info.run_id, pair)
+        counts = store.count_row_diffs(info.run_id, pair, distinct=True)  # as many as there are lines
         total = sum(n for (_, state), n in counts.items() if state == LiveState.DIVERGED.value)
         if total > shown and not as_json:
             yield f"{pair}  ... {total - shown:,} more; --limit shows them"
@@ -53,6 +54,8 @@ def _line(diff: RowDiff) -> str:
         if diff.source_count + diff.target_count > 2
         else ""
     )
+    if diff.shard:
+        counts += f" held by {visible(diff.shard)}"
     columns = "; ".join(_column(c.column, c.kind, c.source, c.target, masked=c.masked) for c in diff.columns)
     return f"{diff.kind}  {key}{counts}" + (f"  {columns}" if columns else "")
 
@@ -66,7 +69,7 @@ def _column(name: str, kind: str, source: str | None, target: str | None, *, mas
 
 def run_status(store: ResultStore, run: str) -> dict[str, Any]:
     """Return what the store knows of a run: how far, what was found, whether it ended."""
-    info = store.load_run(run)
+    info = tables_run(store, run)
     results = store.table_results(info.run_id)
     planned = [str(entry["id"]) for entry in info.plan.get("pairs", [])]
     ended = {result.pair for result in results}

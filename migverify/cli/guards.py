@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from migverify.cli.console import say
+from migverify.cli.console import command_line, say
 from migverify.cli.metrics import metrics_page
 from migverify.cli.watch import stop_on_signals
 from migverify.errors import ExitCode, UsageError
@@ -46,7 +46,7 @@ AllOption = Annotated[bool, typer.Option("--all", help="List what passes too.")]
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """How a command asks. ``render`` replaces the JSON of one asking where a command has a form of its own."""
+    """How a command asks. ``render`` and ``lines`` replace the JSON and the text where a command has its own."""
 
     as_json: bool = False
     watch: bool = False
@@ -55,6 +55,13 @@ class Asking:
     metrics_file: Path | None = None
     passed: bool = False
     render: Callable[[Sequence[GuardResult]], Any] | None = None
+    lines: Callable[[GuardResult], Iterable[str]] | None = None
+
+    def text(self, result: GuardResult) -> Iterable[str]:
+        """Return the lines of one result."""
+        from migverify.guards.text import result_lines
+
+        return self.lines(result) if self.lines is not None else result_lines(result, passed=self.passed)
 
 
 def endpoint_facts(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
@@ -92,7 +99,7 @@ def run_guards(
     with ExitStack() as stack:
         stack.enter_context(closing(store))
         publish = stack.enter_context(metrics_page(asking.metrics_port, asking.metrics_file))
-        command = "migverify " + " ".join(sys.argv[1:])
+        command = command_line()
         kept = Kept(store, begin(store, command, [guard.name for guard in guards], facts or {}))
         on_begin(kept.run_id)
         verdict = _watched(guards, kept, asking, publish) if asking.watch else _once(guards, kept, asking, publish)
@@ -102,7 +109,7 @@ def run_guards(
 def _once(guards: Sequence[Guard], kept: Kept, asking: Asking, publish: Callable[[str], None]) -> ExitCode:
     from migverify.guards.metrics import prometheus_text
     from migverify.guards.run import ask
-    from migverify.guards.text import result_lines, results_as_json
+    from migverify.guards.text import results_as_json
 
     results = ask(guards, on_result=kept.add)
     verdict = kept.finish(results)
@@ -112,14 +119,14 @@ def _once(guards: Sequence[Guard], kept: Kept, asking: Asking, publish: Callable
         typer.echo(json.dumps(told, ensure_ascii=False))
     else:
         for result in results:
-            for line in result_lines(result, passed=asking.passed):
+            for line in asking.text(result):
                 typer.echo(line)
     return _CODES[verdict]
 
 
 def _watched(guards: Sequence[Guard], kept: Kept, asking: Asking, publish: Callable[[str], None]) -> ExitCode:
     from migverify.guards.metrics import prometheus_text
-    from migverify.guards.text import change_line, result_lines, status_as_json
+    from migverify.guards.text import change_line, status_as_json
     from migverify.guards.watch import watch
 
     stopped = threading.Event()
@@ -132,7 +139,7 @@ def _watched(guards: Sequence[Guard], kept: Kept, asking: Asking, publish: Calla
             typer.echo(json.dumps(status_as_json(status, kept.run_id), ensure_ascii=False))
         elif status.turn == 1:
             for result in status.results:
-                for line in result_lines(result, passed=asking.passed):
+                for line in asking.text(result):
                     typer.echo(line)
         for change in () if asking.as_json else status.changes:
             typer.echo(f"{time.strftime('%H:%M:%S', time.gmtime(status.at))} {change_line(change)}")

@@ -139,7 +139,8 @@ def root(
 ) -> None:
     """Prove a migration from MySQL or Aurora to TiDB.
 
-    Exit codes: 0 match, 1 mismatch, 2 usage or configuration, 3 inconclusive, 130 interrupted.
+    Exit codes: 0 match, 1 mismatch, 2 usage or configuration, 3 inconclusive (also a
+    server that cannot be reached), 130 interrupted.
     """
     del version
     console.start_logging(verbose)
@@ -156,7 +157,11 @@ def run(arguments: Sequence[str]) -> int:
     This is the one place where errors become messages. Only a command that raised ``typer.Exit`` with another
     code, or ended without an error, is believed; anything unforeseen is INCONCLUSIVE.
     """
-    console.stand_any_text()
+    with console.readable_output():
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
     command = typer.main.get_command(app)
     try:
         # Not Command.main(): it ends the process with 1 on a closed pipe, which here would mean MISMATCH.

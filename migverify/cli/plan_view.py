@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from migverify.codec import encode
 from migverify.connect import Session, open_session
+from migverify.report.text import schema_lines
 from migverify.tables.explain import SideExplain, explain_side
 from migverify.tables.tasks import PairPlan
 
@@ -66,7 +67,7 @@ def _pair_lines(pair: PairPlan, explains: list[SideExplain]) -> Iterator[str]:
         pushed = {True: ", aggregate in cop[tikv]", False: ", aggregate NOT in cop[tikv]", None: ""}[explain.pushed]
         yield f"  explain  {explain.endpoint}: {explain.access}{pushed}"
         yield from (f"  warning  {explain.endpoint}: {text}" for text in explain.warnings)
-    yield from (f"  schema   {d.level}: {d.message}" for d in pair.schema)
+    yield from (f"  schema   {line}" for line in schema_lines([("", d) for d in pair.schema]))
     yield from (f"  not compared: {gap.what}: {gap.reason}" for gap in pair.not_covered)
     yield from (f"  blind to {spot}" for spot in pair.blind_spots)
 

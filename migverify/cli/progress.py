@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from migverify.cli.console import say
+from migverify.cli.console import raw_stream, say, visible
 from migverify.report.text import amount
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class LiveLine:
 
     def _tell(self, text: str) -> None:
         if self._live:
-            sys.stderr.write("\r\x1b[2K" + text[:160])
+            raw_stream(sys.stderr).write("\r\x1b[2K" + visible(text[:160], lines=False))
             sys.stderr.flush()
             self._shown = True
         else:
@@ -44,7 +44,7 @@ class LiveLine:
     def clear(self) -> None:
         """Remove the live line."""
         if self._shown:
-            sys.stderr.write("\r\x1b[2K")
+            raw_stream(sys.stderr).write("\r\x1b[2K")
             sys.stderr.flush()
             self._shown = False
 

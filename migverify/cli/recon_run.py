@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, command_line, examples, say
 from migverify.cli.progress import LiveLine
 from migverify.cli.recon_check import DEFAULT_RULES, ParamOption, RulesArgument
 from migverify.cli.recon_setup import (
@@ -81,7 +81,7 @@ def run(
             say(f"engine {setup.engine}: {setup.engine_reason}")
         tools = Tools(runner, setup.build, _suite(setup, opened), Conditions(show=show))
         facts = {"engine chosen because": setup.engine_reason, "endpoints": _endpoint_facts(setup)}
-        request = Request("migverify " + " ".join(sys.argv[1:]), setup.span, setup.values, resume, full, facts)
+        request = Request(command_line(), setup.span, setup.values, resume, full, facts)
         try:
             run_id, _ = run_rules(setup.rules, tools, opened, request, line, lambda found: _say_run(found, quiet=quiet))
         finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 import time
 from contextlib import ExitStack, closing
@@ -14,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, command_line, examples, say
 from migverify.cli.metrics import metrics_page
 from migverify.cli.recon_check import DEFAULT_RULES, ParamOption, RulesArgument
 from migverify.cli.recon_setup import EngineOption, MasterOption, RuleOption, Setup, opened_engine, set_up
 from migverify.cli.watch import stop_on_signals
 from migverify.errors import ExitCode, UsageError
+from migverify.model import Verdict
 
 if TYPE_CHECKING:
     from migverify.recon.relation import Engine
@@ -116,7 +116,7 @@ def watch(
         "endpoints": {name: {"address": f"{e.host}:{e.port}"} for name, e in setup.endpoints.items()},
     }
     request = WatchRequest(
-        "migverify " + " ".join(sys.argv[1:]), setup.span.start, resume, once, _moment(until), timeout, setup.values,
+        command_line(), setup.span.start, resume, once, _moment(until), timeout, setup.values,
         facts,
     )  # fmt: skip
     limits = WatchLimits(recheck=0.0 if once else recheck, whole=every, lookback=lookback, idle=idle_windows)
@@ -219,17 +219,21 @@ class _Lines:
 
 def headline(status: ReconStatus) -> str:
     """Return the state of the watch in one line."""
-    closed = sum(sum(rule.windows.values()) for rule in status.rules)
-    mismatches = sum(_mismatches(rule) for rule in status.rules)
-    pending = sum(rule.findings.get("pending", 0) for rule in status.rules)
     through = min((rule.through for rule in status.rules if rule.through), default="")
-    parts = [status.verdict.value, f"{closed:,} windows, {mismatches:,} mismatches, {pending:,} pending"]
+    matched = sum(rule.verdict is Verdict.MATCH for rule in status.rules)
+    parts = [status.verdict.value, f"{matched:,} of {len(status.rules):,} rules match"]
+    # Not summed over rules: several may speak of one row.
+    worst = max(status.rules, key=lambda rule: (_mismatches(rule), rule.findings.get("pending", 0)), default=None)
+    if worst is not None and (_mismatches(worst) or worst.findings.get("pending")):
+        parts.append(f"{worst.rule}: {_mismatches(worst):,} mismatches, {worst.findings.get('pending', 0):,} pending")
     if through:
         parts.insert(1, f"all matched up to {through} UTC")
     return "; ".join(parts)
 
 
 def _mismatches(rule: RuleStatus) -> int:
+    if rule.severity == "warning":
+        return 0
     names = ("value mismatch", "missing on source", "missing on target", "duplicate", "violation")
     return sum(rule.findings.get(name, 0) for name in names)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def repair(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or `last`.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or `last`: the newest of tables.")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the scripts and the manifest.")],
     apply: Annotated[
         bool, typer.Option("--apply", help="Execute the scripts on the target, then read every row again.")

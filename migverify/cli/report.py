@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.errors import UsageError
 from migverify.report.render import Format
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+PASSWORD_VARIABLE = "MIGVERIFY_STORE_PASSWORD"  # noqa: S105 - the name of one
 _EXAMPLES = examples(
     "migverify report last",
     "migverify report last --format html -o report.html --values",
@@ -45,6 +48,7 @@ def report(
 ) -> None:
     """Show a run as text, JSON, HTML, JUnit or Prometheus text; end with the exit code of its verdict."""
     from migverify.report.render import format_of, read_any, render, write_report
+    from migverify.report.replay import ReplayReport
     from migverify.report.summary import ReportOptions
 
     form = form or format_of(output)
@@ -55,7 +59,7 @@ def report(
     if output is None:
         typer.echo(text, nl=False)
     else:
-        write_report(output, text)
+        write_report(output, text, private=isinstance(data, ReplayReport) and form is not Format.PROMETHEUS)
         say(f"{data.verdict}: {form} report of run {data.run_id} in {output}")
     if form is not Format.TEXT:
         for reason in data.reasons:
@@ -66,22 +70,37 @@ def report(
 def open_run_store(url: str | None, config: Path) -> ResultStore:
     """Open the store named on the command line, or else the one of the configuration.
 
+    Its password is that of the variable that the configuration names, or else of ``MIGVERIFY_STORE_PASSWORD``. A URL
+    given without a configuration opens only what is there already: which servers are under test is not known then.
+
     Raises
     ------
     ConfigError
-        No URL is given and the configuration cannot be read.
+        The configuration cannot be read, or there is none and no URL.
+    UsageError
+        The URL holds a password.
     StoreError
-        The store cannot be opened, or lies on an endpoint under test.
+        The store cannot be opened, or is on an endpoint under test.
     """
+    from migverify.config import load_config
+    from migverify.config.urls import check_store_url
+    from migverify.secrets import resolve_variable
     from migverify.store.open import open_store
 
-    if url is not None:
-        return open_store(url)
-    from migverify.config import load_config
-    from migverify.secrets import resolve_variable
-
+    if url is not None and "://" in url:
+        try:
+            check_store_url(url, f"put it into the variable {PASSWORD_VARIABLE}")
+        except ValueError as error:
+            raise UsageError(f"--store: {error}") from None
+    own = resolve_variable(PASSWORD_VARIABLE, "--store").reveal() if PASSWORD_VARIABLE in os.environ else None
+    if url is not None and not config.exists():
+        return open_store(url, password=own, create=False)
     loaded = load_config(config)
-    variable = loaded.store.password_env
-    password = None if variable is None else resolve_variable(variable, "password_env of store").reveal()
+    settings = loaded.store
     # Opening a store may create its tables, so even a report must not open one on a server under test.
-    return open_store(loaded.store.url, password=password, forbidden=[(e.host, e.port) for e in loaded.all_endpoints])
+    forbidden = [(e.host, e.port) for e in loaded.all_endpoints]
+    if url is not None and url != settings.url:
+        return open_store(url, password=own, forbidden=forbidden)
+    variable = settings.password_env
+    password = own if variable is None else resolve_variable(variable, "password_env of store").reveal()
+    return open_store(settings.url, password=password, forbidden=forbidden, tls=settings.tls)

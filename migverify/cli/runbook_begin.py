@@ -11,13 +11,14 @@ from migverify.cli.runbook_room import open_runs
 from migverify.errors import MigverifyError, UsageError
 
 if TYPE_CHECKING:
+    from migverify.config.settings import ReadinessFloor
     from migverify.runbook.actions.action import Registry
     from migverify.runbook.definition.findings import Finding
     from migverify.runbook.model import Runbook, RunKind
     from migverify.runbook.record.room import Room
     from migverify.runbook.record.run_record import RunRecord
 
-__all__ = ["begin", "catalogue", "fingerprint_now", "kind_of", "loaded_runbook", "read_for", "refuse_other"]
+__all__ = ["begin", "catalogue", "fingerprint_now", "floor_of", "kind_of", "loaded_runbook", "read_for", "refuse_other"]
 
 
 def kind_of(text: str) -> RunKind:
@@ -36,15 +37,16 @@ def kind_of(text: str) -> RunKind:
 
 
 def read_for(
-    path: Path, given: Mapping[str, str], environment: str | None, registry: Registry, cases: Path | None
+    path: Path, given: Mapping[str, str], environment: str | None, registry: Registry, cases: Path | None, runs: str
 ) -> tuple[Runbook, Sequence[Finding]]:
-    """Read a runbook for an environment, and lint it.
+    """Read a runbook for an environment, and lint it with the hand-offs that the drills in ``runs`` measured.
 
     Raises
     ------
     ConfigError, UsageError
         it cannot be read, or its environment is not named.
     """
+    from migverify.cli.runbook_lint import measured
     from migverify.runbook.definition.lint import lint_file
     from migverify.runbook.definition.load import known_cases, load_runbook, read_runbook
 
@@ -57,13 +59,14 @@ def read_for(
     book = load_runbook(path, given, environment)
     folder = catalogue(cases, path.parent)
     _, findings = lint_file(
-        path, given, environment, registry.by_name(), known_cases(folder) if folder is not None else None
-    )
+        path, given, environment, registry.by_name(), known_cases(folder) if folder is not None else None,
+        measured(path, given, environment, runs),
+    )  # fmt: skip
     return book, findings
 
 
 def loaded_runbook(
-    path: Path, given: Mapping[str, str], environment: str | None, registry: Registry, cases: Path | None
+    path: Path, given: Mapping[str, str], environment: str | None, registry: Registry, cases: Path | None, runs: str
 ) -> Runbook:
     """Read a runbook and lint it: what ``lint`` refuses is not run.
 
@@ -72,7 +75,7 @@ def loaded_runbook(
     ConfigError, UsageError
         as ``read_for``; or it is refused.
     """
-    book, findings = read_for(path, given, environment, registry, cases)
+    book, findings = read_for(path, given, environment, registry, cases, runs)
     refused = [one for one in findings if one.refused]
     for one in refused:
         say(f"{one.place}: {one.text} [{one.rule}]")
@@ -123,6 +126,14 @@ def fingerprint_now(config: Path | None) -> str:
     except MigverifyError as error:
         say(f"note: the definitions could not be read, so nothing is proved about a schema: {error.message}")
         return ""
+
+
+def floor_of(config: Path | None) -> ReadinessFloor:
+    """Return the least that drills have to show: of the configuration, or what is built in."""
+    from migverify.config import load_config
+    from migverify.config.settings import ReadinessFloor
+
+    return load_config(config).readiness if config is not None else ReadinessFloor()
 
 
 def refuse_other(

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
-from migverify.cli.runbook_begin import catalogue, fingerprint_now
+from migverify.cli.runbook_begin import catalogue, fingerprint_now, floor_of
 from migverify.cli.runbook_lint import EnvironmentOption, JsonOption, RunbookArgument, SetOption, parse_set
-from migverify.cli.runbook_room import DEFAULT_ROOM, RoomOption, room_of
+from migverify.cli.runbook_room import DEFAULT_ROOM, HeadsOption, RoomOption, announced_heads, room_of
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 READINESS_EPILOG = examples(
     "migverify runbook readiness runbooks/cutover.yaml --environment prod",
     "migverify runbook readiness runbooks/cutover.yaml -e prod --set service=orders --runs /srv/runs",
+    "migverify runbook readiness runbooks/cutover.yaml -e prod --heads channel.txt   # runs that were announced",
     "migverify runbook readiness runbooks/cutover.yaml -e prod --json | jq '.conditions[] | select(.state != \"ok\")'",
 )
 COMPARE_EPILOG = examples(
@@ -47,12 +48,15 @@ def readiness(
         str | None,
         typer.Option("--schema", metavar="FINGERPRINT", help="Of the pair now; default: read from its endpoints."),
     ] = None,
+    heads: HeadsOption = None,
     config: ConfigOption = DEFAULT_CONFIG,
     as_json: JsonOption = False,
 ) -> None:
-    """Say whether the drills show what the policy asks for before a live run, with the reason of everything missing.
+    """Say whether the drills show what is asked for before a live run, with the reason of everything missing.
 
-    Exit 0: ready, 1: not ready, 3: it cannot be told (a damaged journal, an unknown schema or catalogue).
+    What is asked for is the stricter of the runbook's policy and of `readiness` in migverify.yaml.
+
+    Exit 0: ready, 1: not ready, 3: it cannot be told (a damaged or missing journal, an unknown schema or catalogue).
     """
     from migverify.cli.runbook_history_view import readiness_lines
     from migverify.runbook.definition.load import case_priorities
@@ -63,10 +67,12 @@ def readiness(
     book = _loaded(runbook, parse_set(set_ or []), environment)
     folder = catalogue(cases, runbook.parent)
     priorities = case_priorities(folder) if folder is not None else None
-    past = past_runs(room_of(runs), wanted_runbooks(book), cases=bool(book.policy.dr_cases))
-    known = config if book.policy.same_schema and config.exists() else None
+    past = past_runs(
+        room_of(runs), wanted_runbooks(book), cases=bool(book.policy.dr_cases), heads=announced_heads(heads)
+    )
+    known = config if config.exists() else None
     fingerprint = schema if schema is not None else fingerprint_now(known)
-    found = answer(book, past, time.time(), fingerprint, priorities)
+    found = answer(book, past, time.time(), fingerprint, priorities, floor_of(known))
     if as_json:
         typer.echo(json.dumps(_readiness_json(found, past), indent=2, ensure_ascii=False))
     else:

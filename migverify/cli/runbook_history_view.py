@@ -25,12 +25,16 @@ _WORDS = {"ok": "ok", "missing": "MISSING", "unknown": "UNKNOWN", "not asked": "
 def readiness_lines(found: Readiness, past: Past, room: str) -> Iterator[str]:
     """Yield the verdict, each condition with its reasons and what to do, then the drills that were counted."""
     yield f"{found.runbook} in {found.environment}: {found.verdict.upper()}"
+    weaker = [why for one in found.conditions if one.state == "weaker" for why in one.reasons]
+    yield from (f"! {why}" for why in weaker)
     yield f"sha {found.sha[:12]}, drills in {room}: {len(found.drills)}"
     for run, why in found.not_counted[-_REASONS:]:
         yield f"not counted: {run} ({why})"
     yield ""
     wide = max(len(one.id) for one in found.conditions)
     for one in found.conditions:
+        if one.state == "weaker":
+            continue  # it was said first
         told = "" if one.state == "not asked" else f": {one.found}"
         yield f"  {_WORDS[one.state]:<8}{one.id:<{wide}}  {one.wants}{told}"
         for why in [why for why in one.reasons if why != one.found][:_REASONS]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,10 +11,12 @@ import typer
 
 from migverify.cli.console import examples, say
 from migverify.cli.runbook_begin import catalogue
+from migverify.cli.runbook_room import DEFAULT_ROOM, RoomOption
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from migverify.runbook.definition.findings import Finding
+    from migverify.runbook.definition.handoffs import HandOffs
     from migverify.runbook.definition.plan import Plan
     from migverify.runbook.model import Runbook, RunKind
 
@@ -51,9 +53,12 @@ def lint(
         typer.Option("--cases", metavar="FOLDER", help="Disaster recovery cases; default: dr/ beside the runbook."),
     ] = None,
     commands: Annotated[bool, typer.Option("--commands", help="List every effect that it would have.")] = False,
+    runs: RoomOption = DEFAULT_ROOM,
     as_json: JsonOption = False,
 ) -> None:
     """Refuse a runbook that cannot be trusted, with file, line and rule. Without --environment it is linted for all.
+
+    How long people wait for each other is that of the drills in --runs; without any a stated default.
 
     Exit 0: nothing is refused (there may be warnings), 2: something is.
     """
@@ -68,7 +73,7 @@ def lint(
     wanted = [environment] if environment is not None else _environments(read_runbook(runbook, given, "").runbook)
     found: dict[Finding, None] = {}
     for name in wanted:
-        reading, findings = lint_file(runbook, given, name, actions, known)
+        reading, findings = lint_file(runbook, given, name, actions, known, measured(runbook, given, name, runs))
         found.update(dict.fromkeys(findings))
     ordered = sorted(found, key=lambda one: (one.place.line, one.rule, one.text))
     refused = sum(one.refused for one in ordered)
@@ -93,9 +98,13 @@ def plan(
     kind: Annotated[
         str, typer.Option("--kind", metavar="KIND", help="Kind of run: dry, rehearsal, live, rollback.")
     ] = "rehearsal",
+    runs: RoomOption = DEFAULT_ROOM,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the steps in their order with planned times, slack, the critical path and who is needed twice at once."""
+    """Show the steps in their order with planned times, slack, the critical path and who is needed twice at once.
+
+    How long people wait for each other is that of the drills in --runs; without any a stated default.
+    """
     from migverify.runbook.definition.load import load_runbook, read_runbook
     from migverify.runbook.definition.plan import plan_of
     from migverify.runbook.model import RunKind
@@ -109,13 +118,26 @@ def plan(
             raise UsageError("--environment is missing", hint=f"The runbook has: {', '.join(known)}.")
         environment = known[0]
     loaded = load_runbook(runbook, given, environment)
-    planned = plan_of(loaded, RunKind(kind))
+    planned = plan_of(loaded, RunKind(kind), handoff=measured(runbook, given, environment, runs))
     if as_json:
         typer.echo(json.dumps(_plan_json(loaded, planned, RunKind(kind)), indent=2, ensure_ascii=False))
         return
     typer.echo("\n".join(plan_lines(loaded, planned, RunKind(kind))))
     if planned.unknown:
         say(f"note: {len(planned.unknown)} steps have no planned time and count 0: {', '.join(planned.unknown[:5])}")
+
+
+def measured(path: Path, given: Mapping[str, str], environment: str, room: str) -> HandOffs:
+    """Return how long people waited for each other in the drills of a runbook; the stated default without any."""
+    from migverify.cli.runbook_room import room_of
+    from migverify.runbook.definition.handoffs import UNMEASURED
+    from migverify.runbook.definition.load import read_runbook
+    from migverify.runbook.history.past import handoffs_of, past_runs
+
+    book = read_runbook(path, given, environment).runbook
+    if book is None or ("://" not in room and not Path(room).is_dir()):
+        return UNMEASURED
+    return handoffs_of(past_runs(room_of(room), book.id), book)
 
 
 def schema() -> None:
@@ -193,13 +215,18 @@ def plan_lines(runbook: Runbook, plan: Plan, kind: RunKind) -> Iterator[str]:
             continue
         mark = "*" if one.critical else " "
         lasts = clock(one.duration) if one.known else "?"
+        people = f"{one.handoffs} hand-offs" if one.handoffs != 1 else "1 hand-off"
         slack = "critical" if one.critical else f"slack {clock(one.slack)}"
-        yield f"  {clock(one.start):>8} {mark} {one.id:<{wide}}  {one.dri:<{who}}  {lasts:>7}  {slack}"
+        yield f"  {clock(one.start):>8} {mark} {one.id:<{wide}}  {one.dri:<{who}}  {lasts:>7}  {people:<11}  {slack}"
     least = "at least " if plan.unknown else ""
     yield f"\ntotal {least}{clock(plan.total)}, critical path: {' > '.join(plan.critical_path)}"
-    if plan.write_stop is not None:
+    yield f"hand-offs between people: {plan.handoff}"
+    if plan.write_stop is not None and plan.write_stop_work is not None:
         budget = runbook.budgets.write_stop
-        yield f"writes stop for {least}{clock(plan.write_stop)}" + (f" of {clock(budget)}" if budget else "")
+        yield (
+            f"writes stop for {least}{clock(plan.write_stop)}{f' of {clock(budget)}' if budget else ''}:"
+            f" {clock(plan.write_stop_work)} of work and {plan.write_stop_handoffs} hand-offs between people"
+        )
     moment, back, id_ = rollback_peak(runbook, plan)
     if id_:
         yield f"worst moment to go back: {clock(moment)}, after {id_}; it takes {clock(back)}"

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from migverify.runbook.state import RunStatus
 
     Said = Callable[[RunStatus, Actor, Moment], Decision]
+    _Signed = tuple[str, str, str | Callable[[RunStatus], str]]
 
 __all__ = [
     "PEOPLE", "abort", "accept", "approve", "call", "decide", "done", "fail", "hold", "note", "promote", "reject",
@@ -123,6 +124,10 @@ def accept(
     """Accept the evidence of a step: its reviewer signs the hash of step and evidence."""
     from migverify.runbook.run import machine
 
+    if sign is not None and not seen:
+        raise UsageError(
+            "--seen is missing", hint=f"A signature is of what you saw: `runbook status --step {step}` shows its hash."
+        )
     _say(lambda s, a, n: machine.accept(s, a, step, n, seen), as_, run, runs, sign, ("done", step, ""))
 
 
@@ -139,6 +144,9 @@ def reject(
 def retry(
     step: StepArgument,
     reason: Annotated[str, typer.Argument(metavar="REASON", help="Why; kept in the journal.")] = "",
+    redo: Annotated[
+        bool, typer.Option("--redo", help="Carry its effect out again, although it happened: with `repeat: yes` alone.")
+    ] = False,
     as_: AsOption = None,
     run: RunOption = None,
     runs: RoomOption = DEFAULT_ROOM,
@@ -146,7 +154,7 @@ def retry(
     """Have a failed step tried again: its checks alone when its effect stands, else from its call on."""
     from migverify.runbook.run import machine
 
-    _say(lambda s, a, n: machine.retry(s, a, step, n, reason), as_, run, runs)
+    _say(lambda s, a, n: machine.retry(s, a, step, n, reason, redo=redo), as_, run, runs)
 
 
 def waive(
@@ -244,8 +252,8 @@ def rollback(
     """Order a rollback: effects are undone from the last to the first, each one verified."""
     from migverify.runbook.run import machine
 
-    _say(lambda s, a, n: machine.rollback(s, a, n, reason, to), as_, run, runs, sign, ("rollback", "", ""),
-         ("--to", to) if to else ())  # fmt: skip
+    _say(lambda s, a, n: machine.rollback(s, a, n, reason, to), as_, run, runs, sign,
+         ("rollback", "", lambda status: machine.rollback_answer(status, to)), ("--to", to) if to else ())  # fmt: skip
 
 
 def abort(reason: ReasonArgument, as_: AsOption = None, run: RunOption = None, runs: RoomOption = DEFAULT_ROOM) -> None:
@@ -270,7 +278,7 @@ def takeover(
 
 def _say(
     said: Said, as_: str | None, run: str | None, runs: str, sign: Path | None = None,
-    of: tuple[str, str, str] | None = None, again: tuple[str, ...] = (),
+    of: _Signed | None = None, again: tuple[str, ...] = (),
 ) -> None:  # fmt: skip
     """Carry a person's command out, and tell what follows.
 
@@ -304,7 +312,7 @@ def _say(
             typer.echo(f"  next {duty.who}: {duty.command}")
 
 
-def _actor(record: RunRecord, person: str, sign: Path | None, of: tuple[str, str, str] | None) -> Actor:
+def _actor(record: RunRecord, person: str, sign: Path | None, of: _Signed | None) -> Actor:
     from migverify.runbook.record import signatures
     from migverify.runbook.record.run_record import login
     from migverify.runbook.run import machine
@@ -315,7 +323,8 @@ def _actor(record: RunRecord, person: str, sign: Path | None, of: tuple[str, str
     if step and step not in record.status.steps:
         raise UsageError(f"there is no step {step}", hint="`status` names them.")
     at = time.time()
-    text = machine.to_sign(record.status, person, purpose, step, at, answer)
+    named = answer if isinstance(answer, str) else answer(record.status)
+    text = machine.to_sign(record.status, person, purpose, step, at, named)
     return machine.Actor(person, login(), signatures.sign(text, sign), at)
 
 
@@ -346,7 +355,10 @@ PEOPLE: dict[Callable[..., None], tuple[str, ...]] = {
         "done open 'see the picture' --as bob --file screen.png --evidence sessions=0",
     ),
     fail: ("fail go 'no go: the target lags' --as dana",),
-    accept: ("accept freeze --as carol --seen 3f9c0a17b2de", "accept freeze --as carol --sign ~/.ssh/id_ed25519"),
+    accept: (
+        "accept freeze --as carol --seen 3f9c0a17b2de",
+        "accept freeze --as carol --seen 3f9c0a17b2de --sign ~/.ssh/id_ed25519",
+    ),
     reject: ("reject freeze 'two sessions still write' --as carol",),
     retry: ("retry freeze 'the account was named wrongly' --as alice",),
     waive: (

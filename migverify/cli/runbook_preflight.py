@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
-from migverify.cli.runbook_begin import catalogue, fingerprint_now, kind_of, read_for
+from migverify.cli.runbook_begin import catalogue, fingerprint_now, floor_of, kind_of, read_for
 from migverify.cli.runbook_lint import EnvironmentOption, JsonOption, RunbookArgument, SetOption, parse_set
 from migverify.cli.runbook_room import DEFAULT_ROOM, RoomOption, room_of
 from migverify.errors import ExitCode, MigverifyError
@@ -60,7 +60,7 @@ def preflight(
     from migverify.runbook.run.preflight import as_json as json_of
 
     registry, room, wanted = full_registry(), room_of(runs), kind_of(kind)
-    book, findings = read_for(runbook, parse_set(set_ or []), environment, registry, cases)
+    book, findings = read_for(runbook, parse_set(set_ or []), environment, registry, cases, runs)
     known = config if config.exists() else None
     folder = catalogue(cases, runbook.parent)
     from migverify.runbook.run import preflight as ask
@@ -127,9 +127,7 @@ def _ready(book: Runbook, kind: RunKind, room: Room, config: Path | None, folder
     try:
         past = past_runs(room, wanted_runbooks(book), cases=bool(book.policy.dr_cases))
         priorities = case_priorities(folder) if folder is not None else None
-        found = readiness(
-            book, past, time.time(), fingerprint_now(config) if book.policy.same_schema else "", priorities
-        )
+        found = readiness(book, past, time.time(), fingerprint_now(config), priorities, floor_of(config))
     except MigverifyError as error:
         yield Item("readiness", book.id, "inconclusive", error.message, error.hint)
         return

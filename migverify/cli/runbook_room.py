@@ -14,14 +14,14 @@ from migverify.cli.console import DEFAULT_CONFIG, say
 from migverify.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
+    from migverify.runbook.record.heads import Head
     from migverify.runbook.record.room import Room
     from migverify.runbook.record.run_record import RunRecord
     from migverify.runbook.state import RunStatus
 
 __all__ = [
-    "DEFAULT_ROOM", "AsOption", "RoomOption", "RunOption", "SignOption", "evidence_of", "find_run",
-    "open_runs", "person_of", "room_of",
-    "suffix_of", "who_acts",
+    "DEFAULT_ROOM", "AsOption", "HeadsOption", "RoomOption", "RunOption", "SignOption", "announced_heads",
+    "evidence_of", "find_run", "open_runs", "person_of", "room_of", "suffix_of", "who_acts",
 ]  # fmt: skip
 
 DEFAULT_ROOM = "runs"
@@ -46,6 +46,10 @@ AsOption = Annotated[
     typer.Option(
         "--as", envvar="MIGVERIFY_PERSON", show_envvar=True, metavar="PERSON", help="Who you are, as the runbook says."
     ),
+]
+HeadsOption = Annotated[
+    Path | None,
+    typer.Option("--heads", metavar="FILE", help="A saved channel, mail or log in which heads were announced."),
 ]
 SignOption = Annotated[
     Path | None, typer.Option("--sign", metavar="KEY", help="Sign it with this SSH key, by ssh-keygen -Y sign.")
@@ -163,6 +167,37 @@ def suffix_of(room: str, run: str | None = None) -> str:
     shown = re.sub(r"(://[^:/@]*):[^@]*@", r"\1@", room)  # a store's URL may hold a password
     told = "" if room in (DEFAULT_ROOM, os.environ.get("MIGVERIFY_RUNS")) else f" --runs {shlex.quote(shown)}"
     return f"{f' --run {run}' if run else ''}{told}"
+
+
+def announced_heads(path: Path | None) -> list[Head]:
+    """Return the heads that a saved channel holds; without a file none.
+
+    Raises
+    ------
+    UsageError
+        it cannot be read, or holds none.
+    """
+    from migverify.runbook.record.heads import heads_in
+
+    if path is None:
+        return []
+    try:
+        found = heads_in(path.read_text(encoding="utf-8", errors="replace"))
+    except OSError as error:
+        raise UsageError(f"--heads {path}: cannot be read: {error.strerror}") from None
+    if not found:
+        raise UsageError(f"{path} holds no announced head", hint="Heads look like `HEAD run number hash`.")
+    return found
+
+
+def known_keys(path: Path) -> dict[str, str]:
+    """Return the fingerprint of each person's key in a file; raises UsageError."""
+    from migverify.runbook.record.signatures import keys_in
+
+    try:
+        return keys_in(path.read_text(encoding="utf-8", errors="replace"))
+    except OSError as error:
+        raise UsageError(f"--keys {path}: cannot be read: {error.strerror}") from None
 
 
 def evidence_of(facts: list[str] | None, files: list[Path] | None) -> dict[str, Any]:

@@ -7,14 +7,22 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
-from migverify.cli.runbook_begin import begin, catalogue, fingerprint_now, kind_of, loaded_runbook, refuse_other
+from migverify.cli.runbook_begin import (
+    begin,
+    catalogue,
+    fingerprint_now,
+    floor_of,
+    kind_of,
+    loaded_runbook,
+    refuse_other,
+)
 from migverify.cli.runbook_lint import EnvironmentOption, SetOption, parse_set
 from migverify.cli.runbook_room import (
     DEFAULT_ROOM,
@@ -106,7 +114,7 @@ def run(
     if run_ is None:
         if runbook is None:
             raise UsageError("RUNBOOK is missing", hint="Name the file; or go on with a run: --run last.")
-        book = loaded_runbook(runbook, parse_set(set_ or []), environment, registry, cases)
+        book = loaded_runbook(runbook, parse_set(set_ or []), environment, registry, cases, runs)
         record = begin(book, kind_of(kind), person, room, known, autopilot=autopilot)
         cases = catalogue(cases, runbook.parent)
     else:
@@ -146,9 +154,12 @@ def _taken(record: RunRecord, person: str, reason: str, text: str) -> Keeper:
     """Take the lease; from an executor that is gone only when that is certain, and another person agreed."""
     from migverify.runbook.record.lease import take, watch_of
     from migverify.runbook.run.duties import command_line
+    from migverify.runbook.run.machine import OPEN_WORDS
 
     if not record.status.executor:
         return take(record, person)
+    if reason in OPEN_WORDS:
+        raise UsageError(f"--reason {reason} is a word to be replaced: {OPEN_WORDS[reason]}")
     watch, left = watch_of(record), float("inf")
     while not watch.gone(record.status):
         if watch.seconds_left() > left:
@@ -176,13 +187,15 @@ def _taken(record: RunRecord, person: str, reason: str, text: str) -> Keeper:
 def _executor(record: RunRecord, registry: Registry, keeper: Keeper, told: _Told, limit: float | None) -> Executor:
     """Return what drives the run; with a limit, the autopilot."""
     from migverify.runbook.history.past import past_runs
-    from migverify.runbook.page.watch_run import drill_text
+    from migverify.runbook.page.watch_run import drills_of
     from migverify.runbook.run.autopilot import PilotedExecutor
     from migverify.runbook.run.executor import Executor
 
     status = record.status
-    drill = "" if limit is not None else drill_text(past_runs(told.room, status.runbook.id), status)
-    more: dict[str, Any] = {"config": told.config, "drill": drill, "readiness": _readiness(status, told)}
+    drills = drills_of(past_runs(told.room, status.runbook.id), status)
+    if limit is not None:
+        drills = replace(drills, number="")  # the autopilot holds no drill
+    more: dict[str, Any] = {"config": told.config, "drills": drills, "readiness": _readiness(status, told)}
     if limit is not None:
         return PilotedExecutor(record, registry, keeper, limit=limit, **more)
     return Executor(record, registry, keeper, **more)
@@ -197,8 +210,7 @@ def _readiness(status: RunStatus, told: _Told) -> Any:
     if status.kind is not RunKind.LIVE:
         return None
     cases = case_priorities(told.cases) if told.cases is not None else None
-    fingerprint = fingerprint_now(told.config) if status.runbook.policy.same_schema else ""
-    return asker(told.room, time.time, fingerprint, cases)
+    return asker(told.room, time.time, fingerprint_now(told.config), cases, floor_of(told.config))
 
 
 def _driven(executor: Executor, place: _Place) -> tuple[RunStatus, bool]:
@@ -273,8 +285,8 @@ def _left_at_once(executor: Executor) -> None:
         say(f"left at once: the run is free; go on with `migverify runbook run --run {run_} --as PERSON`")
         return
     say("left at once: what was under way goes on, and nobody watches it")
-    say(f"  To go on, one says `migverify runbook takeover REASON --as PERSON --run {run_}`;")
-    say(f"  then another person: `migverify runbook run --run {run_} --reason REASON --as ANOTHER`.")
+    say(f"  To go on, one says `migverify runbook takeover 'REASON' --as PERSON --run {run_}`;")
+    say(f"  then another person: `migverify runbook run --run {run_} --reason 'REASON' --as ANOTHER`.")
 
 
 def _told_end(status: RunStatus, person: str, suffix: str, *, interrupted: bool) -> int:

@@ -11,12 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migverify.cli.console import examples, say
-from migverify.cli.runbook_room import DEFAULT_ROOM, RoomOption, RunOption, find_run, room_of, suffix_of
+from migverify.cli.console import examples, raw_stream, say, visible
+from migverify.cli.runbook_room import (
+    DEFAULT_ROOM,
+    HeadsOption,
+    RoomOption,
+    RunOption,
+    announced_heads,
+    find_run,
+    known_keys,
+    room_of,
+    suffix_of,
+)
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from migverify.runbook.events import Event
+    from migverify.runbook.model import Person
     from migverify.runbook.page.view import View
     from migverify.runbook.page.view_steps import StepView
     from migverify.runbook.record.journal import Problem
@@ -38,6 +49,7 @@ VERIFY_EPILOG = examples(
     "migverify runbook verify-journal last",
     "migverify runbook verify-journal runs/20261121T171552Z-small-b19cc1/journal.jsonl",
     "migverify runbook verify-journal last --heads channel.txt    # heads that were announced to the outside",
+    "migverify runbook verify-journal last --heads channel.txt --keys team.keys --strict",
     "migverify runbook verify-journal last --save journal.jsonl   # a run of a database, to be kept elsewhere",
 )
 _LOOK = 0.5
@@ -103,6 +115,7 @@ class _Screen:
     def show(self) -> None:
         """Print it."""
         from migverify.errors import JournalError
+        from migverify.runbook.record.signatures import fingerprint
         from migverify.runbook.run.duties import duties
 
         found = self._watcher.look()
@@ -117,10 +130,19 @@ class _Screen:
         if self._json:
             typer.echo(json.dumps(_as_json(seen, todo, self._step), ensure_ascii=False))
         else:
-            lines = _step_lines(status, seen, self._step) if self._step is not None else _lines(seen, todo)
-            head = "\x1b[H\x1b[2J" if self.live else ""
-            typer.echo(head + "\n".join(lines))
+            lines = [*(_step_lines(status, seen, self._step) if self._step is not None else _lines(seen, todo))]
+            lines += [f"approvals of {one.name} are signed by {fingerprint(one.ssh_key)}"
+                      for one in status.runbook.people if one.ssh_key]  # fmt: skip
+            if self.live:
+                raw_stream(sys.stdout).write("\x1b[H\x1b[2J")
+            typer.echo("\n".join(_on_one_line(line) for line in lines))
         sys.stdout.flush()
+
+
+def _on_one_line(line: str) -> str:
+    """Return a line whose text cannot pass for more than one; a heading begins with an empty line of its own."""
+    heading = line.startswith("\n")
+    return ("\n" if heading else "") + visible(line[heading:], lines=False)
 
 
 def _as_json(seen: View, todo: tuple[Duty, ...], step: str | None) -> dict[str, Any]:
@@ -175,14 +197,20 @@ def _head(seen: View) -> Iterator[str]:
             f"; ends {least}{moment(seen.finish.p50)} to {moment(seen.finish.p90)}, planned {moment(seen.finish.plan)}"
         )
     yield f"  began {moment(seen.started)}, {took} {'in all' if seen.over else 'ago'}{held}{ends}"
+    if seen.standing:
+        yield f"  EFFECTS THAT STAND, OR MAY STAND: {', '.join(seen.standing)}"
+    if seen.unverified:
+        yield f"  no rollback verifies what these did: {', '.join(seen.unverified)}"
     if seen.over:
         return
     driver = seen.executor
     yield f"  phase {seen.phase}; driven by {driver.person or 'nobody'}" + (
-        f", {driver.state.upper()}{f': {driver.why}' if driver.why else ''}"
+        f", {driver.state.upper()}{f': {driver.why}' if driver.why else ''}, last heard of at {driver.since}"
         if driver.state in ("gone", "silent")
         else ""
     )
+    if seen.alarm:
+        yield f"  {seen.alarm.upper()}"
     yield from _limits(seen)
 
 
@@ -280,23 +308,28 @@ def _step_lines(status: RunStatus, seen: View, step: str) -> Iterator[str]:
 
 def verify_journal(
     run: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run's id, `last`, or a journal file.")] = "last",
-    heads: Annotated[
-        Path | None,
-        typer.Option("--heads", metavar="FILE", help="A saved channel, mail or log in which heads were announced."),
-    ] = None,
+    heads: HeadsOption = None,
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FILE", help="Write the journal to a file, as it is.")
     ] = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option("--keys", metavar="FILE", help="Public keys known from elsewhere, a line `PERSON KEY` each."),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail where no announced heads are given to hold it against.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     runs: RoomOption = DEFAULT_ROOM,
 ) -> None:
     """Check a journal offline: hashes, chain, signatures, announced heads, and that all of it can have happened.
 
-    Exit 0: it can be believed, 1: it was changed; the first bad line is named.
+    Exit 0: it can be believed, 1: it was changed, and the first bad line is named; 3: its run is not over, so that its
+    end may have been cut off.
     """
     if save is not None:
         room_of(runs).export(run, save)
-    told = _verified(run, runs, heads)
+    told = _verified(run, runs, heads, keys, strict=strict)
     if as_json:
         typer.echo(json.dumps(told, ensure_ascii=False))
     else:
@@ -307,34 +340,57 @@ def verify_journal(
             typer.echo(f"  head of event {head['seq']} was announced: {head['sha'][:16]}")
         if not told["announced"]:
             say("note: no head was announced: whoever owns the journal could have written all of it anew")
-        typer.echo("MISMATCH" if told["bad"] else "MATCH")
-    raise typer.Exit(int(ExitCode.MISMATCH if told["bad"] else ExitCode.MATCH))
+        for signer in told["signers"]:
+            typer.echo(f"  approvals of {signer['person']} are signed by {signer['fingerprint']}")
+        if told["signers"] and keys is None:
+            say("note: the keys are the journal's own: hold them against a file of your own with --keys")
+        for reason in told["reasons"]:
+            typer.echo(f"  {reason}")
+        typer.echo(told["verdict"])
+    raise typer.Exit(int(ExitCode[told["verdict"]]))
 
 
-def _verified(run: str, runs: str, heads: Path | None) -> dict[str, Any]:
+def _verified(run: str, runs: str, heads: Path | None, keys: Path | None, *, strict: bool) -> dict[str, Any]:
     from migverify.errors import JournalError
     from migverify.runbook.events import EventKind
-    from migverify.runbook.record.heads import check_heads, heads_in
+    from migverify.runbook.record.heads import check_heads
+    from migverify.runbook.record.journal import Problem
+    from migverify.runbook.record.signatures import check_keys, fingerprint
 
-    outside = heads_in(_text(heads)) if heads is not None else None
-    if heads is not None and not outside:
-        raise UsageError(f"{heads} holds no announced head", hint="Heads look like `HEAD run number hash`.")
+    outside = announced_heads(heads) or None
     name, problems, read = _journal(run, runs)
     events: list[Event] = []
     announced: list[dict[str, Any]] = []
+    book: tuple[Person, ...] = ()
     try:
         events.extend(read())
         problems += check_heads(events, outside)
+        book = _people_of(events)
+        if keys is not None:
+            problems += [Problem(1, why) for why in check_keys(book, known_keys(keys))]
         announced = [{"seq": int(e.data["seq"]), "sha": str(e.data["sha"])} for e in events if e.kind is EventKind.HEAD]
     except JournalError as error:
         if not any(one.fatal for one in problems):
             raise  # nothing was said about it yet
         say(f"note: it was read as far as it goes: {error.message}")
+    if strict and outside is None:
+        problems.append(Problem(0, "--strict: no announced heads were given to hold it against (--heads FILE)"))
+    reasons = []
+    if not any(one.kind is EventKind.RUN_ENDED for one in events):
+        reasons.append(f"its run is not over at event {len(events) - 1}: it goes on, or the journal's end was cut off")
+    bad = any(one.fatal for one in problems)
     return {
         "journal": name, "events": len(events), "head": events[-1].sha if events else "", "announced": announced,
-        "bad": any(one.fatal for one in problems),
+        "bad": bad, "verdict": "MISMATCH" if bad else "INCONCLUSIVE" if reasons else "MATCH", "reasons": reasons,
+        "signers": [{"person": p.name, "fingerprint": fingerprint(p.ssh_key)} for p in book if p.ssh_key],
         "problems": [{"line": one.line, "what": one.what, "fatal": one.fatal} for one in problems],
     }  # fmt: skip
+
+
+def _people_of(events: list[Event]) -> tuple[Person, ...]:
+    from migverify.runbook.record.frozen import runbook_from_json
+
+    return runbook_from_json(events[0].data["runbook"]).people if events else ()
 
 
 def _journal(run: str, runs: str) -> tuple[str, list[Problem], Callable[[], Iterator[Event]]]:
@@ -348,10 +404,3 @@ def _journal(run: str, runs: str) -> tuple[str, list[Problem], Callable[[], Iter
         return str(path), verify_run(path), lambda: read_events(path)
     room = room_of(runs)
     return f"{run} in {room.name}", room.verify(run), lambda: room.events(run)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise UsageError(f"--heads {path}: cannot be read: {error.strerror}") from None

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from migverify.cli.console import visible
 from migverify.cli.runbook_lint import clock
 from migverify.errors import MigverifyError
 from migverify.runbook.events import Event, EventKind, StepState
@@ -44,11 +45,12 @@ def event_lines(before: RunStatus | None, event: Event, after: RunStatus) -> Ite
     """Yield what an event says to a reader: no line, or one, and more only for what went wrong."""
     words = _words(before, event, after)
     if words:
-        yield f"{moment(event.wall)}  {event.step or 'run':<12}  {words}"
+        yield visible(f"{moment(event.wall)}  {event.step or 'run':<12}  {words}", lines=False)
     if event.kind in (_K.FAILED, _K.INCONCLUSIVE, _K.TIMED_OUT, _K.ROLLBACK_VERIFIED):
         for told in event.data.get("checks", ()):
             if told.get("state") != "pass" and str(told.get("text")) not in str(event.data.get("reason", "")):
-                yield f"{'':11}{'':13} {told.get('action')}: {told.get('state')}: {told.get('text')}"
+                yield visible(f"{'':11}{'':13} {told.get('action')}: {told.get('state')}: {told.get('text')}",
+                              lines=False)  # fmt: skip
 
 
 def _words(before: RunStatus | None, event: Event, after: RunStatus) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, command_line, examples, say
 from migverify.cli.guards import (
     AllOption,
     Asking,
@@ -27,6 +26,7 @@ from migverify.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from migverify.guards.model import GuardResult
     from migverify.guards.schema_drift import Drift
+    from migverify.guards.schema_guard import SchemaGuard
     from migverify.guards.schema_model import Snapshot, TableComparison
     from migverify.guards.schema_read import Scope
     from migverify.store.base import ResultStore
@@ -76,7 +76,7 @@ def snapshot(
         if not any(side.tables for side in found.sides):
             raise UsageError("no table is in scope on any side", hint="tables.include names what takes part.")
         prints = {side.endpoint: side.fingerprint for side in found.sides}
-        run_id = opened.start_run(_command(), "", {"guards": [NAME], "snapshot": True}, {
+        run_id = opened.start_run(command_line(), "", {"guards": [NAME], "snapshot": True}, {
             "endpoints": _facts(scope), "fingerprints": prints})  # fmt: skip
         for side in found.sides:
             keep_side(opened, run_id, side)
@@ -139,7 +139,7 @@ def diff(
         unasked = [words for result in results for words in result.unasked]
         return {**body, "equal": body["equal"] and not unasked, "unasked": unasked}
 
-    asking = Asking(as_json=as_json, passed=passed, render=render)
+    asking = Asking(as_json=as_json, passed=passed, render=render, lines=_by_cause(guard, passed=passed))
     run_guards([guard], opened, asking, {"endpoints": _facts(scope)}, run.append)
 
 
@@ -184,7 +184,10 @@ def guard(
         scope, _drift(allow), Limits(strict), base, lambda: EarlierRuns(opened, *run[:1]), standing,
         on_reading=lambda side: keep_side(opened, run[0], side),
     )  # fmt: skip
-    asking = Asking(as_json, standing, every or _DEFAULT_EVERY, metrics_port, metrics_file, passed)
+    asking = Asking(
+        as_json, standing, every or _DEFAULT_EVERY, metrics_port, metrics_file, passed,
+        lines=_by_cause(asked, passed=passed),
+    )  # fmt: skip
     run_guards([asked], opened, asking, {"endpoints": _facts(scope)}, run.append)
 
 
@@ -272,6 +275,7 @@ def _diff_of_two(
     passed: bool,
 ) -> None:  # fmt: skip
     """Compare two snapshots and exit: of one endpoint over time, or the source of one with the target of the other."""
+    from migverify.guards.schema_causes import cause_lines, causes_of, is_to_tidb
     from migverify.guards.schema_guard import judged
     from migverify.guards.schema_history import compare_named
     from migverify.guards.schema_read import read_snapshot
@@ -285,14 +289,35 @@ def _diff_of_two(
                               ensure_ascii=False))  # fmt: skip
     else:
         typer.echo(f"{first.label or from_} -> {second.label or 'now'}")
-        for one in comparisons:
-            if passed and one.equal:
+        for one in comparisons if passed else ():
+            if one.equal:
                 typer.echo(f"  {one.table}: equal")
-            for found in one.differences:
-                allowed = f" (allowed by {found.allowed})" if found.allowed else ""
-                typer.echo(f"  {one.table}: {found.path} [{found.level.value}] {found.message}{allowed}")
+        target = second.sides[0] if len(second.sides) == 1 else second.side(scope.config.target.name)
+        for line in cause_lines(causes_of(comparisons, to_tidb=is_to_tidb(first.sides, target)), everything=passed):
+            typer.echo(line)
         typer.echo(f"{sum(1 for c in comparisons if not c.equal)} tables differ")
     raise typer.Exit(int(ExitCode.MISMATCH if failing else ExitCode.MATCH))
+
+
+def _by_cause(guard: SchemaGuard, *, passed: bool) -> Callable[[GuardResult], Iterator[str]]:
+    """Return what gives the lines of a guard: what differs by its cause, then the other answers."""
+    from migverify.guards.model import State
+    from migverify.guards.schema_causes import cause_lines, causes_of, is_to_tidb
+    from migverify.guards.text import answer_lines, headline, unasked_lines
+
+    def lines(result: GuardResult) -> Iterator[str]:
+        yield headline(result)
+        if guard.snapshot is not None:
+            target = guard.snapshot.side(guard.scope.config.target.name)
+            causes = causes_of(guard.comparisons, to_tidb=is_to_tidb(guard.snapshot.sides, target))
+            yield from cause_lines(causes, everything=passed)
+            if causes:
+                yield "  Change one side, or allow a difference with owner and day (--allow). Each one: --json."
+        rest = [a for a in result.answers if a.name != "alike" or a.state is State.PASS]
+        yield from answer_lines(rest, passed=passed)
+        yield from unasked_lines(result)
+
+    return lines
 
 
 def _rendered(comparisons: Sequence[TableComparison], snapshot: Snapshot | None) -> dict[str, Any]:
@@ -310,7 +335,3 @@ def _write(path: Path, text: str) -> None:
     half = path.with_name(f".{path.name}.half")
     half.write_text(text, encoding="utf-8")
     half.replace(path)
-
-
-def _command() -> str:
-    return "migverify " + " ".join(sys.argv[1:])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from migverify.config.matching import is_system_database
 from migverify.config.patterns import quote_part
 from migverify.connect import Session, open_session
-from migverify.errors import EndpointError
+from migverify.errors import EndpointError, LoginError
 from migverify.model import Endpoint
 from migverify.secrets import resolve_password
 
@@ -77,7 +77,7 @@ def survey(endpoint: Endpoint) -> Survey:
     except EndpointError as error:
         if endpoint.password_env or _refusal(error.__cause__) != _ACCESS_DENIED:
             raise
-        raise EndpointError(error.message, hint="Name the variable with its password: --password-env NAME.") from error
+        raise LoginError(error.message, hint="Name the variable with its password: --password-env NAME.") from error
     with session:
         return _look(endpoint, session)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, command_line, examples, say
 from migverify.cli.repair import repair
 from migverify.cli.watch import watch
 from migverify.errors import UsageError
@@ -105,7 +105,7 @@ def verify(
         closing(open_run_store(store, config)) as opened,
         closing(_engine(engine, spark_master, loaded, secrets)) as runner,
     ):
-        request = Request(_command(), resume, recheck, full)
+        request = Request(command_line(), resume, recheck, full)
         try:
             run_id, _ = run_tables(
                 prepared, loaded, secrets, runner, opened, request, line, _silent if quiet else _say_run
@@ -124,7 +124,7 @@ def verify(
     epilog=examples("migverify tables diff last", "migverify tables diff last --tables app.orders --limit 1000 --json")
 )
 def diff(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or `last`.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or `last`: the newest of tables.")],
     config: ConfigOption = DEFAULT_CONFIG,
     tables: TablesOption = None,
     limit: Annotated[int, typer.Option(min=1, help="At most this many row diffs a table.")] = 100,
@@ -142,7 +142,7 @@ def diff(
 
 @app.command(epilog=examples("migverify tables status last", "migverify tables status last --json"))
 def status(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or `last`.")] = "last",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or `last`: the newest of tables.")] = "last",
     config: ConfigOption = DEFAULT_CONFIG,
     as_json: JsonOption = False,
     store: StoreOption = None,
@@ -215,7 +215,3 @@ def _say_run(run_id: str) -> None:
 
 def _silent(run_id: str) -> None:
     del run_id
-
-
-def _command() -> str:
-    return "migverify " + " ".join(sys.argv[1:])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, say
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, command_line, raw_stream, say
 from migverify.cli.metrics import metrics_page
 from migverify.errors import ExitCode, UsageError
 
@@ -75,7 +75,7 @@ def watch(
     if (at_position or timeout is not None) and not until_drained:
         raise UsageError("--at-position and --timeout belong to --until-drained")
     stopped = threading.Event()
-    command = "migverify " + " ".join(sys.argv[1:])
+    command = command_line()
     with (
         prepared_run(config, tables, current=True) as (loaded, secrets, prepared),
         closing(open_run_store(store, config)) as opened,
@@ -173,7 +173,7 @@ def _live() -> Iterator[Callable[[WatchStatus], None]]:
     from rich.console import Console
     from rich.live import Live
 
-    with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
+    with Live(console=Console(file=raw_stream(sys.stderr)), refresh_per_second=4, transient=True) as live:
         yield lambda status: live.update(_table(status))
 
 
@@ -209,12 +209,13 @@ def headline(status: WatchStatus) -> str:
 def final_text(status: WatchStatus) -> str:
     """Return the end of a watch as text: verdict first, then what keeps it from MATCH, then the findings."""
     lines = [headline(status)]
+    if status.covers:
+        lines.append(f"  covers {status.covers}")
     lines += [f"  {reason}" for reason in status.reasons]
     for table in status.tables:
         for reason in table.reasons:
             lines.append(f"  {table.source or table.target}: {reason}")
         lines += [f"  {table.source or table.target}: {finding}" for finding in table.findings]
-    lines += [f"  {finding}" for finding in status.findings]
     if any(t.diverged for t in status.tables):
         lines.append(f"  migverify tables diff {status.run_id} lists the diverged rows")
     return "\n".join(lines)

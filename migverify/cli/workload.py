@@ -15,6 +15,7 @@ from migverify.cli import (
     workload_probe,
     workload_replay,
     workload_reproduce,
+    workload_sessions,
 )
 
 app = typer.Typer(no_args_is_help=True, help="What do clients ask, and do both sides answer alike?")
@@ -24,6 +25,7 @@ app.command(name="capture-quality", epilog=workload_capture.QUALITY_EPILOG)(work
 app.command(name="explain-conflict", epilog=workload_conflict.EPILOG)(workload_conflict.explain_conflict)
 app.command(name="digest", epilog=workload_digest.EPILOG)(workload_digest.digest)
 app.command(name="poll", epilog=workload_poll.EPILOG)(workload_poll.poll)
+app.command(name="sessions", epilog=workload_sessions.EPILOG)(workload_sessions.sessions)
 app.command(name="replay", epilog=workload_replay.EPILOG)(workload_replay.replay)
 app.command(name="probe", epilog=workload_probe.EPILOG)(workload_probe.probe)
 app.command(name="waivers", epilog=workload_probe.WAIVERS_EPILOG)(workload_probe.waivers)

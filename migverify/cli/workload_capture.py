@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ import typer
 
 from migverify.cli.console import examples, say
 from migverify.cli.progress import LiveLine
+from migverify.cli.workload_follow import Opening, follow_logs, opened
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 EPILOG = examples(
     "migverify workload capture slow.log slow.log.1 --out capture",
     "migverify workload capture audit/*.log --format audit --by-folder --out capture --mask",
+    "migverify workload capture /var/log/mysql/slow.log --follow --seconds 3600 --out capture",
+    "migverify workload capture s3://bucket/logs/slow.log.1 --out capture",
     "migverify workload capture payments.pcap --port 3306 --out capture --json",
     "migverify workload capture logs/* --engine spark --spark-master spark://host:7077 --jobs 16 --out capture",
 )
@@ -49,10 +53,13 @@ class FormatName(StrEnum):
     TIPROXY = "tiproxy"
     TIDB_AUDIT = "tidb-audit"
     POLLED = "polled"
+    P6SPY = "p6spy"
 
 
 def capture(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files in any order; gzip is fine.")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE|URL...", help="Files in any order, or fsspec URLs; gzip is fine.")
+    ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A folder that is not there yet.")],
     form: Annotated[
         FormatName, typer.Option("--format", help="What the files are; auto: told by their first bytes.")
@@ -81,30 +88,38 @@ def capture(
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", "-j", min=1, help="Worker processes, or tasks of Spark, at the same time; local: 1."),
+        typer.Option(
+            "--jobs",
+            "-j",
+            min=1,
+            help="Worker processes, or tasks of Spark, at the same time; default: as many as there are cores.",
+        ),
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the capture that DIR holds.")] = False,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="Copy slow, general or audit logs into DIR.followed while they are written and rotated, until Ctrl-C;"
+            " then capture the copies. The same command goes on where it was stopped or killed.",
+        ),
+    ] = False,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, metavar="N", help="Stop following after so many seconds.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Read logs, packets or audit files into Parquet: one row for each statement, in its session.
 
     Every byte ends in a statement, a counted reject or the format's own noise. Exit 3: no statement was found.
     """
-    from migverify.workload.capture import CaptureInput, CaptureOptions
-    from migverify.workload.opening import open_format, zone_of
+    from migverify.workload.capture import CaptureOptions
+    from migverify.workload.opening import zone_of
 
     if server and by_folder:
         raise UsageError("--server and --by-folder contradict each other.", hint="Choose one.")
-    missing = [str(path) for path in files if not path.is_file()]
-    if missing:
-        raise UsageError(f"no such file: {', '.join(missing)}.", hint="Name files; folders are not searched.")
-    zone = zone_of(time_zone)
-    inputs = [
-        CaptureInput(
-            path, open_format(form.value, path, port, zone), path.resolve().parent.name if by_folder else server
-        )
-        for path in files
-    ]
+    if seconds is not None and not follow:
+        raise UsageError("--seconds needs --follow.", hint="Add it.")
     options = CaptureOptions(out, replace=replace)
     if mask:
         from migverify.workload.mask import mask_statement, mask_text
@@ -112,12 +127,9 @@ def capture(
         options = CaptureOptions(out, replace=replace, mask=mask_statement, text_mask=mask_text)
     if spark_master is not None and engine is not EngineName.SPARK:
         raise UsageError("--spark-master needs --engine spark.", hint="Add it.")
-    size = sum(path.stat().st_size for path in files)
-    line = CaptureLine(size, quiet=as_json)
-    try:
-        summary = _run(inputs, options, engine, spark_master, jobs, line)
-    finally:
-        line.clear()
+    opening = Opening(form.value, port, zone_of(time_zone), server, by_folder=by_folder)
+    run = partial(_run, engine=engine, master=spark_master, jobs=jobs or len(os.sched_getaffinity(0)), quiet=as_json)
+    summary = follow_logs(files, opening, options, seconds, run) if follow else run(opened(files, opening), options)
     if as_json:
         typer.echo(json.dumps(summary.as_json()))
     else:
@@ -128,24 +140,23 @@ def capture(
 
 
 def _run(
-    inputs: list[CaptureInput], options: CaptureOptions, engine: EngineName, master: str | None, jobs: int | None,
-    line: CaptureLine,
+    inputs: list[CaptureInput], options: CaptureOptions, *, engine: EngineName, master: str | None, jobs: int,
+    quiet: bool,
 ) -> CaptureSummary:  # fmt: skip
     from migverify.workload.capture import capture as run
+    from migverify.workload.lines import size_of
+    from migverify.workload.tasks import Processes
 
-    sink = _sink()
-    if engine is EngineName.SPARK:
-        from migverify.spark.capture_spark import capture_on_spark
+    line = CaptureLine(sum(size_of(str(one.path)) for one in inputs), quiet=quiet)
+    try:
+        if engine is EngineName.SPARK:
+            from migverify.spark.capture_tasks import capture_on_spark
 
-        return capture_on_spark(inputs, options, master, slots=jobs or os.cpu_count() or 1, progress=line)
-    if jobs is not None and jobs > 1:
-        from migverify.spark.capture_parallel import ParallelColumns, Processes
-
-        with Processes(jobs) as workers:
-            return run(inputs, options, sink, ParallelColumns(workers, line))
-    from migverify.spark.capture_columns import Columns
-
-    return run(inputs, options, sink, Columns(line))
+            return capture_on_spark(inputs, options, master, slots=jobs, progress=line)
+        with Processes(jobs) as tasks:
+            return run(inputs, options, _sink(), tasks, line)
+    finally:
+        line.clear()
 
 
 class CaptureLine(LiveLine):
@@ -186,6 +197,17 @@ def _tell(summary: CaptureSummary) -> None:
     typer.echo(f"  rejected: {summary.rejected:,} pieces, {summary.rejected_bytes:,} bytes")
     for reason, count in summary.rejects.most_common():
         typer.echo(f"    {count:>9,}  {reason}")
+    if summary.unread:
+        typer.echo(
+            f"  left for a later run: {summary.unread:,} bytes that nothing behind them shows to be whole records"
+        )
+    for loss in summary.losses:
+        typer.echo(f"  lost: {loss}")
+    if summary.duplicates:
+        typer.echo(f"  in several files, kept once: {summary.duplicates:,} records")
+        for file in summary.files:
+            if file.duplicates:
+                typer.echo(f"    {file.duplicates:>9,}  {file.file}")
     typer.echo(f"  partial: {summary.partial_statements:,} statements")
     for reason, count in summary.partial.most_common():
         typer.echo(f"    {count:>9,}  {reason}")
@@ -193,6 +215,10 @@ def _tell(summary: CaptureSummary) -> None:
 
 def capture_quality(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A capture.")],
+    sessions: Annotated[
+        list[Path] | None,
+        typer.Option("--sessions", metavar="FILE", help="What `workload sessions` wrote while it ran; repeatable."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say what a capture is worth: gaps in time, cut and partial statements, rejects, known outcomes, clocks.
@@ -200,11 +226,12 @@ def capture_quality(
     Exit 3: it holds no statement that can be judged.
     """
     from migverify.workload.quality import judge, quality_text
+    from migverify.workload.server_sessions import read_sessions
 
     _sink()  # says what is missing
     from migverify.spark.statements import read_columns
 
-    quality = judge(folder, read_columns)
+    quality = judge(folder, read_columns, [read_sessions(one) for one in sessions or ()])
     typer.echo(json.dumps(quality.as_json()) if as_json else quality_text(quality))
     if not quality.usable:
         raise typer.Exit(int(ExitCode.INCONCLUSIVE))

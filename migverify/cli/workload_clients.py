@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, command_line, examples, say
 from migverify.errors import ExitCode, UsageError
 from migverify.model import Verdict
-from migverify.secrets import Secret, remember, scrub
+from migverify.secrets import Secret, remember
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,7 +164,7 @@ def _run(
         facts = {**ready.facts, **told}
         plan = {"kind": COMMAND_KIND, "cells": [f"{cell.rule} {cell.window}" for cell in cells]}
         _hide_login(wanted.repository)
-        run_id = store.start_run(scrub("migverify " + " ".join(sys.argv[1:])), "", plan, {"endpoints": ready.facts})
+        run_id = store.start_run(command_line(), "", plan, {"endpoints": ready.facts})
         if not output.quiet:
             say(f"run {run_id}: {len(cells)} cells, {len(left)} left out")
 

@@ -57,8 +57,9 @@ def mark_clone(
     if not show and not name:
         raise UsageError("a mark needs the name of its drill.", hint="--name DRILL")
     days = _days(expires)
-    # not as a source: a session of the source is read-only, and this is the one write that was allowed by name
-    with open_session(found, resolve_password(found).reveal() or None, side=Side.TARGET) as session:
+    # A mark is the one write that was allowed by name; a session of the source is read-only.
+    side = Side.SOURCE if show and found in loaded.sources else Side.TARGET
+    with open_session(found, resolve_password(found).reveal() or None, side=side) as session:
         proof = prove(session, marker, name=name or None) if show else mark(session, marker, name, days)
     if as_json:
         typer.echo(json.dumps({

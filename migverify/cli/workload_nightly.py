@@ -163,7 +163,7 @@ def _page(store: ResultStore, run_id: str, file: Path, *, values: bool) -> None:
     from migverify.report.replay_html import render_html
     from migverify.report.summary import ReportOptions
 
-    write_report(file, render_html(read_replay_report(store, run_id, ReportOptions(values=values))))
+    write_report(file, render_html(read_replay_report(store, run_id, ReportOptions(values=values))), private=True)
 
 
 def _list(found: list[Capture], done: list[Night], *, as_json: bool) -> None:

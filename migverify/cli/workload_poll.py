@@ -45,13 +45,12 @@ def poll(
     server overwrote between two polls is counted. Exit 3: no statement was found.
     """
     from migverify.cli.workload_capture import _sink
-    from migverify.workload.capture import CaptureInput, CaptureOptions
+    from migverify.workload.capture import CaptureInput, CaptureOptions, check_out
     from migverify.workload.capture import capture as run
     from migverify.workload.formats.polled import Polled
 
     sink = _sink()
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not replace)):
-        raise UsageError(f"{out} is there already.", hint="Name another folder, or add --replace.")
+    check_out(out, replace=replace)
     raw = out.with_name(out.name + ".events.jsonl")
     out.parent.mkdir(parents=True, exist_ok=True)
     count, name = _poll(config, source, raw, seconds, interval)
@@ -77,6 +76,7 @@ def _poll(config: Path, source: str | None, raw: Path, seconds: float | None, in
     from migverify.model import Side
     from migverify.secrets import resolve_password
     from migverify.workload.poll import Poller, poll_until
+    from migverify.workload.private import private
 
     endpoints = chosen_sources(load_config(config), source)
     if len(endpoints) > 1:
@@ -86,8 +86,7 @@ def _poll(config: Path, source: str | None, raw: Path, seconds: float | None, in
     end = None if seconds is None else time.monotonic() + seconds
     stopped = threading.Event()
     try:
-        with raw.open("w", encoding="utf-8") as file, stop_on_signals(stopped):
-            raw.chmod(0o600)
+        with open(raw, "w", encoding="utf-8", opener=private) as file, stop_on_signals(stopped):
             poller = Poller(session, file)
             poll_until(poller, stopped, interval, lambda: None if end is None else end - time.monotonic())
     finally:

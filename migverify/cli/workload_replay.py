@@ -25,6 +25,7 @@ EPILOG = examples(
     "migverify workload replay capture",
     "migverify workload replay capture --pace x2 --noise 0.05 --session prod/17/1 --json",
     "migverify workload replay capture --writes --slo payments --pace 3000/s --jobs 2",
+    "migverify workload replay capture --sessions sessions.json --assume-database shop",
     "migverify workload replay capture --explain",
     "migverify workload replay capture --resume last",
 )
@@ -76,6 +77,16 @@ def replay(
     target_only: Annotated[
         bool, typer.Option("--target-only", help="Ask the target alone; what the source answered is the capture's.")
     ] = False,
+    sessions: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--sessions", metavar="FILE", help="What `workload sessions` wrote while the capture ran; repeatable."
+        ),
+    ] = None,
+    assume_database: Annotated[
+        str | None,
+        typer.Option("--assume-database", metavar="NAME", help="Database of sessions whose database is not known."),
+    ] = None,
     accept_write_grants: Annotated[
         bool, typer.Option("--accept-write-grants", help="Replay reads as a user who may write.")
     ] = False,
@@ -113,6 +124,7 @@ def replay(
     from migverify.cli.workload_replay_setup import Given, set_up
     from migverify.workload.replay.plan import Selection
     from migverify.workload.replay.safety import Leave
+    from migverify.workload.server_sessions import read_sessions
 
     if reads_only and (writes or ddl):
         raise UsageError("--reads-only contradicts --writes and --ddl.", hint="Leave one out.")
@@ -120,11 +132,12 @@ def replay(
         tuple(session or ()), tuple(user or ()), tuple(digest or ()), _moment(start, "--from"),
         _moment(end, "--until"), limit,
     )  # fmt: skip
-    if resume and selection != Selection():
+    if resume and (selection != Selection() or sessions or assume_database is not None):
         raise UsageError("A resumed run asks what it was begun with.", hint="Leave --session, --from, ... out.")
     given = Given(
         pace, None if protocol is None else protocol.value, noise, jobs, connections, max_lag, idle, tuple(slo or ()),
         Leave(writes, ddl, locking), reads_only, target_only, accept_write_grants,
+        tuple(read_sessions(one) for one in sessions or ()), assume_database,
     )  # fmt: skip
     setup = set_up(config, given)
     next(_reader()(capture, ["position"]), None)  # a folder that holds no capture is told before a server is asked
@@ -210,6 +223,9 @@ def _plan_text(plan: Plan, setup: Setup) -> str:
     if plan.skips:
         lines.append("  not asked:")
         lines += [f"  {count:>10,}  {reason}" for reason, count in plan.skips.items()]
+    if plan.joined:
+        lines.append(f"  asked although their session began before the capture: {plan.joined:,}")
+        lines += [f"  {count:>10,}  {what}" for what, count in plan.assumed.items()]
     lines.append(
         f"  order: {plan.writes:,} calls may write; {plan.waits:,} wait for another session,"
         f" {plan.racy:,} have no order (racy), {plan.undefined:,} look at rows that a race left undefined"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from migverify.cli.console import command_line
 from migverify.errors import ConfigError, PlanError, UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from migverify.workload.replay.safety import Leave
     from migverify.workload.replay.sides import Sides
     from migverify.workload.replay.slo import Profile
+    from migverify.workload.server_sessions import SessionDump
 
 
 _WRITING_KINDS = frozenset({"write", "ddl", "administrative", "unknown"})
@@ -45,6 +46,8 @@ class Given:
     reads_only: bool
     target_only: bool
     accept_write_grants: bool
+    dumps: tuple[SessionDump, ...] = ()
+    database: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +128,19 @@ def plan_of(
 ) -> Plan:
     """Read a capture into a plan; the order of writes needs the keys of the tables, which a server is asked for."""
     from migverify.connect import open_session
-    from migverify.model import Side
-    from migverify.workload.replay.keys import databases_of, read_keys
+    from migverify.workload.replay.keys import databases_of, read_keys, unlike_unique_keys
     from migverify.workload.replay.plan import read_plan
 
-    side, endpoint = next(iter(setup.sides.endpoints.items()))
-    with open_session(endpoint, setup.sides.secrets.get(endpoint.name), side=Side.TARGET) as session:
-        del side
-        keys = read_keys(session, databases_of(reader(capture, ["database"])))
+    given = setup.given
+    databases = databases_of(reader(capture, ["database"])) | ({given.database} if given.database else set())
+    databases |= {one.database for dump in given.dumps for one in dump.sessions if one.database}
+    keys = []
+    for side, endpoint in setup.sides.endpoints.items():
+        with open_session(endpoint, setup.sides.secrets.get(endpoint.name), side=side) as session:
+            keys.append(read_keys(session, databases))
     return read_plan(
-        capture, folder, reader, selection=selection, leave=setup.given.leave, keys=keys, idle=setup.idle,
-        progress=progress,
+        capture, folder, reader, selection=selection, leave=given.leave, keys=keys[0], dumps=given.dumps,
+        database=given.database, unlike_keys=unlike_unique_keys(keys[0], keys[-1]), idle=setup.idle, progress=progress,
     )  # fmt: skip
 
 
@@ -165,7 +170,7 @@ def begin(
             "kind": COMMAND_KIND, **plan.as_json(), "capture": str(capture.resolve()),
             "sides": [side.value for side in setup.sides.endpoints],
         }  # fmt: skip
-        command = "migverify " + " ".join(sys.argv[1:])
+        command = command_line()
         run_id = store.start_run(command, plan.hash, body, {"endpoints": facts, **_options(setup)})
         folder = root / run_id
         fresh.rename(folder)
@@ -183,21 +188,11 @@ def carry_on(setup: Setup, store: ResultStore, run: str, capture: Path) -> tuple
     UsageError, PlanError
         there is no such run, it is of another capture, or it was begun with other rights.
     """
+    from migverify.store.named import StoredKind, named_run
     from migverify.workload.replay.plan import load_plan
     from migverify.workload.replay.sides import inspect
-    from migverify.workload.replay.store import COMMAND_KIND
 
-    if run == "last":
-        found = (
-            info.run_id for info in store.runs(500) if store.load_run(info.run_id).plan.get("kind") == COMMAND_KIND
-        )
-        newest = next(found, None)
-        if newest is None:
-            raise UsageError("the store holds no replay to go on with.", hint="Start one without --resume.")
-        run = newest
-    info = store.load_run(run)
-    if info.plan.get("kind") != COMMAND_KIND:
-        raise UsageError(f"run {info.run_id} is no replay.", hint="List runs: migverify report list.")
+    info = named_run(store, run, StoredKind.REPLAY)
     if info.plan["capture"] != str(capture.resolve()):
         raise UsageError(f"run {info.run_id} replays {info.plan['capture']}, not {capture.resolve()}.",
                          hint="Name the capture it was begun with.")  # fmt: skip
@@ -230,7 +225,10 @@ def conclude(setup: Setup, store: ResultStore, run_id: str, result: ReplayResult
     levels = [judge_level(level, result.measured()) for level in setup.levels]
     addresses = {side.value: f"{one.host}:{one.port}" for side, one in setup.sides.endpoints.items()}
     found = verdict(
-        result.tally, CatalogueLabels(setup.catalogue, _versions(store, run_id), probed_here(store, addresses)),
+        result.tally,
+        CatalogueLabels(
+            setup.catalogue, _versions(store, run_id), probed_here(store, addresses), result.plan.unlike_keys
+        ),
         setup.waivers,
         levels,
         policy=Policy(out_of_scope=_WRITING_KINDS if setup.given.reads_only else frozenset()),

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from migverify.config.digest import comparison_digest, describe, full_digest
 from migverify.config.load import DEFAULT_NAME, load_config
-from migverify.config.matching import includes, is_system_database, override_for, route, unmatched_includes
+from migverify.config.matching import (
+    database_patterns,
+    includes,
+    is_system_database,
+    override_for,
+    route,
+    unmatched_includes,
+)
 from migverify.config.patterns import Route, TablePattern, make_route, parse_pattern
 from migverify.config.settings import (
     Config,
@@ -53,6 +60,7 @@ __all__ = [
     "WatchSettings",
     "WorkloadSettings",
     "comparison_digest",
+    "database_patterns",
     "describe",
     "full_digest",
     "includes",

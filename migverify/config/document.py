@@ -30,6 +30,7 @@ from migverify.config.fields import (
 )
 from migverify.config.patterns import make_route
 from migverify.config.strict import Strict as Strict
+from migverify.model import READS_NOW, Tls, default_tls_mode
 
 
 class TlsPart(Strict):
@@ -38,12 +39,17 @@ class TlsPart(Strict):
     mode: Literal["disabled", "preferred", "required", "verify-ca", "verify-identity"] | None = Field(
         default=None,
         description="`disabled`, `preferred` (encrypt when the server offers it), `required` (encrypt, do"
-        " not check the certificate), `verify-ca` or `verify-identity`. Default: `verify-identity` when `ca`"
-        " is given, `required` when `cert` is given, else `preferred`.",
+        " not check the certificate), `verify-ca` or `verify-identity`. Default: `verify-identity`; for a host on"
+        " this machine (`localhost`, 127.0.0.1, ::1) without `ca` and `cert`: `preferred`.",
     )
-    ca: str | None = Field(default=None, description="PEM file of the certificate authority.")
+    ca: str | None = Field(default=None, description="PEM file of the certificate authority. Default: the system's.")
     cert: str | None = Field(default=None, description="PEM file of the client certificate.")
     key: str | None = Field(default=None, description="PEM file of the client's private key.")
+    allow_cleartext_password: bool = Field(
+        default=False,
+        description="Send the password itself where the server asks for it and its certificate is not verified, or"
+        " asks by `mysql_clear_password` (LDAP, PAM, IAM).",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> TlsPart:
@@ -55,10 +61,10 @@ class TlsPart(Strict):
             raise ValueError("`key` needs `cert`")
         return self
 
-    @property
-    def effective_mode(self) -> str:
-        """The mode after its default."""
-        return self.mode or ("verify-identity" if self.ca else "required" if self.cert else "preferred")
+    def settings(self, host: str) -> Tls:
+        """Return the encryption of a connection to ``host``, defaults filled in."""
+        mode = self.mode or default_tls_mode(host, verifies=bool(self.ca or self.cert))
+        return Tls(mode, self.ca, self.cert, self.key, self.allow_cleartext_password)
 
 
 class EndpointPart(Strict):
@@ -112,7 +118,12 @@ class EndpointPart(Strict):
     def _session_names(cls, value: dict[str, str]) -> dict[str, str]:
         if any(not NAME.fullmatch(name) for name in value):
             raise ValueError("names of session variables hold letters, digits and _")
+        if pinned := sorted(_PINNED & {name.lower() for name in value}):
+            raise ValueError(f"{', '.join(pinned)}: pinned, as sessions read what is committed now (see `snapshot`)")
         return value
+
+
+_PINNED = {*READS_NOW, "transaction_isolation", "tx_isolation", "autocommit"}
 
 
 class TablesPart(Strict):
@@ -234,7 +245,9 @@ class LimitsPart(Strict):
         default=1.0, description="Wait before the first retry in seconds; it doubles each time."
     )
     max_threads_running: int | None = Field(
-        default=None, ge=1, description="Wait while a server's `Threads_running` is above this."
+        default=None,
+        ge=1,
+        description="Wait while a server's `Threads_running` is above this (TiDB: statements on its busiest server).",
     )
     max_replica_lag: Seconds | None = Field(
         default=None, description="Wait while the source, being a replica, is more seconds behind than this."
@@ -407,6 +420,22 @@ class WorkloadPart(Strict):
         return self
 
 
+class ReadinessPart(Strict):
+    """The least that drills of any runbook have to show before a live run; a runbook may ask for more, never less."""
+
+    drills_min: int = Field(default=4, ge=0, description="How many drills.")
+    clean_last: int = Field(default=2, ge=0, description="How many of the last ones without error.")
+    same_runbook: bool = Field(default=True, description="The last one ran this very runbook.")
+    same_schema: bool = Field(default=True, description="They ran on this very schema fingerprint.")
+    full_cast_last: bool = Field(
+        default=True, description="In the last one everybody acted, each from a login or with a key of their own."
+    )
+    rollback_drills_min: int = Field(
+        default=1, ge=0, description="How many drills of the rollback; above 0 every rollback of a step, too."
+    )
+    max_age_days: float = Field(default=30.0, gt=0, description="How old a drill may be.")
+
+
 class ConfigDocument(Strict):
     """Configuration of migverify."""
 
@@ -428,6 +457,9 @@ class ConfigDocument(Strict):
     )
     store_password_env: VariableName | None = Field(
         default=None, description="Name of the environment variable that holds the store's password."
+    )
+    store_tls: TlsPart = Field(
+        default_factory=lambda: TlsPart(), description="Encryption of the connection to a store on a server."
     )
     tables: TablesPart = Field(default_factory=TablesPart, description="Which tables are compared.")
     routes: list[RoutePart] = Field(
@@ -455,6 +487,11 @@ class ConfigDocument(Strict):
     spark: SparkPart = Field(default_factory=lambda: SparkPart(), description="The Spark engine.")
     workload: WorkloadPart = Field(default_factory=lambda: WorkloadPart(), description="Replay of captured statements.")
     monitors: MonitorsPart = Field(default_factory=lambda: MonitorsPart(), description="What Prometheus must know.")
+    readiness: ReadinessPart = Field(
+        default_factory=lambda: ReadinessPart(),
+        description="What drills must show before a live run, whatever the runbook asks for; less than the defaults is"
+        " said first by `runbook readiness`.",
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> ConfigDocument:

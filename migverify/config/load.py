@@ -16,6 +16,7 @@ from migverify.config.settings import (
     Limits,
     MonitorSettings,
     OverrideRule,
+    ReadinessFloor,
     Recheck,
     ReportSettings,
     ServiceLevel,
@@ -27,10 +28,10 @@ from migverify.config.settings import (
     WatchSettings,
     WorkloadSettings,
 )
-from migverify.config.urls import Address, parse_endpoint_url
+from migverify.config.urls import Address, parse_endpoint_url, store_host
 from migverify.config.yaml_text import YamlProblem, read_yaml
 from migverify.errors import ConfigError
-from migverify.model import Endpoint, Tls
+from migverify.model import Endpoint
 
 if TYPE_CHECKING:
     from migverify.config.document import ConfigDocument, EndpointPart, OverridePart, WatchPart, WorkloadPart
@@ -96,7 +97,7 @@ def _convert(document: ConfigDocument, path: Path) -> Config:
         sources=sources,
         target=_endpoint("target", document.target),
         others=tuple(_endpoint(name, part) for name, part in document.endpoints.items()),
-        store=StoreSettings(_store_url(document.store, folder), document.store_password_env),
+        store=_store(document, folder),
         tables=TableFilter(
             tuple(parse_pattern(text) for text in document.tables.include),
             tuple(parse_pattern(text) for text in document.tables.exclude),
@@ -112,6 +113,7 @@ def _convert(document: ConfigDocument, path: Path) -> Config:
         spark=SparkSettings(document.spark.master, tuple(document.spark.conf.items())),
         workload=_workload(document.workload, folder),
         monitors=_monitors(document.monitors),
+        readiness=ReadinessFloor(**document.readiness.model_dump()),
     )
 
 
@@ -127,7 +129,7 @@ def _endpoint(name: str, part: EndpointPart) -> Endpoint:
         user=address.user,
         password_env=part.password_env,
         password_command=part.password_command,
-        tls=Tls(part.tls.effective_mode, part.tls.ca, part.tls.cert, part.tls.key),
+        tls=part.tls.settings(address.host),
         connections=part.connections,
         query_seconds=part.query_seconds,
         snapshot=part.snapshot,
@@ -192,6 +194,11 @@ def _override(part: OverridePart) -> TableOverride:
         column_tolerances=tuple(tolerances.items()),
         immutable_before=None if before is None else ImmutableBefore(before.column, before.value),
     )
+
+
+def _store(document: ConfigDocument, folder: Path) -> StoreSettings:
+    url = _store_url(document.store, folder)
+    return StoreSettings(url, document.store_password_env, document.store_tls.settings(store_host(url)))
 
 
 def _store_url(url: str, folder: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from migverify.config.patterns import TablePattern
+from migverify.config.patterns import Route, TablePattern, database_like, like_literal
 from migverify.config.settings import Config, TableOverride
 
 SYSTEM_DATABASES = frozenset({
@@ -55,6 +55,47 @@ def route(config: Config, shard: str, database: str, table: str) -> tuple[str, s
         if name is not None:
             return name
     return database, table
+
+
+def database_patterns(config: Config, *, target: bool) -> tuple[str, ...]:
+    """Return the databases in scope of the sources or of the target as patterns of ``GRANT``; ``%`` is every database.
+
+    No server is asked, so that a user who may not see a database yet gets it all the same. Where the name on the target
+    depends on names of tables, or a regular expression chooses, it is every database.
+    """
+    found: list[str] = []
+    for pattern in config.tables.include:
+        found += _target_databases(config, pattern) if target else [database_like(pattern)]
+    return ("%",) if "%" in found else tuple(dict.fromkeys(found))
+
+
+def _target_databases(config: Config, pattern: TablePattern) -> list[str]:
+    database, table = pattern.database.literal, pattern.table.literal
+    found: list[str] = []
+    for candidate in config.routes:
+        of = candidate.pattern
+        if pattern.whole is None and of.whole is None:
+            if database is not None and not of.database.regex.fullmatch(database):
+                continue
+            if table is not None and not of.table.regex.fullmatch(table):
+                continue
+        found.append(_routed(candidate, database))
+        everything = table is not None or of.table.regex.pattern == "(.*)"
+        if database is not None and of.whole is None and everything and candidate.shard is None:
+            return found  # nothing is left that would keep its name
+    return [*found, database_like(pattern)]
+
+
+def _routed(candidate: Route, database: str | None) -> str:
+    """Return where a route leads to, as far as that is known without the names of tables."""
+    pieces, of = candidate.database.pieces, candidate.pattern
+    if all(kind == "text" for kind, _ in pieces):
+        return like_literal(candidate.database.fill((), ()))
+    match = None if database is None or of.whole is not None else of.database.regex.fullmatch(database)
+    if match is None or any(kind == "reference" and int(text) > len(match.groups()) for kind, text in pieces):
+        return "%"
+    stars = tuple(match.group(number) for number in of.database.stars)
+    return like_literal(candidate.database.fill(stars, tuple(group or "" for group in match.groups())))
 
 
 def override_for(config: Config, database: str, table: str) -> TableOverride:

@@ -131,6 +131,24 @@ def parse_pattern(text: str) -> TablePattern:
     return TablePattern(text, _part(parts[0]), _part(parts[1]))
 
 
+def database_like(pattern: TablePattern) -> str:
+    """Return the database part as a pattern of ``GRANT``, ``%`` for every database.
+
+    A regular expression cannot be said so: it becomes ``%``.
+    """
+    if pattern.database.literal is not None:
+        return like_literal(pattern.database.literal)
+    text = _split(pattern.text)[0]
+    if pattern.whole is not None or text.startswith("/"):
+        return "%"
+    return like_literal(text).replace("*", "%").replace("?", "_")
+
+
+def like_literal(name: str) -> str:
+    """Return the pattern of ``GRANT`` that is this name alone."""
+    return re.sub(r"([_%])", r"\\\1", name)
+
+
 def make_route(source: str, to: str, shard: str | None = None) -> Route:
     """Compile a route.
 

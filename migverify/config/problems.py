@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     Model = TypeVar("Model", bound=BaseModel)
 
 _SHOWN_PROBLEMS = 10
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _PASSWORD_WORDS = {"password", "passwd", "pwd", "pass", "secret"}
 
 
@@ -87,6 +89,9 @@ def _explain(path: Path, document: YamlDocument, details: ErrorDetails, root: ty
         steps = steps[:-1] if document.keys.get(steps) is None else steps
     name = key_text(steps)
     if details["type"] == "extra_forbidden":
+        if not _NAME.fullmatch(str(steps[-1])):  # "password=..." and "password:..." are keys with a secret in them
+            where = f" in {key_text(steps[:-1])}" if steps[1:] else ""
+            return problem_at(path, place, f"unknown key{where}; it is not shown, as it holds more than a name")
         return problem_at(path, place, f"unknown key {name}", _suggest(tagged, root))
     if details["type"] == "missing":
         return problem_at(path, place, f"the key {name} is missing")

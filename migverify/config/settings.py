@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from migverify.config.patterns import Route, TablePattern
-from migverify.model import Endpoint
+from migverify.model import Endpoint, Tls
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,7 @@ class StoreSettings:
 
     url: str
     password_env: str | None = None
+    tls: Tls = Tls()  # noqa: RUF009 - frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +221,19 @@ class MonitorSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadinessFloor:
+    """The least that drills of any runbook have to show before a live run; the defaults are built in."""
+
+    drills_min: int = 4
+    clean_last: int = 2
+    same_runbook: bool = True
+    same_schema: bool = True
+    full_cast_last: bool = True
+    rollback_drills_min: int = 1
+    max_age_days: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """A whole ``migverify.yaml``.
 
@@ -245,6 +259,7 @@ class Config:
     others: tuple[Endpoint, ...] = ()
     workload: WorkloadSettings = WorkloadSettings()
     monitors: MonitorSettings = MonitorSettings()
+    readiness: ReadinessFloor = ReadinessFloor()
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:

@@ -72,8 +72,8 @@ def _host_and_port(place: str) -> tuple[str, int | None]:
     return host, int(port)
 
 
-def check_store_url(text: str) -> str:
-    """Return a SQLAlchemy URL that holds no password.
+def check_store_url(text: str, instead: str = "name a variable with store_password_env instead") -> str:
+    """Return a SQLAlchemy URL that holds no password; ``instead`` says where the password belongs.
 
     Raises
     ------
@@ -91,8 +91,17 @@ def check_store_url(text: str) -> str:
     _, _, query = rest.partition("?")
     names = {part.partition("=")[0].lower() for part in query.split("&")}
     if ":" in user or names & _SECRET_PARAMETERS:
-        raise ValueError("a password does not belong in the URL; name a variable with store_password_env instead")
+        raise ValueError(f"a password does not belong in the URL; {instead}")
     return text
+
+
+def store_host(url: str) -> str:
+    """Return the host of a store's URL; ``localhost`` for a file and for a URL without one."""
+    scheme, _, rest = url.partition("://")
+    if scheme.split("+")[0].lower() == "sqlite":
+        return "localhost"
+    place = rest.partition("/")[0].partition("?")[0].rpartition("@")[2]
+    return (_host_and_port(place)[0] if place else "") or "localhost"
 
 
 def check_http_url(text: str) -> None:

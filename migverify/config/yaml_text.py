@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import yaml
 
+from migverify.codec import MOST_DEPTH
+
 Steps = tuple[str | int, ...]
 """The way to a value: keys and list indexes from the top."""
 
@@ -106,6 +108,7 @@ def read_yaml(
     YamlProblem
         bad syntax, a key twice, a tag, a variable that is not set.
     """
+    _refuse_deep(text)
     try:
         node = _compose_fast(text) if fast else None
         if node is None:
@@ -129,6 +132,36 @@ def read_yaml(
         filled = os.environ if environment is None else environment
         document.data = _Builder(document, filled if variables else None, exact=exact).build(node, ())
     return document
+
+
+def _refuse_deep(text: str) -> None:
+    """Refuse a text that nests too deeply before anything walks it: libyaml's composer would end the process.
+
+    Its parser does not recurse. Only a text that could be so deep is read for it.
+    """
+    openers = text.count("[") + text.count("{")
+    if openers <= MOST_DEPTH and not _MANY_LEVELS.search(text):
+        return
+    depth = 0
+    loader = _FastLoader(text)
+    try:
+        while loader.check_event():
+            event = loader.get_event()
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MOST_DEPTH:
+                mark = event.start_mark
+                raise YamlProblem(
+                    f"nested deeper than {MOST_DEPTH} levels", Place(mark.line + 1, mark.column + 1),
+                    "No file of migverify needs more: write it flat.",
+                )  # fmt: skip
+    except yaml.YAMLError:
+        return  # the reader says what is wrong with it
+    finally:
+        loader.dispose()
+
+
+_MANY_LEVELS = re.compile(rf"^(?: {{{MOST_DEPTH},}}|(?:\s*[-?:]\s){{8,}})", re.MULTILINE)
+"""A line so far in, or with so many entries on it, that the text may be deep without brackets."""
 
 
 def _compose_fast(text: str) -> yaml.Node | None:
@@ -183,7 +216,9 @@ class _Builder:
             key = key_node.value
             if key in seen:
                 raise YamlProblem(
-                    f"the key {key!r} occurs twice; first in line {seen[key].line}",
+                    f"the key {key!r} occurs twice; first in line {seen[key].line}"
+                    if key.isidentifier()
+                    else f"a key occurs twice; first in line {seen[key].line}",
                     place,
                     "Keep one of the two.",
                 )

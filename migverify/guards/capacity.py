@@ -12,7 +12,7 @@ from migverify.connect import Session, open_session
 from migverify.errors import EndpointError, ReadError
 from migverify.guards import capacity_judge as judge
 from migverify.guards.capacity_model import NAME, Facts, Have, Point, Told, Wanted
-from migverify.guards.capacity_read import Logs, first_words, read_logs, read_sizes
+from migverify.guards.capacity_read import Logs, read_logs, read_sizes
 from migverify.guards.capacity_speed import Measured
 from migverify.guards.counters import Reading, connections, rates, read_counters
 from migverify.guards.model import Answer, GuardResult, State
@@ -108,7 +108,7 @@ class CapacityGuard:
             with closing(open_session(limited, place.password)) as session:
                 self._read_all(place, session, have)
         except (EndpointError, ReadError) as error:
-            have.unread = first_words(error)
+            have.unread = error.line
         finally:
             have.sized.set()
 

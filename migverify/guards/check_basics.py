@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 
 from migverify.changes.preflight import CLOCK_SECONDS
@@ -10,7 +9,7 @@ from migverify.errors import PrivilegeError, ReadError
 from migverify.guards.check_model import Told
 from migverify.guards.check_read import Server
 from migverify.guards.model import State
-from migverify.model import Flavor
+from migverify.model import Flavor, is_loopback
 from migverify.sql import settings as sql
 from migverify.sql.grants import account_text
 
@@ -44,7 +43,7 @@ def encryption(server: Server) -> Iterator[Told]:
     found = server.session.session.encryption()
     mode = server.endpoint.tls.mode
     if found is None:
-        local = _local(server.endpoint.host)
+        local = is_loopback(server.endpoint.host)
         where = "in clear on this machine" if local else "in clear over the network"
         # The connection exists, so a mode that insists on TLS cannot be in force here.
         bad = State.WARN if mode == "disabled" else State.FAIL
@@ -54,7 +53,7 @@ def encryption(server: Server) -> Iterator[Told]:
     state, todo = State.PASS, ""
     if found.version in ("SSLv3", "TLSv1", "TLSv1.1"):
         state, todo = State.FAIL, "Let the server offer TLSv1.2 or TLSv1.3 (tls_version)."
-    elif mode not in ("verify-ca", "verify-identity") and not _local(server.endpoint.host):
+    elif mode not in ("verify-ca", "verify-identity") and not is_loopback(server.endpoint.host):
         value += "; the certificate is not verified: anybody between could have made it"
         state, todo = State.WARN, "Set tls.mode to verify-identity and tls.ca to the authority's certificate."
     if found.expires is not None:
@@ -64,13 +63,6 @@ def encryption(server: Server) -> Iterator[Told]:
         if days < CERTIFICATE_DAYS:
             state, todo = State.FAIL, "Renew the server's certificate before the work begins."
     yield Told(state, value, todo, numbers=numbers)
-
-
-def _local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.startswith("/")
 
 
 def version(server: Server) -> Iterator[Told]:

@@ -8,15 +8,13 @@ from migverify.errors import PrivilegeError
 from migverify.guards.check_model import Told, listed
 from migverify.guards.check_read import Server
 from migverify.guards.model import State
-from migverify.model import Flavor
+from migverify.model import Side
 from migverify.sql.catalog import access_sql
 from migverify.sql.grants import Grants, account_text
+from migverify.sql.privileges import DATABASES, REPAIR, escaped, object_text, privileges_for
 from migverify.sql.quoting import quote_path
 
 _ADMIN = ("SUPER", "ALL PRIVILEGES", "ALL", "GRANT OPTION", "CREATE USER", "SHUTDOWN", "ROLE_ADMIN", "SYSTEM_USER")
-
-_TO_SEE = frozenset({"TRIGGER", "EVENT", "REFERENCES"})
-"""Servers show triggers, events and rules of keys only to who may make some; what these do is bound by his rights."""
 
 
 def tables(server: Server) -> Iterator[Told]:
@@ -38,7 +36,7 @@ def tables(server: Server) -> Iterator[Told]:
         return
     names = [f"{database}.{table}" for database, table in missing]
     if names:
-        yield Told(State.FAIL, f"{value}; not {listed(names)}", _grant(server, "SELECT", _databases(missing)))
+        yield Told(State.FAIL, f"{value}; not {listed(names)}", _grant(server, "SELECT", _databases(server, missing)))
         return
     yield Told(State.PASS, value)
 
@@ -53,11 +51,11 @@ def _reads(server: Server, database: str, table: str) -> bool:
 
 def changes(server: Server) -> Iterator[Told]:
     """Ask for the two grants of a reader of the binlog."""
-    if server.flavor is Flavor.TIDB:
+    wanted = privileges_for("changes tail", "*.*", Side.SOURCE, server.flavor)
+    if not wanted:
         return
-    wanted = ("REPLICATION SLAVE", "REPLICATION CLIENT")
     missing = [name for name in wanted if not server.grants.allows(name)]
-    todo = f"GRANT {', '.join(missing)} ON *.* TO {account_text(server.grants.account)};"
+    todo = _grant(server, ", ".join(missing), ["*.*"])
     yield Told(State.FAIL if missing else State.PASS, f"missing: {', '.join(missing)}" if missing else "granted", todo)
 
 
@@ -68,12 +66,14 @@ def workload(server: Server) -> Iterator[Told]:
     unread = [name for name in (*refs, *views) if not server.grants.allows("SELECT", *name)]
     if unread:
         names = [f"{database}.{table}" for database, table in unread]
-        yield Told(State.FAIL, f"may not read {listed(names)}", _grant(server, "SELECT", _databases(unread)))
+        yield Told(State.FAIL, f"may not read {listed(names)}", _grant(server, "SELECT", _databases(server, unread)))
         return
     wants_view = [database for database, name in views if not server.grants.allows("SHOW VIEW", database, name)]
     if wants_view:
         value = f"SHOW VIEW is missing for {len(wants_view)} views: EXPLAIN of statements on them is refused"
-        yield Told(State.WARN, value, _grant(server, "SHOW VIEW", sorted({f"`{one}`.*" for one in wants_view})))
+        yield Told(
+            State.WARN, value, _grant(server, "SHOW VIEW", _databases(server, [(one, "") for one in wants_view]))
+        )
         return
     if not server.grants.allows("PROCESS"):
         yield Told(State.WARN, "reads everything; without PROCESS a capture by polling sees its own session only",
@@ -84,13 +84,14 @@ def workload(server: Server) -> Iterator[Told]:
 
 def repair(server: Server) -> Iterator[Told]:
     """Ask whether the target's rows may be mended; missing is a warning, as not everybody lets migverify do that."""
-    wanted = ("INSERT", "UPDATE", "DELETE")
+    read = privileges_for("tables repair", DATABASES, Side.TARGET, server.flavor)
+    wanted = [name for name in privileges_for(REPAIR, DATABASES, Side.TARGET, server.flavor) if name not in read]
     refs = [(table.ref.database, table.ref.table) for table in server.tables]
     if not refs:
         yield Told(State.INCONCLUSIVE, "no table in scope can be seen")
         return
     short = [ref for ref in refs if not all(server.grants.allows(name, *ref) for name in wanted)]
-    todo = _grant(server, ", ".join(wanted), _databases(short)) + " Or apply the repair's SQL as somebody else."
+    todo = _grant(server, ", ".join(wanted), _databases(server, short)) + " Or apply the repair's SQL as somebody else."
     value = f"may write {len(refs) - len(short)} of {len(refs)} tables"
     yield Told(State.WARN if short else State.PASS, value, todo)
 
@@ -98,22 +99,19 @@ def repair(server: Server) -> Iterator[Told]:
 def excess(server: Server) -> Iterator[Told]:
     """Ask what the user may do beyond its work, roles taken in that it could turn on."""
     grants = server.grants
-    writing = [one for one in grants.writing if not _marker(one, server)]
     if not server.is_source:
-        admin = [one for one in writing if one.split(" on ")[0].upper() in _ADMIN]
+        admin = [one for one in grants.writing if one.split(" on ")[0].upper() in _ADMIN]
         value = f"{grants.account} may: {listed(admin)}" if admin else f"{grants.account} administers nothing"
         yield Told(State.WARN if admin else State.PASS, value)
         return
-    looking = [one for one in writing if one.split(" on ")[0] in _TO_SEE]
-    if writing and looking == writing:
-        value = f"{grants.account} may define what it is there to see: {listed(looking)}"
-        yield Told(State.WARN, value, "Take it away again when these questions are answered.")
+    changing = [one for one in grants.changing if not _marker(one, server)]
+    if changing:
+        yield Told(State.FAIL, f"{grants.account} may write: {listed(changing)}", _revoke(grants))
         return
-    if writing:
-        yield Told(State.FAIL, f"{grants.account} may write: {listed(writing)}", _revoke(grants))
-        return
+    looking = [one for one in grants.writing if one not in grants.changing]
+    seeing = f", and may define what it is there to see: {listed(looking)}" if looking else ""
     roles = f", roles {', '.join(grants.roles)} taken in" if grants.roles else ""
-    yield Told(State.PASS, f"{grants.account} only reads{roles}")
+    yield Told(State.PASS, f"{grants.account} only reads{roles}{seeing}")
 
 
 def _marker(privilege: str, server: Server) -> bool:
@@ -130,8 +128,11 @@ def _revoke(grants: Grants) -> str:
     )
 
 
-def _databases(names: Sequence[tuple[str, str]]) -> list[str]:
-    return sorted({quote_path(database, "x").removesuffix("`x`") + "*" for database, _ in names})
+def _databases(server: Server, names: Sequence[tuple[str, str]]) -> list[str]:
+    databases = {database for database, _ in names}
+    varying = any(escaped(one) != one for one in databases)
+    literal = varying and server.variables.get("partial_revokes", "").upper() in ("ON", "1")
+    return sorted(object_text(escaped(one), None, literal=literal) for one in databases)
 
 
 def _grant(server: Server, privileges: str, objects: Sequence[str]) -> str:

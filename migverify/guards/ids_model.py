@@ -26,6 +26,7 @@ class Kind(StrEnum):
     SNOWFLAKE = "snowflake"
     INTEGER = "integer"  # an integer key that the application fills by a rule of its own
     MIXED = "mixed"  # two generators in one column
+    RANDOM = "random"  # random numbers or hashes: nothing counts, so nothing ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +97,15 @@ class IdSpace:
 def projected(space: IdSpace, now: float) -> IdSpace:
     """Return the space with the moment of its exhaustion: the time field's end, or the growth of earlier readings.
 
+    The time field ends where the column's type does, if that is earlier: 41 + 13 + 10 bits are 64, and a signed BIGINT
+    holds 63 of them.
+
     The growth is the steeper one of the whole history and of its last third: a space that grows faster lately must not
     be told by its quiet year. A space that cycles or shrinks has no such moment.
     """
     if space.layout is not None:
-        return replace(space, exhausts_at=float(space.layout.end))
+        ticks = 1 << space.layout.time_bits if space.limit is None else space.limit
+        return replace(space, exhausts_at=float(space.layout.epoch + ticks * space.layout.unit))
     if space.used is None or space.limit is None or space.cycles:
         return space
     if space.used >= space.limit:
@@ -123,6 +128,8 @@ def _rate(points: Sequence[Point]) -> float | None:
 def judged(space: IdSpace, limits: Limits, now: float) -> tuple[State, str]:
     """Return the state of a space and the reason in words."""
     failed = list(space.problems)
+    beyond = space.largest is not None and space.largest > JAVASCRIPT
+    rounded = "ids beyond 2^53: a JavaScript client rounds them"
     ratio = space.used_ratio
     if space.exhausts_at is not None:
         days = (space.exhausts_at - now) / DAY
@@ -133,14 +140,11 @@ def judged(space: IdSpace, limits: Limits, now: float) -> tuple[State, str]:
     counter = space.kind is not Kind.SNOWFLAKE and not space.cycles
     if counter and ratio is not None and ratio > limits.used:
         failed.append(f"{_percent(ratio)} used, {_percent(limits.used)} allowed")
-    beyond = space.largest is not None and space.largest > JAVASCRIPT
-    if beyond and limits.javascript:
-        failed.append("ids beyond 2^53: a JavaScript client rounds them")
-    if failed:
-        return State.FAIL, "; ".join(failed)
+    if failed or (beyond and limits.javascript):
+        return State.FAIL, "; ".join([*failed, *([rounded] if beyond else [])])
     if space.doubts:
-        return State.INCONCLUSIVE, "; ".join(space.doubts)
-    if ratio is None and not space.cycles:
+        return State.INCONCLUSIVE, "; ".join([*space.doubts, *([rounded] if beyond else [])])
+    if ratio is None and not space.cycles and space.kind is not Kind.RANDOM:
         return State.INCONCLUSIVE, "how much is used could not be told"
     notes = list(space.notes)
     if beyond:
@@ -152,6 +156,8 @@ def judged(space: IdSpace, limits: Limits, now: float) -> tuple[State, str]:
         told.append(f"until {moment_text(space.exhausts_at)[:10]}")
     elif space.cycles:
         told.append("it cycles")
+    elif space.kind is Kind.RANDOM:
+        told.append("random or hashed: no counter that ends")
     else:
         told.append("no growth known yet")
     state = State.WARN if notes and (beyond or any(note.startswith("!") for note in notes)) else State.PASS

@@ -19,6 +19,10 @@ from migverify.sql.catalog import read_names, read_tables
 STARTS = 40
 EACH = 10
 NEWEST = 600
+DIGITS = 15
+"""A text key of fewer digits is no 64-bit id of a generator that has been at work for a day."""
+SUSPECT = 0.3
+"""A key that an application fills is looked at when so much of its type seems to be used."""
 TIDB_CACHE = 30_000
 """Ids that every TiDB server takes at once unless AUTO_ID_CACHE says otherwise."""
 
@@ -27,6 +31,7 @@ _MADE = re.compile(
     r"^(gmt_?)?(creat|insert|add|book|regist|open|order|pay)|(_|^)(created|inserted)(_|$)|^ctime$", re.IGNORECASE
 )
 _AUTO_RANDOM = re.compile(r"auto_random\((\d+)(?:,\s*(\d+))?\)", re.IGNORECASE)
+_NUMBER = re.compile(r"[0-9]{1,20}")
 _SHARDED = re.compile(r"SHARD_BITS=(\d+)", re.IGNORECASE)
 _CACHE = re.compile(r"AUTO_ID_CACHE[= ]+(\d+)", re.IGNORECASE)
 
@@ -73,6 +78,7 @@ def read_spaces(
         try:
             for space in _table(session, endpoint, table):
                 found.spaces.append(_finished(session, table, _narrowed(space, narrower), now, given, found.samples))
+            found.spaces += _texts(session, endpoint, table, now, given, found.samples)
         except ReadError as error:
             found.unread.append(f"{endpoint}: {table.ref}: {' '.join(error.message.split())}")
     found.spaces += _sequences(session, endpoint, wanted)
@@ -208,18 +214,47 @@ def _finished(
 ) -> IdSpace:
     """Look at the ids themselves where they may hold a time."""
     counted = space.kind in (Kind.AUTO_RANDOM, Kind.ROW_ID) or not space.column
-    if counted or space.largest is None or table.column(space.column).data_type != "bigint":
+    if counted or space.largest is None:
         return space
     layout = given(space.table, space.column)
-    if layout is None and space.largest < SMALLEST:
+    counts = space.largest < SMALLEST or table.column(space.column).data_type != "bigint"
+    # What an application fills may be random: then its largest value says nothing of an end.
+    if layout is None and counts and (space.kind is not Kind.INTEGER or (space.used_ratio or 0.0) < SUSPECT):
         return space
     ids, times = _sample(session, table, space.column)
     told = snowflake(space, ids, times, now, layout)
     if told.kind is Kind.SNOWFLAKE:
         samples[told.subject] = ids
         return told
+    if told.kind is Kind.RANDOM and space.kind is not Kind.INTEGER:
+        return replace(space, evidence=told.evidence)  # the server counts, whatever was inserted
     # A counter that is far is a counter still: that no layout fits is a doubt only where nothing counts.
     return told if space.kind is Kind.INTEGER or told.kind is Kind.MIXED else replace(space, evidence=told.evidence)
+
+
+def _texts(
+    session: Session, endpoint: str, table: TableDef, now: float, given: Given, samples: dict[str, list[int]]
+) -> Iterator[IdSpace]:
+    """Yield the time-ordered ids that are kept as text; text keys of other contents have no end."""
+    single = {i.columns[0] for i in table.indexes if i.unique and len(i.columns) == 1}
+    for name in sorted(name for name in single if name is not None):
+        column = table.column(name)
+        if column.data_type not in ("char", "varchar") or (column.char_length or 0) < DIGITS or column.generation:
+            continue
+        query = sql.text_sample(table.ref.database, table.ref.table, name, _time_column(table), NEWEST)
+        rows = {row[0]: row[1] for row in session.query(query)}
+        if not rows or not all(_NUMBER.fullmatch(text or "") for text in rows):
+            continue
+        ids = [int(text or 0) for text in rows]
+        if max(ids) < 10 ** (DIGITS - 1) or max(ids) >= 1 << 64:
+            continue
+        times = [None if time is None else int(float(time)) for time in rows.values()]
+        empty = IdSpace(endpoint, str(table.ref), name, Kind.INTEGER, None, None, query, largest=max(ids))
+        told = snowflake(empty, ids, times, now, given(empty.table, name))
+        if told.kind is Kind.SNOWFLAKE:
+            samples[told.subject] = ids
+        if told.kind in (Kind.SNOWFLAKE, Kind.MIXED):
+            yield told
 
 
 def _sample(session: Session, table: TableDef, column: str) -> tuple[list[int], list[int | None]]:

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from migverify.guards.ids_model import IdSpace, Kind
-from migverify.guards.inference import SURE, Guess, infer
+from migverify.guards.ids_model import DAY, IdSpace, Kind
+from migverify.guards.inference import SURE, Guess, infer, two_generators
 from migverify.guards.layouts import Layout, moment_text
 
 ENOUGH = 0.6
@@ -21,30 +21,61 @@ SEQUENCE = 0.9
 def snowflake(
     space: IdSpace, ids: Sequence[int], times: Sequence[int | None], now: float, given: Layout | None = None
 ) -> IdSpace:
-    """Return the space as a snowflake's, a counter's or a mixture, by a sample of its ids.
+    """Return the space as a snowflake's, a counter's, random numbers' or a mixture, by a sample of its ids.
+
+    A snowflake's column may hold older ids of a counter: they are set apart, and the rest is judged.
 
     Parameters
     ----------
     given
         The layout, where the user says it: nothing is inferred then.
     """
+    counted, generated = two_generators(ids)
+    if counted and given is None:
+        return _mixed(space, ids, times, now, frozenset(generated), max(counted))
     guess = Guess(given, 1.0, "given") if given is not None else infer(ids, round(now), times)
     layout = guess.layout
+    if layout is None and guess.random:
+        return replace(space, kind=Kind.RANDOM, confidence=guess.confidence, evidence=guess.evidence, used=None,
+                       limit=None)  # fmt: skip
     if layout is None:
-        if "two generators" in guess.evidence:
-            return replace(space, kind=Kind.MIXED, confidence=guess.confidence, evidence=guess.evidence,
-                           doubts=(guess.evidence,))  # fmt: skip
         doubts = () if guess.confidence >= SURE else (f"layout unknown: {guess.evidence}",)
         return replace(space, kind=Kind.INTEGER, confidence=guess.confidence, evidence=guess.evidence, doubts=doubts)
     newest = max(ids)
     told = replace(
         space, kind=Kind.SNOWFLAKE, layout=layout, confidence=guess.confidence, evidence=guess.evidence,
-        used=layout.tick(newest), limit=1 << layout.time_bits, ahead_ms=max(0.0, layout.time(newest) - now),
+        used=layout.tick(newest), limit=_ticks(layout, space.limit), ahead_ms=max(0.0, layout.time(newest) - now),
     )  # fmt: skip
+    if told.limit is not None and told.limit < 1 << layout.time_bits and not space.narrowed:
+        told = replace(told, notes=(*told.notes, "!the column's type ends before the generator's time field"))
     if guess.confidence < ENOUGH:
         doubt = f"likely {layout}, confidence {guess.confidence:.2f}: {guess.evidence}"
         return replace(told, doubts=(doubt,))
     return _generators(told, layout, ids)
+
+
+def _ticks(layout: Layout, largest: int | None) -> int:
+    """Return how many ticks fit: those of the time field, or of the column where its largest value comes first."""
+    ticks = 1 << layout.time_bits
+    return ticks if largest is None else min(ticks, (largest + 1) >> layout.shift)
+
+
+def _mixed(
+    space: IdSpace, ids: Sequence[int], times: Sequence[int | None], now: float, generated: frozenset[int], last: int
+) -> IdSpace:  # fmt: skip
+    """Judge the time-ordered ids of a column that holds a counter's ids too."""
+    pairs = [(number, time) for number, time in zip(ids, [*times, *[None] * len(ids)], strict=False)]
+    kept = [pair for pair in pairs if pair[0] in generated]
+    told = snowflake(space, [number for number, _ in kept], [time for _, time in kept], now)
+    words = f"ids of a counter, such as {last:,}, share the column with {told.kind.value} ids"
+    if told.kind is not Kind.SNOWFLAKE or told.doubts:
+        return replace(told, kind=Kind.MIXED, evidence=f"{words}; {told.evidence}",
+                       doubts=(f"two generators: {words}", *told.doubts))  # fmt: skip
+    newest = [max((t for n, t in pairs if t is not None and (n in generated) is side), default=None)
+              for side in (False, True)]  # fmt: skip
+    if newest[0] is not None and newest[1] is not None and newest[0] > newest[1] - DAY:
+        return replace(told, problems=(*told.problems, f"two generators are at work: {words}"))
+    return replace(told, notes=(*told.notes, f"!{words}"))
 
 
 def _generators(space: IdSpace, layout: Layout, ids: Sequence[int]) -> IdSpace:

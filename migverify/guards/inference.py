@@ -10,12 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import median
 
 from migverify.guards.layouts import ID_BITS, KNOWN, Layout, candidates
 
 FEWEST = 20
 """Samples that are needed to say anything."""
+ENOUGH_FOR_CHANCE = 50
+"""Samples that are needed to tell random numbers."""
 SMALLEST = 1 << 32
 """Below it an id is a counter: every known layout passes it within its first days."""
 HOUR, DAY, YEAR = 3_600_000, 86_400_000, 31_556_952_000
@@ -28,11 +31,15 @@ SURE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """A layout and how sure it is, 0 to 1, with the evidence in words. ``layout`` None: no snowflake ids."""
+    """A layout and how sure it is, 0 to 1, with the evidence in words. ``layout`` None: no snowflake ids.
+
+    ``random``: the ids are random numbers or hashes.
+    """
 
     layout: Layout | None
     confidence: float
     evidence: str
+    random: bool = False
 
 
 def infer(ids: Sequence[int], now: int, times: Sequence[int | None] = ()) -> Guess:
@@ -50,9 +57,11 @@ def infer(ids: Sequence[int], now: int, times: Sequence[int | None] = ()) -> Gue
     known = [number for number in ids if number > 0]
     if len(known) < FEWEST:
         return Guess(None, 0.0, f"{len(known)} ids are too few: {FEWEST} are needed")
+    if _random(known, times, ids):
+        return Guess(None, 0.95, f"{len(set(known))} ids are spread evenly over all numbers: random or hashed", True)
     if max(known) < SMALLEST:
         return Guess(None, 1.0, "the ids are below 2^32: a counter")
-    if _gap(known):
+    if two_generators(known)[0]:
         return Guess(None, 0.0, "some ids are small and some are huge: two generators share the column")
     pairs = [(number, time) for number, time in zip(ids, times, strict=False) if time is not None and number > 0]
     if len(pairs) >= FEWEST:
@@ -62,12 +71,48 @@ def infer(ids: Sequence[int], now: int, times: Sequence[int | None] = ()) -> Gue
     return _by_bits(known, now)
 
 
-def _gap(ids: Sequence[int]) -> bool:
-    """Tell whether small counters and huge ids share the sample: nothing lies between them for a factor of 2^16."""
-    small = [number for number in ids if number < SMALLEST]
+def two_generators(ids: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return the ids of a counter and the huge ones, where both share the sample; else none and all.
+
+    Nothing is between them for a factor of 2^16.
+    """
+    small = [number for number in ids if 0 < number < SMALLEST]
     huge = [number for number in ids if number >= SMALLEST]
     fewest = max(3, len(ids) // 100)
-    return min(len(small), len(huge)) >= fewest and max(small) << 16 < min(huge)
+    if min(len(small), len(huge)) >= fewest and max(small) << 16 < min(huge):
+        return small, huge
+    return [], list(ids)
+
+
+def _random(ids: Sequence[int], times: Sequence[int | None], all_ids: Sequence[int]) -> bool:
+    """Tell whether ids look like uniform random numbers.
+
+    They reach from nearly 0 to nearly a power of two, every bit below their usual distance is a coin's toss, and those
+    distances are as unlike as chance makes them. Ids of a counter are dense, those of a clock have constant low fields
+    or end at the present; and they grow with their creation times.
+    """
+    known = sorted(set(ids))
+    count = len(known)
+    top = 1 << known[-1].bit_length()
+    if count < ENOUGH_FOR_CHANCE or known[-1] < top * (1 - 6 / count) or known[0] > top * 6 / count:
+        return False
+    newest = known[-min(count, 600) :]
+    gaps = [later - earlier for earlier, later in pairwise(newest)]
+    mean = sum(gaps) / len(gaps)
+    deviation = math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps))
+    if mean < 16 or not 0.6 < deviation / mean < 1.6:
+        return False
+    fair = 2 / math.sqrt(count)  # four standard deviations of a share of coin tosses
+    shares = (sum(number >> bit & 1 for number in known) / count for bit in range(min(int(mean).bit_length() - 3, 40)))
+    if any(abs(share - 0.5) > fair for share in shares):
+        return False
+    timed = sorted((time, number) for number, time in zip(all_ids, times, strict=False) if time is not None)
+    if len(timed) < FEWEST or timed[0][0] == timed[-1][0]:
+        return True
+    # Where ids grow with time, those of the older half are smaller, nearly all of them.
+    half = [number for _, number in timed[: len(timed) // 2]]
+    middle = sorted(number for _, number in timed)[len(timed) // 2]
+    return 0.3 < sum(number < middle for number in half) / len(half) < 0.7
 
 
 def _by_times(pairs: Sequence[tuple[int, int]], now: int) -> Guess | None:

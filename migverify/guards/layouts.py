@@ -86,7 +86,7 @@ TWITTER = Layout("Twitter or Leaf", 41, 10, 12, 1, 1288834974657)
 BAIDU = Layout("Baidu uid-generator", 28, 22, 13, 1000, 1463673600000)
 SONYFLAKE = Layout("Sonyflake", 39, 16, 8, 10, 1409529600000, sequence_first=True)
 INSTAGRAM = Layout("Instagram", 41, 13, 10, 1, 1314220021721)
-# Instagram's 41 + 13 + 10 bits fill 64: its ids are unsigned, and the last of them need BIGINT UNSIGNED.
+# Instagram's 41 + 13 + 10 bits fill 64: a signed BIGINT holds its ids until 2046, an unsigned one until 2081.
 
 KNOWN = (TWITTER, BAIDU, SONYFLAKE, INSTAGRAM)
 

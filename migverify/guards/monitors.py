@@ -125,7 +125,7 @@ def _answers(question: _Question, asking: Asking) -> Sequence[Answer]:
     try:
         told = list(question.ask(asking))
     except ReadError as error:
-        told = [Told(State.INCONCLUSIVE, f"blind: {error.message}")]
+        told = [Told(State.INCONCLUSIVE, f"blind: {error.message}", todo=error.hint)]
     except (KeyError, TypeError, ValueError) as error:
         # Another kind of server answers there: what it says is no fact about the monitoring.
         told = [Told(State.INCONCLUSIVE, f"blind: the answer is in a form that is not known ({type(error).__name__})")]

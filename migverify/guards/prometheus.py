@@ -151,7 +151,8 @@ class Prometheus:
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
             self.silent = f"Prometheus does not answer: {' '.join(str(reason).split()) or type(error).__name__}"
-            raise ReadError(self.silent) from None
+            hint = "Check monitors.prometheus, that it runs, and firewalls between."
+            raise ReadError(self.silent, hint=hint) from None
 
 
 def _number(pair: Any) -> float:

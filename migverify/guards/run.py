@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from migverify.errors import EndpointError, ReadError, StoreError
+from migverify.errors import EndpointError, MigverifyError, ReadError, StoreError
 from migverify.guards.model import Answer, Guard, GuardResult
 
 
@@ -42,7 +42,7 @@ def _asked(guard: Guard, now: Callable[[], float]) -> GuardResult:
     try:
         result = guard.ask()
     except (EndpointError, ReadError, StoreError, OSError) as error:
-        reason = " ".join(str(error).split())  # one line: the message, and what to do
+        reason = error.line if isinstance(error, MigverifyError) else str(error)
         return GuardResult(guard.name, (), started, now() - started, (f"{guard.name} could not be asked: {reason}",))
     ended = now()
     answers = tuple(_timed(answer, ended) for answer in result.answers)

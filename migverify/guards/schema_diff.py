@@ -17,10 +17,11 @@ from migverify.guards.schema_model import (
 )
 from migverify.guards.schema_read import Scope, pairs_of
 from migverify.model import SchemaClass, SchemaDifference
+from migverify.sql.definitions import Name
 from migverify.sql.fingerprint import Renamed, table_form
 from migverify.sql.parts import DatabaseObject
 from migverify.tables.pairs import FoundPair
-from migverify.tables.schema import compare_tables
+from migverify.tables.schema import ALIKE, compare_tables, name_likeness
 
 _BREAKS, _LOSES, _COSMETIC = SchemaClass.BREAKS_COMPARISON, SchemaClass.MAY_LOSE_DATA, SchemaClass.COSMETIC
 
@@ -45,7 +46,9 @@ def compare_snapshot(scope: Scope, snapshot: Snapshot) -> list[TableComparison]:
 def compare_sides(scope: Scope, sources: Sequence[SideSchema], target: SideSchema) -> list[TableComparison]:
     """Compare sources with the target."""
     known = {(side.endpoint, t.name): t for side in (*sources, target) for t in side.tables}
-    found = [_compare_pair(scope, pair, known) for pair in pairs_of(scope, sources, target)]
+    pairs = list(pairs_of(scope, sources, target))
+    renames = _likely_renames(pairs)
+    found = [_compare_pair(scope, pair, known, renames.get(pair.name, "")) for pair in pairs]
     found += _objects(
         {key: o for s in sources for key, o in _keyed(s.objects, scope.renamed(s.endpoint)).items()},
         _keyed(target.objects),
@@ -99,8 +102,37 @@ def exact_texts(schema: TableSchema) -> dict[str, str]:
     return columns | {f"checks.{check.name}": check.clause for check in schema.parts.checks}
 
 
+_MOST_PAIRS = 250_000
+"""Lone tables of one side times those of the other for which names are compared: a moment's work."""
+_SHARED = 0.8
+
+
+def _likely_renames(pairs: Sequence[FoundPair]) -> dict[Name, str]:
+    """Return, for tables that one side lacks, the table of the other side that may be the same under another name.
+
+    Four fifths of their columns have the same names, and so do the tables in part, unless no other comes into question.
+    """
+    lone = [p.sources[0] for p in pairs if p.target is None], [p.target for p in pairs if not p.sources and p.target]
+    if len(lone[0]) * len(lone[1]) > _MOST_PAIRS:
+        return {}
+    names = {id(t): {c.name.casefold() for c in t.columns} for side in lone for t in side}
+    routed = {id(p.sources[0]): p.name for p in pairs if p.target is None}
+    scored = []
+    for one in lone[0]:
+        for other in lone[1]:
+            shared = len(names[id(one)] & names[id(other)]) / max(1, len(names[id(one)] | names[id(other)]))
+            if shared >= _SHARED:
+                scored.append((shared + name_likeness(one.ref.table, other.ref.table), one, other))
+    found: dict[Name, str] = {}
+    for score, one, other in sorted(scored, key=lambda pair: (-pair[0], pair[1].ref, pair[2].ref)):
+        ours, theirs = routed[id(one)], (other.ref.database, other.ref.table)
+        if (score >= _SHARED + ALIKE or len(scored) == 1) and ours not in found and theirs not in found:
+            found[ours], found[theirs] = f"{other.ref} of the target", f"{one.ref} of the source"
+    return found
+
+
 def _compare_pair(
-    scope: Scope, pair: FoundPair, known: dict[tuple[str, str], TableSchema]
+    scope: Scope, pair: FoundPair, known: dict[tuple[str, str], TableSchema], alike: str = ""
 ) -> TableComparison:  # fmt: skip
     ours = [known[t.ref.endpoint, str(t.ref)] for t in pair.sources]
     theirs = None if pair.target is None else known[pair.target.ref.endpoint, str(pair.target.ref)]
@@ -110,7 +142,8 @@ def _compare_pair(
     if theirs is None or not ours:
         lone = Difference(
             "table", None if not ours else "table", None if theirs is None else "table", _BREAKS,
-            pair.reason or f"only the {'source' if theirs is None else 'target'} has this table",
+            (pair.reason or f"only the {'source' if theirs is None else 'target'} has this table")
+            + (f"; renamed? {alike} has the same columns: `routes`" if alike else ""),
         )  # fmt: skip
         return TableComparison(name, (lone,), prints)
     override = override_for(scope.config, *_name(ours[0]))

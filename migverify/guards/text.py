@@ -14,16 +14,31 @@ _ORDER = (State.FAIL, State.INCONCLUSIVE, State.WARN, State.PASS)
 
 def result_lines(result: GuardResult, *, passed: bool = False) -> Iterator[str]:
     """Yield the lines of one guard, the failures first. ``passed`` lists what passes too."""
-    counts = Counter(answer.state for answer in result.answers)
-    told = ", ".join(f"{counts[state]} {state.value}" for state in _ORDER if counts[state]) or "no answers"
-    yield f"{result.guard}: {result.state.value} ({told}; {result.seconds:.1f} s)"
-    width = max((len(a.name) for a in result.answers if passed or a.state is not State.PASS), default=0)
-    for state in _ORDER:
-        for answer in result.answers:
-            if answer.state is state and (passed or state is not State.PASS):
-                yield from _answer(answer, width)
+    yield headline(result)
+    yield from answer_lines(result.answers, passed=passed)
+    yield from unasked_lines(result)
+
+
+def unasked_lines(result: GuardResult) -> Iterator[str]:
+    """Yield a line for everything that was not asked."""
     for reason in result.unasked:
         yield f"  {State.INCONCLUSIVE.value:<12} {reason}"
+
+
+def headline(result: GuardResult) -> str:
+    """Return the state of a guard and how many of its answers have which."""
+    counts = Counter(answer.state for answer in result.answers)
+    told = ", ".join(f"{counts[state]} {state.value}" for state in _ORDER if counts[state]) or "no answers"
+    return f"{result.guard}: {result.state.value} ({told}; {result.seconds:.1f} s)"
+
+
+def answer_lines(answers: Sequence[Answer], *, passed: bool = False) -> Iterator[str]:
+    """Yield the lines of answers, the failures first. ``passed`` lists what passes too."""
+    width = max((len(a.name) for a in answers if passed or a.state is not State.PASS), default=0)
+    for state in _ORDER:
+        for answer in answers:
+            if answer.state is state and (passed or state is not State.PASS):
+                yield from _answer(answer, width)
 
 
 def _answer(answer: Answer, width: int) -> Iterator[str]:

@@ -83,7 +83,7 @@ REDIS = Package("redis-server", "redis-server", "usr/bin/redis-server", "redis-7
 
 def find(one: Package) -> tuple[str, ...] | None:
     """Return the command of the program on PATH, else of the one in the cache; None where there is neither."""
-    found = shutil.which(one.program) or shutil.which(one.program, path="/usr/sbin:/usr/local/sbin")
+    found = shutil.which(one.program)
     if found is not None:
         return (found,)
     prefix = cache_directory() / one.folder

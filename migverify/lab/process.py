@@ -64,16 +64,25 @@ def find_by_argument(argument: str) -> list[ProcessId]:
     return _find(lambda entry: wanted in (entry / "cmdline").read_bytes().split(b"\0"))
 
 
+def find_by_environment(**variables: str) -> list[ProcessId]:
+    """Find our own user's processes that were started with all these variables."""
+    wanted = {os.fsencode(f"{name}={value}") for name, value in variables.items()}
+    return _find(lambda entry: wanted <= set((entry / "environ").read_bytes().split(b"\0")))
+
+
 def find_by_title(title: str, directory: Path) -> list[ProcessId]:
     """Find our own user's processes whose title begins with this, and whose working directory is this one.
 
     For children that gave themselves a title, as those of nginx: the directory alone would find the shell of somebody
-    who looks around there.
+    who looks around there. A program that runs through its own loader has the loader's arguments before its title.
     """
     begins, wanted = os.fsencode(title), directory.resolve()
-    return _find(
-        lambda entry: (entry / "cmdline").read_bytes().startswith(begins) and (entry / "cwd").readlink() == wanted
-    )
+
+    def is_titled(entry: Path) -> bool:
+        arguments = (entry / "cmdline").read_bytes().split(b"\0")
+        return any(one.startswith(begins) for one in arguments) and (entry / "cwd").readlink() == wanted
+
+    return _find(is_titled)
 
 
 def _find(holds: Callable[[Path], bool]) -> list[ProcessId]:
@@ -119,6 +128,7 @@ def spawn(command: list[str], log: Path, directory: Path) -> ProcessId:
                 cwd=directory,
                 start_new_session=True,
                 close_fds=True,
+                env={**os.environ, "MIGVERIFY_EFFECT": "service"},  # a step that starts it is over before it ends
             )
     except OSError as error:
         raise LabError(

@@ -70,9 +70,9 @@ def literal(form: Form, text: str | None) -> str:
     """Return a value as SQL under an empty ``sql_mode`` and the character set utf8mb4."""
     if text is None:
         return "NULL"
-    if form is Form.NUMBER:
+    if form in (Form.NUMBER, Form.BIT):
         return text
-    if form in (Form.HEX, Form.BIT):
+    if form is Form.HEX:
         return text if len(text) > 2 else "x''"
     return text_literal(text)
 
@@ -318,7 +318,7 @@ def _same(name: str, column: ColumnMap, form: Form, text: str | None) -> str:
     if form is Form.FLOAT:
         return f"{name} = CAST({literal(form, text)} AS FLOAT)"
     if form is Form.BIT:
-        return f"{name} + 0 = {int(text, 16) if len(text) > 2 else 0}"
+        return f"{name} + 0 = {text}"
     if form is Form.TEXT and column.charset:
         data = text.encode("utf-8").hex()
         return f"CAST(CONVERT({name} USING utf8mb4) AS BINARY) = x'{data}'"

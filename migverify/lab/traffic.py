@@ -109,6 +109,8 @@ def _ask(server: LabServer, script: Script) -> tuple[int, Counter[int]]:
                 errors[error.args[0]] += 1
             except pymysql.err.MySQLError as error:
                 errors[error.args[0]] += 1
+        # A server writes the record of a statement after its answer: this answer says that the last record is there.
+        connection.ping(reconnect=False)
     return len(script.statements), errors
 
 

@@ -9,7 +9,7 @@ which is one state too, at a place between two positions.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
@@ -21,7 +21,6 @@ from migverify.recon.model import Anchor
 ATTEMPTS = 5
 LOOK_AGAIN_SECONDS = 0.02
 BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
-REPEATABLE = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 NOW = "now"
 
 Open = Callable[[Endpoint, str | None], Session]
@@ -63,9 +62,6 @@ def anchored(
             yield _tidb(stack, first, current, password, wanted, probe, opener)
         else:
             others = tuple(stack.enter_context(opener(current, password)) for _ in range(wanted - 1))
-            for session in (first, *others):
-                # Under READ COMMITTED each statement sees a moment of its own, whatever BEGIN asks for.
-                session.query(REPEATABLE)
             yield _mysql((first, *others))
 
 
@@ -79,7 +75,6 @@ def _tidb(
         for session in sessions[1:]:
             check_snapshot(session, probe)
         return Anchored(tuple(sessions), _exact(endpoint, "tidb", "tidb_snapshot", endpoint.snapshot, at))
-    first.query(REPEATABLE)
     first.query(BEGIN)
     stamp = first.query("SELECT TIDB_CURRENT_TSO()")[0][0] or "0"
     if not stamp.isdigit() or stamp == "0":
@@ -139,6 +134,19 @@ def _begin(sessions: tuple[Session, ...]) -> Anchor:
     exact = bool(before) and before == after
     how = "consistent snapshot" if exact or len(sessions) > 1 else "one session's consistent snapshot"
     return Anchor(first.endpoint.name, flavor, how, before, after, exact=exact, at=at)
+
+
+def begin_moment(session: Session, begin: Sequence[str], probe: str) -> None:
+    """Open a moment in a new session, and prove a configured ``tidb_snapshot``, which a server may show and not keep.
+
+    Raises
+    ------
+    EndpointError
+        the session reads current data although a snapshot is configured.
+    """
+    for statement in begin:
+        session.execute(statement)
+    check_snapshot(session, probe)
 
 
 def binlog_place(session: Session) -> str:

@@ -138,6 +138,9 @@ def _uses(dataset: Dataset) -> dict[str, Steps]:
             found |= dict.fromkeys(parameters_of(part.sql), (*above, "sql"))
     for name, expression in dataset.columns:
         found |= dict.fromkeys(parameters_of(expression), ("columns", name))
+    for _, columns in dataset.by_shard:
+        for _, expression in columns:
+            found |= {one: found.get(one, ("union", "columns")) for one in parameters_of(expression)}
     return found
 
 

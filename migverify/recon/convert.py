@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from migverify.config.problems import Problem
 from migverify.config.yaml_text import Steps
 from migverify.recon.fields import split_table
+from migverify.recon.load import nearest
 from migverify.recon.model import (
     ChangesPart,
     Dataset,
@@ -29,12 +30,13 @@ from migverify.recon.tokens import Form, SqlProblem, tokens
 from migverify.sql.quoting import quote_name
 
 if TYPE_CHECKING:
-    from migverify.recon.document import DatasetPart, PartPart, UnionPart
+    from migverify.recon.document import PartPart, UnionPart
     from migverify.recon.load import RulesFile
     from migverify.recon.rule_parts import RulePart, WindowPart
 
 _MAX_SHARDS = 1_024
 _PLACEHOLDER = re.compile(r"\{(shard|n)(?::0(\d{1,2}))?\}")
+_NUMBERS = re.compile(r"[0-9]{1,9}\.\.[0-9]{1,9}")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WHOLE = frozenset({Kind.BALANCE, Kind.UNIQUE, Kind.SEQUENCE, Kind.FRESHNESS})
 """Kinds that ask about all rows: they have windows only where the rule itself says so."""
@@ -54,13 +56,14 @@ def dataset_of(file: RulesFile, name: str, problems: list[Problem]) -> Dataset |
     except _Unfit as unfit:
         problems.append(file.problem(unfit.steps, f"dataset {name}: {unfit}", unfit.hint))
         return None
-    columns = tuple(_columns(file, part, parts, (*steps, "columns"), problems))
+    columns = tuple(_columns(file, part.columns or {}, parts, (*steps, "columns"), problems))
+    by_shard = tuple(_by_shard(file, part.union, columns, parts, (*steps, "union", "columns"), problems))
     if len(problems) > before:
         return None
     return Dataset(
         name, parts, file.place(steps), columns,
         tuple((column, tuple(texts.items())) for column, texts in part.values.items()),
-        tuple(part.key or ()), part.time, part.static,
+        tuple(part.key or ()), part.time, part.static, by_shard,
     )  # fmt: skip
 
 
@@ -172,11 +175,43 @@ def _sql(file: RulesFile, sql: str, steps: Steps, problems: list[Problem], *, wh
         return sql
 
 
+def _by_shard(
+    file: RulesFile, union: UnionPart | None, columns: tuple[tuple[str, str], ...], parts: tuple[Part, ...],
+    steps: Steps, problems: list[Problem],
+) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:  # fmt: skip
+    """Yield the shards that have columns of their own, with all their columns, in the order of the dataset's."""
+    seen: set[str] = set()
+    shards = [part.shard for part in parts]
+    for named, mapped in (union.columns if union is not None else {}).items():
+        mine = _shards_of(named, shards)
+        unknown = mapped.keys() - dict(columns).keys()
+        if not mine:
+            text, hint = f"there is no shard {named}", nearest(named, shards, "shards")
+        elif twice := seen.intersection(mine):
+            text, hint = f"the columns of shard {min(twice)} are given twice", ""
+        elif unknown:
+            text = f"`columns` of the dataset has no {min(unknown)}"
+            hint = "Name every column there; a shard says where it finds one."
+        else:
+            seen.update(mine)
+            own = dict(_columns(file, mapped, parts, (*steps, named), problems))
+            yield from ((shard, tuple((name, own.get(name, text)) for name, text in columns)) for shard in mine)
+            continue
+        problems.append(file.problem((*steps, named), text, hint))
+
+
+def _shards_of(named: str, shards: Sequence[str]) -> list[str]:
+    if named in shards:
+        return [named]
+    ends = [int(end) for end in named.split("..")] if _NUMBERS.fullmatch(named) else []
+    return [shard for shard in shards if ends and shard.isdecimal() and ends[0] <= int(shard) <= ends[1]]
+
+
 def _columns(
-    file: RulesFile, part: DatasetPart, parts: tuple[Part, ...], steps: Steps, problems: list[Problem]
+    file: RulesFile, mapped: Mapping[str, str], parts: tuple[Part, ...], steps: Steps, problems: list[Problem]
 ) -> Iterator[tuple[str, str]]:
     computed = all(isinstance(one, TablePart | QueryPart) for one in parts)
-    for name, expression in (part.columns or {}).items():
+    for name, expression in mapped.items():
         if not name or "\0" in name:
             problems.append(file.problem((*steps, name), f"{name!r} cannot be the name of a column"))
         elif not expression:

@@ -106,6 +106,12 @@ class UnionPart(Strict):
         description="Instead of `shards`: numbers as `0..63`, or `00..63` with leading zeros; both ends count.",
     )
 
+    columns: dict[ScalarText, Annotated[dict[str, str], Field(min_length=1)]] = Field(
+        default_factory=dict,
+        description="Per shard, or per numbers as `01..03`, columns that have another name or expression there than in"
+        " `columns` of the dataset.",
+    )
+
     @model_validator(mode="after")
     def _one_list(self) -> UnionPart:
         if (self.shards is None) == (self.range is None):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from migverify.errors import CanceledError, MigverifyError, ReadError, StoreError
+from migverify.errors import CanceledError, MigverifyError, ReadError, StoreError, in_words
 from migverify.model import KeyText, Verdict
 from migverify.recon.build import Built
 from migverify.recon.exceptions import Exceptions
@@ -177,7 +177,7 @@ class Evaluation:
             raise
         except ReadError as error:
             self.volume = {}
-            self.remarks.append(f"the volume of money is not known: {error.message}")
+            self.remarks.append(f"the volume of money is not known: {in_words(error)}")
 
     def _add_volume(self, pairing: Pairing) -> None:
         if pairing.source is None:

@@ -57,7 +57,8 @@ class Expectation:
     @property
     def label(self) -> str:
         """How messages and keys call it: its number, its type and its columns."""
-        return f"{self.number}. {self.type}({', '.join(self.columns)})"
+        named = self.columns or ([str(self.arguments["column"])] if "column" in self.arguments else [])
+        return f"{self.number}. {self.type}({', '.join(named)})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from migverify.model import ColumnDef, Endpoint, KeyText, Verdict
 from migverify.recon import expectations_exact as exact
 from migverify.recon import expectations_gx as gx
 from migverify.recon.anchor import anchored
+from migverify.recon.candidates import key_order
 from migverify.recon.expectation_suite import Expectation, Suite, check_suite, read_suite
 from migverify.recon.expectation_types import How
 from migverify.recon.expectations_gx import Answer
@@ -154,7 +155,9 @@ def run_suite(
             anchors.append(reader.anchor)
         answers += [(answer, shard) for answer in found]
         rows += read
-    outcome = _outcome(rule, suite, answers, rows, window=window, keep_values=keep_values)
+    known = {column.name: column for column in batches[0].columns}
+    columns = [known[name] for name in rule.key if name in known] if rule.key else list(batches[0].columns)
+    outcome = _outcome(rule, suite, answers, rows, columns, window=window, keep_values=keep_values)
     return replace(outcome, anchors=tuple(anchors))
 
 
@@ -187,8 +190,8 @@ def _shown_columns(rule: Rule, columns: Sequence[ColumnDef]) -> list[str]:
 
 
 def _outcome(
-    rule: Rule, suite: Suite, answers: Sequence[tuple[Answer, str]], rows: int, *, window: Window | None,
-    keep_values: bool,
+    rule: Rule, suite: Suite, answers: Sequence[tuple[Answer, str]], rows: int, columns: Sequence[ColumnDef], *,
+    window: Window | None, keep_values: bool,
 ) -> SuiteOutcome:  # fmt: skip
     findings: dict[KeyText, Finding] = {}
     reasons, violations = [], 0
@@ -199,12 +202,17 @@ def _outcome(
             violations += answer.unexpected or 1
             for finding in _findings(rule, answer, shard, window, keep_values=keep_values):
                 _merge(findings, finding)
+    labels = {answer.expectation.label for answer, _ in answers}
+    # Rows by their keys, then what speaks of no row, in the order of the suite.
+    ordered = sorted(
+        findings.values(), key=lambda f: (True, b"") if f.key[0] in labels else (False, key_order(f.key, columns))
+    )
     given = {answer.expectation.number for answer, _ in answers}
     reasons += [f"{one.label} was not answered" for one in suite.expectations if one.number not in given]
     plain = [_kept(answer, keep_values=keep_values) for answer, _ in answers]
     document = gx.as_json(suite.name, plain)
     return SuiteOutcome(
-        tuple(findings.values()), Covered(rows_source=rows, groups=len(suite.expectations)),
+        tuple(ordered), Covered(rows_source=rows, groups=len(suite.expectations)),
         tuple(reasons), violations, len(suite.expectations), scrub(json.dumps(document, indent=1, ensure_ascii=False)),
         scrub(gx.as_html(suite.name, plain)), tuple(plain),
     )  # fmt: skip
@@ -257,6 +265,8 @@ def _told(answer: Answer, *, keep_values: bool) -> str:
         listed = f"{len(answer.rows)} of them are listed" if answer.rows else "none is listed"
         of = f" of {answer.considered}" if answer.considered is not None else ""
         return f"{answer.unexpected}{of} rows do not hold; {listed}"
+    if answer.expectation.type == "expect_column_to_exist":
+        return f"there is no column {answer.expectation.arguments['column']}"
     observed = answer.result.get("observed_value")
     if not keep_values or "observed_value" not in answer.result:
         return "it does not hold"

@@ -132,6 +132,7 @@ def _rows(
 ) -> Answer:
     columns = [known[name] for name in one.columns]
     good = _condition(columns, one)
+    batch = sql.with_copies(batch, columns) if good == sql.ONE_COPY else batch
     how = one.arguments.get("ignore_row_if", "all_values_are_missing")
     considered = "TRUE" if how == "never" else sql.not_null(columns, all_of_them=how == "any_value_is_missing")
     total, looked_at, bad = (int(text or 0) for text in reader.query(sql.counts(batch, considered, good))[0])
@@ -164,6 +165,8 @@ def _condition(columns: Sequence[ColumnDef], one: Expectation) -> str:
     """Return the condition under which a row holds."""
     if one.type == "expect_multicolumn_sum_to_equal":
         return sql.sum_is(columns, sql.literal(one.arguments["sum_total"]))
+    if one.type == "expect_compound_columns_to_be_unique":
+        return sql.ONE_COPY
     column = columns[0]
     if one.type == "expect_column_value_lengths_to_equal":
         return f"{sql.length_of(column)} = {sql.literal(one.arguments['value'])}"

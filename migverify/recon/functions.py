@@ -65,6 +65,18 @@ BUILT_IN = frozenset(
 )  # fmt: skip
 """Names, in lower case, that may stand before a parenthesis."""
 
+_UNSPACED = """
+adddate bit_and bit_or bit_xor cast count curdate curtime date_add date_sub extract group_concat json_arrayagg
+json_objectagg max mid min now position std stddev stddev_pop stddev_samp subdate substr substring sum trim
+var_pop var_samp variance
+"""
+
+UNSPACED = frozenset(_UNSPACED.split())
+"""Built in only where the parenthesis follows at once: with a space a stored function of that name is called.
+
+Source: the MySQL manual, "Function Name Parsing and Resolution", for a session without IGNORE_SPACE.
+"""
+
 _LOCKS = "takes or looks at a lock"
 _WAITS = "waits"
 _SEQUENCE = "changes a sequence"

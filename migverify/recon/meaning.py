@@ -11,6 +11,8 @@ from typing import Any
 from migverify.recon.model import RuleSet
 
 _WORDS_ONLY = frozenset({"place", "owner", "description", "reason", "path", "digest"})
+_LATER = frozenset({"by_shard"})
+"""Options that came later: where they say nothing, rules keep the digest that earlier runs have in the store."""
 
 
 def digest_of(rules: RuleSet) -> RuleSet:
@@ -33,6 +35,7 @@ def _meaning(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         kind = type(value).__name__
         names = [f.name for f in fields(value) if f.name not in _WORDS_ONLY or (f.name == "path" and "Part" in kind)]
+        names = [name for name in names if name not in _LATER or getattr(value, name)]
         return {"": kind} | {name: _meaning(getattr(value, name)) for name in names}
     if isinstance(value, Enum):
         return value.value

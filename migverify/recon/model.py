@@ -122,6 +122,7 @@ class Dataset:
     takes all columns as they are. ``values`` maps, per column, a text on this side to the text that is compared.
     ``key`` identifies a row where a rule does not say otherwise. ``time`` is the column that windows cut, a UTC
     DATETIME or TIMESTAMP, or None for a dataset that is read whole. ``static`` says that nothing writes to it.
+    ``by_shard`` holds, per shard that has other columns than most, all columns of that shard.
     """
 
     name: str
@@ -132,6 +133,11 @@ class Dataset:
     key: tuple[str, ...] = ()
     time: str | None = None
     static: bool = False
+    by_shard: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+
+    def columns_of(self, part: Part) -> tuple[tuple[str, str], ...]:
+        """Return the columns of a part: those of its shard, where it has its own."""
+        return dict(self.by_shard).get(part.shard, self.columns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ class Part:
 
     def run(self) -> None:
         """Join, check, read again, decide."""
-        with Candidates() as first:
+        with Candidates(self.reads.source.key) as first:
             self._join(first)
             self._check()
             if first.count:
@@ -174,7 +174,7 @@ class Part:
                 current.close()
 
     def _again(self, candidates: Candidates) -> Candidates:
-        left = Candidates()
+        left = Candidates(self.reads.source.key)
         failure = ""
         try:
             for batch in candidates.batches(self.conditions.batch):

@@ -31,6 +31,7 @@ from migverify.recon.relation import Engine
 from migverify.recon.steps import Span, Step, plan_body, rests, steps_of, widened
 from migverify.recon.volume import volume_of
 from migverify.store.base import ResultStore
+from migverify.store.named import StoredKind, named_run
 
 IMMUTABLE = "immutable: read and matched in run"
 Build = Callable[[Rule, Window | None], Built]
@@ -138,7 +139,7 @@ def begin(rules: RuleSet, tools: Tools, store: ResultStore, request: Request) ->
     plan = plan_body(rules, request.span, request.values)
     digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
     if request.resume is not None:
-        info = store.load_run(request.resume)
+        info = named_run(store, request.resume, StoredKind.RULES, digest, suits=lambda one: "windows at" in one.facts)
         if info.plan_hash != digest:
             raise PlanError(
                 f"run {info.run_id} had other rules, windows or parameters",
@@ -207,7 +208,7 @@ def evaluate_step(step: Step, rules: RuleSet, tools: Tools, run_id: str, sink: S
     except StoreError:
         raise
     except MigverifyError as error:
-        return inconclusive(step.rule, step.window, f"not evaluated: {error.message}")
+        return inconclusive(step.rule, step.window, f"not evaluated: {error.line}")
 
 
 def sum_up(rule: Rule, rules: RuleSet, store: ResultStore, run_id: str, planned: int) -> TableResult:

@@ -185,7 +185,7 @@ def _open_part(
         return OpenPart(part)
     if isinstance(part, ChangesPart):
         return _open_changes(dataset, part, describe)
-    columns = dataset.columns
+    columns = dataset.columns_of(part)
     if columns and dataset.time is not None and dataset.time not in dict(columns):
         columns = (*columns, (dataset.time, quote_name(dataset.time)))
     # A list of names takes the columns as they are.
@@ -217,7 +217,7 @@ def _open_part(
 
 
 def _open_changes(dataset: Dataset, part: ChangesPart, describe: Describe) -> OpenPart:
-    renamed = _renamed(dataset)
+    renamed = _renamed(dataset, part)
     mapped = dict(dataset.values)
     if not part.endpoint:
         return OpenPart(part)
@@ -234,10 +234,10 @@ def _open_changes(dataset: Dataset, part: ChangesPart, describe: Describe) -> Op
     return OpenPart(part, columns=columns)
 
 
-def _renamed(dataset: Dataset) -> dict[str, str]:
+def _renamed(dataset: Dataset, part: Part) -> dict[str, str]:
     """Return name -> column of the changed table; no expression can be computed over a change stream."""
     found = {}
-    for name, expression in dataset.columns:
+    for name, expression in dataset.columns_of(part):
         text = expression.strip() or name
         plain = text[1:-1].replace("``", "`") if text[:1] == text[-1:] == "`" else text
         if not plain.replace("_", "").replace("$", "").isalnum():
@@ -365,7 +365,7 @@ def other_read(
         types = tuple(s.definition(number) for s in (*key, *values))
         return FileRead(part, names[:keys], names[keys:], types, side.dataset.time, side.window)
     if isinstance(part, ChangesPart):
-        renamed, texts = _renamed(side.dataset), dict(side.dataset.values)
+        renamed, texts = _renamed(side.dataset, part), dict(side.dataset.values)
         sources = tuple(_source_name(name, opened, renamed) for name in names)
         mapped = {
             source.removeprefix(BEFORE): texts[name.removeprefix(BEFORE)]

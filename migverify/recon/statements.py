@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from migverify.recon.functions import BUILT_IN, MEANINGLESS, REFUSED
+from migverify.recon.functions import BUILT_IN, MEANINGLESS, REFUSED, UNSPACED
 from migverify.recon.tokens import Form, SqlProblem, Token, tokens, without_comments
 
 if TYPE_CHECKING:
@@ -187,8 +188,11 @@ def _check_tree(root: exp.Expr) -> None:
 
 def _check_calls(parts: list[Token], root: exp.Expr) -> None:
     """Refuse every call of something that is not known to read only: a stored function may write."""
-    lists = _column_lists(root)
-    for before, part, after in _neighbors(parts):
+    neighbors = list(_neighbors(parts))
+    named = Counter(part.name.lower() for before, part, after, _ in neighbors if after == "(" and before != ".")
+    # A name that stands before a parenthesis more often than it names a table is called, too: WITH f(a) ... f(1).
+    lists = {name for name, count in _column_lists(root).items() if named[name] == count}
+    for before, part, after, spaced in neighbors:
         name = part.name.lower()
         if name in MEANINGLESS and part.form is Form.WORD and before != ".":
             raise SqlProblem(f"{name.upper()} {REFUSED[name]}; a rule reads rows only", part.start)
@@ -198,26 +202,34 @@ def _check_calls(parts: list[Token], root: exp.Expr) -> None:
             raise SqlProblem(f"{name.upper()}() {REFUSED[name]}; a rule only reads", part.start)
         if name in lists and before != ".":
             continue
-        if before == "." or name not in BUILT_IN:
+        if name in UNSPACED and spaced and before != ".":
+            raise SqlProblem(
+                f"{part.name} with a space before its parenthesis is a stored function to MySQL, which may write",
+                part.start, f"Write {part.name}( without the space.",
+            )  # fmt: skip
+        if before == "." or name not in BUILT_IN or part.form is Form.NAME:
             raise SqlProblem(
                 f"{part.name}() is not a function that is known to read only", part.start,
                 "A stored function may write; put its expression into the SQL.",
             )  # fmt: skip
 
 
-def _column_lists(root: exp.Expr) -> set[str]:
-    """Names before a parenthesis that are no calls: ``WITH c(a, b)``, ``AS q(a)``."""
+def _column_lists(root: exp.Expr) -> Counter[str]:
+    """Count the names before a parenthesis that are no calls: ``WITH c(a, b)``, ``AS q(a)``."""
     from sqlglot import exp
 
-    return {alias.name.lower() for alias in root.find_all(exp.TableAlias) if alias.args.get("columns")}
+    return Counter(alias.name.lower() for alias in root.find_all(exp.TableAlias) if alias.args.get("columns"))
 
 
-def _neighbors(parts: list[Token]) -> Iterator[tuple[str, Token, str]]:
+def _neighbors(parts: list[Token]) -> Iterator[tuple[str, Token, str, bool]]:
+    """Yield each name with what comes before and after it, and whether space or a comment parts it from the latter."""
     words = [part for part in parts if part.form not in (Form.SPACE, Form.COMMENT, Form.HINT)]
     for number, part in enumerate(words):
         if part.form in (Form.WORD, Form.NAME):
             before = words[number - 1].text if number else ""
-            yield before, part, words[number + 1].text if number + 1 < len(words) else ""
+            after = words[number + 1] if number + 1 < len(words) else None
+            spaced = after is not None and after.start > part.start + len(part.text)
+            yield before, part, after.text if after else "", spaced
 
 
 def selected_columns(sql: str) -> tuple[str, ...] | None:

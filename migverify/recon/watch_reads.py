@@ -106,7 +106,7 @@ class Marks:
         except ConfigError:
             raise
         except MigverifyError as error:  # who does not answer holds windows open and stops no other source
-            mark = Watermark(name, None, "no answer", error.message)
+            mark = Watermark(name, None, "no answer", error.line)
         self._asked[name] = (self.clock(), mark)
         return mark
 

@@ -24,6 +24,7 @@ from migverify.recon.watch_state import WatchLimits
 from migverify.recon.watch_status import Patience, ReconStatus
 from migverify.recon.windows import moment_of, require_grid, unix_time, window_at
 from migverify.store.base import ResultStore
+from migverify.store.named import StoredKind, named_run
 
 FACT = "recon_watch"
 """The fact of a run that says it is a watch of rules, with where each rule's windows begin."""
@@ -120,12 +121,7 @@ def _open(
 
 def _earlier(store: ResultStore, name: str, digest: str) -> RunInfo:
     """Return the watch to go on with."""
-    if name == "last":
-        watches = [info for info in store.runs() if info.plan_hash == digest and FACT in info.facts]
-        if not watches:
-            raise UsageError("no watch of these rules is in the store", hint="Start one without --resume.")
-        return store.load_run(watches[0].run_id)
-    info = store.load_run(name)
+    info = named_run(store, name, StoredKind.RULES, digest, suits=lambda one: FACT in one.facts)
     if FACT not in info.facts:
         raise UsageError(f"run {info.run_id} is no watch of rules", hint="`--resume last` takes the newest.")
     if info.plan_hash != digest:

@@ -22,7 +22,7 @@ from markupsafe import Markup, escape
 from migverify.model import ChunkState, DiffKind, NotCovered, SchemaClass, SchemaDifference, Verdict
 from migverify.report import charts
 from migverify.report.marks import Clip, Piece, clip_pair, escape_char, mark_pair, pieces, visible
-from migverify.report.rules import UNEXPLAINED, FindingSample, urgency
+from migverify.report.rules import UNEXPLAINED, FindingSample, money_text, urgency, warning_words
 from migverify.report.rules_text import coverage_words
 from migverify.report.summary import ColumnSample, ReportData, RowSample, TableReport, utc
 from migverify.report.text import KIND_WORDS, amount, count, kinds, rows_read, seconds
@@ -87,8 +87,7 @@ def render_html(data: ReportData) -> str:
         sentence=(_SENTENCES if data.tables or not data.rules else _RULE_SENTENCES)[data.verdict],
         rules=sorted(data.rules, key=urgency),
         at_risk=_at_risk(data),
-        covered_source=sum(rule.result.rows_source or 0 for rule in data.rules),
-        covered_target=sum(rule.result.rows_target or 0 for rule in data.rules),
+        any_money=any(rule.has_money for rule in data.rules),
         unexplained_kinds=UNEXPLAINED,
         symbols=_SYMBOLS,
         tables=sorted(data.tables, key=_order),
@@ -134,7 +133,9 @@ def environment() -> Environment:
         visible_lines=visible_lines,
         columns=column_cells,
         deviations=deviation_cells,
+        money=money_text,
         rule_coverage=coverage_words,
+        warning_words=warning_words,
         key=key_cell,
         css=lambda v: str(v).lower(),
     )
@@ -231,7 +232,7 @@ def _at_risk(data: ReportData) -> list[tuple[str, str]]:
     """Return the unexplained money of the worst rule by currency: sums of rules would count one payment twice."""
     worst: dict[str, Decimal] = {}
     for rule in data.rules:
-        for currency, value in rule.unexplained:
+        for currency, value in rule.at_stake:
             worst[currency] = max(worst.get(currency, Decimal(0)), Decimal(value))
     return [(currency, format(value, "f")) for currency, value in sorted(worst.items())]
 

@@ -10,7 +10,7 @@ from migverify.report.marks import visible
 from migverify.report.rules import RuleReport
 from migverify.report.rules_data import story
 from migverify.report.summary import ReportData, TableReport
-from migverify.report.text import KIND_WORDS
+from migverify.report.text import KIND_WORDS, schema_lines
 
 _MESSAGE = 500
 
@@ -98,7 +98,7 @@ def _story(table: TableReport) -> Iterator[str]:
     for kind, words in KIND_WORDS.items():
         if number := getattr(result, kind.value):
             yield f"rows {words}: {number}"
-    yield from (f"schema, {item.level}: {item.where}: {item.message}" for item in result.schema)
+    yield from (f"schema, {line}" for line in schema_lines([("", item) for item in result.schema]))
     yield from (f"not covered: {item.what}: {item.reason}" for item in result.not_covered)
 
 

@@ -128,8 +128,10 @@ def _render_replay(data: ReplayReport, form: Format, *, color: bool) -> str:
             return render_html(data)
 
 
-def write_report(path: Path, text: str) -> None:
+def write_report(path: Path, text: str, *, private: bool = False) -> None:
     """Write a file whole or not at all: a collector that reads meanwhile sees the old one or the new one.
+
+    With ``private`` its owner alone may read it: it shows statements.
 
     Raises
     ------
@@ -146,7 +148,7 @@ def write_report(path: Path, text: str) -> None:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
-            temporary.chmod(0o666 & ~_umask())
+            temporary.chmod(0o600 if private else 0o666 & ~_umask())
             temporary.replace(path)
         except OSError:
             temporary.unlink(missing_ok=True)

@@ -59,6 +59,11 @@ class DigestReport:
         return self.tally.text or f"(digest {self.tally.digest}: its text was not kept)"
 
     @property
+    def word(self) -> str:
+        """The verdict in one word: SHALLOW where no rows were compared."""
+        return "SHALLOW" if self.weight == "shallow" else str(self.verdict)
+
+    @property
     def aspects(self) -> str:
         """The decisive aspects in few words."""
         heavy = [one["aspect"] for one in self.findings if one["weight"] == self.weight]
@@ -130,10 +135,19 @@ def read_replay_report(
     latencies = {} if whole is None else {n: Histogram.from_json(body) for n, body in whole["latencies"].items()}
     return ReplayReport(
         run=run, verdict=verdict, exit_code=EXIT_CODES[verdict], reasons=reasons,
-        coverage={} if whole is None else whole["coverage"], slo=() if whole is None else tuple(whole.get("slo", ())),
+        coverage=_coverage(whole), slo=() if whole is None else tuple(whole.get("slo", ())),
         weights=weights, digests=digests, held=sum(weights.values()), latencies=latencies,
         lag=Histogram() if whole is None else Histogram.from_json(whole["lag"]), trend=trend, facts=facts,
     )  # fmt: skip
+
+
+def _coverage(whole: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return what was judged, with what the plan assumed of sessions that began before the capture."""
+    if whole is None:
+        return {}
+    plan = whole.get("run", {}).get("plan", {})
+    joined = {"joined": plan["joined"], "assumptions": plan["assumed"]} if plan.get("joined") else {}
+    return {**whole["coverage"], **joined}
 
 
 def _verdict(run: ReportData, whole: Mapping[str, Any] | None) -> tuple[Verdict, tuple[str, ...]]:

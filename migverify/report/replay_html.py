@@ -25,6 +25,8 @@ _WEIGHT_WORDS = {
     "noise": "differs, and a side differs from itself as often",
     "undecided": "differs where the text or the moment does not determine the answer",
     "unjudged": "not asked or not answered",
+    "assumed": "the same, in sessions whose settings were assumed and could change the answer",
+    "shallow": "the outcome and the number of rows are those of the capture; no rows were compared",
     "waived": "differs, and somebody answers for it",
     "metadata": "the same values; columns, lengths or warnings are described otherwise",
     "info": "the same; ids or counts that may differ do",

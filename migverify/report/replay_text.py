@@ -45,12 +45,22 @@ def share(value: float) -> str:
 def render_text(data: ReplayReport, *, color: bool = False) -> str:
     """Return the replay as lines for people; no information is in the color alone."""
 
-    def paint(verdict: Verdict) -> str:
-        return f"\x1b[1;{_COLORS[verdict]}m{verdict}\x1b[0m" if color else str(verdict)
+    def paint(verdict: Verdict, word: str = "") -> str:
+        shown = word or str(verdict)
+        return f"\x1b[1;{_COLORS[verdict]}m{shown}\x1b[0m" if color else shown
 
     lines = [f"{paint(data.verdict)}  replay {data.run_id}, {utc(data.run.started)}"]
     lines += [f"  reason: {visible(reason)}" for reason in data.reasons]
-    lines += ["", *_covered(data), *_latency(data), *_levels(data), *_trend(data), "", *_overview(data, paint)]
+    lines += [
+        "",
+        *_covered(data),
+        *_latency(data),
+        *_levels(data),
+        *_trend(data),
+        "",
+        *_overview(data, paint),
+        *_slower(data),
+    ]
     shown = [one for one in data.digests if one.weight not in ("none", "metadata", "info") and one.examples]
     for one in shown[:_SECTIONS]:
         lines += ["", *_section(one, paint)]
@@ -72,6 +82,18 @@ def _covered(data: ReplayReport) -> Iterator[str]:
         f"  same {c['same']:,} ({c['unproven']:,} not determined by their text, {c['shallow']:,} against the capture"
         f" only), different {c['different']:,}, indeterminate {c['indeterminate']:,}, unjudged {c['unjudged']:,}"
     )  # fmt: skip
+    if c.get("assumed"):
+        yield (
+            f"  of these {c['assumed']:,} the same in sessions whose settings were assumed and could change the answer:"
+            " not counted as compared; give the settings by --sessions FILE"
+        )
+    if c.get("did_not_recur"):
+        yield f"  did not recur: {c['did_not_recur']:,} captured errors or counts of rows that neither side repeats"
+    if c.get("joined"):
+        yield f"  {c['joined']:,} statements of sessions that began before the capture were asked" + (
+            ":" if c["assumptions"] else ""
+        )
+        yield from (f"    {count:,} with {visible(what)}" for what, count in c["assumptions"].items())
     if c.get("out_of_scope"):
         yield f"  not covered: {c['out_of_scope']:,} statements of kinds left out: {', '.join(c['out_of_scope_kinds'])}"
     if c["repeated"]:
@@ -119,22 +141,43 @@ def _short(text: str) -> str:
     return shown if len(shown) <= _TEXT else shown[: _TEXT - 1] + "…"
 
 
-def _overview(data: ReplayReport, paint: Callable[[Verdict], str]) -> Iterator[str]:
+def _overview(data: ReplayReport, paint: Callable[[Verdict, str], str]) -> Iterator[str]:
     told = ", ".join(f"{number:,} {weight}" for weight, number in data.weights.items() if number)
     yield f"Digests: {told or 'none'}"
     for one in data.digests[:_LINES]:
         t = one.tally
         new = f"NEW since {one.new} " if one.new else ""
         yield (
-            f"  {paint(one.verdict)}  {one.weight}: {visible(one.aspects)}; {t.state(Judgement.DIFFERENT):,} of"
-            f" {t.count:,} different; {new}{_short(one.text)}"
+            f"  {paint(one.verdict, one.word)}  {one.weight}: {visible(one.aspects)}; {t.state(Judgement.DIFFERENT):,}"
+            f" of {t.count:,} different; {new}{_short(one.text)}"
         )  # fmt: skip
     if data.held > min(_LINES, len(data.digests)):
         yield f"  {data.held - min(_LINES, len(data.digests)):,} more"
 
 
-def _section(one: DigestReport, paint: Callable[[Verdict], str]) -> Iterator[str]:
-    yield f"{paint(one.verdict)}  {_short(one.text)}"
+def _slower(data: ReplayReport) -> Iterator[str]:
+    """Yield the digests whose latency grew for certain, the greatest growth first."""
+    slower = [one for one in data.digests if one.shifts]
+    if not slower:
+        return
+    slower.sort(key=lambda one: -max(int(shift["slower_by_at_least"]) for shift in one.shifts))
+    yield f"Slower on the target for certain: {amount(len(slower), 'digest')}"
+    for one in slower[:_LINES]:
+        worst = max(one.shifts, key=lambda shift: int(shift["slower_by_at_least"]))
+        yield f"  {_shift(worst)}: {_short(one.text)}"
+    if len(slower) > _LINES:
+        yield f"  {len(slower) - _LINES:,} more"
+
+
+def _shift(shift: Mapping[str, Any]) -> str:
+    return (
+        f"p{100 * shift['quantile']:g} by {milliseconds(shift['slower_by_at_least'])} at least: source"
+        f" {milliseconds(shift['source'][1])}, target {milliseconds(shift['target'][0])}"
+    )
+
+
+def _section(one: DigestReport, paint: Callable[[Verdict, str], str]) -> Iterator[str]:
+    yield f"{paint(one.verdict, one.word)}  {_short(one.text)}"
     yield from (f"  {line}" for line in story(one))
     for stage in one.examples:
         yield from (f"  {line}" for line in _stage(stage))
@@ -161,10 +204,7 @@ def story(one: DigestReport) -> Iterator[str]:
     if rate:
         yield f"noise: {share(rate[0])} of {t.repeated:,} asked again (95 %: {share(rate[1])} to {share(rate[2])})"
     for shift in one.shifts:
-        yield (
-            f"slower at p{100 * shift['quantile']:g} by {milliseconds(shift['slower_by_at_least'])} at least:"
-            f" source {milliseconds(shift['source'][1])}, target {milliseconds(shift['target'][0])}"
-        )  # fmt: skip
+        yield f"slower at {_shift(shift)}"
 
 
 def _stage(stage: Stage) -> Iterator[str]:

@@ -6,13 +6,14 @@ by the renderers. Amounts are the exact texts of the store.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from typing import Any
 
 from migverify.model import KeyText, TableResult, Verdict
-from migverify.recon.model import MISMATCHES, Class
+from migverify.recon.model import MISMATCHES, Class, Severity
 from migverify.store.base import ResultStore
 
 _PAGE = 50
@@ -20,6 +21,7 @@ _ORDER = (
     tuple(str(kind) for kind in Class if kind in MISMATCHES),
     (str(Class.PENDING),), (str(Class.KNOWN_EXCEPTION),), (str(Class.LATE_MATCHED),),
 )  # fmt: skip
+_AMOUNT = re.compile(r"(-?)([0-9]+)((?:\.[0-9]+)?)")
 UNEXPLAINED = frozenset(str(kind) for kind in MISMATCHES)
 
 
@@ -83,9 +85,42 @@ class RuleReport:
     stored: int
 
     @property
+    def unexplained_counts(self) -> tuple[tuple[str, int], ...]:
+        """Findings that nothing explains, by class; none of a rule that only warns."""
+        return () if self.only_warns else tuple((kind, n) for kind, n in self.counts if kind in UNEXPLAINED and n)
+
+    @property
     def unexplained_findings(self) -> int:
-        """Findings that nothing explains."""
-        return sum(number for kind, number in self.counts if kind in UNEXPLAINED)
+        """Findings that nothing explains; 0 for a rule that only warns."""
+        return sum(number for _, number in self.unexplained_counts)
+
+    @property
+    def warnings(self) -> int:
+        """Findings of a rule that only warns, which nothing explains; 0 for every other rule."""
+        return sum(n for kind, n in self.counts if kind in UNEXPLAINED) if self.only_warns else 0
+
+    @property
+    def at_stake(self) -> tuple[tuple[str, str], ...]:
+        """Money that nothing explains, by currency; none of a rule that only warns."""
+        return () if self.only_warns else self.unexplained
+
+    @property
+    def has_money(self) -> bool:
+        """Whether amounts of the rule are known."""
+        return bool(self.money or self.unexplained or self.volume)
+
+    @property
+    def only_warns(self) -> bool:
+        """Whether its findings make no mismatch."""
+        return self.severity == Severity.WARNING
+
+    @property
+    def headline(self) -> str:
+        """How many findings the rule has, over all of its windows; empty for none. Warnings are called so."""
+        words = ", ".join(f"{number:,} {kind}" for kind, number in self.unexplained_counts)
+        pending = dict(self.counts).get(str(Class.PENDING), 0)
+        parts = [words, warning_words(self.warnings), f"{pending:,} pending" if pending else ""]
+        return ", ".join(filter(None, parts))
 
     def share(self, currency: str) -> str:
         """Return the unexplained share of the volume in a currency as percent text; empty where it is not known."""
@@ -96,6 +131,11 @@ class RuleReport:
             context.prec = 28
             percent = Decimal(risk) * 100 / abs(Decimal(volume))
         return f"{percent:.6f}".rstrip("0").rstrip(".") + " %" if percent >= Decimal("0.000001") else "< 0.000001 %"
+
+
+def warning_words(number: int) -> str:
+    """Return ``1 warning`` or ``2,000 warnings``; empty for none."""
+    return f"{number:,} {'warning' if number == 1 else 'warnings'}" if number else ""
 
 
 def is_rule(result: TableResult, planned: frozenset[str]) -> bool:
@@ -172,5 +212,11 @@ def urgency(rule: RuleReport) -> tuple[int, str]:
 
 
 def amounts(sums: tuple[tuple[str, str], ...]) -> str:
-    """Return sums by currency as one phrase: ``10.00 EUR, 3 JPY``; ``none`` for no sum."""
-    return ", ".join(f"{value} {currency}" for currency, value in sums) or "none"
+    """Return sums by currency as one phrase: ``1,210.00 EUR, 3 JPY``; ``none`` for no sum."""
+    return ", ".join(f"{money_text(value)} {currency}" for currency, value in sums) or "none"
+
+
+def money_text(value: str) -> str:
+    """Return an exact amount with its thousands apart: ``-1,234.50``; every digit stays."""
+    found = _AMOUNT.fullmatch(value)
+    return value if found is None else f"{found[1]}{int(found[2]):,}{found[3]}"

@@ -45,7 +45,9 @@ def _finding(finding: FindingSample) -> dict[str, Any]:
 
 
 def story(rule: RuleReport) -> Iterator[str]:
-    """Yield the lines of a test case that failed: reasons, money, coverage, the first findings."""
+    """Yield the lines of a test case that failed: the rule's counts, reasons, money, coverage, the first findings."""
+    if rule.headline:
+        yield rule.headline
     yield from rule.result.reasons
     yield f"{rule.kind}, severity {rule.severity}" + (f", owner {rule.owner}" if rule.owner else "")
     if rule.unexplained:

@@ -8,8 +8,9 @@ from rich.cells import cell_len
 
 from migverify.model import Verdict
 from migverify.report.marks import visible
-from migverify.report.rules import UNEXPLAINED, RuleReport, amounts, urgency
+from migverify.report.rules import UNEXPLAINED, RuleReport, amounts, money_text, urgency, warning_words
 
+_MONEY = "unexplained money"
 _HEADS = (
     "verdict",
     "rule",
@@ -17,7 +18,7 @@ _HEADS = (
     "rows source",
     "rows target",
     "findings",
-    "unexplained money",
+    _MONEY,
     "windows",
     "seconds",
 )
@@ -28,9 +29,12 @@ _NAME_CELLS = 60
 def overview(rules: Sequence[RuleReport], paint: Callable[[Verdict], str]) -> Iterator[str]:
     """Yield the table of rules, MISMATCH first."""
     ordered = sorted(rules, key=urgency)
-    rows = [_cells(rule) for rule in ordered]
-    widths = [max(cell_len(row[i]) for row in (list(_HEADS), *rows)) for i in range(len(_HEADS))]
-    yield _line(list(_HEADS), widths)
+    # A column of money is for runs whose rules have money.
+    shown = [i for i, head in enumerate(_HEADS) if head != _MONEY or any(rule.has_money for rule in rules)]
+    heads = [_HEADS[i] for i in shown]
+    rows = [[cells[i] for i in shown] for cells in map(_cells, ordered)]
+    widths = [max(cell_len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
+    yield _line(heads, widths)
     for row, rule in zip(rows, ordered, strict=True):
         yield paint(rule.result.verdict) + _line(row, widths)[len(row[0]) :]
 
@@ -38,10 +42,11 @@ def overview(rules: Sequence[RuleReport], paint: Callable[[Verdict], str]) -> It
 def _cells(rule: RuleReport) -> list[str]:
     result = rule.result
     name = visible(result.pair)
+    findings = " + ".join(filter(None, [f"{rule.unexplained_findings:,}", warning_words(rule.warnings)]))
     return [
         str(result.verdict), name if cell_len(name) <= _NAME_CELLS else name[: _NAME_CELLS - 1] + "…",
         visible(rule.kind or "not recorded"), _count(result.rows_source), _count(result.rows_target),
-        f"{rule.unexplained_findings:,}", visible(amounts(rule.unexplained)) if rule.unexplained else "-",
+        findings, visible(amounts(rule.at_stake)) if rule.at_stake else "-",
         f"{result.chunks:,}", f"{result.seconds:.1f}",
     ]  # fmt: skip
 
@@ -92,10 +97,11 @@ def _money(rule: RuleReport) -> Iterator[str]:
     for currency, value in rule.unexplained:
         share = rule.share(currency)
         of = f", {share} of the volume" if share else ""
-        yield f"  unexplained money: {value} {visible(currency)}{of}"
+        what = "money in warnings" if rule.only_warns else _MONEY
+        yield f"  {what}: {money_text(value)} {visible(currency)}{of}"
     others = [(kind, currency, value) for kind, currency, value in rule.money if kind not in UNEXPLAINED]
     if others:
-        told = ", ".join(f"{value} {visible(currency)} {kind}" for kind, currency, value in others)
+        told = ", ".join(f"{money_text(value)} {visible(currency)} {kind}" for kind, currency, value in others)
         yield f"  other money: {told}"
     if rule.volume:
         yield f"  volume: {visible(amounts(rule.volume))}"
@@ -131,7 +137,7 @@ def _findings(rule: RuleReport, shown: int) -> Iterator[str]:
     yield f"  findings (showing {len(some):,} of {rule.stored:,}):"
     for finding in some:
         money = (
-            f" [{', '.join(f'{value} {visible(currency)}' for value, currency in finding.money)}]"
+            f" [{', '.join(f'{money_text(value)} {visible(currency)}' for value, currency in finding.money)}]"
             if finding.money
             else ""
         )

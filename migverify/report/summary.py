@@ -32,7 +32,8 @@ from migverify.model import (
 )
 from migverify.report.coverage import ChunkTally, Coverage, SlowChunk, Timeline
 from migverify.report.marks import Clip, clip_pair
-from migverify.report.rules import RuleReport, is_rule, read_rule
+from migverify.report.rules import RuleReport, is_rule, read_rule, warning_words
+from migverify.secrets import hide_logins
 from migverify.store.base import ResultStore
 
 _PAGE = 50
@@ -118,7 +119,7 @@ class TableDetail:
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """One table pair. ``counts``: exact row diffs by (kind, state). ``detail`` None: left out by the cap."""
+    """One table pair. ``counts``: stored row diffs by (kind, state). ``detail`` None: left out by the cap."""
 
     result: TableResult
     coverage: Coverage
@@ -199,6 +200,13 @@ class ReportData:
         """Number of table pairs or rules per verdict, zeros included."""
         counts = Counter([*(t.result.verdict for t in self.tables), *(r.result.verdict for r in self.rules)])
         return {verdict: counts[verdict] for verdict in (Verdict.MISMATCH, Verdict.INCONCLUSIVE, Verdict.MATCH)}
+
+    @property
+    def warned(self) -> str:
+        """Findings of rules that only warn, as words: verdicts and other counts leave them out; empty for none."""
+        numbers = [rule.warnings for rule in self.rules if rule.warnings]
+        many = f"{len(numbers):,} {'rule' if len(numbers) == 1 else 'rules'}"
+        return f"{warning_words(sum(numbers))} in {many}" if numbers else ""
 
     @property
     def kind_counts(self) -> dict[DiffKind, int]:
@@ -359,7 +367,8 @@ def _table(
     for chunk in store.chunks(run_id, result.pair):
         tally.add(chunk)
         timeline.add(chunk)
-    counts = sorted((str(k), str(s), n) for (k, s), n in store.count_row_diffs(run_id, result.pair).items())
+    stored = store.count_row_diffs(run_id, result.pair, distinct=True)
+    counts = sorted((str(k), str(s), n) for (k, s), n in stored.items())
     detail = None
     if samples is not None:
         detail = TableDetail(
@@ -413,16 +422,14 @@ def _seconds(info: RunInfo) -> float | None:
     return None if info.finished is None else info.finished - info.started
 
 
-_URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):(\S*)@")
+_TIME_NAME = re.compile(r"(^|[ ._])(at|time|taken|since|until|started|finished)$")
+_FIRST_TIME, _LAST_TIME = 1e9, 1e10
 _SECRET_NAME = re.compile(r"^(.*[._-])?(password|passwd|pwd|secret|token)$", re.IGNORECASE)
 
 
 def redact(text: str) -> str:
-    """Withhold a password inside a URL. Nothing should store one; a report is the last door.
-
-    A password may hold any character, so everything from the first colon to the last ``@`` of the word goes.
-    """
-    return _URL_PASSWORD.sub(r"\1:***@", text)
+    """Withhold a password inside a URL. Nothing should store one; a report is the last door."""
+    return hide_logins(text)
 
 
 def _facts(facts: Mapping[str, Any], prefix: str = "") -> Iterator[Fact]:
@@ -432,6 +439,8 @@ def _facts(facts: Mapping[str, Any], prefix: str = "") -> Iterator[Fact]:
             yield Fact(full, "(withheld)")
         elif isinstance(value, Mapping) and value:
             yield from _facts(value, f"{full}.")
+        elif _TIME_NAME.search(name) and isinstance(value, int | float) and _FIRST_TIME < value < _LAST_TIME:
+            yield Fact(full, utc(value))
         else:
             yield Fact(full, redact(_text(value)))
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.cells import cell_len
 
-from migverify.model import DiffKind, SchemaClass, Verdict
+from migverify.model import DiffKind, SchemaClass, SchemaDifference, Verdict
 from migverify.report import rules_text
 from migverify.report.coverage import Coverage
 from migverify.report.marks import Clip, clip_pair, quoted, visible
@@ -56,7 +56,7 @@ def render_text(data: ReportData, *, color: bool = False, row_diffs: int = 20) -
     for table in data.sections:
         if _worth_telling(table):
             lines += ["", *_section(table, paint, row_diffs)]
-    lines += _sections_left_out(data)
+    lines += [*_sections_left_out(data), *_notes(data)]
     lines += ["", *_coverage(data)]
     return "\n".join(_ended(lines, data, paint)) + "\n"
 
@@ -85,7 +85,7 @@ def _painter(color: bool) -> _Painter:
 def _head(data: ReportData, paint: _Painter) -> Iterator[str]:
     counts = ", ".join(f"{n:,} {verdict}" for verdict, n in data.verdict_counts.items() if n)
     parts = amount(len(data.tables) + len(data.rules), data.noun)
-    yield f"{paint.verdict(data.verdict)}  ({parts}: {counts or 'none'})"
+    yield f"{paint.verdict(data.verdict)}  ({parts}: {', '.join(filter(None, [counts or 'none', data.warned]))})"
     yield from (f"  {visible(reason)}" for reason in data.reasons)
     yield ""
     facts = [
@@ -142,7 +142,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 def _worth_telling(table: TableReport) -> bool:
     result = table.result
     return bool(
-        result.verdict is not Verdict.MATCH or result.reasons or result.not_covered or result.schema or table.counts
+        result.verdict is not Verdict.MATCH or result.reasons or result.not_covered or _breaking(table) or table.counts
     )
 
 
@@ -155,17 +155,51 @@ def _section(table: TableReport, paint: _Painter, row_diffs: int) -> Iterator[st
     yield from (f"  reason: {visible(reason)}" for reason in result.reasons)
     if table.row_diffs:
         yield f"  row diffs: {kinds(table)}"
-    for level in SchemaClass:
-        found = [item for item in result.schema if item.level is level]
-        for item in found[:_SCHEMA_LINES]:
-            yield f"  schema, {level}: {visible(item.where)}: {visible(item.message)}"
-        if len(found) > _SCHEMA_LINES:
-            yield f"  schema, {level}: {len(found) - _SCHEMA_LINES:,} more; JSON and HTML list all"
+    yield from (f"  schema, {line}" for line in schema_lines([("", item) for item in _breaking(table)]))
     yield from (f"  not covered: {visible(i.what)}: {visible(i.reason)}" for i in result.not_covered)
     if table.detail:
         for chunk in table.detail.failed_chunks:
             yield f"  chunk failed: {visible(chunk.range)}: {visible(chunk.reason)}"
         yield from _row_diffs(table, table.detail.samples[:row_diffs])
+
+
+def _breaking(table: TableReport) -> list[SchemaDifference]:
+    return [item for item in table.result.schema if item.level is SchemaClass.BREAKS_COMPARISON]
+
+
+def _notes(data: ReportData) -> Iterator[str]:
+    """Tell in one place what the definitions differ in beside what is a difference of a table."""
+    found = [(t.result.source, d) for t in data.tables for d in t.result.schema
+             if d.level is not SchemaClass.BREAKS_COMPARISON]  # fmt: skip
+    if found:
+        yield from ("", "Definitions that differ", *(f"  {line}" for line in schema_lines(found)))
+
+
+def schema_lines(found: Iterable[tuple[str, SchemaDifference]]) -> Iterator[str]:
+    """Yield a line for each cause, however many columns it concerns.
+
+    Parameters
+    ----------
+    found
+        Differences with the name of their table, ``""`` where the table is known.
+    """
+    causes: dict[tuple[SchemaClass, str, str], list[str]] = {}
+    tables: dict[tuple[SchemaClass, str, str], set[str]] = {}
+    for table, item in found:
+        noun = "keys" if item.where.startswith("key ") else "tables" if item.where == "table" else "columns"
+        cause = item.level, noun, item.message.removeprefix("column ").removeprefix(f"{item.where}: ")
+        causes.setdefault(cause, []).append(f"{table}: {item.where}" if table else item.where)
+        tables.setdefault(cause, set()).add(table)
+    for level in SchemaClass:
+        lines = [(cause, places) for cause, places in causes.items() if cause[0] is level]
+        for cause, places in lines[:_SCHEMA_LINES]:
+            _, noun, message = cause
+            number = len(tables[cause])
+            many = f"{len(places):,} {noun}" + (f" of {amount(number, 'table')}" if "" not in tables[cause] else "")
+            where = places[0] if len(places) == 1 else f"{many}, the first {places[0]}"
+            yield f"{level}: {visible(where)}: {visible(message)}"
+        if len(lines) > _SCHEMA_LINES:
+            yield f"{level}: {len(lines) - _SCHEMA_LINES:,} more causes; JSON and HTML list all"
 
 
 def _row_diffs(table: TableReport, rows: Sequence[RowSample]) -> Iterator[str]:

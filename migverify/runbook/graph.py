@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from migverify.errors import JournalError
-from migverify.runbook.model import Runbook, RunKind, Step
+from migverify.runbook.model import Runbook, RunKind, Step, StepKind
 
-__all__ = ["Graph", "graph_of"]
+__all__ = ["ACTING", "Graph", "acts", "graph_of", "starting_by_themselves"]
+
+ACTING = (StepKind.COMMAND, StepKind.SQL, StepKind.TRAFFIC, StepKind.CHAOS)
+"""Kinds of steps that change something by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,8 @@ class Graph:
         Step -> the steps whose rollback is no longer valid once it has begun.
     hard
         Steps that are a hard point of no return.
+    self_starting
+        Gates and checks that only read, inside the write stop: the executor calls and starts them.
     """
 
     steps: dict[str, Step]
@@ -35,6 +41,12 @@ class Graph:
     not_applicable: dict[str, str]
     expires: dict[str, tuple[str, ...]]
     hard: tuple[str, ...]
+    self_starting: frozenset[str] = frozenset()
+
+
+def acts(step: Step) -> bool:
+    """Tell whether a step changes something, by itself or by the effect it has."""
+    return step.kind in ACTING or (step.kind is StepKind.MANUAL and step.effect is not None)
 
 
 def graph_of(runbook: Runbook, kind: RunKind) -> Graph:
@@ -66,7 +78,43 @@ def graph_of(runbook: Runbook, kind: RunKind) -> Graph:
     return Graph(
         steps, needs, {id_: tuple(some) for id_, some in dependents.items()}, away, _expiring(runbook),
         tuple(step.id for step in runbook.steps if step.point_of_no_return == "hard"),
+        starting_by_themselves([step for step in runbook.steps if step.id not in away], needs),
     )  # fmt: skip
+
+
+def starting_by_themselves(steps: Sequence[Step], needs: Mapping[str, Sequence[str]]) -> frozenset[str]:
+    """Return the gates and checks that only read and lie between the begin and the end of the write stop.
+
+    Parameters
+    ----------
+    steps
+        Those that apply.
+    needs
+        What each step waits for, by its id.
+    """
+    behind: dict[str, list[str]] = {}
+    for id_, some in needs.items():
+        for need in some:
+            behind.setdefault(need, []).append(id_)
+    after = _reached([step.id for step in steps if step.write_stop == "begin"], behind)
+    before = _reached([step.id for step in steps if step.write_stop == "end"], needs)
+    return frozenset(step.id for step in steps if step.id in after and step.id in before and _only_reads(step))
+
+
+def _only_reads(step: Step) -> bool:
+    asked_before = step.approval is not None and step.approval.before != "done"
+    reads = step.kind in (StepKind.GATE, StepKind.CHECK) and step.effect is None
+    return reads and not asked_before and not step.point_of_no_return and not step.write_stop
+
+
+def _reached(first: Sequence[str], way: Mapping[str, Sequence[str]]) -> set[str]:
+    found, left = set[str](), list(first)
+    while left:
+        for id_ in way.get(left.pop(), ()):
+            if id_ not in found:
+                found.add(id_)
+                left.append(id_)
+    return found
 
 
 def _why_not(step: Step, kind: RunKind, environment: str) -> str:

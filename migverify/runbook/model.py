@@ -179,8 +179,10 @@ class Step:
     of a phase need the last ones of the phase before. Only the very first step of a file has none.
 
     ``only_runs`` / ``only_environments`` empty: all. ``point_of_no_return`` is ``""``, ``soft`` or ``hard``.
-    Cosmetic keys (title, instruction) are not in ``sha``, so that wording may be mended without voiding drills; nor are
-    values of parameters that differ by environment. ``filled_sha`` has those: it is what an approval is bound to.
+    The title is not in ``sha``, nor an instruction that automation carries out, so that wording may be mended without
+    voiding drills; nor are values of parameters that differ by environment. ``filled_sha`` has those: it is what an
+    approval is bound to. ``scripts`` are hashes of the scripts its commands name, as they were when it was loaded.
+    ``attest`` is what the DRI of a manual step states where no check can tell.
     With ``on_fail`` ``goto``, ``retries`` bounds how often. ``twin`` is the step that rehearses one of production.
     """
 
@@ -213,6 +215,13 @@ class Step:
     write_stop: str = ""  # "begin" or "end": the write-stop budget runs between them
     twin: str | None = None
     filled_sha: str = ""
+    scripts: tuple[str, ...] = ()
+    attest: str = ""
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether a person carries it out and says how it ended."""
+        return self.effect is None and self.kind in (StepKind.MANUAL, StepKind.DECISION)
 
 
 @dataclass(frozen=True, slots=True)

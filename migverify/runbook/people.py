@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from migverify.runbook.cast import Cast
 from migverify.runbook.clock import Moment
@@ -18,9 +18,25 @@ from migverify.runbook.record.journal import canonical
 from migverify.runbook.state import Given, RunStatus, StepStatus, between
 
 __all__ = [
-    "CLOCK_SKEW", "Cast", "agreement", "approval_hash", "binding", "cast_of", "doers", "fresh", "identity_problems",
-    "may_accept", "may_approve", "may_call", "may_start", "missing_approvals", "promotion", "same_name",
-    "shared_logins", "why_not_promote",
+    "CLOCK_SKEW",
+    "Cast",
+    "agreement",
+    "approval_hash",
+    "binding",
+    "cast_of",
+    "doers",
+    "fresh",
+    "identity_problems",
+    "may_accept",
+    "may_approve",
+    "may_call",
+    "may_start",
+    "missing_approvals",
+    "promotion",
+    "same_name",
+    "shared_logins",
+    "undoing",
+    "why_not_promote",
 ]  # fmt: skip
 
 COORDINATOR, DECISION_OWNER, DRI, REVIEWER = "coordinator", "decision_owner", "dri", "reviewer"
@@ -83,6 +99,19 @@ def binding(status: RunStatus, of: str, step: str = "", answer: str = "") -> str
     else:
         told |= {"epoch": status.epoch, "holds": status.holds}
     return hashlib.sha256(canonical(told)).hexdigest()
+
+
+def undoing(status: RunStatus, steps: Sequence[str], then: str) -> str:
+    """Return what two persons agree to when they order a rollback: what is undone of which attempts, and what follows.
+
+    It is in words, with the hash of the steps' definitions and of where each of them is now.
+    """
+    told = [
+        [id_, status.steps[id_].attempt, status.steps[id_].order, status.steps[id_].rollback.value,
+         status.definition(id_).sha, status.definition(id_).filled_sha]
+        for id_ in steps
+    ]  # fmt: skip
+    return f"undo {', '.join(steps)}, then {then}: {hashlib.sha256(canonical([told, then])).hexdigest()[:16]}"
 
 
 def approval_hash(status: RunStatus, step: str, of: str = "done") -> str:

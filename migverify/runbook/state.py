@@ -13,12 +13,12 @@ from typing import Any
 from migverify.runbook.cast import Cast
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import EventKind, RollbackState, RunState, StepState
-from migverify.runbook.graph import Graph
+from migverify.runbook.graph import Graph, acts
 from migverify.runbook.model import Runbook, RunKind, Step
 
 __all__ = [
-    "OVER", "PASSED", "UNDER_WAY", "Attempt", "Delivery", "DeliveryState", "Given", "GuardStatus", "Jump", "Order",
-    "RunStatus", "Span", "StepStatus", "between",
+    "CLEAN_HAS_NO_EFFECT", "EFFECTS_OUTLIVE", "OVER", "PASSED", "RULES", "SIGNED_BY_ALL", "UNDER_WAY", "Attempt",
+    "Delivery", "DeliveryState", "Given", "GuardStatus", "Jump", "Order", "RunStatus", "Span", "StepStatus", "between",
 ]  # fmt: skip
 
 PASSED = frozenset({StepState.DONE, StepState.WAIVED, StepState.DRY})
@@ -26,6 +26,11 @@ PASSED = frozenset({StepState.DONE, StepState.WAIVED, StepState.DRY})
 UNDER_WAY = frozenset({StepState.RUNNING, StepState.VERIFYING})
 OVER = frozenset({StepState.FAILED, StepState.TIMED_OUT, StepState.INCONCLUSIVE, StepState.UNKNOWN})
 JUMP_SECONDS = 2.0
+RULES = 3
+"""The rules of runs that begin now. 1: a probe's no disarms a rollback, and who agrees second need not sign. Up to 2 a
+run ended clean although an effect without a rollback had happened."""
+EFFECTS_OUTLIVE = SIGNED_BY_ALL = 2
+CLEAN_HAS_NO_EFFECT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,8 @@ class StepStatus:
     effect_done
         The effect is known to have happened.
     order
-        Number of the event that announced the effect; a rollback goes from the highest down. -1: none.
+        Number of the event that announced the effect; a rollback goes from the highest down. -1: none, or it is known
+        that it did not happen.
     evidence, evidence_sha
         What the attempt has to show, and the hash of the events that hold it.
     held_before
@@ -143,6 +149,13 @@ class StepStatus:
     alarms: tuple[str, ...] = ()
     waiver: dict[str, Any] | None = None
     attempts: tuple[Attempt, ...] = ()
+
+    @property
+    def may_stand(self) -> bool:
+        """Whether an effect of it happened, or may have, in this attempt or an earlier one, and is not undone."""
+        if self.rollback is RollbackState.NONE_NEEDED:
+            return self.intent or self.order >= 0 or self.state is StepState.UNKNOWN
+        return self.rollback is not RollbackState.UNDONE_VERIFIED or self.state is StepState.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +248,8 @@ class RunStatus:
         The last event that was announced, and what was told about it: an executor that takes over goes on behind it.
     outbox_problems
         Why something could not be announced at all.
+    rules
+        Under which rules the run began (``RULES``): a journal is read by those of its own time.
     """
 
     run: str
@@ -281,6 +296,7 @@ class RunStatus:
     deliveries: dict[tuple[int, str], Delivery] = field(default_factory=dict)
     announced: tuple[int, frozenset[str]] = (-1, frozenset())
     outbox_problems: tuple[str, ...] = ()
+    rules: int = 1
 
     def copy(self) -> RunStatus:
         """Return one that can be changed without changing this."""
@@ -332,8 +348,23 @@ class RunStatus:
         return tuple(one.id for one in sorted(armed, key=lambda one: -one.order))
 
     def not_undone(self) -> tuple[str, ...]:
-        """Return the steps whose effects stand, or may stand: what keeps an aborted run from being clean."""
-        return tuple(one.id for one in self.steps.values() if one.intent)
+        """Return the steps whose effects stand, or may stand, those of gates and of people's hands among them."""
+        return tuple(one.id for one in self.steps.values() if one.may_stand)
+
+    def not_clean(self) -> tuple[str, ...]:
+        """Return what keeps an aborted run from being clean: what may stand of steps that act or have a rollback."""
+        return tuple(id_ for id_ in self.not_undone() if self._counts(self.steps[id_]))
+
+    def irreversible(self) -> tuple[str, ...]:
+        """Return what is not clean and has no rollback."""
+        none = RollbackState.NONE_NEEDED
+        return tuple(id_ for id_ in self.not_clean() if self.steps[id_].rollback is none)
+
+    def _counts(self, one: StepStatus) -> bool:
+        step = self.definition(one.id)
+        if one.state is StepState.UNKNOWN or one.rollback is not RollbackState.NONE_NEEDED:
+            return True
+        return self.rules >= CLEAN_HAS_NO_EFFECT and acts(step)
 
 
 EVENTS_OF_ANY_TIME = frozenset(

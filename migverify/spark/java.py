@@ -1,7 +1,7 @@
 """Finds Java, and keeps the class archive that makes Spark's driver start fast.
 
 Spark's driver loads about 15,000 classes before the first task. Java can keep them in an archive (AppCDS, JEP
-350): made once, when the first driver on a machine ends, and mapped by every driver after it. An archive is a
+350): made once, before the first driver on a machine ends, and mapped by every driver after it. An archive is a
 convenience: where none can be made or used, Java starts without one.
 """
 
@@ -27,6 +27,7 @@ to stdout, which belongs to the command's data."""
 
 _MAGIC = bytes(4)
 _STALE_SECONDS = 3600.0
+_WRITE_SECONDS = 60.0
 _HINT = "Install Java 17 or newer and put it on PATH or in JAVA_HOME, or use --engine local, which needs no Java."
 
 
@@ -82,33 +83,37 @@ def _release(command: Path) -> str:
 class Archive:
     """The class archive of one Java and one Spark: ``path`` when it exists, ``part`` while one is made.
 
-    ``options`` are the driver's JVM options. Of several drivers that start without an archive each makes its
-    own part; the last rename wins, and all are equally good.
+    ``options`` are the driver's JVM options, ``jcmd`` the program that asks it for the archive. Of several drivers that
+    start without an archive each makes its own part; the last rename wins, and all are equally good.
     """
 
     path: Path
     part: Path | None
     options: str
+    jcmd: Path = Path(os.devnull)
 
     def making(self) -> bool:
         """Whether this driver writes the archive when it ends."""
         return self.part is not None
 
-    def keep(self) -> bool:
-        """Put the finished part in its place, after the driver's JVM ended. Returns whether there is one now.
+    def write(self, pid: int) -> bool:
+        """Have a running JVM write the classes that it loaded, and put the file in its place.
 
-        The magic number at the front is written last, so a part of a JVM that was killed is recognized.
+        Returns whether there is an archive now; without one the next driver starts slowly and tries again. The magic
+        number at the front is written last, so a part of a JVM that was killed meanwhile is recognized.
         """
         if self.part is None:
             return self.path.is_file()
+        command = [str(self.jcmd), str(pid), "VM.cds", "dynamic_dump", str(self.part)]
         try:
+            subprocess.run(command, capture_output=True, timeout=_WRITE_SECONDS, check=False)  # noqa: S603 - as above
             with self.part.open("rb") as file:
                 complete = file.read(4) not in (b"", _MAGIC)
             if complete:
                 self.part.replace(self.path)
             else:
                 self.part.unlink(missing_ok=True)
-        except OSError:  # no archive: the next driver starts slowly and tries again
+        except (OSError, subprocess.TimeoutExpired):
             return False
         return complete
 
@@ -125,7 +130,8 @@ def cache_folder() -> Path:
 def class_archive(java: Java, spark_home: Path, spark_version: str, folder: Path | None = None) -> Archive:
     """Return the archive to start a driver with, or the order to make one, or :data:`NO_ARCHIVE`.
 
-    Never raises: a home that cannot be written, or a path that Java's options cannot hold, means no archive.
+    Never raises: a home that cannot be written, a Java without ``jcmd``, or a path that Java's options cannot hold
+    means no archive.
     """
     folder = cache_folder() if folder is None else folder
     jars = spark_home / "jars"
@@ -141,10 +147,12 @@ def class_archive(java: Java, spark_home: Path, spark_version: str, folder: Path
         _sweep(folder)
     except OSError:
         return NO_ARCHIVE
-    if not os.access(folder, os.W_OK):
+    jcmd = java.home / "bin" / "jcmd"
+    if not os.access(folder, os.W_OK) or not os.access(jcmd, os.X_OK):
         return NO_ARCHIVE
     part = path.with_suffix(f".{os.getpid()}-{time.monotonic_ns()}.part")
-    return Archive(path, part, f"-XX:ArchiveClassesAtExit={part}")
+    # Not -XX:ArchiveClassesAtExit: a JVM whose driver was killed would write for a minute before it is gone.
+    return Archive(path, part, "-XX:+RecordDynamicDumpInfo", jcmd)
 
 
 def _sweep(folder: Path) -> None:

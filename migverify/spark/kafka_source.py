@@ -133,7 +133,7 @@ class _Reading:
     def bounds(self) -> dict[tuple[str, int], tuple[int, int]]:
         if self._consumer is None:
             self._consumer = connect(self._login)
-        return bounds(self._consumer, self._settings.topics)
+        return bounds(self._login, self._consumer, self._settings.topics)
 
     def close(self) -> None:
         if self._consumer is not None:

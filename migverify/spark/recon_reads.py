@@ -13,7 +13,7 @@ from migverify.connect import Session, check_snapshot, open_session
 from migverify.errors import EndpointError, ReadError
 from migverify.model import ChunkChecksum, Endpoint, Flavor, Side
 from migverify.recon import pushdown
-from migverify.recon.anchor import BEGIN, LOOK_AGAIN_SECONDS, NOW, binlog_place
+from migverify.recon.anchor import BEGIN, LOOK_AGAIN_SECONDS, NOW, begin_moment, binlog_place
 from migverify.recon.model import Anchor
 from migverify.recon.packed import Step, even_steps, pieces, plan_steps, sum_buckets
 from migverify.recon.relation import ChangeRead, Relation, SqlRead
@@ -35,21 +35,25 @@ Relations = tuple[Relation, Relation | None]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One endpoint, while a join reads it. ``begin`` are the statements that open its moment in another session."""
+    """One endpoint, while a join reads it.
+
+    ``begin`` are the statements that open its moment in another session, ``probe`` the cheap read that proves a
+    ``tidb_snapshot`` there.
+    """
 
     session: Session
     begin: tuple[str, ...]
     flavor: Flavor
     position: str
     at: float
+    probe: str = ""
 
     @contextmanager
     def another(self, secrets: Mapping[str, str]) -> Iterator[Session]:
         """Open another session at this moment, or at one near it."""
         endpoint = self.session.endpoint
         with open_session(endpoint, secrets.get(endpoint.name), side=Side.SOURCE) as session:
-            for statement in self.begin:
-                session.execute(statement)
+            begin_moment(session, self.begin, self.probe)
             yield session
 
     def anchor(self) -> Anchor:
@@ -81,7 +85,7 @@ def open_moment(endpoint: Endpoint, password: str | None, probe: str) -> Iterato
             yield Moment(session, (BEGIN,), session.flavor, binlog_place(session), at)
         elif fixed is not None:
             check_snapshot(session, probe)
-            yield Moment(session, (), Flavor.TIDB, fixed, at)
+            yield Moment(session, (), Flavor.TIDB, fixed, at, probe)
         else:
             # Held open: garbage collection does not pass the start of an open transaction.
             session.query(BEGIN)
@@ -221,16 +225,16 @@ def row_pieces(relations: Relations, moments: Mapping[str, Moment], slots: int, 
                 reads.append(PlannedRead(read, 0, "", (), replace(relation, reads=(read,))))
             if not isinstance(read, SqlRead):
                 continue
-            begin = moments[read.endpoint].begin
+            begin, probe = moments[read.endpoint].begin, moments[read.endpoint].probe
             if wanted is None:
                 dealt = pieces(steps[side, number], slots * PIECES_A_SLOT)
                 listed += [Piece(side, number, len(reads), tuple(part)) for part in dealt]
-                reads.append(PlannedRead(read, relation.carried, "", begin))
+                reads.append(PlannedRead(read, relation.carried, "", begin, probe=probe))
                 continue
             for condition in wanted.conditions(read):
                 parts = even_steps(read, slots if wanted.rows[side] > SMALL_ROWS else 1, wanted.rows[side])
                 listed += [Piece(side, number, len(reads), (step,)) for step in parts]
-                reads.append(PlannedRead(read, relation.carried, condition, begin))
+                reads.append(PlannedRead(read, relation.carried, condition, begin, probe=probe))
         sides.append(listed)
     return Pieces(tuple(reads), tuple(_in_turn(sides)))
 

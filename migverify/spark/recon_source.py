@@ -25,6 +25,7 @@ from migverify.connect import open_session
 from migverify.errors import ReadError
 from migverify.model import Endpoint, Side
 from migverify.recon import spill
+from migverify.recon.anchor import begin_moment
 from migverify.recon.change_rows import change_records
 from migverify.recon.model import Anchor
 from migverify.recon.packed import Step, read_steps
@@ -61,7 +62,8 @@ class Piece:
 class PlannedRead:
     """One read of a join.
 
-    ``carried`` and ``where`` are those of ``read_steps``; ``begin`` are the statements that open the snapshot.
+    ``carried`` and ``where`` are those of ``read_steps``; ``begin`` are the statements that open the snapshot,
+    ``probe`` the cheap read that proves a ``tidb_snapshot``.
     ``relation`` is that of a change read, with no other read.
     """
 
@@ -70,6 +72,7 @@ class PlannedRead:
     where: str
     begin: tuple[str, ...]
     relation: Relation | None = None
+    probe: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +164,7 @@ def _read(wanted: PiecePartition, endpoints: Mapping[str, Endpoint], secrets: Ma
         return
     endpoint = endpoints[planned.read.endpoint]
     with open_session(endpoint, secrets.get(endpoint.name), side=Side.SOURCE) as session:
-        for statement in planned.begin:
-            session.execute(statement)
+        begin_moment(session, planned.begin, planned.probe)
         for sections in read_steps(session, planned.read, planned.carried, piece.steps, planned.where):
             yield _batch(piece, sections)
 

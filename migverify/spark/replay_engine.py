@@ -23,6 +23,7 @@ from migverify.errors import MigverifyError, ReadError
 from migverify.model import Endpoint, Side
 from migverify.spark.engine import explain
 from migverify.spark.session import close_session, is_connect, open_session
+from migverify.workload.private import private, write_private
 from migverify.workload.replay.board import Board, Counters
 from migverify.workload.replay.engine import EngineOptions, Start
 from migverify.workload.replay.journal import Journal
@@ -189,8 +190,8 @@ def _ship(session: SparkSession, folder: Path, state: bytes) -> str:
     """Send plan and state to the executors, and return the file's name there."""
     name = _PLAN.format(time.time_ns())
     path = folder / name
-    (folder / "state.bin").write_bytes(state)
-    with tarfile.open(path, "w") as archive:
+    write_private(folder / "state.bin", state)
+    with open(path, "wb", opener=private) as file, tarfile.open(fileobj=file, mode="w") as archive:
         archive.add(folder / PLANNED, PLANNED)
         archive.add(folder / "state.bin", "state.bin")
     if is_connect(session):

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-_KEEP_SECONDS = 60.0
 _END_SECONDS = 10.0
 _ANSWER_SECONDS = 10.0
 
@@ -234,13 +233,13 @@ def _end_driver(at_once: bool) -> None:
     try:
         if driver.archive.making() and not at_once:
             LOG.info("keeping an archive of Spark's classes, so that later runs start faster: %s", driver.archive.path)
+            driver.archive.write(driver.process.pid)
         if gateway is not None:
             with _no_java_errors("stopping Spark"):
                 gateway.shutdown()
         if driver.process.stdin is not None:
             driver.process.stdin.close()  # the JVM ends when its stdin does
-        if not at_once or not driver.archive.making():
-            driver.process.wait(_KEEP_SECONDS if driver.archive.making() else _END_SECONDS)
+        driver.process.wait(_END_SECONDS)
     except subprocess.TimeoutExpired:
         LOG.info("Spark's JVM did not end by itself in time; it is killed")
     finally:
@@ -248,7 +247,6 @@ def _end_driver(at_once: bool) -> None:
         SparkContext._jvm = None
         driver.process.kill()
         driver.process.wait()
-        driver.archive.keep()
         driver.scratch.cleanup()
 
 

@@ -6,16 +6,16 @@ Times are UTC timestamps in microseconds, texts of statements are binary: a log 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from migverify.errors import UsageError
 from migverify.workload.capture import SUMMARY
+from migverify.workload.private import private, private_folder
 from migverify.workload.sessions import Statement
 
 GROUP_ROWS = 50_000
@@ -62,13 +62,11 @@ class StatementFiles:
         self._folder = folder
         self._group_rows, self._file_rows = group_rows, file_rows
         self._held: list[Statement] = []
-        self._tables: list[pa.Table] = []
-        self._table_rows = 0
         self._bytes = 0
         self._writer: pq.ParquetWriter | None = None
         self._files = 0
         self._rows = 0
-        folder.mkdir(exist_ok=True)
+        private_folder(folder, exist_ok=True)
 
     def add(self, statement: Statement) -> None:
         """Take in one statement."""
@@ -77,28 +75,9 @@ class StatementFiles:
         if len(self._held) >= self._group_rows or self._bytes >= GROUP_BYTES:
             self._write()
 
-    def add_table(self, table: pa.Table) -> None:
-        """Take in statements as a table of ``SCHEMA``; groups and files end where they would end for single ones."""
-        if not len(table):
-            return
-        sizes = pc.add(pc.binary_length(table["sql"]), pc.binary_length(table["state"])).to_numpy()
-        ends = self._bytes + np.cumsum(sizes)
-        start = 0
-        while start < len(table):
-            room = self._group_rows - self._table_rows
-            full = int(np.searchsorted(ends, GROUP_BYTES)) + 1  # the first row that fills the group
-            stop = min(len(table), start + room, full)
-            self._tables.append(table.slice(start, stop - start))
-            self._table_rows += stop - start
-            self._bytes = int(ends[stop - 1])
-            if self._table_rows >= self._group_rows or self._bytes >= GROUP_BYTES:
-                ends = ends - self._bytes
-                self._write()
-            start = stop
-
     def close(self) -> None:
         """Write what is left; a capture without statements still has a file with its columns."""
-        if self._held or self._tables or not self._files:
+        if self._held or not self._files:
             self._write()
         if self._writer is not None:
             self._writer.close()
@@ -107,15 +86,15 @@ class StatementFiles:
     def _write(self) -> None:
         if self._writer is None:
             path = self._folder / f"statements-{self._files:05d}.parquet"
+            os.close(private(path, os.O_WRONLY | os.O_CREAT))
             self._writer = pq.ParquetWriter(
                 path, SCHEMA, compression="zstd", use_dictionary=_REPEATED, column_encoding=_ENCODINGS
             )
             self._files += 1
-        table = pa.concat_tables(self._tables).combine_chunks() if self._tables else table_of(self._held)
+        table = table_of(self._held)
         self._writer.write_table(table)
         self._rows += len(table)
-        self._held, self._tables, self._table_rows = [], [], 0
-        self._bytes = 0
+        self._held, self._bytes = [], 0
         if self._rows >= self._file_rows:
             self._writer.close()
             self._writer = None

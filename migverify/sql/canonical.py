@@ -174,7 +174,8 @@ TYPE_TABLE: tuple[TypeRule, ...] = (
           "the same bytes in BINARY, VARBINARY or BLOB; UTF-8 text and its bytes", string=True),
     _rule("json", "json text", "json text", _json,
           "objects with keys in any order; numbers of one value (1, 1.0, 1e0); white space",
-          "the sign of zero; repeated keys", compare="json"),
+          "the sign of zero; repeated keys; JSON's own dates, times and binary values are the texts they show",
+          compare="json"),
 )  # fmt: skip
 """First row that fits wins. Docs and the report's blind spots are generated from it."""
 

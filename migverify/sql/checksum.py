@@ -261,8 +261,8 @@ def bucket_sql(side: SideSql, buckets: int) -> str:
     if side.value is not None:
         sums.append(checksum_sum(side.value, side.hash))
     where = f" WHERE {side.where}" if side.where else ""
-    # By place, not by alias: a column of that name would be what is grouped by.
-    return f"SELECT {bucket(side, buckets)},COUNT(*),{','.join(sums)} FROM {side.table}{where} GROUP BY 1"
+    number = bucket(side, buckets)  # no alias: a column of that name would be what is grouped by
+    return f"SELECT {number},COUNT(*),{','.join(sums)} FROM {side.table}{where} GROUP BY {number}"
 
 
 def full_rows_sql(side: SideSql, keys: Sequence[KeyText], *, wide: bool = False) -> str:

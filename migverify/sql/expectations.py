@@ -119,6 +119,17 @@ def counts(batch: str, considered: str, good: str) -> str:
             f" FROM {batch}")  # fmt: skip
 
 
+_COPIES = "`migverify copies`"
+ONE_COPY = f"{_COPIES} = 1"
+"""The condition on rows of ``with_copies`` that there is one row of their values."""
+
+
+def with_copies(batch: str, columns: Sequence[ColumnDef]) -> str:
+    """Return the batch with the number of rows that have the same values in these columns; NULLs are the same."""
+    names = ", ".join(quote_name(column.name) for column in columns)
+    return f"(SELECT *, COUNT(*) OVER (PARTITION BY {names}) AS {_COPIES} FROM {batch}) AS `with copies`"
+
+
 def bad_rows(batch: str, columns: Sequence[str], considered: str, good: str, limit: int) -> str:
     """Return at most ``limit`` rows that are considered and not good."""
     names = ", ".join(quote_name(name) for name in columns)

@@ -30,6 +30,8 @@ Renamed = Callable[[str, str], Name]
 
 _TEXTUAL = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"})
 _JSON_CHECK = re.compile(r"\s*json_valid\s*\(\s*`((?:[^`]|``)+)`\s*\)\s*", re.IGNORECASE)
+_VALUES = re.compile(r"(?:\((?:[^()']|'(?:[^'\\]|''|\\.)*')*\)|'(?:[^'\\]|''|\\.)*'|[^,'()])+")
+"""Values of a LIST: what is between commas outside of parentheses and quotes."""
 _MIDNIGHT = re.compile(r"(?<=\d) 00:00:00(?:\.0+)?(?=')")
 MADE_CHECK_NAME = re.compile(r".*_chk_\d+|CONSTRAINT_\d+", re.DOTALL)
 MADE_KEY_NAME = re.compile(r".*_ibfk_\d+|fk_\d+", re.DOTALL)
@@ -72,7 +74,9 @@ def table_form(table: TableDef, parts: Parts, renamed: Renamed = lambda d, t: (d
     form = layout_form(table, parts.foreign_keys)
     del form["options"]["partitioned"]
     form["options"]["engine"] = (table.engine or "").casefold()
-    form["attributes"] = dict(parts.attributes)
+    form["attributes"] = {name: text for name, text in parts.attributes if name != "zerofill"}
+    if filled := sorted(zerofilled(table, parts)):
+        form["zerofill"] = filled
     form["foreign_keys"] = sorted((foreign_key_form(table, one, renamed) for one in parts.foreign_keys), key=digest)
     form["checks"] = sorted((check_form(table, one) for one in parts.checks), key=digest)
     form["triggers"] = {
@@ -80,6 +84,12 @@ def table_form(table: TableDef, parts: Parts, renamed: Renamed = lambda d, t: (d
     }
     form["partitioning"] = None if parts.partitioning is None else partitioning_form(table, parts.partitioning)
     return form
+
+
+def zerofilled(table: TableDef, parts: Parts) -> set[str]:
+    """Return the names of the columns that are shown with leading zeros; TiDB's catalog leaves it to the parts."""
+    named = dict(parts.attributes).get("zerofill", "").split(" ")
+    return {column.name for column in table.columns if "zerofill" in column.column_type or column.name in named}
 
 
 def layout_form(table: TableDef, foreign_keys: Iterable[ForeignKey]) -> dict[str, Any]:
@@ -183,13 +193,16 @@ def partitioning_form(table: TableDef, found: Partitioning) -> dict[str, Any]:
     return {
         "method": found.method, "expression": expression, "sub_method": found.sub_method,
         "sub_expression": normal_expression(found.sub_expression), "sub_count": found.sub_count,
-        "partitions": [[one.name, normal_bound(one.bound), fold_label(one.comment)] for one in found.partitions],
+        "partitions": [
+            [one.name, normal_bound(one.bound, found.method), fold_label(one.comment)] for one in found.partitions
+        ],
     }  # fmt: skip
 
 
-def normal_bound(bound: str) -> str:
-    """Return a partition's bound; TiDB writes the midnight of a date out."""
-    return _MIDNIGHT.sub("", normal_expression(bound))
+def normal_bound(bound: str, method: str) -> str:
+    """Return a partition's bound; TiDB writes the midnight of a date out, and the values of a LIST have no order."""
+    parts = _VALUES.findall(bound) if method.startswith("LIST") else [bound]
+    return " , ".join(sorted(_MIDNIGHT.sub("", normal_expression(part)) for part in parts))
 
 
 def plain_json(table: TableDef, parts: Parts) -> tuple[TableDef, Parts]:

@@ -28,6 +28,7 @@ TIDB_TRANSACTIONS = (
     "SELECT SESSION_ID, TIMESTAMPDIFF(SECOND, START_TIME, NOW()), MEM_BUFFER_KEYS"
     " FROM information_schema.CLUSTER_TIDB_TRX WHERE SESSION_ID <> CONNECTION_ID()"
 )
+SERVER = "SELECT CONCAT(@@hostname, ':', @@port)"
 PREPARED = "XA RECOVER"
 TIDB_DDL = (
     "SELECT JOB_ID, QUERY FROM information_schema.DDL_JOBS"
@@ -51,6 +52,11 @@ WRITTEN_SEEN = (
 )
 WRITTEN_LOST = "SHOW GLOBAL STATUS LIKE 'Performance_schema_accounts_lost'"
 SHORT_WAITS = ("SET SESSION lock_wait_timeout=2", "SET SESSION innodb_lock_wait_timeout=2")
+
+
+def kill_sql(flavor: Flavor, connection: int, *, query: bool = False) -> str:
+    """Return the statement that ends a connection; with ``query`` only what it runs."""
+    return f"KILL {'TIDB ' if flavor is Flavor.TIDB else ''}{'QUERY ' if query else ''}{int(connection)}"
 
 
 def writable_columns(table: str) -> str:

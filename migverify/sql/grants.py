@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from migverify.errors import PrivilegeError, ReadError, RetryableReadError
+from migverify.sql.quoting import quote_name
 
 # Privileges with which nothing can be changed. A privilege that is not listed counts as one to write.
 _READING = frozenset({
@@ -16,6 +17,9 @@ _READING = frozenset({
     "AUDIT_ABORT_EXEMPT", "ALLOW_NONEXISTENT_DEFINER", "DASHBOARD_CLIENT", "SLAVE MONITOR",
     "REPLICA MONITOR", "REPLICATION REPLICA",
 })  # fmt: skip
+# Servers show triggers, events and rules of keys to who may make some. None of them changes a row by a statement that
+# reads; what a trigger or event does is bound by the rights of its definer.
+_TO_SEE = frozenset({"TRIGGER", "EVENT", "REFERENCES"})
 # What another server calls the same privilege.
 _SPELLINGS = {
     "REPLICATION CLIENT": ("BINLOG MONITOR",), "REPLICATION SLAVE": ("REPLICATION REPLICA",),
@@ -50,8 +54,8 @@ class Grant:
     columns: bool = False
     taken: bool = False
 
-    def covers(self, privilege: str, database: str | None, table: str | None) -> bool:
-        """Whether this speaks of a privilege on a table; None asks for all of them."""
+    def covers(self, privilege: str, database: str | None, table: str | None, *, literal: bool = False) -> bool:
+        """Whether this speaks of a privilege on a table; None asks for all of them. ``literal``: no name varies."""
         if self.columns or (self.privilege not in (privilege, "ALL", "ALL PRIVILEGES", *_SPELLINGS.get(privilege, ()))):
             return False
         if self.database is None:
@@ -60,7 +64,7 @@ class Grant:
             return False
         if self.table is not None:
             return self.database == database and self.table == table
-        return _like(self.database).fullmatch(database) is not None
+        return self.database == database if literal else _like(self.database).fullmatch(database) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ class Grants:
     """What a user may do, roles taken in. ``writing`` names each privilege that is not one to read, and on what.
 
     ``lines`` holds those of every role the user could turn on; ``active`` what holds in a session as it begins.
+    ``literal`` says that the server takes names of databases in grants as they are written (``partial_revokes``).
     """
 
     account: str
@@ -75,15 +80,37 @@ class Grants:
     roles: tuple[str, ...]
     writing: tuple[str, ...]
     active: tuple[Grant, ...] = ()
+    literal: bool = False
 
     @property
     def may_write(self) -> bool:
-        """Whether this user can change anything."""
-        return bool(self.writing)
+        """Whether this user can change rows; to be allowed to define what it is there to see is not that."""
+        return bool(self.changing)
+
+    @property
+    def changing(self) -> tuple[str, ...]:
+        """``writing`` without what servers ask of a user that is to see triggers, events and rules of keys."""
+        return tuple(one for one in self.writing if one.partition(" on ")[0] not in _TO_SEE)
 
     def allows(self, privilege: str, database: str | None = None, table: str | None = None) -> bool:
         """Whether a session of this user has a privilege on a whole table; None asks for all databases or tables."""
-        held = [grant for grant in self.active if grant.covers(privilege, database, table)]
+        held = [grant for grant in self.active if grant.covers(privilege, database, table, literal=self.literal)]
+        return self._settled(held)
+
+    def allows_pattern(self, privilege: str, pattern: str | None) -> bool:
+        r"""Whether a privilege is held on every database of a pattern (``pay\_eu``, ``pay\_%``); None asks for all."""
+        if pattern is None or not re.search(r"(?<!\\)[_%]", pattern):
+            name = None if pattern is None else re.sub(r"\\([_%])", r"\1", pattern)
+            return self.allows(privilege, name)
+        # What lies in a pattern is not known: it is held on all databases, or on the same pattern.
+        return self._settled([
+            grant for grant in self.active
+            if grant.covers(privilege, None, None)
+            or (not self.literal and grant.database == pattern and grant.covers(privilege, pattern, None, literal=True))
+        ])  # fmt: skip
+
+    @staticmethod
+    def _settled(held: Sequence[Grant]) -> bool:
         if not any(not grant.taken for grant in held):
             return False
         # A partial revoke takes from the global level only; what a database or a table was given itself stays.
@@ -102,6 +129,8 @@ def check_grants(session: Server) -> Grants:
     account = session.query("SELECT CURRENT_USER()")[0][0] or ""
     own = [row[0] or "" for row in session.query("SHOW GRANTS")]
     active = tuple(grant for line in own for grant in _grants(line))
+    varying = any(re.search("[_%]", grant.database or "") for grant in active if grant.table is None)
+    literal = varying and names_are_literal(session)  # asked only where it makes a difference
     lines, roles = list(own), sorted({role for line in own for role in _roles(line)})
     if roles:
         try:
@@ -111,15 +140,30 @@ def check_grants(session: Server) -> Grants:
         except (ReadError, PrivilegeError):
             # What a role allows is not told: it may allow anything.
             unknown = (f"role {', '.join(roles)}: grants not shown",)
-            return Grants(account, tuple(lines), tuple(roles), unknown, active)
+            return Grants(account, tuple(lines), tuple(roles), unknown, active, literal)
     lines = list(dict.fromkeys(lines))
-    return Grants(account, tuple(lines), tuple(roles), _writing(lines), active)
+    return Grants(account, tuple(lines), tuple(roles), _writing(lines), active, literal)
 
 
 def account_text(account: str) -> str:
-    """Return an account as CURRENT_USER() says it (``user@host``) quoted for GRANT."""
+    """Return an account as CURRENT_USER() says it (``user@host``) quoted for GRANT, under every ``sql_mode``."""
     user, _, host = account.rpartition("@")
-    return "'" + user.replace("'", "''") + "'@'" + host.replace("'", "''") + "'"
+    return f"{_account_part(user)}@{_account_part(host)}"
+
+
+def _account_part(name: str) -> str:
+    # A backslash in quotes means two things; backticks take it as it is, but cannot hold the empty name.
+    return quote_name(name) if "\\" in name else "'" + name.replace("'", "''") + "'"
+
+
+def names_are_literal(session: Server) -> bool:
+    """Whether the server takes names of databases in grants as they are written: MySQL with ``partial_revokes``."""
+    try:
+        return session.query("SELECT @@partial_revokes")[0][0] in ("1", "ON")
+    except RetryableReadError:
+        raise
+    except (ReadError, PrivilegeError):
+        return False  # MariaDB, TiDB and MySQL before 8.0.16 have no such variable
 
 
 def _of_roles(session: Server, roles: Sequence[str]) -> list[str]:

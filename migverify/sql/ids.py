@@ -39,6 +39,14 @@ def sample(
     return " UNION ALL ".join(parts)
 
 
+def text_sample(database: str, table: str, column: str, time: str | None, most: int) -> str:
+    """Return rows (text id, creation time as Unix milliseconds or NULL) from both ends of an index on a text column."""
+    name = quote_name(column)
+    moment = "NULL" if time is None else f"ROUND(UNIX_TIMESTAMP({quote_name(time)}) * 1000)"
+    rows = f"SELECT {name}, {moment} FROM {quote_path(database, table)} ORDER BY {name}"
+    return f"({rows} DESC LIMIT {most}) UNION ALL ({rows} LIMIT {most})"
+
+
 def mariadb_sequence(database: str, name: str) -> str:
     """Return a MariaDB sequence's state."""
     columns = "next_not_cached_value, minimum_value, maximum_value, increment, cycle_option"

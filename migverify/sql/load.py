@@ -32,6 +32,12 @@ TIDB_SUMMARY = "SHOW GLOBAL VARIABLES WHERE Variable_name = 'tidb_enable_stmt_su
 
 CONNECTIONS = "SHOW GLOBAL STATUS WHERE Variable_name = 'Threads_connected'"
 TIDB_CONNECTIONS = "SELECT INSTANCE, COUNT(*) FROM information_schema.CLUSTER_PROCESSLIST GROUP BY INSTANCE"
+RUNNING = "SHOW GLOBAL STATUS LIKE 'Threads_running'"
+# TiDB has no such counter, and its storage works for all of its servers: the busiest of them counts.
+TIDB_RUNNING = (
+    "SELECT 'Threads_running', MAX(n) FROM (SELECT COUNT(*) AS n FROM information_schema.CLUSTER_PROCESSLIST"
+    " WHERE COMMAND <> 'Sleep' GROUP BY INSTANCE) AS busy"
+)
 MOST_CONNECTIONS = "SELECT @@GLOBAL.max_connections"
 
 # InnoDB tells the start in the server's own time zone, whatever the session's is.

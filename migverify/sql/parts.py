@@ -300,6 +300,8 @@ def hidden_parts(flavor: Flavor, grants: Iterable[str]) -> tuple[str, ...]:
 _STRING_OR_ATTRIBUTE = re.compile(
     r"""'(?:[^'\\]|''|\\.)*'|`(?:[^`]|``)*`|/\*T!(?:\[(?P<feature>[\w,]*)\])?\s*(?P<text>.*?)\s*\*/""", re.DOTALL
 )
+# TiDB's catalog does not show it.
+_ZEROFILL = re.compile(r"^\s+`((?:[^`]|``)+)` \w+(?:\([^)]*\))? unsigned zerofill\b", re.MULTILINE)
 # Counters, and what the catalog's own views tell: both are read elsewhere or are no definition.
 _NO_ATTRIBUTES = frozenset({"auto_rand", "auto_rand_base", "auto_inc", "tidb_row_id", "shard_row_id_bits"})
 
@@ -319,6 +321,9 @@ def attributes_of(statement: str) -> tuple[tuple[str, str], ...]:
         if text is None or feature in _NO_ATTRIBUTES or text == "CLUSTERED":
             continue
         found[feature].append(" ".join(text.split()))
+    filled = sorted(name.replace("``", "`") for name in _ZEROFILL.findall(statement))
+    if filled:
+        found["zerofill"] = filled
     return tuple(sorted((feature, " ".join(texts)) for feature, texts in found.items()))
 
 

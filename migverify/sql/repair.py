@@ -22,6 +22,9 @@ from migverify.sql.quoting import quote_bytes, quote_name, quote_text
 SQL_MODE = "STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO"
 """Strict, so that nothing is cut to fit; zero, partial and invalid dates and a 0 in AUTO_INCREMENT stay values."""
 
+_PLANNED, _UNCHANGED = "@migverify_planned", "@migverify_unchanged"
+"""Rows of the open exchange: how many there are, and how many of them still are what was read."""
+
 _NUMBER = re.compile(rb"-?\d+(\.\d+)?([eE][+-]?\d+)?\Z")
 _MOMENT = re.compile(rb"-?[0-9][0-9 :.-]*\Z")
 
@@ -188,6 +191,34 @@ def delete_sql(side: SideSql, key: KeyText, guards: Sequence[str]) -> str:
     return f"DELETE FROM {side.table} WHERE {_where(side, key, guards)}"
 
 
+def exchange_row_sql(
+    side: SideSql, key: KeyText, guards: Sequence[str], values: Sequence[Value]
+) -> tuple[str, str, str]:
+    """Return what locks and counts a row that still fits ``guards``, what deletes it, and what inserts it again.
+
+    Only ``exchange_sql`` puts them into a transaction. The INSERT does not ask for the absence of the key: a row that
+    does collide must undo the transaction, not leave out the row.
+    """
+    # A subquery of SET would not do: TiDB refuses the transaction where it had to wait for the lock.
+    count = (
+        f"SELECT {_UNCHANGED} := {_UNCHANGED} + COUNT(*) FROM {side.table} WHERE {_where(side, key, guards)} FOR UPDATE"
+    )
+    names = ", ".join(quote_name(column.name) for column, _ in values)
+    written = ", ".join(literal(column, text) for column, text in values)
+    whole = f"{_UNCHANGED} = {_PLANNED}"
+    return (
+        count,
+        delete_sql(side, key, [*guards, whole]),
+        f"INSERT INTO {side.table} ({names}) SELECT {written} FROM DUAL WHERE {whole}",
+    )
+
+
+def exchange_sql(rows: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Return the transaction that changes all rows (``exchange_row_sql``), or none unless each still is as planned."""
+    locks, deletes, inserts = zip(*rows, strict=True)
+    return [f"SET {_PLANNED} = {len(rows)}, {_UNCHANGED} = 0", *locks, *deletes, *inserts]
+
+
 def _where(side: SideSql, key: KeyText, guards: Sequence[str]) -> str:
     return " AND ".join([key_condition(side.key, key), *(guard for guard in guards if guard)])
 
@@ -209,8 +240,8 @@ def foreign_keys_sql(database: str, table: str) -> str:
 
 
 def triggers_sql(database: str, table: str) -> str:
-    """Return the statement that lists the triggers of a table."""
-    return ("SELECT TRIGGER_NAME FROM information_schema.TRIGGERS WHERE "
+    """Return the statement that lists the triggers of a table: name, BEFORE or AFTER, event."""
+    return ("SELECT TRIGGER_NAME, ACTION_TIMING, EVENT_MANIPULATION FROM information_schema.TRIGGERS WHERE "
             f"EVENT_OBJECT_SCHEMA = {quote_text(database)} AND EVENT_OBJECT_TABLE = {quote_text(table)}")  # fmt: skip
 
 

@@ -19,6 +19,15 @@ DDL_COUNTERS = (
 TIDB_VERSION = "SHOW STATUS LIKE 'ddl_schema_version'"
 """One number that every DDL of the cluster raises."""
 
+LOGS_CASCADES = "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'"
+"""OFF where the server carries out foreign keys above the engine, so that the binlog has every row (MySQL 9.6)."""
+CASCADES = (
+    "SELECT UNIQUE_CONSTRAINT_SCHEMA, REFERENCED_TABLE_NAME, CONSTRAINT_SCHEMA, TABLE_NAME"
+    " FROM information_schema.REFERENTIAL_CONSTRAINTS"
+    " WHERE DELETE_RULE NOT IN ('RESTRICT', 'NO ACTION') OR UPDATE_RULE NOT IN ('RESTRICT', 'NO ACTION')"
+)
+"""Parent and child of every foreign key that changes rows of the child."""
+
 _EVENTS = ", ".join(f"'statement/sql/{name}'" for name in _COUNTERS)
 DDL_BY_ACCOUNT = (
     "SELECT USER, HOST, EVENT_NAME, COUNT_STAR"

@@ -6,7 +6,9 @@ Each function makes a form that only serves to compare: equal forms mean the sam
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
+from typing import Any
 
 from migverify.model import ColumnDef
 
@@ -69,13 +71,10 @@ def normal_expression(text: str) -> str:
     """Return an expression in a form that MySQL, MariaDB and TiDB agree on.
 
     Case of words, spaces, backticks, character set introducers, names of one function and parentheses are
-    evened out. Parentheses go altogether, since MySQL prints all of them and TiDB those that were typed: two
-    expressions that differ in nothing but grouping are taken as one. The values of generated columns are
-    compared row by row, so that such a difference does not stay hidden.
+    evened out. Parentheses go altogether, since MySQL prints all of them and TiDB those that were typed:
+    ``grouped_equally`` tells whether they mean the same.
     """
-    # MySQL's catalog escapes the quotes of GENERATION_EXPRESSION once more.
-    if re.search(r"\\'", text) and not re.search(r"(?<!\\)'", text):
-        text = re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
+    text = _unescaped(text)
     words: list[str] = []
     for token in _TOKEN.finditer(text):
         if token["text"] is not None:
@@ -91,12 +90,71 @@ def normal_expression(text: str) -> str:
     return " ".join(_evened(words))
 
 
+def _unescaped(text: str) -> str:
+    """Return an expression without the escapes that MySQL's catalog adds to the quotes of GENERATION_EXPRESSION."""
+    if re.search(r"\\'", text) and not re.search(r"(?<!\\)'", text):
+        return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
+    return text
+
+
 def rewritten_alike(source: str, target: str) -> bool:
     """Whether two expressions differ in nothing but comparisons, NOT, AND and OR, which MySQL rewrites."""
     forms = (
         [word for word in normal_expression(text).split(" ") if word not in _REWRITTEN] for text in (source, target)
     )
     return next(forms) == next(forms)
+
+
+def grouped_equally(source: str, target: str) -> bool:
+    """Whether operators take the same operands in two expressions of one normal form.
+
+    True as well where that cannot be known: one cannot be parsed, or has a function for an operator of the other.
+    """
+    shapes = [_shape(text) for text in (source, target)]
+    if shapes[0] is None or shapes[1] is None or sorted(_operators(shapes[0])) != sorted(_operators(shapes[1])):
+        return True
+    return shapes[0] == shapes[1]
+
+
+_OPERATORS = frozenset({
+    "Add", "Sub", "Mul", "Div", "IntDiv", "Mod", "And", "Or", "Xor", "EQ", "NEQ", "GT", "GTE", "LT", "LTE",
+    "NullSafeEQ", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseLeftShift", "BitwiseRightShift", "Like",
+})  # fmt: skip
+_FLAT = frozenset({"And", "Or"})
+Shape = tuple[Any, ...]
+
+
+def _shape(text: str) -> Shape | None:
+    """Return the operators of an expression as a tree of (name, operands ...); None where it cannot be parsed."""
+    import sqlglot
+    from sqlglot.errors import SqlglotError
+
+    text = _unescaped(text)
+    try:
+        parsed: Any = sqlglot.parse_one(f"SELECT ({text})", dialect="mysql")
+        return _operands(parsed.expressions[0])
+    except (SqlglotError, RecursionError):
+        return None
+
+
+def _operands(node: Any) -> Shape:
+    from sqlglot import exp
+
+    node = node.unnest()
+    name = type(node).__name__
+    if isinstance(node, exp.Binary) and name in _OPERATORS:
+        parts = [_operands(node.left), _operands(node.right)]
+        # MySQL takes apart what AND or OR joins, however it was grouped.
+        flat = [one for part in parts for one in (part[1:] if name in _FLAT and part[:1] == (name,) else (part,))]
+        return (name, *flat)
+    return ("", *(found for child in node.iter_expressions() if (found := _operands(child)) != ("",)))
+
+
+def _operators(shape: Shape) -> Iterator[str]:
+    # A chain of n operands has n - 1 operators, flat or not.
+    yield from [shape[0]] * (len(shape) - 2 if shape[0] in _FLAT else 1)
+    for part in shape[1:]:
+        yield from _operators(part)
 
 
 def _evened(words: list[str]) -> list[str]:

@@ -67,8 +67,8 @@ class ResultStore(Protocol):
         """Latest state per (pair, key), paged: rows with a number above ``after``, at most ``limit``."""
         ...
 
-    def count_row_diffs(self, run_id: str, pair: str) -> dict[tuple[str, str], int]:
-        """Exact counts by (kind, state) over the latest state per key."""
+    def count_row_diffs(self, run_id: str, pair: str, *, distinct: bool = False) -> dict[tuple[str, str], int]:
+        """Exact counts by (kind, state) over the latest state per key: of rows that differ, or of distinct ones."""
         ...
 
     def add_table_result(self, run_id: str, result: TableResult) -> None:

@@ -6,7 +6,8 @@ from sqlalchemy import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from migverify.errors import StoreError
+from migverify import tls
+from migverify.errors import StoreError, StoreSettingError
 
 _HINTS = (
     ("database or disk is full", "Free space on its disk and resume the run: everything committed is there."),
@@ -20,6 +21,7 @@ _HINTS = (
     ("is full", "Free space on its server and resume the run: everything committed is there."),
     ("unknown database", "Create the database; migverify creates its tables in it."),
     ("access denied", "Check the user, the password, and its grants: SELECT, INSERT, UPDATE, CREATE."),
+    ("is not allowed to connect", "Create the store's user for this host, or connect from another one."),
     ("denied to user", "The store's user needs SELECT, INSERT, UPDATE and CREATE on the database."),
     ("can't connect", "Check host, port, and that the server is up; resume the run when it is."),
     ("lost connection", "The store's server went away; resume the run when it is back."),
@@ -31,6 +33,10 @@ _HINTS = (
     ("no module named", "Install the driver named in the store's URL."),
     ("can't load plugin", "Check the dialect and driver in the store's URL."),
 )
+_SETTINGS = (
+    "unknown database", "access denied", "denied to user", "not allowed to connect", "unexpected keyword",
+    "no module named", "can't load plugin",
+)  # fmt: skip
 _DEFAULT_HINT = "Nothing committed is lost: put the store in order and resume the run."
 
 # Deadlock, lock wait; TiDB: write conflict, schema changed, region unavailable, information schema changed/outdated.
@@ -55,8 +61,12 @@ def store_error(action: str, label: str, exc: Exception, *, secret: object = Non
     if password and password in reason:
         reason = reason.replace(password, "***")
     lowered = reason.lower()
-    hint = next((hint for words, hint in _HINTS if words in lowered), _DEFAULT_HINT)
-    return StoreError(f"{action} the store {label}: {reason}", hint=hint)
+    remedy = tls.remedy(exc.orig) if isinstance(exc, DBAPIError) and exc.orig is not None else None
+    hint = remedy or next((hint for words, hint in _HINTS if words in lowered), _DEFAULT_HINT)
+    # Of a store that was open once, the settings were right: what is refused later, or not reached, is not known.
+    wrong = action == "cannot open" and any(words in lowered for words in _SETTINGS)
+    kind = StoreSettingError if wrong else StoreError
+    return kind(f"{action} the store {label}: {reason}", hint=hint)
 
 
 def rolled_back(exc: SQLAlchemyError) -> bool:

@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Double, Engine, event, func, i
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from migverify.errors import StoreError
+from migverify.model import Tls
 from migverify.store import schema as t
 from migverify.store.failures import connection_lost, rolled_back, store_error
 from migverify.store.open import open_store
@@ -254,7 +255,9 @@ def _execute(connection: Any, statements: Sequence[str]) -> None:
     cursor.close()
 
 
-def open_database(url: str, *, password: str | None, forbidden: Sequence[tuple[str, int]]) -> Database:
+def open_database(
+    url: str, *, password: str | None, forbidden: Sequence[tuple[str, int]], tls: Tls | None = None
+) -> Database:
     """Open a result store for runs; see ``open_store``.
 
     Raises
@@ -262,7 +265,7 @@ def open_database(url: str, *, password: str | None, forbidden: Sequence[tuple[s
     StoreError
         the store cannot be opened, or cannot keep runs.
     """
-    store = open_store(url, password=password, forbidden=forbidden)
+    store = open_store(url, password=password, forbidden=forbidden, tls=tls)
     if not isinstance(store, SqlStore):
         raise StoreError("the store keeps no runs", hint="Name a database.")
     _unix_time(store.engine.dialect.name)

@@ -13,7 +13,8 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
-from migverify.errors import StoreError
+from migverify.errors import StoreError, StoreSettingError
+from migverify.model import Tls, default_tls_mode
 from migverify.store.base import ResultStore
 from migverify.store.failures import label_of, store_error
 from migverify.store.schema import prepare
@@ -26,7 +27,14 @@ _BUSY_POLL_SECONDS = 0.02
 _CACHE_KIB = 16 * 1024
 
 
-def open_store(url: str, *, password: str | None = None, forbidden: Sequence[tuple[str, int]] = ()) -> ResultStore:
+def open_store(
+    url: str,
+    *,
+    password: str | None = None,
+    forbidden: Sequence[tuple[str, int]] = (),
+    tls: Tls | None = None,
+    create: bool = True,
+) -> ResultStore:
     """Open a result store, creating it when it is new.
 
     Parameters
@@ -40,6 +48,11 @@ def open_store(url: str, *, password: str | None = None, forbidden: Sequence[tup
     forbidden
         (host, port) of the endpoints under test. A store on one of them would write to what it verifies,
         and be lost with it.
+    tls
+        Encryption of the connection to a server of MySQL's protocol; None: the default for its host. Another server's
+        belongs into the options of its URL.
+    create
+        False: a store that is not there yet is an error; nothing is written.
 
     Raises
     ------
@@ -50,14 +63,14 @@ def open_store(url: str, *, password: str | None = None, forbidden: Sequence[tup
     if password is not None:
         parsed = parsed.set(password=password)
     file = parsed.get_backend_name() == "sqlite"
-    parsed = _sqlite_file(parsed) if file else _server(parsed, forbidden)
+    parsed = _sqlite_file(parsed, create=create) if file else _server(parsed, forbidden)
     label = label_of(parsed)
-    engine = _make_engine(parsed, label)
+    engine = _make_engine(parsed, label, tls)
     try:
         _first_connection(engine, label, secret=parsed.password)
         if "unix_socket" in parsed.query:
             _refuse_socket(engine, label, forbidden)
-        prepare(engine, label)
+        prepare(engine, label, create=create)
     except SQLAlchemyError as exc:
         engine.dispose()
         raise store_error("cannot open", label, exc, secret=parsed.password) from exc
@@ -70,27 +83,31 @@ def open_store(url: str, *, password: str | None = None, forbidden: Sequence[tup
 def _parse(url: str) -> URL:
     if "://" not in url:
         if not url.strip():
-            raise StoreError("the store's URL is empty", hint="Name a file, or an SQLAlchemy URL.")
+            raise StoreSettingError("the store's URL is empty", hint="Name a file, or an SQLAlchemy URL.")
         return URL.create("sqlite", database=url)
     try:
         return make_url(url)
     except (ArgumentError, ValueError):
         # Without its cause: the text that could not be parsed may be a piece of the password.
         scheme = url.split("://", 1)[0]
-        raise StoreError(
+        raise StoreSettingError(
             f"the store's URL ({scheme}://...) cannot be parsed",
             hint="Write it as dialect+driver://user@host:port/database; escape @ : / % # in it, or give the"
             " password apart from it.",
         ) from None
 
 
-def _sqlite_file(url: URL) -> URL:
+def _sqlite_file(url: URL, *, create: bool) -> URL:
     database = url.database or ""
     if database in ("", ":memory:") or "mode=memory" in database or database.startswith("file:"):
-        raise StoreError("a store in memory is lost with its process", hint="Name a file: sqlite:///path/to/store.db")
+        raise StoreSettingError(
+            "a store in memory is lost with its process", hint="Name a file: sqlite:///path/to/store.db"
+        )
     path = Path(database).expanduser().absolute()
     if path.is_dir():
-        raise StoreError(f"the store {path} is a folder, not a file", hint="Name a file inside it.")
+        raise StoreSettingError(f"the store {path} is a folder, not a file", hint="Name a file inside it.")
+    if not create and not path.exists():
+        raise StoreError(f"there is no store {path}", hint="Check the path.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Row diffs may hold personal data: a new file is for its owner only, and so are its -wal and -shm.
@@ -114,7 +131,7 @@ def _unwritable(path: Path, reason: str) -> StoreError:
 
 def _server(url: URL, forbidden: Sequence[tuple[str, int]]) -> URL:
     if not url.database:
-        raise StoreError(
+        raise StoreSettingError(
             f"the store's URL {label_of(url)} names no database",
             hint="Create one for it, and end the URL with its name.",
         )
@@ -130,8 +147,8 @@ def _server(url: URL, forbidden: Sequence[tuple[str, int]]) -> URL:
     return url
 
 
-def _forbidden(label: str, host: str, port: int) -> StoreError:
-    return StoreError(
+def _forbidden(label: str, host: str, port: int) -> StoreSettingError:
+    return StoreSettingError(
         f"the store {label} lies on an endpoint under test ({host}:{port})",
         hint="Keep results elsewhere, for example in the default SQLite file: what is verified is never written.",
     )
@@ -177,7 +194,7 @@ def _refuse_socket(engine: Engine, label: str, forbidden: Sequence[tuple[str, in
             raise _forbidden(label, host, forbidden_port)
 
 
-def _make_engine(url: URL, label: str) -> Engine:
+def _make_engine(url: URL, label: str, tls: Tls | None) -> Engine:
     arguments: dict[str, Any] = {}
     try:
         if url.get_backend_name() == "sqlite":
@@ -187,6 +204,7 @@ def _make_engine(url: URL, label: str) -> Engine:
                 arguments["timeout"] = _BUSY_SECONDS
         elif url.get_driver_name() == "pymysql":
             arguments.update({name: n for name, n in _SERVER_SECONDS.items() if name not in url.query})
+            arguments.update(_encryption(url, tls))
         # hide_parameters: an error in SQLAlchemy's words would show values of rows.
         engine = create_engine(url, connect_args=arguments, pool_pre_ping=True, hide_parameters=True)
     except (ArgumentError, NoSuchModuleError, ImportError, TypeError, ValueError) as exc:
@@ -194,7 +212,25 @@ def _make_engine(url: URL, label: str) -> Engine:
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
+    elif url.get_driver_name() == "pymysql":
+        event.listen(engine, "do_connect", _connect_pymysql)
     return engine
+
+
+def _encryption(url: URL, tls: Tls | None) -> dict[str, Any]:
+    if any(name.startswith("ssl") for name in url.query):  # the URL has the driver's own options
+        return {}
+    from migverify.tls import options
+
+    host = url.host or "localhost"
+    return options(tls or Tls(default_tls_mode(host, verifies=False)))
+
+
+def _connect_pymysql(_dialect: object, _record: object, arguments: list[Any], options: dict[str, Any]) -> Any:
+    # Not the driver's own class: it gives the password to whoever answers in the server's place.
+    from migverify.tls import Connection
+
+    return Connection(*arguments, **options)
 
 
 def _set_up_sqlite(connection: sqlite3.Connection, _record: object) -> None:

@@ -283,11 +283,12 @@ LATER_TABLES = (*RULE_TABLES, finding_windows, *RUNBOOK_TABLES)
 """Tables that a store of version 1 may lack: it was created before they were. Opening it adds them."""
 
 
-def prepare(engine: Engine, label: str) -> None:
+def prepare(engine: Engine, label: str, *, create: bool = True) -> None:
     """Create the tables of a new store, or check that an existing one is of this version and complete.
 
-    Safe when several processes open a new store at once. Raises ``StoreError`` for a store of another version
-    and for an SQLite file of something else; database errors pass through.
+    Without ``create`` a store that is not there is an error. Safe when several processes open a new store at once.
+    Raises ``StoreError`` for a store of another version and for an SQLite file of something
+    else; database errors pass through.
     """
     for attempt in range(_CREATE_ATTEMPTS):
         with engine.connect() as connection:
@@ -295,8 +296,13 @@ def prepare(engine: Engine, label: str) -> None:
             complete = version is not None and not missing(connection)
         if version is not None:
             check_version(version, label)
-            if complete:
+            if complete or not create:
                 return
+        elif not create:
+            raise StoreError(
+                f"the store {label} holds no results",
+                hint="Check the URL; without a configuration (--config) nothing is created in a database.",
+            )
         try:
             _create(engine, label)
         except DBAPIError as exc:

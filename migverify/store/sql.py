@@ -41,6 +41,7 @@ from migverify.model import (
     RunInfo,
     TableResult,
     Verdict,
+    rows_of,
 )
 from migverify.store import codec
 from migverify.store import findings as f
@@ -352,15 +353,23 @@ class SqlStore:
 
         return self._read(f"cannot read the row diffs of run {run_id} from", work)
 
-    def count_row_diffs(self, run_id: str, pair: str) -> dict[tuple[str, str], int]:
-        """Exact counts by (kind, state) over the latest row diff per key."""
-        heads = t.row_diff_heads.c
+    def count_row_diffs(self, run_id: str, pair: str, *, distinct: bool = False) -> dict[tuple[str, str], int]:
+        """Exact counts by (kind, state) over the latest row diff per key: of rows, or of distinct ones."""
+        heads, diffs = t.row_diff_heads.c, t.row_diffs.c
 
         def work(connection: Connection) -> dict[tuple[str, str], int]:
             scope = self._known_scope(connection, run_id, pair)
             counts = select(heads.kind, heads.state, func.count().label("n"))
             rows = connection.execute(counts.where(heads.scope == scope).group_by(heads.state, heads.kind))
-            return {(row.kind, row.state): int(row.n) for row in rows}
+            found = {(row.kind, row.state): int(row.n) for row in rows}
+            if not distinct:
+                several = select(heads.kind, heads.state, diffs.source_count, diffs.target_count).where(
+                    heads.scope == scope, diffs.scope == scope, diffs.number == heads.number,
+                    (diffs.source_count > 1) | (diffs.target_count > 1),
+                )  # fmt: skip
+                for kind, state, source, target in connection.execute(several):
+                    found[kind, state] += rows_of(kind, source, target) - 1
+            return found
 
         return self._read(f"cannot count the row diffs of run {run_id} in", work)
 

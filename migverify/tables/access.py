@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from migverify.connect import Session
-from migverify.errors import PrivilegeError, ReadError
+from migverify.errors import PrivilegeError, ReadError, RetryableReadError
 from migverify.sql.catalog import access_sql
 from migverify.tables.pairs import FoundPair
 
@@ -35,7 +35,7 @@ def refuse_hidden(found: Iterable[FoundPair], sources: Sequence[Session], target
 def _ask(session: Session, database: str, table: str) -> None:
     try:
         session.query(access_sql(database, table))
-    except PrivilegeError:
-        raise
+    except (PrivilegeError, RetryableReadError):
+        raise  # a killed query says nothing of the table
     except ReadError:
         return  # no such database or table: what the catalog said is true

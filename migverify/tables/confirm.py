@@ -14,8 +14,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from migverify.model import ColumnDiff, DiffKind, KeyText, LiveState, RowDiff
+from migverify.sql.checksum import full_rows_sql
 from migverify.tables.diff import (
     WIDE,
     PairReader,
@@ -25,6 +27,7 @@ from migverify.tables.diff import (
     joined,
     read_rows,
     rows_at_once,
+    split_element,
 )
 from migverify.tables.values import column_diff, same_value
 
@@ -76,7 +79,21 @@ def _read_again(reader: PairReader, diffs: Sequence[RowDiff]) -> Iterator[RowDif
         some = [diff for diff in diffs if _is_wide(diff) is wide]
         if some:
             ours, theirs = read_rows(reader, [diff.key for diff in some], wide=wide)
-            yield from (judge(reader, diff, ours, theirs) for diff in some)
+            yield from (_with_shards(reader, judge(reader, diff, ours, theirs)) for diff in some)
+
+
+def _with_shards(reader: PairReader, diff: RowDiff) -> RowDiff:
+    """Name the shards that hold the key of a row diff, where more than one does: no row of the target is wrong then."""
+    if len(reader.sources) == 1 or diff.source_count < 2 or diff.state is LiveState.CONVERGED:
+        return diff
+    text = [full_rows_sql(side.sql, [diff.key]) for side in reader.sources]
+    rows = [side.later(partial(side.query, text[n])) for n, side in enumerate(reader.sources)]
+    holders = [
+        side.side.endpoint.name
+        for side, found in zip(reader.sources, rows, strict=True)
+        if any(split_element(reader, row[0] or b"")[0] == diff.key for row in found.result())
+    ]
+    return replace(diff, shard=", ".join(holders)) if len(holders) > 1 else diff
 
 
 def _is_wide(diff: RowDiff) -> bool:
@@ -97,7 +114,11 @@ def judge(reader: PairReader, diff: RowDiff, ours: RowsByKey, theirs: RowsByKey)
     if seen != (diff.source_checksum, diff.target_checksum):
         # A source row that moved is no witness, and a target row that moves may be catching up.
         return fresh
-    return replace(fresh, state=LiveState.DIVERGED, columns=_columns(reader, source, target))
+    columns = _columns(reader, source, target)
+    if fresh.kind is DiffKind.VALUE_DIFFERS and len(source) > 1:
+        different = (Counter(c for c, _ in source) - Counter(c for c, _ in target)).total()
+        fresh = replace(fresh, source_count=different, target_count=different)
+    return replace(fresh, state=LiveState.DIVERGED, columns=columns)
 
 
 def _kind(source: int, target: int) -> DiffKind:

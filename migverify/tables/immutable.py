@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from migverify.model import NotCovered, Verdict
+from migverify.model import NotCovered, TableResult, Verdict
 from migverify.store.base import ResultStore
 from migverify.tables.plan import plan_digest
-from migverify.tables.tasks import PairPlan, SidePlan
+from migverify.tables.tasks import PairPlan, SidePlan, with_stamps
 
 RUNS_SEARCHED = 200
 
-Proof = tuple[str, str]
-"""(run id, digest of the plan that run walked)."""
+Proof = tuple[str, str, tuple[str, ...]]
+"""(run id, digest of the plan that run walked, stamps of the tables that it read)."""
 
 
 def proved_runs(store: ResultStore, digest: str, current: str) -> dict[str, Proof]:
@@ -29,22 +29,30 @@ def proved_runs(store: ResultStore, digest: str, current: str) -> dict[str, Proo
         for result in store.table_results(info.run_id):
             walked = result.details.get("plan_digest")
             if result.verdict is Verdict.MATCH and isinstance(walked, str) and not result.details.get("immutable_in"):
-                found.setdefault(result.pair, (info.run_id, walked))
+                found.setdefault(result.pair, (info.run_id, walked, _stamps(result)))
     return found
 
 
+def _stamps(result: TableResult) -> tuple[str, ...]:
+    stamps = result.details.get("stamps")
+    return tuple(map(str, stamps)) if isinstance(stamps, list) else ()
+
+
 def narrowed(pair: PairPlan, proof: Proof | None) -> PairPlan:
-    """Leave out the immutable rows of a pair that an earlier run proved with the same statements."""
+    """Leave out the immutable rows of a pair that an earlier run proved with these statements in these tables."""
     if pair.immutable is None or proof is None or proof[1] != plan_digest(pair) or pair.target_side is None:
         return pair
+    if len(proof[2]) != len(pair.sides):
+        return pair  # a run of an earlier version does not say which tables it read
     source, target, words = pair.immutable
-    return replace(
+    rest = replace(
         pair,
         sources=tuple(_without(side, source) for side in pair.sources),
         target_side=_without(pair.target_side, target),
         not_covered=(*pair.not_covered, NotCovered("rows", f"{words}: declared immutable, MATCH in run {proof[0]}")),
         immutable_in=proof[0],
     )
+    return with_stamps(rest, proof[2])
 
 
 def _without(side: SidePlan, condition: str) -> SidePlan:

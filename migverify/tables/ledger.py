@@ -48,8 +48,9 @@ class KeyState(IntEnum):
 class LedgerKey:
     """One touched key.
 
-    ``seq`` is the place of its last touch, ``head`` the place the stream must have been read to before the row
-    checksums of the last read count as witness. ``origin`` says why it is here if no write put it here.
+    ``seq`` is the place of its last touch on ``source``. ``heads`` are, per source, the places that the stream must
+    have come by before the row checksums of the last read count as witness; of a key that several shards wrote, those
+    of its last touch on each other shard. ``origin`` says why it is here if no write put it here.
     """
 
     pair: int
@@ -62,7 +63,7 @@ class LedgerKey:
     reads: int
     source_sum: str | None
     target_sum: str | None
-    head: int
+    heads: Mapping[int, int]
     diverged: bool
     origin: str
 
@@ -81,9 +82,13 @@ class PairCounts:
 
 
 _TOUCH = "INSERT INTO touched (pair,key,source,since,seq,touches,first,due,origin) VALUES (?,?,?,?,?,?,?,?,?) "
+# Shards count places apart: what one of them has not applied yet is kept in ``head``, and the first place is unknown.
 _TOUCHED_BY_WRITE = (
-    _TOUCH + "ON CONFLICT (pair,key) DO UPDATE SET source=excluded.source, seq=max(seq,excluded.seq), "
-    "touches=touches+excluded.touches, state=0, origin=''"
+    _TOUCH + "ON CONFLICT (pair,key) DO UPDATE SET head=CASE WHEN source=excluded.source THEN head ELSE "
+    "json_set(CASE WHEN typeof(head)='text' THEN head ELSE '{}' END, '$.\"' || source || '\"', seq) END, "
+    "since=CASE WHEN source=excluded.source THEN since ELSE 0 END, "
+    "seq=CASE WHEN source=excluded.source THEN max(seq,excluded.seq) ELSE excluded.seq END, "
+    "source=excluded.source, touches=touches+excluded.touches, state=0, origin=''"
 )
 # What no write put there must not make a key begin anew that is being judged already.
 _TOUCHED_OTHERWISE = _TOUCH + "ON CONFLICT (pair,key) DO NOTHING"
@@ -148,12 +153,16 @@ class Ledger:
         """
         found: list[LedgerKey] = []
         for source, seq in applied.items():
-            found += self._keys(
+            pending = self._keys(
                 "state=0 AND source=? AND seq<=? AND due<=? ORDER BY seq LIMIT ?", [source, seq, now, limit]
             )
+            found += [k for k in pending if all(applied.get(s, -1) >= at for s, at in k.heads.items() if s != source)]
         for state in (KeyState.DOUBT, KeyState.DIVERGED):
             again = self._keys("state=? AND due<=? ORDER BY due LIMIT ?", [state, now, limit])
-            found += [k for k in again if max(k.seq, k.head) <= applied.get(k.source, -1)]
+            found += [
+                k for k in again
+                if k.seq <= applied.get(k.source, -1) and all(applied.get(s, -1) >= at for s, at in k.heads.items())
+            ]  # fmt: skip
         return found[: 2 * limit]
 
     def proved(self, keys: Sequence[LedgerKey]) -> set[tuple[int, KeyText]]:
@@ -176,16 +185,17 @@ class Ledger:
         return gone
 
     def seen(
-        self, keys: Iterable[tuple[LedgerKey, KeyState, str | None, str | None, int, float]], now: float
+        self, keys: Iterable[tuple[LedgerKey, KeyState, str | None, str | None, Mapping[int, int], float]], now: float
     ) -> set[tuple[int, KeyText]]:
-        """Record reads that found the sides unlike: key, new state, both row checksums, head, seconds to wait.
+        """Record reads that found the sides different: key, new state, both row checksums, heads, seconds to wait.
 
         Returns the keys whose state is recorded. One touched since it was taken keeps its state and waits: what was
         read of it is no witness any more.
         """
         taken: set[tuple[int, KeyText]] = set()
         with self._transaction() as db:
-            for key, state, ours, theirs, head, wait in keys:
+            for key, state, ours, theirs, heads, wait in keys:
+                head = heads.get(key.source, 0) if set(heads) <= {key.source} else json.dumps(heads)
                 place = (key.pair, _text(key.key))
                 changed = db.execute(
                     "UPDATE touched SET state=?, reads=reads+1, source_sum=?, target_sum=?, head=?, due=?, "
@@ -206,15 +216,24 @@ class Ledger:
                 "UPDATE touched SET due=? WHERE pair=? AND key=?", [(until, k.pair, _text(k.key)) for k in keys]
             )
 
-    def forget(self, pair: int, seq: int) -> None:
-        """Drop the keys of a pair last touched at or before a place: the table was emptied there."""
-        with self._transaction() as db:
-            db.execute("DELETE FROM touched WHERE pair=? AND seq<=?", (pair, seq))
+    def note(self, pair: int, kind: str, text: str, *, stale: bool = False) -> bool:
+        """Keep a fact about a pair (-1 for the stream) over restarts; returns whether it is new.
 
-    def note(self, pair: int, kind: str, text: str) -> bool:
-        """Keep a fact about a pair (-1 for the stream) over restarts; returns whether it is new."""
+        With ``stale``, a new fact also makes the pair stale: until ``settle``, nothing is known of its rows.
+        """
         with self._transaction() as db:
-            return bool(db.execute("INSERT OR IGNORE INTO note VALUES (?,?,?)", (pair, kind, text)).rowcount)
+            new = bool(db.execute("INSERT OR IGNORE INTO note VALUES (?,?,?)", (pair, kind, text)).rowcount)
+            if new and stale:
+                db.execute("INSERT OR IGNORE INTO note VALUES (?,'stale',?)", (pair, text))
+            return new
+
+    def settle(self, pair: int, replaced: Mapping[str, str]) -> None:
+        """Take back what made a pair stale, as its whole table was compared, and replace its notes of some kinds."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM note WHERE pair=? AND kind='stale'", (pair,))
+            for kind, text in replaced.items():
+                db.execute("DELETE FROM note WHERE pair=? AND kind=?", (pair, kind))
+                db.execute("INSERT INTO note VALUES (?,?,?)", (pair, kind, text))
 
     def unnote(self, pair: int, kind: str, text: str) -> None:
         """Take a note back: what it said holds no more."""
@@ -246,14 +265,20 @@ class Ledger:
         return found
 
     def open_before(self, heads: Mapping[int, int]) -> int:
-        """Return how many keys last touched at or before these places are neither proved nor diverged."""
-        where = " OR ".join("(source=? AND seq<=?)" for _ in heads) or "0"
+        """Return how many keys last touched at or before these places are neither proved nor diverged.
+
+        Those that several shards wrote count always.
+        """
+        where = " OR ".join(["typeof(head)='text'", *("(source=? AND seq<=?)" for _ in heads)])
         values = [v for source, seq in heads.items() for v in (source, seq)]
         sql = f"SELECT count(*) FROM touched WHERE state<2 AND ({where})"  # noqa: S608 - words of this module
         return int(self._read(sql, values)[0][0])
 
     def since(self) -> dict[int, dict[int, int]]:
-        """Return per pair and source the first place whose write is not proved, of keys that are not diverged."""
+        """Return per pair and source the first place whose write is not proved, of keys that are not diverged.
+
+        It is 0 where a key is open that no write of a known place put there.
+        """
         found: dict[int, dict[int, int]] = {}
         for pair, source, seq in self._read(
             "SELECT pair,source,min(since) FROM touched WHERE state<2 GROUP BY pair,source", []
@@ -261,9 +286,18 @@ class Ledger:
             found.setdefault(int(pair), {})[int(source)] = int(seq)
         return found
 
+    def doubted_writes(self) -> set[int]:
+        """Return the sources with a written key that differed when the target should have applied it."""
+        return {int(s) for (s,) in self._read("SELECT DISTINCT source FROM touched WHERE state=1 AND origin=''", [])}
+
     def diverged(self, limit: int = 1000) -> list[LedgerKey]:
         """Return keys that are diverged, or were and are not proved since."""
         return self._keys("diverged=1 LIMIT ?", [limit])
+
+    def doubt_diverged(self) -> None:
+        """Let every diverged key be read again before anything is concluded: it may be repaired since."""
+        with self._transaction() as db:
+            db.execute("UPDATE touched SET state=1, due=0 WHERE state=2")
 
     def progress(self) -> dict[int, tuple[Position, int]]:
         """Return position and number of commits read, per source."""
@@ -277,8 +311,8 @@ class Ledger:
     def _keys(self, where: str, values: list[object]) -> list[LedgerKey]:
         rows = self._read(f"SELECT {_COLUMNS} FROM touched WHERE {where}", values)  # noqa: S608 - words of this module
         return [
-            LedgerKey(r[0], tuple(json.loads(r[1])), r[2], r[3], r[4], r[5], KeyState(r[6]), r[7], r[8], r[9], r[10],
-                      bool(r[11]), r[12])
+            LedgerKey(r[0], tuple(json.loads(r[1])), r[2], r[3], r[4], r[5], KeyState(r[6]), r[7], r[8], r[9],
+                      _heads(r[2], r[10]), bool(r[11]), r[12])
             for r in rows
         ]  # fmt: skip
 
@@ -316,6 +350,10 @@ class _Transaction:
             raise self._failure(failure) from failure
         if isinstance(error, sqlite3.Error):
             raise self._failure(error) from error
+
+
+def _heads(source: int, head: int | str) -> dict[int, int]:
+    return {source: head} if isinstance(head, int) else {int(s): at for s, at in json.loads(head).items()}
 
 
 def _text(key: KeyText) -> str:

@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from migverify.tables.pair_run import Tally
 
 
+MOVES = (
+    "two opposite moves of keys between ranges, as the source was written while they were read, or nobody knows: a row"
+    " whose key left a range before it was read for one that had been read is in none, and the count does not show it"
+    " when another row went the other way (`snapshot: now` on a TiDB target, no writes, or `tables watch` rule it out)"
+)
+
+
 def conclude(
     pair: PairPlan,
     tally: Tally,
@@ -20,7 +27,10 @@ def conclude(
     diffs: Mapping[tuple[str, str], int],
     seconds: float,
     *,
+    distinct: Mapping[tuple[str, str], int] | None = None,
     live: bool = False,
+    replaced: bool = False,
+    source_still: bool = False,
 ) -> TableResult:
     """Judge a pair.
 
@@ -31,13 +41,19 @@ def conclude(
     failures
         Tasks that could not be done.
     diffs
-        Exact numbers of row diffs by (kind, live state).
+        Exact numbers of rows that differ by (kind, live state).
+    distinct
+        The same numbers of distinct rows, where a table has no key or NULL keys.
     live
         Writes are expected: a count taken at another moment than the chunks proves nothing either way, and the
         unbroken chain of ranges alone is the proof of coverage.
+    replaced
+        The pair was given up because its chunks are not of one table; no later run may build on them.
+    source_still
+        Nobody wrote to any source since before the first read; else the verdict says what ranges cannot see.
     """
-    mismatches = [*_schema_mismatches(pair), *_row_mismatches(diffs)]
-    gaps = [*_uncovered(pair), *_unread(pair, tally, failures, diffs, live=live)]
+    mismatches = [*schema_mismatches(pair), *_row_mismatches(diffs, distinct or diffs), *tally.shared]
+    gaps = [*uncovered_columns(pair), *_unread(pair, tally, failures, diffs, live=live)]
     if mismatches:
         verdict = Verdict.MISMATCH
     elif gaps:
@@ -53,39 +69,50 @@ def conclude(
         chunks=tally.chunks, lanes=_lanes(pair),
         missing_on_target=kinds.get("missing_on_target", 0), missing_on_source=kinds.get("missing_on_source", 0),
         value_differs=kinds.get("value_differs", 0), not_covered=pair.not_covered, schema=pair.schema,
-        seconds=seconds, hash_name=pair.hash, blind_spots=pair.blind_spots,
+        seconds=seconds, hash_name=pair.hash,
+        blind_spots=(*pair.blind_spots, *([MOVES] if may_miss_moves(pair, tally) and not source_still else [])),
         details={
             "rows_in_chunks": [tally.rows_source, tally.rows_target],
             "converged": sum(n for (_, s), n in diffs.items() if s == LiveState.CONVERGED.value),
             "hot": sum(n for (_, s), n in diffs.items() if s == LiveState.HOT.value),
             "plan_digest": plan_digest(pair),
+            "stamps": [side.stamp for side in pair.sides],
+            "replaced": replaced,
             "immutable_in": pair.immutable_in,
             "strategy": "whole table by bucket: " + pair.whole_reason if pair.whole else "key ranges",
         },
     )  # fmt: skip
 
 
+def may_miss_moves(pair: PairPlan, tally: Tally) -> bool:
+    """Whether ranges were read one after the other, on sides of which none was pinned to one moment."""
+    pinned = all(s.endpoint.snapshot for s in pair.sources) or (pair.target_side and pair.target_side.endpoint.snapshot)
+    return not pair.whole and tally.chunks > 1 and not pinned
+
+
 def _lanes(pair: PairPlan) -> tuple[str, ...]:
     return tuple(dict.fromkeys(column.lane.value for column in pair.columns))
 
 
-def _schema_mismatches(pair: PairPlan) -> list[str]:
+def schema_mismatches(pair: PairPlan) -> list[str]:
+    """Return the differences of the definitions that are differences of the tables."""
     if not pair.source or not pair.target:
         return [f"the table is on the {'target' if not pair.source else 'source'} only"]
     return [d.message for d in pair.schema if d.level is SchemaClass.BREAKS_COMPARISON and d.target is None]
 
 
-def _row_mismatches(diffs: Mapping[tuple[str, str], int]) -> list[str]:
+def _row_mismatches(diffs: Mapping[tuple[str, str], int], distinct: Mapping[tuple[str, str], int]) -> list[str]:
     words = {"missing_on_target": "missing on the target", "missing_on_source": "missing on the source",
              "value_differs": "different"}  # fmt: skip
     return [
         f"{n:,} {'row is' if n == 1 else 'rows are'} {words[kind]}"
+        + (f" ({distinct[kind, state]:,} distinct)" if distinct[kind, state] != n else "")
         for (kind, state), n in sorted(diffs.items()) if state == LiveState.DIVERGED.value and n
     ]  # fmt: skip
 
 
-def _uncovered(pair: PairPlan) -> list[str]:
-    """Columns that both sides have and no rule could join: not compared, so nothing is proved of them."""
+def uncovered_columns(pair: PairPlan) -> list[str]:
+    """Return the columns that both sides have and no rule could join: not compared, so nothing is proved of them."""
     if pair.source and pair.target and not pair.readable:
         return ["no column can be compared"]
     return [f"column {gap.what} is not compared: {gap.reason}" for gap in pair.unproved]

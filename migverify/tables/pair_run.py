@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from migverify.errors import ReadError
+from migverify.errors import ReadError, ReplacedError
 from migverify.model import (
     ChunkChecksum,
     ChunkResult,
@@ -28,13 +28,16 @@ from migverify.sql.checksum import bucket_sql, checksum_sql, rows_sql
 from migverify.store.base import ResultStore
 from migverify.tables.chain import Chain, missing_spans
 from migverify.tables.confirm import JITTER
-from migverify.tables.outcome import conclude
+from migverify.tables.outcome import conclude, may_miss_moves
 from migverify.tables.plan import check_same_plan, plan_digest
-from migverify.tables.tasks import ONE_CHUNK, Outcome, PairPlan, Rules, Task
+from migverify.tables.read import check_stamp
+from migverify.tables.tasks import ONE_CHUNK, Outcome, PairPlan, Rules, Task, with_stamps
 from migverify.tables.whole import add_sums, differing
 
 CONFIRM_AT_ONCE = 2000
 FAILED_SPAN_TRIES = 2
+STAMPS = "stamps"
+"""Name of the blob with the stamps of a pair's sides, separated by blanks."""
 
 
 @dataclass(slots=True)
@@ -49,6 +52,15 @@ class Tally:
     first_failure: str = ""
     count_source: int | None = None
     count_target: int | None = None
+    shared_keys: int = 0
+    first_shared: str = ""
+
+    @property
+    def shared(self) -> list[str]:
+        """What is said of keys that more than one shard holds; empty without any."""
+        if not self.shared_keys:
+            return []
+        return [f"{self.shared_keys:,} of these keys are held by more than one shard, the first: {self.first_shared}"]
 
     def add(self, chunk: ChunkResult) -> None:
         """Add one finished chunk."""
@@ -79,6 +91,7 @@ class PairRun:
         self.failures: list[str] = []
         self.busy = 0
         self.stopped = False
+        self._replaced = False
         self._counting = False
         self._open_chunk = False
         self._rules = rules
@@ -107,6 +120,9 @@ class PairRun:
         if not recorded:
             self._store.add_blob(self._run, self.pair.id, "plan", plan_digest(self.pair).encode("ascii"))
             self._record_sql()
+        stamps = list(self._store.blobs(self._run, self.pair.id, STAMPS))
+        if stamps:
+            self.pair = with_stamps(self.pair, stamps[-1].decode("ascii").split())
         sides = range(len(self.pair.sides))
         if self.pair.spread and not self.pair.whole:
             self._count()
@@ -206,6 +222,11 @@ class PairRun:
 
     def take(self, task: Task, outcome: Outcome) -> None:
         """Record an answer and put what follows from it on the list."""
+        try:
+            self._keep_stamps(outcome.stamps)
+        except ReplacedError as error:
+            self.failed(task, error)
+            return
         if outcome.kind == "count":
             self._take_count(task, outcome.count)
         elif outcome.kind == "edges":
@@ -223,9 +244,21 @@ class PairRun:
                 self.ready.append(replace(task, number=outcome.next_group))
         elif outcome.kind == "confirm":
             self._store.add_row_diffs(self._run, outcome.diffs)
+            for diff in outcome.diffs:
+                if diff.shard:
+                    self.tally.shared_keys += 1
+                    self.tally.first_shared = (
+                        self.tally.first_shared or f"{', '.join(map(str, diff.key))} ({diff.shard})"
+                    )
 
     def failed(self, task: Task, error: ReadError) -> None:
         """Record that a task failed; spans get another try, everything else makes the pair INCONCLUSIVE."""
+        if isinstance(error, ReplacedError):
+            if not self._replaced:
+                self.failures.append(f"{error.message}. {error.hint}")
+            self._replaced = self.stopped = True
+            self.ready.clear()
+            return
         if task.kind == "span" and not self.stopped:
             self._tries[task.span] = self._tries.get(task.span, 0) + 1
             if self._tries[task.span] < FAILED_SPAN_TRIES:
@@ -233,6 +266,23 @@ class PairRun:
                 return
         what = f"{task.range}" if task.kind == "span" else task.kind
         self.failures.append(f"{what}: {error.message}")
+
+    def _keep_stamps(self, stamps: Sequence[str]) -> None:
+        """Keep the stamps of the first answers, which all others must have; ReplacedError where one has not.
+
+        They are recorded before the first chunk, so that a run that is resumed goes on with these tables or not at all.
+        """
+        sides = self.pair.sides
+        if not stamps:
+            return  # an engine of tests has none
+        for side, new in zip(sides, stamps, strict=True):
+            check_stamp(side, new, side.stamp)
+        known = [side.stamp or new for side, new in zip(sides, stamps, strict=True)]
+        if known != [side.stamp for side in sides]:
+            self.pair = with_stamps(self.pair, known)
+            if all(known):
+                self._store.add_blob(self._run, self.pair.id, STAMPS, " ".join(known).encode("ascii"))
+            self.ready = deque(replace(task, pair=self.pair) for task in self.ready)
 
     def _take_count(self, task: Task, count: int) -> None:
         if task.side == len(self.pair.sides) - 1:
@@ -309,6 +359,8 @@ class PairRun:
         """Whether nothing is due and nothing runs; asks the store for rows that wait for their second read."""
         if self.ready or self.busy:
             return False
+        if self._replaced:
+            return True
         self._count_if_due()
         return not self.ready and not self._confirm_more()
 
@@ -372,7 +424,12 @@ class PairRun:
         counts = self._store.count_row_diffs(self._run, self.pair.id)
         seconds = time.monotonic() - self._started
         failures = self.failures or self._chain.gaps()
-        return conclude(self.pair, self.tally, failures, counts, seconds, live=self._rules.live)
+        distinct = self._store.count_row_diffs(self._run, self.pair.id, distinct=True)
+        still = may_miss_moves(self.pair, self.tally) and self._source_still_since() is not None
+        return conclude(
+            self.pair, self.tally, failures, counts, seconds, distinct=distinct, live=self._rules.live,
+            replaced=self._replaced, source_still=still,
+        )  # fmt: skip
 
     def example(self) -> list[RowDiff]:
         """Return a few confirmed row diffs, for the terminal."""

@@ -29,6 +29,7 @@ from migverify.sql.canonical import FAMILIES, is_binary, pair_column, rule_named
 from migverify.sql.checksum import SideSql, frame, wide_frame
 from migverify.sql.key_range import KeyColumn, sorts_alike
 from migverify.sql.quoting import quote_name, quote_path, quote_text
+from migverify.sql.stamp import columns_number
 from migverify.tables.schema import column_pairs, compare_tables
 from migverify.tables.tasks import PairPlan, ReadColumn, SidePlan
 
@@ -282,7 +283,10 @@ def _side(
         range_key=tuple(_key_column(own[c.target.name], side) for c in keys.range),
         where=where or "",
     )
-    return SidePlan(endpoints[table.ref.endpoint], table.ref.database, table.ref.table, sql)
+    return SidePlan(
+        endpoints[table.ref.endpoint], table.ref.database, table.ref.table, sql,
+        columns_number=columns_number(table), partitioned=table.partitioned,
+    )  # fmt: skip
 
 
 def _text(column: ColumnPair, side: Side) -> str:

@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from migverify.codec import encode
 from migverify.config import Config, comparison_digest, includes, override_for, route, unmatched_includes
 from migverify.connect import Session, open_session, session_statements
-from migverify.errors import ConfigError, PrivilegeError, ReadError
+from migverify.errors import ConfigError, PrivilegeError, ReadError, RetryableReadError
 from migverify.model import Flavor, TableDef
 from migverify.sql.catalog import read_names, read_tables
 from migverify.sql.checksum import HASHES
 from migverify.sql.fingerprint import digest, layout_fingerprint
+from migverify.sql.identity import TableIdentity, read_identities
+from migverify.sql.stamp import BY_CREATION, CREATED_LIMIT
 from migverify.tables.access import refuse_hidden
 from migverify.tables.engine import Secrets
 from migverify.tables.pairs import FoundPair, find_pairs
@@ -36,7 +39,8 @@ class Prepared:
     ``names`` are (pair id, source, target) of all pairs, ``facts`` what the servers said of themselves, ``digest``
     the hash of all that decides what is compared, ``read_at`` the Unix time before any row was read. ``skipped`` names
     views and the like. ``layouts`` are fingerprints of the definitions by pair id and ``endpoint/database.table``: the
-    plan keeps them, so that a later run can tell which results a change of a table made stale.
+    plan keeps them, so that a later run can tell which results a change of a table made stale. ``identities`` say
+    by the same names which table each was, read before its definition.
     """
 
     names: tuple[tuple[str, str, str], ...]
@@ -48,18 +52,20 @@ class Prepared:
     read_at: float
     pairs: Callable[[], Iterator[PairPlan]]
     layouts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    identities: Mapping[str, Mapping[str, TableIdentity]] = field(default_factory=dict)
 
     def stored(self) -> dict[str, Any]:
         """Return the plan as the store keeps it; the statements are kept per pair when it begins."""
         pairs = [
-            {"id": i, "source": s, "target": t, **({"layouts": self.layouts[i]} if i in self.layouts else {})}
+            {"id": i, "source": s, "target": t, **({"layouts": self.layouts[i]} if i in self.layouts else {}),
+             "identities": encode(self.identities.get(i, {}))}
             for i, s, t in self.names
-        ]
+        ]  # fmt: skip
         return {"pairs": pairs, "hash": self.hash, "comparison_digest": self.digest}
 
 
 def prepare(config: Config, secrets: Secrets, chosen: Chosen | None = None) -> Prepared:
-    """Read both catalogs and pair the tables.
+    """Read both catalogs and pair the tables; a reading that is killed or cut off is begun again.
 
     Parameters
     ----------
@@ -73,10 +79,20 @@ def prepare(config: Config, secrets: Secrets, chosen: Chosen | None = None) -> P
     ConfigError
         no table fits the patterns.
     """
+    for attempt in range(config.limits.retries):
+        try:
+            return _prepare_once(config, secrets, chosen)
+        except RetryableReadError:
+            time.sleep(config.limits.retry_seconds * 2**attempt)
+    return _prepare_once(config, secrets, chosen)
+
+
+def _prepare_once(config: Config, secrets: Secrets, chosen: Chosen | None) -> Prepared:
     facts: dict[str, Any] = {}
     sources: dict[str, list[TableDef]] = {}
     skipped: list[str] = []
     known: list[tuple[str, str]] = []
+    identities: dict[str, dict[tuple[str, str], TableIdentity]] = {}
     sessions: list[Session] = []
     try:
         for endpoint in config.sources:
@@ -87,13 +103,16 @@ def prepare(config: Config, secrets: Secrets, chosen: Chosen | None = None) -> P
             known += names.tables
             skipped += [f"{endpoint.name}: {s.kind} {s.database}.{s.name}" for s in names.skipped]
             tables = [n for n in names.tables if chosen is None or chosen(*n)]
+            identities[endpoint.name] = read_identities(session, tables)
             sources[endpoint.name] = list(read_tables(session, endpoint.name, tables))
         read_at = time.time()
         session = open_session(config.target, secrets.get(config.target.name))
         sessions.append(session)
         facts[config.target.name] = endpoint_facts(session)
         databases = _target_databases(config, sources)
-        target = read_tables(session, config.target.name, lambda db, _: db.casefold() in databases)
+        tables = list(read_names(session, lambda db, _: db.casefold() in databases).tables)
+        identities[config.target.name] = read_identities(session, tables)
+        target = read_tables(session, config.target.name, tables)
         found = list(
             find_pairs(
                 sources,
@@ -110,7 +129,7 @@ def prepare(config: Config, secrets: Secrets, chosen: Chosen | None = None) -> P
             session.close()
     _refuse_empty(config, found, known)
     _refuse_unknown_keys(config, found)
-    return _prepared(config, found, hash_name, facts, tuple(skipped), read_at)
+    return _prepared(config, found, hash_name, facts, tuple(skipped), read_at, identities)
 
 
 def _refuse_empty(config: Config, found: Sequence[FoundPair], known: Sequence[tuple[str, str]]) -> None:
@@ -121,7 +140,9 @@ def _refuse_empty(config: Config, found: Sequence[FoundPair], known: Sequence[tu
         patterns = ", ".join(pattern.text for pattern in unmatched)
         where = f"{config.path}: no table fits tables.include ({patterns})" if unmatched else "no table fits --tables"
         raise ConfigError(
-            where, hint="Names are database.table as on the source; `migverify init` lists what is there."
+            where,
+            hint="Names are database.table as on the source; `migverify init` lists what is there. A user sees only"
+            " tables that it may read: `migverify config check --grants` prints the grants that are missing.",
         )
 
 
@@ -161,6 +182,7 @@ def _prepared(
     facts: dict[str, Any],
     skipped: tuple[str, ...],
     read_at: float,
+    identities: Mapping[str, Mapping[tuple[str, str], TableIdentity]],
 ) -> Prepared:
     endpoints = {endpoint.name: endpoint for endpoint in config.endpoints}
 
@@ -168,20 +190,38 @@ def _prepared(
         for pair in found:
             table = (pair.sources[0] if pair.sources else pair.target).ref  # type: ignore[union-attr]
             override = override_for(config, table.database, table.table)
-            yield plan_pair(pair.sources, pair.target, endpoints, override, hash_name,
-                            differences=pair.differences, reason=pair.reason)  # fmt: skip
+            planned = plan_pair(pair.sources, pair.target, endpoints, override, hash_name,
+                                differences=pair.differences, reason=pair.reason)  # fmt: skip
+            limited = [s.endpoint.name for s in planned.sides if facts[s.endpoint.name]["identity"] == BY_CREATION]
+            spots = (f"{CREATED_LIMIT} ({', '.join(limited)})",) if limited else ()
+            yield replace(planned, blind_spots=(*planned.blind_spots, *spots))
 
     names = tuple(_names(pair) for pair in found)
     rows = sum(sum(t.rows for t in p.sources) for p in found)
     layouts = {name[0]: _layouts(pair) for name, pair in zip(names, found, strict=True)}
     for endpoint in endpoints:
         facts[endpoint]["layout"] = _whole_layout(endpoint, layouts.values())
-    return Prepared(names, rows, hash_name, facts, comparison_digest(config), skipped, read_at, pairs, layouts)
+    known = {name[0]: _identities(pair, identities) for name, pair in zip(names, found, strict=True)}
+    return Prepared(names, rows, hash_name, facts, comparison_digest(config), skipped, read_at, pairs, layouts, known)
 
 
 def _layouts(pair: FoundPair) -> dict[str, str]:
-    tables = (*pair.sources, *([pair.target] if pair.target is not None else []))
-    return {f"{table.ref.endpoint}/{table.ref}": layout_fingerprint(table) for table in tables}
+    return {f"{table.ref.endpoint}/{table.ref}": layout_fingerprint(table) for table in _tables(pair)}
+
+
+def _identities(
+    pair: FoundPair, identities: Mapping[str, Mapping[tuple[str, str], TableIdentity]]
+) -> dict[str, TableIdentity]:
+    found = {}
+    for ref in (table.ref for table in _tables(pair)):
+        identity = identities.get(ref.endpoint, {}).get((ref.database, ref.table))
+        if identity is not None:
+            found[f"{ref.endpoint}/{ref}"] = identity
+    return found
+
+
+def _tables(pair: FoundPair) -> tuple[TableDef, ...]:
+    return (*pair.sources, *([pair.target] if pair.target is not None else []))
 
 
 def _whole_layout(endpoint: str, layouts: Iterable[Mapping[str, str]]) -> str:
@@ -208,6 +248,7 @@ def endpoint_facts(session: Session) -> dict[str, Any]:
         "user": endpoint.user,
         "position": position(session),
         "snapshot": endpoint.snapshot or "none",
+        "identity": "table ids" if session.sees_table_ids else BY_CREATION,
         "connections": endpoint.connections,
         "max_allowed_packet": session.query("SELECT @@max_allowed_packet")[0][0],
         "session": session_statements(session.flavor, endpoint, source=source),
@@ -224,8 +265,10 @@ def position(session: Session) -> str:
     for statement in words:
         try:
             rows = session.query_named(statement)
-        except PrivilegeError as error:
-            return f"{UNKNOWN}: {error.message}"
+        except PrivilegeError:
+            return f"{UNKNOWN}: {session.endpoint.user} lacks the REPLICATION CLIENT privilege"
+        except RetryableReadError:
+            raise
         except ReadError:
             continue  # MySQL before 8.2 knows the older words only
         if not rows:
@@ -256,6 +299,8 @@ def choose_hash(wanted: str, sessions: Sequence[Session]) -> str:
 def _has(session: Session, name: str) -> bool:
     try:
         return bool(session.query("SELECT " + HASHES[name].format("'a'"))[0][0])
+    except RetryableReadError:
+        raise
     except ReadError:
         return False
 

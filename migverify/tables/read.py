@@ -17,17 +17,24 @@ from migverify.connect import Session, check_snapshot, open_session
 from migverify.errors import (
     CanceledError,
     EndpointError,
+    LoginError,
     PrivilegeError,
     ReadError,
+    ReplacedError,
     RetryableReadError,
     TimeLimitError,
 )
 from migverify.model import ChunkChecksum, Endpoint, Flavor, KeyRange, KeyText
 from migverify.sql import checksum
+from migverify.sql.catalog import read_table
 from migverify.sql.key_range import sure_bound
+from migverify.sql.load import RUNNING, TIDB_RUNNING
+from migverify.sql.stamp import stamp_sql, stamped
 from migverify.tables.tasks import Rules, SidePlan
 
 T = TypeVar("T")
+
+VERIFY_AGAIN = "Verify the table in a new run, with --full if it has immutable rows, while no DDL runs on it."
 
 
 class SessionPool:
@@ -110,8 +117,24 @@ class SessionPool:
             session.close()
 
 
+def check_stamp(side: SidePlan, stamp: str, first: str) -> None:
+    """Raise ReplacedError where two reads were not of one table; an empty stamp is that of no read."""
+    now, before = stamp.rpartition("/")[0], first.rpartition("/")[0]
+    if now and before and now != before:
+        raise ReplacedError(
+            f"{side.endpoint.name}: {side.database}.{side.table} was replaced or rebuilt while it was verified:"
+            f" its id is {now}, and was {before}",
+            hint=VERIFY_AGAIN,
+        )
+
+
 class Reader:
-    """Reads one side of a pair on a thread of its own, one statement at a time."""
+    """Reads one side of a pair on a thread of its own, one statement at a time.
+
+    Statements whose answer decides read the stamp of their table too; ``stamp`` is that of the first of them.
+    """
+
+    stamp = ""
 
     def __init__(self, side: SidePlan, pool: SessionPool, rules: Rules) -> None:
         self.side = side
@@ -121,6 +144,7 @@ class Reader:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=side.endpoint.name)
         self._checked = 0.0
         self._probe = checksum.probe_sql(side.sql)
+        self.stamp = side.stamp
 
     def pause(self, seconds: float) -> None:
         """Wait; raises CanceledError as soon as the run is told to stop."""
@@ -139,13 +163,13 @@ class Reader:
         """Return the chunk checksum and the seconds the server took."""
         text = checksum.checksum_sql(self.sql, key_range, wide=wide)
         started = time.monotonic()
-        rows = self.attempt(lambda s: s.query(text))
-        return checksum.parse_checksum(rows[0]), time.monotonic() - started
+        row = [None if part is None else part.decode("ascii") for part in self.query(text)[0]]
+        return checksum.parse_checksum(row), time.monotonic() - started
 
     def row_list(self, key_range: KeyRange, *, wide: bool = False, share: tuple[int, int] | None = None) -> list[bytes]:
         """Return the elements of a range, or of one share of it; IncompleteReadError when the server cut the list."""
         text = checksum.rows_sql(self.sql, key_range, wide=wide, share=share)
-        return checksum.parse_rows(self.attempt(lambda s: s.query_bytes(text))[0], self.sql)
+        return checksum.parse_rows(self.query(text)[0], self.sql)
 
     def walk(self, key_range: KeyRange, rows: int) -> KeyText | None:
         """Return the key ``rows`` rows into the range or somewhat more, or None when the range holds fewer.
@@ -185,8 +209,45 @@ class Reader:
         return int(self.attempt(lambda s: s.query(checksum.count_sql(self.sql)))[0][0] or 0)
 
     def query(self, text: str) -> list[tuple[bytes | None, ...]]:
-        """Run one statement of ``migverify.sql`` and return its rows."""
-        return self.attempt(lambda s: s.query_bytes(text))
+        """Run one SELECT of ``migverify.sql`` and return its rows.
+
+        Raises
+        ------
+        ReplacedError
+            the rows are not of the table that was read before, or that was planned.
+        """
+        if not self.side.columns_number:
+            return self.attempt(lambda s: s.query_bytes(text))
+        rows = self.attempt(lambda s: s.query_bytes(stamped(text, self._stamp_sql(s))))
+        if not rows:
+            self.check_table()
+            return []
+        self._check(rows[0][0] or b"")
+        return [row[1:] for row in rows]
+
+    def check_table(self) -> None:
+        """Read the stamp alone: for statements that cannot hold it. Raises ReplacedError as ``query`` does."""
+        if self.side.columns_number:
+            self._check(self.attempt(lambda s: s.query_bytes(f"SELECT {self._stamp_sql(s)}"))[0][0] or b"")
+
+    def _stamp_sql(self, session: Session) -> str:
+        side = self.side
+        return stamp_sql(
+            session.flavor, side.database, side.table, table_ids=session.sees_table_ids,
+            partitioned=side.partitioned,
+        )  # fmt: skip
+
+    def _check(self, answer: bytes) -> None:
+        stamp, side = answer.decode("ascii"), self.side
+        check_stamp(side, stamp, self.stamp)
+        if stamp.rpartition("/")[2] != str(side.columns_number):
+            where = f"{side.endpoint.name}: {side.database}.{side.table}"
+            now = self.attempt(lambda s: read_table(s, side.endpoint.name, side.database, side.table))
+            names = ", ".join(c.name for c in now.columns) if now else "(the table is gone)"
+            raise ReplacedError(
+                f"{where}: its columns changed while it was verified, and are now {names}", hint=VERIFY_AGAIN
+            )
+        self.stamp = stamp
 
     def _key(self, row: tuple[str | None, ...]) -> KeyText:
         columns = self.sql.range_key
@@ -208,7 +269,7 @@ class Reader:
                 with self._pool.session(self.side.endpoint, self._probe) as session:
                     self._throttle(session)
                     return read(session)
-            except (PrivilegeError, TimeLimitError):
+            except (PrivilegeError, LoginError, TimeLimitError):
                 raise
             except (RetryableReadError, EndpointError) as error:
                 self._pool.refuse_canceled(self.side.endpoint)
@@ -222,19 +283,36 @@ class Reader:
     def _throttle(self, session: Session) -> None:
         """Wait while the server is busy or lags; asked at most once a second."""
         limit, lag = self._rules.max_threads_running, self._rules.max_replica_lag
-        if (limit is None and lag is None) or session.flavor is Flavor.TIDB:
-            return
-        while time.monotonic() - self._checked > 1.0:
-            running = session.query("SHOW GLOBAL STATUS LIKE 'Threads_running'")
-            busy = limit is not None and int(running[0][1] or 0) > limit
+        while (limit is not None or lag is not None) and time.monotonic() - self._checked > 1.0:
+            busy = limit is not None and _running(session) > limit
             if not busy and (lag is None or _lag_seconds(session) <= lag):
                 self._checked = time.monotonic()
                 return
             self.pause(1.0)
 
 
+def _running(session: Session) -> int:
+    """Return how many statements run on the server; on TiDB those of its busiest server.
+
+    Raises
+    ------
+    PrivilegeError
+        the user sees its own sessions only, so nobody knows how busy TiDB is.
+    """
+    tidb = session.flavor is Flavor.TIDB
+    if tidb and not session.sees_all_sessions:
+        name, user = session.endpoint.name, session.endpoint.user
+        raise PrivilegeError(
+            f"{name}: limits.max_threads_running cannot be kept: {user} lacks PROCESS, and sees its own sessions only",
+            hint=f"GRANT PROCESS ON *.* to {user}, or remove the limit.",
+        )
+    return int(session.query(TIDB_RUNNING if tidb else RUNNING)[0][1] or 0)
+
+
 def _lag_seconds(session: Session) -> float:
     """Seconds a replica is behind its source; 0 on a server that is none, infinite when it does not replicate."""
+    if session.flavor is Flavor.TIDB:
+        return 0.0  # never a replica
     word = "SLAVE" if session.flavor is Flavor.MARIADB else "REPLICA"
     rows = session.query_named(f"SHOW {word} STATUS")
     if not rows:

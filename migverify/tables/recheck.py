@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from migverify.model import ChunkResult, ChunkState, KeyRange, Verdict
+from migverify.model import ChunkResult, ChunkState, KeyRange, RunInfo, Verdict
 from migverify.store.base import ResultStore
+from migverify.store.named import StoredKind, named_run
 
 CHUNKS_AT_ONCE = 1000
+
+
+def tables_run(store: ResultStore, name: str, digest: str | None = None, *, watch: bool | None = None) -> RunInfo:
+    """Return a run of the tables; ``watch`` says whether ``last`` is a watch or a verification, None for either."""
+    return named_run(
+        store, name, StoredKind.TABLES, digest, suits=lambda one: watch is None or bool(one.facts.get("watch")) is watch
+    )
 
 
 def carry_over(store: ResultStore, old: str, new: str, pair: str) -> int:
@@ -62,7 +70,7 @@ def _renumbered(chunk: ChunkResult, span: int, number: int) -> ChunkResult:
 
 
 def pairs_to_recheck(store: ResultStore, run_id: str) -> set[str]:
-    """Return the ids of the pairs of a run that were not MATCH, those never reached included."""
+    """Return the ids of the pairs of a verification or a watch that were not MATCH, those never reached included."""
     equal = {result.pair for result in store.table_results(run_id) if result.verdict is Verdict.MATCH}
     planned = {str(entry["id"]) for entry in store.load_run(run_id).plan.get("pairs", [])}
     return planned - equal

@@ -15,7 +15,7 @@ from functools import partial
 
 from migverify.config import Config, override_for
 from migverify.connect import Session
-from migverify.errors import PrivilegeError, ReadError, RepairError
+from migverify.errors import PrivilegeError, ReadError, RepairError, in_words
 from migverify.model import (
     ColumnDef,
     DiffKind,
@@ -32,11 +32,13 @@ from migverify.secrets import scrub
 from migverify.sql import repair as statements
 from migverify.sql.catalog import read_table
 from migverify.sql.checksum import full_rows_sql
+from migverify.sql.grants import check_grants
 from migverify.sql.quoting import quote_name
 from migverify.store.base import ResultStore
 from migverify.tables.diff import WIDE, PairReader, joined, rows_at_once, split_element, texts_of
 from migverify.tables.read import Reader, SessionPool
 from migverify.tables.repair_files import Script, Stack
+from migverify.tables.repair_order import Change, Exchange, Movers, UniqueIndex, unique_indexes, why_not_together
 from migverify.tables.schema import column_pairs
 from migverify.tables.tasks import PairPlan, Rules
 from migverify.tables.values import same_value
@@ -45,6 +47,8 @@ PAGE = 500
 PACKET_RESERVE = 4096
 ORDER = (DiffKind.MISSING_ON_SOURCE, DiffKind.VALUE_DIFFERS, DiffKind.MISSING_ON_TARGET)
 """DELETE, UPDATE, INSERT: a row that goes makes room for one whose unique keys collide with it."""
+EXCHANGED = "deleted_and_inserted_again"
+"""Rows that exchange unique values, counted apart from the UPDATEs that they do not get."""
 
 Row = tuple[str, tuple[bytes | None, ...]]
 """The checksums of a row, and the canonical texts of its columns as the server sent them."""
@@ -59,7 +63,9 @@ class Shape:
     ``columns`` are the target columns in the order of ``pair.columns``; ``extra`` further target columns that take
     no part in the comparison and can be read and written back; ``others`` checksum expressions of those; ``kept``
     columns that change by themselves on UPDATE; ``packet`` the longest statement the target takes, in bytes.
-    ``no_insert`` and ``no_delete`` say why such statements are refused, ``""`` when they are not.
+    ``no_insert``, ``no_delete`` and ``no_exchange`` (rows deleted and inserted again together) say why such
+    statements are refused, ``""`` when they are not; ``lost`` names a
+    column that a deleted row could not be given back, ``""`` when there is none.
     """
 
     pair: PairPlan
@@ -72,15 +78,10 @@ class Shape:
     packet: int
     no_insert: str
     no_delete: str
+    no_exchange: str
+    lost: str
+    unique: tuple[UniqueIndex, ...]
     notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What repairs one row, and what restores it."""
-
-    forward: str
-    inverse: str
 
 
 @dataclass(slots=True)
@@ -107,6 +108,8 @@ class Written:
 
 _HARMLESS = re.compile(
     r"[\d,]+ rows? (is|are) (missing on the target|missing on the source|different|still different)"
+    r"( \([\d,]+ distinct\))?"
+    r"|[\d,]+ of these keys are held by more than one shard, .*"
     r"|column .+ is not compared: .*|[\d,]+ rows kept changing .*|[\d,]+ rows differed once .*",
     re.DOTALL,
 )
@@ -167,6 +170,7 @@ def shape_of(pool: SessionPool, pair: PairPlan, config: Config, no_delete: str) 
         target = _definition(session, side.database, side.table)
         packet = int(session.query("SELECT @@max_allowed_packet")[0][0] or 0)
         flavor, notes = session.flavor, _notes(session, side.database, side.table)
+        no_exchange = _no_exchange(session, side.database, side.table)
     override = override_for(config, first.database, first.table)
     found, _ = column_pairs(source, target, dict(override.rename), override.ignore)
     partner = {this.name: other for this, other in found}
@@ -178,7 +182,8 @@ def shape_of(pool: SessionPool, pair: PairPlan, config: Config, no_delete: str) 
     extra, lost = statements.restorable(rest)
     if lost and not no_delete:
         no_delete = f"a deleted row could not be restored: column {lost[0]} has a type that cannot be written back"
-    if not _has_key(target, {columns[n].name for n in _key_places(pair, columns)}):
+    key = {columns[n].name for n in _key_places(pair, columns)}
+    if not _has_key(target, key):
         notes.append("the target has no unique key over the columns that identify a row")
     if rest:
         notes.append(f"not compared, so not written: {', '.join(c.name for c in rest)}")
@@ -186,7 +191,8 @@ def shape_of(pool: SessionPool, pair: PairPlan, config: Config, no_delete: str) 
         pair=pair, flavor=flavor, columns=columns, extra=tuple(p.target for p in extra),
         extra_texts=tuple(p.target_sql for p in extra), others=statements.other_checksums(extra, pair.hash),
         kept=tuple(c.name for c in target.columns if "on update" in c.extra.lower()), packet=packet,
-        no_insert=_no_insert(rest), no_delete=no_delete, notes=tuple(notes),
+        no_insert=_no_insert(rest), no_delete=no_delete, no_exchange=no_exchange, lost=lost[0] if lost else "",
+        unique=unique_indexes(target, [c.name for c in columns], key), notes=tuple(notes),
     )  # fmt: skip
 
 
@@ -224,11 +230,30 @@ def _notes(session: Session, database: str, table: str) -> list[str]:
         try:
             rows = session.query(text)
         except (ReadError, PrivilegeError) as error:
-            notes.append(f"unknown whether the table has {words}: {error.message.splitlines()[0]}")
+            notes.append(f"unknown whether the table has {words}: {in_words(error)}")
             continue
         if rows:
             notes.append(f"the table has {words}: {', '.join(str(row[0]) for row in rows)}")
     return notes
+
+
+def _no_exchange(session: Session, database: str, table: str) -> str:
+    """Return why rows must not be deleted and inserted again: what triggers do then, no inverse undoes."""
+    if session.flavor is Flavor.TIDB:
+        return ""  # it has no triggers
+    name = f"{database}.{table}"
+    try:
+        hidden = not check_grants(session).allows("TRIGGER", database, table)
+        rows = session.query(statements.triggers_sql(database, table))
+    except (ReadError, PrivilegeError) as error:
+        return f"unknown whether the target's table {name} has DELETE or INSERT triggers: {in_words(error)}"
+    if hidden:
+        return (f"unknown whether the target's table {name} has DELETE or INSERT triggers, which this account cannot "
+                "see: GRANT TRIGGER on the table to it, then repair again")  # fmt: skip
+    if firing := [f"{row[0]} ({row[1]} {row[2]})" for row in rows if row[2] != "UPDATE"]:
+        return (f"the target's table {name} has the trigger {', '.join(firing)}, which would fire: drop it, repair, "
+                "create it again; or change these rows by hand")  # fmt: skip
+    return ""
 
 
 # --- reading ---------------------------------------------------------------------------------------------------
@@ -305,19 +330,40 @@ def write_statements(
     size = min(PAGE, rows_at_once(shape.pair))
     with Stack() as undo:
         for kind in ORDER:
-            for page in diverged(store, run_id, shape.pair.id, size):
-                for diff, change in _page(shape, reader, [d for d in page if d.kind is kind], written):
-                    forward.add(change.forward)
-                    undo.push(change.inverse)
-                    written.statements[diff.kind.value] += 1
-        for statement in undo.statements():
-            inverse.add(statement)
+            with Movers() as movers:
+                for page in diverged(store, run_id, shape.pair.id, size):
+                    for change in _page(shape, reader, [d for d in page if d.kind is kind], written):
+                        try:
+                            if change.freed or change.taken:
+                                movers.add(change)
+                            else:
+                                _write([change], kind, written, forward, undo)
+                        except RepairError as error:
+                            written.refused[error.message] += 1
+                for changes in movers.in_order():
+                    _write(changes, kind, written, forward, undo)
+        for texts in undo.statements():
+            inverse.add(*texts.split("\n"))
     return written
 
 
-def _page(
-    shape: Shape, reader: PairReader, diffs: Sequence[RowDiff], written: Written
-) -> Iterator[tuple[RowDiff, Change]]:
+def _write(changes: Sequence[Change], kind: DiffKind, written: Written, forward: Script, undo: Stack) -> None:
+    """Write the statements of one row, or of rows that exchange values."""
+    reason = why_not_together(changes) if len(changes) > 1 else ""
+    if reason:
+        written.refused[reason] += len(changes)
+        return
+    if len(changes) == 1:
+        forward.add(changes[0].forward)
+        undo.push(changes[0].inverse)
+    else:
+        parts = [change.exchange for change in changes if isinstance(change.exchange, Exchange)]
+        forward.add(*statements.exchange_sql([p.forward for p in parts]))
+        undo.push("\n".join(statements.exchange_sql([p.inverse for p in parts])))
+    written.statements[kind.value if len(changes) == 1 else EXCHANGED] += len(changes)
+
+
+def _page(shape: Shape, reader: PairReader, diffs: Sequence[RowDiff], written: Written) -> Iterator[Change]:
     for wide in (False, True):
         some = [d for d in diffs if (d.source_checksum or d.target_checksum or "").startswith(WIDE) is wide]
         if not some:
@@ -330,7 +376,7 @@ def _page(
                 written.refused[scrub(error.message)] += 1
                 continue
             if change is not None:
-                yield diff, change
+                yield change
 
 
 def _change(
@@ -360,10 +406,13 @@ def _change(
         written.changed["target"] += 1
         return None
     change = _statements(shape, diff, ours, theirs, places or [], wide=wide)
-    longest = max(len(change.forward), len(change.inverse)) * (1 if change.forward.isascii() else 4)
-    if longest > shape.packet - PACKET_RESERVE:
-        raise RepairError("the statement would be longer than the target's max_allowed_packet")
+    _refuse_long(shape, change.forward, change.inverse)
     return change
+
+
+def _refuse_long(shape: Shape, *texts: str) -> None:
+    if any(len(t) * (1 if t.isascii() else 4) > shape.packet - PACKET_RESERVE for t in texts):
+        raise RepairError("the statement would be longer than the target's max_allowed_packet")
 
 
 def _differing(shape: Shape, ours: list[Row], theirs: list[Row]) -> list[int] | None:
@@ -416,11 +465,54 @@ def _statements(
     if not setting:
         raise RepairError("only generated columns differ")
     kept = [name for name in shape.kept if name not in {columns[n].name for n in setting}]
-    before = [_checksums(shape, theirs[0], wide=wide)]
-    return Change(
+    before, old = [_checksums(shape, theirs[0], wide=wide)], theirs[0][1]
+    change = Change(
         statements.update_sql(sql, key, before, [(columns[n], new[n]) for n in setting], kept),
-        statements.update_sql(sql, key, after, [(columns[n], theirs[0][1][n]) for n in setting], kept),
+        statements.update_sql(sql, key, after, [(columns[n], old[n]) for n in setting], kept),
     )
+    values = [(n, index.value(n, old), index.value(n, held)) for n, index in enumerate(shape.unique)]
+    moved = [(freed, taken) for _, freed, taken in values if freed != taken]
+    if not moved:
+        return change
+    held = [held[n] if n in setting else old[n] for n in range(len(columns))]
+    return replace(
+        change, freed=tuple(v for v, _ in moved if v), taken=tuple(v for _, v in moved if v),
+        exchange=_exchange(shape, key, theirs[0], held, (before, after)),
+    )  # fmt: skip
+
+
+def _exchange(
+    shape: Shape, key: KeyText, row: Row, held: Sequence[bytes | None], guards: tuple[list[str], list[str]]
+) -> Exchange | str:
+    """Return how a row goes and comes again with other values, or why it cannot."""
+    if shape.no_exchange:
+        return shape.no_exchange
+    if shape.pair.target_side is None or shape.lost:
+        return f"column {shape.lost} has a type that cannot be written back"
+    sql = shape.pair.target_side.sql
+    old, outside, guard = _whole_row(shape, row)
+    before, after = ([*part, guard] for part in guards)
+    try:
+        found = Exchange(
+            statements.exchange_row_sql(sql, key, before, [*_written(shape, held), *outside]),
+            statements.exchange_row_sql(sql, key, after, [*_written(shape, old), *outside]),
+        )
+        _refuse_long(shape, *found.forward, *found.inverse)
+    except RepairError as error:
+        return scrub(error.message)
+    return found
+
+
+def _written(shape: Shape, texts: Sequence[bytes | None]) -> list[statements.Value]:
+    return [(c, t) for c, t in zip(shape.columns, texts, strict=True) if not c.generation]
+
+
+def _whole_row(shape: Shape, row: Row) -> tuple[tuple[bytes | None, ...], list[statements.Value], str]:
+    """Split a row of the target: compared texts, the columns outside of the comparison, and the guard of these."""
+    size, more = len(shape.columns), len(shape.extra)
+    other = [(part or b"").decode("ascii") for part in row[1][size + more :]]
+    outside = [(c, t) for c, t in zip(shape.extra, row[1][size : size + more], strict=True) if not c.generation]
+    return row[1][:size], outside, statements.other_guard(shape.others, other)
 
 
 def _checksums(shape: Shape, row: Row, *, wide: bool) -> str:
@@ -434,9 +526,8 @@ def _deletion(shape: Shape, diff: RowDiff, row: Row, *, wide: bool) -> Change:
     """Return the DELETE of a whole row and the INSERT that restores it, columns outside of the comparison included."""
     if shape.pair.target_side is None:
         raise RepairError(f"{shape.pair.id}: the target has no such table")
-    sql, size = shape.pair.target_side.sql, len(shape.columns)
-    old, more = row[1][:size], row[1][size : size + len(shape.extra)]
-    other = [(part or b"").decode("ascii") for part in row[1][size + len(shape.extra) :]]
-    guards = [_checksums(shape, row, wide=wide), statements.other_guard(shape.others, other)]
-    values = [(c, t) for c, t in zip((*shape.columns, *shape.extra), (*old, *more), strict=True) if not c.generation]
+    sql = shape.pair.target_side.sql
+    old, outside, guard = _whole_row(shape, row)
+    guards = [_checksums(shape, row, wide=wide), guard]
+    values = [*_written(shape, old), *outside]
     return Change(statements.delete_sql(sql, diff.key, guards), statements.insert_sql(sql, diff.key, values))

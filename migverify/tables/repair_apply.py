@@ -14,7 +14,7 @@ from migverify.errors import PrivilegeError, ReadError, RepairError, RetryableRe
 from migverify.model import Endpoint
 from migverify.secrets import scrub
 from migverify.tables.engine import Secrets
-from migverify.tables.repair_files import transactions
+from migverify.tables.repair_files import Transaction, transactions
 from migverify.tables.tasks import Rules
 
 REFUSED_AT_ONCE = 10_000
@@ -29,8 +29,10 @@ class Applied:
     unmatched: int = 0
     refused: Counter[str] = field(default_factory=Counter)
 
-    def count(self, matched: Sequence[int]) -> None:
-        """Add the statements of a transaction by the rows each one matched."""
+    def count(self, matched: Sequence[int], *, together: bool = False) -> None:
+        """Add the rows of a transaction by what each statement matched; of rows changed together the INSERTs count."""
+        if together:
+            matched = matched[-(len(matched) // 3) :]  # one SET, then a lock, a DELETE and an INSERT of each row
         self.matched += sum(1 for rows in matched if rows)
         self.unmatched += sum(1 for rows in matched if not rows)
 
@@ -49,16 +51,16 @@ def execute_script(path: Path, endpoint: Endpoint, secrets: Secrets, rules: Rule
     RetryableReadError
         the target cannot be reached any more; what was committed stays.
     """
-    applied, refused = Applied(), []
+    applied, refused = Applied(), list[Transaction]()
     batches = transactions(path)
-    with closing(_Writer(endpoint, secrets.get(endpoint.name), next(batches, []), rules)) as writer:
+    with closing(_Writer(endpoint, secrets.get(endpoint.name), next(batches, Transaction()), rules)) as writer:
         for batch in batches:
             try:
-                applied.count(writer.transaction(batch))
+                applied.count(writer.transaction(batch), together=batch.together)
             except RetryableReadError:
                 raise
             except ReadError:
-                refused += _one_by_one(writer, batch, applied)
+                refused += _one_by_one(writer, [batch] if batch.together else _singles(batch), applied)
         # A unique value that another row of the script held may be free by now.
         before = -1
         while 0 < len(refused) <= REFUSED_AT_ONCE and len(refused) != before:
@@ -68,18 +70,22 @@ def execute_script(path: Path, endpoint: Endpoint, secrets: Secrets, rules: Rule
     return applied
 
 
-def _one_by_one(writer: _Writer, batch: list[str], applied: Applied) -> list[str]:
-    """Execute each statement in a transaction of its own; returns those that the server refused."""
-    refused: list[str] = []
-    for statement in batch:
+def _singles(batch: Transaction) -> list[Transaction]:
+    return [Transaction([statement]) for statement in batch]
+
+
+def _one_by_one(writer: _Writer, batches: list[Transaction], applied: Applied) -> list[Transaction]:
+    """Execute what can be executed by itself; returns what the server refused."""
+    refused: list[Transaction] = []
+    for batch in batches:
         try:
-            applied.count(writer.transaction([statement]))
+            applied.count(writer.transaction(batch), together=batch.together)
         except RetryableReadError:
             raise
         except ReadError as error:
             # The server's words without the statement: that holds the row's values.
             applied.refused[scrub(error.message.split("\n  SQL: ")[0])] += 1
-            refused.append(statement)
+            refused.append(batch)
     return refused
 
 
@@ -111,8 +117,9 @@ class _Writer:
             session.execute("COMMIT")
             done = True
         except PrivilegeError as error:
-            raise RepairError(
-                error.message, hint=f"GRANT INSERT, UPDATE, DELETE on the tables to {self._endpoint.user}."
+            raise PrivilegeError(  # without the statement: it holds the row's values
+                error.message.split("\n  SQL: ")[0],
+                hint="All it needs, as statements: migverify config check --grants --for 'tables repair --apply'",
             ) from error
         finally:
             if not done:

@@ -24,6 +24,8 @@ from migverify.secrets import scrub
 BATCH = 500
 """Rows a transaction."""
 
+TOGETHER = "-- rows that exchange unique values: all of the next transaction or nothing"
+
 MANIFEST = "manifest.json"
 _LONGEST = 200  # bytes of a file name's stem; file systems allow 255 in all
 
@@ -53,14 +55,19 @@ class Script:
         for statement in session:
             self._write(statement + ";")
 
-    def add(self, statement: str) -> None:
-        """Append one statement to the open transaction."""
+    def add(self, *statements: str) -> None:
+        """Append one statement to the open transaction, or several as a transaction of their own."""
+        together = len(statements) > 1
+        if together:
+            self._commit()
+            self._write(TOGETHER)
         if self._open_rows == 0:
             self._write("BEGIN;")
-        self._write(statement + ";")
-        self._open_rows += 1
-        self.statements += 1
-        if self._open_rows == BATCH:
+        for statement in statements:
+            self._write(statement + ";")
+        self._open_rows += len(statements)
+        self.statements += len(statements)
+        if together or self._open_rows == BATCH:
             self._commit()
 
     def close(self) -> FileFacts:
@@ -107,19 +114,30 @@ class Stack:
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._starts = array("Q")
+        self._end = 0
 
     def push(self, statement: str) -> None:
         """Add a statement on top."""
-        self._starts.append(self._file.tell())
-        self._file.write(statement.encode("utf-8"))
+        self._starts.append(self._end)
+        self._file.seek(self._end)
+        self._end += self._file.write(statement.encode("utf-8"))
 
     def statements(self) -> Iterator[str]:
         """Yield the statements, the last one first."""
-        end = self._file.tell()
-        for start in reversed(self._starts):
-            self._file.seek(start)
-            yield self._file.read(end - start).decode("utf-8")
-            end = start
+        for number in reversed(range(len(self._starts))):
+            yield self[number]
+
+    def __getitem__(self, number: int) -> str:
+        """Return the statement that was pushed as the ``number``-th, from 0."""
+        start, end = self._starts[number], self._end
+        if number + 1 < len(self._starts):
+            end = self._starts[number + 1]
+        self._file.seek(start)
+        return self._file.read(end - start).decode("utf-8")
+
+    def close(self) -> None:
+        """Forget all statements."""
+        self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -127,10 +145,16 @@ class Stack:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        self.close()
 
 
-def transactions(path: Path) -> Iterator[list[str]]:
+class Transaction(list[str]):
+    """The statements of a transaction; ``together`` when none of them may be executed without the others."""
+
+    together = False
+
+
+def transactions(path: Path) -> Iterator[Transaction]:
     """Yield the transactions of a script, each as its statements; the session's statements come first, as one.
 
     Raises
@@ -138,12 +162,13 @@ def transactions(path: Path) -> Iterator[list[str]]:
     RepairError
         the file is cut off or was edited so that it is not one statement a line.
     """
-    batch: list[str] = []
-    ended = settings = False
+    batch = Transaction()
+    ended = settings = together = False
     with path.open(encoding="utf-8", newline="\n") as file:
         for number, line in enumerate(file, 1):
             ended = line.startswith("-- end of file: ") and line.endswith("\n")
             if line.startswith("--"):
+                together = together or line == TOGETHER + "\n"
                 continue
             if not line.endswith(";\n"):
                 raise RepairError(f"{path}, line {number}: a statement does not end on its line; write the repair anew")
@@ -151,7 +176,8 @@ def transactions(path: Path) -> Iterator[list[str]]:
                 if batch:
                     settings = True
                     yield batch
-                batch = []
+                batch = Transaction()
+                batch.together, together = together, False
             else:
                 batch.append(line[:-2])
     if not ended or (batch and settings):

@@ -12,7 +12,7 @@ from migverify import __version__
 from migverify.model import LiveState, NotCovered, RunInfo, SchemaClass, TableResult, Verdict
 from migverify.tables.plan import plan_digest
 from migverify.tables.prepare import Prepared
-from migverify.tables.repair import Written, why_no_delete
+from migverify.tables.repair import EXCHANGED, Written, why_no_delete
 from migverify.tables.repair_apply import Applied
 from migverify.tables.repair_files import FileFacts
 from migverify.tables.tasks import PairPlan
@@ -40,8 +40,9 @@ class TableRepair:
 
     @property
     def repaired(self) -> int:
-        """Rows that are equal now because of this repair: read equal, less those that were equal before it."""
-        return max(0, self.states[LiveState.CONVERGED.value] - self.written.equal)
+        """Rows that are equal now because of this repair: no more than were written, nor than were not equal before."""
+        written = self.applied.matched if self.applied else 0
+        return max(0, min(written, self.states[LiveState.CONVERGED.value] - self.written.equal))
 
     @property
     def left_alone(self) -> int:
@@ -120,6 +121,8 @@ def written_line(table: TableRepair) -> str:
     kinds = {"missing_on_source": "DELETE", "value_differs": "UPDATE", "missing_on_target": "INSERT"}
     counted = ", ".join(f"{written.statements[kind]:,} {word}" for kind, word in kinds.items())
     parts = [f"{table.pair.id}: {counted}"]
+    if again := written.statements[EXCHANGED]:
+        parts.append(f"{again:,} deleted and inserted again (rows that exchange unique values)")
     if written.equal:
         parts.append(f"{written.equal:,} equal by now")
     parts += [f"{n:,} left alone (changed on the {side} since the run)" for side, n in sorted(written.changed.items())]
@@ -131,6 +134,8 @@ def written_line(table: TableRepair) -> str:
 
 def applied_line(table: TableRepair) -> str:
     """Return the line that says what became of a table's rows."""
+    if table.refused and not table.repaired:
+        return f"{table.pair.id}: not repaired: {table.refused}; its rows are as they were"
     line = (f"{table.pair.id}: repaired {table.repaired:,}, left alone {table.left_alone:,} (changed since the run), "
             f"still different {table.different:,}")  # fmt: skip
     if hot := table.states[LiveState.HOT.value]:

@@ -26,6 +26,7 @@ from migverify.tables.engine import Secrets
 from migverify.tables.plan import check_same_plan, plan_digest
 from migverify.tables.prepare import Prepared, rules_of
 from migverify.tables.read import SessionPool
+from migverify.tables.recheck import tables_run
 from migverify.tables.repair import (
     Written,
     current,
@@ -81,7 +82,7 @@ def run_repair(
     KeyboardInterrupt
         passed on; every transaction is whole, and the new run is recorded as interrupted.
     """
-    info = store.load_run(run)
+    info = tables_run(store, run, prepared.digest)
     refuse_run(info, prepared)
     _refuse_same_server(config, secrets)
     repair = Repair(info.run_id, info.verdict, folder, clear_folder(folder), [])
@@ -219,8 +220,8 @@ def _header(table: TableRepair, info: RunInfo, config: Config, names: tuple[str,
         f"apply: mysql --default-character-set=utf8mb4 -h {endpoint['host']} -P {endpoint['port']} -u USER -p < {own}",
         f"{'the repair' if inverse else 'what undoes it'}: {other}",
         "a statement changes one row, and only if the row still is what was read; run again it changes nothing more",
-        f"the client stops at the first error, and the transaction of {BATCH} rows it is in is undone; with --force it",
-        "leaves out the row that was refused (a unique value that another row still holds): then run the file again",
+        f"the client stops at the first error and undoes the transaction of {BATCH} rows it is in; not with --force:",
+        "rows that exchange unique values are deleted and inserted again, and half of such a transaction loses rows",
         "needs the session settings below: UTC, strict sql_mode, utf8mb4",
     ]
     if table.no_delete and not inverse:

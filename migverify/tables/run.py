@@ -15,13 +15,14 @@ from typing import Any
 from migverify import __version__
 from migverify.config import Config
 from migverify.connect import open_session
-from migverify.errors import MigverifyError, PlanError
+from migverify.errors import MigverifyError, PlanError, in_words
 from migverify.model import Endpoint, RunInfo, Verdict
 from migverify.store.base import ResultStore
 from migverify.tables.engine import Engine, Secrets
 from migverify.tables.immutable import narrowed, proved_runs
+from migverify.tables.pair_run import STAMPS
 from migverify.tables.prepare import NO_BINARY_LOG, UNKNOWN, Prepared, position, rules_of
-from migverify.tables.recheck import carry_over, pairs_to_recheck
+from migverify.tables.recheck import carry_over, pairs_to_recheck, tables_run
 from migverify.tables.tasks import Rules
 from migverify.tables.verify import Controls, Progress, verify_tables
 
@@ -103,8 +104,11 @@ def _rules(config: Config, engine: Engine) -> Rules:
 def _open_run(prepared: Prepared, store: ResultStore, request: Request, engine: Engine) -> tuple[str, set[str] | None]:
     """Start or resume a run; returns its id and the ids of the pairs to verify (None for all)."""
     if request.resume is not None:
-        info = store.load_run(request.resume)
+        info = tables_run(store, request.resume, prepared.digest, watch=False)
         _refuse_other(prepared, info)
+        if info.facts.get("watch"):
+            raise PlanError(f"run {info.run_id} is a watch",
+                            hint=f"Go on with it by `migverify tables watch --resume {info.run_id}`.")  # fmt: skip
         store.resume_run(info.run_id)
         return info.run_id, _planned(info)
     facts: dict[str, Any] = {
@@ -113,17 +117,20 @@ def _open_run(prepared: Prepared, store: ResultStore, request: Request, engine: 
     }  # fmt: skip
     if request.recheck is None:
         return store.start_run(request.command, prepared.digest, prepared.stored(), facts), None
-    old = store.load_run(request.recheck)
+    old = tables_run(store, request.recheck, prepared.digest)
     _refuse_other(prepared, old)
     again = pairs_to_recheck(store, old.run_id)
     stored = prepared.stored()
     stored["pairs"] = [entry for entry in stored["pairs"] if entry["id"] in again]
     facts["rechecks"] = old.run_id
     run_id = store.start_run(request.command, prepared.digest, stored, facts)
-    for pair in sorted(again):
+    replaced = {result.pair for result in store.table_results(old.run_id) if result.details.get("replaced")}
+    for pair in sorted(again - replaced):
         recorded = list(store.blobs(old.run_id, pair, "plan"))
         if recorded and carry_over(store, old.run_id, run_id, pair):
-            store.add_blob(run_id, pair, "plan", recorded[0])
+            for name in ("plan", STAMPS):
+                for content in store.blobs(old.run_id, pair, name):
+                    store.add_blob(run_id, pair, name, content)
     return run_id, again
 
 
@@ -159,5 +166,5 @@ def _positions(endpoints: Sequence[Endpoint], secrets: Secrets) -> dict[str, str
             with open_session(endpoint, secrets.get(endpoint.name)) as session:
                 found[endpoint.name] = position(session)
         except MigverifyError as error:
-            found[endpoint.name] = f"{UNKNOWN}: {error.message}"
+            found[endpoint.name] = f"{UNKNOWN}: {in_words(error)}"
     return found

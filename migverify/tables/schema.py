@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 
 from migverify.model import ColumnDef, IndexDef, NotCovered, SchemaClass, SchemaDifference, TableDef
 from migverify.sql.fingerprint import (
@@ -20,7 +21,7 @@ from migverify.sql.fingerprint import (
     sharding,
 )
 from migverify.sql.parts import Parts
-from migverify.sql.spelling import fold_label, normal_default, normal_expression, rewritten_alike
+from migverify.sql.spelling import fold_label, grouped_equally, normal_default, normal_expression, rewritten_alike
 from migverify.tables.collations import describe_change
 from migverify.tables.schema_parts import Renamed, compare_parts
 from migverify.tables.type_change import type_change
@@ -101,8 +102,13 @@ def compare_tables(
     matched, lone_source, lone_target = _match(source, target, renames or {})
     skip = {name.casefold() for name in ignored}
     found: list[SchemaDifference] = []
+    alike = _likely_renames(lone_source, lone_target)
     for lone, on_source in ((lone_source, True), (lone_target, False)):
-        found += [_lone(column, why, on_source) for column, why in lone if column.name.casefold() not in skip]
+        found += [
+            _lone(column, why, on_source, alike.get((column.name, on_source), ""))
+            for column, why in lone
+            if column.name.casefold() not in skip
+        ]
     kept = [(ours, theirs) for ours, theirs in matched if ours.name.casefold() not in skip]
     by_configuration = {name.casefold() for name in renames or {}}
     for ours, theirs in kept:
@@ -165,17 +171,49 @@ def _of_name(name: str, columns: Iterable[ColumnDef]) -> ColumnDef | None:
 # --- columns ------------------------------------------------------------------------------------------------
 
 
-def _lone(column: ColumnDef, reason: str, on_source: bool) -> SchemaDifference:
+def _likely_renames(
+    lone_source: Sequence[tuple[ColumnDef, str]], lone_target: Sequence[tuple[ColumnDef, str]]
+) -> dict[tuple[str, bool], str]:
+    """Return (lone column, whether it is the source's) -> the column of the other side that may be the same one.
+
+    Both are defined alike, and have similar names, or the same place where nothing else comes into question.
+    """
+    alike = [
+        (name_likeness(one.name, other.name), one, other)
+        for one, why in lone_source
+        for other, _ in lone_target
+        if not why and one.nullable == other.nullable and bool(one.generation) == bool(other.generation)
+        and not list(type_change(one, other))
+    ]  # fmt: skip
+    found: dict[tuple[str, bool], str] = {}
+    for likeness, one, other in sorted(alike, key=lambda pair: (-pair[0], pair[1].position, pair[2].position)):
+        only = len(lone_source) == len(lone_target) == 1 and one.position == other.position
+        if (likeness >= ALIKE or only) and (one.name, True) not in found and (other.name, False) not in found:
+            found[one.name, True], found[other.name, False] = other.name, one.name
+    return found
+
+
+ALIKE = 0.5
+"""From which likeness on two names may be one that was changed."""
+
+
+def name_likeness(one: str, other: str) -> float:
+    """Return how much of two names is equal, from 0 to 1; case does not count."""
+    return SequenceMatcher(None, one.casefold(), other.casefold(), autojunk=False).ratio()
+
+
+def _lone(column: ColumnDef, reason: str, on_source: bool, alike: str = "") -> SchemaDifference:
     shown = _describe(column)
+    side = "target" if on_source else "source"
+    renamed = f"; renamed? {alike} of the {side} is defined equally: `overrides[].rename`" if alike else ""
     if on_source:
         why = reason or "the target has no such column"
-        return SchemaDifference(
-            "column-missing", column.name, shown, None, _BREAKS, f"column {column.name}: {why}; it is not compared"
-        )
+        message = f"column {column.name}: {why}; it is not compared{renamed}"
+        return SchemaDifference("column-missing", column.name, shown, None, _BREAKS, message)
     refuses = not column.nullable and column.default is None and not column.generation
     refuses = refuses and "auto_" not in column.extra.lower()
     more = "; it is NOT NULL without a default, so that inserts made for the source fail" if refuses else ""
-    message = f"column {column.name}: only the target has it; it is not compared{more}"
+    message = f"column {column.name}: only the target has it; it is not compared{more}{renamed}"
     return SchemaDifference("column-extra", column.name, None, shown, _BREAKS, message)
 
 
@@ -253,6 +291,9 @@ def _attributes(source: ColumnDef, target: ColumnDef) -> Iterator[_Attribute]:
             if rewritten_alike(source.generation, target.generation):
                 level, text = _COSMETIC, "conditions are printed unlike; the values are compared row by row"
             yield "generated", source.generation, target.generation, level, text
+        elif not grouped_equally(source.generation, target.generation):
+            text = "the generation expression is grouped otherwise, so that new rows get other values"
+            yield "generated", source.generation, target.generation, _LOSES, text
         if source.stored != target.stored:
             ours, theirs = ("STORED" if column.stored else "VIRTUAL" for column in (source, target))
             yield "generated", ours, theirs, _COSMETIC, f"{ours} became {theirs}"
@@ -316,7 +357,7 @@ def _compare_keys(
 ) -> Iterator[SchemaDifference]:
     """Match keys by what they cover, not by name, since the servers name them unlike.
 
-    What a server made for a foreign key by itself is no difference, whether the other did the same or not.
+    What a server made by itself for a foreign key that both have is no difference, whether the other did so or not.
     """
     made = [implied_keys(t, p.foreign_keys) for t, p in zip((source, target), parts, strict=True)]
     waiting = list(target.indexes)
@@ -333,12 +374,17 @@ def _compare_keys(
         waiting.remove(partner)
         if index.name not in made[0] or partner.name not in made[1]:
             yield from _compare_matched(index, partner)
+    # What a server makes for a foreign key is no difference where the other has that foreign key.
+    keyed = [
+        {tuple(names.get(c, c).casefold() for c in key.columns) for key in parts[0].foreign_keys},
+        {tuple(c.casefold() for c in key.columns) for key in parts[1].foreign_keys},
+    ]
     for index in lone:
-        if index.name in made[0]:
+        if index.name in made[0] and tuple(names.get(c or "", c or "").casefold() for c in index.columns) in keyed[1]:
             continue
         yield _key_difference(index, _partner(source, index, names, target), on_source=True)
     for index in waiting:
-        if index.name not in made[1]:
+        if index.name not in made[1] or tuple((c or "").casefold() for c in index.columns) not in keyed[0]:
             yield _key_difference(index, None, on_source=False)
 
 

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from migverify.model import SchemaClass, SchemaDifference, TableDef
 from migverify.sql.definitions import Name
-from migverify.sql.fingerprint import Renamed, check_form, foreign_key_form, normal_bound, partitioning_form
+from migverify.sql.fingerprint import Renamed, check_form, foreign_key_form, normal_bound, partitioning_form, zerofilled
 from migverify.sql.parts import Check, ForeignKey, Partitioning, Parts, Trigger
-from migverify.sql.spelling import fold_label
+from migverify.sql.spelling import fold_label, grouped_equally
 
 __all__ = ["Renamed", "compare_parts"]
 
@@ -41,6 +41,7 @@ def compare_parts(
     yield from _triggers(ours.triggers, theirs.triggers)
     yield from _partitioning(source, target, ours.partitioning, theirs.partitioning)
     yield from _attributes(dict(ours.attributes), dict(theirs.attributes))
+    yield from _zerofill(source, target, ours, theirs, names)
     if (source.engine or "").casefold() != (target.engine or "").casefold():
         message = f"table: engine {source.engine} became {target.engine}"
         yield SchemaDifference("engine", "table", source.engine, target.engine, _COSMETIC, message)
@@ -129,6 +130,9 @@ def _checks(
             words = ["ENFORCED" if enforced else "NOT ENFORCED" for enforced in (one.enforced, other_check.enforced)]
             text = f"{where}: {words[0]} became {words[1]}: other rows are refused"
             yield SchemaDifference("check-enforced", where, words[0], words[1], _LOSES, text)
+        if not grouped_equally(one.clause, other_check.clause):
+            text = f"{where}: {one.clause} and {other_check.clause} are grouped otherwise: other rows are refused"
+            yield SchemaDifference("check", where, one.clause, other_check.clause, _LOSES, text)
         if form["name"] != found["name"]:
             text = f"{where}: has another name on the target: {other_check.name}"
             yield SchemaDifference("check-name", where, one.name, other_check.name, _COSMETIC, text)
@@ -191,18 +195,19 @@ def _told(value: object) -> str | None:
 
 def _each_partition(ours: Partitioning, theirs: Partitioning) -> Iterator[SchemaDifference]:
     here, there = {p.name: p for p in ours.partitions}, {p.name: p for p in theirs.partitions}
-    bounds = {normal_bound(p.bound) for p in theirs.partitions}
+    method = ours.method
+    bounds = {normal_bound(p.bound, method) for p in theirs.partitions}
     for name, one in here.items():
         other, where = there.get(name), f"partition {name}"
         if other is None:
             # Its rows have a place where another partition reaches as far, or takes all the rest.
-            lost = bool(one.bound) and _refuses(theirs) and normal_bound(one.bound) not in bounds
+            lost = bool(one.bound) and _refuses(theirs) and normal_bound(one.bound, method) not in bounds
             level = _LOSES if lost else _COSMETIC
             more = "its rows may be refused there" if lost else "rows are placed otherwise"
             yield SchemaDifference("partition-missing", where, one.bound or name, None, level,
                                    f"{where}: the target has no such partition: {more}")  # fmt: skip
             continue
-        if normal_bound(one.bound) != normal_bound(other.bound):
+        if normal_bound(one.bound, method) != normal_bound(other.bound, method):
             level = _LOSES if _refuses(theirs) else _COSMETIC
             text = f"{where}: {one.bound} became {other.bound}: rows are placed otherwise or refused"
             yield SchemaDifference("partition-bound", where, one.bound, other.bound, level, text)
@@ -230,7 +235,7 @@ def _described(found: Partitioning) -> str:
 
 
 def _attributes(ours: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[SchemaDifference]:
-    for name in sorted({*ours, *theirs}):
+    for name in sorted({*ours, *theirs} - {"zerofill"}):
         one, other = ours.get(name), theirs.get(name)
         if one == other:
             continue
@@ -238,3 +243,16 @@ def _attributes(ours: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[
         text = f"table: {one or f'no {name}'} became {other or f'no {name}'}"
         level = _LOSES if losing else _COSMETIC
         yield SchemaDifference("attribute", name, one, other, level, f"{text}: {losing}" if losing else text)
+
+
+def _zerofill(
+    source: TableDef, target: TableDef, ours: Parts, theirs: Parts, names: Mapping[str, str]
+) -> Iterator[SchemaDifference]:
+    """Compare ZEROFILL, which decides what clients read: ``00042`` or ``42``."""
+    here = {names.get(name, name) for name in zerofilled(source, ours)}
+    there = zerofilled(target, theirs)
+    known = {column.name for column in target.columns}
+    for name in sorted((here ^ there) & known):
+        one, other = ("ZEROFILL", None) if name in here else (None, "ZEROFILL")
+        text = f"{name}: ZEROFILL {'is lost' if name in here else 'is new'}: clients read other text, 00042 or 42"
+        yield SchemaDifference("zerofill", name, one, other, _LOSES, text)

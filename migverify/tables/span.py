@@ -13,7 +13,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 
-from migverify.errors import CanceledError, EndpointError, IncompleteReadError, ReadError, TimeLimitError
+from migverify.errors import (
+    CanceledError,
+    EndpointError,
+    IncompleteReadError,
+    LoginError,
+    ReadError,
+    ReplacedError,
+    TimeLimitError,
+)
 from migverify.model import ChunkChecksum, ChunkResult, ChunkState, KeyRange, KeyText, RowDiff
 from migverify.tables.compare import checksum_of, compare_lists, same_checksum
 from migverify.tables.diff import PairReader, list_diffs, locate
@@ -30,6 +38,8 @@ MOST_DIFFS = 4096
 """An answer that holds so many row diffs is sent, whatever the budget."""
 FAILED_IN_A_ROW = 2
 LOCATE_TRIES = 3
+_END = (CanceledError, LoginError, ReplacedError)
+"""What no other chunk of the table can come through either."""
 
 Answer = tuple[ChunkChecksum, float]
 
@@ -111,7 +121,7 @@ class _Walk:
         """Find the next boundary and ask both sides for the chunk up to it."""
         try:
             chunk = self._next_range()
-        except CanceledError:
+        except _END:
             raise
         except (ReadError, EndpointError) as error:
             if isinstance(error, TimeLimitError) and self.rows > SMALLEST_CHUNK:
@@ -177,7 +187,7 @@ class _Walk:
                 source, target = sum((p for p, _ in parts), ChunkChecksum(0, 0, 0)), theirs_sum[0]
                 seconds = [max(s for _, s in parts), theirs_sum[1]]
                 source, target, diffs = self._examine(chunk, source, target)
-        except CanceledError:
+        except _END:
             raise
         except (ReadError, EndpointError) as error:
             # Whatever was learned before the failure does not count: half a comparison is none.

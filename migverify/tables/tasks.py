@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from migverify.codec import decode, encode
 from migverify.model import (
@@ -39,12 +40,19 @@ class ReadColumn:
 
 @dataclass(frozen=True, slots=True)
 class SidePlan:
-    """One table of a pair: where it is, and the parts of its statements."""
+    """One table of a pair: where it is, and the parts of its statements.
+
+    ``columns_number`` is the checksum of the columns it was planned with, ``stamp`` the stamp of its first read
+    (``migverify.sql.stamp``); a read that shows another one is not of this table. 0 and ``""`` expect nothing.
+    """
 
     endpoint: Endpoint
     database: str
     table: str
     sql: SideSql
+    columns_number: int = 0
+    partitioned: bool = False
+    stamp: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +105,12 @@ class PairPlan:
     def row_bytes(self) -> int:
         """Estimated bytes of one row, at least 1."""
         return max(1, self.bytes // max(1, self.rows))
+
+
+def with_stamps(pair: PairPlan, stamps: Sequence[str]) -> PairPlan:
+    """Return a pair whose sides, the target last, expect these stamps."""
+    sides = tuple(replace(side, stamp=stamp) for side, stamp in zip(pair.sides, stamps, strict=True))
+    return replace(pair, sources=sides[:-1], target_side=sides[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +174,8 @@ class Outcome:
 
     ``rest`` is what is left of a span's range (None: it is done), ``rows`` the chunk size to go on with, ``dense``
     whether the last chunks all differed. ``sums`` are (bucket, rows, exact, value) as texts. ``sql`` lists the
-    statements used, as (side, purpose, text).
+    statements used, as (side, purpose, text). ``stamps`` has the stamp of each side of the pair, ``""`` where the task
+    read none.
     """
 
     kind: str
@@ -179,6 +194,7 @@ class Outcome:
     failures: tuple[str, ...] = ()
     sql: tuple[tuple[str, str, str], ...] = ()
     seconds: float = 0.0
+    stamps: tuple[str, ...] = ()
 
     def to_text(self) -> str:
         """Return the JSON text of the answer."""

@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 
-from migverify.errors import CanceledError, MigverifyError, ReadError
+from migverify.errors import CanceledError, LoginError, MigverifyError, ReadError
 from migverify.model import RowDiff, TableResult, Verdict
 from migverify.store.base import ResultStore
 from migverify.tables.engine import Engine
@@ -94,6 +94,7 @@ class _Driver:
         self.verdicts: list[Verdict] = []
         self.rows = self.bytes = self.chunks = self.differences = 0
         self.all_begun = False
+        self.refusal = ""
         self.started = time.monotonic()
 
     def run(self, pairs: Iterable[PairPlan], done: dict[str, TableResult]) -> Verdict:
@@ -150,15 +151,16 @@ class _Driver:
                 self._tell()
             return
         if self._out_of_time(GRACE_SECONDS):
-            self.engine.cancel()
-            self.under_way.clear()
-            self._give_up()
+            self._stop_now()
             return
         finished, _ = wait(self.under_way, timeout=0.5, return_when=FIRST_COMPLETED)
         for future in finished:
             run, task = self.under_way.pop(future)
             run.busy -= 1
             self._record(run, task, future)
+        if self.refusal:
+            self._stop_now()
+            return
         self._retire()
         self._tell()
 
@@ -167,6 +169,10 @@ class _Driver:
             outcome = outcome_from_text(future.result())
         except CanceledError:
             raise KeyboardInterrupt from None  # somebody stopped the engine; the run stays resumable
+        except LoginError as error:
+            # Each chunk of each table would end the same, one after the other.
+            self.refusal = f"{error.message}. {error.hint}"
+            return
         except MigverifyError as error:
             run.failed(task, error if isinstance(error, ReadError) else ReadError(error.message, hint=error.hint))
             return
@@ -189,9 +195,15 @@ class _Driver:
         self.verdicts.append(result.verdict)
         self._tell(result, examples)
 
+    def _stop_now(self) -> None:
+        self.engine.cancel()
+        self.under_way.clear()
+        self._give_up()
+
     def _give_up(self) -> None:
+        reason = self.refusal or f"the run's time limit of {self.controls.run_seconds:g} s is over"
         for run in self.active:
-            run.failures.append(f"the run's time limit of {self.controls.run_seconds:g} s is over")
+            run.failures.append(reason)
             run.ready.clear()
             result = run.result()
             self.store.add_table_result(self.run_id, result)
@@ -200,8 +212,9 @@ class _Driver:
         self.verdicts.append(Verdict.INCONCLUSIVE)
 
     def _out_of_time(self, grace: float = 0.0) -> bool:
+        """Whether no new task may begin: the time limit is over, or a server let nobody in any more."""
         limit = self.controls.run_seconds
-        return limit is not None and time.monotonic() - self.started > limit + grace
+        return bool(self.refusal) or (limit is not None and time.monotonic() - self.started > limit + grace)
 
     def _paused(self) -> bool:
         return self.controls.pause_file is not None and self.controls.pause_file.exists()

@@ -6,8 +6,9 @@ and every touched key since, "MATCH as of position P" needs no second full read.
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -16,21 +17,22 @@ from heapq import heappush, heappushpop
 
 from migverify.changes.model import Item, Position
 from migverify.connect import Session
-from migverify.errors import EndpointError, MigverifyError, ReadError
-from migverify.model import Endpoint, KeyRange, KeyText, RowDiff
+from migverify.errors import EndpointError, MigverifyError, PlanError, ReadError
+from migverify.model import Endpoint, KeyText, RowDiff
 from migverify.store.base import ResultStore
 from migverify.tables.applied import Applied, Marker, applied_places
-from migverify.tables.compare import same_checksum
-from migverify.tables.diff import PairReader, locate
+from migverify.tables.diff import PairReader
 from migverify.tables.ledger import Ledger, LedgerKey, PairCounts, place
 from migverify.tables.read import Reader, SessionPool
 from migverify.tables.tasks import PairPlan, Rules
 from migverify.tables.touched import Watched, form_of
 from migverify.tables.watch_check import Checked, Moment, check
+from migverify.tables.watch_identity import Identities, hidden_cascades, identities_of, is_table
+from migverify.tables.watch_stale import Replan, StaleTables
 from migverify.tables.watch_status import Track, WatchStatus
 from migverify.tables.watch_stream import Collected, StreamFinding, StreamReader
-from migverify.tables.watch_sweep import Sweep, Swept, sweep_range
-from migverify.tables.watch_verdict import Base, Facts, WatchRules, status_of, transition_text
+from migverify.tables.watch_sweep import MOST_ROWS, Comparison, Sweep, Swept, sweep_range
+from migverify.tables.watch_verdict import Base, Facts, WatchRules, shown, status_of, transition_text
 
 TICK_SECONDS = 0.1
 AT_ONCE = 500
@@ -39,6 +41,10 @@ WITNESSES = 3
 MARKER_SECONDS = 1.0
 STATUS_SECONDS = 1.0
 STATUS_SHARE = 20
+
+
+def _no_plan(pairs: Sequence[Watched]) -> Sequence[Watched]:
+    raise PlanError(f"{pairs[0].pair.id} cannot be planned anew here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,9 @@ class Watch:
     in_scope: Callable[[str, str], bool]
     slots: int = 4
     on_status: Callable[[WatchStatus], None] = lambda _: None
-    replan: Callable[[Watched], Watched | None] = lambda _: None
+    replan: Replan = _no_plan
+    known: Mapping[int, Identities] = field(default_factory=dict)
+    uncovered: Sequence[str] = ()
     _readers: list[StreamReader] = field(default_factory=list)
     _tracks: dict[int, Track] = field(default_factory=dict)
     _applied: dict[int, int] = field(default_factory=dict)
@@ -81,12 +89,12 @@ class Watch:
     _failures: dict[int, str] = field(default_factory=dict)
     _under_way: dict[Future[Checked], list[LedgerKey]] = field(default_factory=dict)
     _taken: set[tuple[int, KeyText]] = field(default_factory=set)
-    _due_later: list[StreamFinding] = field(default_factory=list)
     sweep: Sweep = field(default_factory=lambda: Sweep(0, ()))
     _sweeping_pair: int = -1
-    _sweeping: Future[Swept] | None = None
+    _sweeping: Future[Comparison | tuple[Swept, Identities | None]] | None = None
     _troubles: dict[str, str] = field(default_factory=dict)
     _marked_at: float = 0.0
+    _stale: StaleTables = field(init=False)
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> WatchStatus:
         """Watch until it is drained, its time is over, every stream has failed, or ``stop`` says so.
@@ -103,7 +111,6 @@ class Watch:
         """
         started = time.monotonic()
         told, pause = 0.0, STATUS_SECONDS
-        by_number = {w.number: w for w in self.pairs}
         with ExitStack() as stack:
             threads = stack.enter_context(ThreadPoolExecutor(self.slots, thread_name_prefix="check"))
             self._begin(stack)
@@ -111,12 +118,18 @@ class Watch:
                 began = time.monotonic()
                 self._collect()
                 self._ask_applied()
-                self._settle_findings(by_number)
+                self._look()
+                by_number = {w.number: w for w in self.pairs}
                 self._submit(threads, by_number)
                 self._sweep_on(threads, by_number)
                 self._finish(by_number)
                 over = self.limits.time_limit is not None and began - started > self.limits.time_limit
-                ended = stop() or over or self._drained() or self._all_failed()
+                ended = stop() or over or self._all_failed()
+                if ended:
+                    self._look(now=True)
+                elif self._drained():
+                    # What nobody wrote in a binlog may have happened until now.
+                    ended = self._look(now=True) and self._drained()
                 if began - told >= pause and not ended:
                     told = began
                     self.on_status(self.status())
@@ -128,6 +141,8 @@ class Watch:
 
     def _begin(self, stack: ExitStack) -> None:
         known = self.ledger.progress()
+        self.ledger.doubt_diverged()
+        self._begin_stale({number: place(position) for number, (position, _) in known.items() if position.file})
         for number, stream in enumerate(self.streams):
             position, commits = known.get(number, (stream.start, 0))
             self._tracks[number] = Track(commits)
@@ -139,12 +154,32 @@ class Watch:
             if isinstance(stream.applied, Marker):
                 with self.pool.session(stream.endpoint) as session:
                     stream.applied.begin(session)
-            tables = {(w.database, w.table): w for w in self.pairs if w.endpoint == stream.endpoint.name}
+            name = stream.endpoint.name
+            tables = {(w.database, w.table): w for w in self.pairs if w.endpoint == name}
             begin = partial(stream.open, position)
-            reader = StreamReader(number, begin, tables, self.in_scope, stream.applied, stream.marker_table, commits)
+            reader = StreamReader(
+                number, name, begin, tables, self.in_scope, stream.applied, stream.marker_table, commits
+            )
+            reader.cascades = hidden_cascades(self.pool, stream.endpoint)
             self._readers.append(reader)
             stack.callback(reader.stop)
             reader.start()
+
+    def _begin_stale(self, read: Mapping[int, int]) -> None:
+        """Take over what an earlier process found and did not settle."""
+        identities: dict[int, Identities] = dict(self.known)
+        for number, kind, text in self.ledger.notes():
+            if kind == "identity":
+                identities[number] = identities_of(json.loads(text))
+        endpoints = [stream.endpoint for stream in self.streams]
+        self._stale = StaleTables(
+            self.ledger, self.pool, self.target, endpoints, identities, self.replan, self._reader
+        )  # fmt: skip
+        for number in {w.number for w in self.pairs} - identities.keys():
+            self.ledger.note(number, "stale", "the run it starts from did not keep which table this was")
+        for number, kind, _ in self.ledger.notes():
+            if kind == "stale":
+                self._stale.mark(number, read)
 
     # -- the stream ----------------------------------------------------------------------------------------------
 
@@ -156,102 +191,114 @@ class Watch:
             self._note_end(number, taken)
             if taken.position is None:
                 continue
+            # Before the position moves on: a kill in between must not lose them.
+            for finding in taken.findings:
+                self._take_finding(finding, number, taken.position)
             seq = place(taken.position)
             track = self._tracks[number]
             track.moved(taken.position, seq, taken.points, taken.heard_at)
             self.streams[number].applied.read_to(seq, now)
             if taken.keys or taken.points:
                 self.ledger.touch(taken.keys, {number: (taken.position, track.commits)}, now)
-            for found in taken.findings:
-                self._take_finding(found)
 
     def _note_end(self, number: int, taken: Collected) -> None:
         if taken.ended and number not in self._failures:
             self._failures[number] = taken.failure.message if taken.failure else "the stream ended"
 
-    def _take_finding(self, found: StreamFinding) -> None:
-        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(found.at))
-        if found.kind == "truncate" and found.pair >= 0:
-            self.ledger.forget(found.pair, found.seq)
-        new = self.ledger.note(found.pair, found.kind, f"{moment} UTC: {found.text}")
-        if new and found.pair >= 0 and found.kind in ("ddl", "truncate"):
-            self.ledger.note(found.pair, "stale", found.text)
-            self._due_later.append(found)
+    def _take_finding(self, finding: StreamFinding, source: int, read: Position) -> None:
+        if finding.kind == "uncovered":
+            self.ledger.note(-1, finding.kind, finding.text)
+            return
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(finding.at))
+        stale = finding.kind in ("ddl", "truncate")
+        if stale and self._stale.is_full(finding.pair):
+            self._stale.mark(finding.pair, {source: finding.seq})
+            return
+        # The place tells two equal statements of one second apart.
+        where = f" at {shown(finding.seq, read)}" if stale else ""
+        if self.ledger.note(finding.pair, finding.kind, f"{moment} UTC{where}: {finding.text}", stale=stale) and stale:
+            self._stale.mark(finding.pair, {source: finding.seq})
 
-    def _settle_findings(self, by_number: dict[int, Watched]) -> None:
-        """Once the target has applied a DDL: plan the table anew; after a TRUNCATE, compare the whole table."""
-        waiting = []
-        for found in self._due_later:
-            watched = by_number[found.pair]
-            source = self._source_of(watched)
-            if self._applied.get(source, -1) < found.seq:
-                waiting.append(found)
-                continue
-            fresh = self.replan(watched)
-            if fresh is None:
-                continue  # it stays stale
-            by_number[found.pair] = fresh
-            self._readers[source].replace(fresh)
-            if found.kind == "ddl" and _compared(fresh.pair) == _compared(watched.pair):
-                self.ledger.unnote(found.pair, "stale", found.text)
-            elif found.kind == "truncate":
-                self._sweep(fresh, source, found)
-        self._due_later = waiting
+    def _look(self, *, now: bool = False) -> bool:
+        """Read which tables the names mean, when it is time to; returns whether that is known."""
+        try:
+            if self._stale.look(self.pairs, now=now):
+                self._look_for_uncovered()
+                for reader, stream in zip(self._readers, self.streams, strict=True):
+                    reader.cascades = hidden_cascades(self.pool, stream.endpoint)
+        except (ReadError, EndpointError) as error:
+            self._troubles["identity"] = f"which tables the names mean is not known: {error.message}"
+            return False
+        self._troubles.pop("identity", None)
+        return True
 
-    def _source_of(self, watched: Watched) -> int:
-        return next(n for n, s in enumerate(self.streams) if s.endpoint.name == watched.endpoint)
+    def _look_for_uncovered(self) -> None:
+        """Forget the tables in scope that no pair covers where they are gone, or were none."""
+        endpoints = {stream.endpoint.name: stream.endpoint for stream in self.streams}
+        for pair, kind, text in self.ledger.notes():
+            if kind == "uncovered":
+                endpoint, *name = json.loads(text)
+                if endpoint not in endpoints or not is_table(self.pool, endpoints[endpoint], (name[0], name[1])):
+                    self.ledger.unnote(pair, kind, text)
 
     def _sweep_on(self, threads: ThreadPoolExecutor, by_number: Mapping[int, Watched]) -> None:
-        """Take the range that the slow tour over all tables has read, and begin the next when it is due."""
+        """Take what was read in the background, and begin the next: stale tables first, then the slow tour over all."""
         if self._sweeping is not None:
-            if self._sweeping.done():
-                self._take_swept(self._sweeping)
-                self._sweeping = None
-            return
-        number = self.sweep.due()
-        if number is not None:
-            self._sweeping = threads.submit(self._sweep_range, by_number[number].pair, self.sweep.lower())
+            if not self._sweeping.done():
+                return
+            future, self._sweeping = self._sweeping, None
+            self._take_swept(future)
+        step = self._stale.next_step(self.pairs, self._applied)
+        self._sweeping_pair = -1
+        if step is None and (number := self.sweep.due()) is not None:
             self._sweeping_pair = number
+            step = partial(self._sweep_range, by_number[number].pair, self.sweep.lower())
+        if step is not None:
+            self._sweeping = threads.submit(step)
 
-    def _sweep_range(self, pair: PairPlan, lower: KeyText | None) -> Swept:
+    def _sweep_range(self, pair: PairPlan, lower: KeyText | None) -> tuple[Swept, None]:
         reader = self._reader(pair)
         try:
-            return sweep_range(reader, lower, self.sweep.rate)
+            return sweep_range(reader, lower, min(MOST_ROWS, self.sweep.rate)), None
         finally:
             reader.close()
 
-    def _take_swept(self, future: Future[Swept]) -> None:
-        try:
-            swept = future.result()
-        except MigverifyError as error:
-            self._troubles["sweep"] = error.message
-            self.sweep.failed()
-            return
-        self._troubles.pop("sweep", None)
-        self.sweep.took(swept)
+    def _take_swept(self, future: Future[Comparison | tuple[Swept, Identities | None]]) -> None:
         number = self._sweeping_pair
-        # A change that the read saw lies before the source's end now, wherever the stream is.
-        if swept.diffs:
-            watched = next(w for w in self.pairs if w.number == number)
-            source = self._source_of(watched)
-            head = self._head(source)
-            keys = {(number, form_of(watched.key, d.key)): (1, head, source) for d in swept.diffs}
-            self.ledger.touch(keys, {}, time.time(), origin="sweep")
-
-    def _sweep(self, watched: Watched, source: int, found: StreamFinding) -> None:
-        """Compare a table that was emptied from end to end; rows that differ become touched keys."""
-        reader = self._reader(watched.pair)
         try:
-            ours, theirs = reader.checksums(KeyRange())
-            diffs = [] if same_checksum(ours, theirs) else list(locate(reader, KeyRange(), (ours.rows, theirs.rows)))
-        except ReadError as error:
-            self._troubles["read"] = error.message
+            result = future.result()
+        except MigverifyError as error:
+            if number < 0:
+                self._stale.failed(error)
+            else:
+                self._troubles["sweep"] = error.message
+                self.sweep.failed()
             return
-        finally:
-            reader.close()
-        keys = {(watched.number, form_of(reader.key, d.key)): (1, found.seq, source) for d in diffs}
-        self.ledger.touch(keys, {}, time.time(), origin="truncate")
-        self.ledger.unnote(found.pair, "stale", found.text)
+        if isinstance(result, Comparison):
+            self._use_plan(result)
+        elif number < 0:
+            self._stale.took(*result, time.time())
+        else:
+            self._troubles.pop("sweep", None)
+            swept, _ = result
+            self.sweep.took(swept)
+            # No place: the first read that differs says which places must be applied before it counts.
+            watched = next(w for w in self.pairs if w.number == number)
+            keys = {(number, form_of(watched.key, d.key)): (1, 0, 0) for d in swept.diffs}
+            if keys:
+                self.ledger.touch(keys, {}, time.time(), origin="sweep")
+
+    def _use_plan(self, comparison: Comparison) -> None:
+        """Read a pair by the definitions of now, from the stream on."""
+        self._stale.comparison = comparison
+        fresh = {w.endpoint + "/" + w.database + "." + w.table: w for w in comparison.watched}
+        for watched in comparison.watched:
+            number = next(n for n, s in enumerate(self.streams) if s.endpoint.name == watched.endpoint)
+            self._readers[number].replace(watched)
+        self.pairs = [
+            fresh.get(f"{w.endpoint}/{w.database}.{w.table}", w) if w.number == comparison.number else w
+            for w in self.pairs
+        ]
 
     # -- reading again -------------------------------------------------------------------------------------------
 
@@ -283,18 +330,22 @@ class Watch:
         for key in due:
             if (key.pair, key.key) not in self._taken:
                 by_pair.setdefault(key.pair, []).append(key)
+        doubted = self.ledger.doubted_writes() if due else frozenset[int]()
         batches = [(p, keys[i : i + AT_ONCE]) for p, keys in by_pair.items() for i in range(0, len(keys), AT_ONCE)]
         for pair, keys in batches[:room]:
-            future = threads.submit(self._check, by_number[pair].pair, keys)
+            future = threads.submit(self._check, by_number[pair].pair, keys, doubted)
             self._under_way[future] = keys
             self._taken.update((k.pair, k.key) for k in keys)
 
-    def _check(self, pair: PairPlan, keys: list[LedgerKey]) -> Checked:
+    def _check(self, pair: PairPlan, keys: list[LedgerKey], doubted: Set[int]) -> Checked:
+        endpoints = {side.endpoint.name for side in pair.sources}
         moment = Moment(
             self._head,
             {n: top[0] for n, top in self._witnesses.items() if len(top) == WITNESSES},
             {n: s.applied.proof for n, s in enumerate(self.streams)},
             self.limits.delay,
+            [n for n, s in enumerate(self.streams) if s.endpoint.name in endpoints],
+            doubted,
         )
         reader = self._reader(pair)
         try:
@@ -336,7 +387,7 @@ class Watch:
             else:
                 heappushpop(top, key.seq)
         if checked.found:
-            self.ledger.touch({(p, k): (1, seq, s) for p, k, seq, s in checked.found}, {}, now, origin="found")
+            self.ledger.touch(dict.fromkeys(checked.found, (1, 0, 0)), {}, now, origin="found")
         # A key written while it was read is judged anew: what this read said of it must not reach the store.
         transitions = [(entry, diff) for entry, diff in checked.transitions if (entry.pair, entry.key) in stand]
         if transitions:
@@ -359,7 +410,7 @@ class Watch:
 
     def _drained(self) -> bool:
         until = self.limits.until
-        if until is None or self._under_way or self._due_later:
+        if until is None or self._under_way or self._stale.stale or self._troubles:
             return False
         for number, seq in until.items():
             if self._tracks[number].last_seq < seq or self._applied.get(number, -1) < seq:
@@ -375,10 +426,6 @@ class Watch:
         facts = Facts(
             self.run_id, [s.endpoint.name for s in self.streams], [s.applied for s in self.streams], self._tracks,
             self._applied, self._failures, self.limits, tuple(self._troubles.values()), final, timed_out,
+            tuple(self.uncovered), self._stale.progress(),
         )  # fmt: skip
         return status_of(facts, self.pairs, self.base, self.counts(), self.ledger.since(), self.ledger.notes())
-
-
-def _compared(pair: PairPlan) -> object:
-    """What decides how rows are compared: names and forms of the compared columns, and the key."""
-    return pair.columns, [(s.sql.exact, s.sql.value, s.sql.key) for s in pair.sides], pair.not_covered

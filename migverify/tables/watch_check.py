@@ -1,14 +1,16 @@
 """Touched keys -> proved, doubtful or diverged: one batch of one pair, read on both sides at the same time.
 
-A key is read only when the target has applied past its last touch. Unlike then, it is in *doubt*: the read of the
-source may have seen a change that the stream had not shown yet. It is *diverged* when the stream was read past that
-moment without a touch of the key, and a second read shows both sides as they were. With no proof of what is applied
-(settle time), a witness is asked for as well: a key written later on that source whose rows are equal.
+A key is read only when the target has applied past its last touch. If the checksums differ then, it is in *doubt*: the
+read of the source may have seen a change that the stream had not shown yet. It is *diverged* when the stream of every
+source of the pair was read past that moment without a touch of the key, and a second read shows both sides as they
+were. With no proof of what is applied (settle time), a witness is asked for as well: a key written later on that source
+whose rows are equal. A key that no write put there needs none, as long as no written key of the source is in doubt:
+neither side changed it for the settle time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -34,9 +36,11 @@ class Checked:
     """
 
     proved: list[LedgerKey] = field(default_factory=list)
-    unlike: list[tuple[LedgerKey, KeyState, str | None, str | None, int, float]] = field(default_factory=list)
+    unlike: list[tuple[LedgerKey, KeyState, str | None, str | None, Mapping[int, int], float]] = field(
+        default_factory=list
+    )
     present: list[LedgerKey] = field(default_factory=list)
-    found: list[tuple[int, KeyText, int, int]] = field(default_factory=list)
+    found: list[tuple[int, KeyText]] = field(default_factory=list)
     transitions: list[tuple[LedgerKey, RowDiff]] = field(default_factory=list)
 
 
@@ -45,13 +49,16 @@ class Moment:
     """What is known while a batch is judged, per source number.
 
     ``head`` asks the source's server where its binlog ends now; ``witness`` is the latest place whose key was found
-    equal; ``proof`` whether the applied place is a fact.
+    equal; ``proof`` whether the applied place is a fact; ``doubted`` are the sources with written keys in doubt.
+    ``sources`` are those of the pair.
     """
 
     head: Callable[[int], int]
     witness: Mapping[int, int]
     proof: Mapping[int, bool]
     delay: float
+    sources: Sequence[int]
+    doubted: Set[int] = frozenset()
 
 
 def check(reader: PairReader, keys: Sequence[LedgerKey], moment: Moment) -> Checked:
@@ -82,12 +89,11 @@ def _check_some(reader: PairReader, keys: Sequence[LedgerKey], moment: Moment, r
             if entry.diverged:
                 result.transitions.append((entry, _converged(reader, entry)))
             continue
-        if entry.source not in heads:
-            heads[entry.source] = moment.head(entry.source)  # after the read: what the read saw lies before it
-        _judge(reader, entry, diff, heads[entry.source], moment, result)
+        if not heads:
+            heads = {s: moment.head(s) for s in moment.sources}  # after the read: what the read saw lies before them
+        _judge(reader, entry, diff, heads, moment, result)
     # A collation may find rows that were not asked for; unlike ones are read again under their own key.
-    seq = max(k.seq for k in keys)
-    result.found += [(keys[0].pair, key, seq, keys[0].source) for key in unlike]
+    result.found += [(keys[0].pair, key) for key in unlike]
 
 
 def unlike_rows(
@@ -117,21 +123,31 @@ def unlike_rows(
     return list(list_diffs(reader, compare_lists(ours, theirs))), present
 
 
-def _judge(reader: PairReader, entry: LedgerKey, diff: RowDiff, head: int, moment: Moment, result: Checked) -> None:
+def _judge(
+    reader: PairReader, entry: LedgerKey, diff: RowDiff, heads: Mapping[int, int], moment: Moment, result: Checked
+) -> None:
     seen = (diff.source_checksum, diff.target_checksum)
     wait = min(MOST_WAIT, moment.delay * 2 ** min(entry.reads, 6))
     stood_still = entry.state is not KeyState.PENDING and seen == (entry.source_sum, entry.target_sum)
-    witnessed = moment.proof[entry.source] or moment.witness.get(entry.source, -1) >= entry.seq
-    if not stood_still or not witnessed:
-        # The head moves only with what was read: the next read counts when the stream has come by this one.
-        result.unlike.append((entry, KeyState.DOUBT, *seen, max(entry.head, head) if stood_still else head,
-                              moment.delay if not stood_still else wait))  # fmt: skip
+    if not stood_still or not all(_witnessed(entry, source, moment) for source in moment.sources):
+        # The heads move only with what was read: the next read counts when the streams have come by this one.
+        result.unlike.append(
+            (entry, KeyState.DOUBT, *seen, entry.heads if stood_still else heads, wait if stood_still else moment.delay)
+        )
         return
-    result.unlike.append((entry, KeyState.DIVERGED, *seen, entry.head, max(wait, 5 * moment.delay)))
+    result.unlike.append((entry, KeyState.DIVERGED, *seen, entry.heads, max(wait, 5 * moment.delay)))
     if not entry.diverged or entry.state is not KeyState.DIVERGED:
         full = _with_columns(reader, diff)
         if full is not None:
             result.transitions.append((entry, full))
+
+
+def _witnessed(entry: LedgerKey, source: int, moment: Moment) -> bool:
+    if moment.proof[source]:
+        return True
+    if (entry.origin or source != entry.source) and source not in moment.doubted:
+        return True
+    return moment.witness.get(source, -1) >= (entry.seq if source == entry.source else entry.heads.get(source, 0))
 
 
 def _with_columns(reader: PairReader, diff: RowDiff) -> RowDiff | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,17 +14,20 @@ from migverify.changes.positions import parse_position
 from migverify.changes.server import read_server, source_state
 from migverify.config import Config, includes, override_for, route
 from migverify.connect import Session
-from migverify.errors import MigverifyError, PlanError, UsageError
+from migverify.errors import PlanError, UsageError
 from migverify.model import LiveState, RunInfo, Verdict
+from migverify.sql.identity import TableIdentity
 from migverify.store.base import ResultStore
 from migverify.tables.applied import Applied, CheckpointTable, Marker, SettleTime
 from migverify.tables.engine import Secrets
 from migverify.tables.ledger import Ledger, place
 from migverify.tables.prepare import Prepared, prepare, rules_of
 from migverify.tables.read import SessionPool
+from migverify.tables.recheck import tables_run
 from migverify.tables.tasks import PairPlan
 from migverify.tables.touched import Watched, form_of
 from migverify.tables.watch import Stream, Watch
+from migverify.tables.watch_identity import identities_of
 from migverify.tables.watch_status import WatchStatus
 from migverify.tables.watch_sweep import Sweep, sweepable
 from migverify.tables.watch_verdict import Base, WatchRules, table_result
@@ -32,7 +35,6 @@ from migverify.tables.watch_verdict import Base, WatchRules, table_result
 SEED_PAGE = 1000
 HEARTBEAT_SECONDS = 1.0
 """How often a silent source says that nothing was written."""
-RUNS_LOOKED_AT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +108,8 @@ def watch_tables(
         ledger.close()
 
 
-def _named(store: ResultStore, name: str, digest: str, *, watch: bool) -> RunInfo:
-    """Return a run; ``last`` is the newest of its kind, as guards and rules keep theirs in the same store."""
-    if name == "last":
-        for info in store.runs(RUNS_LOOKED_AT):
-            if info.plan_hash == digest and bool(info.facts.get("watch")) is watch:
-                return store.load_run(info.run_id)
-    return store.load_run(name)
-
-
 def _resumed(prepared: Prepared, store: ResultStore, name: str) -> RunInfo:
-    info = _named(store, name, prepared.digest, watch=True)
+    info = tables_run(store, name, prepared.digest, watch=True)
     if info.plan_hash != prepared.digest or not info.facts.get("watch"):
         raise PlanError(f"run {info.run_id} is no watch of this configuration", hint="Start a new watch.")
     store.resume_run(info.run_id)
@@ -126,7 +119,7 @@ def _resumed(prepared: Prepared, store: ResultStore, name: str) -> RunInfo:
 def _base(prepared: Prepared, store: ResultStore, request: WatchRequest, resumed: RunInfo | None) -> RunInfo | None:
     """Return the verification that the watch keeps current: a watch that goes on has the one it began with."""
     if request.since:
-        return _named(store, request.since, prepared.digest, watch=False)
+        return tables_run(store, request.since, prepared.digest, watch=False)
     began_with = str(resumed.facts.get("since") or "") if resumed is not None else ""
     return store.load_run(began_with) if began_with else None
 
@@ -175,7 +168,11 @@ def _make_watch(
         replace(rules_of(config), live=True), limits, started,
         lambda d, t: includes(config, d, t) and (d, t) not in covered and f"{d}.{t}" != marker,
         slots=max(1, min(e.connections for e in config.endpoints) - 1),
-        replan=partial(_replan, config, secrets),
+        replan=partial(_replan, config, secrets), known=_known(base or resumed, prepared, pairs),
+        uncovered=[
+            f"{p.source or p.target} is not watched: {p.not_covered[0].reason}"
+            for p in pairs if not p.sources and marker not in (p.source, p.target)
+        ],
         sweep=Sweep(config.watch.sweep_rows, [n for n, pair in enumerate(pairs) if sweepable(pair)]),
     )  # fmt: skip
 
@@ -212,7 +209,9 @@ def _stream(config: Config, secrets: Secrets, name: str, start: Position) -> Str
     endpoint = next(e for e in config.sources if e.name == name)
 
     def begin(position: Position | None) -> Iterator[Item]:
-        return read_server(endpoint, secrets.get(name), position, follow=True, heartbeat_seconds=HEARTBEAT_SECONDS)
+        return read_server(
+            endpoint, secrets.get(name), position, follow=True, heartbeat_seconds=HEARTBEAT_SECONDS, any_table=True
+        )
 
     marker = config.watch.marker if config.watch.applied == "marker" else None
     database, _, table = (marker or "").partition(".")
@@ -280,16 +279,35 @@ def _seed(watch: Watch, store: ResultStore, base: RunInfo) -> None:
             watch.ledger.touch(keys, {}, time.time(), origin=f"run {base.run_id}")
 
 
-def _replan(config: Config, secrets: Secrets, watched: Watched) -> Watched | None:
-    """Plan one table anew after a DDL; None when it is gone or cannot be planned: it stays stale."""
-    try:
-        prepared = prepare(config, secrets, lambda d, t: (d, t) == (watched.database, watched.table))
-        pair = next((p for p in prepared.pairs() if p.id == watched.pair.id), None)
-    except MigverifyError:
-        return None
+def _replan(config: Config, secrets: Secrets, watched: Sequence[Watched]) -> list[Watched]:
+    """Plan the tables of one pair anew.
+
+    Raises
+    ------
+    MigverifyError
+        a server does not answer, or the tables are gone or cannot be compared.
+    """
+    number, pair_id = watched[0].number, watched[0].pair.id
+    names = {(w.database, w.table) for w in watched}
+    prepared = prepare(config, secrets, lambda database, table: (database, table) in names)
+    pair = next((p for p in prepared.pairs() if p.id == pair_id), None)
     if pair is None or not pair.readable:
-        return None
-    return next((w for w in _watched(config, watched.number, pair) if w.endpoint == watched.endpoint), None)
+        why = f": {pair.not_covered[0].reason}" if pair is not None and pair.not_covered else ""
+        raise PlanError(f"{pair_id} is not on both sides{why}", hint="Verify the tables again, and start a new watch.")
+    fresh = list(_watched(config, number, pair))
+    if {(w.endpoint, w.database, w.table) for w in fresh} != {(w.endpoint, w.database, w.table) for w in watched}:
+        raise PlanError(f"{pair_id} is made of other tables now", hint="Verify them, and start a new watch.")
+    return fresh
+
+
+def _known(
+    begun: RunInfo | None, prepared: Prepared, pairs: Sequence[PairPlan]
+) -> dict[int, Mapping[str, TableIdentity]]:
+    """Return which table each name meant when the rows were compared that the watch starts from, as far as is known."""
+    if begun is None:
+        return {number: prepared.identities.get(pair.id, {}) for number, pair in enumerate(pairs)}
+    stored = {str(entry["id"]): entry.get("identities") for entry in begun.plan.get("pairs", [])}
+    return {number: identities_of(stored[pair.id] or {}) for number, pair in enumerate(pairs) if stored.get(pair.id)}
 
 
 def _record_end(watch: Watch, store: ResultStore, run_id: str, status: WatchStatus, started: float) -> None:

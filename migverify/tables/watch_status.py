@@ -34,7 +34,8 @@ class SourceStatus:
 class TableStatus:
     """One table pair. ``verified_through`` is the place up to which every written key was proved, empty for none.
 
-    ``keys`` counts proofs, ``images`` row images of the stream. ``reasons`` say why the verdict is not MATCH.
+    ``keys`` counts proofs, ``images`` row images of the stream. ``reasons`` say why the verdict is not MATCH. ``whole``
+    says that all its rows were compared, by the run that the watch starts from or by the watch.
     """
 
     source: str
@@ -50,11 +51,15 @@ class TableStatus:
     images: int
     reasons: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WatchStatus:
-    """Everything at one moment; ``verdict`` is the worst of its tables and streams. ``at`` is Unix time."""
+    """Everything at one moment; ``verdict`` is the worst of its tables and streams. ``at`` is Unix time.
+
+    ``covers`` says which rows the verdict is about.
+    """
 
     run_id: str
     at: float
@@ -64,6 +69,7 @@ class WatchStatus:
     tables: tuple[TableStatus, ...]
     findings: tuple[str, ...] = ()
     final: bool = False
+    covers: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -6,9 +6,10 @@ slow; the binlog keeps the rest.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from migverify.changes.ddl import ddl_finding
@@ -30,8 +31,9 @@ MarkerTable = tuple[str, str]
 class StreamFinding:
     """Something in the stream that is not a row to read again.
 
-    ``kind``: ``ddl``, ``truncate`` (both with the statement as ``text``), ``immutable``, ``unwatched`` (rows of a
-    table in scope that no pair covers), ``keyless``. ``pair`` is the pair's number or -1, ``seq`` the place.
+    ``kind``: ``ddl``, ``truncate`` (both with the statement as ``text``), ``immutable``, ``keyless``, ``uncovered`` (a
+    table in scope that no pair covers, ``text`` as ``uncovered_text`` gives it). ``pair`` is the pair's number or -1,
+    ``seq`` the place.
     """
 
     kind: str
@@ -54,6 +56,11 @@ class Collected:
     ended: bool = False
 
 
+def uncovered_text(endpoint: str, database: str, table: str) -> str:
+    """Return how a table in scope that no pair covers is kept."""
+    return json.dumps([endpoint, database, table], ensure_ascii=False)
+
+
 class StreamReader:
     """Reads one source's stream until it is told to stop, fails, or ends.
 
@@ -61,6 +68,8 @@ class StreamReader:
     ----------
     number
         The source's number in the ledger.
+    endpoint
+        The source's name.
     tables
         (database, table) -> pair, as the binlog spells them.
     in_scope
@@ -72,6 +81,7 @@ class StreamReader:
     def __init__(
         self,
         number: int,
+        endpoint: str,
         open_stream: Callable[[], Iterator[Item]],
         tables: Mapping[tuple[str, str], Watched],
         in_scope: Callable[[str, str], bool],
@@ -80,6 +90,7 @@ class StreamReader:
         commits: int = 0,
     ) -> None:
         self.number = number
+        self.endpoint = endpoint
         self._commits = commits
         self._point: tuple[int, float, int] | None = None
         self._open = open_stream
@@ -93,6 +104,8 @@ class StreamReader:
         self._lock = threading.Condition()
         self._stop = threading.Event()
         self._pending: list[tuple[str, int, str, float]] = []
+        self.cascades: Mapping[tuple[str, str], Set[tuple[str, str]]] = {}
+        """Tables that foreign keys change with a row of another table, without a row of theirs in the binlog."""
         self._thread = threading.Thread(target=self._run, name=f"binlog-{number}", daemon=True)
 
     def start(self) -> None:
@@ -157,34 +170,54 @@ class StreamReader:
     def _take_rows(self, event: Rows) -> None:
         name = (event.table.database, event.table.table)
         watched = self._tables.get(name)
+        if event.op is not Op.INSERT:
+            self._take_cascades(name, event.time)
         if watched is not None:
-            if watched.names:
+            if watched.names and self._has_key(watched, event):
                 self._touches.add(watched.number, touched_keys(watched, event))
                 changed = immutable_changes(watched, event)
                 if changed:
                     some = ", ".join(map(str, changed[:3]))
                     self._find("immutable", watched.number, f"{len(changed)} rows declared immutable changed: {some}",
                                event.time)  # fmt: skip
-            else:
+            elif not watched.names:
                 self._find("keyless", watched.number, "rows were written, and the table has no key to read them by",
                            event.time)  # fmt: skip
         elif name == self._marker_table:
             numbers = decoder(event.table, ("number",)).texts(event.images)
             self._marked = max(self._marked, *(int(n[0] or 0) for n in numbers))
         elif self._in_scope(*name):
-            self._find("unwatched", -1, f"{name[0]}.{name[1]} is written, and no table pair covers it", event.time)
+            self._find("uncovered", -1, uncovered_text(self.endpoint, *name), event.time)
+
+    def _take_cascades(self, name: tuple[str, str], at: float) -> None:
+        for child in self.cascades.get(name, ()):
+            watched = self._tables.get(child)
+            text = f"rows of {name[0]}.{name[1]} were changed, and what its foreign keys do here is in no binlog"
+            if watched is not None and ("ddl", watched.number, text, at) not in self._pending[-len(self.cascades) :]:
+                self._find("ddl", watched.number, text, at)
+
+    def _has_key(self, watched: Watched, event: Rows) -> bool:
+        """Whether the rows have the key's columns: those of another table under this name need not."""
+        missing = set(watched.names) - {column.name for column in event.table.columns}
+        if missing:
+            text = f"rows were written without the key column {', '.join(sorted(missing))}"
+            self._find("ddl", watched.number, text, event.time)
+        return not missing
 
     def _take_statement(self, item: Statement) -> None:
         kind = "truncate" if item.op is Op.TRUNCATE else "ddl"
         finding = ddl_finding(item)
         text = finding.sql[:500] + (f" by {item.user}" if item.user else "")
-        for database, table in item.tables:
-            # Without a table's name the statement is about the whole database.
-            for watched in self._tables.values():
-                if watched.database == database and table in ("", watched.table):
-                    self._find(kind, watched.number, text, item.time)
-        if not item.tables or any(t[1] and self._in_scope(*t) and t not in self._tables for t in item.tables):
-            self._find(kind, -1, text, item.time)
+        # Without a table's name the statement is about the whole database, without any name about every table. A server
+        # may take names in any case: one table too many costs a comparison.
+        named = {(database.casefold(), table.casefold()) for database, table in item.tables}
+        for watched in self._tables.values():
+            database, table = watched.database.casefold(), watched.table.casefold()
+            if not named or {(database, table), (database, "")} & named:
+                self._find(kind, watched.number, text, item.time)
+        for name in item.tables:
+            if name[1] and name not in self._tables and self._in_scope(*name):
+                self._find("uncovered", -1, uncovered_text(self.endpoint, *name), item.time)
 
     def _find(self, kind: str, pair: int, text: str, at: float) -> None:
         self._pending.append((kind, pair, text, at))

@@ -1,8 +1,9 @@
-"""Re-read the tables slowly, round after round, beside the stream: finds what no change of the source explains.
+"""Read tables in ranges beside the stream: slowly all of them in rounds, and at once one that may hold other rows.
 
 A write on the target that did not come from replication touches no key of the stream. The sweep compares range after
-range at a given number of rows a second; rows that differ become touched keys, and go the way of all others: pending
-until the target has applied what was written before they were read, then read twice more.
+range at a given number of rows a second. A statement that may give a name other rows (RENAME, TRUNCATE, DDL that no
+binlog shows) makes a pair stale: a ``Comparison`` reads its whole table. Rows that differ become touched keys, and go
+the way of all others: read again until they are equal, or twice the same after the target applied what was written.
 """
 
 from __future__ import annotations
@@ -15,10 +16,16 @@ from functools import partial
 from migverify.errors import ReadError
 from migverify.model import KeyRange, KeyText, RowDiff
 from migverify.tables.compare import compare_lists, same_checksum
-from migverify.tables.diff import PairReader, list_diffs
+from migverify.tables.diff import PairReader, list_diffs, locate
 from migverify.tables.tasks import PairPlan
+from migverify.tables.touched import Watched
+from migverify.tables.watch_identity import Identities
 
 MOST_ROWS = 32_768
+AGAIN_SECONDS = 3.0
+"""How long a table waits that could not be compared."""
+MOST_DIFFERENT = 50_000
+"""A comparison that found this many rows goes on when they are fewer: they are all in the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +78,36 @@ class Sweep:
         self.rounds += self._place == 0
 
 
-def sweepable(pair: PairPlan) -> bool:
-    """Whether a table can be read in ranges and its rows by key; the others are not swept.
+@dataclass(slots=True)
+class Stale:
+    """A pair whose names may mean other rows than those compared: why, and what must be applied before it is read.
 
-    Nor are tables of several shards: which shard a row came from is not known, so nothing says what to wait for.
+    ``waits`` are places by source number, ``changes`` counts what made it stale, ``due`` is the monotonic time of the
+    next attempt, ``failure`` the last one's.
     """
-    sql = pair.sides[0].sql
-    return len(pair.sources) == 1 and pair.readable and not pair.whole and bool(sql.range_key and sql.key)
+
+    waits: dict[int, int] = field(default_factory=dict)
+    changes: int = 0
+    due: float = 0.0
+    failure: str = ""
+
+
+@dataclass(slots=True)
+class Comparison:
+    """One comparison of a whole table: how many changes it settles, the pair as planned for it, and how far it is."""
+
+    number: int
+    changes: int
+    watched: Sequence[Watched]
+    identities: Identities
+    rows: int = 0
+    different: int = 0
+    reached: KeyText | None = None
+
+
+def sweepable(pair: PairPlan) -> bool:
+    """Whether a table can be read in ranges and its rows by key; the others are not swept."""
+    return pair.readable and not pair.whole and bool(pair.sides[0].sql.range_key and pair.sides[0].sql.key)
 
 
 def sweep_range(reader: PairReader, lower: KeyText | None, rate: int) -> Swept:
@@ -88,6 +118,8 @@ def sweep_range(reader: PairReader, lower: KeyText | None, rate: int) -> Swept:
     ReadError
         a side did not answer.
     """
+    if not sweepable(reader.pair):
+        return _whole(reader)
     walker = reader.walker
     rest = KeyRange(lower)
     upper = walker.later(partial(walker.boundary, rest, min(MOST_ROWS, max(1, rate)))).result()
@@ -98,3 +130,16 @@ def sweep_range(reader: PairReader, lower: KeyText | None, rate: int) -> Swept:
     if same_checksum(source, target):
         return Swept(source.rows, (), upper)
     return Swept(source.rows, tuple(list_diffs(reader, compare_lists(*reader.lists(key_range)))), upper)
+
+
+def _whole(reader: PairReader) -> Swept:
+    """Compare a table that cannot be cut, in one statement a side."""
+    source, target = reader.checksums(KeyRange())
+    if source.hashed < source.rows or target.hashed < target.rows:
+        raise ReadError(f"{reader.pair.id}: a row is too long to hash at once")
+    if same_checksum(source, target):
+        return Swept(source.rows, (), None)
+    diffs = tuple(locate(reader, KeyRange(), (source.rows, target.rows)))
+    if diffs and not reader.key:
+        raise ReadError(f"{reader.pair.id}: {len(diffs)} rows differ, and the table has no key to read them again by")
+    return Swept(source.rows, diffs, None)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from migverify.changes.model import Position
 from migverify.model import NotCovered, RowDiff, TableResult, Verdict
 from migverify.tables.applied import Applied
 from migverify.tables.ledger import LedgerKey, PairCounts
+from migverify.tables.outcome import schema_mismatches, uncovered_columns
 from migverify.tables.plan import plan_digest
 from migverify.tables.touched import Watched
 from migverify.tables.watch_status import SourceStatus, TableStatus, Track, WatchStatus
@@ -41,7 +42,11 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The state of a watch, as its verdict needs it; lists and maps go by source number."""
+    """The state of a watch, as its verdict needs it; lists and maps go by source number.
+
+    ``uncovered`` names tables in scope that were not watched from the beginning, and why; ``stale`` says per pair how
+    far its comparison is.
+    """
 
     run_id: str
     names: Sequence[str]
@@ -53,6 +58,8 @@ class Facts:
     troubles: tuple[str, ...]
     final: bool
     timed_out: bool
+    uncovered: tuple[str, ...] = ()
+    stale: Mapping[int, str] = field(default_factory=dict)
 
 
 def status_of(
@@ -67,8 +74,6 @@ def status_of(
     now = time.time()
     sources = tuple(_source(facts, number, now) for number in range(len(facts.names)))
     stream_gaps = [gap for number, source in enumerate(sources) for gap in _stream_gaps(facts, number, source)]
-    stream_gaps += [f"a statement whose tables cannot be told: {t}" for p, k, t in notes if p < 0 and k == "ddl"]
-    stream_gaps += [t for p, k, t in notes if p < 0 and k == "unwatched"]
     stream_gaps += facts.troubles
     if facts.timed_out:
         stream_gaps.append(f"the time limit of {facts.limits.time_limit:g} s is over")
@@ -85,14 +90,53 @@ def status_of(
                 since.get(number, {}),
                 own,
                 stream_gaps,
+                facts.stale.get(number, ""),
                 now,
             )
         )
+    gaps = [*stream_gaps, *facts.uncovered, *(_uncovered(k, t) for p, k, t in notes if p < 0)]
+    covers = _covers(pairs, tables, base, notes)
+    if not covers:
+        gaps.append(
+            "nothing was compared: there is no verification to start from (--since RUN), and nothing was written"
+        )
     verdict = Verdict.worst([t.verdict for t in tables])
-    if stream_gaps and verdict is Verdict.MATCH:
+    if gaps and verdict is Verdict.MATCH:
         verdict = Verdict.INCONCLUSIVE
-    findings = tuple(f"{k}: {t}" for p, k, t in notes if p < 0)
-    return WatchStatus(facts.run_id, now, verdict, tuple(stream_gaps), sources, tuple(tables), findings, facts.final)
+    return WatchStatus(
+        facts.run_id, now, verdict, tuple(gaps), sources, tuple(tables), (), facts.final, covers
+    )  # fmt: skip
+
+
+def _uncovered(kind: str, text: str) -> str:
+    if kind != "uncovered":  # of a ledger of an earlier release
+        return f"a statement whose tables are not known: {text}" if kind == "ddl" else text
+    endpoint, database, table = json.loads(text)
+    return f"{endpoint}: {database}.{table} is in scope, and no table pair covers it: verify the tables again"
+
+
+def _covers(
+    pairs: Sequence[Watched], tables: Sequence[TableStatus], base: Mapping[int, Base],
+    notes: Sequence[tuple[int, str, str]],
+) -> str:  # fmt: skip
+    """Return which rows the verdict is about; empty for none."""
+    numbers = {w.number for w in pairs}
+    compared = {p for p, kind, _ in notes if kind == "compared"}
+    verified = {n for n in numbers if base.get(n, Base()).run_id is not None} - compared
+    written = sum(t.keys + t.diverged for t in tables)
+    parts = []
+    if verified:
+        runs = sorted({str(base[n].run_id) for n in verified})
+        parts.append(f"all rows of {_tables(len(verified))} (run {', '.join(runs)}, and every key written since)")
+    if compared:
+        parts.append(f"all rows of {_tables(len(compared))} (compared again by this watch)")
+    if (alone := len(numbers - verified - compared)) and written:
+        parts.append(f"of {_tables(alone)} only keys written while this watch ran: no verification to start from")
+    return "; ".join(parts)
+
+
+def _tables(number: int) -> str:
+    return f"{number:,} {'table' if number == 1 else 'tables'}"
 
 
 def _source(facts: Facts, number: int, now: float) -> SourceStatus:
@@ -132,7 +176,7 @@ def _stream_gaps(facts: Facts, number: int, source: SourceStatus) -> list[str]:
 def _through(facts: Facts, number: int, since: int | None) -> str:
     """Return the place up to which all writes are proved: what was read and applied, before the first open key."""
     track, applied = facts.tracks[number], facts.applied.get(number)
-    if track.last is None or applied is None:
+    if track.last is None or applied is None or since == 0:
         return ""
     if since is None and applied >= track.last_seq:
         return str(track.last)
@@ -157,15 +201,20 @@ def _table(
     since: Mapping[int, int],
     notes: Sequence[tuple[str, str]],
     stream_gaps: Sequence[str],
+    comparing: str,
     now: float,
 ) -> TableStatus:
     pair = watched[0].pair
-    gaps = _table_gaps(base, counts, notes, facts)
-    mismatches = []
+    compared = any(kind == "compared" for kind, _ in notes)
+    whole = compared or base.run_id is not None
+    if compared:
+        base = Base()  # all rows were read since, by this watch
+    gaps = [*uncovered_columns(pair), *_table_gaps(base, counts, notes, comparing)]
+    mismatches = schema_mismatches(pair)
     if counts.diverged:
         mismatches.append(f"{counts.diverged:,} {'key is' if counts.diverged == 1 else 'keys are'} diverged")
     if base.verdict is Verdict.MISMATCH and not counts.diverged:
-        gaps.append(f"run {base.run_id} found differences; none of them stands now: verify the table again")
+        gaps.append(f"run {base.run_id} found differences; none of them is left now: verify the table again")
     if mismatches:
         verdict = Verdict.MISMATCH
     elif gaps or stream_gaps:
@@ -176,23 +225,24 @@ def _table(
     return TableStatus(
         pair.source, pair.target, verdict, through.strip(), counts.pending, counts.doubt, counts.hot, counts.diverged,
         None if counts.oldest is None else max(0.0, now - counts.oldest), counts.proved, counts.images,
-        (*mismatches, *gaps), tuple(f"{kind}: {text}" for kind, text in notes if kind != "stale"),
+        (*mismatches, *gaps), tuple(f"{kind}: {text}" for kind, text in notes if kind not in ("stale", "identity")),
+        whole,
     )  # fmt: skip
 
 
-def _table_gaps(base: Base, counts: PairCounts, notes: Sequence[tuple[str, str]], facts: Facts) -> list[str]:
+def _table_gaps(base: Base, counts: PairCounts, notes: Sequence[tuple[str, str]], comparing: str) -> list[str]:
     gaps = []
     if base.run_id is not None and base.verdict is not Verdict.MATCH and base.verdict is not Verdict.MISMATCH:
         gaps.append(f"run {base.run_id} did not prove this table: {base.reason or 'no result'}")
     for kind, text in notes:
         if kind == "stale":
-            gaps.append(f"changed by a statement since it was verified: {text}")
+            gaps.append(f"it may hold other rows since it was compared: {text} ({comparing})")
         elif kind == "keyless":
             gaps.append("rows were written, and the table has no key to read them by: verify it again")
-    if facts.final or facts.limits.until is not None:
-        open_keys = counts.pending + counts.doubt
-        if open_keys:
-            gaps.append(f"{open_keys:,} written keys are not proved yet")
+    if counts.pending:
+        gaps.append(f"{counts.pending:,} written keys are not proved yet")
+    if counts.doubt:
+        gaps.append(f"{counts.doubt:,} keys differed when they were read last, and are not proved yet")
     if counts.hot:
         gaps.append(f"{counts.hot:,} keys keep changing (hot)")
     return list(dict.fromkeys(gaps))
@@ -204,7 +254,7 @@ def table_result(status: TableStatus, watched: Watched, base: Base, diffs: Mappi
     pair = watched.pair
     kinds = {kind: n for (kind, state), n in diffs.items() if state == "diverged"}
     alone = NotCovered("rows", f"not written since {started_at}: not read by this watch")
-    covered = () if base.run_id else (alone,)
+    covered = () if status.whole else (alone,)
     return TableResult(
         pair=pair.id, source=status.source or "(none)", target=status.target or "(none)", verdict=status.verdict,
         reasons=status.reasons, rows_source=None, rows_target=None, chunks=0,
@@ -226,7 +276,8 @@ def transition_text(entry: LedgerKey, diff: RowDiff, read: Position | None, appl
     return json.dumps(
         {
             "key": list(entry.key), "state": diff.state.value, "kind": diff.kind.value,
-            "touched_at": shown(entry.seq, read), "touches": entry.touches, "reads": entry.reads + 1,
+            "touched_at": shown(entry.seq, read) if entry.seq else None,
+            "touches": entry.touches, "reads": entry.reads + 1,
             "first_touched": entry.first, "at": now,
             "source_checksum": diff.source_checksum, "target_checksum": diff.target_checksum,
             "stream_read_to": str(read) if read else None, "target_applied": shown(applied, read) if applied else None,

@@ -119,7 +119,9 @@ def _spool(side: Reader, condition: str, folder: Path, number: int) -> None:
             for file in files:
                 file.close()
 
+    side.check_table()
     side.attempt(read)
+    side.check_table()
 
 
 def _group(element: bytes, key_parts: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from migverify.errors import ReadError
@@ -49,16 +50,21 @@ def run_task(text: str, secrets: Mapping[str, str]) -> str:
 
 
 def perform(task: Task, pool: SessionPool) -> Outcome:
-    """Run one task on sessions of ``pool``."""
+    """Run one task on sessions of ``pool``.
+
+    Raises
+    ------
+    ReplacedError
+        a read was of another table than the one before it; nothing of the task counts.
+    """
     pair = task.pair
     if pair.target_side is None or not pair.sources:
         raise ReadError(f"{pair.id}: the table is on one side only, there is nothing to read")
     if task.kind in ("count", "sums"):
         side = Reader(pair.sides[task.side], pool, task.rules)
         try:
-            if task.kind == "count":
-                return Outcome("count", pair.id, count=side.count())
-            return bucket_sums(side, task)
+            outcome = Outcome("count", pair.id, count=side.count()) if task.kind == "count" else bucket_sums(side, task)
+            return replace(outcome, stamps=tuple(side.stamp if n == task.side else "" for n in range(len(pair.sides))))
         finally:
             side.close()
     reader = PairReader(
@@ -68,7 +74,8 @@ def perform(task: Task, pool: SessionPool) -> Outcome:
         task.rules,
     )
     try:
-        return _with_both(reader, task)
+        outcome = _with_both(reader, task)
+        return replace(outcome, stamps=tuple(side.stamp for side in reader.readers))
     finally:
         reader.close()
 

@@ -1,13 +1,13 @@
 """Files of a log, a packet trace or an audit stream become one set of statements, each in its session.
 
-The way of the data: pieces of files (every byte is a record, a counted reject or noise of the format) -> sorted
-records -> sessions -> batches of a sink. The output appears whole or not at all.
+The way of the data: parts of files (every byte is a record, a counted reject or noise of the format) -> sorted runs ->
+shares of sessions -> files of a sink. The output appears whole or not at all, and does not depend on how many workers
+there are.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -17,65 +17,60 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any
 
-from migverify.errors import ReadError, UsageError
-from migverify.workload.model import Command, Format, Noise, Record, Rejected
-from migverify.workload.sessions import RUN_BYTES, Spool, Statement, in_sessions, sort_time
+from migverify.errors import UsageError
+from migverify.workload.formats.audit import Audit, Looks
+from migverify.workload.lines import size_of
+from migverify.workload.model import Record
+from migverify.workload.parts import (
+    PART_BYTES,
+    FileCount,
+    ReadResult,
+    SegmentResult,
+    check_sizes,
+    proven,
+    read_part,
+    read_tasks,
+)
+from migverify.workload.parts import (
+    CaptureInput as CaptureInput,
+)
+from migverify.workload.private import private, private_folder, write_private
+from migverify.workload.runs import RUN_BYTES, cuts, sort_time
+from migverify.workload.sessions import Statement
+from migverify.workload.shares import EVENTS, ShareResult, ShareTask, write_share
+from migverify.workload.shares import StatementSink as StatementSink
+from migverify.workload.tasks import InProcess, Tasks
 
 SUMMARY = "_summary.json"
 REJECTS = "_rejects.jsonl"
-EVENTS = "_events"
 VERSION = 1
-GZIP = b"\x1f\x8b"
 
-WITHOUT_CONNECTS = frozenset({"slow", "polled"})
-"""Formats that never tell a connect: a session without one says nothing there."""
+WITHOUT_CONNECTS = frozenset({"slow", "polled", "p6spy"})
+"""Formats that never log a connect: a session without one says nothing there."""
 
-DISORDER = 1_000_000
-"""Microseconds a record may stand behind its elders before the file counts as out of order there."""
-_EDGE_BYTES = 64 << 10
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureInput:
-    """One file and how to read it. ``server`` names the server where the file does not."""
-
-    path: Path
-    format: Format
-    server: str = ""
+SHARE_BYTES = 256 << 20
+_MOST_SHARES = 256
+_RUNS = "runs"
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureOptions:
     """How to capture. ``mask`` replaces the literals of a statement; ``text_mask`` those of user variables.
 
-    ``run_bytes`` bounds what is sorted in memory; None: what suits the road.
+    ``part_bytes``, ``run_bytes`` and ``share_bytes``: how much of a file, of its records and of sessions a task takes.
+    What is written does not depend on them, but for the borders of files. ``losses``: what is known to be in no file.
     """
 
     out: Path
     replace: bool = False
     mask: Callable[[Statement], Statement] | None = None
     text_mask: Callable[[bytes], bytes] | None = None
-    run_bytes: int | None = None
-
-
-@dataclass(slots=True)
-class FileCount:
-    """What one file held. ``disordered`` counts records more than a second older than one before them."""
-
-    file: str
-    format: str
-    server: str
-    bytes: int = 0
-    records: int = 0
-    rejected: int = 0
-    rejected_bytes: int = 0
-    noise_bytes: int = 0
-    disordered: int = 0
-    disorder_s: float = 0.0
-    first: int | None = None
-    last: int | None = None
+    part_bytes: int = PART_BYTES
+    run_bytes: int = RUN_BYTES
+    share_bytes: int = SHARE_BYTES
+    losses: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -90,6 +85,7 @@ class CaptureSummary:
     rejected: int = 0
     rejected_bytes: int = 0
     noise_bytes: int = 0
+    duplicates: int = 0
     rejects: Counter[str] = field(default_factory=Counter)
     noise: Counter[str] = field(default_factory=Counter)
     sessions: int = 0
@@ -99,6 +95,8 @@ class CaptureSummary:
     first: int | None = None
     last: int | None = None
     untimed: int = 0
+    unread: int = 0
+    losses: tuple[str, ...] = ()
     files: list[FileCount] = field(default_factory=list)
 
     def as_json(self) -> dict[str, object]:
@@ -115,36 +113,24 @@ class CaptureSummary:
                 part[name] = None if part[name] is None else time_text(part[name])
         return told
 
+    def take_file(self, count: FileCount) -> None:
+        """Add what a file held."""
+        for name in ("bytes", "records", "rejected", "rejected_bytes", "noise_bytes", "unread"):
+            setattr(self, name, getattr(self, name) + getattr(count, name))
+        if count.first is not None and count.last is not None:
+            self.first = count.first if self.first is None else min(self.first, count.first)
+            self.last = count.last if self.last is None else max(self.last, count.last)
 
-class StatementSink(Protocol):
-    """Takes statements in order and writes them."""
-
-    def add(self, statement: Statement) -> None:
-        """Take in one statement."""
-        ...
-
-    def close(self) -> None:
-        """Write what is left."""
-        ...
-
-
-class ColumnRoad(Protocol):
-    """Another way of the data, for formats that it can read a block at a time; what comes out is the same."""
-
-    def takes(self, inputs: Sequence[CaptureInput], options: CaptureOptions) -> bool:
-        """Tell whether it reads these files in this way."""
-        ...
-
-    def run(
-        self,
-        inputs: Sequence[CaptureInput],
-        folder: Path,
-        options: CaptureOptions,
-        summary: CaptureSummary,
-        rejects: IO[str],
-    ) -> None:
-        """Write the statements of files, which stand in the order of their times, and the summary's figures."""
-        ...
+    def take_share(self, share: ShareResult) -> None:
+        """Add what a share of the sessions held."""
+        self.statements += share.statements
+        self.sessions += share.sessions
+        self.partial_statements += share.partial_statements
+        self.partial += share.partial
+        self.commands += share.commands
+        for rank, count in share.duplicates.items():
+            self.files[rank].duplicates += count
+            self.duplicates += count
 
 
 def time_text(moment: int) -> str:
@@ -153,18 +139,12 @@ def time_text(moment: int) -> str:
     return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{micros:06d}Z"
 
 
-def is_statement(record: Record) -> bool:
-    """Did the client ask for an answer that can be compared? A failed prepare is one too: its answer is the error."""
-    return record.command in (Command.QUERY, Command.EXECUTE) or (
-        record.command is Command.PREPARE and bool(record.errno)
-    )
-
-
 def capture(
     inputs: Sequence[CaptureInput],
     options: CaptureOptions,
     sink: Callable[[Path], StatementSink],
-    columns: ColumnRoad | None = None,
+    tasks: Tasks | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> CaptureSummary:
     """Read files into ``options.out``: statements in the sink's files there, other commands under ``_events``.
 
@@ -172,176 +152,140 @@ def capture(
     ----------
     sink
         Opens a sink that writes into a folder.
-    columns
-        Reads the formats that it takes.
+    tasks
+        Where the work is done; default: in this process.
+    progress
+        Takes the bytes read and the statements written so far.
 
     Raises
     ------
     UsageError
-        the output is there already, two inputs are one file, or formats of unlike kinds are mixed.
+        the output is there already, or formats of different kinds are mixed.
     ReadError
-        bytes of a file are unaccounted for; nothing is written then.
+        bytes of a file are unaccounted for, or it cannot be read; nothing is written then.
     """
-    _refuse_doubles(inputs)
+    _check_formats(inputs)
+    tasks = tasks or InProcess()
+    show = progress or (lambda _read, _written: None)
+    secret = os.urandom(32)
     with _whole_folder(options.out, replace=options.replace) as folder:
-        summary = CaptureSummary(str(options.out), options.mask is not None)
-        with (folder / REJECTS).open("w") as rejects:
-            ordered = _in_time(inputs)
-            if columns is not None and columns.takes(ordered, options):
-                columns.run(ordered, folder, options, summary, rejects)
-            else:
-                _by_records(ordered, folder, options, sink, summary, rejects)
+        summary = CaptureSummary(str(options.out), options.mask is not None, losses=options.losses)
+        ordered = _in_time(inputs)
+        runs = folder / _RUNS
+        private_folder(runs)
+        results = _read(ordered, options, runs, secret, tasks, lambda read: show(read, 0))
+        _take_files(summary, ordered, results, folder / REJECTS)
+        work = _share_tasks(ordered, options, sink, folder, secret, results)
+        shares: dict[int, ShareResult] = {}
+        for number, share in tasks.map(write_share, work):
+            shares[number] = share
+            show(summary.bytes, sum(one.statements for one in shares.values()))
+        for number in range(len(work)):
+            summary.take_share(shares[number])
+        _put_together(folder, [one.folder for one in work])
+        shutil.rmtree(runs)
         text = json.dumps(summary.as_json(), indent=1)
-        (folder / SUMMARY).write_text(text + "\n")
+        write_private(folder / SUMMARY, f"{text}\n".encode())
     return summary
 
 
-def _by_records(
-    inputs: Sequence[CaptureInput],
-    folder: Path,
-    options: CaptureOptions,
-    sink: Callable[[Path], StatementSink],
-    summary: CaptureSummary,
-    rejects: IO[str],
+def _read(
+    inputs: Sequence[CaptureInput], options: CaptureOptions, runs: Path, secret: bytes, tasks: Tasks,
+    show: Callable[[int], None],
+) -> list[ReadResult]:  # fmt: skip
+    """Read files into runs, in the order of files and parts."""
+    read = 0
+    results = []
+    sizes = [size_of(str(one.path)) for one in inputs]
+    work = read_tasks(inputs, sizes, runs, secret, options.part_bytes, options.run_bytes)
+    for _, result in tasks.map(read_part, work):
+        results.append(result)
+        read += sum(segment.count.bytes for segment in result.segments)
+        show(read)
+    results = proven(results, tasks)
+    check_sizes(inputs, sizes, results)
+    return results
+
+
+def _take_files(
+    summary: CaptureSummary, inputs: Sequence[CaptureInput], results: Sequence[ReadResult], rejects: Path
 ) -> None:
-    spool = Spool(folder, options.run_bytes or RUN_BYTES)
-    connects: set[str] = set()
-    for rank, one in enumerate(inputs):
-        count = FileCount(str(one.path), one.format.name, one.server)
-        summary.files.append(count)
-        _read_file(one, rank, spool, count, summary, rejects, connects)
-    telling = tells_connects(inputs)
-    found = in_sessions(
-        spool.records(),
-        connects=lambda server: telling or server in connects,
-        mask=options.text_mask,
-        folder=folder,
-    )
-    _write(found, folder, options, sink, summary)
+    summary.files = [FileCount(one.shown, one.format.name, one.server) for one in inputs]
+    with open(rejects, "w", opener=private) as file:
+        for result in results:
+            for one in result.segments:
+                summary.files[one.segment.rank].add(one.count)
+                summary.untimed += one.untimed
+                summary.rejects += one.rejects
+                summary.noise += one.noise
+            for text in result.rejects.open():
+                told = json.loads(text)
+                file.write(json.dumps({**told, "line": told["line"] + result.line}) + "\n")
+    for count in summary.files:
+        summary.take_file(count)
 
 
-def tells_connects(inputs: Sequence[CaptureInput]) -> bool:
-    """Tell whether a format among those of some files logs every connect."""
-    return any(one.format.name not in WITHOUT_CONNECTS for one in inputs)
+def _share_tasks(
+    inputs: Sequence[CaptureInput], options: CaptureOptions, sink: Callable[[Path], StatementSink], folder: Path,
+    secret: bytes, results: Sequence[ReadResult],
+) -> list[ShareTask]:  # fmt: skip
+    runs = tuple(result.run for result in results)
+    weight = sum(mark.weight for run in runs for mark in run.marks)
+    borders = cuts(runs, max(options.share_bytes, weight // _MOST_SHARES))
+    segments = [segment for result in results for segment in result.segments]
+    connects = None
+    if all(one.format.name in WITHOUT_CONNECTS for one in inputs):
+        connects = frozenset(server for segment in segments for server in segment.connects)
+    return [
+        ShareTask(
+            folder / f"share-{number:05d}", runs, secret, low, high, inputs[0].format.name, len(inputs), connects,
+            _cut_at(inputs, segments), _overlaps(segments), sink, options.mask, options.text_mask,
+        )
+        for number, (low, high) in enumerate(zip([None, *borders], [*borders, None], strict=True))
+    ]  # fmt: skip
 
 
-def _write(
-    found: Iterator[Statement],
-    folder: Path,
-    options: CaptureOptions,
-    sink: Callable[[Path], StatementSink],
-    summary: CaptureSummary,
-) -> None:
-    statements, events = sink(folder), sink(folder / EVENTS)
-    session = ""
-    for statement in found:
-        record = statement.record
-        if statement.session != session:
-            session = statement.session
-            summary.sessions += record.command is not Command.FAILED_CONNECT
-        summary.commands[record.command.value] += 1
-        if options.mask is not None:
-            statement = options.mask(statement)
-        if not is_statement(record):
-            events.add(statement)
-            continue
-        statements.add(statement)
-        summary.statements += 1
-        if statement.partial:
-            summary.partial_statements += 1
-            summary.partial.update(statement.partial.split("; "))
-    statements.close()
-    events.close()
+def _cut_at(inputs: Sequence[CaptureInput], segments: Sequence[SegmentResult]) -> dict[str, int] | None:
+    """Return the lengths at which the texts of audit logs are cut, by server; None where no file is one."""
+    form = inputs[0].format
+    if not isinstance(form, Audit):
+        return None
+    looks: dict[str, Looks] = {}
+    for segment in segments:
+        for server, one in segment.looks.items():
+            looks.setdefault(server or segment.segment.one.server, Looks()).add(one)
+    return {server: form.limit or one.cut_at for server, one in looks.items()}
 
 
-def _read_file(
-    one: CaptureInput,
-    rank: int,
-    spool: Spool,
-    count: FileCount,
-    summary: CaptureSummary,
-    rejects: IO[str],
-    connects: set[str],
-) -> None:
-    expected = 0
-    size = one.path.stat().st_size
-    clock = -1
-    newest = -1
-    for piece in one.format.read(str(one.path)):
-        origin = piece.origin
-        if origin.offset != expected:
-            raise unaccounted(one, expected, origin.offset)
-        expected += origin.length
-        if isinstance(piece, Record):
-            record = piece if piece.server or not one.server else _with_server(piece, one.server)
-            own = sort_time(record)
-            if own is None:
-                summary.untimed += 1
-            else:
-                clock = own
-                _note_time(count, own)
-                if own > newest:
-                    newest = own
-                elif newest - own > DISORDER:
-                    count.disordered += 1
-                    count.disorder_s = max(count.disorder_s, (newest - own) / 1e6)
-            if record.command is Command.CONNECT:
-                connects.add(record.server)
-            count.records += 1
-            spool.add(record, clock, rank)
-        elif isinstance(piece, Noise):
-            count.noise_bytes += origin.length
-            summary.noise[piece.what] += 1
-        else:
-            reject(piece, count, summary, rejects)
-    if expected < size and not compressed(one.path):  # what was written while we read belongs to the next capture
-        raise unaccounted(one, expected, size)
-    count.bytes = expected
-    add_up(summary, count)
+def _overlaps(segments: Sequence[SegmentResult]) -> frozenset[tuple[int, int]]:
+    """Return the pairs of files without exact times that are of the same time, for more than a second."""
+    spans: dict[int, FileCount] = {}
+    for one in segments:
+        if one.is_coarse:
+            spans.setdefault(one.segment.rank, FileCount("", "", "")).add(one.count)
+    found: set[tuple[int, int]] = set()
+    current: list[tuple[int, int]] = []
+    for rank, span in sorted(spans.items(), key=lambda item: item[1].first or 0):
+        if span.first is not None and span.last is not None:
+            begin, end = span.first, span.last
+            current = [(last, other) for last, other in current if last > begin]
+            for last, other in current:
+                # equal spans of one second each are those of a file and its copy, or of two that are very short
+                if min(last, end) > begin:
+                    found |= {(rank, other), (other, rank)}
+            current.append((end, rank))
+    return frozenset(found)
 
 
-def _with_server(record: Record, server: str) -> Record:
-    # dataclasses.replace costs more than parsing the record did
-    object.__setattr__(record, "server", server)
-    return record
-
-
-def _note_time(count: FileCount, moment: int) -> None:
-    if count.first is None or moment < count.first:
-        count.first = moment
-    if count.last is None or moment > count.last:
-        count.last = moment
-
-
-def reject(piece: Rejected, count: FileCount, summary: CaptureSummary, rejects: IO[str]) -> None:
-    """Count a reject and note where it stands."""
-    count.rejected += 1
-    count.rejected_bytes += piece.origin.length
-    summary.rejects[piece.reason] += 1
-    rejects.write(json.dumps({"reason": piece.reason, **asdict(piece.origin)}) + "\n")
-
-
-def add_up(summary: CaptureSummary, count: FileCount) -> None:
-    """Add a file's figures to the summary's."""
-    for name in ("bytes", "records", "rejected", "rejected_bytes", "noise_bytes"):
-        setattr(summary, name, getattr(summary, name) + getattr(count, name))
-    if count.first is not None and count.last is not None:
-        summary.first = count.first if summary.first is None else min(summary.first, count.first)
-        summary.last = count.last if summary.last is None else max(summary.last, count.last)
-
-
-def unaccounted(one: CaptureInput, expected: int, found: int) -> ReadError:
-    """Return the error for a reader that lost bytes, or made them up."""
-    return ReadError(
-        f"{one.path}: the {one.format.name} reader accounts for bytes up to {expected:,}, but goes on at {found:,}.",
-        hint="This is a bug of the reader; no statement may vanish, so nothing was written.",
-    )
-
-
-def compressed(path: Path) -> bool:
-    """Tell whether the file is gzip."""
-    with path.open("rb") as file:
-        return file.read(2) == GZIP
+def _put_together(folder: Path, shares: Sequence[Path]) -> None:
+    """Move the files of shares into one folder, numbered in the order of sessions."""
+    for name in ("", EVENTS):
+        private_folder(folder / name, exist_ok=True)
+        files = [path for share in shares for path in sorted((share / name).glob("*.parquet"))]
+        for number, path in enumerate(files):
+            path.rename(folder / name / f"statements-{number:05d}.parquet")
+    for share in shares:
+        shutil.rmtree(share)
 
 
 def _in_time(inputs: Sequence[CaptureInput]) -> list[CaptureInput]:
@@ -350,24 +294,15 @@ def _in_time(inputs: Sequence[CaptureInput]) -> list[CaptureInput]:
     def first(one: CaptureInput) -> tuple[int, str]:
         for piece in one.format.read(str(one.path)):
             if isinstance(piece, Record) and (moment := sort_time(piece)) is not None:
-                return moment, str(one.path)
-        return -1, str(one.path)
+                return moment, one.shown
+        return -1, one.shown
 
     return list(inputs) if len(inputs) < 2 else sorted(inputs, key=first)
 
 
-def _refuse_doubles(inputs: Sequence[CaptureInput]) -> None:
+def _check_formats(inputs: Sequence[CaptureInput]) -> None:
     if not inputs:
         raise UsageError("no file to capture.", hint="Name one or more files.")
-    seen: dict[tuple[int, bytes], Path] = {}
-    for one in inputs:
-        mark = _content_mark(one.path)
-        if mark in seen and mark[0]:
-            raise UsageError(
-                f"{one.path} holds the same bytes as {seen[mark]}: every statement would be counted twice.",
-                hint="Name each file once.",
-            )
-        seen[mark] = one.path
     kinds = {one.format.name for one in inputs}
     if len(kinds) > 1:
         raise UsageError(
@@ -376,38 +311,38 @@ def _refuse_doubles(inputs: Sequence[CaptureInput]) -> None:
         )
 
 
-def _content_mark(path: Path) -> tuple[int, bytes]:
-    """Tell one file from another by size, beginning and end."""
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(0)
-        digest = hashlib.sha256(file.read(_EDGE_BYTES))
-        file.seek(max(0, size - _EDGE_BYTES))
-        digest.update(file.read(_EDGE_BYTES))
-    return size, digest.digest()
-
-
 @contextmanager
 def _whole_folder(out: Path, *, replace: bool) -> Iterator[Path]:
     """Give a folder to write into; it becomes ``out`` when all went well, and vanishes when not."""
     out = Path(os.path.abspath(out))  # noqa: PTH100  (resolve() would follow a link that is to be replaced)
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out} is a file.", hint="Name a folder that is not there yet.")
-    if out.is_dir() and any(out.iterdir()) and not (replace and (out / SUMMARY).exists()):
-        holds = "a capture already" if (out / SUMMARY).exists() else "files that are no capture"
-        hint = "Name another folder, or add --replace." if (out / SUMMARY).exists() else "Name another folder."
-        raise UsageError(f"{out} holds {holds}.", hint=hint)
+    check_out(out, replace=replace)
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = out.parent / f".{out.name}.partial"
     with _alone(out.parent / f".{out.name}.lock", out):
         shutil.rmtree(folder, ignore_errors=True)  # of a capture that was killed
-        folder.mkdir()
+        private_folder(folder)
         try:
             yield folder
             _flush(folder)
             _put(folder, out)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_out(out: Path, *, replace: bool) -> None:
+    """Check that a capture can be written to a folder.
+
+    Raises
+    ------
+    UsageError
+        it holds what must not be replaced.
+    """
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is a file.", hint="Name a folder that is not there yet.")
+    if out.is_dir() and any(out.iterdir()) and not (replace and (out / SUMMARY).exists()):
+        holds = "a capture already" if (out / SUMMARY).exists() else "files that are no capture"
+        hint = "Name another folder, or add --replace." if (out / SUMMARY).exists() else "Name another folder."
+        raise UsageError(f"{out} holds {holds}.", hint=hint)
 
 
 def _put(folder: Path, out: Path) -> None:

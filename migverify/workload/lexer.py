@@ -10,7 +10,7 @@ The two servers part in a few places: TiDB reads ``.5`` behind a name as a numbe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -44,28 +44,49 @@ class Token(NamedTuple):
     end: int
 
 
+WIDE: Mapping[str, bytes] = {
+    "gbk": rb"[\x81-\xfe][\x40-\x7e\x80-\xfe]",
+    "gb18030": rb"[\x81-\xfe](?:[\x30-\x39][\x81-\xfe][\x30-\x39]|[\x40-\x7e\x80-\xfe])",
+    "big5": rb"[\xa1-\xf9][\x40-\x7e\xa1-\xfe]",
+    "sjis": rb"[\x81-\x9f\xe0-\xfc][\x40-\x7e\x80-\xfc]",
+    "cp932": rb"[\x81-\x9f\xe0-\xfc][\x40-\x7e\x80-\xfc]",
+}
+"""One character of more than a byte, in each character set where its last byte may be a backslash or a backtick."""
+
+
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """The modes of ``sql_mode`` that change how a statement is read."""
+    """What changes how a statement is read: modes of ``sql_mode``, and the client's character set.
+
+    ``charset`` is named only where a character's second byte may be a backslash or a backtick (GBK, Shift-JIS ...).
+    """
 
     ansi_quotes: bool = False
     no_backslash_escapes: bool = False
     ignore_space: bool = False
     pipes_as_concat: bool = False
     high_not_precedence: bool = False
+    charset: str = ""
 
     @classmethod
-    def of(cls, sql_mode: str) -> Modes:
+    def of(cls, sql_mode: str | None, charset: str | None = None) -> Modes:
         """Return the modes that a ``sql_mode`` text (names with commas) sets; ANSI stands for three of them."""
-        names = {name.strip().upper() for name in sql_mode.split(",")}
-        ansi = "ANSI" in names
-        return cls(
-            ansi_quotes=ansi or "ANSI_QUOTES" in names,
-            no_backslash_escapes="NO_BACKSLASH_ESCAPES" in names,
-            ignore_space=ansi or "IGNORE_SPACE" in names,
-            pipes_as_concat=ansi or "PIPES_AS_CONCAT" in names,
-            high_not_precedence="HIGH_NOT_PRECEDENCE" in names,
-        )
+        return _modes(sql_mode or "", charset or "")
+
+
+@lru_cache(maxsize=1024)
+def _modes(sql_mode: str, charset: str) -> Modes:
+    names = {name.strip().upper() for name in sql_mode.split(",")}
+    ansi = "ANSI" in names
+    wide = charset.lower()
+    return Modes(
+        ansi_quotes=ansi or "ANSI_QUOTES" in names,
+        no_backslash_escapes="NO_BACKSLASH_ESCAPES" in names,
+        ignore_space=ansi or "IGNORE_SPACE" in names,
+        pipes_as_concat=ansi or "PIPES_AS_CONCAT" in names,
+        high_not_precedence="HIGH_NOT_PRECEDENCE" in names,
+        charset=wide if wide in WIDE else "",
+    )
 
 
 DEFAULT = Modes()
@@ -81,7 +102,7 @@ def pattern(dialect: Dialect = "mysql", modes: Modes = DEFAULT) -> re.Pattern[by
     """Return the expression that finds one token behind space and comments; its groups are the ``Kind`` numbers.
 
     A match without a group is the end of the text. Comments that a server executes must be opened before
-    (``executed``).
+    (``executed``), and characters of several bytes be made plain (``narrowed``).
     """
     single, double = (_string(quote, modes) for quote in (b"'", b'"'))
     strings, quoted = single, _BACKTICKS
@@ -146,20 +167,73 @@ def tokens(sql: bytes, dialect: Dialect = "mysql", modes: Modes = DEFAULT) -> It
 
     Nothing is left out: between two tokens stand space and comments only. ``Kind.OPEN`` can only come last.
     """
-    for match in pattern(dialect, modes).finditer(sql):
+    for match in pattern(dialect, modes).finditer(narrowed(sql, modes)):
         kind = match.lastindex
         if kind is None:
             return
         yield Token(Kind(kind), match.start(kind), match.end(kind))
 
 
+def narrowed(sql: bytes, modes: Modes) -> bytes:
+    """Return a text in which no sign is a part of a character: of the same length, so offsets stay.
+
+    In GBK, Shift-JIS and their like the second byte of a character may be that of a backslash, a backtick or another
+    sign. Behind a backslash that escapes, the server takes one byte, and so do we.
+    """
+    if not modes.charset or sql.isascii():
+        return sql
+    whole, escaping, plain = _characters(modes)
+
+    def made_plain(match: re.Match[bytes]) -> bytes:
+        kind = match.lastgroup
+        if kind == "comment":
+            return match[0]
+        if kind == "character":
+            return _plain_character(match)
+        return (escaping if kind == "text" else plain).sub(_plain_character, match[0])
+
+    return whole.sub(made_plain, sql)
+
+
+def _plain_character(match: re.Match[bytes]) -> bytes:
+    raw = match[0]
+    return raw if raw[0] < 0x80 or raw[-1:].isalnum() else b"\x80" * len(raw)
+
+
+@lru_cache(maxsize=64)
+def _characters(modes: Modes) -> tuple[re.Pattern[bytes], re.Pattern[bytes], re.Pattern[bytes]]:
+    """Return what finds literals, names, comments and characters; and characters in a literal, and in a name."""
+    character = WIDE[modes.charset]
+    escape = b"" if modes.no_backslash_escapes else rb"|\\."
+
+    def quoted(quote: bytes, escape: bytes) -> bytes:
+        body = rb"[^" + quote + rb"\\\x80-\xff]++|" + character + escape + b"|" + quote * 2 + rb"|[\\\x80-\xff]"
+        return quote + b"(?:" + body + b")*+(?:" + quote + rb"|\Z)"
+
+    texts = quoted(b"'", escape) + (b"" if modes.ansi_quotes else b"|" + quoted(b'"', escape))
+    names = quoted(b"`", b"") + (b"|" + quoted(b'"', b"") if modes.ansi_quotes else b"")
+    comments = rb"/\*(?!M?!|T!).*?(?:\*/|\Z)|--(?=[\x00-\x20\x7f]|\Z)[^\n]*+|\#[^\n]*+"
+    parts = ((b"comment", comments), (b"text", texts), (b"name", names), (b"character", character))
+    whole = b"|".join(b"(?P<" + name + b">" + part + b")" for name, part in parts)
+    return tuple(re.compile(one, re.DOTALL) for one in (whole, character + escape, character))  # type: ignore[return-value]
+
+
 _EXECUTABLE = re.compile(rb"/\*(?:M?!|T!)")
-_PIECE = re.compile(
-    rb"(?P<kept>'(?:[^'\\]|\\.|'')*+'?+|\"(?:[^\"\\]|\\.|\"\")*+\"?+|`[^`]*+`?+|\#[^\n]*+|--(?=[\x00-\x20\x7f]|\Z)[^\n]*+)"
-    rb"|(?P<open>/\*(?:(?P<maker>M?)!(?P<version>\d{5,6})?|T!(?P<features>\[[\w$,]++\])?))"
-    rb"|(?P<comment>/\*.*?(?:\*/|\Z))|(?P<close>\*/)",
-    re.DOTALL,
-)
+
+
+@lru_cache(maxsize=64)
+def _piece(modes: Modes) -> re.Pattern[bytes]:
+    single, double = (_string(quote, modes)[:-1] + b"(?:" + quote + rb"|\Z)" for quote in (b"'", b'"'))
+    if modes.ansi_quotes:
+        double = rb'"[^"]*+"?+'
+    return re.compile(
+        rb"(?P<kept>" + single + b"|" + double + rb"|`[^`]*+`?+|\#[^\n]*+|--(?=[\x00-\x20\x7f]|\Z)[^\n]*+)"
+        rb"|(?P<open>/\*(?:(?P<maker>M?)!(?P<version>\d{5,6})?|T!(?P<features>\[[\w$,]++\])?))"
+        rb"|(?P<comment>/\*.*?(?:\*/|\Z))|(?P<close>\*/)",
+        re.DOTALL,
+    )
+
+
 _REST = re.compile(rb"(?:[^*/]|/(?!\*)|\*(?!/)|/\*.*?\*/)*+(?:\*/)?", re.DOTALL)
 _SPACE_FOR = re.compile(rb"[^\n]")
 _TIDB_FEATURES = frozenset({
@@ -173,8 +247,10 @@ def has_executable_comment(sql: bytes) -> bool:
     return _EXECUTABLE.search(sql) is not None
 
 
-def executed(sql: bytes, runs: Callable[[re.Match[bytes]], int | None]) -> bytes:
+def executed(sql: bytes, runs: Callable[[re.Match[bytes]], int | None], modes: Modes = DEFAULT) -> bytes:
     """Return the text with executable comments opened: of the same length, so offsets stay.
+
+    Characters of several bytes come back as ``narrowed`` makes them.
 
     Parameters
     ----------
@@ -183,12 +259,14 @@ def executed(sql: bytes, runs: Callable[[re.Match[bytes]], int | None]) -> bytes
         takes when its content runs, 0 when it is a plain comment, None when the content is to be dropped
         (with comments nested in it).
     """
+    sql = narrowed(sql, modes)
     if not has_executable_comment(sql):
         return sql
     parts: list[bytes] = []
     at = 0
     inside = False
-    while match := _PIECE.search(sql, at):
+    piece = _piece(modes)
+    while match := piece.search(sql, at):
         parts.append(sql[at : match.start()])
         end = match.end()
         if match.lastgroup == "kept" or (match["comment"] is not None and not match["open"]):

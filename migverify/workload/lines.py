@@ -7,11 +7,16 @@ mapping the file: a log that is truncated by its rotation while it is mapped wou
 from __future__ import annotations
 
 import gzip
+import json
+import os
+import re
+import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, tzinfo
 from typing import IO, Any, cast
 
+from migverify.changes.storage import open_storage, without_password
 from migverify.errors import ReadError
 from migverify.workload.model import Noise, Origin, Piece, Record, Rejected
 
@@ -24,22 +29,80 @@ GZIP = b"\x1f\x8b"
 
 def is_packed(path: str) -> bool:
     """Tell whether a file is gzip."""
-    with open(path, "rb") as file:  # noqa: PTH123  (paths of captures are texts)
+    with open_bytes(path) as file:
         return file.read(2) == GZIP
+
+
+def open_bytes(path: str) -> IO[bytes]:
+    """Open a file of this machine, or an object by its URL (``s3://``, ``gs://`` ...).
+
+    Raises
+    ------
+    ReadError
+        it is a FIFO, a device or a folder: what is read once cannot be read in parts, nor again.
+    """
+    if "://" not in path:
+        return open(path, "rb", opener=_open_regular)
+    folder, _, name = path.rpartition("/")
+    return open_storage(folder).open(name)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    handle = os.open(path, flags | os.O_NONBLOCK)  # of a FIFO, open would wait for a writer
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        raise not_regular(path)
+    return handle
+
+
+def not_regular(path: str) -> ReadError:
+    """Return the error that says a path is no regular file."""
+    return ReadError(
+        f"{path} is not a regular file, but a folder, a FIFO, a socket or a device.",
+        hint="Put the log there, or name another file, and run the same command again.",
+    )
+
+
+def shown_path(path: str) -> str:
+    """Return a path as it may be shown: a URL without what may hold a secret."""
+    return without_password(path) if "://" in path else path
+
+
+def size_of(path: str) -> int:
+    """Return the bytes of a file or an object."""
+    if "://" not in path:
+        return os.stat(path).st_size  # noqa: PTH116
+    with open_bytes(path) as file:
+        return file.seek(0, os.SEEK_END)
 
 
 def open_log(path: str) -> IO[bytes]:
     """Open a file, unpacked where it is gzip."""
-    if is_packed(path):
-        return cast(IO[bytes], gzip.open(path))
-    return open(path, "rb")  # noqa: PTH123
+    file = open_bytes(path)
+    packed = file.read(2) == GZIP
+    file.seek(0)
+    return cast(IO[bytes], _Unpacked(file)) if packed else file
+
+
+class _Unpacked(gzip.GzipFile):
+    """A gzip file that closes the file it reads."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(fileobj=file, mode="rb")
+        self._under = file
+
+    def close(self) -> None:
+        """Close both."""
+        super().close()
+        self._under.close()
 
 
 class Window:
     """The part of a file that is in memory: ``data`` begins at ``base``; ``eof`` says that nothing follows it."""
 
     def __init__(self, path: str, file: IO[bytes], block: int = BLOCK) -> None:
-        self._path, self._file, self._block = path, file, block
+        self._path, self._file, self._block = shown_path(path), file, block
         self.data = b""
         self.base = 0
         self.eof = False
@@ -224,16 +287,21 @@ class Clock:
         return known
 
 
-def lines(path: str, start: int, end: int | None, limit: int = LONGEST) -> Iterator[tuple[int, int, bytes | int]]:
+def lines(
+    path: str, start: int, end: int | None, limit: int = LONGEST, *, counted: bool = True, growing: bool = False
+) -> Iterator[tuple[int, int, bytes | int]]:
     """Yield ``(offset, line, content)`` of the lines that begin in a range; content is a length where it is too long.
 
-    Lines are numbered from the beginning of the file, which is counted through for that.
+    Lines are numbered from the beginning of the file, which is read for that; not ``counted``: from the range's.
+    The last line of a file that is ``growing`` is left out while its line end is not there.
     """
     with open_log(path) as file:
-        window = Window(path, file)
         number, offset, ended = 1, 0, b"\n"
+        if not counted and start:
+            file.seek(start - 1)
+            ended, offset = file.read(1), start
         while offset < start:  # the line that begins at or behind start
-            part = window.read(min(BLOCK, start - offset))
+            part = file.read(min(BLOCK, start - offset))
             if not part:
                 return
             number += part.count(b"\n")
@@ -245,13 +313,13 @@ def lines(path: str, start: int, end: int | None, limit: int = LONGEST) -> Itera
             if not part:
                 return
             offset += len(part)
-            number += 1
+            number += counted
         while end is None or offset < end:
             try:
                 line = file.readline(limit + 1)
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                raise ReadError(f"{path}: damaged gzip: {error}.", hint="Fetch the file again.") from error
-            if not line:
+                raise ReadError(f"{shown_path(path)}: damaged gzip: {error}.", hint="Fetch the file again.") from error
+            if not line or (growing and len(line) <= limit and not line.endswith(b"\n")):
                 return
             if len(line) <= limit or line.endswith(b"\n"):
                 yield offset, number, line
@@ -264,6 +332,30 @@ def lines(path: str, start: int, end: int | None, limit: int = LONGEST) -> Itera
                 yield offset, number, length
                 offset += length
             number += 1
+
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-bA-B]")
+
+
+def json_of(content: bytes) -> Any:
+    """Return the value of a JSON text; bytes that are no UTF-8 become lone surrogates, as ``surrogateescape`` has them.
+
+    Raises
+    ------
+    ValueError
+        it is no JSON, or holds half a character that no bytes stand for.
+    """
+    value = json.loads(content.decode("utf-8", "surrogateescape"))
+    if _SURROGATE.search(content):
+        json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
+    return value
+
+
+def name_of(value: object) -> str | None:
+    """Return a name of a JSON text; bytes in it that are no UTF-8 become escapes."""
+    if not isinstance(value, str) or value.isascii():
+        return value if isinstance(value, str) else None
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def rejected(path: str, offset: int, line: int, length: int, reason: str) -> Rejected:

@@ -2,43 +2,35 @@
 
 Masked are strings, numbers, hexadecimal and bit literals, bound values, the values of user variables and all comments
 but hints and executable ones. Names of tables and columns stay, and so do the settings of a session (``SET NAMES``,
-``SET sql_mode``): without them nothing could be replayed.
+``SET sql_mode``): without them nothing could be replayed. Where a literal ends depends on the session's sql_mode and
+character set, and on which executable comments run: a text that could be read in two ways is masked whole.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
+from typing import NamedTuple
 
+from migverify.workload.lexer import WIDE, Kind, Modes, Token, executed, narrowed, tokens
 from migverify.workload.model import Command, Parameter
-from migverify.workload.sessions import Statement
-from migverify.workload.tokens import first_word, tokens
+from migverify.workload.sessions import Statement, joined_reasons
 
-_PIECE = re.compile(
-    rb"""(?P<comment>/\*(?![!+]|M!).*?(?:\*/|\Z) | --(?=[\s]|\Z)[^\n]* | \#[^\n]*)
-      | (?P<hint>/\*\+.*?(?:\*/|\Z))
-      | (?P<mark>/\*M?!\d*)
-      | (?P<hex>[xX]'[^']*(?:'|\Z) | 0x[0-9a-fA-F]+(?![\w$]))
-      | (?P<bits>[bB]'[^']*(?:'|\Z) | 0b[01]+(?![\w$]))
-      | (?P<single>'(?:[^'\\]|\\.|'')*+(?:'|\Z))
-      | (?P<double>"(?:[^"\\]|\\.|"")*+(?:"|\Z))
-      | (?P<name>`(?:[^`]|``)*+(?:`|\Z) | @{1,2}(?:[\w$.\x80-\xff]+|`[^`]*`)?)
-      | (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w$\x80-\xff]))
-      | (?P<word>[\w$\x80-\xff]+)
-      | (?P<sign>.)""",
-    re.VERBOSE | re.DOTALL,
-)
-_PLAIN = {
-    "single": re.compile(rb"'(?:[^']|'')*+(?:'|\Z)"), "double": re.compile(rb'"(?:[^"]|"")*+(?:"|\Z)'),
-}  # fmt: skip
+MASKED_WHOLE = "masked whole: where its literals end is not certain"
+
+_COMMENT = re.compile(rb"/\*.*?(?:\*/|\Z)|--(?=[\x00-\x20\x7f]|\Z)[^\n]*+|\#[^\n]*+", re.DOTALL)
+_DISPUTED = re.compile(rb"--[\x01-\x08\x0e-\x1f\x7f\x85\xa0]")  # a comment for one of MySQL and TiDB only
+_HEX_NAME = re.compile(rb"0[xX][0-9a-fA-F]+\Z")  # 0X1F is a name for MySQL, and a number for TiDB
+_NARROW = frozenset({"utf8mb4", "utf8mb3", "utf8", "latin1", "ascii", "binary"})
+_LEXING = tuple(Modes(ansi_quotes=ansi, no_backslash_escapes=plain) for ansi, plain in product((False, True), repeat=2))
+_QUOTES = frozenset({Kind.STRING, Kind.QUOTED, Kind.HINT, Kind.OPEN, Kind.BITS, Kind.NUMBER, Kind.VARIABLE})
 
 _DATE = re.compile(rb"\d{2,4}-\d{1,2}-\d{1,2}$")
 _DATETIME = re.compile(rb"\d{2,4}-\d{1,2}-\d{1,2}[ T]\d{1,2}:\d{1,2}(?::\d{1,2}(?:\.(\d{1,6}))?)?$")
 _CLOCK = re.compile(rb"-?\d{1,3}:\d{1,2}(?::\d{1,2}(?:\.(\d{1,6}))?)?$")
 _NUMBER = re.compile(rb"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$")
-_WIDE = frozenset({"gbk", "gb18030", "big5", "sjis", "cp932"})
-_PAIR = re.compile(rb"([\x81-\xfe])([\\`])|[\x81-\xfe].", re.DOTALL)
 _SETTINGS = frozenset({
     "names", "character", "charset", "collate", "autocommit", "sql_mode", "time_zone", "transaction_isolation",
     "tx_isolation", "transaction_read_only", "tx_read_only", "foreign_key_checks", "unique_checks", "sql_safe_updates",
@@ -56,47 +48,116 @@ def length_class(size: int) -> int:
     return 1 << (size.bit_length() - 1) if size else 0
 
 
-def mask_text(sql: bytes, *, ansi_quotes: bool = False, backslash: bool = True, wide: bool = False) -> bytes:
-    """Return a statement without its literals.
+class _Reading(NamedTuple):
+    """A text as one session reads it; ``closed``: all of it could be a statement."""
+
+    modes: Modes
+    found: list[Token]
+    spans: list[tuple[int, int]]
+    closed: bool
+
+
+def mask_text(sql: bytes, sql_mode: str | None = None, charset: str | None = None) -> bytes:
+    """Return a statement without its literals; empty where it is not certain what they are.
 
     Parameters
     ----------
-    ansi_quotes
-        The session's sql_mode has ANSI_QUOTES: ``"..."`` is a name and stays.
-    backslash
-        A backslash escapes in texts: not with NO_BACKSLASH_ESCAPES.
-    wide
-        The text is in a character set whose characters may end with the byte of a backslash (GBK, Shift-JIS ...).
+    sql_mode, charset
+        Those of the session; None where they are not known: then every one that there is counts.
     """
-    if wide:
-        sql = _PAIR.sub(lambda pair: b"xx" if pair[1] else pair[0], sql)
-    return b"".join(_masked(sql, ansi_quotes=ansi_quotes, backslash=backslash))
+    readings = [_read(sql, modes) for modes in _possible(sql, sql_mode, charset)]
+    readings = [one for one in readings if one.closed] or readings
+    if _DISPUTED.search(sql) or any(one.spans != readings[0].spans for one in readings):
+        return b""
+    if not all(_stays_without_comments(sql, one) for one in readings):
+        return b""
+    names = all(one.modes.ansi_quotes for one in readings)
+    return b"".join(_masked(sql, readings[0], names=names))
 
 
-def _masked(sql: bytes, *, ansi_quotes: bool, backslash: bool) -> Iterator[bytes]:
-    at, limit_of_setting = 0, _settings_end(sql)
-    while at < len(sql):
-        match = _PIECE.match(sql, at)
-        if match is None:  # cannot be: the last alternative takes any byte
-            return
-        kind, raw = match.lastgroup, match[0]
-        if kind in _PLAIN and not backslash and (whole := _PLAIN[kind].match(sql, at)):
-            raw = whole[0]
-        at += len(raw)
-        if at <= limit_of_setting and kind in ("single", "double", "number"):
+def _possible(sql: bytes, sql_mode: str | None, charset: str | None) -> Iterator[Modes]:
+    """Yield the ways in which sessions could read a text."""
+    known = sql_mode is not None and sql_mode.upper() != "DEFAULT"
+    lexing = (Modes.of(sql_mode),) if known else _LEXING if b"\\" in sql or b'"' in sql else _LEXING[:1]
+    name = (charset or "").lower()
+    charsets = (name,) if name in WIDE else ("",) if name in _NARROW or sql.isascii() else ("", *WIDE)
+    for modes, wide in product(lexing, charsets):
+        yield replace(modes, charset=wide)
+
+
+def _read(sql: bytes, modes: Modes) -> _Reading:
+    text = executed(sql, lambda opening: len(opening[0]), modes)
+    found = list(tokens(text, "mysql", replace(modes, charset="")))
+    spans, behind, closed = [], 0, True
+    for token in found:
+        spans += _comments(text, behind, token.start)
+        behind = token.end
+        raw = text[token.start : token.end]
+        if token.kind in _QUOTES:
+            spans.append((token.start, token.end))
+        closed = closed and token.kind != Kind.OPEN and (raw != b"\\" or text[token.end : token.end + 1] == b"N")
+    spans += _comments(text, behind, len(text))
+    return _Reading(modes, found, spans, closed)
+
+
+def _comments(text: bytes, start: int, end: int) -> list[tuple[int, int]]:
+    return [match.span() for match in _COMMENT.finditer(text, start, end)]
+
+
+def _stays_without_comments(sql: bytes, reading: _Reading) -> bool:
+    """Tell whether the literals outside of executable comments are the same where none of these runs."""
+    text = executed(sql, lambda _: None, reading.modes)
+    if text == narrowed(sql, reading.modes):
+        return True
+    found = tokens(text, "mysql", replace(reading.modes, charset=""))
+    without = [(one.start, one.end) for one in found if one.kind in _QUOTES]
+    quoted = [(one.start, one.end) for one in reading.found if one.kind in _QUOTES]
+    across = any(b"*/" in sql[start : end - 2] for start, end in quoted)
+    return not across and without == [span for span in quoted if text[slice(*span)].strip()]
+
+
+def _masked(sql: bytes, reading: _Reading, *, names: bool) -> Iterator[bytes]:
+    """Yield the parts of a masked text. ``names``: what stands in double quotes is a name for certain."""
+    limit, behind = _settings_end(sql, reading.found), 0
+    for token in reading.found:
+        yield from _between(sql, reading, behind, token.start)
+        behind = token.end
+        raw = sql[token.start : token.end]
+        literal = token.kind in (Kind.STRING, Kind.INTEGER, Kind.NUMBER) or (
+            token.kind == Kind.QUOTED and raw[:1] == b'"'
+        )
+        if literal and (token.end <= limit or (token.kind == Kind.QUOTED and names)):
             yield raw
-        elif kind == "comment":
-            yield b"/**/" if raw[:2] == b"/*" else b""
-        elif kind == "hint":
-            yield b"".join(_hint(raw))
-        elif kind in ("hex", "bits"):
-            yield _digits(raw)
-        elif kind == "single" or (kind == "double" and not ansi_quotes):
-            yield _string(raw)
-        elif kind == "number":
-            yield mask_number(raw)
         else:
-            yield raw
+            yield b"".join(_token(token.kind, raw))
+    yield from _between(sql, reading, behind, len(sql))
+
+
+def _between(sql: bytes, reading: _Reading, start: int, end: int) -> Iterator[bytes]:
+    for begin, stop in reading.spans:
+        if start <= begin and stop <= end and begin < stop:
+            yield sql[start:begin]
+            yield b"/**/" if sql[begin : begin + 2] == b"/*" else b""
+            start = stop
+    yield sql[start:end]
+
+
+def _token(kind: Kind, raw: bytes) -> Iterator[bytes]:
+    if kind == Kind.OPEN:
+        yield b"/**/" if raw[:2] == b"/*" else _string(raw) if raw[:1] in b"'\"" else b""
+    elif kind == Kind.HINT:
+        yield from (b"/*+ */",) if b"\\" in raw else _hint(raw)
+    elif kind == Kind.BITS or raw[:2].lower() in (b"0x", b"x'"):
+        yield _digits(raw) if kind in (Kind.BITS, Kind.NUMBER) or _HEX_NAME.match(raw) else raw
+    elif kind in (Kind.INTEGER, Kind.NUMBER):
+        yield mask_number(raw)
+    elif kind == Kind.STRING or (kind == Kind.QUOTED and raw[:1] == b'"'):
+        at = raw[:1] in b"nN"
+        yield raw[:at] + _string(raw[at:])
+    elif kind == Kind.VARIABLE and raw[1:2] in (b"'", b'"'):  # also the host of an account
+        yield raw[:1] + _string(raw[1:])
+    else:
+        yield raw
 
 
 def _hint(raw: bytes) -> Iterator[bytes]:
@@ -147,26 +208,36 @@ def _digits(raw: bytes) -> bytes:
     return raw[:2] + b"0" * (len(raw) - 2 - raw.endswith(b"'")) + b"'"
 
 
-def _settings_end(sql: bytes) -> int:
+def _settings_end(sql: bytes, found: Sequence[Token]) -> int:
     """Return up to where a statement only sets what a session is: 0 for other statements."""
-    if first_word(sql) != "set":
+    texts = [sql[one.start : one.end] for one in found]
+    if not texts or texts[0].upper() != b"SET" or b";" in texts[:-1]:
         return 0
-    expects_name, scoped = True, False
-    for token in tokens(sql)[1:]:
-        if token.raw == b",":
-            expects_name, scoped = True, False
-        elif expects_name:
-            word = token.word.removeprefix("@@")
-            scope, dot, rest = word.partition(".")
-            if dot and scope in _SCOPES:
-                word = rest
-            if word in _SCOPES and not scoped:
-                scoped = True
-                continue
-            if token.kind == "user" or word not in _SETTINGS:
-                return token.start
-            expects_name = False
+    start = 1
+    for place in range(1, len(found) + 1):
+        if place < len(found) and texts[place] != b",":
+            continue
+        item = found[start:place]
+        if not _is_setting([sql[one.start : one.end].decode("latin-1") for one in item], [one.kind for one in item]):
+            return found[start].start if start < len(found) else len(sql)
+        start = place + 1
     return len(sql)
+
+
+_PLAIN_VALUES = frozenset({Kind.WORD, Kind.STRING, Kind.INTEGER, Kind.NUMBER, Kind.OPERATOR})
+
+
+def _is_setting(texts: list[str], kinds: list[Kind]) -> bool:
+    """Tell whether one part of a SET gives a setting of ours one plain value."""
+    texts = [text.lower() for text in texts]
+    if texts and texts[0] in _SCOPES:
+        texts, kinds = texts[1:], kinds[1:]
+    if not texts:
+        return False
+    name = texts[0].removeprefix("@@")
+    scope, dot, rest = name.partition(".")
+    name = rest if dot and scope in _SCOPES else name
+    return name in _SETTINGS and "(" not in texts and all(kind in _PLAIN_VALUES for kind in kinds[1:])
 
 
 def mask_statement(statement: Statement) -> Statement:
@@ -176,19 +247,14 @@ def mask_statement(statement: Statement) -> Statement:
     if parameters is not None:
         parameters = tuple(mask_parameter(one) for one in parameters)
     sql = mask_sql(record.sql, record.command, state.sql_mode, state.charset)
-    return replace(
-        statement, record=replace(record, sql=sql, parameters=parameters, details=mask_details(record.details))
-    )
+    partial = joined_reasons(statement.partial, MASKED_WHOLE) if record.sql and not sql else statement.partial
+    masked = replace(record, sql=sql, parameters=parameters, details=mask_details(record.details))
+    return replace(statement, record=masked, partial=partial)
 
 
 def mask_sql(sql: bytes, command: Command, sql_mode: str | None, charset: str | None) -> bytes:
     """Return the text of a command without literals, as its session's mode and character set read it."""
-    if command is Command.INIT_DB:
-        return sql
-    mode = (sql_mode or "").upper()
-    return mask_text(
-        sql, ansi_quotes="ANSI" in mode, backslash="NO_BACKSLASH_ESCAPES" not in mode, wide=charset in _WIDE
-    )
+    return sql if command is Command.INIT_DB else mask_text(sql, sql_mode, charset)
 
 
 def mask_details(details: dict[str, str]) -> dict[str, str]:

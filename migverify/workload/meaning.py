@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from migverify.workload.classify import Classification, classify
 from migverify.workload.digest import MAX_DIGEST_LENGTH, Digest, Digester, literals_matter
-from migverify.workload.lexer import DEFAULT, Dialect, Kind, Modes, has_executable_comment, tokens
+from migverify.workload.lexer import DEFAULT, Dialect, Kind, Modes, has_executable_comment, narrowed, tokens
 from migverify.workload.shape import Shape, shape
 
 MEMORY_BYTES = 64 << 20
@@ -108,6 +108,8 @@ class _OfModes:
     def meaning(self, sql: bytes) -> Meaning:
         if self.modes.no_backslash_escapes and b"\\" in sql:
             return self.directly(sql)  # digests of TiDB and sqlglot know nothing of this mode
+        if self.modes.charset and not sql.isascii():
+            return self.directly(sql)
         skeleton = self.digester.skeleton(sql)
         if skeleton is None or (b"/*" in sql and has_executable_comment(sql)):
             return self.by_tokens(sql)
@@ -147,8 +149,9 @@ class _OfModes:
         return found
 
     def directly(self, sql: bytes) -> Meaning:
-        digest: Digest = self.digester.digest(sql)
         found = classify(sql, self.modes)
+        sql = narrowed(sql, self.modes)
+        digest: Digest = self.digester.digest(sql)
         structure = shape(sql, self.unique_keys, bool(found.volatile)) if self.shapes else _NOT_ASKED
         return Meaning(digest.digest, digest.text, found, structure)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 
 class Command(StrEnum):
@@ -104,6 +104,23 @@ Piece: TypeAlias = Record | Rejected | Noise
 """The pieces of a file follow each other without a gap: their lengths add up to the file's."""
 
 
+UNKNOWN = "\udc80"
+"""The current database where a reading begins in the middle of a file: no name of a log decodes to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """What the records up to a place of a log say for those behind it.
+
+    ``database`` is the current one, ``time`` the last time of a header. ``sessions`` is, by session, what decides how
+    its later records are read; it is sorted.
+    """
+
+    database: str | None = None
+    time: int | None = None
+    sessions: tuple[tuple[int, Any], ...] = ()
+
+
 class Format(Protocol):
     """Reads one file of one format."""
 
@@ -118,5 +135,40 @@ class Format(Protocol):
 
         A range that does not begin at a record begins with the first record behind ``start``, so ranges that follow
         each other yield what the whole file yields.
+        """
+        ...
+
+
+class Part(Protocol):
+    """A part of a file, which begins where a record may begin.
+
+    ``begin`` is the offset of its first byte, ``end`` that behind its last, ``lines`` the line ends between them and
+    ``carry`` what its records say for those behind them; the last three hold once it was read.
+    """
+
+    @property
+    def begin(self) -> int: ...  # noqa: D102
+    @property
+    def end(self) -> int: ...  # noqa: D102
+    @property
+    def lines(self) -> int: ...  # noqa: D102
+    @property
+    def carry(self) -> Carry: ...  # noqa: D102
+
+    def __iter__(self) -> Iterator[Piece]: ...
+
+
+@runtime_checkable
+class Divisible(Format, Protocol):
+    """A format whose files can be read in parts."""
+
+    def part(self, path: str, begin: int, stop: int | None, carry: Carry | None, *, growing: bool = False) -> Part:
+        """Return the part whose records begin in [begin, stop).
+
+        With a carry it begins at ``begin``, which is where the part before ended. Without one it begins at the first
+        byte behind ``begin`` that looks like the beginning of a record, and knows nothing of what is before: what it
+        read holds only if the part before ends there and its carry has no sessions.
+        Lines of its pieces count from 1 at its first byte.
+        A file that is ``growing`` is read up to the first record whose end only bytes behind the last one can show.
         """
         ...

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from migverify import tls
-from migverify.errors import EndpointError
+from migverify.connect import connect_failure
 from migverify.model import Endpoint
 from migverify.workload.catalogue.expected import Outcome
 from migverify.workload.catalogue.versions import Server, server
@@ -123,7 +123,6 @@ class ProbeSession:
 
 
 def _connect(endpoint: Endpoint, password: str | None) -> Any:
-    where = f"{endpoint.name}: {endpoint.user}@{endpoint.host}:{endpoint.port}"
     try:
         connection: Any = tls.Connection(
             host=endpoint.host, port=endpoint.port, user=endpoint.user, password=(password or "").encode(),
@@ -132,8 +131,7 @@ def _connect(endpoint: Endpoint, password: str | None) -> Any:
             program_name="migverify probe", **tls.options(endpoint.tls),
         )  # fmt: skip
     except (tls.Connection.Error, OSError, struct.error, RuntimeError) as error:
-        words = str(error.args[1]) if len(error.args) > 1 else str(error)
-        raise EndpointError(f"{where}: cannot connect: {words}", hint="Check host, port, user and password.") from error
+        raise connect_failure(endpoint, error) from error
     connection._read_timeout = None  # limits are kept by who waits: a lock is waited for on purpose
     connection.decoders = {}  # every value stays the server's text
     return connection

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from migverify.errors import UsageError
-from migverify.workload.capture import SUMMARY, time_text
+from migverify.workload.capture import SUMMARY, WITHOUT_CONNECTS, time_text
+from migverify.workload.server_sessions import SessionDump, unseen_by_slow_log
 from migverify.workload.sessions import BEGAN_BEFORE, OPEN_AT_END
 
 ReadColumns: TypeAlias = Callable[[Path, Sequence[str]], Iterator[dict[str, list[object]]]]
@@ -28,7 +29,13 @@ TIMES_USUAL = 20
 exponential law) that is one in 10^20."""
 _SHOWN = 20
 _COLUMNS = ("server", "session", "start", "end", "errno", "rows_sent", "duration_s", "partial", "command", "details")
-_EDGES = frozenset({BEGAN_BEFORE, OPEN_AT_END})
+_NEVER = {
+    "slow": "a slow log never holds statements of connections that were open when long_query_time was lowered, unless"
+    " they are slower than its old value",
+    "pcap": "packets never show the statements of connections with TLS, nor the text of statements prepared before",
+    "polled": "performance_schema shows what its ring still holds: statements between two polls may be missing",
+}  # fmt: skip
+"""What a format can never see, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +65,14 @@ class ServerQuality:
 
 @dataclass(slots=True)
 class Quality:
-    """The judgment of a capture. Shares are 0 to 1, None where there is nothing to share."""
+    """The judgment of a capture. Shares are 0 to 1, None where there is nothing to share.
+
+    ``joined_statements`` and ``joined_sessions`` began before the capture; that alone makes no statement partial. Of
+    ``sessions_known``, those of dumps, ``sessions_never_seen`` keep a threshold that hides them from a slow log.
+    """
 
     capture: str
+    formats: list[str] = field(default_factory=list)
     statements: int = 0
     sessions: int = 0
     whole: int = 0
@@ -72,12 +84,17 @@ class Quality:
     partial_share: float | None = None
     partial_sessions: int = 0
     edge_statements: int = 0
+    joined_statements: int = 0
+    joined_sessions: int = 0
+    sessions_known: int = 0
+    sessions_never_seen: int = 0
     cut_statements: int = 0
     outcome_known: float | None = None
     rows_known: float | None = None
     duration_known: float | None = None
     errors: int = 0
     untimed: int = 0
+    losses: list[str] = field(default_factory=list)
     disordered: int = 0
     disorder_s: float = 0.0
     overlapping: int = 0
@@ -96,8 +113,8 @@ class Quality:
         return {**asdict(self), "usable": self.usable}
 
 
-def judge(folder: Path, read: ReadColumns) -> Quality:
-    """Read a capture and judge it.
+def judge(folder: Path, read: ReadColumns, dumps: Sequence[SessionDump] = ()) -> Quality:
+    """Read a capture and judge it; ``dumps`` are what the server knew of its sessions while it was captured.
 
     Raises
     ------
@@ -114,6 +131,7 @@ def judge(folder: Path, read: ReadColumns) -> Quality:
     seconds: dict[str, Counter[int]] = {}
     known: Counter[str] = Counter()
     partial_sessions: set[str] = set()
+    joined: set[str] = set()
     session, last_end = "", -1
     for batch in read(folder, _COLUMNS):
         for row in zip(*(batch[name] for name in _COLUMNS), strict=True):
@@ -121,17 +139,22 @@ def judge(folder: Path, read: ReadColumns) -> Quality:
             if told["session"] != session:
                 session, last_end = told["session"], -1
                 quality.sessions += 1
+            if BEGAN_BEFORE in (told["partial"] or ""):
+                joined.add(told["session"])
             _count(quality, told, known, seconds, partial_sessions)
             start, end = told["start"], told["end"]
             if start is not None and last_end >= 0 and start < last_end - 1000:
                 quality.overlapping += 1
             last_end = last_end if end is None else max(last_end, end)
-    quality.partial_sessions = len(partial_sessions)
+    quality.partial_sessions, quality.joined_sessions = len(partial_sessions), len(joined)
     _from_summary(quality, summary)
     _shares(quality, known)
     for server in sorted(seconds):
         _over_time(quality, server, seconds[server])
-    quality.findings = list(_findings(quality))
+    formats = [name for name in _NEVER if name in summary.get("formats", ())]
+    if "slow" in formats:
+        quality.sessions_never_seen, quality.sessions_known = unseen_by_slow_log(dumps)
+    quality.findings = [*_findings(quality), *_never_seen(quality, formats)]
     return quality
 
 
@@ -147,11 +170,12 @@ def _count(
     known["rows"] += told["rows_sent"] is not None
     known["duration"] += told["duration_s"] is not None
     quality.errors += bool(told["errno"])
-    if told["partial"]:
-        reasons = told["partial"].split("; ")
+    reasons = [one for one in (told["partial"] or "").split("; ") if one not in ("", BEGAN_BEFORE)]
+    quality.joined_statements += BEGAN_BEFORE in (told["partial"] or "")
+    if reasons:
         for reason in reasons:
             quality.partial[reason] = quality.partial.get(reason, 0) + 1
-        quality.edge_statements += bool(_EDGES.intersection(reasons))
+        quality.edge_statements += OPEN_AT_END in reasons
         quality.cut_statements += any("truncat" in reason or "cut" in reason for reason in reasons)
         partial_sessions.add(told["session"])
     else:
@@ -164,12 +188,41 @@ def _count(
         seconds.setdefault(told["server"], Counter())[moment // 1_000_000] += 1
 
 
+def _never_seen(quality: Quality, formats: Sequence[str]) -> Iterator[str]:
+    if quality.joined_statements:
+        yield (
+            f"{quality.joined_statements / quality.statements:.1%} of the statements are of sessions that began before"
+            f" the capture ({quality.joined_sessions:,} of {quality.sessions:,}): give the replay their state"
+            " by --sessions FILE (migverify workload sessions, while the capture runs) or --assume-database NAME"
+        )
+    silent = sorted(set(quality.formats) & WITHOUT_CONNECTS)
+    if silent:
+        yield (
+            f"the format {', '.join(silent)} logs no connects: whether a session"
+            " began before the capture is not known, so its state is assumed to be what its own statements show; give"
+            " the replay --sessions FILE (migverify workload sessions, while the capture runs)"
+        )
+    for name in formats:
+        yield _NEVER[name]
+    if quality.sessions_known:
+        yield (
+            f"{quality.sessions_never_seen:,} of {quality.sessions_known:,} sessions"
+            f" ({quality.sessions_never_seen / quality.sessions_known:.1%}) keep a greater long_query_time than"
+            " the server's: their faster statements are never in this slow log. Let the clients reconnect, or capture"
+            " by the general log"
+        )
+    elif "slow" in formats:
+        yield "which share of the sessions that is, is not known: give --sessions FILE"
+
+
 def _from_summary(quality: Quality, summary: Mapping[str, Any]) -> None:
     quality.rejected = summary["rejected"]
     quality.rejected_bytes = summary["rejected_bytes"]
     quality.rejects = dict(summary["rejects"])
     quality.rejected_share = summary["rejected_bytes"] / summary["bytes"] if summary["bytes"] else None
     quality.untimed = summary["untimed"]
+    quality.formats = list(summary.get("formats", ()))
+    quality.losses = list(summary.get("losses", ()))
     quality.disordered = sum(one["disordered"] for one in summary["files"])
     quality.disorder_s = max((one["disorder_s"] for one in summary["files"]), default=0.0)
 
@@ -230,6 +283,7 @@ def _findings(quality: Quality) -> Iterator[str]:
         return
     if not quality.whole:
         yield "every statement is partial: none can be judged"
+    yield from quality.losses
     if quality.rejected:
         yield f"{quality.rejected:,} pieces ({quality.rejected_share:.2%} of the bytes) could not be read"
     for server in quality.servers:

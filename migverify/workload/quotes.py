@@ -8,28 +8,74 @@ header. ``end_of`` weighs both readings and says when it cannot tell.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
+from migverify.workload.lexer import DEFAULT, WIDE, Modes
+
 UNBALANCED = "quote not closed at the next header"
+CUT_BY_STREAM = "text cut by the stream"
+LOOKS_CUT = "text cut by the audit log: a quote or comment of it is not closed"
+LOOKS = frozenset({UNBALANCED, CUT_BY_STREAM, LOOKS_CUT})
+"""Reasons that hold only as far as the session reads quotes like the default mode."""
 UNCERTAIN = "cannot tell the end of the statement: a literal of it looks like records of the log"
 
-_ITEMS = rb"""
-    [^'"`\#/-]++
-  | '(?:[^'\\]++|\\.)*+'
-  | "(?:[^"\\]++|\\.)*+"
-  | `[^`]*+`
-  | \#[^\n]*+
-  | --(?=[\x00-\x20]|\Z)[^\n]*+
-  | /\*(?!M?!)(?:[^*]++|\*(?!/))*+\*/
-  | /(?!\*(?!M?!))
-  | -(?!-(?:[\x00-\x20]|\Z))
-"""
-_CLOSED = re.compile(rb"(?:" + _ITEMS + rb")*+", re.VERBOSE | re.DOTALL)
-_OPENED = {b"'": re.compile(rb"'(?:[^'\\]++|\\.)*+'", re.DOTALL), b'"': re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL),
-           b"`": re.compile(rb"`[^`]*+`"), b"/": re.compile(rb"/\*.*?\*/", re.DOTALL)}  # fmt: skip
+COMMENTS = rb"\s*+(?:/\*(?:[^*]++|\*(?!/))*+\*/\s*+)*+"
+"""What may be in front of a statement's first word."""
+
+
+class Quoting(NamedTuple):
+    r"""Expressions for texts as one SQL mode and character set read them.
+
+    ``closed`` matches up to the first quote or comment that does not close; ``valid`` stops at a backslash outside of
+    quotes as well, which no statement has but in ``\N``. ``opened`` match what a sign opens.
+    """
+
+    closed: re.Pattern[bytes]
+    valid: re.Pattern[bytes]
+    opened: dict[bytes, re.Pattern[bytes]]
+
+
+@lru_cache(maxsize=64)
+def quoting(modes: Modes) -> Quoting:
+    """Return the expressions of a mode: it decides where a backslash escapes, and which bytes are one character."""
+    wide = WIDE[modes.charset] if modes.charset else b""
+    escapes = {b"'": not modes.no_backslash_escapes, b'"': not (modes.no_backslash_escapes or modes.ansi_quotes)}
+    inside = {b"`": rb"(?:" + wide + rb"|[^`])*+" if wide else rb"[^`]*+"}
+    for quote, escaped in escapes.items():
+        plain = rb"[^" + quote + rb"\\]"
+        body = wide + b"|" + plain if wide else plain + b"++"
+        inside[quote] = rb"(?:" + body + rb"|\\.)*+" if escaped else rb"[^" + quote + rb"]*+"
+    quoted = {quote: quote + body + quote for quote, body in inside.items()}
+    comment = rb"/\*(?:[^*]++|\*(?!/))*+\*/"
+    rest = b"|".join(quoted.values()) + (
+        rb"|\#[^\n]*+|--(?=[\x00-\x20]|\Z)[^\n]*+|/\*(?!M?!)(?:[^*]++|\*(?!/))*+\*/|/(?!\*(?!M?!))|-(?!-(?:[\x00-\x20]|\Z))"
+    )
+    other = rb"(?:" + wide + rb"|[^'\"`\#/%s-])" if wide else rb"[^'\"`\#/%s-]++"
+    closed, valid = (
+        re.compile(rb"(?:" + other.replace(b"%s", without) + rb"|" + also + rest + rb")*+", re.DOTALL)
+        for without, also in ((b"", b""), (rb"\\", rb"\\N|"))
+    )
+    opened = {quote: re.compile(text, re.DOTALL) for quote, text in (*quoted.items(), (b"/", comment))}
+    return Quoting(closed, valid, opened)
+
+
+_DEFAULT = quoting(DEFAULT)
+_CLOSED = _DEFAULT.closed
+_OTHERS = tuple(
+    Modes(ansi_quotes=ansi, no_backslash_escapes=plain, charset=charset)
+    for charset in ("", "gbk", "big5", "sjis")
+    for ansi, plain in ((False, False), (True, False), (False, True))
+)[1:]
+"""All other ways to read quotes; gb18030 reads them like gbk, cp932 like sjis."""
+_DIVERGES = re.compile(rb"""\\['"]|[\x81-\xfe][\\`]""")
+_WIDE = re.compile(rb"[\x81-\xfe][\\`]")
+_AHEAD = 1 << 20
+"""A literal of another mode is followed so far behind a header."""
+
 _LITERALS = re.compile(
-    rb"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+"|`[^`]*+`|\#[^\n]*+|--(?=[\x00-\x20]|\Z)[^\n]*+"""
-    rb"""|/\*(?!M?!)(?:[^*]++|\*(?!/))*+\*/""",
+    rb"""'(?:[^'\\]++|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|`[^`]*+(?:`|\Z)|\#[^\n]*+"""
+    rb"""|--(?=[\x00-\x20]|\Z)[^\n]*+|/\*(?!M?!)(?:[^*]++|\*(?!/))*+(?:\*/|\Z)""",
     re.DOTALL,
 )
 
@@ -40,7 +86,7 @@ _VERB = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _SEVERAL = re.compile(rb";\s*+\S")
-_BODY = re.compile(rb"\s*(?:/\*.*?\*/\s*)*(?:create|alter)\b", re.IGNORECASE | re.DOTALL)
+_BODY = re.compile(COMMENTS + rb"(?:create|alter)\b", re.IGNORECASE)
 
 _EVIDENCE = 3
 """So many statements with closed quotes behind an open one are statements, not the inside of a literal."""
@@ -53,8 +99,19 @@ def closed(data: bytes, start: int, end: int) -> bool:
     return found is not None and found.end() == end
 
 
+def is_plain(data: bytes, start: int, end: int) -> bool:
+    """Tell whether a text is closed, and has no quotes that another SQL mode or character set would read otherwise."""
+    return closed(data, start, end) and _is_sure(data, start, end)
+
+
+def _is_sure(data: bytes, start: int, end: int) -> bool:
+    if data.find(b"\\", start, end) < 0 and data.find(b"`", start, end) < 0:
+        return True
+    return _DIVERGES.search(data, start, end) is None
+
+
 def outside(sql: bytes) -> bytes:
-    """Return a text without its literals, quoted names and comments."""
+    """Return a text without its literals, quoted names and comments; one that is not closed goes to the end."""
     return _LITERALS.sub(b" ", sql)
 
 
@@ -71,7 +128,12 @@ class Header(NamedTuple):
 
 
 class Headers(Protocol):
-    """Finds headers in the bytes of a log."""
+    """Finds headers in the bytes of a log.
+
+    ``unclosed``: bytes in which no comment ends between two places, as ``end_of`` found.
+    """
+
+    unclosed: tuple[bytes, int, int]
 
     def following(self, data: bytes, start: int, *, eof: bool) -> Header | None:
         """Return the first header that begins at ``start`` or behind it; None when the bytes show none."""
@@ -94,18 +156,77 @@ class End(NamedTuple):
     partial: str = ""
 
 
-def end_of(data: bytes, text: int, first: Header, headers: Headers, limit: int, *, eof: bool) -> End | None:
+def end_of(
+    data: bytes, text: int, first: Header, headers: Headers, limit: int, *, eof: bool, modes: Modes = DEFAULT
+) -> End | None:
     """Return where the record ends whose text starts at ``text`` and before whose end ``first`` was found.
 
+    ``modes`` are those that the session is known to have set; a session of default modes may have others that the log
+    does not show. Where those read on beyond another header, or stop before it, the end is uncertain: the record then
+    takes in all up to the first header at which every mode ends a record, so that nothing behind it is made up.
     Returns None when bytes behind the window decide.
     """
-    at = _reach(data, text, first.text_end)
+    if modes != DEFAULT:
+        return _end_of(data, text, first, headers, limit, eof=eof, read=quoting(modes))
+    ends = _ends(data, text, first, headers, limit, eof=eof)
+    if not ends or all(end.next == ends[0].next for end in ends):
+        return ends[0] if ends else None
+    bound = text + min(limit, _AHEAD)
+    borders = {end.next: end.text_end for end in ends}
+    while len(borders) > 1 and (at := min(borders)) < bound:
+        del borders[at]
+        start = headers.text_start(data, Header(at, at))
+        following = headers.following(data, start, eof=eof)
+        if following is None:
+            if not eof and len(data) < text + limit:
+                return None
+            borders[len(data)] = headers.last_end(data)
+        elif following.text_end <= start:
+            borders[following.begin] = following.text_end
+        else:
+            ends = _ends(data, start, following, headers, limit, eof=eof)
+            if not ends:
+                return None
+            borders.update((end.next, end.text_end) for end in ends)
+    last = max(borders)
+    return End(last, borders[last], UNCERTAIN)
+
+
+def _ends(data: bytes, text: int, first: Header, headers: Headers, limit: int, *, eof: bool) -> list[End]:
+    """Return where a record may end, as the default mode has it first; none when bytes behind the window decide."""
+    found = _end_of(data, text, first, headers, limit, eof=eof, read=_DEFAULT)
+    if found is None:
+        return []
+    is_open = found.partial == UNBALANCED  # what is behind the header decided that: another mode may read it otherwise
+    if not is_open and _is_sure(data, text, found.text_end):
+        return [found]
+    wide = _WIDE.search(data, text, text + _AHEAD if is_open else found.next)
+    others = [quoting(modes) for modes in (_OTHERS if wide else _OTHERS[:2])]
+    if found == (first.begin, first.text_end, "") and all(
+        _reach(data, text, found.text_end, other.closed) == found.text_end for other in others
+    ):
+        return [found]
+    ends = [found]
+    for other in others:
+        end = _end_of(data, text, first, headers, min(limit, _AHEAD), eof=eof, read=other._replace(closed=other.valid))
+        if end is None:
+            return []
+        if end.partial != UNBALANCED:
+            ends.append(end)
+    return ends
+
+
+def _end_of(
+    data: bytes, text: int, first: Header, headers: Headers, limit: int, *, eof: bool, read: Quoting
+) -> End | None:
+    """Return the end as one way to read quotes has it."""
+    at = _reach(data, text, first.text_end, read.closed)
     if at == first.text_end:
         return End(first.begin, first.text_end)
     # The quote opened at `at` holds the header. If the literal and the statement close further on, it is forged.
     header, evidence, sections = first, 0, 0
     while True:
-        close = _OPENED[data[at : at + 1]].match(data, at, text + limit)
+        close = _close(data, at, text + limit, headers, read)
         if close is None:
             if not eof and len(data) < text + limit:
                 return None
@@ -118,7 +239,7 @@ def end_of(data: bytes, text: int, first: Header, headers: Headers, limit: int, 
                 return End(first.begin, first.text_end, UNBALANCED)
             if sections < _SECTIONS:
                 sections += 1
-                evidence += _speaks(data, headers, header, following)
+                evidence += _speaks(data, headers, header, following, read)
                 if evidence >= _EVIDENCE:
                     return End(first.begin, first.text_end, UNBALANCED)
             if following is None:
@@ -128,18 +249,33 @@ def end_of(data: bytes, text: int, first: Header, headers: Headers, limit: int, 
             evidence += 1
         here = header if header.begin > close.end() else None
         stop = max(close.end(), headers.last_end(data) if here is None else here.text_end)
-        at = _reach(data, close.end(), stop)
+        at = _reach(data, close.end(), stop, read.closed)
         if at == stop:
             return End(len(data) if here is None else here.begin, stop, UNCERTAIN if evidence else "")
         if here is None:
             return End(first.begin, first.text_end, UNBALANCED)
 
 
-def _speaks(data: bytes, headers: Headers, header: Header, following: Header | None) -> bool:
+def _close(data: bytes, at: int, stop: int, headers: Headers, read: Quoting) -> re.Match[bytes] | None:
+    """Return the quote or comment that opens at a place, up to its end."""
+    opened = data[at : at + 1]
+    if opened == b"\\":
+        return None  # outside of quotes: the mode reads no statement here
+    if opened == b"/":  # every record may open one that none closes: it is looked for once
+        known, begin, end = headers.unclosed
+        if known is data and begin <= at and stop <= end:
+            return None
+        if data.find(b"*/", at + 2, stop) < 0:
+            headers.unclosed = (data, at, max(stop, len(data)) if data.find(b"*/", at + 2) < 0 else stop)
+            return None
+    return read.opened[opened].match(data, at, stop)
+
+
+def _speaks(data: bytes, headers: Headers, header: Header, following: Header | None, read: Quoting) -> bool:
     """Tell whether the text behind a header could be a statement of its own, with quotes, all of them closed."""
     start = headers.text_start(data, header)
     end = headers.last_end(data) if following is None else following.text_end
-    if start >= end or _VERB.match(data, start, end) is None or not closed(data, start, end):
+    if start >= end or _VERB.match(data, start, end) is None or _reach(data, start, end, read.closed) < end:
         return False
     text = data[start:end]
     if b"'" not in text and b'"' not in text:
@@ -184,9 +320,9 @@ class Skip:
                 return (len(data), True) if eof else (_reach(data, at, max(at, data.rfind(b"\n", at) - 1)), False)
 
 
-def _reach(data: bytes, start: int, end: int) -> int:
+def _reach(data: bytes, start: int, end: int, closed: re.Pattern[bytes] = _CLOSED) -> int:
     """Return where the first quote or comment opens that does not close before ``end``; ``end`` where none does."""
-    found = _CLOSED.match(data, start, end)
+    found = closed.match(data, start, end)
     return start if found is None else found.end()
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from migverify.workload.lexer import Modes
 from migverify.workload.model import Command, Record
 from migverify.workload.tokens import (
     FIRST,
@@ -51,6 +52,7 @@ _COLUMNS = {
 }  # fmt: skip
 _SCOPES = frozenset({"session", "local", "global", "persist", "persist_only"})
 _DEFAULT_CHARSET = "default"
+_UNCERTAIN = "(masked)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +74,10 @@ class State:
     transaction: bool = False
     rest: str = ""
 
-
-def is_plain_text(sql: bytes) -> bool:
-    """Tell whether a text can change nothing of its session but begin a transaction."""
-    if holds_several(sql):
-        return False
-    first = FIRST.match(sql)
-    return first is not None and first[1].lower() in OPENS and not (b"@" in sql and _ASSIGNS.search(sql))
-
-
-def is_plain(record: Record) -> bool:
-    """Tell whether ``Tracker.apply`` does nothing for a record but begin a transaction where autocommit is off."""
-    return (
-        (record.command is Command.QUERY or (record.command is Command.EXECUTE and bool(record.sql)))
-        and record.errno != DEADLOCK and "in_transaction" not in record.details and is_plain_text(record.sql)
-    )  # fmt: skip
+    @property
+    def modes(self) -> Modes:
+        """How the session's statements are read; what is unknown as the servers' defaults have it."""
+        return Modes.of(self.sql_mode, self.charset)
 
 
 class Tracker:
@@ -145,15 +136,6 @@ class Tracker:
             self._variants[self._autocommit, self.transaction] = self._known
         return self._known
 
-    def stays_in(self, database: str | None) -> bool:
-        """Tell whether a record that names this database, or none, runs in the current one."""
-        return database is None or database == self._database
-
-    @property
-    def steady(self) -> bool:
-        """True while plain records (see ``is_plain``) change nothing at all."""
-        return self._autocommit is not False or self.transaction
-
     def _forget(self) -> None:
         self._known = None
         self._variants.clear()
@@ -170,10 +152,6 @@ class Tracker:
         }  # fmt: skip
         parts = {name: part for name, part in parts.items() if part}
         return json.dumps(parts, ensure_ascii=False) if parts else ""
-
-    def prepared(self, number: int) -> bool:
-        """Tell whether the statement with this id was prepared in what was seen."""
-        return number in self._ids
 
     def apply(self, record: Record) -> None:
         """Take in what a record changes. A record that failed changes nothing, except what ends a transaction."""
@@ -213,6 +191,9 @@ class Tracker:
         failed = bool(errno)
         if len(sql) <= _LONGEST_SHORT and (short := SHORT.get(sql.lower())):
             self.apply_short(short, failed=failed)
+        elif self._mask is not None and (b"\\" in sql or not sql.isascii()) and b"set" in sql.lower():
+            self._unresolved[_UNCERTAIN] = ""  # a value cut out in the wrong place would not be masked
+            self._forget()
         elif holds_several(sql):
             for part in statements(sql):
                 self._apply_statement(part, failed=failed)
@@ -343,6 +324,9 @@ class Tracker:
 
     def _on_set(self, found: list[Token], sql: bytes) -> None:
         self._forget()
+        if self._mask is not None and not self._mask(sql):
+            self._unresolved[_UNCERTAIN] = ""
+            return
         scope = "session"
         for part in by_comma(found[1:]):
             if part and part[0].word in _SCOPES and len(part) > 1:
@@ -379,7 +363,7 @@ class Tracker:
             return
         words = [token.word for token in part]
         if scope == "next":
-            self._next = text_of(sql[part[0].start : part[-1].end])
+            self._next = text_of(self._masked(sql[part[0].start : part[-1].end]))
             return
         if words[1:3] == ["isolation", "level"]:
             level = [
@@ -400,6 +384,9 @@ class Tracker:
         if scope in ("global", "persist", "persist_only"):
             return
         value = self._resolve(part[2:], sql)
+        if self._mask is not None and value is not None:
+            kept = f"SET {name} = ".encode() + sql[part[2].start : part[-1].end]
+            value = value if self._mask(kept) == kept else None
         if name == "autocommit":
             self._set_autocommit(value)
             return
@@ -453,7 +440,7 @@ class Tracker:
         found = tokens(value)
         resolved = self._resolve(found, value)
         if self._mask is not None and resolved is not None and found[0].raw[:2] != b"@@":
-            resolved = text_of(self._mask(value))
+            resolved = text_of(self._mask(value)) or None
         self._user[user_name(token)] = resolved
 
     def _masked(self, value: bytes) -> bytes:

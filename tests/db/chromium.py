@@ -9,7 +9,9 @@ import base64
 import json
 import os
 import select
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -18,28 +20,39 @@ from typing import Any, Self
 
 import pytest
 
+from migverify.lab.cache import cache_directory, file_lock
+from migverify.lab.packages import Package, provide
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+CHROMIUM = Package("chromium", "chromium", "usr/lib/chromium/chromium", "chromium")
 
 
-def find_chromium() -> str:
-    """The program; without one the test is skipped on a laptop and fails in CI."""
+def find_chromium() -> tuple[str, dict[str, str]]:
+    """Return the program and its environment, unpacked into the cache where there is none on PATH.
+
+    Without either the test is skipped, unless MIGVERIFY_REQUIRE_DB=1 asks for it.
+    """
     for name in NAMES:
         found = shutil.which(name)
         if found:
-            return found
-    if os.environ.get("MIGVERIFY_REQUIRE_DB") == "1":
-        if shutil.which("apt-get") and os.geteuid() == 0:
-            # A fresh machine has no lists of packages.
-            subprocess.run(["apt-get", "-o", "DPkg::Lock::Timeout=120", "update"], check=True, capture_output=True)
-            subprocess.run(
-                ["apt-get", "-o", "DPkg::Lock::Timeout=120", "install", "-y", "--no-install-recommends", "chromium"],
-                check=True, capture_output=True,
-            )  # fmt: skip
-            found = shutil.which("chromium")
-            if found:
-                return found
-        pytest.fail("there is no Chromium: apt-get install chromium")
-    pytest.skip("there is no Chromium")
+            return found, {}
+    prefix = cache_directory() / CHROMIUM.folder
+    if os.environ.get("MIGVERIFY_REQUIRE_DB", "") in {"", "0"} and not prefix.exists():
+        pytest.skip("there is no Chromium")
+    loader, option, libraries, program = provide(CHROMIUM, lambda _: None)
+    # It looks for its files beside the program that the kernel started, which is the loader.
+    beside = Path(program).with_name("ld.so")
+    wrapper = prefix / "chromium.sh"
+    libraries += f":{libraries.partition(':')[0]}/pulseaudio"
+    command = shlex.join([str(beside), option, libraries, program, f"--browser-subprocess-path={wrapper}"])
+    with file_lock(prefix.with_name(".chromium-wrapper.lock")):
+        if not wrapper.exists():
+            shutil.copy(loader, beside)
+            staged = wrapper.with_suffix(".new")
+            staged.write_text(f'#!/bin/sh\nexec {command} --no-zygote "$@"\n')
+            staged.chmod(0o755)
+            staged.rename(wrapper)
+    return str(wrapper), {"FONTCONFIG_SYSROOT": str(prefix / "root")}
 
 
 class Page:
@@ -112,10 +125,12 @@ class Browser:
             f"--user-data-dir={folder}", "about:blank",
         ]  # fmt: skip
         # The protocol is spoken on the handles 3 and 4, which Python cannot give by number.
-        command = [sys.executable, "-c", _ON_3_AND_4, str(to_read), str(to_write), find_chromium(), *options]
+        program, environment = find_chromium()
+        command = [sys.executable, "-c", _ON_3_AND_4, str(to_read), str(to_write), program, *options]
         self._process = subprocess.Popen(
-            command, pass_fds=(to_read, to_write), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+            command, env={**os.environ, **environment}, pass_fds=(to_read, to_write), stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
         os.close(to_read)
         os.close(to_write)
         self._number, self._rest = 0, b""
@@ -125,7 +140,7 @@ class Browser:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
+        os.killpg(self._process.pid, signal.SIGKILL)  # with its helpers
         self._process.wait()
         os.close(self._in)
         os.close(self._out)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pymysql
 import pytest
@@ -22,10 +23,19 @@ from migverify.lab.servers import LabServer, wait_for
 from tests.db.binlog_server import binlog_server
 
 STRINGS = {
-    FIELD_TYPE.VARCHAR, FIELD_TYPE.BIT, 242, FIELD_TYPE.TINY_BLOB, FIELD_TYPE.MEDIUM_BLOB, FIELD_TYPE.LONG_BLOB,
+    FIELD_TYPE.VARCHAR, 242, FIELD_TYPE.TINY_BLOB, FIELD_TYPE.MEDIUM_BLOB, FIELD_TYPE.LONG_BLOB,
     FIELD_TYPE.BLOB, FIELD_TYPE.VAR_STRING, FIELD_TYPE.STRING, FIELD_TYPE.GEOMETRY,
 }  # fmt: skip
 BINARY_COLLATION = 63
+
+
+def _text(value: bytes | None, field: Any) -> str | None:
+    if value is None:
+        return None
+    if field.type_code == FIELD_TYPE.BIT:
+        return str(int.from_bytes(value, "big"))
+    binary = field.charsetnr == BINARY_COLLATION and field.type_code in STRINGS
+    return "0x" + value.hex() if binary else value.decode("utf-8")
 
 
 @dataclass
@@ -43,19 +53,12 @@ class DecodedServer:
             return list(cursor.fetchall())
 
     def select(self, query: str) -> list[Texts]:
-        """Rows as text: 0x and hex where the server says that a string is binary."""
+        """Rows as text: 0x and hex where the server says that a string is binary, a number for BIT."""
         with self.session.cursor() as cursor:
             cursor.execute(query)
             rows = cursor.fetchall()
             fields = cursor._result.fields
-        binary = [f.charsetnr == BINARY_COLLATION and f.type_code in STRINGS for f in fields]
-        return [
-            tuple(
-                None if value is None else "0x" + value.hex() if is_binary else value.decode("utf-8")
-                for value, is_binary in zip(row, binary, strict=True)
-            )
-            for row in rows
-        ]
+        return [tuple(_text(value, field) for value, field in zip(row, fields, strict=True)) for row in rows]
 
     def new_file(self) -> Path:
         """Begin a new binlog file."""

@@ -21,7 +21,7 @@ ALIKE = {
     "range": "(id INT PRIMARY KEY, d DATETIME) PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10) COMMENT 'x', PARTITION p1 VALUES LESS THAN MAXVALUE)",
     "range_expression": "(id INT, d DATE, PRIMARY KEY (id, d)) PARTITION BY RANGE (YEAR(d)) (PARTITION p0 VALUES LESS THAN (2000), PARTITION p1 VALUES LESS THAN (2010))",
     "range_columns": "(id INT, d DATETIME, PRIMARY KEY (id, d)) PARTITION BY RANGE COLUMNS (d) (PARTITION p0 VALUES LESS THAN ('2020-01-01'), PARTITION p1 VALUES LESS THAN (MAXVALUE))",
-    "list": "(id INT PRIMARY KEY) PARTITION BY LIST (id) (PARTITION p0 VALUES IN (1,2), PARTITION p1 VALUES IN (3))",
+    "list": "(id INT PRIMARY KEY) PARTITION BY LIST (id) (PARTITION p0 VALUES IN (7,1,2), PARTITION p1 VALUES IN (5,4,3))",
     "list_columns": "(s VARCHAR(9) PRIMARY KEY) PARTITION BY LIST COLUMNS (s) (PARTITION p0 VALUES IN ('a','b'), PARTITION p1 VALUES IN ('it''s'))",
     "hash": "(id INT PRIMARY KEY, d DATE) PARTITION BY HASH (id) PARTITIONS 4",
     "key": "(id INT PRIMARY KEY) PARTITION BY KEY (id) PARTITIONS 3",
@@ -42,6 +42,6 @@ OTHERWISE_ON_TIDB = {
     "check": ("(id INT PRIMARY KEY, a INT, CONSTRAINT {name}_ck CHECK (a > 3))", {"checks.{name}_ck"}, "TiDB drops CHECK unless tidb_enable_check_constraint is on"),
     "linear_hash": ("(id INT PRIMARY KEY) PARTITION BY LINEAR HASH (id) PARTITIONS 4", {"partitions.method"}, "TiDB makes a plain HASH of it"),
     "sub": ("(id INT, d DATE, PRIMARY KEY (id, d)) PARTITION BY RANGE (YEAR(d)) SUBPARTITION BY HASH (id) SUBPARTITIONS 2 (PARTITION p0 VALUES LESS THAN (2000))", {"partitions.sub_method", "partitions.sub_expression", "partitions.sub_count"}, "TiDB has no subpartitions"),
-    "inline_fk": ("(id INT PRIMARY KEY, p INT REFERENCES {parent} (id))", {"foreign_keys.{name}_ibfk_1"}, "TiDB reads REFERENCES of a column and makes nothing of it"),
+    "inline_fk": ("(id INT PRIMARY KEY, p INT REFERENCES {parent} (id))", {"foreign_keys.{name}_ibfk_1", "keys.p"}, "TiDB reads REFERENCES of a column and makes nothing of it"),
     "engine": ("(id INT PRIMARY KEY) ENGINE=MyISAM", {"options.engine"}, "TiDB has one engine"),
 }  # fmt: skip

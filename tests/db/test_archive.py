@@ -9,7 +9,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,7 @@ from migverify.changes.ranges import file_ranges, read_range
 from migverify.changes.storage import open_storage
 from migverify.errors import ChangeError, PurgedError
 from tests.db.binlog_server import BinlogServer, binlog_server
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.db
 
@@ -116,11 +119,7 @@ def test_killed_again_and_again_while_the_server_writes(shop: BinlogServer, tmp_
             process = subprocess.Popen(
                 command(shop, folder, "--follow"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
-            before = size(folder)
-            deadline = time.monotonic() + 60
-            while size(folder) <= before and process.poll() is None:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_for(partial(larger, folder, size(folder), process), "a larger archive", every=0.01)
             time.sleep(seconds)
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -138,6 +137,10 @@ def test_killed_again_and_again_while_the_server_writes(shop: BinlogServer, tmp_
     assert found == [str(row[0]) for row in shop.run("SELECT id FROM t ORDER BY id")]
 
 
+def larger(folder: Path, before: int, process: subprocess.Popen[Any]) -> bool:
+    return size(folder) > before or process.poll() is not None
+
+
 def size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("binlog.*")) if folder.is_dir() else 0
 
@@ -149,19 +152,18 @@ def test_following_sees_what_is_written(shop: BinlogServer, tmp_path: Path) -> N
         shop.run("INSERT INTO t (v) VALUES ('followed')", "FLUSH BINARY LOGS", "INSERT INTO t (v) VALUES ('again')")
         storage = open_storage(str(folder))
         end = shop.end()
-        deadline = time.monotonic() + 60
-        while (last := read_manifest(storage).last) is None or (last.name, last.bytes) != (end.file, end.offset):
-            assert time.monotonic() < deadline
+
+        def archived(end: Any) -> bool:
             assert process.poll() is None
-            time.sleep(0.05)
+            last = read_manifest(storage).last
+            return last is not None and (last.name, last.bytes) == (end.file, end.offset)
+
+        wait_for(lambda: archived(end), "what was written, in the archive", every=0.05)
         # A dump thread that is ended is a lost connection.
         dump = shop.run("SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'")
         shop.run(f"KILL {dump[-1][0]}", "INSERT INTO t (v) VALUES ('after')")
         end = shop.end()
-        while (last := read_manifest(storage).last) is None or last.bytes != end.offset:
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.05)
+        wait_for(lambda: archived(end), "what was written after the lost connection, in the archive", every=0.05)
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
     finally:

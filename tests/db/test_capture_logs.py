@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import signal
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +26,7 @@ from migverify.lab.mariadb import audit_plugin, provide
 from tests.db.binlog_server import BinlogServer, binlog_server
 from tests.db.decoding import DecodedServer, decoded_mariadb
 from tests.unit.log_writers import FORGED, FORGED_GENERAL
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.db
 pq = pytest.importorskip("pyarrow.parquet")
@@ -103,17 +109,43 @@ def two_clients(port: int) -> list[Client]:
     for number, sql in enumerate(NASTY):
         first.ask(sql)
         second.ask(b"SELECT 'other', %d" % number)
+    for one in (first, second):
+        one.ask(last_of(one))
     return [first, second]
 
 
-def captured(tmp_path: Path, capsys: pytest.CaptureFixture[str], *files: Path, options: tuple[str, ...] = ()) -> Any:
-    out = tmp_path / "capture"
+def last_of(one: Client) -> bytes:
+    """Return a statement that no other client sends: a server writes a record after its answer, so it is waited for."""
+    return b"SELECT 'the last statement of connection %d'" % one.number
+
+
+def copied(folder: Path, files: Sequence[Path], *texts: bytes) -> list[Path]:
+    """Copy logs that a server writes, as soon as they hold all texts and end with whole lines."""
+
+    def holds() -> list[Path]:
+        copies = [Path(shutil.copy2(path, folder / f"{number}-{path.name}")) for number, path in enumerate(files)]
+        parts = [path.read_bytes() for path in copies]
+        whole = all(part[-1:] in (b"", b"\n") for part in parts)
+        return copies if whole and all(any(text in part for part in parts) for text in texts) else []
+
+    found: list[Path] = wait_for(holds, f"{', '.join(path.name for path in files)} hold {texts!r}")
+    return found
+
+
+def captured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *files: Path, until: Sequence[bytes],
+    options: tuple[str, ...] = (),
+) -> Any:  # fmt: skip
+    """Capture the files when they hold all texts of ``until``."""
+    out, folder = tmp_path / "capture", tmp_path / "copies"
     shutil.rmtree(out, ignore_errors=True)
-    code = run(["workload", "capture", *map(str, files), "--out", str(out), "--json", *options])
+    folder.mkdir(exist_ok=True)
+    copies = copied(folder, files, *until)
+    code = run(["workload", "capture", *map(str, copies), "--out", str(out), "--json", *options])
     printed, err = capsys.readouterr()
     assert code == 0, err
     told = json.loads(printed)
-    assert told["bytes"] == sum(path.stat().st_size for path in files)
+    assert told["bytes"] == sum(path.stat().st_size for path in copies)
     return told, pq.read_table(out).to_pylist()
 
 
@@ -145,7 +177,7 @@ def test_slow_log_of_mysql(mysql: BinlogServer, tmp_path: Path, capsys: pytest.C
     clients = two_clients(mysql.server.port)
     after = time.time()
     extra = mysql.run("SELECT @@global.log_slow_extra")[0][0] == 1
-    told, rows = captured(tmp_path, capsys, mysql.data / "slow.log")
+    told, rows = captured(tmp_path, capsys, mysql.data / "slow.log", until=[last_of(one) for one in clients])
     assert told["rejected"] == 0
     for one in clients:
         mine = of(rows, one)
@@ -161,7 +193,7 @@ def test_slow_log_of_mysql(mysql: BinlogServer, tmp_path: Path, capsys: pytest.C
     clocks = {row["sql"]: row["clock"] for row in of(rows, clients[0])}
     assert clocks[b"SELECT NOW(), @a"].timestamp() == 1672531200
     assert clocks[b"BEGIN"] is None
-    assert of(rows, clients[0])[-1]["duration_s"] >= 0.05
+    assert of(rows, clients[0])[-2]["duration_s"] >= 0.05
     for one in clients:
         one.connection.close()
 
@@ -174,7 +206,7 @@ def test_general_log_of_mysql(mysql: BinlogServer, tmp_path: Path, capsys: pytes
     last = client(mysql.server.port)
     for sql in (b"PREPARE s FROM 'SELECT ?, ''a\nb'''", b"SET @v = 7", b"EXECUTE s USING @v", b"DEALLOCATE PREPARE s"):
         last.ask(sql)
-    told, rows = captured(tmp_path, capsys, mysql.data / "general.log")
+    told, rows = captured(tmp_path, capsys, mysql.data / "general.log", until=[b"DEALLOCATE"])
     assert told["rejected"] == 0
     for one in clients:
         mine = of(rows, one)
@@ -205,9 +237,9 @@ def test_rotated_logs_in_the_wrong_order(
             (mysql.data / f"{name}.log").rename(path)
             mysql.run(f"FLUSH {kind} LOGS")
             parts.append(path)
-        one.ask(b"SELECT 'last'")
+        one.ask(last_of(one))
         parts.append(mysql.data / f"{name}.log")
-        told, rows = captured(tmp_path, capsys, parts[2], parts[3], parts[0], parts[1])
+        told, rows = captured(tmp_path, capsys, parts[2], parts[3], parts[0], parts[1], until=[last_of(one)])
         assert told["rejected"] == 0
         mine = of(rows, one)
         assert [row["sql"] for row in mine] == [kept(sql) for sql, *_ in one.sent]
@@ -242,9 +274,8 @@ def test_logs_of_mariadb(
     clients = two_clients(port)
     after = time.time()
     zone = time.strftime("%z")
-    told, rows = captured(
-        tmp_path, capsys, server.data / f"{log}.log", options=("--time-zone", f"{zone[:3]}:{zone[3:]}")
-    )
+    told, rows = captured(tmp_path, capsys, server.data / f"{log}.log", until=[last_of(one) for one in clients],
+                          options=("--time-zone", f"{zone[:3]}:{zone[3:]}"))  # fmt: skip
     assert told["rejected"] == 0
     for one in clients:
         mine = of(rows, one)
@@ -273,16 +304,16 @@ def test_rotated_logs_of_mariadb(
         server.run(f"FLUSH {log.upper()} LOGS")
         parts.append(path)
         time.sleep(1.05)  # a file without any time cannot be put in order
-    one.ask(b"SELECT 'last'")
+    one.ask(last_of(one))
     one.connection.close()
     parts.append(server.data / f"{log}.log")
-    _, rows = captured(tmp_path, capsys, parts[3], parts[1], parts[0], parts[2])
+    _, rows = captured(tmp_path, capsys, parts[3], parts[1], parts[0], parts[2], until=[last_of(one)])
     assert [row["sql"] for row in of(rows, one)] == [sql for sql, *_ in one.sent]
 
 
 def test_audit_log_of_mariadb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     try:
-        plugins = audit_plugin(provide(print), print)
+        plugins = audit_plugin(provide(lambda _: None), lambda _: None)
     except LabError as missing:
         if os.environ.get("MIGVERIFY_REQUIRE_DB", "") in {"", "0"}:
             pytest.skip(str(missing))
@@ -301,12 +332,15 @@ def test_audit_log_of_mariadb(tmp_path: Path, capsys: pytest.CaptureFixture[str]
                     b"CREATE USER u IDENTIFIED BY 'secret'",
                     b"SELEKT 'it", b"SELECT 'x" + b"y" * 30_000 + b"'"):  # fmt: skip
             one.connection.query(sql) if sql == b"CALL p()" else one.ask(sql)
+        ends = []
         for each in (*clients, one):
             each.connection.close()
+            ends.append(b",%d,0,DISCONNECT," % each.number)
+        copied(tmp_path, sorted(server.data.glob("server_audit.log*"), reverse=True), *ends)
         server.run(rotate, "SELECT 'behind'")
         files = sorted(server.data.glob("server_audit.log*"))
         assert len(files) == 3
-        told, rows = captured(tmp_path, capsys, *files[1:], files[0])
+        told, rows = captured(tmp_path, capsys, *files[1:], files[0], until=[b"SELECT \\'behind\\'"])
     assert told["rejected"] == 0
     for each in clients:
         mine = of(rows, each)
@@ -325,3 +359,82 @@ def test_audit_log_of_mariadb(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ]
     assert mine[4]["errno"] == 1064
     assert "secret" not in json.dumps(mine, default=repr)
+
+
+def following(out: Path, log: Path) -> subprocess.Popen[str]:
+    """Start the command that follows a log."""
+    command = [sys.executable, "-m", "migverify", "workload", "capture", str(log), "--follow", "--out", str(out),
+               "--jobs", "1", "--replace", "--json"]  # fmt: skip
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("name", ["slow", "general"])
+def test_a_followed_log_that_is_rotated_and_whose_follower_is_killed(
+    mysql: BinlogServer, tmp_path: Path, name: str
+) -> None:
+    """Two clients go on through three rotations, one while nothing follows; none of their statements is lost."""
+    log, out = mysql.data / f"{name}.log", tmp_path / "capture"
+    followed = tmp_path / "capture.followed"
+    stopped = threading.Event()
+    sent: list[list[bytes]] = [[], []]
+    numbers: list[int] = []
+
+    def send(own: list[bytes], one: Client) -> None:
+        while not stopped.is_set():
+            own.append(b"SELECT '%s', %d" % (FORGED if len(own) % 7 == 0 else name.encode(), len(own)))
+            one.ask(own[-1])
+
+    def rotate(number: int) -> None:
+        log.rename(log.with_name(f"{log.name}.{number}"))
+        mysql.run(f"FLUSH {name.upper()} LOGS")
+
+    def goes_on(process: subprocess.Popen[str]) -> None:
+        """Wait until a statement that is sent from now on is copied."""
+        text = b"SELECT '%s', %d" % (name.encode(), 7 * (max(map(len, sent)) // 7) + 8)
+        wait_for(lambda: process.poll() is not None or is_copied(text), f"{text!r} is copied")
+        assert process.poll() is None
+
+    def is_copied(text: bytes) -> bool:
+        return any(re.search(re.escape(text) + rb"\b", path.read_bytes()) for path in followed.glob("00-*"))
+
+    process = following(out, log)
+    wait_for((followed / "follow.json").exists, "the log is followed")
+    clients = [client(mysql.server.port) for _ in sent]
+    numbers += [one.number for one in clients]
+    threads = [threading.Thread(target=send, args=pair) for pair in zip(sent, clients, strict=True)]
+    for thread in threads:
+        thread.start()
+    try:
+        goes_on(process)
+        rotate(1)
+        goes_on(process)
+        process.kill()
+        process.communicate()
+        rotate(2)
+        process = following(out, log)
+        goes_on(process)
+        rotate(3)
+        goes_on(process)
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join()
+    goodbye = client(mysql.server.port)
+    for nth in range(9):  # what is behind the last statement shows that it is whole
+        goodbye.ask(b"SELECT '%s goodbye', %d" % (name.encode(), nth))
+    wait_for(lambda: is_copied(b"SELECT '%s goodbye', 8" % name.encode()), "the last statement is copied")
+    process.send_signal(signal.SIGINT)
+    printed, err = process.communicate()
+    assert process.returncode == 0, err
+    told = json.loads(printed)
+    assert (told["rejected"], told["duplicates"], told["losses"]) == (0, 0, [])
+    assert len(told["files"]) == 4
+    rows = pq.read_table(out).to_pylist()
+    for number, own in zip(numbers, sent, strict=True):
+        mine = [row for row in rows if row["connection"] == number]
+        assert [row["sql"] for row in mine if row["sql"].startswith(b"SELECT ")] == own
+        assert {row["partial"] for row in mine} == {""}
+    for one in (*clients, goodbye):
+        one.connection.close()
+    for number in (1, 2, 3):
+        log.with_name(f"{log.name}.{number}").unlink()

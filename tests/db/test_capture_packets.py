@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import mysql.connector
 import pymysql
 import pytest
 from pymysql.constants import CLIENT, COMMAND
 
 from migverify.cli.main import run
 from migverify.lab.servers import LabServer
+from migverify.workload.formats.pcap import Pcap
+from migverify.workload.model import Command, Record
 from tests.conftest import Databases
 from tests.unit.capture_packets import Trace, counted
 
@@ -120,3 +123,48 @@ def test_a_recorded_session(
     assert events[0] == "connect"
     assert events[-3:] == ["prepare", "close statement", "quit"]
     assert run(["workload", "capture-quality", str(out)]) == 0
+
+
+VALUES = [
+    (1, None, "a"), (None, None, None), (2**31, "it's", None), (-1, "", "é"), (None, "x" * 300, None),
+    (7, None, None), (2**40, "b", "c"), (None, None, "d"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_prepared_statements_of_a_client_with_query_attributes(
+    databases: Databases, side: str, joined: bool, tmp_path: Path
+) -> None:
+    """MySQL's own connector sends a count and names with flags of 0; its types change from execute to execute."""
+    server = getattr(databases.pair, side)
+    trace = Trace()
+    with recorder(server, trace) as port:
+        connection = mysql.connector.connect(
+            host="127.0.0.1", port=port, user=server.user, password="", database=databases.name, ssl_disabled=True,
+            use_pure=True,
+        )  # fmt: skip
+        plain = connection.cursor()
+        plain.execute("CREATE TABLE p (n INT AUTO_INCREMENT PRIMARY KEY, a BIGINT, b VARCHAR(400), c VARCHAR(20))")
+        logged_in = len(trace.packets)
+        with connection.cursor(prepared=True) as cursor:
+            for number in range(200):
+                cursor.execute("INSERT INTO p (a, b, c) VALUES (?, ?, ?)", VALUES[number % len(VALUES)])
+        connection.commit()
+        plain.execute("SELECT a, b, c FROM p ORDER BY n")
+        rows = plain.fetchall()
+        plain.close()
+        connection.close()
+    assert rows == [VALUES[number % len(VALUES)] for number in range(200)]
+    if joined:
+        trace.packets = trace.packets[logged_in:]
+    (tmp_path / "a.pcap").write_bytes(trace.pcap())
+    pieces = list(Pcap().read(str(tmp_path / "a.pcap")))
+    inserts = [one for one in pieces if isinstance(one, Record) and one.sql.startswith(b"INSERT INTO p")]
+    executed = [one for one in inserts if one.command is Command.EXECUTE]
+    assert len(executed) == 200
+    assert not any(one.partial for one in executed)
+    texts = [tuple(None if v is None else str(v).encode() for v in values) for values in VALUES]
+    assert [tuple(value.value for value in one.parameters or ()) for one in executed] == [
+        texts[number % len(VALUES)] for number in range(200)
+    ]

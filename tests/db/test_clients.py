@@ -179,7 +179,8 @@ def test_a_captured_session_through_a_driver_and_a_pool(
     _, said = run(config, *options, code=2)
     assert "--accept-write-grants" in said
     body, _ = run(config, *options, "--accept-write-grants", "--option", "server_prepare=true", code=1)
-    assert body["facts"]["left_out_statements"] == {"write without leave": 1}
+    ((reason, count),) = body["facts"]["left_out_statements"].items()
+    assert (reason.startswith("write without"), count) == (True, 1)
     (cell,) = body["cells"]
     (difference,) = cell["differences"]
     assert difference["path"] == "results.0.rows.0.1"

@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -22,9 +21,10 @@ from typing import Any
 import pymysql
 import pytest
 
-from migverify.lab import tidb
+from migverify.lab import servers, tidb
 from migverify.lab.process import free_port, spawn, stop
-from migverify.lab.servers import LabServer, wait_for
+from migverify.lab.servers import LabServer
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.db
 DATABASE = "h_conflict"
@@ -78,7 +78,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnTidb]:
     settings.write_text(settings.read_text() + "[instance]\ntidb_slow_log_threshold = 0\n")
     process = spawn(command, folder / "out.log", folder)
     try:
-        wait_for(LabServer("127.0.0.1", port, "root", "tidb", ""))
+        servers.wait_for(LabServer("127.0.0.1", port, "root", "tidb", ""))
         with closing(pymysql.connect(host="127.0.0.1", port=port, user="root", autocommit=True)) as session:
             ask(session, f"CREATE DATABASE {DATABASE}")
             ask(session, "SET GLOBAL tidb_enable_async_commit = ON")
@@ -105,10 +105,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnTidb]:
 
 def _written(path: Path, *texts: str) -> None:
     """Wait until a log holds these texts: TiDB writes it when it has answered."""
-    deadline = time.monotonic() + 20
-    while not all(text in path.read_text(errors="replace") for text in texts):
-        assert time.monotonic() < deadline, f"{path.name} does not show {texts}"
-        time.sleep(0.05)
+    wait_for(lambda: all(text in path.read_text(errors="replace") for text in texts), f"{path.name} shows {texts}")
 
 
 def test_write_conflict_of_two_clients(own: OwnTidb) -> None:
@@ -169,11 +166,9 @@ def test_write_conflict_from_serial_code(own: OwnTidb) -> None:
         ask(again, "SET @pause = 0")
         ask(again, "BEGIN OPTIMISTIC")
         ask(again, update)
-        deadline = time.monotonic() + 20
         with closing(own.connect()) as watch:  # the application's own work takes its time before it commits
-            while ask(watch, "SELECT v FROM wallets WHERE id = 1") == [(1,)]:
-                assert time.monotonic() < deadline, "the server gave up the first statement"
-                time.sleep(0.1)
+            current = "SELECT v FROM wallets WHERE id = 1"
+            wait_for(lambda: ask(watch, current) != [(1,)], "the server has carried out the first statement")
         with pytest.raises(pymysql.OperationalError, match="Write conflict"):
             ask(again, "COMMIT")
     _written(own.log, "Write conflict", f"conn={ours}]")

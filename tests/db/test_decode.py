@@ -37,16 +37,17 @@ def events(server: LabServer, database: str, since: Position) -> Iterator[Rows]:
 
 
 def select(databases: Databases, table: str, columns: Sequence[str]) -> list[tuple[str | None, ...]]:
-    """The rows as the server's own text; binary columns as 0x and hex, as the decoder gives them."""
-    quoted = ",".join(map(quote_name, columns))
+    """The rows as the server's own text; binary columns as 0x and hex, as the decoder gives them; BIT as a number."""
     with open_session(endpoint(databases.pair.source), None) as session:
-        rows = session.query_bytes(f"SELECT {quoted} FROM `{databases.name}`.{quote_name(table)}")
         kinds = dict(
             session.query(
                 "SELECT COLUMN_NAME, LOWER(DATA_TYPE) FROM information_schema.COLUMNS "
                 f"WHERE TABLE_SCHEMA='{databases.name}' AND TABLE_NAME={quote_text(table)}"
             )
         )
+        cast = ("CAST({} AS UNSIGNED)".format if kinds[c] == "bit" else str for c in columns)
+        asked = ",".join(form(quote_name(c)) for form, c in zip(cast, columns, strict=True))
+        rows = session.query_bytes(f"SELECT {asked} FROM `{databases.name}`.{quote_name(table)}")
     binary = {c for c, kind in kinds.items() if kind in BINARY_NAMES}
     return [
         tuple(
@@ -57,7 +58,7 @@ def select(databases: Databases, table: str, columns: Sequence[str]) -> list[tup
     ]
 
 
-BINARY_NAMES = {"bit", "binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "geometry", "point",
+BINARY_NAMES = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "geometry", "point",
                 "polygon", "linestring", "vector", "geomcollection", "multipoint"}  # fmt: skip
 
 

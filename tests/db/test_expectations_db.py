@@ -367,3 +367,41 @@ def test_the_endpoint_is_told_by_its_name_only(batch: Batch) -> None:
     assert isinstance(batch.endpoint, Endpoint)
     outcome = one(batch, "expect_column_values_to_not_be_null", column="note")
     assert str(batch.endpoint.port) not in outcome.json
+
+
+COPIES = "(1, 'a', 1), (2, 'a', 1), (3, 'a', 1), (4, 'b', 2), (5, 'b', 2), (6, 'c', 3), (7, NULL, NULL)"
+
+
+@pytest.mark.parametrize("key", [("id",), ()])
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        ("expect_column_values_to_be_unique", {"column": "v"}),
+        ("expect_column_values_to_be_unique", {"column": "w"}),
+        ("expect_compound_columns_to_be_unique", {"column_list": ["v", "w"]}),
+    ],
+)
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_rows_that_are_not_unique_are_one_finding_each(
+    databases: Databases, side: str, kind: str, arguments: dict[str, Any], key: tuple[str, ...]
+) -> None:
+    run = databases.source if side == "source" else databases.target
+    run("CREATE TABLE copies (id INT PRIMARY KEY, v VARCHAR(9), w INT)", f"INSERT INTO copies VALUES {COPIES}")
+    where = endpoint(side, getattr(databases.pair, side))
+    with open_session(where, None) as session:
+        table = read_table(session, side, databases.name, "copies")
+    assert table is not None
+    copies = Batch(where, f"SELECT * FROM {quote_path(databases.name, 'copies')}", table.columns)
+    outcome = asked(rule({"type": kind, **arguments}, key=key), [copies])
+    assert outcome.reasons == ()
+    assert sorted(finding.key[0] or "" for finding in outcome.findings) == ["1", "2", "3", "4", "5"]
+    assert [finding.counts for finding in outcome.findings] == [(1, 0)] * 5
+    assert outcome.violations == 5
+
+
+def test_a_column_that_is_not_there_is_named(batch: Batch) -> None:
+    outcome = one(batch, "expect_column_to_exist", column="gone")
+    assert outcome.verdict is Verdict.MISMATCH
+    (found,) = outcome.findings
+    assert found.key == ("1. expect_column_to_exist(gone)",)
+    assert found.message == "1. expect_column_to_exist(gone): there is no column gone"

@@ -124,8 +124,11 @@ def test_snowflakes(databases: Any, pair: LabServers, tmp_path: Path, capsys: py
             assert space["kind"] == "snowflake", space
             assert space["layout"]["name"] == layout.name
             assert space["confidence"] >= 0.6
-            assert space["exhausts_on"] == moment_text(layout.end)
+            # 41 + 13 + 10 bits are 64, and a signed BIGINT holds 63.
+            end = layout.epoch + (1 << 40) if layout is INSTAGRAM else layout.end
+            assert space["exhausts_on"] == moment_text(end)
             assert space["verdict"] == ("fail" if layout is BAIDU else "pass"), space["reason"]
+            assert "a JavaScript client rounds them" in space["reason"] or "JavaScript clients need" in space["reason"]
             assert (space["workers_used"], space["workers_total"]) == (3, 1 << layout.worker_bits)
     space = found["source dying id"]
     assert (space["verdict"], space["exhausts_on"][:10]) == ("fail", moment_text(NOW + 100 * DAY)[:10])
@@ -185,3 +188,28 @@ def test_a_side_that_does_not_answer_is_inconclusive(
     code, found = ids(path, capsys)
     assert code == 3
     assert set(found) == {"source t id"}
+
+
+def test_random_keys_text_snowflakes_and_old_counters(
+    databases: Any, pair: LabServers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = random.Random(11)
+    for name, kind, bits in (("hashed", "BIGINT", 63), ("codes", "INT UNSIGNED", 32), ("signed_codes", "INT", 31)):
+        values = ", ".join(f"({rng.getrandbits(bits)})" for _ in range(900))
+        databases.both(f"CREATE TABLE {name} (id {kind} PRIMARY KEY)", f"INSERT IGNORE INTO {name} VALUES {values}")
+    made = [TWITTER.make(int(NOW) - rng.randrange(90 * DAY), rng.randrange(4), 0) for _ in range(700)]
+    texts = ", ".join(f"('{number}')" for number in made)
+    databases.both("CREATE TABLE texts (id VARCHAR(32) PRIMARY KEY)", f"INSERT IGNORE INTO texts VALUES {texts}")
+    databases.both("CREATE TABLE words (id VARCHAR(32) PRIMARY KEY)", "INSERT INTO words VALUES ('a-1'), ('9')")
+    mixed = ", ".join(f"({number})" for number in [*range(1, 2000), *made])
+    databases.both("CREATE TABLE mixed (id BIGINT PRIMARY KEY)", f"INSERT IGNORE INTO mixed VALUES {mixed}")
+    _, found = ids(write_config(tmp_path, pair, databases.name), capsys, "--now", TIME)
+    for side in ("source", "target"):
+        for name in ("hashed", "codes", "signed_codes"):
+            space = found[f"{side} {name} id"]
+            assert (space["kind"], space["verdict"]) == ("random", "pass"), space
+        assert (found[f"{side} texts id"]["kind"], found[f"{side} texts id"]["verdict"]) == ("snowflake", "pass")
+        assert found[f"{side} texts id"]["exhausts_on"] == moment_text(TWITTER.end)
+        assert f"{side} words id" not in found
+        assert found[f"{side} mixed id"]["kind"] == "snowflake", found[f"{side} mixed id"]
+        assert "ids of a counter, such as 10" in found[f"{side} mixed id"]["reason"]

@@ -131,7 +131,7 @@ def test_unreachable(databases, tmp_path: Path, capsys: pytest.CaptureFixture[st
         free.bind(("127.0.0.1", 0))  # bound but not listening: nobody else gets it, nothing answers
         port = free.getsockname()[1]
         arguments = ["--source", f"mysql://root@{databases.pair.source}", "--target", f"tidb://root@127.0.0.1:{port}"]
-        assert run(["init", *arguments, "-o", str(tmp_path / "m.yaml")]) == 2
+        assert run(["init", *arguments, "-o", str(tmp_path / "m.yaml")]) == 3
     shown = capsys.readouterr().err
     assert f"error: target: root@127.0.0.1:{port}: cannot connect" in shown
     assert shown.count("\n") == 2

@@ -24,6 +24,7 @@ from migverify.lab.process import free_port
 from migverify.lab.servers import LabServers
 from tests.db.prometheus_server import WATCHDOG, Exporter, Server, prometheus_server
 from tests.db.verifying import write_config
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.db
 
@@ -53,15 +54,21 @@ class World:
         self, state: State, name: str = "", settings: MonitorSettings | None = None, words: str = ""
     ) -> Answer | None:
         """Ask until the whole, or one answer (``name subject``), has a state."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            result = self.ask(settings)
-            answers = {f"{a.name} {a.subject}": a for a in result.answers}
-            found = answers[name] if name else None
-            if (found.state if found else result.state) is state and (not found or words in found.value):
-                return found
-            assert time.monotonic() < deadline, [(a.name, a.subject, a.state, a.value) for a in result.answers]
-            time.sleep(0.2)
+        last: list[GuardResult] = []
+
+        def answered() -> tuple[Answer | None] | None:
+            last[:] = [self.ask(settings)]
+            found = {f"{a.name} {a.subject}": a for a in last[0].answers}[name] if name else None
+            good = (found.state if found else last[0].state) is state and (not found or words in found.value)
+            return (found,) if good else None
+
+        try:
+            (answer,) = wait_for(answered, f"{name or 'the guard'} to be {state}", every=0.2)
+        except AssertionError as error:
+            raise AssertionError(
+                f"{error}: {[(a.name, a.subject, a.state, a.value) for a in last[0].answers]}"
+            ) from None
+        return answer  # type: ignore[no-any-return]
 
 
 @pytest.fixture(scope="module")

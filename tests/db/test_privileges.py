@@ -129,6 +129,18 @@ def test_throttling_by_replica_lag_needs_a_grant_and_says_so(users: Users, tmp_p
     assert verify(users.config(tmp_path, limits={"max_replica_lag": 5})).verdict is Verdict.MATCH
 
 
+def test_throttling_by_running_statements_needs_a_grant_on_tidb_and_says_so(users: Users, tmp_path: Path) -> None:
+    """TiDB shows a user without PROCESS its own sessions only, and does not say so."""
+    users.grant("SELECT ON {db}.*")
+    config = users.config(tmp_path, limits={"max_threads_running": 1000})
+    if users.server.flavor == "tidb":
+        end = verify(config)
+        assert end.verdict is Verdict.INCONCLUSIVE
+        assert "lacks PROCESS" in end.reasons
+        users.grant("PROCESS ON *.*")
+    assert verify(config).verdict is Verdict.MATCH
+
+
 def documented(side: str) -> list[str]:
     """The statements of docs/privileges.md for one side, without the CREATE USER."""
     text = GRANTS.read_text().split(f"<!-- grants: {side} -->")[1].split("```")[1]

@@ -28,6 +28,7 @@ from migverify.store.open import open_store
 from migverify.tables.applied import CheckpointTable
 from tests.conftest import Databases
 from tests.db.verifying import write_config
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.db
 
@@ -124,15 +125,19 @@ class Watching:
         assert self.process.stderr is not None
         self.said.extend(self.process.stderr)
 
-    def wait_for(self, right: Callable[[dict[str, Any]], bool], seconds: float = 90.0) -> dict[str, Any]:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+    def wait_for(self, right: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        def reported() -> dict[str, Any] | None:
             if self.lines and right(self.lines[-1]):
                 return self.lines[-1]
             if self.process.poll() is not None and not any(t.is_alive() for t in self._threads):
                 pytest.fail(f"the watch ended: {self.lines[-1:]} {''.join(self.said)}")
-            time.sleep(0.05)
-        pytest.fail(f"nothing of the kind in {seconds} s: {self.lines[-1:]} {''.join(self.said)}")
+            return None
+
+        try:
+            found: dict[str, Any] = wait_for(reported, "a line of the watch that is right", every=0.05)
+        except AssertionError as error:
+            pytest.fail(f"{error}: {self.lines[-1:]} {''.join(self.said)}")
+        return found
 
     def end(self, number: signal.Signals = signal.SIGINT) -> tuple[int, dict[str, Any]]:
         self.process.send_signal(number)
@@ -291,11 +296,9 @@ def test_an_open_write_holds_the_watermark_of_a_writer(services: Databases, tmp_
         assert held.at is not None
         assert held.how == "start of the oldest open write"
         assert held.at < before + 1.2, "the watermark stays where the open transaction began"
-        for _ in range(200):  # InnoDB's list is some tenths of a second old, and others write here too
-            if (writer_mark(session, side).at or 0) > before + 1.2:
-                return
-            time.sleep(0.1)
-        pytest.fail("the watermark does not go on after the transaction")
+        # InnoDB's list is some tenths of a second old, and others write here too.
+        wait_for(lambda: (writer_mark(session, side).at or 0) > before + 1.2, "a watermark behind the transaction",
+                 every=0.1)  # fmt: skip
 
 
 def test_a_checkpoint_is_a_time_and_a_marker_is_one(services: Databases, tmp_path: Path) -> None:

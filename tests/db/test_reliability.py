@@ -22,35 +22,24 @@ import pymysql
 import pytest
 from pymysql.constants import ER
 
+from migverify.config import load_config
+from migverify.connect import Session
 from migverify.errors import EndpointError, TimeLimitError
-from migverify.lab import mysql, servers, tidb
+from migverify.lab import servers
 from migverify.lab.servers import LabServer, LabServers
 from migverify.lab.session import connect
 from migverify.model import KeyRange, Verdict
 from migverify.store.open import open_store
+from migverify.tables.prepare import Prepared, prepare
 from migverify.tables.verify import Progress
-from tests.conftest import Databases, _required
+from tests.conftest import Databases
 from tests.db.verifying import begin, execute, fill, run_command, verify, write_config
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.db
 
 PLANTED = {3, 77_777, 150_001, 199_990}
 RANGE = re.compile(r"FROM `[^`]+`\.`t` WHERE (?:`id` > (\d+))?(?: AND )?(?:`id` <= (\d+))?")
-
-
-@pytest.fixture(scope="module", name="own")
-def own_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LabServers, Path]]:
-    """A pair of servers of its own, for tests that stop servers and change their settings."""
-    if (mysql.find() is None or tidb.find() is None) and not _required():
-        pytest.skip("MySQL and TiDB are not in the cache: run `migverify lab build` once")
-    folder = tmp_path_factory.mktemp("own")
-    try:
-        found = servers.up(folder)
-        if any(status.pid is None for status in servers.status(folder)):
-            pytest.skip("servers in containers have no process to stop")
-        yield found, folder
-    finally:
-        servers.down(folder, purge=True)
 
 
 @pytest.fixture(scope="module", name="large")
@@ -205,11 +194,8 @@ def test_ctrl_c_stops_the_queries_says_how_to_go_on_and_can_be_resumed(
     check_ending(code, answer, tmp_path, large)
 
 
-def eventually(condition: Any, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not come true in time"
-        time.sleep(0.1)
+def eventually(condition: Any) -> None:
+    wait_for(condition, "what the test waits for", every=0.1)
 
 
 # --- servers that go away --------------------------------------------------------------------------------------------
@@ -471,6 +457,50 @@ def test_queries_that_an_administrator_kills_are_retried(
         assert keys(end.diffs) == SMALL
 
 
+@pytest.mark.attack(
+    "tables", "an administrator kills the connection at any statement of the reading of the catalogs",
+    "the reading begins again: the same plan, and the same facts of the servers",
+)  # fmt: skip
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_connection_killed_while_the_catalogs_are_read_begins_again(
+    small: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    config = load_config(write_config(tmp_path, small.pair, small.name, limits={"retries": 1, "retry_seconds": 0}))
+    server = getattr(small.pair, side)
+    left = [0]
+
+    def kill_before(read: Any) -> Any:
+        def call(session: Session, sql: str) -> Any:
+            if session.endpoint.name == side:
+                left[0] -= 1
+                if left[0] == 0:
+                    execute(server, f"KILL {'TIDB ' if server.flavor == 'tidb' else ''}{session.thread_id}")
+                    there = f"SELECT 1 FROM information_schema.PROCESSLIST WHERE ID={session.thread_id}"
+                    eventually(lambda: not execute(server, there))
+            return read(session, sql)
+
+        return call
+
+    def ids_of(plan: Prepared) -> list[Any]:
+        return [(name, one.ids, one.columns) for sides in plan.identities.values() for name, one in sides.items()]
+
+    undisturbed = prepare(config, {})
+    monkeypatch.setattr(Session, "query_bytes", kill_before(Session.query_bytes))
+    monkeypatch.setattr(Session, "query_named", kill_before(Session.query_named))
+    statements = 0
+    while left[0] <= 0:
+        statements += 1
+        left[0] = statements
+        again = prepare(config, {})
+        assert again.names == undisturbed.names, statements
+        assert again.layouts == undisturbed.layouts, statements
+        assert ids_of(again) == ids_of(undisturbed), statements
+        assert (again.hash, again.digest, again.skipped) == (undisturbed.hash, undisturbed.digest, undisturbed.skipped)
+        for fact in ("identity", "flavor", "version", "layout"):
+            assert again.facts[side][fact] == undisturbed.facts[side][fact], statements
+    assert statements > 5
+
+
 def test_no_connection_left_is_told_and_retried(own: tuple[LabServers, Path], large: str, tmp_path: Path) -> None:
     pair, _ = own
     execute(
@@ -499,16 +529,46 @@ def test_no_connection_left_is_told_and_retried(own: tuple[LabServers, Path], la
     assert keys(again.diffs) == PLANTED
 
 
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_no_statement_outlives_the_time_limit_of_the_run(
+    small: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    """Without `query_seconds` too: the server is asked to end what runs, and does not go on for nobody."""
+    monkeypatch.setattr("migverify.tables.verify.GRACE_SECONDS", 0.5)
+    server = getattr(small.pair, side)
+    seen: list[int] = []
+    slow = [{"table": f"{small.name}.t", "where": {"source": "1=1", "target": "1=1", side: "SLEEP(0.5)=0"}}]
+    config = write_config(tmp_path, small.pair, small.name, limits={"run_seconds": 2}, overrides=slow)
+    end = verify(config, on_progress=lambda _: seen.append(len(statements_running(server))))
+    assert max(seen) > 0
+    assert end.verdict is Verdict.INCONCLUSIVE
+    assert "the run's time limit of 2 s is over" in end.reasons
+    eventually(lambda: not statements_running(server))
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_statement_over_its_time_limit_is_ended_by_the_server(small: Databases, tmp_path: Path, side: str) -> None:
+    """The server itself ends it, and nothing is left running when the verdict is there."""
+    server = getattr(small.pair, side)
+    slow = [{"table": f"{small.name}.t", "where": {"source": "1=1", "target": "1=1", side: "SLEEP(0.05)=0"}}]
+    config = write_config(tmp_path, small.pair, small.name, overrides=slow, **{side: {"query_seconds": 0.3}})
+    assert verify(config).verdict is not Verdict.MATCH
+    eventually(lambda: not statements_running(server))
+
+
 # --- throttles -------------------------------------------------------------------------------------------------------
 
 
-def test_a_busy_server_is_waited_for(small: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_busy_server_is_waited_for(
+    small: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
     monkeypatch.setattr("migverify.tables.verify.GRACE_SECONDS", 0.5)
     config = write_config(tmp_path, small.pair, small.name, limits={"max_threads_running": 1, "run_seconds": 2})
     ended = threading.Event()
 
     def sleep() -> None:
-        with connect(small.pair.source) as connection, connection.cursor() as cursor:
+        with connect(getattr(small.pair, side)) as connection, connection.cursor() as cursor:
             while not ended.is_set():
                 cursor.execute("SELECT SLEEP(0.5)")
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +14,25 @@ import pymysql
 import pytest
 
 from migverify.connect import open_session
-from migverify.model import Endpoint, Side
+from migverify.model import Endpoint, Side, Verdict
 from migverify.spark.statements import read_columns
+from migverify.workload.catalogue.load import load
 from migverify.workload.replay.asking import AskOptions, Protocol
 from migverify.workload.replay.clone import mark
 from migverify.workload.replay.engine import EngineOptions
-from migverify.workload.replay.keys import read_keys
+from migverify.workload.replay.keys import read_keys, unlike_unique_keys
+from migverify.workload.replay.labels import CatalogueLabels
 from migverify.workload.replay.model import Judgement
 from migverify.workload.replay.pace import parse_pace
 from migverify.workload.replay.plan import Plan, read_plan
 from migverify.workload.replay.run import ReplayResult, fold, replay
 from migverify.workload.replay.safety import Leave
 from migverify.workload.replay.sides import Sides
+from migverify.workload.replay.verdict import verdict
 from migverify.workload.replay.wire import Limits
 from tests.conftest import Databases
 from tests.replay_load import Line, captured, payments, setup
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.db
 
@@ -107,9 +110,86 @@ def test_reads_alone_leave_writes_unasked(loaded: Databases, tmp_path: Path) -> 
     made = plan(lines, loaded, tmp_path, Leave())
     before = contents(loaded)
     result = play(loaded, tmp_path)
-    assert made.skips == {"write without leave": made.kinds["write"]}
+    ((reason, count),) = made.skips.items()
+    assert (reason.startswith("write without"), count) == (True, made.kinds["write"])
     assert states(result) == {"same": made.asked, "unjudged": made.kinds["write"]}
     assert contents(loaded) == before
+
+
+def ids(databases: Databases) -> tuple[int, int]:
+    with databases.connections[0].cursor() as cursor:
+        cursor.execute("SELECT id FROM accounts ORDER BY id LIMIT 2")
+        ((first,), (second,)) = cursor.fetchall()
+    databases.connections[0].commit()
+    return int(first), int(second)
+
+
+def test_a_captured_lock_wait_does_not_stall_the_replay(loaded: Databases, tmp_path: Path) -> None:
+    """The first session holds what the second waits for, and is to wait for the second's end itself."""
+    first, second = ids(loaded)
+    update = f"UPDATE `{loaded.name}`.accounts SET name = 'x' WHERE id = "
+    lines = [
+        Line(1, 0, "BEGIN"), Line(1, 1_000, f"{update}{first}"), Line(2, 1_500, "BEGIN"),
+        Line(2, 2_000, f"{update}{second}"), Line(2, 3_000, f"{update}{first}", took=50_000_000, errno=1205),
+        Line(2, 50_100_000, "ROLLBACK"), Line(1, 51_000_000, f"{update}{second}"), Line(1, 51_001_000, "COMMIT"),
+    ]  # fmt: skip
+    plan(lines, loaded, tmp_path, Leave(writes=True))
+    result = play(loaded, tmp_path, writes=True)
+    assert result.counters.forced == 0  # nobody gave up waiting for another session
+    assert states(result) == {"same": len(lines)}
+    source, target = contents(loaded)
+    assert source == target
+
+
+def test_a_duplicate_that_the_target_accepts_is_a_blocker_with_its_cause(loaded: Databases, tmp_path: Path) -> None:
+    for connection in loaded.connections:
+        with connection.cursor() as cursor:
+            cursor.execute("CREATE TABLE codes (id INT PRIMARY KEY, code INT, UNIQUE KEY (code))")
+            cursor.execute("INSERT INTO codes VALUES (1, 1)")
+        connection.commit()
+    with loaded.connections[1].cursor() as cursor:
+        cursor.execute("ALTER TABLE codes DROP INDEX code")
+    lines = [Line(1, 0, f"INSERT INTO `{loaded.name}`.codes VALUES (2, 1)", errno=1062)]
+    plan(lines, loaded, tmp_path, Leave(writes=True))
+    result = play(loaded, tmp_path, writes=True)
+    keys = []
+    for endpoint in sides(loaded).endpoints.values():
+        with open_session(endpoint, None) as session:
+            keys.append(read_keys(session, [loaded.name]))
+    labels = CatalogueLabels(load(), unique_keys=unlike_unique_keys(*keys))
+    found = verdict(result.tally, labels)
+    (digest,) = found.digests
+    assert (found.verdict, digest.weight) == (Verdict.MISMATCH, "blocker")
+    cause = f"{loaded.name}.codes: the target has no unique key (code)"
+    assert [one.label.ids for one in digest.findings if one.aspect == "error"] == [(cause,)]
+
+
+def test_what_follows_from_another_generated_id_is_no_blocker_of_its_own(loaded: Databases, tmp_path: Path) -> None:
+    for connection, first in zip(loaded.connections, (7_001, 90_001), strict=True):
+        with connection.cursor() as cursor:
+            cursor.execute("CREATE TABLE orders (id BIGINT AUTO_INCREMENT PRIMARY KEY, v INT)")
+            cursor.execute("CREATE TABLE items (order_id BIGINT PRIMARY KEY, v INT)")
+            cursor.execute(f"ALTER TABLE orders AUTO_INCREMENT = {first}")
+        connection.commit()
+    texts = [
+        "INSERT INTO orders (v) VALUES (1)", "SELECT LAST_INSERT_ID()", "SELECT v FROM orders WHERE id = 7001",
+        "UPDATE orders SET v = 2 WHERE id = 7001", "INSERT INTO items VALUES (LAST_INSERT_ID(), 5)",
+        "SELECT order_id FROM items WHERE v = 5", "SELECT v FROM items WHERE order_id = LAST_INSERT_ID()",
+        "SELECT i.v FROM items AS i JOIN orders AS o ON o.id = i.order_id WHERE o.id IN (7001, 1)",
+        "DELETE FROM items WHERE order_id = 7001",
+    ]  # fmt: skip
+    lines = [Line(1, 1000 * number, sql) for number, sql in enumerate(texts)]
+    plan(lines, loaded, tmp_path, Leave(writes=True))
+    result = play(loaded, tmp_path, writes=True)
+    judged = {one.text: one for one in result.tally.digests.values()}
+    different = [text for text, one in judged.items() if one.state(Judgement.DIFFERENT)]
+    assert different == []
+    reasons = [reason for one in judged.values() for reason in one.reasons]
+    assert [one for one in reasons if "follows from generated ids that differ: statement 0" in one]
+    assert states(result)["same"] >= 4
+    found = verdict(result.tally)
+    assert found.verdict is not Verdict.MATCH
+    assert not [one for one in found.digests if one.weight == "blocker"]
 
 
 def mixed() -> list[Line]:
@@ -188,7 +268,7 @@ def test_killed_and_resumed_it_finds_what_an_unbroken_run_finds(loaded: Database
         command(tmp_path, capture, "-j", jobs), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     root = tmp_path / ".migverify" / "replay"
-    wait_for(lambda: sum(path.stat().st_size for path in root.glob("*/journal/*")) > 20_000)
+    wait_for(lambda: sum(path.stat().st_size for path in root.glob("*/journal/*")) > 20_000, "20 kB of journals")
     process.kill()
     process.wait()
     again = subprocess.run(command(tmp_path, capture, "--resume", "last"), capture_output=True, text=True, check=False)
@@ -216,7 +296,7 @@ def test_ctrl_c_stops_safely_and_is_resumable(loaded: Databases, tmp_path: Path)
         start_new_session=True,
     )  # fmt: skip
     root = tmp_path / ".migverify" / "replay"
-    wait_for(lambda: sum(path.stat().st_size for path in root.glob("*/journal/*")) > 5_000)
+    wait_for(lambda: sum(path.stat().st_size for path in root.glob("*/journal/*")) > 5_000, "5 kB of journals")
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
     out, err = process.communicate(timeout=25)
     assert process.returncode == 130, err
@@ -239,32 +319,22 @@ def counts(tally: Any) -> dict[str, dict[Judgement, int]]:
     return {digest: {state: one.state(state) for state in Judgement} for digest, one in tally.digests.items()}
 
 
-def wait_for(condition: Any, seconds: float = 120.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not come so far"
-        time.sleep(0.02)
-
-
 def test_a_statement_over_its_time_is_stopped_and_not_judged(loaded: Databases, tmp_path: Path) -> None:
     lines = [
         Line(1, 0, "SELECT 1"),
-        Line(1, 1000, "SELECT COUNT(*), SLEEP(5) FROM (SELECT 1) x"),
+        Line(1, 1000, "SELECT COUNT(*), SLEEP(900) FROM (SELECT 1) x"),
         Line(1, 2000, "SELECT 2"),
     ]
     plan(lines, loaded, tmp_path, Leave(locking=True))
     options = EngineOptions(pace=parse_pace("fast"), connections=2, limits=Limits(seconds=1))
     result = replay(tmp_path / "run", sides(loaded), options)
     assert states(result) == {"same": 2, "unjudged": 1}
-    deadline = time.monotonic() + 3
-    while running(loaded) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not running(loaded)
+    wait_for(lambda: not running(loaded), "the server has ended the statement")
 
 
 def running(databases: Databases) -> list[Any]:
     with databases.connections[0].cursor(pymysql.cursors.Cursor) as cursor:
-        cursor.execute("SELECT id FROM information_schema.processlist WHERE info LIKE '%SLEEP(5) FROM (SELECT%'"
+        cursor.execute("SELECT id FROM information_schema.processlist WHERE info LIKE '%SLEEP(900) FROM (SELECT%'"
                        " AND info NOT LIKE '%processlist%'")  # fmt: skip
         return list(cursor.fetchall())
 

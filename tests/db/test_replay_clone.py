@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +15,16 @@ from migverify.cli.workload import app
 from migverify.connect import open_session
 from migverify.errors import EndpointError, ExitCode, MigverifyError, PrivilegeError
 from migverify.model import Flavor, Side
+from migverify.workload.classify import classify
 from migverify.workload.replay import clone
 from migverify.workload.replay.model import Call
 from migverify.workload.replay.restore import UNPINNED, clock, restored
-from migverify.workload.replay.safety import check_grants, read_only_mode, require_read_only
+from migverify.workload.replay.safety import Leave, check_grants, read_only_mode, refusal, require_read_only
+from migverify.workload.replay.wire import Limits
 from migverify.workload.state import State
 from tests.conftest import Databases
 from tests.db.wiring import SIDES, call, endpoint, rows, wired
+from tests.hostile import HOSTILE
 
 pytestmark = pytest.mark.db
 
@@ -49,20 +53,179 @@ def test_what_is_not_named_as_lost_is_taken_by_the_server(databases: Databases, 
     """Whatever the flavor is said to refuse it does refuse, and nothing else of these."""
     settings = [State(isolation=level) for level in
                 ("READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE")]  # fmt: skip
-    settings += [
-        State(charset=name) for name in ("utf8mb4", "utf8", "latin1", "ascii", "binary", "gbk", "sjis", "big5")
-    ]
     settings += [State(rest=json.dumps({"variables": {"transaction_read_only": "1"}}))]
     settings += [State(rest=json.dumps({"next_transaction": f"TRANSACTION {what}"})) for what in
                  ("READ ONLY", "ISOLATION LEVEL SERIALIZABLE", "ISOLATION LEVEL READ COMMITTED")]  # fmt: skip
     for state in settings:
         with wired(databases, side) as wire:
             made = restored(state, wire.flavor)
-            assert bool(made.commands) != bool(made.lost)
+            assert bool(made.commands[1:]) != bool(made.lost)  # the first is the sql_mode
             for command in made.commands:
                 assert wire.command(command).ok, command
             refused = [one for one in restored(state, Flavor.MYSQL).commands if one not in made.commands]
             assert [one for one in refused if wire.command(one).ok] == [], state
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_how_a_session_reads_is_always_set_or_refused(databases: Databases, side: Side) -> None:
+    unknown = {"sjis", "big5", "28; x"} if side is Side.TARGET else {"28; x"}
+    for charset in ("utf8mb4", "utf8", "latin1", "ascii", "binary", "gbk", "sjis", "big5", "28; x"):
+        with wired(databases, side) as wire:
+            found = [wire.command(command).ok for command in restored(State(charset=charset), wire.flavor).commands]
+            assert all(found) == (charset not in unknown), charset
+    with wired(databases, side) as wire:
+        assert wire.command(b"SET SESSION sql_mode='ANSI,NO_BACKSLASH_ESCAPES,STRICT_TRANS_TABLES'").ok
+        for command in restored(State(), wire.flavor).commands:
+            assert wire.command(command).ok, command
+        ((mode,),) = rows(wire.run(call("SELECT @@sql_mode")))
+        assert mode is not None
+        assert b"STRICT_TRANS_TABLES" in mode
+        assert b"ANSI" not in mode
+        assert b"BACKSLASH" not in mode
+
+
+HONEST = [
+    b"SELECT a, b FROM t WHERE a = 1",
+    b"WITH c AS (SELECT a FROM t) SELECT * FROM c",
+    b"SELECT 'it''s \\' ; '",
+    b"SHOW TABLES",
+    b"SET @x = 1, @y = 'a'",
+    b"SET NAMES gbk",
+    b"SET sql_mode = 'ANSI_QUOTES'",
+    b'SELECT "a\\"", `b` FROM t',
+    b"SELECT '\xbf\x5c' -- x",
+    b"BEGIN",
+    b"COMMIT",
+    b"EXPLAIN SELECT * FROM t",
+    b"TABLE t",
+    b"SELECT /*! 1, */ 2",
+    b"USE mysql",
+    b"SELECT * FROM t ORDER BY a LIMIT 1",
+    b"START TRANSACTION READ ONLY",
+    b"SET autocommit = 0",
+    b"DO 1",
+]
+READINGS = [
+    State(),
+    State(sql_mode="ANSI_QUOTES"),
+    State(sql_mode="NO_BACKSLASH_ESCAPES"),
+    State(charset="gbk"),
+    State(charset="gbk", sql_mode="ANSI"),
+    State(charset="sjis"),
+    State(charset="gb18030", sql_mode="NO_BACKSLASH_ESCAPES"),
+    State(isolation="SERIALIZABLE", transaction=True),
+    State(sql_mode="ANSI,NO_BACKSLASH_ESCAPES", autocommit=False),
+]
+
+
+def mutants(count: int) -> Iterator[tuple[State, bytes]]:
+    """Yield hostile statements as they are, then cut, joined and disguised ones."""
+    chance = random.Random(7)
+    yield from ((state, sql) for sql in (*HOSTILE, *HONEST) for state in READINGS)
+    pool = HOSTILE * 2 + HONEST * 6
+    glue = [
+        b" ",
+        b"/**/",
+        b"\n",
+        b"--\x01 ",
+        b"-- x\n",
+        b"#'\n",
+        b"; ",
+        b"\\' ",
+        b"'\xbf\x5c' ",
+        b'"\\" ',
+        b"`\xbf\x60` ",
+        b"/*! ",
+        b" */",
+        b"/*!99999 ",
+        b"(",
+        b") ",
+        b"'",
+        b'"',
+        b"\xa0",
+        b"'/*! x' ",
+        b"/*+ x */",
+        b", ",
+    ]
+    for _ in range(count):
+        words = b" ".join(chance.sample(pool, chance.choice((1, 1, 2)))).split(b" ")
+        for _ in range(chance.randint(0, 3)):
+            words.insert(chance.randint(0, len(words)), chance.choice(glue).strip(b" "))
+        yield chance.choice(READINGS), chance.choice((b" ", b" ", b"/**/", b"\t")).join(words)
+
+
+@pytest.mark.attack(
+    "replay", "thousands of statements spelled to look like reads, sent by a user who may do everything",
+    "no row, setting, account, sequence or file of MySQL or TiDB changed",
+)  # fmt: skip
+@pytest.mark.parametrize("side", SIDES)
+def test_nothing_that_counts_as_a_read_changes_a_server(own_databases: Databases, side: Side, tmp_path: Path) -> None:
+    run = own_databases.source if side is Side.SOURCE else own_databases.target
+    run("CREATE TABLE t (a INT PRIMARY KEY, b INT)", "INSERT INTO t VALUES (1, 1), (2, 2)")
+    if side is Side.SOURCE:
+        run(
+            "SET GLOBAL log_bin_trust_function_creators = 1",
+            "CREATE PROCEDURE p() DELETE FROM t",
+            "CREATE FUNCTION f(x INT) RETURNS INT DETERMINISTIC BEGIN DELETE FROM t; RETURN 1; END",
+            "CREATE FUNCTION `any`(x INT) RETURNS INT DETERMINISTIC BEGIN DELETE FROM t; RETURN 1; END",
+            "CREATE FUNCTION account(x INT) RETURNS INT DETERMINISTIC BEGIN DELETE FROM t; RETURN 1; END",
+            "CREATE FUNCTION `columns`(x INT) RETURNS INT DETERMINISTIC BEGIN DELETE FROM t; RETURN 1; END",
+        )
+    else:
+        run("CREATE SEQUENCE s NOCACHE")
+    secret = "/etc/hostname"
+
+    def state_of_the_server() -> object:
+        asks = [
+            "SELECT * FROM t ORDER BY a",
+            "SHOW TABLES",
+            "SHOW DATABASES",
+            "SHOW GLOBAL VARIABLES",
+            "SELECT user, host, authentication_string, account_locked FROM mysql.user ORDER BY user, host",
+        ]
+        asks += ["SHOW TABLE s NEXT_ROW_ID"] if side is Side.TARGET else []
+        found = [[row for row in run(ask) if str(row[0]) not in _MOVES] for ask in asks]
+        return found, sorted(tmp_path.iterdir())
+
+    before, asked, answered = state_of_the_server(), 0, 0
+    for state, sql in mutants(1500):
+        text = sql.replace(b"/tmp/x", bytes(tmp_path / "out")).replace(b"/etc/passwd", secret.encode())
+        asking = Call("1", 1, text, "", state)
+        if refusal(asking, classify(text, state.modes), Leave()):
+            continue
+        asked += 1
+        # a fresh session for each: what one leaves must not protect the next
+        with wired(own_databases, side, Limits(seconds=5), several=True) as wire:
+            if not all(wire.command(one).ok for one in restored(state, wire.flavor, read_only=True).commands):
+                continue  # the replay does not ask then
+            if side is Side.SOURCE and not wire.command(b"SET SESSION TRANSACTION READ WRITE").ok:
+                continue  # without the server's own protection: the classification has to hold alone
+            answered += wire.run(asking).ok
+        if asked % 50 == 0:
+            assert state_of_the_server() == before, sql
+    assert state_of_the_server() == before
+    assert asked > 300
+    assert answered > 100
+
+
+_MOVES = frozenset(
+    {
+        "timestamp",
+        "gtid_executed",
+        "tidb_last_ddl_info",
+        "tidb_last_query_info",
+        "tidb_last_txn_info",
+        "tidb_current_ts",
+        "pseudo_thread_id",
+        "rand_seed1",
+        "rand_seed2",
+        "last_insert_id",
+        "identity",
+        "error_count",
+        "warning_count",
+    }
+)
+"""Variables that move by themselves."""
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -102,6 +265,7 @@ def accounts(databases: Databases) -> Iterator[str]:
     databases.both(
         f"CREATE USER `{name}r`@`%`, `{name}w`@`%`", f"CREATE ROLE `{name}role`",
         f"GRANT SELECT ON `{databases.name}`.* TO `{name}r`@`%`, `{name}w`@`%`",
+        f"GRANT TRIGGER, EVENT ON `{databases.name}`.* TO `{name}r`@`%`",  # what `config check --grants` asks for
         f"GRANT INSERT ON `{databases.name}`.* TO `{name}role`", f"GRANT `{name}role` TO `{name}w`@`%`",
     )  # fmt: skip
     yield name
@@ -115,7 +279,8 @@ def test_grants(databases: Databases, side: Side, accounts: str) -> None:
         assert check_grants(session).may_write
     with open_session(replace(where, user=f"{accounts}r"), None, side=Side.TARGET) as session:
         grants = require_read_only(session)
-        assert grants.writing == ()
+        assert grants.changing == ()
+        assert {one.split()[0] for one in grants.writing} == {"TRIGGER", "EVENT"}
         assert grants.account == f"{accounts}r@%"
     with open_session(replace(where, user=f"{accounts}w"), None, side=Side.TARGET) as session:
         # the role is not active, and SET ROLE would make it so

@@ -4,34 +4,47 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import shutil
+import signal
 import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, event, insert, text
 
+from migverify.connect import Session, open_session
 from migverify.errors import FencedError, JournalError, StoreError, UsageError
-from migverify.runbook.events import Event, EventKind
+from migverify.model import Endpoint, Tls
+from migverify.runbook.actions import statements
+from migverify.runbook.actions.action import ActionResult, Context, Outcome
+from migverify.runbook.actions.builtin import built_in
+from migverify.runbook.actions.statements import end_statements, tracked
+from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
 from migverify.runbook.fold.whole import fold, verify_run
-from migverify.runbook.model import RunKind
+from migverify.runbook.model import Check, Effect, Rollback, RunKind, Step
 from migverify.runbook.record.chain import Draft
 from migverify.runbook.record.journal import read_events
 from migverify.runbook.record.lease import take
 from migverify.runbook.record.room import open_room
 from migverify.runbook.record.room_db import DbRoom, open_db_room
 from migverify.runbook.record.run_record import RunRecord
+from migverify.runbook.run import machine
+from migverify.runbook.run.executor import Executor
 from migverify.store import schema
+from tests.unit import runbook_effects as effects
 from tests.unit import test_runbook_crash as crashes
 from tests.unit import test_runbook_lease as leases
 from tests.unit import test_runbook_run as runs
 from tests.unit.runbook_crash import run_until_killed
 from tests.unit.runbook_places import living_in
-from tests.unit.runbook_runs import runbook, step
+from tests.unit.runbook_runs import ALICE, DANA, runbook, step
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.db
 
@@ -250,6 +263,7 @@ class Proxy:
     def __init__(self, address: tuple[str, int]) -> None:
         self.address, self.lose, self.close_after, self.closed, self.lost = address, "", False, False, 0
         self._kept: list[socket.socket] = []
+        self._clients: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -264,6 +278,7 @@ class Proxy:
                 client.close()
                 continue
             server = socket.create_connection(self.address)
+            self._clients.append(client)
             gone = threading.Event()
             for source, sink, asks in ((client, server, True), (server, client, False)):
                 threading.Thread(target=self._pump, args=(source, sink, asks, gone), daemon=True).start()
@@ -294,6 +309,11 @@ class Proxy:
                 with contextlib.suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)  # close() alone says nothing while another thread waits for data
                 one.close()
+
+    def cut(self) -> None:
+        """Cut the client off; the server does not learn of it."""
+        for one in self._clients:
+            one.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
         for one in (self._listener, *self._kept):
@@ -377,9 +397,9 @@ def test_another_writer_between_a_lost_commit_and_the_look_is_seen(proxied: tupl
 def test_a_password_is_in_no_message(databases: Any) -> None:
     server = databases.pair.source
     address = f"{server.host}:{server.port}/{databases.name}"
-    with pytest.raises(StoreError) as told:
+    with pytest.raises(UsageError, match="MIGVERIFY_RUNS_PASSWORD") as refused:
         open_room(f"mysql+pymysql://nobody:hunter2-of-the-room@{address}")
-    assert "hunter2" not in f"{told.value} {told.value.hint}"
+    assert "hunter2" not in f"{refused.value} {refused.value.hint}"
     with pytest.raises(StoreError) as told:
         open_room(f"mysql+pymysql://nobody@{address}", password="hunter2-of-the-room")
     assert "hunter2" not in f"{told.value} {told.value.hint}"
@@ -416,6 +436,186 @@ def empty(url: str) -> None:
         for table in schema.RUNBOOK_TABLES:
             connection.execute(table.delete())
     room.database.engine.dispose()
+
+
+# -- statements that outlive their executor -------------------------------------------------------------------------
+
+
+def sql_step(name: str, sql: str, undo: str) -> Step:
+    """Return a step whose effect is one statement, which makes v of row 1 another; its rollback makes it 0."""
+
+    def value(what: str) -> Check:
+        return Check("sql.value", {"endpoint": "target", "sql": f"SELECT v FROM {name}.t WHERE id = 1"}, equals=what)
+
+    return step(
+        "a", effect=Effect("sql", {"endpoint": "target", "sql": sql}, 40.0), expect=(value("1"),),
+        reconcile=value("1"),
+        rollback=Rollback(Effect("sql", {"endpoint": "target", "sql": undo}), "Set it to 0.", (value("0"),)),
+    )  # fmt: skip
+
+
+@pytest.fixture(params=["source", "target"])
+def world(request: pytest.FixtureRequest, databases: Any, tmp_path: Path) -> Iterator[tuple[Any, str, Path]]:
+    """Yield a session on a server, the database with a table on it, and a configuration that has it as target."""
+    server = getattr(databases.pair, request.param)
+    other = databases.pair.source
+    config = tmp_path / "migverify.yaml"
+    config.write_text(
+        f"source: {{host: {other.host}, port: {other.port}, user: {other.user}}}\n"
+        f"target: {{host: {server.host}, port: {server.port}, user: {server.user}}}\n"
+        f"tables: {{include: ['{databases.name}.*']}}\n"
+    )
+    with open_session(Endpoint("target", server.host, server.port, server.user), None) as session:
+        session.execute(f"CREATE TABLE {databases.name}.t (id INT PRIMARY KEY, v INT)")
+        session.execute(f"INSERT INTO {databases.name}.t VALUES (1, 0)")
+        yield session, databases.name, config
+
+
+def sends(session: Session, words: str) -> bool:
+    own = f"information_schema.PROCESSLIST WHERE ID <> CONNECTION_ID() AND INFO LIKE '%{words}%'"
+    return session.query(f"SELECT COUNT(*) FROM {own}")[0][0] != "0"
+
+
+def ends_as_it_says(record: RunRecord, executor: Executor, session: Session, name: str) -> None:
+    """Let a run that was taken over come to rest, and roll it back or end it: the row is what it was."""
+
+    def quiet() -> bool:
+        status = record.status
+        held = status.held_since is not None or effects.state_of(record) in QUIET
+        return status.over or (held and status.order is None)
+
+    effects.settled(record, executor, "rest", quiet)
+    assert not sends(session, "SLEEP(5)")
+    if not record.status.over:
+        if record.status.steps["a"].rollback in (RollbackState.ARMED, RollbackState.FAILED):
+            for actor in (ALICE, DANA)[: 1 if record.status.steps["a"].rollback is RollbackState.ARMED else 2]:
+                record.submit(lambda s, n, a=actor: machine.rollback(s, a, n, "the end"))  # type: ignore[misc]
+        else:
+            record.submit(lambda s, n: machine.abort(s, ALICE, n, "the end"))
+        effects.settled(record, executor, "the end", lambda: record.status.over)
+    assert record.status.state in (RunState.ROLLED_BACK, RunState.ABORTED_CLEAN)
+    assert not sends(session, "SLEEP(5)")
+    assert session.query(f"SELECT v FROM {name}.t") == [("0",)]
+
+
+@pytest.mark.parametrize("killed", ["the executor", "the executor and its helper"])
+@pytest.mark.parametrize("point", ["intent", "helper", "connection", "commit"])
+@pytest.mark.attack(
+    "runbook", "A process that carries a statement out is killed at its intent, its start, its connection, its commit",
+    "the statement happens once or not at all, and the run says which; after its end the row is what it was",
+)  # fmt: skip
+def test_a_process_killed_around_a_statement_ends_as_it_says(
+    world: tuple[Session, str, Path], tmp_path: Path, point: str, killed: str
+) -> None:
+    session, name, config = world
+    journal, files = tmp_path / "runs" / "r1" / "journal.jsonl", effects.files_of(tmp_path)
+    value = f"SELECT v FROM {name}.t"
+    reached: dict[str, Callable[[], Any]] = {
+        "intent": lambda: journal.exists() and '"kind":"intent"' in journal.read_text(),
+        "helper": lambda: effects.processes(files),
+        "connection": lambda: files.record.exists() and "statement" in files.record.read_text(),
+        "commit": lambda: session.query(value) == [("1",)],
+    }
+    # Once only: a statement that is carried out twice would leave 2.
+    one = sql_step(name, f"UPDATE {name}.t SET v = v + 1 WHERE id = 1", f"UPDATE {name}.t SET v = 0 WHERE id = 1")
+    helper = killed != "the executor"
+    effects.killed_while(tmp_path, one, reached[point], config=config, all_of_it=helper)
+    record, executor = effects.taken_over(tmp_path, config)
+    effects.settled(record, executor, "rest", lambda: effects.state_of(record) in QUIET)
+    assert session.query(value) == [("1" if effects.state_of(record) is StepState.AWAITING_REVIEW else "0",)]
+    ends_as_it_says(record, executor, session, name)
+
+
+@pytest.mark.parametrize("killed", ["the executor", "the executor and its helper"])
+@pytest.mark.parametrize("part", ["effect", "undoing"])
+@pytest.mark.attack(
+    "runbook", "Executor and helper are killed while the server runs the statement of an effect, or of its rollback",
+    "nothing is asked before the server has ended it; what the run says at its end is so, and stays so",
+)  # fmt: skip
+def test_a_statement_that_outlives_its_executor_is_over_before_anything_is_concluded(
+    world: tuple[Session, str, Path], tmp_path: Path, killed: str, part: str
+) -> None:
+    session, name, config = world
+    slow = f"UPDATE {name}.t SET v = %d WHERE id = 1 AND SLEEP(5) = 0"
+    quick = f"UPDATE {name}.t SET v = %d WHERE id = 1"
+    helper = killed != "the executor"
+    effect, undo = (slow % 1, quick % 0) if part == "effect" else (quick % 1, slow % 0)
+    one = sql_step(name, effect, undo)
+    if part == "effect":
+        effects.killed_while(tmp_path, one, lambda: sends(session, "SLEEP(5)"), config=config, all_of_it=helper)
+    else:
+        undoing_killed(tmp_path, one, lambda: sends(session, "SLEEP(5)"), config, helper=helper)
+    assert helper or sends(session, "SLEEP(5)")
+    record, executor = effects.taken_over(tmp_path, config)
+    ends_as_it_says(record, executor, session, name)
+
+
+QUIET = frozenset({StepState.AWAITING_REVIEW, StepState.FAILED})
+
+
+def undoing_killed(folder: Path, one: Step, holds: Callable[[], bool], config: Path, *, helper: bool) -> None:
+    """Kill a run while the rollback of its step is under way."""
+    child = os.fork()
+    if child == 0:
+        try:
+            record, executor = effects.begin(folder, runbook(one), config)
+            effects.settled(record, executor, "review", lambda: effects.state_of(record) is StepState.AWAITING_REVIEW)
+            effects.rolled_back(record, executor)
+        finally:
+            os._exit(1)
+    wait_for(holds, "the statement of the undoing")
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    if helper:
+        for pid in effects.processes(effects.files_of(folder, 1_000_001)):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_statement_is_ended_at_its_time_limit_and_known_to_be(world: tuple[Session, str, Path]) -> None:
+    session, name, config = world
+    sql = f"UPDATE {name}.t SET v = 7 WHERE id = 1 AND SLEEP(60) = 0"
+    context = Context("r1", "a", 1, 1, 1.0, threading.Event(), config=config)
+    result = built_in().run("sql", {"endpoint": "target", "sql": sql}, context)
+    assert result.outcome is not Outcome.UNKNOWN
+    assert not sends(session, "SLEEP(60)")
+    assert session.query(f"SELECT v FROM {name}.t") == [("0",)]
+
+
+def test_a_statement_whose_connection_is_cut_is_in_doubt_and_ended(world: tuple[Session, str, Path]) -> None:
+    session, name, config = world
+    proxy = Proxy((session.endpoint.host, session.endpoint.port))
+    through = replace(session.endpoint, port=proxy.port, tls=Tls(mode="disabled"))
+    done: list[ActionResult] = []
+
+    def run() -> None:
+        with open_session(through, None) as cut:
+            sql = f"UPDATE {name}.t SET v = 7 WHERE id = 1 AND SLEEP(20) = 0"
+            context = Context("r1", "a", 1, 1, 60.0, threading.Event(), config=config)
+            send = lambda mark: ActionResult(Outcome.OK, "", cut.execute(f"{mark}{sql}"))  # noqa: E731
+            done.append(tracked((session.endpoint, None), cut, context, send))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_for(lambda: sends(session, "SLEEP(20)"), "the statement")
+    proxy.cut()
+    thread.join(60)
+    assert done[0].outcome is Outcome.UNKNOWN
+    assert "does not run it any more" in done[0].text
+    assert not sends(session, "SLEEP(20)")
+    assert session.query(f"SELECT v FROM {name}.t") == [("0",)]
+    proxy.end()
+
+
+def test_a_reused_connection_number_is_not_taken_for_the_statement(world: tuple[Session, str, Path]) -> None:
+    session, _, _ = world
+    account = (session.endpoint, None)
+    with open_session(*account) as innocent:
+        own = statements._statement(innocent, "migverify x")
+        other = replace(own, client="10.9.9.9:4711")
+        assert end_statements(account, [other]) == ""
+        assert innocent.alive()
+        assert end_statements(account, [own]) == ""
+        assert not innocent.alive()
 
 
 def test_a_row_without_its_events_is_no_run_that_could_be_opened(room: DbRoom) -> None:

@@ -107,6 +107,31 @@ def test_one_statement_is_one_definition_on_three_servers(three: dict[str, Sessi
     assert differing(sides["mysql"], sides["mariadb"]) == {}
 
 
+def test_what_the_servers_lose_of_one_meaning_is_a_difference(three: dict[str, Session]) -> None:
+    plain = "(id INT PRIMARY KEY, a INT UNSIGNED)"
+    bodies = {
+        "lost": ("(id INT PRIMARY KEY, a INT(5) ZEROFILL)", plain, {"columns.a.zerofill"}),
+        "new": (plain, "(id INT PRIMARY KEY, a INT(5) ZEROFILL)", {"columns.a.zerofill"}),
+        "brackets": (
+            "(id INT PRIMARY KEY, a INT AS ((id + 1) * 2))", "(id INT PRIMARY KEY, a INT AS (id + 1 * 2))",
+            {"columns.a.generated"},
+        ),
+        "list": (
+            "(id INT PRIMARY KEY) PARTITION BY LIST (id) (PARTITION p VALUES IN (1,2,3))",
+            "(id INT PRIMARY KEY) PARTITION BY LIST (id) (PARTITION p VALUES IN (3,1,2))",
+            set(),
+        ),
+    }  # fmt: skip
+    for name, (ours, theirs, _) in bodies.items():
+        create(three["mysql"], f"l_{name}", ours)
+        create(three["tidb"], f"l_{name}", theirs)
+    sides = [{t.table.ref.table: t for t in read(three[kind]).tables} for kind in ("mysql", "tidb")]
+    for name, (_, _, paths) in bodies.items():
+        one, other = (side[f"l_{name}"] for side in sides)
+        told = compare_tables(one.table, other.table, parts=(one.parts, other.parts))
+        assert {path_of(difference) for difference in told} == paths, (name, told)
+
+
 # --- statements that nobody thought of -----------------------------------------------------------------------
 
 TYPES = st.sampled_from([
@@ -260,6 +285,31 @@ def test_diff_as_json(pair: LabServers, databases: Databases, tmp_path: Path) ->
     assert (difference["path"], difference["source"], difference["target"]) == ("columns.v.type", "int", "smallint")
     assert difference["class"] == "may-lose-data"
     assert not told["equal"]
+
+
+def test_what_all_tables_have_in_common_is_one_line_behind_the_drift(
+    pair: LabServers, databases: Databases, tmp_path: Path
+) -> None:
+    tables = [f"CREATE TABLE t{n} (id INT PRIMARY KEY, v VARCHAR(20), CHECK (id > {n})) DEFAULT CHARSET utf8mb4"
+              for n in range(20)]  # fmt: skip
+    databases.both(*tables, "CREATE TABLE pay (id INT PRIMARY KEY, amount DECIMAL(10,2), a INT, KEY by_a (a DESC))")
+    databases.both("CREATE TABLE late (id INT PRIMARY KEY, c INT, d INT)")
+    databases.target("ALTER TABLE pay RENAME COLUMN amount TO amount_total", "ALTER TABLE t3 MODIFY v VARCHAR(10)",
+                     "RENAME TABLE late TO late_v2")  # fmt: skip
+    text = run("diff", "-c", str(write_config(tmp_path, pair, databases.name)), code=1)
+    lines = text.splitlines()
+    drift, expected = lines.index("  drift:"), lines.index("  expected between MySQL and TiDB:")
+    name = databases.name
+    for part in ("varchar(20) -> varchar(10)", "renamed? amount_total of the target", f"renamed? {name}.late_v2"):
+        (at,) = [number for number, line in enumerate(lines) if part in line]
+        assert drift < at < expected, part
+    (at,) = [n for n, line in enumerate(lines) if "options.collation: utf8mb4_0900_ai_ci -> utf8mb4_bin" in line]
+    assert at > expected
+    (checks,) = [line for line in lines if "checks.*: only on the source; 20 tables" in line]
+    assert lines.index(checks) > expected
+    assert len(lines) < 25, text
+    everything = run("diff", "--all", "-c", str(write_config(tmp_path, pair, databases.name)), code=1)
+    assert all(f"{name}.t{n}" in everything for n in range(20))
 
 
 def test_allowed_drift_is_shown_and_does_not_fail(pair: LabServers, databases: Databases, tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ import http.client
 import json
 import os
 import random
+import shlex
 import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,15 @@ import pytest
 
 from migverify.errors import TrafficError
 from migverify.lab import nginx
-from migverify.lab.nginx import World
+from migverify.lab.nginx import Instance, World
 from migverify.lab.nginx_faults import fault
 from migverify.lab.nginx_load import balance
 from migverify.lab.process import is_alive
 from migverify.runbook.actions.action import ActionResult, Context, Outcome, Registry
 from migverify.runbook.actions.registry import full_registry
-from migverify.runbook.events import RunState, StepState
+from migverify.runbook.events import RollbackState, RunState, StepState
+from migverify.runbook.model import Check, Effect, Rollback, Step, StepKind
+from migverify.runbook.run import machine
 from migverify.runbook.run.autopilot import run_unattended
 from migverify.runbook.state import RunStatus
 from migverify.runbook.traffic import actions as actions_traffic
@@ -34,6 +36,9 @@ from migverify.runbook.traffic.access_log import parse_line
 from migverify.runbook.traffic.change import begin
 from migverify.runbook.traffic.load import load_traffic
 from migverify.runbook.traffic.model import goes_to_new
+from tests.unit.runbook_effects import killed_while, rolled_back, settled, taken_over
+from tests.unit.runbook_runs import ALICE, DANA, step
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.db
 
@@ -66,12 +71,13 @@ class Lab:
         return self.do("configured").value
 
     def until(self, name: str, **arguments: Any) -> ActionResult:
-        """Ask until there is an answer; what never comes is the last one without."""
-        for _ in range(60):
+        """Ask until there is an answer."""
+
+        def answer() -> ActionResult | None:
             found = self.do(name, **arguments)
-            if found.outcome is Outcome.OK:
-                return found
-            time.sleep(0.5)
+            return found if found.outcome is Outcome.OK else None
+
+        found: ActionResult = wait_for(answer, f"an answer of traffic.{name}", every=0.5)
         return found
 
     def measured(self, share: float) -> None:
@@ -136,10 +142,16 @@ def test_the_side_of_every_key_is_the_one_foretold(lab: Lab) -> None:
             text = quote(key, safe="")
             side = ask(one.port, f"/look?key={text}")
             assert side == ("new" if goes_to_new(text.encode(), share * 100) else "old"), (key, share)
-    written = [parse_line(raw) for raw in one.access_log.read_bytes().splitlines()]
+    asked = {quote(key, safe="").encode() for key in keys}
+    wait_for(lambda: asked <= seen(one), "a line of every request, which nginx writes after its answer")
+
+
+def seen(one: Instance) -> set[bytes]:
+    """Return the keys of all whole lines of a log that goes on."""
+    whole = one.access_log.read_bytes().rpartition(b"\n")[0].splitlines()
+    written = [parse_line(raw) for raw in whole]
     assert all(line is not None for line in written)
-    seen = {line.key for line in written if line is not None}
-    assert {quote(key, safe="").encode() for key in keys} <= seen
+    return {line.key for line in written if line is not None}
 
 
 def ask(port: int, target: str) -> str:
@@ -164,10 +176,8 @@ def test_a_change_that_one_instance_cannot_take_is_put_back(lab: Lab, name: str,
     assert lab.share() == 5
     lab.measured(5)
     fault(name).remove(lab.world, broken)
-    until = time.monotonic() + 60
-    while fault(name).hit(lab.world, broken)[0] and time.monotonic() < until:
-        time.sleep(0.1)  # a port is free when its last socket has been given up
-    assert not fault(name).hit(lab.world, broken)[0]
+    # A port is free when its last socket has been given up.
+    wait_for(lambda: not fault(name).hit(lab.world, broken)[0], "the fault is gone")
     assert lab.do("set", share=50, expected=5).value == 50
     lab.measured(50)
 
@@ -193,11 +203,9 @@ def test_workers_that_a_master_made_in_its_last_moment_are_ended_too(lab: Lab) -
     one = lab.world.instances[1]
     before = {worker.pid for worker in one.workers()}
     subprocess.run(one.argv("-s", "reload"), check=True)
-    until = time.monotonic() + 20
-    while not {worker.pid for worker in one.workers()} - before and time.monotonic() < until:
-        time.sleep(0.005)
-    late = [worker for worker in one.workers() if worker.pid not in before]
-    assert late
+    late = wait_for(
+        lambda: [worker for worker in one.workers() if worker.pid not in before], "new workers", every=0.005
+    )
     one.kill_master()
     assert one.ask() is not None, "they serve on"
     one.start()
@@ -238,6 +246,75 @@ def test_a_writer_killed_before_any_reload_is_seen_and_put_back(lab: Lab, at: in
     assert lab.do("abort", share=0).value == 0
     lab.measured(0)
     assert balance(lab.world.folder).good
+
+
+def weight(lab: Lab) -> Step:
+    """Return a step that sends 5 % to the new side, as `traffic-switch` does."""
+    traffic = {"traffic": str(lab.world.traffic)}
+
+    def serves(share: str) -> Check:
+        return Check("traffic.configured", traffic, equals=share)
+
+    return step(
+        "a", kind=StepKind.TRAFFIC, effect=Effect("traffic.set", {**traffic, "share": 5, "expected": 0}, 120.0),
+        expect=(serves("5"),), reconcile=serves("5"),
+        rollback=Rollback(Effect("traffic.abort", {**traffic, "share": 0}, 120.0), "Abort.", (serves("0"),)),
+    )  # fmt: skip
+
+
+@pytest.mark.attack(
+    "runbook", "The executor is killed before, in and after a change of nginx's weights, with its effect or without",
+    "after the takeover no run says all undone while any instance serves another weight",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("point", "all_of_it"),
+    [("before", True), ("in", True), ("in", False), ("after", True)],
+    ids=["before", "in, with its effect", "in, its effect goes on", "after"],
+)
+def test_a_killed_executor_leaves_no_weight_that_is_called_undone(
+    lab: Lab, tmp_path: Path, point: str, all_of_it: bool
+) -> None:
+    world, begun, go = lab.world, tmp_path / "begun", tmp_path / "go"
+    text, reload = world.traffic.read_text(), world.instances[1].argv("-s", "reload")
+    slow = f"touch {begun}; while test ! -e {go}; do sleep 0.05; done; exec {shlex.join(reload)}"
+    journal = tmp_path / "runs" / "r1" / "journal.jsonl"
+    holds = {
+        "before": lambda: '"kind":"intent"' in journal.read_text(),
+        "in": begun.exists,
+        "after": lambda: lab.share() == 5,
+    }[point]
+    if point == "in":
+        world.traffic.write_text(text.replace(json.dumps(reload), json.dumps(["sh", "-c", slow])))
+    try:
+        killed_while(tmp_path, weight(lab), lambda: journal.exists() and holds(), all_of_it=all_of_it,
+                     registry=full_registry)  # fmt: skip
+    finally:
+        world.traffic.write_text(text)
+    go.touch()
+    record, executor = taken_over(tmp_path, registry=full_registry)
+    ends = (StepState.AWAITING_REVIEW, StepState.FAILED, StepState.INCONCLUSIVE)
+
+    def at_rest() -> bool:
+        one = record.status.steps["a"]
+        held = record.status.state is RunState.HELD
+        return one.state in ends or (one.state is StepState.UNKNOWN and held and one.handled)
+
+    settled(record, executor, "what became of the effect", at_rest)
+    one, clean = record.status.steps["a"], machine.abort_state(record.status) is RunState.ABORTED_CLEAN
+    assert not clean or lab.share() == 0, f"{one.state}: called undone, and {lab.do('configured').text}"
+    if one.state is StepState.UNKNOWN:  # half a change: the probe tells nothing, and two persons look
+        assert lab.do("configured").outcome is Outcome.NO_DATA
+        for person in (ALICE, DANA):
+            record.submit(lambda s, n, p=person: machine.decide(s, p, "a", n, "half of it", happened=True))
+        settled(record, executor, "its checks", lambda: record.status.steps["a"].state in ends)
+    if record.status.steps["a"].rollback is RollbackState.ARMED:
+        rolled_back(record, executor)
+        assert record.status.state is RunState.ROLLED_BACK
+    else:
+        record.submit(lambda s, n: machine.abort(s, ALICE, n, "nothing happened"))
+        assert record.status.state is RunState.ABORTED_CLEAN
+    assert lab.share() == 0
+    lab.measured(0)
 
 
 def test_two_writers_at_once_and_one_that_is_late(lab: Lab) -> None:
@@ -281,12 +358,10 @@ def test_a_rotated_log_loses_nothing(lab: Lab) -> None:
     assert lab.do("set", share=5, expected=0).value == 5
     for one in lab.world.instances:
         before = one.access_log.stat().st_size
-        while one.access_log.stat().st_size == before:
-            time.sleep(0.1)
+        wait_for(lambda size=before, log=one.access_log: log.stat().st_size > size, "a line of the load")
         one.access_log.rename(one.access_log.with_name("access.log.1"))
         subprocess.run(one.argv("-s", "reopen"), check=True)
-        while not one.access_log.exists():
-            time.sleep(0.05)
+        wait_for(one.access_log.exists, "a new log")
     lab.measured(5)
     share = lab.until("share", share=5)
     counted = share.evidence["a"]["old"] + share.evidence["a"]["new"]

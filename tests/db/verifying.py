@@ -64,17 +64,18 @@ class Ending:
 
 
 def verify(
-    config: Path, *, resume: str | None = None, on_start: Callable[[str], None] = lambda _: None,
-    on_progress: Callable[[Progress], None] = lambda _: None,
+    config: Path, *, resume: str | None = None, recheck: str | None = None,
+    on_start: Callable[[str], None] = lambda _: None, on_progress: Callable[[Progress], None] = lambda _: None,
+    slots: int = 2,
 ) -> Ending:  # fmt: skip
     """Run the local engine in this process."""
     loaded = load_config(config)
     store = open_store(f"sqlite:///{config.parent / 'runs.db'}")
-    engine = LocalEngine({}, 2)
+    engine = LocalEngine({}, slots)
     try:
         prepared = prepare(loaded, {})
         run_id, verdict = run_tables(
-            prepared, loaded, {}, engine, store, Request("verify", resume), on_progress, on_start
+            prepared, loaded, {}, engine, store, Request("verify", resume, recheck), on_progress, on_start
         )
         return ending(store, run_id, verdict)
     finally:
@@ -114,8 +115,16 @@ def begin(config: Path, *arguments: str, **options: Any) -> subprocess.Popen[str
         start_new_session=True, **options,
     )  # fmt: skip
     assert process.stderr is not None
-    process.first_line = process.stderr.readline()  # type: ignore[attr-defined]
+    process.first_line = _first_line(process.stderr.fileno())  # type: ignore[attr-defined]
     return process
+
+
+def _first_line(messages: int) -> str:
+    """One line and no byte more: ``communicate`` reads past what a text reader has taken ahead, and would lose it."""
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(messages, 1)):
+        line += byte
+    return line.decode()
 
 
 def run_command(config: Path, *arguments: str, **options: Any) -> tuple[int, dict[str, Any], str]:

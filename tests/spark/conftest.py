@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import pytest
 
 from migverify.spark.cluster import Cluster, standalone_cluster
 from migverify.spark.pyfiles import package_root
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,12 +99,4 @@ def engine_on(sessions: Sessions) -> Iterator[Callable[..., Any]]:
 @pytest.fixture
 def eventually() -> Callable[[Callable[[], Any]], Any]:
     """Return a function that waits until its argument gives something true, and returns that."""
-
-    def wait(ready: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + 60
-        while not (found := ready()):
-            assert time.monotonic() < deadline, "waited 60 seconds in vain"
-            time.sleep(0.05)
-        return found
-
-    return wait
+    return lambda ready: wait_for(ready, "what the test waits for", every=0.05)

@@ -28,7 +28,7 @@ from migverify.changes.carriers.sequence import Sequence
 from migverify.changes.pipeline import Limits, Outcome, audit
 from migverify.changes.pipeline_run import measure, open_kafka
 from migverify.changes.traffic import SourceCounts, TransactionSizes
-from migverify.errors import ChangeError, ConfigError, EndpointError, LabError, PurgedError
+from migverify.errors import ChangeError, ConfigError, LabError, PurgedError, UnreachableError
 from migverify.lab import kafka
 from migverify.spark.kafka_changes import delivery, read_batches, read_once, read_stream, run_query, write_parquet
 from migverify.spark.pyfiles import package_root
@@ -382,7 +382,8 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="is not set"):
         Login("127.0.0.1:1", username_env="NOT_SET_ANYWHERE").resolve()
     monkeypatch.setattr(carrier, "ANSWER_SECONDS", 0.5)
-    consumer = carrier.connect(Login("127.0.0.1:1").resolve())
-    with pytest.raises(EndpointError, match="does not answer"):
-        carrier.bounds(consumer, ["t"])
+    login = Login("127.0.0.1:1").resolve()
+    consumer = carrier.connect(login)
+    with pytest.raises(UnreachableError, match=r"Kafka 127\.0\.0\.1:1 does not answer"):
+        carrier.bounds(login, consumer, ["t"])
     consumer.close()

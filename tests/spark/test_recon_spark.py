@@ -19,10 +19,15 @@ import pytest
 
 from migverify.connect import open_session
 from migverify.errors import ConfigError, EndpointError, MigverifyError
-from migverify.model import ColumnDef, Endpoint
+from migverify.model import ColumnDef, Endpoint, Verdict
+from migverify.recon.build import build
+from migverify.recon.describe import Describer
+from migverify.recon.evaluate import evaluate
+from migverify.recon.load import load_rules
 from migverify.recon.local import LocalEngine
 from migverify.recon.model import ChangesPart, FilePart
 from migverify.recon.packed import Step, pieces, plan_steps, read_steps
+from migverify.recon.parameters import values_for
 from migverify.recon.relation import ChangeRead, Combine, Cut, FileRead, Keep, Pairing, Relation, SqlRead
 from migverify.spark.cluster import connect_server
 from migverify.spark.pyfiles import package_root
@@ -121,6 +126,47 @@ def rows_pair(databases: Databases) -> str:
 
 
 EXPECTED = {("1234",), ("2000",), ("-8",), ("-5",), ("90001",), ("5",), ("77",), (None,)}
+
+
+RULES = """\
+version: recon/v1
+defaults: {{rereads: 1, delay: 0s, settle: 0s}}
+datasets:
+  ours: {{endpoint: source, table: "{table}", key: id}}
+  theirs: {{endpoint: target, table: "{table}", key: id}}
+rules:
+  - {{name: rows, kind: same_rows, source: ours, target: theirs}}
+  - {{name: sums, kind: same_groups, source: ours, target: theirs, groups: s, measures: [count, sum(v)], drill: false}}
+  - {{name: one-id, kind: unique, source: theirs}}
+"""
+
+
+def test_findings_have_one_order_on_both_engines(
+    engine: Maker, endpoints: dict[str, Endpoint], databases: Databases, rows_pair: str, tmp_path: Path
+) -> None:
+    databases.target(f"DELETE FROM {rows_pair} WHERE id % 7 = 3", f"UPDATE {rows_pair} SET v = v + 1 WHERE id % 11 = 5")
+    path = tmp_path / "recon.yaml"
+    path.write_text(RULES.format(table=rows_pair.replace("`", "")))
+    rules = load_rules(path, list(endpoints))
+    describe = Describer(endpoints, {})
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    for name, made in (("local", LocalEngine(endpoints, {})), ("spark", engine())):
+        found[name] = []
+
+        def sink(findings: Any, into: list[tuple[Any, ...]] = found[name]) -> None:
+            into += [(f.rule, f.key, f.kind, f.message, f.deviations, f.counts) for f in findings]
+
+        for rule in rules.rules:
+            built = build(rule, rules, None, describe, values_for(rules, {}, None))
+            assert evaluate(rule, rules, None, made, built, sink).verdict is Verdict.MISMATCH
+    assert found["local"] == found["spark"]
+    keys = [key[0] for rule, key, *_ in found["local"] if rule == "rows"]
+    assert keys[0] is None
+    numbers = [int(key) for key in keys[1:]]
+    assert len(numbers) > 500
+    assert numbers == sorted(numbers)
+    texts = [key[0].encode() for rule, key, *_ in found["local"] if rule == "sums" and key[0] is not None]
+    assert texts == sorted(texts)
 
 
 @pytest.mark.parametrize("push_down", [True, False])

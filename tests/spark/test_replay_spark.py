@@ -93,7 +93,13 @@ def test_conflicting_sessions_share_a_shard(tmp_path: Path) -> None:
     capture = captured(lines, "d", tmp_path)
     from migverify.workload.replay.touches import TableKeys
 
-    read_plan(capture, tmp_path / "plan", read_columns, leave=Leave(writes=True), keys={"d.t": TableKeys(("id",))})
+    read_plan(
+        capture,
+        tmp_path / "plan",
+        read_columns,
+        leave=Leave(writes=True),
+        keys={"d.t": TableKeys(("id",), integers=frozenset({"id"}))},
+    )
     with Spool(tmp_path / "plan") as spool:
         left, _ = remaining(spool, known(tmp_path / "journal", spool.count))
         dealt = shards(spool, 4, left)

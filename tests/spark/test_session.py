@@ -17,6 +17,7 @@ import pytest
 from migverify.errors import ConfigError
 from migverify.spark.java import class_archive, find_java
 from migverify.spark.pyfiles import build_pyfiles, package_root
+from tests.waiting import PATIENCE
 
 from .conftest import HERE, SECRET, Sessions
 
@@ -66,7 +67,7 @@ def test_an_interrupted_or_killed_driver_leaves_no_process(
     assert _alive(java)
     assert _alive(worker)
     driver.send_signal(how)
-    said, noise = driver.communicate(timeout=60)
+    said, noise = driver.communicate(timeout=PATIENCE)
     if how == signal.SIGINT:
         assert said == "interrupted\n"
         assert noise == ""

@@ -47,7 +47,7 @@ def wait_for(task: str, secrets: Mapping[str, str]) -> str:
     asked = json.loads(task)
     started = Path(asked["folder"]) / f"started-{os.getpid()}-{time.monotonic_ns()}"
     started.write_text(json.dumps({"pid": os.getpid(), "executor": _executor()}))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 100
     while not (Path(asked["folder"]) / "go").exists():
         if time.monotonic() > deadline:
             raise TimeoutError("nobody said go")

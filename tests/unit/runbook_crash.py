@@ -25,7 +25,7 @@ from migverify.runbook.record.run_record import RunRecord
 from migverify.runbook.run import machine
 from migverify.runbook.run.executor import Executor
 from tests.unit.runbook_places import place
-from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, runbook, step
+from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, here, runbook, step
 
 VARIABLE = "RUNBOOK_TEST_CRASH"
 
@@ -148,7 +148,7 @@ def opened(folder: Path, killer: Killer) -> RunRecord:
 def begin(folder: Path, killer: Killer) -> tuple[RunRecord, Executor, Keeper]:
     record = created(folder, killer)
     keeper = take(record, "alice")
-    executor = Executor(record, Outside(folder / "world", killer).registry(), keeper)
+    executor = Executor(record, Outside(folder / "world", killer).registry(), keeper, carry=here)
     executor.recover()
     return record, executor, keeper
 
@@ -212,7 +212,7 @@ def take_over(folder: Path, killer: Killer | None = None) -> tuple[RunRecord, Ex
     if record.status.executor:
         record.submit(lambda s, n: machine.takeover(s, CAROL, n, "killed"))
     keeper = take(record, "bob", reason="killed")
-    executor = Executor(record, Outside(folder / "world", killer).registry(), keeper)
+    executor = Executor(record, Outside(folder / "world", killer).registry(), keeper, carry=here)
     executor.recover()
     return record, executor
 

@@ -15,6 +15,7 @@ from typing import Any
 from migverify.runbook.announce import moments as announce
 from migverify.runbook.announce.moments import Announcement
 from migverify.runbook.announce.sinks import Message, SinkError
+from migverify.runbook.definition.forecast import Drills
 from migverify.runbook.events import Event
 from migverify.runbook.fold.whole import fold
 from migverify.runbook.model import Runbook, RunKind
@@ -23,7 +24,7 @@ from migverify.runbook.record.lease import take
 from migverify.runbook.run import machine
 from migverify.runbook.run.executor import Executor
 from migverify.runbook.state import RunStatus
-from tests.unit.runbook_runs import Room
+from tests.unit.runbook_runs import Room, here
 
 KEY = "T0123456/B0123456/abcdefghijklmnopqrstuvwx"
 """What is secret of a webhook's URL."""
@@ -116,9 +117,11 @@ class Loud(Room):
 
     def man(self, person: str = "alice", reason: str = "", drill: str = "3/4") -> Executor:
         self.keeper = take(self.record, person, reason=reason, watch=self.watch)
-        self.executor = Executor(self.record, self.world.registry(), self.keeper, drill=drill)
+        self.executor = Executor(self.record, self.world.registry(), self.keeper, drills=Drills(drill), carry=here)
         if self.sinks is not None:
-            self.executor.outbox = type(self.executor.outbox)(self.record, self.keeper, self.sinks, drill=drill)
+            self.executor.outbox = type(self.executor.outbox)(
+                self.record, self.keeper, self.sinks, drills=Drills(drill)
+            )
         self.executor.recover()
         return self.executor
 
@@ -145,7 +148,7 @@ def told(path: Path, drill: str = "3/4") -> list[tuple[Event, Announcement]]:
     for event in read_events(path):
         after = fold([event], before)
         assert after is not None
-        found += [(event, one) for one in announce.announcements(before, event, after, drill)]
+        found += [(event, one) for one in announce.announcements(before, event, after, Drills(drill))]
         before = after
     return found
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from migverify.config.settings import ReadinessFloor
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
 from migverify.runbook.history.past import Past, PastRun, past_runs
 from migverify.runbook.history.readiness import Readiness, readiness
@@ -26,6 +27,14 @@ NOW = START + 30 * DAY
 SCHEMA = "f" * 64
 PASS = {"action": "world.is", "state": "pass", "text": "asked", "value": True, "evidence": {}}
 FAIL = PASS | {"state": "fail"}
+
+
+NO_FLOOR = ReadinessFloor(0, 0, False, False, False, 0, 1000.0)
+
+
+def at_home(actor: Actor) -> Actor:
+    """Return an actor who acts from a machine of their own, unless another login is said."""
+    return actor if actor.login else replace(actor, login=f"{actor.name}@laptop-of-{actor.name}")
 
 
 class NoSync:
@@ -68,11 +77,11 @@ class Drill:
 
     def say(self, command: Callable[..., machine.Decision], actor: Actor, *args: Any, **more: Any) -> None:
         """Have a person say something of a step."""
-        self.record.submit(lambda s, n: command(s, actor, args[0], n, *args[1:], **more))
+        self.record.submit(lambda s, n: command(s, at_home(actor), args[0], n, *args[1:], **more))
 
     def of_run(self, command: Callable[..., machine.Decision], actor: Actor, *args: Any, **more: Any) -> None:
         """Have a person say something of the run."""
-        self.record.submit(lambda s, n: command(s, actor, n, *args, **more))
+        self.record.submit(lambda s, n: command(s, at_home(actor), n, *args, **more))
 
     def begin(self, id_: str, coordinator: Actor = ALICE, dri: Actor = BOB) -> None:
         self.say(machine.call, coordinator, id_)
@@ -141,7 +150,9 @@ class Drill:
             self.told(EventKind.ROLLBACK_VERIFIED, id_, **told)
             if not verified:
                 return
-        state = RunState.ROLLED_BACK if order.then == "rolled back" else RunState.ABORTED_CLEAN
+        state = machine.abort_state(self.status)
+        if order.then == "rolled back" and state is RunState.ABORTED_CLEAN:
+            state = RunState.ROLLED_BACK
         self.told(EventKind.RUN_ENDED, state=state.value)
 
     def guard(self, id_: str, asked: int = 100, due: int = 100, state: str = "pass") -> None:
@@ -192,9 +203,14 @@ def clean(room: Path, book: Runbook, run: str, *, day: float = 0, **more: Any) -
 
 
 def rolled_back(room: Path, book: Runbook, run: str, *, day: float = 0, **more: Any) -> Drill:
-    """Hold a drill of the rollback: one step forward, and back."""
+    """Hold a drill of the rollback: every step that has one forward (or only the first, ``steps=1``), and back."""
+    few = more.pop("steps", None)
+    who = {name: more.pop(name) for name in ("coordinator", "dri", "reviewer") if name in more}
     drill = Drill(room, book, run, day=day, **more)
-    drill.step(drill.ready()[0])
+    if few is None:
+        drill.play(skip=[one.id for one in book.steps if one.rollback is None], **who)
+    else:
+        drill.step(drill.ready()[0], **who)
     if book.sinks:
         drill.announce(book.sinks[0].name)
     for guard in book.guards:
@@ -223,7 +239,12 @@ def small(**changes: Any) -> Runbook:
 
 
 def answer(room: Path, book: Runbook, **changes: Any) -> Readiness:
-    told: dict[str, Any] = {"now": NOW, "schema_fingerprint": SCHEMA, "cases": {"kill": "p0"}} | changes
+    told: dict[str, Any] = {
+        "now": NOW,
+        "schema_fingerprint": SCHEMA,
+        "cases": {"kill": "p0"},
+        "floor": NO_FLOOR,
+    } | changes
     return readiness(book, past_runs(FolderRoom(room)), **told)
 
 
@@ -261,6 +282,6 @@ def _step_drafts(one: Step) -> list[Draft]:
 
 
 __all__ = [
-    "DAY", "NOW", "SCHEMA", "START", "Drill", "Past", "RollbackState", "answer", "clean", "edited", "only",
-    "rolled_back", "small", "state_of", "write_past",
+    "DAY", "NOW", "NO_FLOOR", "SCHEMA", "START", "Drill", "Past", "RollbackState", "answer", "at_home", "clean",
+    "edited", "only", "rolled_back", "small", "state_of", "write_past",
 ]  # fmt: skip

@@ -68,6 +68,12 @@ class FakeClock:
             self.mono += int(seconds * 1e9)
 
 
+def here(registry: Registry, effect: Effect, context: Context, may_begin: Callable[[], None]) -> ActionResult:
+    """Carry an effect out in this process, whose memory it changes."""
+    may_begin()
+    return registry.run(effect.action, effect.arguments, context)
+
+
 def is_set(name: str) -> Check:
     return Check("world.is", {"name": name})
 
@@ -178,7 +184,7 @@ class Room:
     def man(self, person: str = "alice", reason: str = "") -> Executor:
         """Have somebody run an executor."""
         self.keeper = take(self.record, person, reason=reason, watch=self.watch)
-        self.executor = Executor(self.record, self.world.registry(), self.keeper)
+        self.executor = Executor(self.record, self.world.registry(), self.keeper, carry=here)
         self.executor.recover()
         return self.executor
 

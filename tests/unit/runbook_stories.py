@@ -49,13 +49,16 @@ ROLES = (
 
 
 class MovedClock:
-    """The machine's clock, moved; ``advance`` moves it on. One boot, so durations are exact."""
+    """The machine's clock at the beginning, moved; ``advance`` alone moves it on. One boot, so durations are exact.
+
+    ``runs`` makes it go on with the machine's clock: for a server that shows a story while it is told.
+    """
 
     def __init__(self, seconds: float = 0.0) -> None:
-        self.moved = seconds
+        self.began, self.moved, self.runs = system_clock.now(), seconds, False
 
     def now(self) -> Moment:
-        real = system_clock.now()
+        real = system_clock.now() if self.runs else self.began
         return Moment(real.wall + self.moved, real.mono + int((self.moved + 1e6) * 1e9), "one-boot")
 
     def advance(self, seconds: float) -> None:

@@ -28,7 +28,7 @@ HEAVY = {
     "pyspark": {"spark"}, "pyarrow": {"spark"}, "pandas": {"spark"},
     "sqlalchemy": {"recon", "store"}, "great_expectations": {"recon"},
     "jinja2": {"report"}, "pydantic": {"config", "recon", "runbook", "cli"}, "typer": {"cli"},
-    "sqlglot": {"recon", "workload"},
+    "sqlglot": {"recon", "sql", "workload"},
     "pymysql": {"changes", "connect", "lab", "store", "tls"}, "pymysqlreplication": set(),
     "zstandard": {"changes"}, "fsspec": {"changes"}, "confluent_kafka": {"changes", "spark"},
 }  # fmt: skip

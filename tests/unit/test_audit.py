@@ -18,6 +18,7 @@ from migverify.changes.ddl import ddl_finding
 from migverify.changes.events import IN_USE, EventType, RawEvent
 from migverify.changes.gtid import parse_gtids
 from migverify.changes.model import Begin, Op, Position, Statement
+from migverify.cli.changes_audit_view import audit_as_text
 from migverify.errors import ChangeError, PurgedError
 from migverify.model import Verdict
 from tests.binlog_events import SERVER, TIME, Binlog, image
@@ -282,6 +283,19 @@ def test_a_hole_on_mariadb_may_have_been_made_by_hand(tmp_path: Path) -> None:
     assert found.reasons == ("numbers are missing; they were lost, or skipped by hand (gtid_seq_no): domain 0:3-4",)
 
 
+def test_what_lies_outside_of_a_range_is_not_counted_in_its_notes(tmp_path: Path) -> None:
+    log = Binlog().begin().table(name="other").xid()
+    log.gtid(0).query("BEGIN").table().rows(image(9, "x")).xid()
+    log.insert(1).insert(2)
+    path = log.write(tmp_path)
+    whole = audit_files([path], SCOPE)
+    assert whole.anonymous == 1
+    found = audit_files([path], SCOPE, since=Position(log.name, log.boundaries[2]))
+    assert (found.anonymous, found.transactions, found.rows_events) == (0, 2, 2)
+    assert not any("no GTID" in note or "table maps" in note for note in found.notes)
+    assert not any("table map" in reason for reason in found.reasons)
+
+
 def test_a_range_counts_its_rows_only(tmp_path: Path) -> None:
     log = one_file(1, 2, 3, 4)
     path = log.write(tmp_path)
@@ -290,6 +304,13 @@ def test_a_range_counts_its_rows_only(tmp_path: Path) -> None:
     assert (found.verdict, found.transactions, found.tables) == (Verdict.MATCH, 2, {"d.t": {"insert": 2}})
     by_set = audit_files([path], SCOPE, since=Position("", 0, f"{SERVER}:1"), until=Position("", 0, f"{SERVER}:1-3"))
     assert (by_set.verdict, by_set.transactions) == (Verdict.MATCH, 2)
+    for one in (found, by_set):
+        assert one.events == {"QUERY": (2, one.events["QUERY"][1]), "XID": (2, one.events["XID"][1]),
+                              "TABLE_MAP": (2, one.events["TABLE_MAP"][1]), "GTID": (2, one.events["GTID"][1]),
+                              "WRITE_ROWS": (2, one.events["WRITE_ROWS"][1])}  # fmt: skip
+        assert sum(size for _, size in one.events.values()) == log.boundaries[3] - log.boundaries[1]
+        shown = list(audit_as_text("files", one, None))
+        assert f"  in the range  2 transactions, {log.boundaries[3] - log.boundaries[1]} bytes" in shown
     beyond = audit_files([path], SCOPE, until=Position("", 0, f"{SERVER}:1-9"))
     assert beyond.verdict is Verdict.INCONCLUSIVE
     later = Binlog("binlog.000005", previous(f"{SERVER}:1-9")).write(tmp_path)

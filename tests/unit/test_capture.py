@@ -195,12 +195,19 @@ def test_two_captures_into_one_folder(tmp_path: Path) -> None:
             run(tmp_path / "out", log)
 
 
-def test_doubles_are_refused(tmp_path: Path) -> None:
+def test_a_copy_of_a_file_is_kept_once(tmp_path: Path) -> None:
     log = write_lines(tmp_path / "a.log", TOLD)
     copy = tmp_path / "copy.log"
     copy.write_bytes(log.read_bytes())
-    with pytest.raises(UsageError, match="same bytes"):
-        run(tmp_path / "out", log, copy)
+    summary = run(tmp_path / "out", log, copy)
+    assert (summary.statements, summary.records, summary.duplicates) == (3, 8, 4)
+    assert [one.duplicates for one in summary.files] == [0, 4]
+    with pytest.raises(UsageError, match="no file"):
+        run(tmp_path / "none")
+
+
+def test_formats_are_not_mixed(tmp_path: Path) -> None:
+    log = write_lines(tmp_path / "a.log", TOLD)
 
     class Other(Lines):
         name = "other"
@@ -235,7 +242,7 @@ capture([CaptureInput(Path({str(log)!r}), Lines())], CaptureOptions(Path({str(ou
 """
     ended = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2], check=False)
     assert ended.returncode == -signal.SIGKILL
-    assert (tmp_path / ".out.partial" / "statements-00000.parquet").exists()
+    assert list((tmp_path / ".out.partial").rglob("statements-00000.parquet"))
     assert not out.exists()
     run(out, log)
     assert pq.read_table(out).num_rows == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 from datetime import timedelta, timezone
 from pathlib import Path
@@ -10,6 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from migverify.workload import overflow
+from migverify.workload.capture import CaptureInput, CaptureOptions, capture
+from migverify.workload.formats import audit
 from migverify.workload.formats.audit import (
     BAD_ESCAPE,
     BAD_TIME,
@@ -17,13 +21,19 @@ from migverify.workload.formats.audit import (
     INSIDE_OR_RESTART,
     NO_VALUES,
     NOT_AUDIT,
+    TOO_NESTED,
     TRUNCATED,
     Audit,
+    Looks,
+    settled,
     unescape,
 )
 from migverify.workload.formats.statements import MASKED
 from migverify.workload.lines import GZIP, TOO_LONG
 from migverify.workload.model import Command, Record
+from migverify.workload.quotes import LOOKS_CUT
+from migverify.workload.runs import EDGES
+from migverify.workload.sessions import in_sessions
 from tests.unit.log_writers import noises, ranges_add_up, read, records, rejects
 
 AURORA = b"1767323045678901,db-1,app,10.0.0.9,8,%d,QUERY,shop,'%s',%d\n"
@@ -37,8 +47,25 @@ def escaped(sql: bytes) -> bytes:
     return b"".join(ESCAPES.get(bytes([one]), bytes([one])) for one in sql)
 
 
-def found(data: bytes, folder: Path, **options: int) -> list[Record]:
-    return records(read(Audit(**options), data, folder))  # type: ignore[arg-type]
+def found(data: bytes, folder: Path, limit: int = 0) -> list[Record]:
+    """Return the records of a file as they are settled, in its order."""
+    form = Audit()
+    read(form, data, folder)
+    part = form.part(str(folder / "the.log"), 0, None, None)
+    made = sorted(
+        records(list(part)),
+        key=lambda one: (
+            one.server,
+            one.session or 0,
+            one.end or 0,
+            0 if "time" in one.details else EDGES.get(one.command, 0),
+            0 if "time" in one.details else one.number,
+        ),
+    )
+    looks = part.looks
+    return sorted(
+        settled(made, lambda server: limit or looks.get(server, Looks()).cut_at), key=lambda one: one.origin.offset
+    )
 
 
 @pytest.mark.parametrize("line", [AURORA, RDS, MARIADB])
@@ -148,6 +175,26 @@ def test_a_quote_left_open_is_a_cut_unless_the_server_saw_it(tmp_path: Path) -> 
     assert [one.partial for one in found(MARIADB % (1, b"select /* abc", 0), tmp_path)] == [TRUNCATED]
 
 
+@pytest.mark.parametrize(("setting", "text"), [
+    (b"SET sql_mode='NO_BACKSLASH_ESCAPES'", b"insert into t values ('C:\\')"),
+    (b"SET sql_mode='ANSI_QUOTES'", b'select 1 as "a\\"'), (b"SET NAMES gbk", b"select '\xbf\\'"),
+])  # fmt: skip
+@pytest.mark.parametrize("line", [AURORA, RDS, MARIADB])
+def test_a_text_that_the_session_closes_is_not_cut(line: bytes, setting: bytes, text: bytes, tmp_path: Path) -> None:
+    whole = b"select " + b"1" * 1100  # as long as no limit lets through
+
+    def marks(*texts: bytes) -> list[str]:
+        data = b"".join(line % (number, escaped(sql), 0) for number, sql in enumerate([whole, *texts]))
+        told = list(in_sessions(found(data, tmp_path), connects=lambda _: False))
+        assert [one.record.sql for one in told] == [whole, *texts]
+        return [one.partial for one in told[1:]]
+
+    assert marks(setting, text) == ["", ""]
+    assert marks(b"select 1", text) == ["", LOOKS_CUT]
+    assert marks(setting, text, b"select 'cut") == ["", "", LOOKS_CUT]
+    assert marks(setting, text + b", ?") == ["", LOOKS_CUT]  # values of a prepared statement are missing
+
+
 def test_damaged_lines(tmp_path: Path) -> None:
     good = MARIADB % (1, b"select 1", 0)
     cut = good[: good.index(b"1',0") - 3]
@@ -243,3 +290,74 @@ def test_every_byte_is_accounted_for_and_ranges_add_up(data: bytes, cuts: list[i
     with tempfile.TemporaryDirectory() as folder:
         read(Audit(), data, Path(folder))
         ranges_add_up(Audit(), data, [cut for cut in cuts if cut < len(data)], Path(folder))
+
+
+def aurora(seed: int, tied: bool) -> tuple[list[bytes], dict[bytes, str]]:
+    """Return four files as Aurora writes them, and what each text is: a client's statement, or one of a procedure."""
+    made = random.Random(seed)
+    lines: list[tuple[int, bytes]] = []
+    truth: dict[bytes, str] = {}
+    clock, query = 1_767_323_045_000_000, 0
+
+    def ended(session: int, number: int, sql: bytes, kind: str) -> None:
+        nonlocal clock
+        clock += made.choice([0, 0, 1, 40]) if tied else made.randrange(1, 400)
+        truth[sql] = kind
+        lines.append((clock, b"%d,db-1,app,10.0.0.9,%d,%d,QUERY,shop,'%s',0\n" % (clock, session, number, sql)))
+
+    for session in range(1, 5):
+        lines.append((clock, b"%d,db-1,app,10.0.0.9,%d,0,CONNECT,shop,,0\n" % (clock, session)))
+        for _ in range(40):
+            query += 1
+            outer = query
+            if made.random() < 0.3:
+                for _ in range(made.randrange(1, 6)):
+                    query += 1
+                    ended(session, query, b"insert into t values (%d)" % query, "inside")
+                ended(session, outer, b"call p(%d)" % outer, "client")
+                clock += 1  # what a client sends next ends later
+            else:
+                ended(session, outer, b"select %d" % outer, "client")
+        clock += 10
+    files: list[list[tuple[float, bytes]]] = [[], [], [], []]
+    for moment, line in lines:  # each in any file, late by up to two seconds
+        made.choice(files).append((moment + made.random() * 2_000_000, line))
+    return [b"".join(line for _, line in sorted(one)) for one in files], truth
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_nesting_is_known_over_all_files_of_aurora(tied: bool, tmp_path: Path) -> None:
+    from migverify.spark.statements import StatementFiles, read_columns
+
+    for seed in range(6):
+        files, truth = aurora(seed, tied)
+        inputs = []
+        for number, data in enumerate(files):
+            path = tmp_path / f"{seed}-{number}.log"
+            path.write_bytes(data)
+            inputs.append(CaptureInput(path, Audit()))
+        out = tmp_path / f"out-{seed}"
+        summary = capture(inputs, CaptureOptions(out, part_bytes=2_000, share_bytes=9_000), StatementFiles)
+        rows = [row for batch in read_columns(out, ["sql", "partial"]) for row in zip(*batch.values(), strict=True)]
+        assert {sql for sql, _ in rows} == {sql for sql, kind in truth.items() if kind == "client"}
+        assert {partial for _, partial in rows} == {""}
+        assert summary.commands["other"] == sum(kind == "inside" for kind in truth.values())
+
+
+def test_plain_statements_of_one_microsecond_keep_the_order_of_their_ids(tmp_path: Path) -> None:
+    data = b"".join(AURORA % (number, b"select %d" % number, 0) for number in (26, 24, 25))
+    made = found(data, tmp_path)
+    assert [(one.command, one.partial) for one in made] == [(Command.QUERY, "")] * 3
+
+
+def test_nesting_that_is_too_much_to_remember_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "MOST_OUTER", 2)
+    monkeypatch.setattr(overflow, "HELD_BYTES", 1)
+    data = CONNECT + b"".join(
+        MARIADB % (number, sql, 0)
+        for call in range(4)
+        for number, sql in ((call * 2 + 2, b"select 1"), (call * 2 + 1, b"call p()"))
+    )
+    made = found(data, tmp_path)
+    assert [one.partial for one in made[1:]] == [TOO_NESTED] * 8
+    assert {one.command for one in made[1:]} == {Command.QUERY}

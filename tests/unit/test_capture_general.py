@@ -16,7 +16,7 @@ from migverify.workload.formats.reading import read_statements
 from migverify.workload.formats.statements import CUT, LINE_ENDS, MASKED, NO_RECORD, TEXT_LOST
 from migverify.workload.lines import GZIP, TOO_LONG
 from migverify.workload.model import Command, Piece, Record
-from migverify.workload.quotes import UNBALANCED
+from migverify.workload.quotes import UNBALANCED, UNCERTAIN
 from tests.unit.log_writers import (
     BANNER,
     FORGED,
@@ -70,7 +70,6 @@ def test_mysql_8(tmp_path: Path) -> None:
     assert (one[0].user, one[0].host, one[0].database) == ("app", "10.0.0.9", "shop")
     assert one[0].details == {"transport": "SSL/TLS"}
     assert [record.details.get("command") for record in one[4:7]] == ["field list", "ping", "statistics"]
-    assert [record.number for record in one] == list(range(1, 9))
 
 
 @pytest.mark.parametrize("tab", [b"\t\t", b"\t"])
@@ -275,6 +274,9 @@ SENT = st.builds(Sent, SQL, session=st.integers(1, 9), end=st.integers(10**15, 2
 def test_what_the_server_wrote_comes_back(sent: list[Sent]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         one = found(write_general(sent), Path(folder))
+    if any(record.partial == UNCERTAIN for record in one):  # a session of another mode could close a literal elsewhere
+        assert {record.sql for record in one if not record.partial} <= {each.sql for each in sent}
+        return
     assert [(record.sql, record.session, record.start, record.partial) for record in one] == [
         (each.sql, each.session, each.end - each.duration, "") for each in sent
     ]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migverify.workload.capture import CaptureInput, CaptureOptions, capture
+from migverify.workload.lexer import WIDE, Modes
 from migverify.workload.mask import length_class, mask_statement, mask_text, mask_value
 from migverify.workload.model import Parameter
 from migverify.workload.sessions import Statement
@@ -42,12 +44,119 @@ def test_forms(sql: str, masked: str) -> None:
 
 
 def test_modes() -> None:
-    assert mask_text(b'select "name"', ansi_quotes=True) == b'select "name"'
-    assert mask_text(rb"select 'a\', 'secret'", backslash=False) == b"select 'xx', 'xxxx'"
-    assert mask_text(rb'select "a\", "secret"', backslash=False) == b'select "xx", "xxxx"'
+    assert mask_text(b'select "name"', "ANSI_QUOTES") == b'select "name"'
+    assert mask_text(b'select "name"') == b'select "xxxx"'
+    assert mask_text(rb"select 'a\', 'secret'", "NO_BACKSLASH_ESCAPES") == b"select 'xx', 'xxxx'"
+    assert mask_text(rb'select "a\", "secret"', "NO_BACKSLASH_ESCAPES") == b'select "xx", "xxxx"'
     wide = "select '\u8a31', 'secret'".encode("big5")  # its second byte is a backslash
     assert b"\\" in wide
-    assert b"secret" not in mask_text(wide, wide=True)
+    assert mask_text(wide, "", "big5") == b"select 'xx', 'xxxx'"
+
+
+@pytest.mark.attack(
+    "capture", "--mask of texts whose literals end elsewhere in another sql_mode, character set or version",
+    "masked as the session reads them, or whole",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "sql",
+    [
+        rb"select 'a\', QzQz, ' -- '",
+        rb"select 'a\' , 'QzQz' , '\'",
+        rb'select "a\", QzQz, " -- "',
+        b"/*!99999 ' */ 'QzQz' -- '",
+        b"select /*!1 '*/ /*!2 '*/ 'QzQz' '",
+        b"select '\xbf\\', QzQz, ' -- '",
+        b"select `\xbf`, 'QzQz', `\xbf`",
+        b"select 1 --\x01'\n, 'QzQz' , '",
+        b"select 1 --\xa0'\n, 'QzQz' , '",
+        b"SET x = 1; INSERT INTO t VALUES ('QzQz')",
+        b"SET names utf8; SELECT 'QzQz'",
+        b"SET sql_mode = (SELECT 'QzQz')",
+        b"SET sql_mode = CONCAT('QzQz', 1), time_zone = 'SYSTEM'",
+        b"SET time_zone = 'SYSTEM', x = 'QzQz'",
+        b"SET @a = 1, sql_mode = 'QzQz'",
+        b"SELECT 1; SET x = 'QzQz'",
+        b"SELECT @'QzQz'",
+        b"SELECT N'QzQz', n'Qz', _utf8mb4'Qz'",
+        b"SELECT /*+ SET_VAR(x = 'a\\'Qz Qz') */ 1",
+        b"CREATE USER 'QzQz'@'Qz' IDENTIFIED BY 'Qz'",
+    ],
+)
+def test_what_is_not_certain_is_masked_whole(sql: bytes) -> None:
+    assert b"Qz" not in mask_text(sql)
+
+
+def written(value: bytes, quote: bytes, modes: Modes) -> bytes:
+    """Return a literal that stands for a value, as a client of this session writes it."""
+    found = b"".join(
+        part if len(part) > 1 or modes.no_backslash_escapes else part.replace(b"\\", b"\\\\")
+        for part in re.findall(WIDE[modes.charset] + b"|." if modes.charset else b".", value, re.DOTALL)
+    )
+    return quote + found.replace(quote, quote * 2) + quote
+
+
+pieces = st.sampled_from(
+    [
+        b"a",
+        b" ",
+        b"'",
+        b'"',
+        b"\\",
+        b"`",
+        b"\n",
+        b";",
+        b"#",
+        b"-- ",
+        b"/*",
+        b"*/",
+        b"/*!",
+        b"\xbf\x5c",
+        b"\x83\x5c",
+        b"\xa5\x60",
+        b"\x81\x30\x81\x30",
+        b"%",
+        b",",
+        b"QzQz",
+    ]
+)
+
+
+@pytest.mark.attack(
+    "capture",
+    "--mask of generated statements of any sql_mode and character set, known or not",
+    "no byte of a literal is left",
+)
+@settings(deadline=None, max_examples=500)
+@given(data=st.data(), known_mode=st.booleans(), known_charset=st.booleans())
+def test_no_literal_of_a_generated_statement_is_left(
+    data: st.DataObject, known_mode: bool, known_charset: bool
+) -> None:
+    sql_mode = data.draw(st.sampled_from(["", "ANSI_QUOTES", "NO_BACKSLASH_ESCAPES", "ANSI,NO_BACKSLASH_ESCAPES"]))
+    charset = data.draw(st.sampled_from(["utf8mb4", *WIDE]))
+    modes = Modes.of(sql_mode, charset)
+    quotes = [b"'"] if modes.ansi_quotes else [b"'", b'"']
+    sql = data.draw(
+        st.sampled_from([b"select 1", b"SET x = 1", b"SET NAMES utf8", b"SET sql_mode = ''", b"update t set a = 2"])
+    )
+    for _ in range(data.draw(st.integers(1, 4))):
+        value = b"".join(data.draw(st.lists(pieces, max_size=6)))
+        if modes.charset:  # half a character is none
+            value = b"".join(re.findall(WIDE[modes.charset] + rb"|[\x00-\x7f]", value, re.DOTALL))
+        elif not value.isascii():
+            value = value.decode("latin-1").encode()
+        value = b"Qz" + value + b"Qz"
+        literal = written(value, data.draw(st.sampled_from(quotes)), modes)
+        form = data.draw(
+            st.sampled_from([b", (%s)", b", %s", b"; select %s", b" /* %s */, %s", b" /*! , %s */", b", @a = %s"])
+        )
+        plain = b"QzQz"
+        sql += (
+            form.replace(b"%s", plain, 1).replace(b"%s", literal)
+            if form.count(b"%s") > 1
+            else form.replace(b"%s", literal)
+        )
+        sql += data.draw(st.sampled_from([b"", b", `a`", b" -- Qz\n", b" # Qz\n", b", t.c"]))
+    assert b"Qz" not in mask_text(sql, sql_mode if known_mode else None, charset if known_charset else None)
 
 
 SECRET = "Qz"
@@ -114,7 +223,10 @@ def test_nothing_of_a_masked_capture_holds_a_literal(tmp_path: Path) -> None:
     from migverify.spark.statements import StatementFiles
     from migverify.workload.mask import mask_text as text_mask
 
-    texts = ["SET @mail = 'QzQz'", "select 'QzQz'", "PREPARE s FROM 'select QzQz'", "/* QzQz */ select 1", "select 'Qz"]
+    texts = ["SET @mail = 'QzQz'", "select 'QzQz'", "PREPARE s FROM 'select QzQz'", "/* QzQz */ select 1", "select 'Qz",
+             "SET SESSION my_plugin = 'QzQz'", "SET x = 1; SET y = 'QzQz'", "SET foo = '\\', bar = 'p, x = QzQz, \\'",
+             "SET sql_mode = (SELECT 'QzQz')", "SET wait_timeout = 5",
+             "SET @a = '\\', @b = 'QzQz'; SET y = 'QzQz'"]  # fmt: skip
     log = write_lines(
         tmp_path / "a.log",
         [{"sql": sql, "session": 1, "start": n, "details": {"x": "Qz"}} for n, sql in enumerate(texts)],
@@ -126,3 +238,21 @@ def test_nothing_of_a_masked_capture_holds_a_literal(tmp_path: Path) -> None:
     shown = repr(pq.read_table(tmp_path / "out").to_pylist()) + (tmp_path / "out" / "_summary.json").read_text()
     assert "mail" in shown
     assert "Qz" not in shown
+    assert "wait_timeout" in shown
+
+
+@pytest.mark.parametrize("umask", [0, 0o777])
+def test_a_capture_is_for_its_owner_alone(tmp_path: Path, umask: int) -> None:
+    pytest.importorskip("pyarrow")
+    from migverify.spark.statements import StatementFiles
+
+    log = write_lines(tmp_path / "a.log", [{"sql": f"select {n}", "session": n % 7, "start": n} for n in range(300)])
+    before = os.umask(umask)
+    try:
+        capture([CaptureInput(log, Lines())], CaptureOptions(tmp_path / "out", run_bytes=20_000), StatementFiles)
+    finally:
+        os.umask(before)
+    found = [tmp_path / "out", *(tmp_path / "out").rglob("*")]
+    assert len(found) > 4
+    for path in found:
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path

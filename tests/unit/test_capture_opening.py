@@ -78,7 +78,7 @@ def test_every_format_is_told_by_its_first_bytes(sample: str, packed: bool, tmp_
     name, data = SAMPLES[sample]
     path = tmp_path / "x"
     path.write_bytes(gzip.compress(data) if packed else data)
-    assert open_format("auto", path, 3306).name == name
+    assert open_format("auto", str(path), 3306).name == name
 
 
 @pytest.mark.parametrize("data", [b"", b"hello\n", b"{}", BANNER, b"select 1;\nselect 2;\n", bytes(range(256))])
@@ -86,9 +86,9 @@ def test_what_cannot_be_told_is_asked_for(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(data)
     with pytest.raises(UsageError, match="cannot tell its format") as caught:
-        open_format("auto", path, 3306)
+        open_format("auto", str(path), 3306)
     assert "--format slow|general|audit|das|pcap|pcap-text|tiproxy|tidb-audit|polled" in caught.value.hint
-    assert open_format("audit", path, 3306).name == "audit"
+    assert open_format("audit", str(path), 3306).name == "audit"
 
 
 def test_names() -> None:
@@ -102,6 +102,7 @@ def test_names() -> None:
         "tiproxy",
         "tidb-audit",
         "polled",
+        "p6spy",
     ]
     assert [form.name for form in FORMATS] == ["slow", "general", "audit", "das"]
 
@@ -110,7 +111,7 @@ def test_damaged_gzip(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"\x1f\x8b" + b"nonsense")
     with pytest.raises(UsageError, match="damaged gzip"):
-        read_head(path)
+        read_head(str(path))
 
 
 def test_zones() -> None:

@@ -7,7 +7,7 @@ import json
 import shutil
 import struct
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migverify.errors import ReadError, UsageError
+from migverify.errors import ReadError
+from migverify.workload import capture as capture_module
+from migverify.workload import parts
 from migverify.workload.capture import CaptureInput, CaptureOptions, capture
 from migverify.workload.formats import reading
 from migverify.workload.formats.audit import Audit
@@ -24,48 +26,18 @@ from migverify.workload.formats.pcap import Pcap
 from migverify.workload.formats.slow import SlowLog
 from migverify.workload.formats.tiproxy import TiProxy
 from migverify.workload.mask import mask_statement, mask_text
+from migverify.workload.parts import ReadTask
+from migverify.workload.runs import RunWriter, merged
+from migverify.workload.tasks import InProcess, Processes
+from tests.unit.any_logs import Writer
+from tests.unit.capture_logs import record
 from tests.unit.capture_packets import counted
 from tests.unit.log_writers import FORGED, FORGED_GENERAL, Sent, write_general, write_slow
-from tests.unit.test_capture_columns import Writer
 from tests.unit.test_capture_pcap import simple
 from tests.unit.test_capture_tidb import native
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
-
-
-class Alone:
-    """Workers that are this process."""
-
-    shares = 3
-
-    def __init__(self, block: int) -> None:
-        self.block = block
-        self.asked: list[Any] = []
-
-    def survey(self, asks: Sequence[Any]) -> list[Any]:
-        from migverify.spark.capture_parts import survey
-
-        self.asked += asks
-        return [survey(one, self.block) for one in asks]
-
-    def exchange(
-        self, reads: Sequence[Any], cuts: Any, gathering: Any, folder: Path, progress: Callable[[int, int], None]
-    ) -> Any:
-        from migverify.spark.capture_exchange import gather, read_part
-        from migverify.spark.capture_parallel import new_account
-
-        accounts, packets = [], []
-        for one in reads:
-            accounts.append(new_account(one))
-            packets += list(read_part(one, cuts, accounts[-1], self.block))
-        shares = []
-        for share in range(len(cuts) + 1):
-            # in any order
-            mine = [packet for number, packet in packets if number == share][::-1]
-            shares.append((folder / f"s{share}", gather(mine, gathering, folder / f"s{share}")))
-        progress(1, 1)
-        return accounts, shares
 
 
 def written(out: Path) -> Any:
@@ -83,7 +55,7 @@ def written(out: Path) -> Any:
     return told, rejects, tables
 
 
-def outcome(folder: Path, data: Sequence[bytes], form: Any, road: Any, *, mask: bool = False) -> Any:
+def outcome(folder: Path, data: Sequence[bytes], form: Any, tasks: Any = None, **options: Any) -> Any:
     """Capture; returns everything that was written, or the error."""
     from migverify.spark.statements import StatementFiles
 
@@ -93,9 +65,8 @@ def outcome(folder: Path, data: Sequence[bytes], form: Any, road: Any, *, mask: 
         path.write_bytes(one)
         inputs.append(CaptureInput(path, form, "db1"))
     out = folder / "out"
-    masks = {"mask": mask_statement, "text_mask": mask_text} if mask else {}
     try:
-        capture(inputs, CaptureOptions(out, **masks), StatementFiles, road)
+        capture(inputs, CaptureOptions(out, **options), StatementFiles, tasks)
     except ReadError as error:
         return str(error)
     found = written(out)
@@ -103,46 +74,61 @@ def outcome(folder: Path, data: Sequence[bytes], form: Any, road: Any, *, mask: 
     return found
 
 
-def same(
-    data: Sequence[bytes], form: Any, part_bytes: int, block: int = 4 << 20, *, mask: bool = False
-) -> tuple[Alone, Any]:
-    """Check that parts give what the road of objects gives; returns the workers and what was written."""
-    from migverify.spark.capture_parallel import ParallelColumns
+class Counting(InProcess):
+    """Counts what it is asked."""
 
-    workers = Alone(block)
-    with tempfile.TemporaryDirectory() as folder:
-        expected = outcome(Path(folder), data, form, None, mask=mask)
-        found = outcome(Path(folder), data, form, ParallelColumns(workers, part_bytes=part_bytes), mask=mask)
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def map(self, work: Any, arguments: Any) -> Any:
+        self.asked += arguments
+        return super().map(work, arguments)
+
+
+def same(data: Sequence[bytes], form: Any, part_bytes: int, *, mask: bool = False) -> tuple[list[Any], Any]:
+    """Check that parts and small shares give what a file as a whole gives; returns the tasks and what was written."""
+    tasks = Counting()
+    masks: Any = {"mask": mask_statement, "text_mask": mask_text} if mask else {}
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        expected = outcome(Path(folder), data, form, part_bytes=1 << 40, **masks)
+        patch.setattr(parts, "_MOST_PARTS", 1 << 40)
+        patch.setattr(capture_module, "_MOST_SHARES", 1 << 40)
+        found = outcome(
+            Path(folder), data, form, tasks, part_bytes=part_bytes, run_bytes=20_000, share_bytes=5_000, **masks
+        )
+    for told in (expected, found):
+        for one in told[0]["files"]:  # counted by part
+            del one["disordered"], one["disorder_s"]
     assert found == expected
-    return workers, found
+    return [one for one in tasks.asked if isinstance(one, ReadTask)], found
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 1 << 32), st.sampled_from([50, 500, 3_000]), st.sampled_from([700, 4 << 20]))
-def test_any_slow_log(seed: int, part_bytes: int, block: int) -> None:
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 1 << 32), st.sampled_from([50, 500, 3_000]))
+def test_any_slow_log(seed: int, part_bytes: int) -> None:
     writer = Writer(seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "HEADER_BYTES", 600)
         logs = [writer.log(writer.slow) for _ in range(seed % 2 + 1)]
-        same(logs, SlowLog(), part_bytes, block, mask=seed % 5 == 0)
+        same(logs, SlowLog(), part_bytes, mask=seed % 5 == 0)
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 1 << 32), st.sampled_from([50, 500, 3_000]), st.sampled_from([300, 4 << 20]))
-def test_any_general_log(seed: int, part_bytes: int, block: int) -> None:
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 1 << 32), st.sampled_from([50, 500, 3_000]))
+def test_any_general_log(seed: int, part_bytes: int) -> None:
     writer = Writer(seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "HEADER_BYTES", 300)
         logs = [writer.log(writer.general) for _ in range(seed % 2 + 1)]
-        same(logs, GeneralLog(), part_bytes, block, mask=seed % 5 == 0)
+        same(logs, GeneralLog(), part_bytes, mask=seed % 5 == 0)
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 1 << 32), st.sampled_from([50, 500, 3_000]), st.sampled_from([300, 4 << 20]))
-def test_any_audit_log(seed: int, part_bytes: int, block: int) -> None:
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 1 << 32), st.sampled_from([50, 500, 3_000]))
+def test_any_audit_log(seed: int, part_bytes: int) -> None:
     writer = Writer(seed)
     logs = [writer.audit_log() for _ in range(seed % 2 + 1)]
-    same(logs, Audit(), part_bytes, block, mask=seed % 5 == 0)
+    same(logs, Audit(), part_bytes, mask=seed % 5 == 0)
 
 
 def forged(statement: bytes) -> list[Sent]:
@@ -156,8 +142,8 @@ def forged(statement: bytes) -> list[Sent]:
 @pytest.mark.parametrize("part_bytes", [37, 211, 1_000])
 def test_a_forged_header_at_a_border_is_found_out(part_bytes: int) -> None:
     for form, log in ((SlowLog(), write_slow(forged(FORGED))), (GeneralLog(), write_general(forged(FORGED_GENERAL)))):
-        workers, found = same([log], form, part_bytes)
-        again = [ask for ask in workers.asked if ask.part.start and ask.begin is not None]
+        tasks, found = same([log], form, part_bytes)
+        again = [task for task in tasks if task.segments[0].carry is not None]
         assert again or part_bytes < 1_000  # a part began inside a literal; small ones belong to it as a whole
         assert found[2][0].num_rows == 40
         assert found[0]["rejected"] == 0
@@ -202,31 +188,22 @@ def test_the_borders_of_sessions_do_not_show() -> None:
     assert sessions == sorted(sessions)
 
 
-def test_a_file_that_changed_between_the_passes_is_an_error(tmp_path: Path) -> None:
-    from migverify.spark.capture_parallel import ParallelColumns
+def test_a_file_that_is_truncated_while_it_is_read_is_an_error(tmp_path: Path) -> None:
     from migverify.spark.statements import StatementFiles
 
     path = tmp_path / "slow.log"
     path.write_bytes(write_slow([Sent(b"select %d" % number) for number in range(100)]))
 
-    class Changing(Alone):
-        def exchange(self, *told: Any) -> Any:
-            path.write_bytes(write_slow([Sent(b"select %d, 2" % number) for number in range(100)]))
-            return super().exchange(*told)
+    class Truncating(InProcess):
+        def map(self, work: Any, arguments: Any) -> Any:
+            for number, one in enumerate(arguments):
+                yield number, work(one)
+                path.write_bytes(b"")
 
-    with pytest.raises(ReadError):
-        capture(
-            [CaptureInput(path, SlowLog())], CaptureOptions(tmp_path / "out"), StatementFiles,
-            ParallelColumns(Changing(4 << 20), part_bytes=1_000),
-        )  # fmt: skip
+    with pytest.raises(ReadError, match="accounts for bytes"):
+        capture([CaptureInput(path, SlowLog())], CaptureOptions(tmp_path / "out", part_bytes=1_000), StatementFiles,
+                Truncating())  # fmt: skip
     assert not (tmp_path / "out").exists()
-
-
-def test_a_mask_of_ones_own_is_refused(tmp_path: Path) -> None:
-    from migverify.spark.capture_parallel import ParallelColumns
-
-    with pytest.raises(UsageError):
-        ParallelColumns(Alone(1)).takes([], CaptureOptions(tmp_path, mask=lambda one: one))
 
 
 def audit_lines() -> bytes:
@@ -241,7 +218,7 @@ def audit_lines() -> bytes:
 
 def test_parts_of_audit_logs_begin_at_lines() -> None:
     for size in (100, 1_000):
-        _, found = same([audit_lines(), audit_lines().replace(b"shop", b"other")], Audit(), size)
+        _, found = same([audit_lines(), audit_lines().replace(b"db-1", b"db-2")], Audit(), size)
         assert found[2][0].num_rows == 154
 
 
@@ -258,23 +235,28 @@ def traffic() -> bytes:
 @pytest.mark.parametrize("mask", [False, True])
 def test_packets_and_traffic_files_are_read_by_file(mask: bool) -> None:
     for form, data in ((Pcap(), simple().pcap()), (TiProxy(), traffic())):
-        workers, found = same([data, data[:-40]], form, 50, mask=mask)
-        assert len(workers.asked) == 2
-        assert found[2][0].num_rows > 4
+        tasks, found = same([data, data[:-40]], form, 50, mask=mask)
+        assert len(tasks) == 2
+        assert found[2][0].num_rows > 2
+        assert found[0]["duplicates"] > 4
     parameters = found[2][0]["parameters"].to_pylist()
     assert [{"kind": "text", "value": b"x" * 8 if mask else b"a\n# Time: b"}] in parameters
 
 
 def test_processes_write_what_one_process_writes(tmp_path: Path) -> None:
-    from migverify.spark.capture_columns import Columns
-    from migverify.spark.capture_parallel import ParallelColumns, Processes
-    from migverify.spark.capture_parts import Ask, Part
-
     data = [write_slow(forged(FORGED)), write_slow(forged(FORGED))[:-300]]
-    expected = outcome(tmp_path, data, SlowLog(), Columns())
-    with Processes(2) as workers:
-        assert outcome(tmp_path, data, SlowLog(), ParallelColumns(workers, part_bytes=2_000)) == expected
-        damaged = tmp_path / "damaged.gz"
-        damaged.write_bytes(gzip.compress(data[0])[:-20])
-        with pytest.raises(ReadError, match="damaged gzip"):
-            workers.survey([Ask(Part(CaptureInput(damaged, SlowLog()), 0, 0, 0, None), 0)])
+    masks: Any = {"mask": mask_statement, "text_mask": mask_text}
+    expected = outcome(tmp_path, data, SlowLog(), part_bytes=2_000, share_bytes=5_000, **masks)
+    with Processes(2) as tasks:
+        assert outcome(tmp_path, data, SlowLog(), tasks, part_bytes=2_000, share_bytes=5_000, **masks) == expected
+        damaged = gzip.compress(data[0])[:-20]
+        assert "damaged gzip" in outcome(tmp_path, [damaged, damaged], SlowLog(), tasks, part_bytes=10)
+
+
+def test_a_run_that_another_wrote_is_not_decoded(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path / "run", b"one secret")
+    writer.add(record("select 1"), 1, 0)
+    run = writer.close()
+    assert len(list(merged([run], b"one secret"))) == 1
+    with pytest.raises(ReadError, match="was changed while the capture ran"):
+        list(merged([run], b"another"))

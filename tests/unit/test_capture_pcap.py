@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import random
 import struct
 from collections.abc import Callable
@@ -14,9 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from migverify.cli.main import run
 from migverify.workload.formats import answers, conversation, packets
 from migverify.workload.formats.pcap import Pcap, PcapText
-from migverify.workload.formats.protocol import CutError, query_text
+from migverify.workload.formats.protocol import CutError, Prepared, query_text
 from migverify.workload.formats.tcp import Stream
 from migverify.workload.model import Command, Noise, Parameter, Piece, Record, Rejected
 from tests.unit.capture_packets import (
@@ -143,9 +145,10 @@ def test_query_attributes(tmp_path: Path) -> None:
     named = b"\x03\x01\x01" + b"\x00" + b"\x01" + b"\xfe\x00" + counted(b"trace") + counted(b"abc") + b"select 2"
     trace.ask(named, result([]))
     assert [one.sql for one in statements(tmp_path, trace)] == [b"select 1", b"select 2"]
-    assert query_text(b"\x03\x00\x01select 3", None) == b"select 3"
-    assert query_text(b"\x03select 3", None) == b"select 3"
-    assert query_text(b"\x03\x00\x01x", CAPABILITIES) == b"\x00\x01x"
+    assert query_text(b"\x03\x00\x01select 3", None) == (b"select 3", True)
+    assert query_text(named, None) == (b"select 2", True)
+    assert query_text(b"\x03select 3", None) == (b"select 3", False)
+    assert query_text(b"\x03\x00\x01x", attributes=False) == (b"\x00\x01x", False)
 
 
 def prepared(trace: Trace, number: int, count: int) -> None:
@@ -225,6 +228,130 @@ def test_prepared_statements(tmp_path: Path) -> None:
         (1064, b"nope"),
     ]
     assert [one.statement_id for one in told if one.command is Command.CLOSE_STATEMENT] == [4]
+
+
+BOUND = st.one_of(
+    st.integers(-(1 << 63), (1 << 63) - 1).map(
+        lambda n: (b"\x08\x00", struct.pack("<q", n), Parameter("integer", str(n).encode()))
+    ),
+    st.integers(0, 255).map(lambda n: (b"\x01\x80", bytes([n]), Parameter("unsigned", str(n).encode()))),
+    st.binary(max_size=40).map(lambda text: (b"\xfd\x00", counted(text), Parameter("text", text))),
+    st.binary(max_size=9).map(lambda text: (b"\xfc\x00", counted(text), Parameter("bytes", text))),
+    st.sampled_from(CASES),
+)
+
+
+def execute_of(
+    values: list[tuple[bytes, bytes, Parameter]],
+    nulls: int,
+    *,
+    typed: bool,
+    attributes: list[tuple[bytes, tuple[bytes, bytes, Parameter]]] | None,
+    names: bytes,
+) -> bytes:
+    """Return the body of an execute as a client writes it; ``attributes`` is None where they were not negotiated."""
+    named = attributes is not None
+    sent = [*((names, one) for one in values), *(attributes or [])]
+    head = struct.pack("<IBI", 4, 8 if attributes else 0, 1)
+    if not sent or (not values and not attributes):
+        return b"\x17" + head
+    head += bytes([len(sent)]) if named else b""
+    head += nulls.to_bytes((len(sent) + 7) // 8, "little") + bytes([typed])
+    if typed:
+        head += b"".join(one[0] + (counted(name) if named else b"") for name, one in sent)
+    return b"\x17" + head + b"".join(one[1] for at, (_, one) in enumerate(sent) if not nulls >> at & 1)
+
+
+@pytest.mark.attack(
+    "capture",
+    "prepared statements of clients that do, may or may not send query attributes, with any types and NULLs",
+    "values are those that were bound, or the statement is marked",
+)
+@settings(deadline=None, max_examples=400)
+@given(data=st.data(), negotiated=st.booleans(), known=st.booleans(), values=st.lists(BOUND, max_size=20))
+def test_values_are_those_that_were_bound_or_marked(
+    data: st.DataObject, negotiated: bool, known: bool, values: list[tuple[bytes, bytes, Parameter]]
+) -> None:
+    statement = Prepared(b"select ?", len(values))
+    told: bool | None = negotiated if known else None
+    bound_before = False
+    for number in range(data.draw(st.integers(1, 5))):
+        nulls = data.draw(st.integers(0, (1 << len(values)) - 1))
+        typed = data.draw(st.booleans()) or (known and not number)
+        values = [data.draw(BOUND) for _ in values] if typed else values
+        extra = data.draw(st.lists(st.tuples(st.binary(max_size=5), BOUND), max_size=3)) if negotiated and typed else []
+        payload = execute_of(
+            values, nulls, typed=typed, attributes=extra if negotiated else None, names=data.draw(st.binary(max_size=3))
+        )
+        expected = [Parameter("null", None) if nulls >> at & 1 else one[2] for at, one in enumerate(values)]
+        try:
+            found = statement.execute(payload, told)
+        except CutError:
+            assert not known or not (typed or bound_before)
+            bound_before = False
+            continue
+        assert list(found.parameters) == expected
+        assert found.attributes in (None, negotiated)
+        told = found.attributes if told is None else told
+        bound_before = bound_before or typed
+
+
+def test_a_connection_joined_midway_shows_by_a_query_whether_it_sends_attributes(tmp_path: Path) -> None:
+    trace = Trace()
+    prepared(trace, 4, 2)
+    unclear = execute_of([CASES[0], CASES[3]], 1, typed=False, attributes=[], names=b"")
+    trace.ask(unclear, result([]))
+    trace.ask(b"\x03\x00\x01commit", packet(ok(), 1))
+    typed = execute_of([CASES[0], CASES[3]], 1, typed=True, attributes=[], names=b"")
+    trace.ask(typed, result([]))
+    trace.ask(unclear, result([]))
+    first, _, *others = statements(tmp_path, trace)
+    assert (first.partial, first.parameters) == (conversation.VALUES_UNKNOWN, None)
+    assert [(one.partial, one.parameters) for one in others] == [
+        ("", (Parameter("null", None), Parameter("integer", b"-2")))
+    ] * 2
+
+
+@pytest.mark.attack(
+    "capture", "an execute whose values cannot be read, then one with the types of before", "both are marked"
+)
+def test_an_unreadable_execute_leaves_no_types_for_the_next(tmp_path: Path) -> None:
+    trace = Trace()
+    trace.connect()
+    prepared(trace, 4, 1)
+    trace.ask(execute(4, b"\x00", b"\xfd\x00", counted(b"a")), result([]))
+    trace.ask(execute(4, b"\x00", b"\xf1\x00", counted(b"ab")), result([]))  # a type that there is not
+    trace.ask(execute(4, b"\x00", None, counted(b"b")), result([]))
+    trace.ask(execute(4, b"\x00", b"\xfd\x00", counted(b"c")), result([]))
+    found = [(one.partial, one.parameters) for one in statements(tmp_path, trace)]
+    marked = (conversation.VALUES_UNKNOWN, None)
+    assert found == [("", (Parameter("text", b"a"),)), marked, marked, ("", (Parameter("text", b"c"),))]
+
+
+def test_lost_bytes_of_the_client_leave_types_and_values_sent_ahead_unknown(tmp_path: Path) -> None:
+    trace = Trace()
+    trace.connect()
+    prepared(trace, 4, 1)
+    trace.ask(execute(4, b"\x00", b"\xfd\x00", counted(b"a")), result([]))
+    ahead = b"\x18" + struct.pack("<IH", 4, 0)
+    trace.client(packet(ahead + b"lost"), lose=True)
+    trace.ask(b"\x03select 1", result([b"1"]))
+    trace.client(packet(ahead + b" and kept"))
+    trace.ask(execute(4, b"\x00", b"\xfd\x00", b""), result([]))
+    trace.ask(execute(4, b"\x00", b"\xfd\x00", counted(b"b")), result([]))
+    found = [one for one in statements(tmp_path, trace) if one.command is Command.EXECUTE]
+    assert [one.partial for one in found] == ["", conversation.VALUES_UNKNOWN, ""]
+
+
+def test_a_reset_statement_drops_what_was_sent_ahead(tmp_path: Path) -> None:
+    trace = Trace()
+    trace.connect()
+    prepared(trace, 4, 1)
+    trace.client(packet(b"\x18" + struct.pack("<IH", 4, 0) + b"ahead"))
+    trace.ask(b"\x1a" + struct.pack("<I", 4), packet(ok(), 1))
+    trace.ask(execute(4, b"\x00", b"\xfd\x00", counted(b"b")), result([]))
+    (found,) = statements(tmp_path, trace)
+    assert (found.partial, found.parameters) == ("", (Parameter("text", b"b"),))
 
 
 def test_values_without_types_are_said_to_be_unknown(tmp_path: Path) -> None:
@@ -408,8 +535,9 @@ def test_values_beyond_a_packet_are_cut() -> None:
 
     for size in range(10, 17):
         payload = execute(1, b"\x00", b"\xfd\x00", counted(b"abc"))[:size]
-        with pytest.raises(CutError):
-            read(payload, 1, None, {}, None)
+        for attributes in (None, False, True):
+            with pytest.raises(CutError):
+                read(payload, 1, None, {}, attributes)
 
 
 def vxlan(frame: bytes) -> bytes:
@@ -494,3 +622,14 @@ def test_a_connection_ends_with_the_fin_of_both_sides(tmp_path: Path, sides: int
         found = statements(tmp_path, trace)
     assert [one.sql for one in found] == [b"select sleep(9)"]
     assert len(closes) == 1 + (sides == 2)  # one of them at the end of the trace
+
+
+def test_a_connection_joined_midway_is_in_the_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its session has a number of the reader's own, below 0: no reason to reject its statements."""
+    trace = Trace()
+    trace.ask(b"\x03select 1", result([b"1"]))
+    trace.ask(b"\x03select 2", result([b"2"]))
+    (tmp_path / "a.pcap").write_bytes(trace.pcap())
+    assert run(["workload", "capture", str(tmp_path / "a.pcap"), "--out", str(tmp_path / "out"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["rejected"], told["statements"]) == (0, 2)

@@ -53,7 +53,9 @@ def test_judgment(tmp_path: Path) -> None:
     )
     quality = judge(tmp_path / "out", read_columns)
     assert (quality.statements, quality.sessions, quality.whole, quality.partial_sessions) == (63, 2, 61, 2)
-    assert (quality.rejected, quality.cut_statements, quality.edge_statements, quality.errors) == (1, 1, 2, 1)
+    assert (quality.rejected, quality.cut_statements, quality.edge_statements, quality.errors) == (1, 1, 1, 1)
+    assert (quality.joined_statements, quality.joined_sessions) == (1, 1)
+    assert any("--sessions" in finding for finding in quality.findings)
     assert quality.outcome_known == pytest.approx(62 / 63)
     assert (quality.clock_off, quality.overlapping, quality.disordered) == (1, 0, 1)
     (server,) = quality.servers
@@ -62,7 +64,7 @@ def test_judgment(tmp_path: Path) -> None:
     text = quality_text(quality)
     for finding in quality.findings:
         assert finding in text
-    assert len(quality.findings) == 6
+    assert len(quality.findings) == 7
 
 
 def trace(folder: Path) -> Path:

@@ -11,19 +11,28 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from migverify.workload import sessions
+from migverify.workload import overflow, runs, sessions
 from migverify.workload.model import Command, Origin, Parameter, Record
-from migverify.workload.sessions import Spool, Statement, in_sessions
+from migverify.workload.quotes import UNBALANCED
+from migverify.workload.runs import RunWriter, merged, unpack
+from migverify.workload.sessions import Statement, in_sessions
 from tests.unit.capture_logs import record
+
+SECRET = b"s" * 32
 
 
 def follow(
     folder: Path, records: Iterable[Record], *, connects: bool = True, run_bytes: int = 1 << 30
 ) -> list[Statement]:
-    spool = Spool(folder, run_bytes)
+    writer = RunWriter(folder / "run", SECRET, run_bytes)
     for one in records:
-        spool.add(one, -1, 0)
-    return list(in_sessions(spool.records(), connects=lambda _: connects))
+        writer.add(one, -1, 0)
+    run = writer.close()
+    assert [path.name for path in folder.iterdir()] == ["run"]
+    entries = merged([run], SECRET)
+    found = list(in_sessions((unpack(one.packed, 0, None, "") for one in entries), connects=lambda _: connects))
+    (folder / "run").unlink()
+    return found
 
 
 COMMANDS = st.sampled_from([
@@ -69,7 +78,7 @@ def test_any_shuffle_gives_the_same_sessions(
 
 
 def test_runs_are_merged_when_they_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MOST_RUNS", 3)
+    monkeypatch.setattr(runs, "MOST_RUNS", 3)
     found = follow(tmp_path, [record(number=n, end=-n % 50) for n in range(50)], run_bytes=1)
     assert [one.record.end for one in found] == sorted(one.record.end or 0 for one in found)
 
@@ -108,7 +117,7 @@ def test_open_transactions_at_the_end_are_marked(tmp_path: Path, monkeypatch: py
     texts = ["", "BEGIN", "update 1", "BEGIN", "update 2", "update 3"]
     told = [record(sql, Command.QUERY if sql else Command.CONNECT, start=n) for n, sql in enumerate(texts)]
     for held in (1 << 30, 1):
-        monkeypatch.setattr(sessions, "HELD_BYTES", held)
+        monkeypatch.setattr(overflow, "HELD_BYTES", held)
         found = follow(tmp_path, told)
         assert [one.record.sql.decode() for one in found] == texts
         assert [one.partial for one in found] == ["", "", ""] + [sessions.OPEN_AT_END] * 3
@@ -128,3 +137,45 @@ def test_records_without_a_session_share_no_state(tmp_path: Path) -> None:
     told = [replace(record(sql, start=n), session=None) for n, sql in enumerate(["USE a", "BEGIN", "select 1"])]
     found = follow(tmp_path, told)
     assert {(one.session, one.partial, one.state.database) for one in found} == {("-/?/1", sessions.NO_SESSION, None)}
+
+
+def test_the_user_of_a_connect_reaches_every_statement_of_its_session(tmp_path: Path) -> None:
+    told = [
+        record("", command=Command.CONNECT, session=1, user="ann", start=1), record("select 1", session=1, start=2),
+        record("", command=Command.CHANGE_USER, session=1, user="bob", start=3), record("select 2", session=1, start=4),
+        record("select 3", session=2, start=5),
+    ]  # fmt: skip
+    found = follow(tmp_path, told)
+    assert [(one.record.sql, one.record.user) for one in found if one.record.sql] == [
+        (b"select 1", "ann"), (b"select 2", "bob"), (b"select 3", None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("setting", "sql"), [
+    ("SET sql_mode='NO_BACKSLASH_ESCAPES'", rb"insert into t values ('C:\')"), ("SET NAMES gbk", b"select '\xbf\x5c'"),
+    ("SET NAMES sjis", b"select '\x83\x5c', `\x83\x60`"), ("SET sql_mode='ANSI_QUOTES'", rb'select 1 as "a\"'),
+])  # fmt: skip
+def test_a_text_is_whole_where_the_session_closes_its_literals(tmp_path: Path, setting: str, sql: bytes) -> None:
+    told = [
+        record("", command=Command.CONNECT, session=1, start=1), record(setting, session=1, start=2),
+        replace(record("", session=1, start=3), sql=sql, partial=UNBALANCED),
+        replace(record("", session=1, start=4), sql=b"select 'cut", partial=UNBALANCED),
+        record("", command=Command.CONNECT, session=2, start=1),
+        replace(record("", session=2, start=2), sql=sql, partial=UNBALANCED),
+    ]  # fmt: skip
+    found = [one.partial for one in follow(tmp_path, told)]
+    assert (found[2], found[3]) == ("", UNBALANCED)
+    assert found[5] == UNBALANCED
+
+
+def test_a_reset_session_is_known_again() -> None:
+    """A change of user sets everything anew; a reset all but the database, which another record may tell."""
+    records = [
+        Record(Origin("f", n, n, 1), command, sql, session=1, start=n, end=n)
+        for n, (command, sql) in enumerate([
+            (Command.QUERY, b"SELECT 1"), (Command.RESET_CONNECTION, b""), (Command.QUERY, b"SELECT 2"),
+            (Command.QUERY, b"USE d"), (Command.RESET_CONNECTION, b""), (Command.QUERY, b"SELECT 3"),
+        ])
+    ]  # fmt: skip
+    found = list(in_sessions(iter(records), connects=lambda _: True))
+    assert [bool(one.partial) for one in found] == [True, True, True, True, True, False]

@@ -415,6 +415,10 @@ def logged(data: bytes, form: SlowLog) -> list[Piece]:
 @given(st.lists(SENT, max_size=6), st.booleans())
 def test_what_the_server_wrote_comes_back(sent: list[Sent], extra: bool) -> None:
     found = records(logged(write_slow(sent, extra=extra), SlowLog()))
+    if len(found) < len(sent):  # sessions of another mode could have closed a literal elsewhere: that is said as well
+        assert any(one.partial == UNCERTAIN for one in found)
+        assert {one.sql for one in found if not one.partial} <= {one.sql for one in sent}
+        return
     assert [one.sql for one in found] == [one.sql for one in sent]
     # a literal may hold a header and a statement with whole quotes: that it is one is said, not hidden
     assert all(not one.partial or (one.partial == UNCERTAIN and HEAD in one.sql) for one in found)

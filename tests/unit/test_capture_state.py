@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from migverify.workload.mask import mask_text
 from migverify.workload.model import Command
 from migverify.workload.state import SHORT, State, Tracker
 from migverify.workload.tokens import holds_several, tokens
@@ -136,7 +137,7 @@ def test_the_server_knows_better() -> None:
 
 
 def test_masked_user_variables() -> None:
-    tracker = Tracker(lambda value: b"'x'" if value[:1] == b"'" else b"0")
+    tracker = Tracker(mask_text)
     tracker.apply(record("SET @mail='me@example.org', sql_mode='ANSI', @m=@@sql_mode"))
     state = tracker.state(record())
     assert "example" not in state.rest

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migverify.codec import decode, encode
+from migverify.codec import decode, encode, parse_json
+from migverify.config.yaml_text import YamlProblem, read_yaml
 from migverify.model import ChunkChecksum, ChunkResult, ChunkState, DiffKind, KeyRange, LiveState, RowDiff
 from migverify.tables.tasks import Outcome, Rules, outcome_from_text
 
@@ -61,3 +62,43 @@ def test_sums_beyond_64_bits_stay_exact() -> None:
     big = ChunkChecksum(1, 1, 2**200 + 1)
     assert decode(ChunkChecksum, json.loads(json.dumps(encode(big)))) == big
     assert decode(ChunkChecksum, encode(replace(big, exact=0))) != big
+
+
+DEEP = 200_000
+
+
+@pytest.mark.attack(
+    "runbook", "Evidence, a journal's line or a program's answer is JSON of 200,000 levels",
+    "it is refused with a reason, and the process goes on",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "text", ["[" * DEEP, "[" * DEEP + "]" * DEEP, '{"a":' * 500 + "1" + "}" * 500, "[" * 65 + "]" * 65]
+)
+def test_deep_json_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"nested deeper|Expecting"):
+        parse_json(text)
+
+
+def test_json_of_a_usual_depth_is_read() -> None:
+    text = "[" * 60 + "]" * 60
+    assert json.dumps(parse_json(text)) == text
+
+
+@pytest.mark.attack(
+    "rules", "A configuration, a runbook or a file of rules is YAML of 100,000 levels, in brackets, entries or by indenting",
+    "it is refused at its line before anything walks it, by both readers",
+)  # fmt: skip
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, "a: " + "{b: " * 100_000 + "1" + "}" * 100_000, "- " * 100_000 + "1", "? " * 5000 + "1",
+     "".join(f"{' ' * n}a:\n" for n in range(400))],
+)  # fmt: skip
+def test_deep_yaml_is_refused(text: str, fast: bool) -> None:
+    with pytest.raises(YamlProblem, match="nested"):
+        read_yaml(text, fast=fast)
+
+
+def test_yaml_with_many_brackets_that_are_not_deep_is_read() -> None:
+    text = "\n".join(f"- {{a: [{n}, {n}]}}" for n in range(2000))
+    assert len(read_yaml(text).data) == 2000  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from migverify.cli.main import run
 from migverify.config import (
     Config,
     comparison_digest,
@@ -154,6 +155,8 @@ spark: {master: "spark://m:7077", conf: {spark.executor.cores: 2, spark.x: false
         ("source: {url: 'mysql://u@h', tls: {mode: preferred, ca: x}}\ntarget: {url: 'tidb://u@h'}", "verify-ca"),
         ("source: {url: 'mysql://u@h', snapshot: \"a'b\"}\ntarget: {url: 'tidb://u@h'}", "date and time or a TSO"),
         ("source: {url: 'mysql://u@h', session: {'a b': 1}}\ntarget: {url: 'tidb://u@h'}", "session variables"),
+        ("source: {url: 'mysql://u@h', session: {TX_isolation: x}}\ntarget: {url: 'tidb://u@h'}", "tx_isolation: pin"),
+        ("source: {url: 'mysql://u@h'}\ntarget: {url: 'tidb://u@h', session: {tidb_snapshot: x}}", "see `snapshot`"),
     ],
 )  # fmt: skip
 def test_mistakes(tmp_path: Path, text: str, expected: str) -> None:
@@ -350,3 +353,25 @@ def test_a_filled_in_password_does_not_become_a_name(tmp_path: Path) -> None:
     assert "takes the name" in str(refused(tmp_path, SMALL + 'store_password_env: "${PW}"', PW="hunter2"))
     config = load(tmp_path, text.replace("env: '${PW}'", "command: 'echo ${PW}'"), PW="hunter2")
     assert config.sources[0].password_command == "echo ${PW}"
+
+
+def test_check_opens_certificate_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "migverify.yaml"
+    path.write_text("source: {url: 'mysql://u@h', tls: {ca: /nowhere/ca.pem}}\ntarget: {url: 'tidb://u@h'}\n")
+    assert run(["config", "check", "-c", str(path)]) == 2
+    assert "source: tls.ca: /nowhere/ca.pem: No such file" in capsys.readouterr().err
+
+
+def test_a_store_on_a_server_is_verified_as_an_endpoint_is(tmp_path: Path) -> None:
+    assert load(tmp_path, SMALL + "store: mysql+pymysql://u@db/x\n").store.tls.mode == "verify-identity"
+    assert load(tmp_path, SMALL + "store: mysql+pymysql://u@127.0.0.1/x\n").store.tls.mode == "preferred"
+    text = "store: mysql+pymysql://u@db/x\nstore_tls: {mode: required}\n"
+    assert load(tmp_path, SMALL + text).store.tls.mode == "required"
+
+
+@pytest.mark.attack("configuration", "a mistyped key that holds a password", "the place is named, the key is not shown")
+@pytest.mark.parametrize("line", ["pasword=hunter2: 3", "pasword:hunter2: x", "store_password_env hunter2: x"])
+def test_a_key_that_is_no_name_is_not_shown(tmp_path: Path, line: str) -> None:
+    error = refused(tmp_path, SMALL + line)
+    assert ":3:1: unknown key; it is not shown" in str(error)
+    assert "hunter2" not in str(error)

@@ -106,7 +106,7 @@ def test_keys_at_a_place() -> None:
     assert "chunk_rows" in keys_under(("limits",))
     assert keys_under(("routes", 0)) == ["from", "to", "shard"]
     assert "password_env" in keys_under(("sources", "eu"))
-    assert keys_under(("sources", "eu", "tls")) == ["mode", "ca", "cert", "key"]
+    assert keys_under(("sources", "eu", "tls")) == ["mode", "ca", "cert", "key", "allow_cleartext_password"]
     assert keys_under(("overrides", 3, "where")) == ["source", "target"]
     assert keys_under(("source", "session")) == []
     assert keys_under(("nonsense", "x")) == []

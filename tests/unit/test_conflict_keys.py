@@ -290,3 +290,10 @@ def test_a_slow_log() -> None:
 def test_any_bytes_in_a_slow_log(text: bytes) -> None:
     read(b"# Time: 2026-01-02T03:04:05Z\n" + text)
     read(text)
+
+
+@pytest.mark.attack("conflict", "a message that opens thousands of lists of values and closes none", "is read once")
+def test_a_message_of_open_lists_is_read_in_linear_time() -> None:
+    key = keys.from_words("tableID=1 indexID=2 " + "indexValues={" * 200_000)
+    assert key is not None
+    assert (key.kind, key.table_id, key.index_id, key.values) == ("index", 1, 2, ())

@@ -77,3 +77,49 @@ def test_the_readme_shows_rows_of_the_fault_matrix() -> None:
         block = fresh
     assert len(names) >= 8
     assert [line for line in block.splitlines() if line.startswith("| `")] == [rows[name] for name in names]
+
+
+NEEDS_MARKS = ("<!-- needs -->\n", "<!-- /needs -->")
+
+
+def test_the_page_of_privileges_is_the_table_of_needs() -> None:
+    from migverify.sql.privileges import page_table
+
+    page = ROOT / "docs" / "privileges.md"
+    before, rest = page.read_text().split(NEEDS_MARKS[0])
+    _, after = rest.split(NEEDS_MARKS[1])
+    fresh = before + NEEDS_MARKS[0] + page_table() + NEEDS_MARKS[1] + after
+    if os.environ.get("REGEN") == "1":
+        page.write_text(fresh)
+    assert page.read_text() == fresh, "run the tests once with REGEN=1 and look at the change"
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_the_statements_of_the_check_are_those_of_the_table(side: str) -> None:
+    from migverify.model import Flavor, Side
+    from migverify.sql.privileges import page_statements
+
+    page, mark = ROOT / "docs" / "check.md", f"<!-- grants: {side} -->\n```sql\n"
+    before, rest = page.read_text().split(mark)
+    flavor = Flavor.MYSQL if side == "source" else Flavor.TIDB
+    fresh = before + mark + page_statements("check", Side(side), flavor) + rest[rest.index("```") :]
+    if os.environ.get("REGEN") == "1":
+        page.write_text(fresh)
+    assert page.read_text() == fresh, "run the tests once with REGEN=1 and look at the change"
+
+
+def test_every_privilege_that_is_asked_for_is_in_the_table() -> None:
+    from migverify.sql.privileges import NEEDS
+
+    known = {word for need in NEEDS for word in need.privileges}
+    code = "".join(path.read_text() for path in (ROOT / "migverify").rglob("*.py") if "lab" not in path.parts)
+    asked = set(re.findall(r'allows\("([A-Z_ ]+)"', code))
+    assert asked
+    assert asked <= known, "a check asks for a privilege that no command is said to need"
+
+
+def test_every_command_of_the_table_is_a_command() -> None:
+    from migverify.sql.privileges import commands
+
+    known = {*leaves(), "monitors --sql", "tables repair --apply"}
+    assert set(commands()) <= known

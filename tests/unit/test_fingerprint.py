@@ -29,6 +29,7 @@ from migverify.sql.parts import (
     Trigger,
     attributes_of,
 )
+from migverify.sql.spelling import grouped_equally
 from migverify.tables.schema import compare_tables
 from tests.definitions import column, key, table
 
@@ -182,8 +183,34 @@ def test_the_whole_is_free_of_order_and_of_texts_of_views() -> None:
 
 
 def test_bounds_at_midnight() -> None:
-    assert normal_bound("'2020-01-01 00:00:00'") == normal_bound("'2020-01-01'")
-    assert normal_bound("'2020-01-01 10:00:00'") != normal_bound("'2020-01-01'")
+    assert normal_bound("'2020-01-01 00:00:00'", "RANGE") == normal_bound("'2020-01-01'", "RANGE")
+    assert normal_bound("'2020-01-01 10:00:00'", "RANGE") != normal_bound("'2020-01-01'", "RANGE")
+
+
+def test_values_of_a_list_have_no_order() -> None:
+    assert normal_bound("3,1,NULL", "LIST") == normal_bound("NULL,1,3", "LIST")
+    assert normal_bound("(1,'a,b'),(2,'c')", "LIST COLUMNS") == normal_bound("(2,'c'),(1,'a,b')", "LIST COLUMNS")
+    assert normal_bound("(1,2),(3,4)", "LIST COLUMNS") != normal_bound("(1,3),(2,4)", "LIST COLUMNS")
+    assert normal_bound("1,2", "RANGE COLUMNS") != normal_bound("2,1", "RANGE COLUMNS")
+    assert normal_bound("1,2", "LIST") != normal_bound("1,2,3", "LIST")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "same"),
+    [
+        ("((`a` + 1) * 2)", "(`a` + 1) * 2", True),
+        ("((`a` + 1) * 2)", "`a` + 1 * 2", False),
+        ("(`a` - (`b` - 1))", "`a` - `b` - 1", False),
+        ("((`a` and `b`) or `c`)", "`a` and (`b` or `c`)", False),
+        ("(`a` and `b` and `c`)", "`a` and (`b` and `c`)", True),
+        ("(`d` + interval 1 day)", "date_add(`d`, interval 1 day)", True),
+        ("if(((`a` > 1) and ((`b` = 1) or (`c` = 2))),1,0)", "if(`a` > 1 and `b` = 1 or `c` = 2, 1, 0)", False),
+        (r"concat(`a`,_utf8mb4\'x\',`b`)", "concat(`a`, _utf8mb4'x', `b`)", True),
+        ("((`a` DIV 2) % 3)", "`a` div 2 % 3", True),
+    ],
+)
+def test_expressions_that_differ_by_brackets(source: str, target: str, same: bool) -> None:
+    assert grouped_equally(source, target) is same
 
 
 def test_attributes_of_tidb_are_read_outside_of_strings_only() -> None:

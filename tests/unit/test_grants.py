@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+import re
+from dataclasses import replace
+from pathlib import Path
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from migverify.config import database_patterns, load_config
 from migverify.errors import ReadError
+from migverify.model import Flavor, Side
 from migverify.sql.grants import Grants, check_grants
+from migverify.sql.privileges import Scopes, escaped, missing, object_text, plain_name, statements, wanted_for
 
 
 class Told:
@@ -18,6 +27,8 @@ class Told:
             return [("m@%",)]
         if sql == "SHOW GRANTS":
             return [(line,) for line in self.lines]
+        if sql == "SELECT @@partial_revokes":
+            raise ReadError("Unknown system variable 'partial_revokes' [1193]")
         told = self.others[sql]
         if isinstance(told, Exception):
             raise told
@@ -96,3 +107,128 @@ def test_a_role_that_is_not_shown_may_allow_anything() -> None:
 @pytest.mark.parametrize("line", ["GRANT PROXY ON ``@`` TO 'm'@'%'", "something new", "GRANT CONFIG ON *.* TO 'm'@'%'"])
 def test_what_is_not_known_counts_as_writing(line: str) -> None:
     assert grants(line).may_write
+
+
+# --- what is missing, and how it is granted ---------------------------------------------------------------------
+
+
+NOBODY = "GRANT USAGE ON *.* TO `m`@`%`"
+
+
+def lacking(*lines: str, databases: tuple[str, ...] = ("app",), only: tuple[str, ...] = ("tables plan",),
+            side: Side = Side.SOURCE, flavor: Flavor = Flavor.MYSQL, version: tuple[int, ...] = (8, 4, 0),
+            literal: bool = False) -> list[str]:  # fmt: skip
+    held = replace(grants(*lines), literal=literal)
+    needs = wanted_for(only, side, flavor, version)
+    return statements(missing(needs, held, Scopes(databases)), held.account)
+
+
+def test_a_user_without_rights_gets_one_statement_for_each_object() -> None:
+    assert lacking(NOBODY) == ["GRANT SELECT ON `app`.* TO 'm'@'%';"]
+    assert lacking(NOBODY, only=("changes tail",)) == [
+        "GRANT SELECT ON `app`.* TO 'm'@'%';",
+        "GRANT REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO 'm'@'%';",
+    ]
+    assert lacking(NOBODY, only=("changes tail",), side=Side.TARGET) == []
+
+
+@pytest.mark.parametrize(
+    ("flavor", "version", "said"),
+    [
+        (Flavor.MYSQL, (5, 7, 44), "ON `mysql`.`proc`"), (Flavor.MYSQL, (8, 0, 19), ""),
+        (Flavor.MYSQL, (8, 0, 20), "SHOW_ROUTINE ON *.*"), (Flavor.MARIADB, (10, 11, 2), "ON `mysql`.`proc`"),
+        (Flavor.TIDB, (8, 5, 0), ""),
+    ],
+)  # fmt: skip
+def test_routines_are_seen_by_what_the_version_has(flavor: Flavor, version: tuple[int, ...], said: str) -> None:
+    shown = " ".join(lacking(NOBODY, only=("schema diff",), flavor=flavor, version=version))
+    assert ("ROUTINE" in shown or "proc" in shown) == bool(said)
+    assert said in shown
+    assert ("TRIGGER" in shown) == (flavor is not Flavor.TIDB)
+
+
+@pytest.mark.parametrize(
+    ("held", "database", "literal", "enough"),
+    [
+        (r"GRANT SELECT ON `pay\_app`.* TO `m`@`%`", "pay_app", False, True),
+        ("GRANT SELECT ON `pay_app`.* TO `m`@`%`", "pay_app", False, True),
+        ("GRANT SELECT ON `pay_app`.* TO `m`@`%`", "pay_app", True, True),
+        (r"GRANT SELECT ON `pay\_app`.* TO `m`@`%`", "pay_app", True, False),
+        ("GRANT SELECT ON `pay%`.* TO `m`@`%`", "pay_app", True, False),
+        ("GRANT SELECT ON `pay%`.* TO `m`@`%`", "pay_app", False, True),
+        ("GRANT SELECT ON `pay_app`.`t` TO `m`@`%`", "pay_app", False, False),
+        ("GRANT SELECT ON *.* TO `m`@`%`", "pay_app", True, True),
+    ],
+)  # fmt: skip
+def test_names_with_wildcards(held: str, database: str, literal: bool, enough: bool) -> None:
+    found = lacking(held, databases=(escaped(database),), literal=literal)
+    name = "pay_app" if literal else r"pay\_app"
+    assert found == ([] if enough else [f"GRANT SELECT ON `{name}`.* TO 'm'@'%';"])
+
+
+def test_a_pattern_is_held_by_the_same_pattern_or_by_all() -> None:
+    assert lacking(NOBODY, databases=(r"pay\_%",)) == [r"GRANT SELECT ON `pay\_%`.* TO 'm'@'%';"]
+    assert lacking(NOBODY, databases=(r"pay\_%",), literal=True) == ["GRANT SELECT ON *.* TO 'm'@'%';"]
+    assert lacking(NOBODY, databases=("%",)) == ["GRANT SELECT ON *.* TO 'm'@'%';"]
+    assert lacking(r"GRANT SELECT ON `pay\_%`.* TO `m`@`%`", databases=(r"pay\_%",)) == []
+    assert lacking(r"GRANT SELECT ON `pay\_eu`.* TO `m`@`%`", databases=(r"pay\_%",)) != []
+    assert lacking(r"GRANT SELECT ON `pay\_%`.* TO `m`@`%`", databases=("%",)) != []
+
+
+def test_a_partial_revoke_is_granted_again() -> None:
+    held = ("GRANT SELECT ON *.* TO `m`@`%`", "REVOKE SELECT ON `app`.* FROM `m`@`%`")
+    assert lacking(*held) == ["GRANT SELECT ON `app`.* TO 'm'@'%';"]
+    assert lacking(*held, databases=("other",)) == []
+
+
+@pytest.mark.attack("privileges", "an account or a database whose name ends its quotes", "it stays one name")
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1),
+       st.text("ab'`\\@%_", min_size=1, max_size=8))  # fmt: skip
+def test_no_name_ends_its_quotes(database: str, user: str) -> None:
+    (statement,) = statements({object_text(escaped(database), None): ("SELECT",)}, f"{user}@%")
+    parts = re.fullmatch(
+        r"GRANT SELECT ON (`(?:[^`]|``)+`)\.\* TO ('(?:[^'\\]|'')*'|`(?:[^`]|``)+`)@'%';", statement, re.DOTALL
+    )
+    assert parts is not None
+    assert plain_name(parts[1][1:-1].replace("``", "`")) == plain_name(escaped(database))
+    quote = parts[2][0]
+    assert parts[2][1:-1].replace(quote * 2, quote) == user
+
+
+CONFIG = """\
+source: {{url: "mysql://u@s"}}
+target: {{url: "tidb://u@t"}}
+tables: {{include: [{include}]}}
+routes: [{routes}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("include", "routes", "source", "target"),
+    [
+        ("app.*", "", ("app",), ("app",)), ("a_b.*, a_b.t", "", (r"a\_b",), (r"a\_b",)),
+        ("'`a%b`.*'", "", (r"a\%b",), (r"a\%b",)), ("'pay_*.*'", "", (r"pay\_%",), (r"pay\_%",)),
+        ("'p?y.*'", "", ("p_y",), ("p_y",)), ("'*.*'", "", ("%",), ("%",)), ("'/a|b/.*'", "", ("%",), ("%",)),
+        ("'/app[.].*/'", "", ("%",), ("%",)), ("app.*, '*.t'", "", ("%",), ("%",)),
+        ("app.*", "{from: 'app.*', to: 'new_app.*'}", ("app",), (r"new\_app",)),
+        ("app.*", "{from: 'app.old_*', to: 'arch.*'}", ("app",), ("arch", "app")),
+        ("app.t", "{from: 'app.u', to: 'arch.*'}", ("app",), ("app",)),
+        ("app.t", "{from: 'app.t', to: 'arch.t'}", ("app",), ("arch",)),
+        ("app.*", "{from: 'other.*', to: 'arch.*'}", ("app",), ("app",)),
+        ("app1.*", "{from: 'app*.*', to: 'x_*.*'}", ("app1",), (r"x\_1",)),
+        ("app1.*", "{from: '/app([0-9])/.*', to: 'x{1}.*'}", ("app1",), ("x1",)),
+        ("app.*", "{from: 'app./t([0-9])/', to: 'x{1}.t'}", ("app",), ("%",)),
+        ("'app*.*'", "{from: 'app*.*', to: 'x*.*'}", ("app%",), ("%",)),
+        ("'app*.*'", "{from: 'app*.*', to: 'one.*'}", ("app%",), ("one", "app%")),
+    ],
+)  # fmt: skip
+def test_databases_in_scope(
+    tmp_path: Path, include: str, routes: str, source: tuple[str, ...], target: tuple[str, ...]
+) -> None:
+    path = tmp_path / "m.yaml"
+    if "old_" in routes or routes == "{from: 'app.u', to: 'arch.*'}":
+        routes = routes.replace("arch.*", "arch.t")
+    path.write_text(CONFIG.format(include=include, routes=routes))
+    config = load_config(path)
+    assert database_patterns(config, target=False) == source
+    assert database_patterns(config, target=True) == target

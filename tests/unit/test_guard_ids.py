@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from migverify.guards.ids_model import DAY, IdSpace, Kind, Limits, Point, as_json, judged, projected
 from migverify.guards.ids_snowflake import overlapping, snowflake
-from migverify.guards.layouts import SONYFLAKE, TWITTER
+from migverify.guards.layouts import INSTAGRAM, SONYFLAKE, TWITTER, moment_text
 from migverify.guards.model import State
 
 NOW = 1_795_270_000_000.0
@@ -113,3 +114,40 @@ def test_overlap_needs_new_ids_on_both_sides_by_one_worker() -> None:
     assert overlapping(one, one, old + ours, old) == ""
     assert overlapping(one, one, old + ours, old + ours) == ""
     assert "unlike layouts" in overlapping(one, replace(one, layout=SONYFLAKE), old, old)
+
+
+def test_a_signed_column_ends_a_layout_of_64_bits() -> None:
+    ids = [INSTAGRAM.make(int(NOW) - step * 1000, 3, step % 1024) for step in range(100)]
+    signed = snowflake(space(0, 2**63 - 1, kind=Kind.INTEGER, largest=max(ids)), ids, (), NOW, INSTAGRAM)
+    assert signed.limit == 1 << 40
+    assert moment_text(projected(signed, NOW).exhausts_at or 0)[:4] == "2046"
+    assert "the column's type ends before" in judged(signed, Limits(), NOW)[1]
+    unsigned = snowflake(space(0, 2**64 - 1, kind=Kind.INTEGER, largest=max(ids)), ids, (), NOW, INSTAGRAM)
+    assert moment_text(projected(unsigned, NOW).exhausts_at or 0)[:4] == "2081"
+
+
+def test_a_random_key_is_no_counter_that_fails() -> None:
+    rng = random.Random(1)
+    ids = [rng.randrange(1, INT) for _ in range(500)]
+    told = snowflake(space(max(ids), kind=Kind.INTEGER, largest=max(ids)), ids, (), NOW)
+    assert told.kind is Kind.RANDOM
+    assert judged(projected(told, NOW), Limits(), NOW) == (State.PASS, "random or hashed: no counter that ends")
+
+
+def test_an_old_counter_beside_a_snowflake_is_told_apart() -> None:
+    made = [TWITTER.make(int(NOW) - 1000 - step * 7_000_001, step % 3, 0) for step in range(300)]
+    ids = [*range(1, 30), *made]
+    start = space(max(ids), 2**63 - 1, kind=Kind.INTEGER, largest=max(ids))
+    told = snowflake(start, ids, (), NOW)
+    state, reason = judged(projected(told, NOW), Limits(), NOW)
+    assert (told.kind, state) == (Kind.SNOWFLAKE, State.WARN)
+    assert "ids of a counter, such as 29" in reason
+    times = [int(NOW) - DAY // 2] * 29 + [TWITTER.time(number) for number in made]
+    at_work = snowflake(start, ids, times, NOW)
+    assert judged(projected(at_work, NOW), Limits(), NOW)[0] is State.FAIL
+    assert "two generators are at work" in at_work.problems[0]
+
+
+def test_ids_beyond_2_53_are_said_in_every_state() -> None:
+    for more in ({"doubts": ("x",)}, {"problems": ("x",)}, {}):
+        assert "2^53" in judged(space(10, largest=2**53, **more), Limits(), NOW)[1]

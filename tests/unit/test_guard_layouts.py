@@ -150,3 +150,39 @@ def test_layouts_by_hand(text: str, layout: Layout) -> None:
 def test_bad_layouts_are_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_layout(text)
+
+
+@pytest.mark.parametrize("top", [1 << 63, 1 << 53, 1 << 32, 1 << 31])
+@pytest.mark.parametrize("rows", [60, 1000])
+def test_random_keys_are_random(top: int, rows: int) -> None:
+    told = []
+    for seed in range(20):
+        rng = random.Random(seed)
+        guess = infer([rng.randrange(1, top) for _ in range(rows)], NOW)
+        assert guess.layout is None or guess.confidence < 0.6
+        told.append(guess.random)
+    assert sum(told) >= 18  # the largest of a few may be far from the end by chance: then nothing is said
+
+
+@pytest.mark.parametrize("layout", [*KNOWN, OWN], ids=str)
+def test_ids_of_a_generator_are_not_random(layout: Layout) -> None:
+    for seed in range(10):
+        for span in (DAY, 30 * DAY, 5 * YEAR):
+            rows = list(sample(layout, seed, span=min(span, NOW - layout.epoch)))
+            ids = [number for number, _ in rows]
+            assert not infer(ids, NOW).random
+            assert not infer(ids, NOW, [time for _, time in rows]).random
+
+
+@pytest.mark.parametrize("step", [1, 2, 10, 1000])
+def test_counters_are_not_random(step: int) -> None:
+    rng = random.Random(step)
+    holes = [number for number in range(1, 2**31, step) if rng.random() < 0.7] if step == 1000 else []
+    assert not infer(holes[-900:] + holes[:300] or [number * step for number in range(1, 1500)], NOW).random
+
+
+def test_random_numbers_that_grow_with_time_are_not_random() -> None:
+    rng = random.Random(3)
+    ids = sorted(rng.getrandbits(63) for _ in range(500))
+    times = [NOW - YEAR + number * 60_000 for number in range(500)]
+    assert not infer(ids, NOW, times).random

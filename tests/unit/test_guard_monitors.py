@@ -191,6 +191,8 @@ def test_a_certificate_that_is_not_there_is_said() -> None:
 # --- judges ------------------------------------------------------------------------------------------------
 
 ADDRESS = "db1:9104"
+NOW = 1_795_272_721.0
+"""The clock of the guard and of the server: both stand still, however busy the machine is."""
 
 
 class World:
@@ -219,7 +221,7 @@ class World:
 
     @property
     def now(self) -> float:
-        return time.time() + self.offset
+        return NOW + self.offset
 
     def moment(self, ago: float) -> str:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.now - ago))
@@ -274,7 +276,7 @@ def world(server: Given) -> World:
 
 
 def answers(server: Given, settings: MonitorSettings = SETTINGS) -> dict[str, Answer]:
-    result = MonitorsGuard(replace(settings, prometheus=server.url)).ask()
+    result = MonitorsGuard(replace(settings, prometheus=server.url), now=lambda: NOW).ask()
     assert not result.unasked
     return {a.name: a for a in result.answers}
 
@@ -289,7 +291,7 @@ def test_a_world_that_is_well_passes(server: Given, world: World) -> None:
 
 CASES: list[tuple[str, dict[str, Any], State, str]] = [
     ("clock", {"offset": 30.0}, State.FAIL, r"\+30"),
-    ("clock", {"offset": -30.0}, State.FAIL, r"-30|-29"),
+    ("clock", {"offset": -30.0}, State.FAIL, "-30"),
     ("server", {"info": {"reloadConfigSuccess": False}}, State.FAIL, "refused"),
     ("server", {"info": {"reloadConfigSuccess": True, "corruptionCount": 2}}, State.WARN, "2 damaged"),
     ("server", {"info": {}}, State.INCONCLUSIVE, "not told"),
@@ -299,7 +301,7 @@ CASES: list[tuple[str, dict[str, Any], State, str]] = [
     ("retention", {"retention": "for ever"}, State.INCONCLUSIVE, "no time"),
     ("retention", {"retention": ""}, State.INCONCLUSIVE, "nothing"),
     ("rules", {"rule": None}, State.WARN, "no rule"),
-    ("rules", {"evaluated_ago": 500.0}, State.INCONCLUSIVE, "500|499|501"),
+    ("rules", {"evaluated_ago": 500.0}, State.INCONCLUSIVE, "500"),
     ("watchdog", {"rule": None}, State.INCONCLUSIVE, "no alert"),
     ("watchdog", {"rule": {"name": "Watchdog", "health": "ok", "state": "inactive"}}, State.FAIL, "inactive"),
     ("watchdog", {"rule": {"name": "Watchdog", "health": "ok", "state": "pending"}}, State.FAIL, "pending"),

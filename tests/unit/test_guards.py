@@ -77,7 +77,7 @@ def test_a_guard_that_cannot_be_asked_is_inconclusive_and_others_answer() -> Non
     broken = Given([EndpointError("target: nothing answers", hint="Start it.")], "ids")
     results = ask([broken, Given([result(answer())])])
     assert [r.verdict for r in results] == [Verdict.INCONCLUSIVE, Verdict.MATCH]
-    assert results[0].unasked == ("ids could not be asked: target: nothing answers Start it.",)
+    assert results[0].unasked == ("ids could not be asked: target: nothing answers. Start it.",)
 
 
 def test_a_wrong_configuration_is_an_error() -> None:

@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
 from migverify.errors import LabError
 from migverify.lab import cache, process
+from tests.waiting import wait_for
 
 
 def test_an_install_appears_whole_or_not_at_all(tmp_path):
@@ -104,12 +104,29 @@ def test_a_stranger_in_the_folder_is_not_found_by_the_title(tmp_path):
     for folder, command in ((here, titled), (here, ["sleep", "60"]), (elsewhere, titled)):
         folder.mkdir(exist_ok=True)
         started.append(process.spawn(command, tmp_path / "log", folder))
-    until = time.monotonic() + 20
-    while not process.find_by_title("fake: ", here) and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_for(lambda: process.find_by_title("fake: ", here), "the shell has become the titled process")
     assert process.find_by_title("fake: ", here) == started[:1]
     for one in started:
         process.stop(one)
+
+
+def test_a_title_behind_the_arguments_of_a_loader_is_found(tmp_path):
+    command = [sys.executable, "-c", "import time; time.sleep(60)", "fake: worker process"]
+    started = process.spawn(command, tmp_path / "log", tmp_path)
+    assert process.find_by_title("fake: ", tmp_path) == [started]
+    assert process.find_by_title("worker", tmp_path) == []
+    process.stop(started)
+
+
+def test_a_process_is_found_by_the_variables_it_was_started_with(tmp_path, monkeypatch):
+    mark = f"run-{os.getpid()}"
+    monkeypatch.setenv("MIGVERIFY_RUN", mark)
+    monkeypatch.setenv("MIGVERIFY_STEP", "freeze")
+    started = process.spawn(["sleep", "60"], tmp_path / "log", tmp_path)
+    freeze = {"MIGVERIFY_RUN": mark, "MIGVERIFY_STEP": "freeze"}
+    wait_for(lambda: process.find_by_environment(**freeze) == [started], "it is found")
+    assert process.find_by_environment(**freeze | {"MIGVERIFY_STEP": "open"}) == []
+    process.stop(started)
 
 
 def test_a_program_that_is_missing_is_named(tmp_path):

@@ -52,7 +52,7 @@ def test_a_read_of_a_key_touched_meanwhile_is_no_witness(ledger: Ledger) -> None
     touch(ledger, "1", seq=10)
     (key,) = ledger.due({0: 10}, 100.0, 10)
     touch(ledger, "1", seq=12)
-    assert ledger.seen([(key, KeyState.DOUBT, "a", "b", 11, 5.0)], 100.0) == set()
+    assert ledger.seen([(key, KeyState.DOUBT, "a", "b", {0: 11}, 5.0)], 100.0) == set()
     (left,) = ledger.due({0: 12}, 105.0, 10)
     assert (left.state, left.source_sum, left.reads) == (KeyState.PENDING, None, 1)
 
@@ -60,12 +60,12 @@ def test_a_read_of_a_key_touched_meanwhile_is_no_witness(ledger: Ledger) -> None
 def test_doubt_waits_until_the_stream_has_come_by_the_read(ledger: Ledger) -> None:
     touch(ledger, "1", seq=10)
     (key,) = ledger.due({0: 10}, 100.0, 10)
-    ledger.seen([(key, KeyState.DOUBT, "a", None, 20, 1.0)], 100.0)
+    ledger.seen([(key, KeyState.DOUBT, "a", None, {0: 20}, 1.0)], 100.0)
     assert ledger.due({0: 19}, 200.0, 10) == []
     (again,) = ledger.due({0: 20}, 101.0, 10)
-    assert (again.state, again.source_sum, again.target_sum, again.head) == (KeyState.DOUBT, "a", None, 20)
+    assert (again.state, again.source_sum, again.target_sum, again.heads) == (KeyState.DOUBT, "a", None, {0: 20})
     assert ledger.open_before({0: 10}) == 1
-    ledger.seen([(again, KeyState.DIVERGED, "a", None, 20, 1.0)], 101.0)
+    ledger.seen([(again, KeyState.DIVERGED, "a", None, {0: 20}, 1.0)], 101.0)
     assert ledger.open_before({0: 10}) == 0
     assert [k.key for k in ledger.diverged()] == [K]
     touch(ledger, "1", seq=30)
@@ -77,11 +77,33 @@ def test_doubt_waits_until_the_stream_has_come_by_the_read(ledger: Ledger) -> No
     assert ledger.since() == {}
 
 
-def test_a_table_that_was_emptied_forgets_what_was_written_before(ledger: Ledger) -> None:
-    touch(ledger, "1", seq=10)
-    touch(ledger, "2", seq=20)
-    ledger.forget(0, 15)
-    assert [k.key for k in ledger.due({0: 99}, 999.0, 10)] == [("2",)]
+def test_a_key_that_two_shards_wrote_waits_for_both(ledger: Ledger) -> None:
+    """Places of two binlogs have no common order: the larger number of one says nothing of the other."""
+    ledger.touch({(0, K): (1, 900, 0)}, {}, 100.0)
+    ledger.touch({(0, K): (1, 100, 1)}, {}, 100.0)
+    assert ledger.due({0: 899, 1: 100}, 200.0, 10) == []
+    assert ledger.due({0: 900, 1: 99}, 200.0, 10) == []
+    assert ledger.open_before({0: 900}) == 1
+    assert ledger.since() == {0: {1: 0}}
+    (key,) = ledger.due({0: 900, 1: 100}, 200.0, 10)
+    ledger.seen([(key, KeyState.DOUBT, "a", "b", {0: 950, 1: 120}, 0.0)], 200.0)
+    assert ledger.due({0: 949, 1: 120}, 200.0, 10) == ledger.due({0: 950, 1: 119}, 200.0, 10) == []
+    (key,) = ledger.due({0: 950, 1: 120}, 200.0, 10)
+    assert (key.touches, key.heads) == (2, {0: 950, 1: 120})
+    assert ledger.doubted_writes() == {1}
+
+
+def test_a_new_fact_makes_a_pair_stale_until_it_is_settled(ledger: Ledger) -> None:
+    assert ledger.note(0, "ddl", "RENAME at b:1", stale=True)
+    assert ledger.note(0, "ddl", "RENAME at b:2", stale=True)
+    assert ledger.note(1, "ddl", "RENAME at b:2", stale=True)
+    ledger.settle(0, {"identity": "{}"})
+    assert not ledger.note(0, "ddl", "RENAME at b:1", stale=True), "read again after a restart: it is settled"
+    ledger.settle(0, {"identity": "[]"})
+    assert ledger.notes() == [
+        (0, "ddl", "RENAME at b:1"), (0, "ddl", "RENAME at b:2"), (0, "identity", "[]"),
+        (1, "ddl", "RENAME at b:2"), (1, "stale", "RENAME at b:2"),
+    ]  # fmt: skip
 
 
 def test_hot_keys_are_counted_apart(ledger: Ledger) -> None:

@@ -118,7 +118,7 @@ def test_nothing_is_asked_but_to_be_shown() -> None:
         ("binlog_format", "MIXED", State.FAIL, "SET PERSIST binlog_format = ROW;"),
         ("binlog_row_image", "MINIMAL", State.FAIL, "SET PERSIST binlog_row_image = FULL;"),
         ("binlog_row_metadata", "MINIMAL", State.FAIL, "FULL"),
-        ("binlog_row_value_options", "PARTIAL_JSON", State.FAIL, "SET PERSIST binlog_row_value_options = '';"),
+        ("binlog_row_value_options", "PARTIAL_JSON", State.WARN, "SET PERSIST binlog_row_value_options = '';"),
         ("binlog_transaction_compression", "ON", State.WARN, "= OFF;"),
         ("gtid_mode", "ON_PERMISSIVE", State.WARN, "OFF_PERMISSIVE, ON_PERMISSIVE, ON"),
         ("enforce_gtid_consistency", "WARN", State.WARN, "= ON;"),

@@ -15,8 +15,10 @@ from migverify.connect import Session
 from migverify.errors import (
     CanceledError,
     EndpointError,
+    LoginError,
     PrivilegeError,
     ReadError,
+    ReplacedError,
     RetryableReadError,
     TimeLimitError,
 )
@@ -120,7 +122,9 @@ def test_a_server_that_lets_nobody_in_is_asked_again(opened: Opened, pool: Sessi
         reader(pool).count()
 
 
-@pytest.mark.parametrize("error", [PrivilegeError("denied"), TimeLimitError("slow"), ReadError("1064")])
+@pytest.mark.parametrize(
+    "error", [PrivilegeError("denied"), LoginError("1045"), TimeLimitError("slow"), ReadError("1064")]
+)
 def test_what_would_end_the_same_is_not_repeated(opened: Opened, pool: SessionPool, error: Exception) -> None:
     opened.answers = failing(error, 99)
     with pytest.raises(type(error)):
@@ -243,3 +247,18 @@ def test_aborting_a_session_whose_socket_is_gone_is_quiet() -> None:
     near.close()
     session.abort()
     far.close()
+
+
+@pytest.mark.parametrize(("stamps", "words"), [(["5/7", "6/7"], "its id is 6, and was 5"), (["5/7", "5/8"], "columns")])
+def test_a_read_of_another_table_is_refused(
+    opened: Opened, pool: SessionPool, monkeypatch: pytest.MonkeyPatch, stamps: list[str], words: str
+) -> None:
+    left = list(stamps)
+    opened.answers = lambda _: [(left.pop(0).encode(), b"1")]
+    monkeypatch.setattr(ToySession, "sees_table_ids", True, raising=False)
+    monkeypatch.setattr(read_module, "read_table", lambda *_: None)
+    side = replace(make_pair().sources[0], columns_number=7)
+    one = Reader(side, pool, RULES)
+    assert one.query("SELECT 1 FROM t") == [(b"1",)]
+    with pytest.raises(ReplacedError, match=words):
+        one.query("SELECT 1 FROM t")

@@ -6,16 +6,15 @@ import pymysql
 import pytest
 
 from migverify.connect import Session
-from migverify.errors import ReadError, RetryableReadError, TimeLimitError
+from migverify.errors import MigverifyError, ReadError, RetryableReadError, TimeLimitError, in_words
 from migverify.model import Endpoint
+from migverify.tables import run
 
 
-def failure(code: int, text: str, query_seconds: float = 0.0) -> ReadError:
+def failure(code: int, text: str, query_seconds: float = 0.0) -> MigverifyError:
     session = object.__new__(Session)
     session.endpoint = Endpoint("target", "127.0.0.1", 4000, "root", query_seconds=query_seconds)
-    found = session._failure(pymysql.OperationalError(code, text), "SELECT 1")
-    assert isinstance(found, ReadError)
-    return found
+    return session._failure(pymysql.OperationalError(code, text), "SELECT 1")
 
 
 @pytest.mark.parametrize("text", ["context canceled", "context deadline exceeded"])
@@ -27,3 +26,20 @@ def test_tidb_has_two_more_words_for_its_time_limit(text: str) -> None:
 @pytest.mark.parametrize(("code", "kind"), [(3024, TimeLimitError), (2013, RetryableReadError), (1054, ReadError)])
 def test_codes(code: int, kind: type[ReadError]) -> None:
     assert type(failure(code, "words")) is kind
+
+
+@pytest.mark.parametrize("code", [1142, 1045, 2013, 3024, 1054, 1105, 8055])
+def test_remarks_beside_a_verdict_hold_no_words_of_a_server(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = failure(code, "SELECT command denied to user 'm'@'10.0.0.7' for table 'secret'")
+    assert not {"secret", "10.0.0.7", "SELECT", str(code)} & set(in_words(error).replace("'", " ").split())
+    assert "[" not in in_words(error)
+
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(run, "open_session", refuse)
+    assert run._positions([Endpoint("source", "10.0.0.7", 3306, "m")], {}) == {"source": f"unknown: {in_words(error)}"}
+
+
+def test_own_words_are_kept() -> None:
+    assert in_words(ReadError("amounts below zero")) == "amounts below zero"

@@ -84,7 +84,7 @@ def test_a_server_that_cannot_be_reached_shows_no_secret(
 ) -> None:
     del folder
     monkeypatch.setenv("R_PASSWORD", "s3cret-word")
-    assert run(["recon", "check", "--param", "tenant=1"]) == 2
+    assert run(["recon", "check", "--param", "tenant=1"]) == 3
     shown = capsys.readouterr()
     assert "both:" not in shown.out
     assert "s3cret-word" not in shown.err + shown.out

@@ -308,6 +308,56 @@ def test_unions_refused(tmp_path: Path, union: str, says: str) -> None:
     assert says in refused(tmp_path, text)
 
 
+MONTHS = """\
+version: recon/v1
+datasets:
+  months:
+    union:
+      range: 01..12
+      template: {endpoint: source, table: "d.t_{shard}"}
+      columns: {%s}
+    columns: {id: id, amount: amount, tenth: "amount / 10"}
+    key: id
+    static: true
+rules:
+  - {name: r, kind: unique, source: months}
+"""
+
+
+def test_shards_have_columns_of_their_own(tmp_path: Path) -> None:
+    columns = "01..03: {amount: amt, tenth: amt / 10}, '12': {amount: amount_cents / 100}"
+    rules = load(tmp_path, MONTHS % columns)
+    dataset = rules.datasets["months"]
+    found = {part.shard: dict(dataset.columns_of(part)) for part in dataset.parts}
+    assert len(found) == 12
+    assert found["01"] == found["03"] == {"id": "id", "amount": "amt", "tenth": "amt / 10"}
+    assert found["04"] == found["11"] == {"id": "id", "amount": "amount", "tenth": "amount / 10"}
+    assert found["12"] == {"id": "id", "amount": "amount_cents / 100", "tenth": "amount / 10"}
+    assert [list(columns) for columns in found.values()] == [["id", "amount", "tenth"]] * 12
+    plain = load(tmp_path, MONTHS.replace("      columns: {%s}\n", ""))
+    assert len({rules.digest, plain.digest, load(tmp_path, MONTHS % "'12': {amount: x}").digest}) == 3
+    # Runs of an earlier version that are in the store have this digest.
+    assert plain.digest == "d7d75dfa2a6deb3de35dea678d8e65ff94314890fa640f238f6c130d4ea5d15d"
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ("13: {amount: x}", "there is no shard 13"),
+        ("13..14: {amount: x}", "there is no shard 13..14"),
+        ("01..03: {amount: x}, '02': {amount: y}", "the columns of shard 02 are given twice"),
+        ("'01': {amuont: x}", "`columns` of the dataset has no amuont"),
+        ("'01': {amount: x; DROP TABLE t}", "amount"),
+        ("'01': {amount: 'x + :day'}", "the parameter :day is not declared"),
+        ("'01': {}", "01"),
+    ],
+)
+def test_columns_of_shards_refused(tmp_path: Path, columns: str, says: str) -> None:
+    text = refused(tmp_path, MONTHS % columns)
+    assert says in text
+    assert "recon.yaml:7" in text or "day" in says
+
+
 def test_sql_is_refused_at_its_line(tmp_path: Path) -> None:
     text = """\
 version: recon/v1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from migverify.cli.recon_watch import headline
 from migverify.model import Verdict
 from migverify.recon.keep import keep_window, known_windows
 from migverify.recon.listing import COLUMNS, safe, unsafe, write_csv
-from migverify.recon.model import Anchor, Class, Covered, Deviation, Finding, Kind, Money, Rule, RuleResult
+from migverify.recon.model import Anchor, Class, Covered, Deviation, Finding, Kind, Money, Rule, RuleResult, Severity
 from migverify.recon.outcome import rule_result
+from migverify.recon.watch_status import ReconStatus, RuleStatus
 from migverify.report.as_json import run_as_dict
 from migverify.report.render import Format, render
+from migverify.report.rules import money_text
 from migverify.report.summary import ReportData, ReportOptions, read_report
 from migverify.store.base import ResultStore
 from tests.fakes import FakeStore
@@ -71,8 +75,12 @@ def report(*, values: bool = True, rule: Rule = PAY, found: tuple[Finding, ...] 
 @pytest.mark.parametrize("form", Format)
 def test_every_form_tells_the_rule_its_findings_and_its_money_exactly(form: Format) -> None:
     text = render(report(), form)
-    for part in ("pay", BIG, "ann", "same_rows", "critical", "known exception"):
+    # People read amounts with their thousands apart, programs as they are.
+    amount = BIG if form in (Format.JSON, Format.PROMETHEUS) else "9,007,199,254,740,993.0001"
+    for part in ("pay", amount, "ann", "same_rows", "critical", "known exception"):
         assert part in text, part
+    if amount != BIG:
+        assert BIG not in text
     if form is not Format.PROMETHEUS:
         assert "binlog.000012:4711" in text
         assert "secret 1 on orders" in text
@@ -180,3 +188,100 @@ def test_csv_reads_back_exactly(tmp_path: Path) -> None:
 def test_no_cell_begins_like_a_formula_and_each_reads_back(text: str) -> None:
     assert unsafe(safe(text)) == text
     assert not safe(text).startswith(("=", "+", "-", "@", "\t", "\r"))
+
+
+def several_rules() -> ReportData:
+    """A critical rule whose two windows found three keys, a warning about the same keys, and a rule that matches."""
+    store = FakeStore()
+    warning = Rule("warn", Kind.SAME_ROWS, "orders", "payments", PLACE, severity=Severity.WARNING, money=PAY.money)
+    fine = Rule("fine", Kind.SAME_ROWS, "orders", "payments", PLACE)
+    names = [rule.name for rule in (PAY, warning, fine)]
+    run = store.start_run("recon run", "plan", {"rules": names, "pairs": [{"id": n} for n in names]}, {})
+    for rule, counts, verdict in (
+        (PAY, ({Class.VALUE_MISMATCH: 2, Class.PENDING: 4}, {Class.MISSING_ON_TARGET: 1, Class.LATE_MATCHED: 7}),
+         Verdict.MISMATCH),
+        (warning, ({Class.VALUE_MISMATCH: 50},), Verdict.MATCH), (fine, ({Class.KNOWN_EXCEPTION: 5},), Verdict.MATCH),
+    ):  # fmt: skip
+        windows = [
+            RuleResult(rule.name, None, verdict, (f"window {n}: some keys",), Covered(10, 10, 9), found,
+                       {(Class.VALUE_MISMATCH, "EUR"): Decimal(90)} if rule is warning else {}, (), 1.0,
+                       {"EUR": Decimal(90)} if rule is warning else {})
+            for n, found in enumerate(counts)
+        ]  # fmt: skip
+        store.add_table_result(run, rule_result(rule, rule_set(rule), windows, planned=len(windows)))
+    store.finish_run(run, Verdict.MISMATCH, {"seconds": 2.0})
+    return read_report(store, run)
+
+
+def test_headlines_count_what_each_rule_found_without_warnings_and_without_sums_over_rules() -> None:
+    data = several_rules()
+    by_name = {rule.result.pair: rule for rule in data.rules}
+    assert {name: rule.unexplained_findings for name, rule in by_name.items()} == {"pay": 3, "warn": 0, "fine": 0}
+    assert by_name["pay"].headline == "2 value mismatch, 1 missing on target, 4 pending"
+    assert (by_name["warn"].headline, by_name["fine"].headline) == ("50 warnings", "")
+    text = render(data, Format.TEXT)
+    table = text[text.index("verdict  ") :].partition("\n\n")[0]
+    rows = {line.split()[1]: line.split() for line in table.splitlines()}
+    assert rows["pay"][5] == "3"
+    assert rows["warn"][5:9] == ["0", "+", "50", "warnings"]
+    assert rows["fine"][5] == "0"
+    assert text.splitlines()[0] == "MISMATCH  (3 rules: 1 MISMATCH, 2 MATCH, 50 warnings in 1 rule)"
+    assert "unexplained money" in table
+    html = render(data, Format.HTML)
+    assert "rows read as source" not in html
+    assert "unexplained in the worst rule" not in html
+    assert '<span class="sum">50 warnings</span>' in html
+    assert "<b>50</b> warnings in 1 rule</li>" in html
+    assert '<td class="n">0 + 50 warnings</td>' in html
+    assert '<span class="sum">2 value mismatch, 1 missing on target, 4 pending</span>' in html
+    root = ElementTree.fromstring(render(data, Format.JUNIT))  # noqa: S314 - our own text
+    (failure,) = root.iter("failure")
+    assert failure.get("message") == "2 value mismatch, 1 missing on target, 4 pending"
+
+
+def test_money_is_shown_only_where_a_rule_has_money() -> None:
+    bare = Rule("bare", Kind.SAME_ROWS, "orders", "payments", PLACE)
+    store = FakeStore()
+    run = store.start_run("recon run", "plan", {"rules": ["bare"], "pairs": [{"id": "bare"}]}, {"windows at": 1.8e9})
+    counts = {Class.VALUE_MISMATCH: 1200}
+    result = RuleResult("bare", None, Verdict.MISMATCH, ("1,200 keys differ",), Covered(1, 1, 0), counts, {}, (), 1.0)
+
+    def evaluate(sink: Any) -> RuleResult:
+        sink([replace(finding("1"), rule="bare", money=None, currency=None)])
+        return result
+
+    keep_window(store, run, "bare", None, evaluate, show=True)
+    store.add_table_result(run, rule_result(bare, rule_set(bare), [result], planned=1))
+    store.finish_run(run, Verdict.MISMATCH, {"seconds": 2.0})
+    data = read_report(store, run)
+    for form in (Format.TEXT, Format.HTML, Format.JUNIT):
+        text = render(data, form)
+        assert "oney" not in text.partition("<style>")[0] + text.rpartition("</style>")[2], form
+        assert "1,200" in text
+        if form is not Format.JUNIT:
+            assert "2027-01-15 08:00:00 UTC" in text
+            assert "1800000000" not in text
+
+
+@pytest.mark.parametrize(
+    ("exact", "shown"),
+    [("0", "0"), ("1000", "1,000"), ("-1234567.8900", "-1,234,567.8900"), ("999.5", "999.5"), ("1E+3", "1E+3")],
+)
+def test_amounts_keep_every_digit(exact: str, shown: str) -> None:
+    assert money_text(exact) == shown
+
+
+def test_the_headline_of_a_watch_names_its_worst_rule_and_sums_nothing_over_rules() -> None:
+    def status(name: str, verdict: Verdict, severity: str = "critical", **findings: int) -> RuleStatus:
+        counts = {word.replace("_", " "): number for word, number in findings.items()}
+        return RuleStatus(name, "same_rows", severity, "", verdict, "", {"matched": 9}, counts, {}, 1, 1, 1, 0, 0, 0.0,
+                          0.0, "")  # fmt: skip
+
+    rules = (
+        status("warn", Verdict.MATCH, "warning", value_mismatch=500),
+        status("pay", Verdict.MISMATCH, value_mismatch=2, missing_on_target=1, pending=4),
+        status("book", Verdict.MISMATCH, value_mismatch=2),
+    )
+    said = headline(ReconStatus("run", 0.0, Verdict.MISMATCH, rules, ()))
+    assert said == "MISMATCH; 1 of 3 rules match; pay: 3 mismatches, 4 pending"
+    assert headline(ReconStatus("run", 0.0, Verdict.MATCH, rules[:1], ())) == "MATCH; 1 of 1 rules match"

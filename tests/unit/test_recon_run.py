@@ -133,7 +133,8 @@ def test_ctrl_c_keeps_what_is_finished_and_resume_skips_it(at: int) -> None:
     first = {body["window"]: body for body in store.windows(info.run_id, "pay") if body["state"] == "done"}
     assert len(first) == at - 1
     engine = Interrupting(clock, UNLIKE, 100)
-    run_id, verdict = run_rules(windowed_set(), tools(engine, clock), store, replace(request, resume=info.run_id))
+    store.start_run("migverify check", "", {"guards": ["check"]}, {})
+    run_id, verdict = run_rules(windowed_set(), tools(engine, clock), store, replace(request, resume="last"))
     assert (run_id, verdict) == (info.run_id, Verdict.MISMATCH)
     assert 100 - engine.left == 4 - len(first)
     ended = {body["window"]: body for body in store.windows(run_id, "pay")}

@@ -207,7 +207,7 @@ def test_a_watch_ends_in_the_store_as_a_run_does() -> None:
     assert len(world.evaluated) == 3, "nothing is read twice"
     with pytest.raises(PlanError):
         ended(world, store, make_rule("other"), resume=info.run_id)
-    with pytest.raises(UsageError):
+    with pytest.raises(PlanError):
         ended(world, store, make_rule("other"), resume="last")
     with pytest.raises(UsageError):
         ended(world, store, rule, resume=store.start_run("verify", "x", {}, {}))

@@ -23,6 +23,7 @@ from migverify.sql.repair import (
     update_sql,
     written_guard,
 )
+from migverify.tables import repair_order
 from migverify.tables.prepare import Prepared
 from migverify.tables.repair import why_no_delete
 from migverify.tables.repair_files import (
@@ -35,6 +36,7 @@ from migverify.tables.repair_files import (
     transactions,
     write_manifest,
 )
+from migverify.tables.repair_order import Change, Exchange, Movers, Value, why_not_together
 from migverify.tables.repair_run import refuse_run
 
 
@@ -184,6 +186,72 @@ def test_stack_gives_back_last_first(statements: list[str]) -> None:
         for statement in statements:
             stack.push(statement)
         assert list(stack.statements()) == statements[::-1]
+
+
+Held = tuple[int | None, ...]
+
+
+@given(st.data())
+def test_movers_find_an_order_that_every_unique_index_allows(data: st.DataObject) -> None:
+    """Rows take random values of one to three unique indexes: no statement meets a value that another row holds."""
+    size, indexes = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 3))
+
+    def rows() -> list[Held]:
+        drawn = [data.draw(st.permutations(range(size + 3)))[:size] for _ in range(indexes)]
+        nulls = data.draw(st.sets(st.tuples(st.integers(0, size - 1), st.integers(0, indexes - 1)), max_size=4))
+        return [tuple(None if (n, i) in nulls else drawn[i][n] for i in range(indexes)) for n in range(size)]
+
+    old, new = rows(), rows()
+    now: dict[int, Held] = dict(enumerate(old))
+
+    def put(row: int) -> None:
+        for other, values in now.items():
+            assert other == row or all(a is None or a != b for a, b in zip(new[row], values, strict=True))
+        now[row] = new[row]
+
+    def values(row: Held, other: Held) -> tuple[Value, ...]:
+        return tuple((i, (v,)) for i, v in enumerate(row) if v is not None and v != other[i])
+
+    with Movers() as movers:
+        for n in range(size):
+            parts = Exchange(("", str(n), str(n)), ("", "", ""))
+            movers.add(Change(str(n), "", values(old[n], new[n]), values(new[n], old[n]), parts))
+        for changes in movers.in_order():
+            numbers = [int(change.forward) for change in changes]
+            assert len(numbers) == 1 or not why_not_together(changes)
+            if len(numbers) > 1:
+                for number in numbers:
+                    del now[number]
+            for number in numbers:
+                put(number)
+    assert now == dict(enumerate(new))
+
+
+def test_rows_that_change_together_are_no_part_of_another_transaction(tmp_path: Path) -> None:
+    path = tmp_path / "a.sql"
+    with Script(path, [], ["SET a"]) as script:
+        for statements in (["S0"], ["D1", "D2", "I1", "I2"], ["S3"], ["S4"], ["D5", "I5"]):
+            script.add(*statements)
+        assert script.close().statements == 9
+    _, *batches = transactions(path)
+    assert [(batch, batch.together) for batch in batches] == [
+        (["S0"], False), (["D1", "D2", "I1", "I2"], True), (["S3", "S4"], False), (["D5", "I5"], True),
+    ]  # fmt: skip
+
+
+def test_rings_that_no_transaction_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repair_order, "MOST_TOGETHER", 2)
+    monkeypatch.setattr(repair_order, "MOST_MOVERS", 3)
+    ring = [Change("", "", ((0, (n,)),), ((0, (n + 1,)),), Exchange(("", "", ""), ("", "", ""))) for n in range(3)]
+    assert why_not_together(ring[:2]) == ""
+    assert "3 rows exchange unique values" in why_not_together(ring)
+    lacking = dataclasses.replace(ring[0], exchange="column g")
+    assert "column g" in why_not_together([lacking, ring[1]])
+    with Movers() as movers:
+        for change in ring:
+            movers.add(change)
+        with pytest.raises(RepairError, match="more than 3 rows"):
+            movers.add(ring[0])
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=64)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from migverify.workload.replay.assumed import ANSWER_CHARSET, FOR_DIFFERENCES
 from migverify.workload.replay.cells import Kind, near
 from migverify.workload.replay.compare import CompareOptions, judge
 from migverify.workload.replay.model import Answer, Captured, Cell, Judged, Judgement, Severity
+from migverify.workload.replay.unasked import UNLOCKED
 from tests.unit.replaying import (
     BIT,
     BLOB,
@@ -47,8 +50,9 @@ EQUAL_CELLS: list[tuple[int, bytes, bytes, set[str]]] = [
     (FLOAT, b"3.40282e38", b"340282350000000000000000000000000000000", set()),
     (DOUBLE, b"0.30000000000000004", b"0.3", set()), (DOUBLE, b"1e300", b"1" + b"0" * 300, set()),
     (DOUBLE, b"-0", b"0", set()), (BIT, b"\x00\x05", b"\x05", {"form"}),
-    (JSON, b'{"b": 1, "a": [1, 2]}', b'{"a":[1,2],"b":1}', set()), (JSON, b'{"a": 1}', b'{"a": 1.0}', {"json-form"}),
-    (JSON, b"1e2", b"100.0", set()),
+    (JSON, b'{"b": 1, "a": [1, 2]}', b'{"a":[1,2],"b":1}', {"json-text"}),
+    (JSON, b'{"a": 1}', b'{"a": 1.0}', {"json-form"}),
+    (JSON, b"1e2", b"100.0", {"json-text"}),
     (DATETIME, b"2024-01-01 00:00:00", b"2024-01-01 00:00:00.000000", {"temporal-fraction"}),
     (TIME, b"-12:00:00.100", b"-12:00:00.1", {"temporal-fraction"}), (TEXT, b"x", b"x", set()),
 ]  # fmt: skip
@@ -205,7 +209,9 @@ def test_an_equal_answer_that_is_not_determined_says_so() -> None:
 OUTCOMES: list[tuple[int | None, int, int, Judgement, Severity | None]] = [
     (0, 0, 1064, DIFFERENT, Severity.BLOCKER), (0, 0, 1235, DIFFERENT, Severity.BLOCKER),
     (None, 0, 8108, DIFFERENT, Severity.BLOCKER), (0, 1062, 0, DIFFERENT, Severity.REVIEW),
-    (1062, 1062, 0, DIFFERENT, Severity.REVIEW), (1062, 1062, 1062, SAME, None),
+    (1062, 1062, 0, DIFFERENT, Severity.BLOCKER), (None, 3819, 0, DIFFERENT, Severity.BLOCKER),
+    (3819, 3819, 0, DIFFERENT, Severity.BLOCKER), (None, 1292, 0, DIFFERENT, Severity.REVIEW),
+    (1062, 1062, 1062, SAME, None),
     (1213, 1213, 9007, SAME, Severity.METADATA),
     (1054, 1054, 1064, DIFFERENT, Severity.REVIEW), (0, 1146, 1146, INDETERMINATE, None),
     (None, 1146, 1146, INDETERMINATE, None), (None, 1064, 1064, SAME, None),
@@ -535,3 +541,109 @@ def test_matching_agrees_with_trying_every_permutation(
     columns = [column("x", DOUBLE), column("y", DOUBLE)]
     one = judged("SELECT x, y FROM t", answer(columns, ours), answer(columns, theirs))
     assert one.state is (SAME if fits else DIFFERENT)
+
+
+def under(
+    assumed: tuple[str, ...], source: Answer, target: Answer, sql: str = "SELECT id FROM t WHERE id = 1"
+) -> Judged:
+    seen = observe(sql, source, target)
+    return judge(replace(seen, call=replace(seen.call, assumed=assumed)), meaning(sql))
+
+
+def test_an_assumption_that_could_explain_a_difference_leaves_it_undecided() -> None:
+    one, other = (answer([column("id", INT)], [(text,)]) for text in (b"1", b"2"))
+    found = under(("time zone",), one, other)
+    assert (found.state, found.reason) == (INDETERMINATE, "state assumed: time zone")
+    found = under(("time zone",), one, one)
+    assert (found.state, found.details["assumed"]) == (SAME, "time zone")
+    assert under((), one, other).state is DIFFERENT
+    # a text that one server does not understand is no matter of a time zone; of the SQL mode it may be
+    refused = failed(1064, "syntax")
+    assert under(("time zone",), one, refused).state is DIFFERENT
+    assert under(("sql_mode",), one, refused).state is INDETERMINATE
+    # nor does any setting let a server take a row that its keys refuse
+    taken = under(("sql_mode", "variables"), failed(1062), Answer(affected=1), "INSERT INTO t VALUES (1)")
+    assert taken.state is INDETERMINATE  # production was not refused: the source is not what it was
+    seen = observe("INSERT INTO t VALUES (1)", failed(1062), Answer(affected=1), Captured(1062))
+    seen = replace(seen, call=replace(seen.call, assumed=("sql_mode", "variables")))
+    assert judge(seen, meaning("INSERT INTO t VALUES (1)")).state is DIFFERENT
+
+
+def test_an_unknown_character_set_bears_on_answers_that_are_not_ascii_alone() -> None:
+    plain, other = (answer([column("s", TEXT)], [(text,)]) for text in (b"a", b"b"))
+    accent = answer([column("s", TEXT)], [("é".encode(),)])
+    assert under((ANSWER_CHARSET,), plain, other).state is DIFFERENT
+    assert "assumed" not in under((ANSWER_CHARSET,), plain, plain).details
+    assert under((ANSWER_CHARSET,), plain, accent).state is INDETERMINATE
+    assert "assumed" in under((ANSWER_CHARSET,), accent, accent).details
+    too_large = answer([column("s", TEXT)], [(b"a",)], keep=False)
+    assert "assumed" in under((ANSWER_CHARSET,), too_large, too_large).details
+
+
+def test_what_was_changed_of_a_call_is_said_with_its_answer() -> None:
+    one = answer([column("id", INT)], [(b"1",)])
+    seen = observe("SELECT id FROM t WHERE id = 1", one, one)
+    found = judge(replace(seen, call=replace(seen.call, note=UNLOCKED)), meaning("SELECT id FROM t WHERE id = 1"))
+    assert (found.state, found.reason) == (SAME, UNLOCKED)
+
+
+@pytest.mark.parametrize(
+    ("codes", "first", "second", "same"),
+    [
+        ((FLOAT, DOUBLE), b"1234570", b"1234567.89", False), ((FLOAT, DOUBLE), b"0.1", b"0.1", True),
+        ((DOUBLE, FLOAT), b"1234567.89", b"1234570", False), ((FLOAT, FLOAT), b"1234570", b"1234567.9", True),
+        ((FLOAT, DECIMAL), b"1234570", b"1234567.89", False), ((FLOAT, DECIMAL), b"1.5", b"1.50", True),
+    ],
+)  # fmt: skip
+def test_a_float_beside_another_number_is_compared_by_value(
+    codes: tuple[int, int], first: bytes, second: bytes, same: bool
+) -> None:
+    source, target = (answer([column("v", code)], [(v,)]) for code, v in zip(codes, (first, second), strict=True))
+    assert judged("SELECT v FROM t WHERE id = 1", source, target).state is (SAME if same else DIFFERENT)
+
+
+@pytest.mark.parametrize(
+    ("captured", "one", "detail"),
+    [
+        (Captured(1062), Answer(affected=1), "captured: error 1062"),
+        (Captured(1062), failed(1452), "captured: error 1062"),
+        (Captured(0, rows_affected=3), Answer(affected=1), "captured: 3 rows"),
+        (Captured(0, rows_affected=1), Answer(affected=1), ""), (Captured(1062), failed(1062), ""),
+        # a log counts the rows that were changed, a client the rows that were found
+        (Captured(0, rows_affected=0), Answer(affected=1, info="Rows matched: 1  Changed: 0  Warnings: 0"), ""),
+        (Captured(0, rows_sent=2), answer([column("a", INT)], [(b"1",)]), "captured: 2 rows"),
+    ],
+)  # fmt: skip
+def test_what_neither_side_repeats_is_told(captured: Captured, one: Answer, detail: str) -> None:
+    found = judged("SELECT a FROM t WHERE id = 1", one, one, captured=captured)
+    assert found.state is SAME
+    assert [each.detail for each in found.differences if each.aspect == "did-not-recur"] == ([detail] if detail else [])
+
+
+def test_changed_rows_are_compared_though_the_client_counts_found_ones() -> None:
+    texts = [f"Rows matched: 1  Changed: {number}  Warnings: 0" for number in (0, 1)]
+    source, target = (Answer(affected=1, info=text) for text in texts)
+    found = judged("UPDATE t SET a = 1 WHERE id = 1", source, target)
+    assert (found.state, aspects(found)) == (DIFFERENT, {"changed-rows", "info"})
+
+
+def test_what_follows_from_generated_ids_carries_its_cause() -> None:
+    one, other = (answer([column("a", INT)], rows) for rows in ([(b"1",)], []))
+    generated = {b"30001": "statement 4", b"17": "statement 4"}
+    found = judged("SELECT a FROM t WHERE id = 17", one, other, generated=generated)
+    assert (found.state, found.reason) == (INDETERMINATE, "follows from generated ids that differ: statement 4")
+    assert judged("SELECT a FROM t WHERE id = 170", one, other, generated=generated).state is DIFFERENT
+    source, target = (answer([column("LAST_INSERT_ID()", INT)], [(text,)]) for text in (b"17", b"30001"))
+    assert judged("SELECT id FROM t WHERE a = 1", source, target, generated=generated).state is INDETERMINATE
+    refused = judged("SELECT a FROM t WHERE id = 17", one, failed(1064), generated=generated)
+    assert refused.state is DIFFERENT
+
+
+def test_a_difference_of_a_log_without_connects_is_undecided_where_the_settings_could_explain_it() -> None:
+    one, other = (answer([column("id", INT)], [(text,)]) for text in (b"1", b"2"))
+    found = under(("time zone", FOR_DIFFERENCES), one, other)
+    assert (found.state, found.reason) == (INDETERMINATE, "state assumed: time zone")
+    equal = under(("time zone", FOR_DIFFERENCES), one, one)
+    assert (equal.state, equal.reason, "assumed" in equal.details) == (SAME, "", False)
+    assert under((ANSWER_CHARSET, FOR_DIFFERENCES), one, other).state is DIFFERENT
+    assert under((FOR_DIFFERENCES,), one, other).reason == ""

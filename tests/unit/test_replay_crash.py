@@ -106,7 +106,9 @@ def test_killed_anywhere_nothing_runs_twice(
     tmp_path_factory: pytest.TempPathFactory, first: int, second: int, after: bool
 ) -> None:
     folder = tmp_path_factory.mktemp("crash")
-    plan = planned(rows(), folder, leave=WRITES, keys={"d.t": TableKeys(("id",), clocked=False)})
+    plan = planned(
+        rows(), folder, leave=WRITES, keys={"d.t": TableKeys(("id",), integers=frozenset({"id"}), clocked=False)}
+    )
     servers = Databases()
     servers.after = after
     kills = 0

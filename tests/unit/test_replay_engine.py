@@ -20,7 +20,7 @@ from migverify.workload.replay.touches import TableKeys
 from tests.unit.replay_fakes import WRITES, FakeServers, engine, planned, row, value
 
 FAST = EngineOptions(pace=Pace(PaceKind.FAST), ask=AskOptions(reread_seconds=0.001), connections=4, grace=1.0)
-KEYS = {"d.t": TableKeys(("id",))}
+KEYS = {"d.t": TableKeys(("id",), integers=frozenset({"id"}))}
 
 
 def test_both_sides_are_asked_in_order(tmp_path: Path) -> None:
@@ -153,11 +153,12 @@ def test_the_captured_clock_is_set_where_a_call_looks_at_it(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("clocked", "said"), [(True, 2), (False, 1)])
 def test_writes_get_the_captured_clock_where_a_table_looks_at_it(tmp_path: Path, clocked: bool, said: int) -> None:
-    keys = {"d.t": TableKeys(("id",), clocked=clocked)}
+    keys = {"d.t": TableKeys(("id",), integers=frozenset({"id"}), clocked=clocked)}
     planned([row("a", 0, "UPDATE t SET v = 1 WHERE id = 1", 5)], tmp_path, leave=WRITES, keys=keys)
     servers = FakeServers()
     engine(tmp_path, servers, replace(FAST, writes=True))
-    assert sum("USE" not in sql for side, _, _, sql in servers.sent if side is Side.TARGET) == said
+    sent = [sql for side, _, _, sql in servers.sent if side is Side.TARGET]
+    assert sum("USE" not in sql and "sql_mode" not in sql for sql in sent) == said
 
 
 def test_an_endpoint_that_refuses_stops_the_run(tmp_path: Path) -> None:
@@ -233,3 +234,39 @@ def test_both_protocols_are_asked_of_a_read(tmp_path: Path) -> None:
     _, (found,) = engine(tmp_path, servers, replace(FAST, ask=AskOptions(Protocol.BOTH, reread_seconds=0.001)))
     assert found.state is Judgement.DIFFERENT
     assert any("other protocol" in one.detail for one in found.differences)
+
+
+def test_what_follows_from_an_id_that_only_one_side_generated_carries_its_cause(tmp_path: Path) -> None:
+    def script(side: Side, call: Call, times: int) -> Answer:
+        del times
+        if call.sql.startswith(b"INSERT"):
+            return Answer(affected=1, insert_id=17 if side is Side.SOURCE else 30_001)
+        return value("1" if side is Side.SOURCE else "2")
+
+    texts = ["INSERT INTO t (v) VALUES (1)", "SELECT v FROM t WHERE id = 17", "SELECT v FROM t WHERE id = 18"]
+    planned([row("a", n, sql, 100 * n) for n, sql in enumerate(texts)], tmp_path, leave=WRITES)
+    _, found = engine(tmp_path, FakeServers(script), EngineOptions(pace=parse_pace("fast"), writes=True))
+    insert, follows, other = sorted(found, key=lambda one: one.position)
+    assert insert.state is Judgement.SAME
+    assert (follows.state, follows.reason) == (
+        Judgement.INDETERMINATE, "follows from generated ids that differ: statement 0",
+    )  # fmt: skip
+    assert other.state is Judgement.DIFFERENT
+
+
+@pytest.mark.parametrize(("errno", "ends"), [(1205, False), (1213, True)])
+def test_a_captured_lock_wait_or_deadlock_waits_for_a_second_at_most(tmp_path: Path, errno: int, ends: bool) -> None:
+    rows = [
+        row("a", 0, "BEGIN", 0), row("a", 1, "UPDATE t SET v = 1 WHERE id = 1", 100, in_transaction=True),
+        row("a", 2, "UPDATE t SET v = 1 WHERE id = 2", 200, errno=errno, in_transaction=True),
+        row("a", 3, "UPDATE t SET v = 1 WHERE id = 3", 300, in_transaction=errno == 1205),
+    ]  # fmt: skip
+    planned(rows, tmp_path, leave=WRITES)
+    servers = FakeServers(lambda _side, _call, _times: Answer(affected=1))
+    engine(tmp_path, servers, EngineOptions(pace=parse_pace("fast"), writes=True))
+    for side in (Side.SOURCE, Side.TARGET):
+        said = [sql for at, _, position, sql in servers.sent if at is side and position >= 2]
+        said = [sql for sql in said if "timestamp" not in sql]
+        limit = "SET SESSION innodb_lock_wait_timeout = "
+        middle = ["ROLLBACK"] if ends else []
+        assert said == [f"{limit}1", rows[2]["sql"].decode(), *middle, f"{limit}DEFAULT", rows[3]["sql"].decode()]  # type: ignore[attr-defined]

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from migverify.errors import PlanError, UsageError
+from migverify.workload.formats.tcp import joined_session
+from migverify.workload.meaning import Meanings
 from migverify.workload.replay.asking import Protocol, clock_of, forms, is_read, sampled
+from migverify.workload.replay.assumed import ANSWER_CHARSET, FOR_DIFFERENCES, bearing
 from migverify.workload.replay.latency import Histogram
+from migverify.workload.replay.model import Call
 from migverify.workload.replay.pace import Timeline, parse_pace
 from migverify.workload.replay.plan import FAILED_PREPARE, NOT_WHOLE, Selection, load_plan
 from migverify.workload.replay.safety import Leave
 from migverify.workload.replay.slo import PAYMENTS, Measured, judge_level, profile
 from migverify.workload.replay.spool import FIRST_OF_UNIT, Spool
+from migverify.workload.replay.spool import WRITES as WRITES_FLAG
 from migverify.workload.replay.touches import TableKeys
+from migverify.workload.replay.unasked import FIRST_TRANSACTION, UNLOCKED, unlocked, with_remedy
+from migverify.workload.server_sessions import ServerSession, SessionDump
+from migverify.workload.sessions import BEGAN_BEFORE
+from migverify.workload.state import State
 from tests.unit.replay_fakes import START, planned, row
 
 WRITES = Leave(writes=True)
@@ -40,9 +51,11 @@ def test_what_is_not_asked_is_counted_with_its_reason(tmp_path: Path) -> None:
         row("a", 3, "SELECT ?", 30, command="prepare", errno=1054), row("a", 4, "DROP TABLE t", 40),
     ]  # fmt: skip
     plan = planned(rows, tmp_path)
-    assert plan.skips == {
-        "truncated": 1, FAILED_PREPARE: 1, "write without leave": 1, "DDL without leave": 1,
-    }  # fmt: skip
+    assert set(plan.skips.values()) == {1}
+    reasons = {reason: remedy for reason, _, remedy in (one.rpartition(": ") for one in plan.skips)}
+    assert {"truncated", FAILED_PREPARE} < set(reasons)
+    assert all(reasons.values())  # what to do about it
+    assert len([one for one in reasons if one.startswith(("write", "DDL"))]) == 2
     assert (plan.calls, plan.asked, plan.writes, plan.sessions) == (5, 1, 0, 1)
     assert planned(rows, tmp_path, leave=Leave(writes=True, ddl=True)).writes == 2
     assert load_plan(tmp_path / "plan").calls == 5
@@ -91,7 +104,7 @@ def test_a_digest_does_not_tear_writes_out_of_their_transaction(tmp_path: Path) 
     with Spool(tmp_path / "plan") as spool:
         digest = next(one.digest for one in spool.meanings if "UPDATE" in one.text)
     plan = planned(rows, tmp_path, leave=WRITES, selection=Selection(digests=(digest[:12],)))
-    assert (plan.calls, plan.skips, plan.asked) == (1, {NOT_WHOLE: 1}, 0)
+    assert (plan.calls, plan.skips, plan.asked) == (1, {with_remedy(NOT_WHOLE): 1}, 0)
 
 
 def test_the_hash_is_that_of_what_is_walked(tmp_path: Path) -> None:
@@ -110,7 +123,9 @@ def test_turns_follow_the_captured_order(tmp_path: Path) -> None:
         row("b", 0, "SELECT v FROM t WHERE id = 1", 100), row("b", 1, "UPDATE t SET v = 2 WHERE id = 2", 200, took=300),
         row("c", 0, "SELECT v FROM t WHERE id = 2", 400),
     ]  # fmt: skip
-    plan = planned(rows, tmp_path, leave=WRITES, keys={"d.t": TableKeys(("id",))}, idle=1_000_000)
+    plan = planned(
+        rows, tmp_path, leave=WRITES, keys={"d.t": TableKeys(("id",), integers=frozenset({"id"}))}, idle=1_000_000
+    )
     with Spool(tmp_path / "plan") as spool:
         turns = [spool.turn(index) for index in range(spool.count)]
     assert [turn.sequence for turn in turns] == [0, 4, 1, 2, 3]
@@ -268,3 +283,208 @@ def test_a_first_call_that_is_not_asked_does_not_wait_for_others(tmp_path: Path)
     ]  # fmt: skip
     planned(rows, tmp_path, leave=WRITES)
     assert waits(tmp_path) == {("b", 1): [("a", 0)]}
+
+
+@pytest.mark.attack(
+    "replay",
+    "a plan's folder that holds a pickle or code of somebody else",
+    "refused: nothing in it is run, the plan is made anew",
+)
+def test_a_plan_runs_nothing_that_somebody_put_into_its_folder(tmp_path: Path) -> None:
+    plan = planned([row("a", 0, "SELECT 1", 5)], tmp_path)
+    trap = b"cos\nsystem\n(S'touch " + bytes(tmp_path / "trapped") + b"'\ntR."
+    (plan.folder / "tables.bin").write_bytes(trap)
+    with pytest.raises(PlanError, match="no readable calls"):
+        Spool(plan.folder)
+    assert not (tmp_path / "trapped").exists()
+
+
+def test_a_plan_is_for_its_owner_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        plan = planned([row("a", 0, "SELECT 1", 5)], tmp_path)
+    finally:
+        os.umask(before)
+    assert plan.folder.stat().st_mode & 0o777 == 0o700
+    assert {one.name: one.stat().st_mode & 0o777 for one in plan.folder.iterdir()} == {
+        one.name: 0o600 for one in plan.folder.iterdir()
+    }
+
+
+def old(session: str, position: int, sql: str, at: int, **more: object) -> dict[str, object]:
+    """A statement of a session that began before the capture; of general logs, which tell neither user nor database."""
+    partial = "; ".join(filter(None, [str(more.pop("partial", "")), BEGAN_BEFORE]))
+    told: dict[str, Any] = {"database": None, "user": None} | more
+    return row(session, position, sql, at, **told, partial=partial)
+
+
+def dump(*sessions: ServerSession, at: int = START + 1, others: ServerSession | None = None) -> SessionDump:
+    return SessionDump("db1", "mysql", at, (), {"sql_mode": "", "lc_time_names": "en_US"}, sessions, others)
+
+
+def test_sessions_older_than_the_capture_are_asked(tmp_path: Path) -> None:
+    rows = [
+        old("db1/7/1", 0, "SELECT v FROM d.t WHERE id = 1", 10), old("db1/7/1", 1, "SELECT v FROM t WHERE id = 1", 20),
+        old("db1/7/1", 2, "", 30, partial="prepared before the capture", command="execute"),
+    ]  # fmt: skip
+    keys = {"d.t": TableKeys(("id",), zoned=())}
+    plan = planned(rows, tmp_path, keys=keys)
+    assert (plan.asked, plan.joined) == (1, 1)
+    assert sum("--assume-database" in reason for reason in plan.skips) == 1
+    assert calls(tmp_path)[0].assumed == (ANSWER_CHARSET,)
+    assert planned(rows, tmp_path, keys=keys, database="d").asked == 2
+    assert calls(tmp_path)[1].state.database == "d"
+    settings = {"sql_mode": "ANSI", "time_zone": "+05:00", "character_set_client": "latin1", "lc_time_names": "de_DE"}
+    plan = planned(rows, tmp_path, keys=keys, dumps=[dump(ServerSession(7, "app", "d", settings=settings))])
+    assert plan.asked == 2
+    call = calls(tmp_path)[1]
+    assert (call.state.database, call.state.sql_mode, call.state.time_zone) == ("d", "ANSI", "+05:00")
+    assert (call.state.rest, call.assumed) == ('{"variables": {"lc_time_names": "de_DE"}}', ())
+    assert plan.assumed["sql_mode from --sessions"] == 2
+
+
+def calls(folder: Path) -> list[Call]:
+    with Spool(folder / "plan") as spool:
+        return [spool.read(index).call for index in range(spool.count)]
+
+
+def test_a_dump_says_nothing_of_the_time_before_the_session_set_it_otherwise(tmp_path: Path) -> None:
+    rows = [
+        old("db1/7/1", 0, "SELECT made FROM d.t", 10), old("db1/7/1", 1, "SET time_zone = '+05:00'", 20),
+        old("db1/7/1", 2, "SELECT made FROM d.t", 30, time_zone="+05:00"),
+    ]  # fmt: skip
+    late = dump(ServerSession(7, settings={"time_zone": "+05:00", "sql_mode": ""}), at=START + 40)
+    planned(rows, tmp_path, dumps=[late])
+    first, _, last = calls(tmp_path)
+    assert (first.state.time_zone, "time zone" in first.assumed) == (None, True)
+    assert (last.state.time_zone, "time zone" in last.assumed) == ("+05:00", False)
+
+
+def test_settings_of_a_log_without_connects_weigh_on_differences_only(tmp_path: Path) -> None:
+    (tmp_path / "_summary.json").write_text('{"formats": ["slow"], "servers": ["db1"]}')
+    rows = [
+        row("db1/7/1", 0, "SELECT FROM_UNIXTIME(v) FROM d.t WHERE id = 1", 10), row("db1/7/1", 1, "COMMIT", 15),
+        row("db1/7/1", 2, "SELECT FROM_UNIXTIME(v) FROM d.t WHERE id = 1", 20, time_zone="+05:00"),
+    ]  # fmt: skip
+    plan = planned(rows, tmp_path, keys={"d.t": TableKeys(("id",), zoned=())})
+    assert plan.asked == 3
+    first, commit, last = calls(tmp_path)
+    assert first.assumed == (ANSWER_CHARSET, "time zone", FOR_DIFFERENCES)
+    assert commit.assumed == ()
+    assert last.assumed == (ANSWER_CHARSET, FOR_DIFFERENCES)
+    assert plan.assumed["time zone assumed, and the answer may depend on it"] == 1
+    assert not any(FOR_DIFFERENCES in one for one in plan.assumed)
+
+
+def test_a_dump_made_before_the_capture_gives_values_that_stay_assumed(tmp_path: Path) -> None:
+    (tmp_path / "_summary.json").write_text('{"first": "2026-01-02T03:04:05.000000Z", "servers": ["db1"]}')
+    rows = [old("db1/7/1", 0, "SELECT NOW(), v FROM d.t", 10)]
+    early = dump(ServerSession(7, settings={"time_zone": "+05:00"}), at=1)
+    planned(rows, tmp_path, dumps=[early])
+    (call,) = calls(tmp_path)
+    assert (call.state.time_zone, "time zone" in call.assumed) == ("+05:00", True)
+
+
+def test_another_users_dump_is_of_another_session(tmp_path: Path) -> None:
+    rows = [old("db1/7/1", 0, "SELECT v FROM t", 10, user="app")]
+    assert planned(rows, tmp_path, dumps=[dump(ServerSession(7, "job", "d"))]).asked == 0
+    assert planned(rows, tmp_path, dumps=[dump(ServerSession(7, "app", "d"))]).asked == 1
+    others = ServerSession(0, None, "d", settings={"time_zone": "UTC"})
+    assert planned(rows, tmp_path, dumps=[dump(others=others)]).asked == 1
+
+
+def test_a_dump_of_an_unknown_server_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="dump"):
+        planned(
+            [row("db1/7/1", 0, "SELECT 1", 0), row("db2/7/1", 0, "SELECT 1", 0)],
+            tmp_path,
+            dumps=[SessionDump("elsewhere", "mysql", 1)],
+        )
+
+
+def test_packets_joined_midway_find_their_session_by_its_address(tmp_path: Path) -> None:
+    number = joined_session((bytes([10, 0, 0, 9]), 51000), (bytes([10, 0, 0, 1]), 3306))
+    rows = [old(f"db1/{number}/1", 0, "SELECT v FROM t", 10)]
+    found = SessionDump(
+        "db1", "mysql", START, ("10.0.0.1:3306",), {}, (ServerSession(7, "app", "d", "10.0.0.9:51000"),)
+    )
+    assert planned(rows, tmp_path, dumps=[found]).asked == 1
+
+
+@pytest.mark.parametrize(
+    ("texts", "asked"),
+    [
+        (["UPDATE d.t SET v = 1", "SELECT 1", "COMMIT", "SELECT 2", "BEGIN", "SELECT 3", "COMMIT"], [2, 3, 4, 5, 6]),
+        (["SELECT 1", "BEGIN", "SELECT 2", "COMMIT"], [0, 1, 2, 3]),
+        (["SELECT 1", "SELECT 2"], [0, 1]),
+        (["SELECT 1", "ROLLBACK TO SAVEPOINT a", "SELECT 2", "ROLLBACK", "SELECT 3"], [3, 4]),
+    ],
+)
+def test_a_transaction_begun_before_the_capture_is_left_out_up_to_its_end(
+    tmp_path: Path, texts: list[str], asked: list[int]
+) -> None:
+    plan = planned([old("a/1/1", n, sql, 100 * n) for n, sql in enumerate(texts)], tmp_path, leave=WRITES)
+    with Spool(tmp_path / "plan") as spool:
+        found = [spool.read(index) for index in range(spool.count)]
+        assert [one.index for one in found if not one.skipped] == asked
+        assert all(one.skipped == FIRST_TRANSACTION for one in found if one.skipped)
+        assert not any(spool.place(one.index).flags & WRITES_FLAG for one in found if one.skipped)
+    assert (plan.asked, plan.skips.get(FIRST_TRANSACTION, 0)) == (len(asked), len(texts) - len(asked))
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT v FROM d.t WHERE id = 1", ()),
+        ("SELECT v FROM d.t WHERE a IS NOT NULL AND b NOT IN (1, 2) AND c >= -5", ()),
+        ("SELECT COUNT(*) FROM d.t WHERE v = 'x'", ()),
+        ("COMMIT", ()), ("SET NAMES utf8mb4", ()),
+        ("SELECT v FROM t", ("database", "time zone")), ("SELECT DATABASE(), v FROM d.t", ("database",)),
+        ("SELECT a || b FROM d.t", ("sql_mode",)), ('SELECT v FROM d.t WHERE a = "x"', ("sql_mode",)),
+        ("SELECT a, COUNT(*) FROM d.t", ("sql_mode",)), ("SELECT a FROM d.t GROUP BY b", ("sql_mode",)),
+        ("SELECT v FROM d.t WHERE NOT a BETWEEN 1 AND 2", ("sql_mode",)), ("SELECT a - b FROM d.t", ("sql_mode",)),
+        ("SELECT made FROM d.zoned", ("time zone",)), ("SELECT z.* FROM d.zoned z", ("time zone",)),
+        ("SELECT id, COUNT(*) OVER () FROM d.zoned", ("sql_mode",)), ("SELECT id FROM d.zoned", ()),
+        ("SELECT v FROM d.t WHERE x < NOW()", ("time zone",)),
+        ("SELECT v FROM d.unknown_view", ("time zone",)),
+        ("SELECT v FROM d.t WHERE s = 'é'", ("character set",)),
+        ("SELECT GROUP_CONCAT(v) FROM d.t", ("variables",)), ("SELECT v FROM d.t WHERE id = @x", ("variables",)),
+        ("SELECT LAST_INSERT_ID()", ("variables",)),
+        ("UPDATE d.t SET v = 1 WHERE id = 1", ("sql_mode", "time zone", "variables")),
+    ],
+)  # fmt: skip
+def test_which_assumptions_bear_on_a_statement(sql: str, expected: tuple[str, ...]) -> None:
+    keys = {"d.t": TableKeys(zoned=()), "d.zoned": TableKeys(zoned=("made",))}
+    unknown = {"user", "database", "sql_mode", "time zone", "character set", "variables"}
+    meaning = Meanings("mysql").meaning(sql.encode())
+    found = bearing(unknown, sql.encode(), meaning, State(), keys)
+    assert tuple(one for one in found if one != ANSWER_CHARSET) == expected
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT a FROM t WHERE id = 1 FOR UPDATE", "SELECT a FROM t WHERE id = 1"),
+        ("select a from t for share of t, d.u nowait;", "select a from t"),
+        ("select a from t lock in share mode", "select a from t"),
+        ("select a from t for update skip locked -- mine", "select a from t"),
+        ("select a from t for update of `a`.`b` for share of c", "select a from t"),
+        ("SELECT * FROM (SELECT 1 FROM t FOR UPDATE) x", None), ("select 'for update'", None),
+        ("SELECT SUBSTRING(a FOR 2) FROM t", None), ("select a from t /*!80000 for update */", None),
+    ],
+)  # fmt: skip
+def test_a_locking_clause_is_left_out_where_it_ends_the_text(sql: str, expected: str | None) -> None:
+    found = unlocked(sql.encode())
+    assert found == (None if expected is None else expected.encode())
+
+
+def test_locking_reads_are_asked_without_their_lock_unless_locking_is_permitted(tmp_path: Path) -> None:
+    rows = [row("a", 0, "SELECT v FROM t WHERE id = 1 FOR UPDATE", 0), row("a", 1, "SELECT 1", 10)]
+    plan = planned(rows, tmp_path)
+    call = calls(tmp_path)[0]
+    assert (plan.asked, call.sql, call.note) == (2, b"SELECT v FROM t WHERE id = 1", UNLOCKED)
+    with Spool(tmp_path / "plan") as spool:
+        assert is_read(spool.read(0))
+        assert "UPDATE" in spool.read(0).meaning.text  # the digest is the captured one
+    planned(rows, tmp_path, leave=Leave(locking=True))
+    assert calls(tmp_path)[0].sql.endswith(b"FOR UPDATE")

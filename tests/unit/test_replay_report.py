@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
@@ -266,3 +267,17 @@ def test_weights_are_what_the_report_knows() -> None:
     from migverify.report.replay_html import _WEIGHT_WORDS
 
     assert set(_WEIGHT_WORDS) == set(WEIGHTS)
+
+
+@pytest.mark.parametrize(("assumptions", "line"), [
+    ({}, "  3 statements of sessions that began before the capture were asked"),
+    ({"database: given": 2}, "  3 statements of sessions that began before the capture were asked:"),
+])  # fmt: skip
+def test_a_list_of_assumptions_is_announced_only_where_there_is_one(
+    store: ResultStore, assumptions: dict[str, int], line: str
+) -> None:
+    data = report(store, written(store, tally_of(bad=False)))
+    told = replace(data, coverage={**data.coverage, "joined": 3, "assumptions": assumptions})
+    lines = render(told, Format.TEXT).splitlines()
+    at = lines.index(line)
+    assert lines[at + 1].startswith("    2 with database: given") is bool(assumptions)

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from migverify.errors import EndpointError, PrivilegeError, ReadError
 from migverify.model import Endpoint, Flavor
-from migverify.workload.classify import classify
+from migverify.workload.classify import StatementKind, classify
 from migverify.workload.replay import clone
 from migverify.workload.replay.model import Call
 from migverify.workload.replay.restore import clock, commands, restored
 from migverify.workload.replay.safety import Leave, check_grants, read_only_mode, refusal, require_read_only
 from migverify.workload.state import State
+from tests.hostile import HOSTILE
 
 EVERY_LEAVE = Leave(writes=True, ddl=True, locking=True, several=True)
 
@@ -28,7 +29,13 @@ def refused(sql: str, leave: Leave = Leave()) -> str:  # noqa: B008
 @pytest.mark.parametrize("sql", [
     "SELECT 1", "SELECT * FROM t WHERE a = 1", "(SELECT 1) UNION (SELECT 2)", "WITH c AS (SELECT 1) SELECT * FROM c",
     "SHOW TABLES", "TABLE t", "EXPLAIN SELECT 1", "SET NAMES utf8mb4", "SET @x = 1", "SET autocommit=0", "BEGIN",
-    "COMMIT", "ROLLBACK", "START TRANSACTION", "SAVEPOINT a", "USE d", "SELECT LAST_INSERT_ID()", "SELECT SLEEP(0)",
+    "COMMIT", "ROLLBACK", "START TRANSACTION", "SAVEPOINT a", "USE d", "SELECT LAST_INSERT_ID()",
+    "EXPLAIN DELETE FROM t", "EXPLAIN ANALYZE SELECT 1", "DESC t", "TRACE FORMAT='row' SELECT 1", "SELECT '/*! x'",
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    "SELECT a FROM t JOIN u ON (t.a = u.a) WHERE b = ANY (SELECT 1)",
+    "SET NAMES utf8mb4 COLLATE utf8mb4_bin, @@session.sql_mode = '', @x := (SELECT 1, 2)", "SELECT 1 INTO @x",
+    "SELECT * FROM t USE INDEX FOR JOIN (i) WHERE MATCH (a) AGAINST ('x')", "ROLLBACK TO SAVEPOINT a",
+    "SELECT * FROM JSON_TABLE('[]', '$[*]' COLUMNS (a INT PATH '$')) j", "START TRANSACTION WITH CONSISTENT SNAPSHOT",
     "SELECT /*!40001 SQL_NO_CACHE */ * FROM t", "/* mysql-connector-j */ SELECT 1", "START TRANSACTION READ ONLY",
 ])  # fmt: skip
 def test_reading_needs_no_leave(sql: str) -> None:
@@ -78,7 +85,57 @@ def test_no_leave_is_enough(sql: str) -> None:
 def test_a_comment_that_hides_what_is_set() -> None:
     for sql in ("SET /*!99999 @x = */ GLOBAL y = 1", "SELECT a /*!50000 FOR UPDATE */ FROM t FOR UPDATE"):
         assert refused(sql)
-    assert refused("/* a /*! b */ SELECT /*T! 1, */ 2") != refused("/* a */ SELECT /*T! 1, */ 2") == ""
+    assert refused("/* a /*! b */ SELECT /*T! 1, */ 2") == refused("/* a */ SELECT /*T! 1, */ 2") == ""
+
+
+@pytest.mark.attack(
+    "replay",
+    "statements spelled so that they look like reads: TRACE, WITH, SET, comments, character sets",
+    "never asked",
+)
+@pytest.mark.parametrize("sql", HOSTILE)
+def test_what_only_looks_like_a_read_is_not_asked(sql: bytes) -> None:
+    for state in (State(), State(charset="utf8mb4", sql_mode="")):
+        assert refusal(Call("1", 1, sql, "", state), classify(sql, state.modes), Leave())
+
+
+@pytest.mark.attack(
+    "replay",
+    "INTO OUTFILE, FOR UPDATE or a second statement behind a character that ends with a backslash",
+    "never asked",
+)
+@pytest.mark.parametrize(("charset", "character"), [
+    ("gbk", b"\xbf\x5c"), ("gb18030", b"\xbf\x5c"), ("big5", b"\xa5\x5c"), ("sjis", b"\x83\x5c"),
+    ("cp932", b"\x83\x5c"),
+])  # fmt: skip
+def test_the_character_set_of_a_session_decides_where_its_literals_end(charset: str, character: bytes) -> None:
+    state = State(charset=charset)
+    for tail in (b"INTO OUTFILE '/tmp/x' -- '", b"FOR UPDATE -- '", b"; DELETE FROM t -- '"):
+        sql = b"SELECT a FROM t WHERE a = '" + character + b"' " + tail
+        assert refusal(Call("1", 1, sql, "", state), classify(sql, state.modes), Leave())
+    sql = b"SELECT '" + character + b"', `" + character + b"` FROM t"
+    assert refusal(Call("1", 1, sql, "", state), classify(sql, state.modes), Leave()) == ""
+    assert classify(sql).kind is StatementKind.UNKNOWN
+
+
+@pytest.mark.attack(
+    "replay", "a write behind an escape that is none under NO_BACKSLASH_ESCAPES, or inside a name under ANSI_QUOTES",
+    "never asked",
+)  # fmt: skip
+def test_the_mode_of_a_session_decides_where_its_literals_end() -> None:
+    for mode, sql in (
+        ("NO_BACKSLASH_ESCAPES", rb"SELECT 'a\'; DELETE FROM t -- '"),
+        ("ANSI_QUOTES", rb'SELECT "a\"; DELETE FROM t -- "'),
+    ):  # fmt: skip
+        state = State(sql_mode=mode)
+        assert refusal(Call("1", 1, sql, "", state), classify(sql, state.modes), Leave())
+        assert refusal(Call("1", 1, sql, "", State()), classify(sql), Leave()) == ""
+
+
+@pytest.mark.attack("replay", "a literal that holds /*!", "asked as the read that it is; no endless recursion")
+def test_a_literal_that_looks_like_an_executable_comment() -> None:
+    for sql in ("SELECT '/*! DELETE'", "SELECT '/*!50000 ' /*!40001 , 1 */", 'SELECT "/*T! x"'):
+        assert refused(sql) == ""
 
 
 def test_a_statement_that_was_not_captured_whole_is_never_asked() -> None:
@@ -127,10 +184,13 @@ def granted(*lines: str, using: tuple[str, ...] | Exception = ()) -> Told:
 @pytest.mark.parametrize("lines", [
     ("GRANT USAGE ON *.* TO `u`@`%`", "GRANT SELECT ON `d`.* TO `u`@`%`"),
     ("GRANT SELECT, SHOW DATABASES, PROCESS, REPLICATION CLIENT, SHOW VIEW ON *.* TO `u`@`%`",),
+    ("GRANT SELECT, SHOW VIEW, TRIGGER, EVENT ON `d`.* TO `u`@`%`",), ("GRANT REFERENCES ON `d`.* TO `u`@`%`",),
     ("GRANT SELECT (`a`, `b`), SHOW VIEW ON `d`.`t` TO `u`@`%`",), ("GRANT SELECT ON *.* TO 'u'@'%'",),
 ])  # fmt: skip
 def test_grants_that_only_read(lines: tuple[str, ...]) -> None:
-    assert not check_grants(granted(*lines)).may_write  # type: ignore[arg-type]
+    session = granted(*lines)
+    assert not check_grants(session).may_write  # type: ignore[arg-type]
+    assert not require_read_only(session).changing  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("lines", [
@@ -140,6 +200,9 @@ def test_grants_that_only_read(lines: tuple[str, ...]) -> None:
     ("GRANT PROXY ON ``@`` TO `u`@`%`",), ("GRANT SOMETHING_NEW ON *.* TO `u`@`%`",), ("what is this",),
     ("GRANT SELECT ON *.* TO `u`@`%`", "GRANT `r`@`%` TO `u`@`%` WITH ADMIN OPTION"),
     ("GRANT EXECUTE ON FUNCTION `d`.`f` TO `u`@`%`",),
+    *((f"GRANT SELECT, TRIGGER, EVENT, {word} ON `d`.* TO `u`@`%`",) for word in (
+        "INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "DROP", "SUPER", "CREATE ROUTINE", "INDEX", "LOCK TABLES")),
+    ("GRANT TRIGGER ON `d`.* TO `u`@`%` WITH GRANT OPTION",),
 ])  # fmt: skip
 def test_grants_that_write(lines: tuple[str, ...]) -> None:
     session = granted(*lines, using=lines)
@@ -172,8 +235,22 @@ def test_what_stands_in_the_place_of_read_only_sessions() -> None:
 
 
 def test_a_fresh_session_needs_nothing() -> None:
-    assert commands(State(), Flavor.MYSQL) == []
-    assert commands(State(database=""), Flavor.MYSQL) == []
+    assert commands(State(database="", sql_mode=""), Flavor.MYSQL) == [b"SET SESSION sql_mode=''"]
+    (plain,) = commands(State(), Flavor.MYSQL)
+    assert b"'ANSI_QUOTES',''" in plain
+    assert b"'NO_BACKSLASH_ESCAPES',''" in plain
+
+
+def test_a_session_is_read_only_before_its_transaction_begins() -> None:
+    state = replace(FULL, isolation="SERIALIZABLE", rest=json.dumps({
+        "variables": {"transaction_read_only": "0"}, "next_transaction": "TRANSACTION READ WRITE",
+    }))  # fmt: skip
+    made = restored(state, Flavor.MYSQL, read_only=True)
+    assert made.commands[-2:] == (b"SET SESSION TRANSACTION READ ONLY", b"BEGIN")
+    text = b"; ".join(made.commands).upper()
+    assert text.count(b"READ") == 1
+    assert b"SERIALIZABLE" not in text
+    assert any("SERIALIZABLE" in one for one in made.lost)
 
 
 FULL = State(
@@ -205,16 +282,18 @@ def test_everything_is_restored_or_named() -> None:
 def test_what_tidb_does_not_know_is_named() -> None:
     state = replace(FULL, charset="ucs2", isolation="SERIALIZABLE")
     made = restored(state, Flavor.TIDB)
-    for word in (b"ucs2", b"SERIALIZABLE", b"read_only", b"READ ONLY"):
+    assert b"SET NAMES 'ucs2'" in made.commands  # the server refuses it, and nothing is asked
+    for word in (b"SERIALIZABLE", b"read_only", b"READ ONLY"):
         assert not any(word in one for one in made.commands), word
-    for text in ("ucs2", "SERIALIZABLE", "transaction_read_only", "SET TRANSACTION"):
+    for text in ("SERIALIZABLE", "transaction_read_only", "SET TRANSACTION"):
         assert any(text in one for one in made.lost), text
 
 
 def test_a_record_that_cannot_be_read_is_named() -> None:
     for rest in ("{", "[]", '"x"'):
         assert restored(State(rest=rest), Flavor.MYSQL).lost
-    assert restored(State(rest='{"next_transaction": "TRANSACTION; DROP TABLE t"}'), Flavor.MYSQL).commands == ()
+    state = State(sql_mode="", rest='{"next_transaction": "TRANSACTION; DROP TABLE t"}')
+    assert restored(state, Flavor.MYSQL).commands == (b"SET SESSION sql_mode=''",)
 
 
 @given(st.text(min_size=1, max_size=20), st.text(max_size=20))

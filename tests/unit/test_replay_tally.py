@@ -289,3 +289,36 @@ def test_kinds_left_out_by_name_are_told_and_count_in_no_share() -> None:
     found = whole(*GOOD, *writes, policy=Policy(out_of_scope=frozenset({"write"})))
     assert found.verdict is Verdict.MATCH
     assert found.coverage["out_of_scope"] == 50
+
+
+def test_locking_reads_that_cannot_be_asked_are_not_covered_by_a_run_of_reads_alone() -> None:
+    locking = many(Judgement.UNJUDGED, 5, "l", reason="locking read without permission", details={"kind": "read"})
+    assert whole(*GOOD, *locking).verdict is Verdict.INCONCLUSIVE
+    found = whole(*GOOD, *locking, policy=Policy(out_of_scope=frozenset({"write"})))
+    assert (found.verdict, found.coverage["out_of_scope"]) == (Verdict.MATCH, 5)
+
+
+def test_equal_answers_under_assumptions_that_could_change_them_make_no_match() -> None:
+    assumed = many(Judgement.SAME, 9, "a", details={"assumed": "time zone"})
+    found = whole(*GOOD, *assumed)
+    assert (found.verdict, found.of("a").verdict, found.of("a").weight) == (
+        Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE, "assumed",
+    )  # fmt: skip
+    assert (found.coverage["assumed"], found.coverage["judged"], found.coverage["same"]) == (9, 100, 109)
+    assert any("--sessions" in reason for reason in found.reasons)
+    assert whole(*GOOD, *many(Judgement.SAME, 1, details={"assumed": "time zone"})).verdict is Verdict.MATCH
+
+
+def test_a_digest_compared_with_the_capture_alone_is_shallow_and_never_a_match() -> None:
+    found = whole(*GOOD, *many(Judgement.SAME, 9, "s", details={"shallow": "1"}), policy=Policy(shallow_is_enough=True))
+    assert (found.of("s").verdict, found.of("s").weight) == (Verdict.INCONCLUSIVE, "shallow")
+
+
+def test_a_tally_of_an_earlier_version_is_read() -> None:
+    tally = Tally()
+    for one in GOOD:
+        tally.add(one)
+    body = tally.as_json()
+    for digest in body["digests"]:
+        del digest["assumed"]
+    assert Tally.from_json(body).as_json() == tally.as_json()

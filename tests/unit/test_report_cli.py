@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sqlite3
 import stat
+import sys
 from pathlib import Path
 
 import pytest
 
+from migverify.cli.console import command_line
 from migverify.cli.main import run
 from migverify.errors import UsageError
 from migverify.report.render import write_report
+from migverify.secrets import Secret, remember
 from tests.fakes import FakeStore
 from tests.report_runs import match_run, mismatch_run, unfinished_run
 
@@ -98,3 +103,48 @@ def test_a_file_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
 def test_a_device_is_written_in_place() -> None:
     write_report(Path("/dev/null"), "x")
     assert Path("/dev/null").is_char_device()
+
+
+def config_at(folder: Path, url: str) -> None:
+    (folder / "migverify.yaml").write_text(f"source: {{url: '{url}'}}\ntarget: {{url: 'tidb://u@127.0.0.1:4000'}}\n")
+
+
+@pytest.mark.attack("connections", "`report --store` names a server that is under test", "refused before it is opened")
+def test_a_report_never_creates_a_store_on_an_endpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config_at(tmp_path, "mysql://u@localhost:3307")
+    assert run(["report", "last", "--store", "mysql+pymysql://u@127.0.0.1:3307/app"]) == 2
+    assert "endpoint under test" in capsys.readouterr().err
+
+
+def test_a_report_without_a_configuration_creates_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["report", "last", "--store", f"sqlite:///{tmp_path}/none.db"]) == 3
+    assert "there is no store" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    sqlite3.connect(tmp_path / "empty.db").close()
+    assert run(["report", "last", "--store", f"sqlite:///{tmp_path}/empty.db"]) == 3
+    assert "holds no results" in capsys.readouterr().err
+
+
+@pytest.mark.attack("connections", "a password in the URL of --store", "refused; it is in no message and no record")
+@pytest.mark.parametrize("url", ["mysql+pymysql://u:hunter2@h/db", "mysql+pymysql://u@h/db?password=hunter2"])
+def test_a_password_in_a_store_url_is_refused(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", "last", "--store", url]) == 2
+    error = capsys.readouterr().err
+    assert "MIGVERIFY_STORE_PASSWORD" in error
+    assert "hunter2" not in error
+
+
+def test_command_lines_can_be_pasted_and_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    remember(Secret("s3cr3t-of-a-test"))
+    arguments = ["tables", "verify", "--table", "a b.c;d", "--store", "mysql://u:pw1@h/x", "s3cr3t-of-a-test"]
+    monkeypatch.setattr(sys, "argv", ["migverify", *arguments])
+    line = command_line()
+    assert shlex.split(line)[:5] == ["migverify", *arguments[:4]]
+    assert "pw1" not in line
+    assert "s3cr3t-of-a-test" not in line

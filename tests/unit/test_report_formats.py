@@ -6,6 +6,7 @@ import os
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,12 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migverify.model import ColumnDiff, DiffKind, Verdict
+from migverify.model import ColumnDiff, DiffKind, SchemaClass, SchemaDifference, Verdict
 from migverify.report.as_json import run_as_dict
 from migverify.report.html import duration
 from migverify.report.prometheus import number
 from migverify.report.render import Format, format_of, render, write_report
 from migverify.report.summary import ReportData, ReportOptions, read_report
+from migverify.report.text import schema_lines
 from tests.fakes import FakeStore
 from tests.report_runs import (
     HOSTILE,
@@ -416,7 +418,7 @@ def test_html_states_how_many_row_diffs_are_shown() -> None:
     store.add_table_result(run, result("a", Verdict.MISMATCH, value_differs=300))
     text = render(read_report(store, run), Format.HTML)
     assert "Showing 200 of 250 stored" in text
-    assert "counts 300: not all of them were stored" in text
+    assert "counts 300 rows: copies of one row are stored once" in text
     assert "Values are masked." in text
 
 
@@ -466,3 +468,21 @@ def test_format_of_a_file() -> None:
     names = {"a.html": Format.HTML, "a.JSON": Format.JSON, "a.xml": Format.JUNIT, "a.prom": Format.PROMETHEUS}
     assert {name: format_of(Path(name)) for name in names} == names
     assert format_of(Path("a.txt")) is format_of(None) is Format.TEXT
+
+
+def test_notes_of_many_columns_are_one_line_for_each_cause() -> None:
+    """However many columns have another collation, the text names the cause once; JSON lists every column."""
+    text = "utf8mb4_0900_ai_ci became utf8mb4_bin: the target is stricter"
+    notes = [
+        ("shop.a", SchemaDifference("collation", f"c{n}", "x", "y", SchemaClass.MAY_LOSE_DATA, f"column c{n}: {text}"))
+        for n in range(30)
+    ]
+    notes += [
+        ("shop.b", notes[0][1]),
+        ("shop.b", replace(notes[0][1], where="key k", message="key k: the comments differ")),
+    ]
+    assert list(schema_lines(notes)) == [
+        f"may-lose-data: 31 columns of 2 tables, the first shop.a: c0: {text}",
+        "may-lose-data: shop.b: key k: the comments differ",
+    ]
+    assert list(schema_lines([("", notes[0][1])])) == [f"may-lose-data: c0: {text}"]

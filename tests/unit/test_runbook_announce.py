@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import calendar
 import re
+import shutil
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,12 @@ from hypothesis import strategies as st
 from migverify.errors import UsageError
 from migverify.runbook.actions.action import ActionResult, Outcome
 from migverify.runbook.announce.moments import LONGEST, Announcement, outbox_lines, spell
+from migverify.runbook.announce.words import forecast_end
+from migverify.runbook.definition.forecast import Drills
+from migverify.runbook.definition.handoffs import HandOffs
 from migverify.runbook.events import EventKind, RunState, StepState
 from migverify.runbook.fold.whole import verify_run
+from migverify.runbook.history.past import past_runs
 from migverify.runbook.model import (
     Announcements,
     Budgets,
@@ -31,7 +38,8 @@ from migverify.runbook.model import (
     Times,
     Window,
 )
-from migverify.runbook.record.heads import check_heads, heads_in
+from migverify.runbook.record.heads import Head, check_heads, head_text, heads_in
+from migverify.runbook.record.room import FolderRoom
 from migverify.runbook.run import machine
 from tests.unit.runbook_hooks import told
 from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, PLACE, Room, is_set, manual, step
@@ -69,7 +77,7 @@ def test_a_step_has_two_voices_at_its_start_and_two_at_its_end(tmp_path: Path) -
     assert whats(room) == ["run started", "called", "started", "done", "accepted"]
     assert parts(the(room, "called")) == [
         "REHEARSAL 3/4", "a (Set a)", "CALLED by alice (coordinator)", "DRI bob, reviewer carol", "plan 20 s",
-        "forecast end 08:00:50 UTC", "rollback: nothing to undo", "run r1, staging, 2027-01-15 08:00:00 UTC",
+        "forecast end 08:01:50 UTC", "rollback: nothing to undo", "run r1, staging, 2027-01-15 08:00:00 UTC",
     ]  # fmt: skip
     assert parts(the(room, "started"))[2] == "STARTED by bob (DRI)"
     assert parts(the(room, "done"))[2:4] == ["DONE by bob (DRI) after 0 s", "carol reviews it"]
@@ -453,3 +461,37 @@ def test_what_is_queued_is_red_when_nobody_would_send_it(tmp_path: Path) -> None
     assert outbox_lines(room.status) == ["chat: 1 queued", "page: nothing to send"]
     room.keeper.end(room.record)
     assert outbox_lines(room.status) == ["! chat: 1 queued", "page: nothing to send"]
+
+
+def test_the_forecast_of_an_announcement_has_measured_hand_offs_and_measured_steps(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a", times=Times(plan=60.0)), step("b", needs=("a",), times=Times(plan=60.0))))
+    now = room.clock.now()
+    ends = {}
+    for name, drills in {
+        "plan": Drills(), "hands": Drills("2/4", (), HandOffs(100.0, 200.0, 40)),
+        "both": Drills("2/4", ({"a": 10.0, "b": 10.0},) * 2, HandOffs(100.0, 200.0, 40)),
+    }.items():  # fmt: skip
+        seen = forecast_end(room.status, now, drills)
+        ends[name] = calendar.timegm(time.strptime(seen.split()[-2], "%H:%M:%S"))
+    assert ends["hands"] - ends["plan"] == 6 * 90
+    assert ends["hands"] - ends["both"] == 100
+
+
+@pytest.mark.attack(
+    "runbook", "The last run of a store is removed, and with it its line of the store's list",
+    "its head was told when it began, and in the text of the run begun after it: it is found missing",
+)  # fmt: skip
+def test_the_beginning_of_a_run_tells_its_head_and_that_of_the_run_before(tmp_path: Path) -> None:
+    home = FolderRoom(tmp_path)
+    texts = []
+    for run in ("r1", "r2"):
+        record = home.create(runbook(step("a")), RunKind.REHEARSAL, "alice", run=run)
+        texts += [one.text for _, one in told(record.journal.path)]
+    first = [next(iter(home.events(run))) for run in ("r1", "r2")]
+    assert heads_in(texts[0]) == [Head("r1", 0, first[0].sha)]
+    assert heads_in(texts[1]) == [Head("r2", 0, first[1].sha), Head("r1", 0, first[0].sha)]
+    shutil.rmtree(tmp_path / "r2")
+    (tmp_path / "heads").write_text(f"{head_text(Head('r1', 0, first[0].sha))}\n")
+    told_outside = heads_in("\n".join(texts))
+    assert past_runs(home).damaged == ()
+    assert [one.run for one in past_runs(home, heads=told_outside).damaged] == ["r2"]

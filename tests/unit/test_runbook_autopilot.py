@@ -23,7 +23,7 @@ from migverify.runbook.record.lease import take
 from migverify.runbook.record.run_record import RunRecord
 from migverify.runbook.run.autopilot import LOGIN, PilotedExecutor, next_word, refuse_unfit, run_unattended
 from migverify.runbook.state import RunStatus
-from tests.unit.runbook_runs import PEOPLE, PLACE, ROLES, World, is_set, manual, runbook, step
+from tests.unit.runbook_runs import PEOPLE, PLACE, ROLES, World, here, is_set, manual, runbook, step
 from tests.unit.runbook_small import STEPS, write_small
 
 FAILED = ActionResult(Outcome.FAILED, "no")
@@ -35,7 +35,9 @@ def fly(
     """Have a run played to where the autopilot leaves it; with the clocks of the machine."""
     refuse_unfit(book, kind)
     record = RunRecord.create(folder, book, kind, "alice", run="r1", autopilot=True)
-    executor = PilotedExecutor(record, (world or World()).registry(), take(record, "alice"), limit=limit, pause=0.01)
+    executor = PilotedExecutor(
+        record, (world or World()).registry(), take(record, "alice"), limit=limit, pause=0.01, carry=here
+    )
     return executor.run(executor.stop)
 
 
@@ -114,12 +116,12 @@ def test_an_effect_in_doubt_is_not_decided(tmp_path: Path) -> None:
     book = runbook(step("a", reconcile=None), step("b"))
     record = RunRecord.create(tmp_path, book, RunKind.REHEARSAL, "alice", run="r1", autopilot=True)
     keeper = take(record, "alice")
-    executor = PilotedExecutor(record, World().registry(), keeper, pause=0.01)
+    executor = PilotedExecutor(record, World().registry(), keeper, pause=0.01, carry=here)
     while record.status.steps["a"].state is not StepState.RUNNING:
         executor.tick()
     executor.write(EventKind.INTENT, "a", action="world.set", arguments={}, timeout=1.0)
     keeper.end(record)
-    again = PilotedExecutor(record, World().registry(), take(record, "alice"), pause=0.01)
+    again = PilotedExecutor(record, World().registry(), take(record, "alice"), pause=0.01, carry=here)
     status = again.run(again.stop)
     assert status.steps["a"].state is StepState.UNKNOWN
     assert status.state is RunState.HELD
@@ -193,7 +195,7 @@ def test_a_guard_that_passes_again_lets_it_go_on(tmp_path: Path) -> None:
             return moved
 
     record = RunRecord.create(tmp_path, guarded(), RunKind.REHEARSAL, "alice", run="r1", autopilot=True)
-    executor = Recovering(record, world.registry(), take(record, "alice"), limit=60, pause=0.01)
+    executor = Recovering(record, world.registry(), take(record, "alice"), limit=60, pause=0.01, carry=here)
     status = executor.run(executor.stop)
     assert status.state is RunState.COMPLETED
     assert status.holds == 1
@@ -216,7 +218,7 @@ def test_a_hold_by_a_person_is_not_lifted(tmp_path: Path) -> None:
 
     record = RunRecord.create(tmp_path, runbook(step("a")), RunKind.REHEARSAL, "alice", run="r1", autopilot=True)
     record.submit(lambda s, n: machine.hold(s, ERIN, n, "let me look"))
-    executor = PilotedExecutor(record, World().registry(), take(record, "alice"), limit=60, pause=0.01)
+    executor = PilotedExecutor(record, World().registry(), take(record, "alice"), limit=60, pause=0.01, carry=here)
     status = executor.run(executor.stop)
     assert status.hold_reasons == ("let me look",)
     assert status.state is RunState.HELD

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from migverify.cli.main import run
+from migverify.runbook import people
 from migverify.runbook.events import RunState, StepState
+from migverify.runbook.record import signatures
 from migverify.runbook.record.room import open_room
 from migverify.runbook.run.ending import RunExit, exit_of
 from migverify.runbook.state import RunStatus
 from tests.unit.runbook_small import HEAD, STEPS, write_small
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
+
+
+def ended(process: subprocess.Popen[Any]) -> int:
+    """Return the exit code of a process, when it has ended."""
+    wait_for(lambda: process.poll() is not None, f"the end of {process.args}", every=0.05)
+    return process.returncode
 
 
 class Drill:
@@ -52,14 +63,16 @@ class Drill:
         return open_room("runs").open(self.run or "last").status
 
     def until(self, condition: Callable[[RunStatus], bool]) -> RunStatus:
-        limit = time.monotonic() + 60
-        while time.monotonic() < limit:
-            if open_room("runs").ids() and condition(self.status):
-                return self.status
-            if self.processes and all(one.poll() is not None for one in self.processes):
-                break  # nobody drives it any more: it will not come
-            time.sleep(0.05)
-        raise AssertionError(f"it did not come: {self.told()}")
+        def holds() -> RunStatus | None:
+            driven = not self.processes or any(one.poll() is None for one in self.processes)  # before it is looked at
+            status = self.status if open_room("runs").ids() else None
+            if status is not None and condition(status):
+                return status
+            assert driven, f"nobody drives it any more: it will not come: {self.told()}"
+            return None
+
+        found: RunStatus = wait_for(holds, "what the run was to come to", every=0.05)
+        return found
 
     def reaches(self, step: str, state: StepState) -> None:
         self.until(lambda status: status.steps[step].state is state)
@@ -134,7 +147,7 @@ def test_three_persons_drill_to_the_end(drill: Drill) -> None:
     drill.do("done", "open", "the file is gone", "--as", "bob")
     drill.reaches("open", StepState.AWAITING_REVIEW)
     drill.do("accept", "open", "--as", "carol")
-    assert executor.wait(timeout=60) == RunExit.COMPLETED
+    assert ended(executor) == RunExit.COMPLETED
     told = drill.told()
     assert "completed: run " in told
     assert "acted from one login" in told
@@ -246,7 +259,7 @@ def test_what_two_have_to_say_is_told_to_the_first(drill: Drill) -> None:
     assert drill.status.steps["look"].state is StepState.FAILED
     shown = drill.do("waive", "look", "known", "--as", "alice", "--expires", "2027-01-01")
     assert "a second person, not alice, has to say the same" in shown
-    assert "migverify runbook waive look REASON --as ANOTHER" in shown
+    assert "migverify runbook waive look 'REASON' --as 'ANOTHER'" in shown
     drill.do("waive", "look", "known", "--as", "al")  # the same person once more
     assert drill.status.steps["look"].state is StepState.FAILED
     assert "WAIVED by alice and dana: known" in drill.do("waive", "look", "known", "--as", "dana")
@@ -266,18 +279,33 @@ def test_signed_approvals(drill: Drill) -> None:
     drill.do("call", "look", "--as", "alice")
     drill.do("start", "look", "--as", "bob")
     drive_alone(drill)
+    seen = people.approval_hash(drill.status, "look")[:12]
     for words, why in (
         ((), "the runbook wants signed approvals"),
-        (("--sign", "bob"), "the signature is not carol's of this approval"),
-        (("--sign", "nokey"), "the approval was not signed with nokey"),
+        (("--sign", "carol"), "--seen is missing"),
+        (("--seen", seen, "--sign", "bob"), "the signature is not carol's of this approval"),
+        (("--seen", seen, "--sign", "nokey"), "the approval was not signed with nokey"),
     ):
         code, shown = drill.says("accept", "look", "--as", "carol", *words)
         assert code == 2
         assert why in shown
-    drill.do("accept", "look", "--as", "carol", "--sign", "carol")
+    drill.do("accept", "look", "--as", "carol", "--seen", seen, "--sign", "carol")
     assert drill.status.signed == 1
     assert "carol said done, signed" in drill.do("status", "--step", "look")
-    assert drill.says("verify-journal")[0] == 0
+    mark = signatures.fingerprint(keys["carol"])
+    assert f"approvals of carol are signed by {mark}" in drill.do("status")
+    code, shown = drill.says("verify-journal")
+    assert code == 3
+    assert "its run is not over" in shown
+    (drill.folder / "team.keys").write_text(f"carol {keys['carol']}\n")
+    assert drill.says("verify-journal", "--keys", "team.keys")[0] == 3
+    (drill.folder / "team.keys").write_text(f"carol {keys['bob']}\n")
+    code, shown = drill.says("verify-journal", "--keys", "team.keys")
+    assert code == 1
+    assert mark in shown
+    code, shown = drill.says("verify-journal", "--strict")
+    assert code == 1
+    assert "no announced heads were given" in shown
 
 
 # -- the terminal that drives ---------------------------------------------------------------------------------------
@@ -287,7 +315,7 @@ def test_ctrl_c_gives_the_run_free_and_another_goes_on(drill: Drill) -> None:
     executor = drill.begin()
     drill.play("look")
     executor.send_signal(signal.SIGINT)
-    assert executor.wait(timeout=60) == RunExit.INTERRUPTED
+    assert ended(executor) == RunExit.INTERRUPTED
     status = drill.status
     assert status.executor == ""
     assert f"To go on: migverify runbook run --as alice --run {status.run}" in drill.told()
@@ -299,7 +327,7 @@ def test_ctrl_c_gives_the_run_free_and_another_goes_on(drill: Drill) -> None:
     drill.play("freeze")
     assert drill.status.takeovers == 0
     drill.do("rollback", "enough", "--as", "dana")
-    assert second.wait(timeout=60) == RunExit.ROLLED_BACK
+    assert ended(second) == RunExit.ROLLED_BACK
     assert not (drill.folder / "stopped").exists()
 
 
@@ -322,15 +350,15 @@ def test_kill_9_and_a_takeover_by_two_persons(drill: Drill) -> None:
     assert "GONE: its process on" in shown
     assert "migverify runbook takeover" in shown
     alone = drill.start("--run", "last", "--as", "bob", "--reason", "killed")
-    assert alone.wait(timeout=60) == RunExit.REFUSED
+    assert ended(alone) == RunExit.REFUSED
     assert "nobody but bob has agreed to the takeover" in drill.told()
-    assert "Another person than bob types: migverify runbook takeover REASON --as ANOTHER" in drill.told()
+    assert "Another person than bob types: migverify runbook takeover 'REASON' --as 'ANOTHER'" in drill.told()
     drill.do("takeover", "the terminal was killed", "--as", "bob")  # his own word does not count
-    assert drill.start("--run", "last", "--as", "bob", "--reason", "killed").wait(timeout=60) == RunExit.REFUSED
+    assert ended(drill.start("--run", "last", "--as", "bob", "--reason", "killed")) == RunExit.REFUSED
     shown = drill.do("takeover", "the terminal was killed", "--as", "carol")
     assert "another person than carol takes the run over" in shown
     unsaid = drill.start("--run", "last", "--as", "bob")
-    assert unsaid.wait(timeout=60) == RunExit.REFUSED
+    assert ended(unsaid) == RunExit.REFUSED
     assert "Say it with --reason." in drill.told()
     second = drill.start("--run", "last", "--as", "bob", "--reason", "killed")
     drill.reaches("freeze", StepState.AWAITING_REVIEW)  # its probe told, and nothing was done twice
@@ -338,7 +366,7 @@ def test_kill_9_and_a_takeover_by_two_persons(drill: Drill) -> None:
     assert drill.status.takeovers == 1
     assert "UNKNOWN: the executor went while the effect was under way" in drill.told()
     drill.do("abort", "enough", "--as", "dana")
-    assert second.wait(timeout=60) == RunExit.ABORTED_DIRTY
+    assert ended(second) == RunExit.ABORTED_DIRTY
     assert drill.says("verify-journal")[0] == 0
 
 
@@ -353,7 +381,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_says_what_that_means(drill: Drill) -
     executor.send_signal(signal.SIGINT)
     drill.until(lambda _s: "given free when freeze is over" in drill.told())
     executor.send_signal(signal.SIGINT)
-    assert executor.wait(timeout=60) == RunExit.INTERRUPTED
+    assert ended(executor) == RunExit.INTERRUPTED
     assert "what was under way goes on, and nobody watches it" in drill.told()
     assert drill.status.executor != ""  # it has to be taken over: its effect is in doubt
     assert drill.status.steps["freeze"].state is StepState.RUNNING
@@ -416,7 +444,7 @@ def test_an_executor_that_lives_is_not_taken_over(drill: Drill) -> None:
 def test_aborting_with_nothing_done_is_clean(drill: Drill) -> None:
     executor = drill.begin()
     drill.do("abort", "not today", "--as", "dana")
-    assert executor.wait(timeout=60) == RunExit.ABORTED_CLEAN
+    assert ended(executor) == RunExit.ABORTED_CLEAN
 
 
 RUNS_REFUSED = (
@@ -532,9 +560,7 @@ def test_every_command_that_is_shown_can_be_typed(drill: Drill) -> None:
         if drill.status.over:
             break
         duties = json.loads(drill.do("status", "--json"))["duties"]
-        command = next(d["command"] for d in duties if d["step"])
-        import shlex
-
+        command = next(d["command"] for d in duties if d["step"]).replace("WHAT-SHOWS-IT", "I looked")
         drill.do(*shlex.split(command.removeprefix("migverify runbook ")))
         typed += 1
     assert drill.status.state is RunState.COMPLETED
@@ -563,4 +589,47 @@ def test_a_head_that_was_told_outside_finds_a_journal_written_anew(drill: Drill)
     assert code == 1
     assert "event 0 was told to the outside" in shown
     (drill.folder / "channel.txt").write_text(f"HEAD {drill.run} 0 {drill.status.head}\n")
-    assert drill.says("verify-journal", "last", "--heads", "channel.txt")[0] == 0
+    assert drill.says("verify-journal", "last", "--heads", "channel.txt")[0] == 3  # the run is not over
+
+
+@pytest.mark.attack(
+    "runbook", "The last lines of a journal are cut off",
+    "`verify-journal` is inconclusive: a run that is not over and one whose end is missing look the same",
+)  # fmt: skip
+def test_a_journal_whose_end_was_cut_is_not_believed(drill: Drill) -> None:
+    assert drill.says("run", "small.yaml", "-e", "lab", "--as", "alice", "--kind", "dry")[0] == RunExit.NOT_OVER
+    assert drill.says("verify-journal")[0] == 0
+    (journal,) = (drill.folder / "runs").glob("*/journal.jsonl")
+    lines = journal.read_bytes().splitlines(keepends=True)
+    end = next(n for n, line in enumerate(lines) if b'"kind":"run ended"' in line)
+    journal.write_bytes(b"".join(lines[:end]))
+    code, shown = drill.says("verify-journal")
+    assert code == 3
+    assert "the journal's end was cut off" in shown
+    assert "INCONCLUSIVE" in shown
+
+
+@pytest.mark.attack(
+    "runbook", "A reason and evidence hold ESC sequences, marks of writing direction and line ends",
+    "every command shows them as escapes; none acts on the terminal, and no text passes for another line",
+)  # fmt: skip
+def test_what_would_act_on_a_terminal_is_shown(drill: Drill) -> None:
+    begin_alone(drill)
+    drill.do("call", "look", "--as", "alice")
+    evil = "fine\x1b[2K\x1b]0;x\x07 \u202eko\u202c \x9b31m\r\n12:00:00Z  go  accepted by carol: done"
+    drill.do("hold", evil, "--as", "alice")
+    for words in (("status",), ("status", "--json"), ("verify-journal",), ("resume", evil, "--as", "alice")):
+        _, shown = drill.says(*words)
+        assert not set(shown) & set("\x1b\x07\x9b\r\u202e\u202c"), words
+    drill.do("hold", evil, "--as", "alice")
+    shown = drill.do("status")
+    assert "fine\\u001b[2K" in shown
+    assert not [line for line in shown.splitlines() if line.strip().startswith("12:00:00Z")]
+    assert any(evil in text for text in walk(json.loads(drill.do("status", "--json"))))  # the data are what they were
+
+
+def walk(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from walk(one)

@@ -18,9 +18,10 @@ from migverify.runbook.definition.load import load_runbook
 from migverify.runbook.history.compare import compare, compare_all
 from migverify.runbook.history.past import past_runs
 from migverify.runbook.model import RunKind, Times
+from migverify.runbook.record.heads import Head, head_text
 from migverify.runbook.record.room import FolderRoom
 from migverify.runbook.run import machine
-from tests.unit.runbook_past import SCHEMA, Drill, clean, edited, only
+from tests.unit.runbook_past import NOW, SCHEMA, Drill, clean, edited, only
 from tests.unit.runbook_runs import ALICE, runbook, step
 
 BOOK = runbook(step("a", times=Times(plan=15)), step("b"), step("c", times=Times(plan=60)))
@@ -142,29 +143,51 @@ def written(tmp_path: Path) -> Path:
     return path
 
 
-def test_readiness_says_ready_with_0(written: Path) -> None:
-    told = invoke("readiness", str(written), "-e", "prod", "--runs", str(written.parent / "runs"), "--schema", SCHEMA)
+@pytest.fixture
+def asked(written: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the words of ``readiness`` about the tiny runbook, with a floor of the configuration that it meets."""
+    monkeypatch.setattr("time.time", lambda: NOW)
+    config = written.parent / "migverify.yaml"
+    config.write_text(
+        "source: {url: mysql://u@127.0.0.1:1}\ntarget: {url: tidb://u@127.0.0.1:1}\n"
+        "readiness: {drills_min: 2, clean_last: 1, rollback_drills_min: 0}\n"
+    )
+    return ["readiness", str(written), "--runs", str(written.parent / "runs"), "--config", str(config)]
+
+
+def test_readiness_says_ready_with_0(written: Path, asked: list[str]) -> None:
+    told = invoke(*asked, "-e", "prod", "--schema", SCHEMA)
     assert told.exit_code == 0, told.output
-    assert told.stdout.startswith("tiny in prod: READY\n")
+    assert told.stdout.startswith(
+        "tiny in prod: READY\n! migverify.yaml asks for less than what is built in: drills_min 2, built in 4\n"
+    )
     assert "MISSING" not in told.stdout
-    clean(written.parent / "runs", load_runbook(written, {}, "lab"), "pilot", day=3, autopilot=True)
-    piloted = invoke("readiness", str(written), "--runs", str(written.parent / "runs"), "--schema", SCHEMA)
-    assert "not counted: pilot (the autopilot played every role)" in piloted.stdout
-    shutil.rmtree(written.parent / "runs" / "pilot")
-    again = invoke("readiness", str(written), "--runs", str(written.parent / "runs"), "--schema", SCHEMA)
+    again = invoke(*asked, "--schema", SCHEMA)
     assert again.stdout == told.stdout  # one environment counts as production: it is meant
+    clean(written.parent / "runs", load_runbook(written, {}, "lab"), "pilot", day=3, autopilot=True)
+    piloted = invoke(*asked, "--schema", SCHEMA)
+    assert "not counted: pilot (the autopilot played every role)" in piloted.stdout
+    heads = written.parent / "channel.txt"
+    heads.write_text(head_text(Head("gone", 3, "0" * 64)))
+    found = invoke(*asked, "--schema", SCHEMA, "--heads", str(heads))
+    assert found.exit_code == 3
+    assert "gone: it is missing from" in found.stdout
 
 
-def test_readiness_says_what_is_missing_with_1(written: Path) -> None:
+def test_readiness_without_a_configuration_asks_for_what_is_built_in(written: Path, asked: list[str]) -> None:
+    told = invoke(*asked[:-1], str(written.parent / "none.yaml"), "--schema", SCHEMA)
+    assert told.exit_code == 1
+    assert "! the runbook asks for less, which does not count: drills_min 2, needed 4" in told.stdout
+
+
+def test_readiness_says_what_is_missing_with_1(written: Path, asked: list[str]) -> None:
     written.write_text(TEXT.replace("do b", "do b --all"))
-    told = invoke("readiness", str(written), "--runs", str(written.parent / "runs"), "--schema", SCHEMA)
+    told = invoke(*asked, "--schema", SCHEMA)
     assert told.exit_code == 1
     assert "tiny in prod: NOT READY" in told.stdout
     assert "d2: changed since, or behind a change, and not run cleanly again: b" in told.stdout
     assert "> Hold a drill of the runbook as it is now." in told.stdout
-    found = json.loads(
-        invoke("readiness", str(written), "--runs", str(written.parent / "runs"), "--schema", SCHEMA, "--json").stdout
-    )
+    found = json.loads(invoke(*asked, "--schema", SCHEMA, "--json").stdout)
     assert found["verdict"] == "not ready"
     assert [one["id"] for one in found["conditions"] if one["state"] == "missing"] == ["clean", "steps", "runbook"]
     assert found["not_counted"] == []
@@ -174,18 +197,17 @@ def test_readiness_says_what_is_missing_with_1(written: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [True, False])
-def test_readiness_says_what_it_cannot_tell_with_3(written: Path, tmp_path: Path, damage: bool) -> None:
+def test_readiness_says_what_it_cannot_tell_with_3(written: Path, asked: list[str], damage: bool) -> None:
     runs = written.parent / "runs"
-    arguments = ["readiness", str(written), "--runs", str(runs), "--config", str(tmp_path / "none.yaml")]
     if damage:
         shutil.copytree(runs / "d2", runs / "d3")
-        arguments += ["--schema", SCHEMA]
-    told = invoke(*arguments)
+        asked += ["--schema", SCHEMA]
+    told = invoke(*asked)
     assert told.exit_code == 3
     assert "tiny in prod: INCONCLUSIVE" in told.stdout
     why = "d3: its journal is that of run d2" if damage else "the schema of now is not known"
     assert why in told.stdout
-    found = json.loads(invoke(*arguments, "--json").stdout)
+    found = json.loads(invoke(*asked, "--json").stdout)
     assert [one["run"] for one in found["damaged"]] == (["d3"] if damage else [])
 
 

@@ -29,10 +29,12 @@ from tests.unit.runbook_runs import (
     FakeClock,
     Room,
     draft,
+    here,
     manual,
     runbook,
     step,
 )
+from tests.waiting import PATIENCE
 
 NOW = FakeClock().wall
 READY = (True, ())
@@ -46,7 +48,7 @@ def live(folder: Path, book: Runbook, readiness: Any = lambda _book: READY, kind
 
 def man(room: Room, person: str, readiness: Any, reason: str = "") -> None:
     room.keeper = take(room.record, person, reason=reason, watch=room.watch)
-    room.executor = Executor(room.record, room.world.registry(), room.keeper, readiness=readiness)
+    room.executor = Executor(room.record, room.world.registry(), room.keeper, readiness=readiness, carry=here)
     room.executor.recover()
     room.settle()
 
@@ -217,7 +219,7 @@ def ruled(**changes: Any) -> Runbook:
 
 
 def wait_until(room: Room, condition: Any) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < until, "it did not come"
         assert room.executor is not None

@@ -13,13 +13,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from migverify.errors import JournalError, UsageError
 from migverify.runbook.actions.action import ActionResult, Outcome
-from migverify.runbook.events import RunState, StepState
-from migverify.runbook.model import Approval, Check, Guard, OnFail, Role, Rollback, RunKind, StepKind
+from migverify.runbook.events import EventKind, RunState, StepState
+from migverify.runbook.model import (
+    Approval,
+    Budgets,
+    Check,
+    Guard,
+    OnFail,
+    Repeat,
+    Role,
+    Rollback,
+    Runbook,
+    RunKind,
+    StepKind,
+)
+from migverify.runbook.page.view import Pulse, view
 from migverify.runbook.run import machine
 from migverify.runbook.run.duties import Duty, command_line, duties
 from migverify.runbook.run.machine import Actor
-from tests.unit.runbook_runs import ALICE, BOB, CAROL, PLACE, ROLES, Room, World, is_set, manual, runbook, step
+from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, PLACE, ROLES, Room, World, is_set, manual, runbook, step
 
 FAILED = ActionResult(Outcome.FAILED, "no")
 BLIND = ActionResult(Outcome.NO_DATA, "nothing")
@@ -31,7 +45,8 @@ def now_of(room: Room, gone: str = "") -> tuple[Duty, ...]:
 
 def typed(room: Room, duty: Duty) -> None:
     """Do what a duty shows, by as many persons as it needs; a refusal fails the test."""
-    words = shlex.split(duty.command)[2:]
+    own = {"REASON": "for the test", "WHAT-SHOWS-IT": "seen", "HOW-YOU-KNOW": "I looked"}
+    words = [own.get(word, word) for word in shlex.split(duty.command)[2:]]
     verb, rest = words[0], words[1:]
     seen = rest.pop(rest.index("--seen") + 1) if "--seen" in rest else ""
     person = rest.pop(rest.index("--as") + 1)
@@ -130,6 +145,57 @@ def test_a_held_run_has_several_ways_on(tmp_path: Path) -> None:
     assert all(duty.choice and duty.persons == ("alice", "dana") for duty in held.values())
 
 
+def test_an_abort_while_a_step_is_under_way_says_what_lets_the_run_be_aborted(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a"), manual("b")))
+    room.man()
+    room.play("a")
+    room.say(machine.call, ALICE, "b")
+    room.say(machine.start, BOB, "b")
+    with pytest.raises(UsageError, match="under way: b; a run ends between steps") as caught:
+        room.say(machine.abort, DANA, "enough")
+    assert "migverify runbook fail b 'REASON'" in caught.value.hint
+    assert "migverify runbook rollback 'REASON'" in caught.value.hint
+    assert "hold" not in caught.value.hint
+    with pytest.raises(UsageError, match="bob may not end the run"):
+        room.say(machine.abort, BOB, "enough")
+    room.say(machine.fail, BOB, "b", "it did not work")
+    room.say(machine.abort, DANA, "enough")
+    assert room.status.state is RunState.ABORTED_DIRTY
+
+
+def test_an_abort_waits_for_an_effect_that_has_begun(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a"), step("b")))
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.start, BOB, "a")
+    assert room.executor is not None
+    room.executor.tick()
+    room.say(machine.hold, BOB, "look")
+    with pytest.raises(UsageError, match="under way: a;") as caught:
+        room.say(machine.abort, DANA, "enough")
+    assert "runbook hold 'REASON'` lets nothing new begin: wait until it ends, then abort" in caught.value.hint
+    assert "runbook rollback 'REASON'` ends it at once" in caught.value.hint
+    assert "runbook fail" not in caught.value.hint
+    room.settle()
+    room.say(machine.abort, DANA, "enough")
+    assert room.status.state is RunState.ABORTED_DIRTY
+
+
+def test_a_step_whose_effect_a_hold_keeps_from_beginning_is_failed_before_an_abort(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a"), step("b")))
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.start, BOB, "a")
+    room.say(machine.hold, BOB, "look")
+    room.settle()
+    with pytest.raises(UsageError, match="under way: a;") as caught:
+        room.say(machine.abort, DANA, "enough")
+    assert caught.value.hint == "The DRI ends a by `migverify runbook fail a 'REASON'`. Then abort."
+    room.say(machine.fail, BOB, "a", "not begun")
+    room.say(machine.abort, DANA, "enough")
+    assert room.status.state is RunState.ABORTED_CLEAN
+
+
 def test_what_was_taken_back_can_be_done_again(tmp_path: Path) -> None:
     room = Room(tmp_path, runbook(step("a"), step("b"), step("c")))
     room.man()
@@ -172,12 +238,12 @@ def test_an_effect_in_doubt_is_for_two_persons(tmp_path: Path) -> None:
     room.die()
     gone = now_of(room, "its process has ended")
     assert [duty.command.split()[2] for duty in gone if not duty.step] == ["takeover", "run"]
-    assert "--as ANOTHER --run r1" in gone[1].command
+    assert "--as bob --run r1" in gone[1].command
     room.succeed()
     room.settle()
     assert room.state("a") is StepState.UNKNOWN
     decide = next(duty for duty in now_of(room) if duty.step)
-    assert decide.command == "migverify runbook decide a --happened HOW-YOU-KNOW --as PERSON"
+    assert decide.command == "migverify runbook decide a --happened 'HOW-YOU-KNOW' --as 'PERSON'"
     assert decide.several == 2
     typed(room, decide)
     assert room.state("a") is StepState.VERIFYING
@@ -203,3 +269,135 @@ def test_a_run_that_nobody_drives(tmp_path: Path) -> None:
 def test_what_a_runbook_says_is_quoted(word: str) -> None:
     line = command_line("call", "x", person=word)
     assert shlex.split(line)[-1] == word
+
+
+# -- inside a write stop --------------------------------------------------------------------------------------------
+
+
+def stopping() -> Runbook:
+    """Return a runbook with a write stop: freeze, a gate that reads, open."""
+    gate = step("gate", kind=StepKind.GATE, effect=None, rollback=None, reconcile=None, expect=(is_set("calm"),))
+    return runbook(
+        step("freeze", write_stop="begin", repeat=Repeat.YES), gate, step("open", write_stop="end"),
+        budgets=Budgets(write_stop=600),
+    )  # fmt: skip
+
+
+def test_a_reading_gate_inside_a_write_stop_starts_by_itself(tmp_path: Path) -> None:
+    room = Room(tmp_path, stopping())
+    room.world.flags = {"calm"}
+    room.man()
+    room.play("freeze")
+    room.settle()
+    assert room.state("gate") is StepState.AWAITING_REVIEW
+    one = room.status.steps["gate"]
+    assert (one.called_by, one.dri) == ("alice", "bob")
+    room.say(machine.accept, CAROL, "gate")
+    assert room.state("open") is StepState.READY  # it acts: people call and start it
+
+
+def test_a_gate_outside_of_a_write_stop_waits_for_people(tmp_path: Path) -> None:
+    book = stopping()
+    steps = tuple(replace(one, write_stop="") for one in book.steps)
+    room = Room(tmp_path, replace(book, steps=steps))
+    room.man()
+    room.play("freeze")
+    assert room.state("gate") is StepState.READY
+
+
+@pytest.mark.attack("runbook", "a journal in which the executor starts a step that acts", "the journal is refused")
+def test_the_executor_starts_nothing_that_acts(tmp_path: Path) -> None:
+    room = Room(tmp_path, stopping())
+    room.world.flags = {"calm"}
+    executor = room.man()
+    with pytest.raises(JournalError, match="only gates that read"):
+        executor.write(EventKind.CALLED, "freeze")
+
+
+def test_after_a_failed_gate_the_rollback_is_offered_first_then_the_waiver(tmp_path: Path) -> None:
+    room = Room(tmp_path, stopping())
+    room.man()
+    room.play("freeze")
+    room.settle()
+    assert room.state("gate") is StepState.FAILED
+    verbs = [duty.command.split()[2] for duty in now_of(room)]
+    assert verbs[0] == "rollback"
+    assert verbs.index("rollback") < verbs.index("waive")
+    assert verbs.count("rollback") == 1
+
+
+def test_a_rejected_effect_that_may_be_repeated_is_carried_out_again(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a", repeat=Repeat.YES)))
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.start, BOB, "a")
+    room.settle()
+    room.say(machine.reject, CAROL, "a", "the wrong account")
+    room.settle()
+    room.say(machine.resume, ALICE)
+    assert any("--redo" in duty.command for duty in now_of(room))
+    room.say(machine.retry, ALICE, "a", "once more", redo=True)
+    room.say(machine.start, BOB, "a")
+    room.settle()
+    assert room.world.done == [("set", "a"), ("set", "a")]
+    room.say(machine.accept, CAROL, "a")
+    room.settle()
+    assert room.state("a") is StepState.DONE
+
+
+def test_an_effect_that_may_not_be_repeated_is_not_carried_out_again(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a")))
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.start, BOB, "a")
+    room.settle()
+    room.say(machine.reject, CAROL, "a", "the wrong account")
+    room.settle()
+    with pytest.raises(UsageError, match="may not be carried out twice"):
+        room.say(machine.retry, ALICE, "a", "once more", redo=True)
+    assert room.world.done == [("set", "a")]
+
+
+def test_while_nobody_drives_a_write_stop_nothing_is_counted_down_and_a_command_is_shown(tmp_path: Path) -> None:
+    room = Room(tmp_path, stopping())
+    room.world.flags = {"calm"}
+    room.man()
+    room.play("freeze")
+    room.settle()
+    events = list(room.record.journal.events())
+    alive = view(room.status, events, room.clock.now(), pulse=Pulse(room.clock.wall, 30.0))
+    assert (alive.alarm, alive.budget.left is not None) == ("", True)
+    gone = view(room.status, events, room.clock.now(), pulse=Pulse(room.clock.wall - 60, 30.0, "its machine is off"))
+    assert gone.alarm == "Writes are stopped and nobody drives the run: take it over now."
+    assert gone.budget.left is None
+    commands = [task.command for act in gone.acts for task in act.tasks]
+    assert commands[0].startswith("migverify runbook takeover 'its machine is off' --as ")
+    assert not any(word in command for command in commands[:2] for word in ("PERSON", "REASON", "ANOTHER"))
+
+
+@pytest.mark.parametrize("verb", ["rollback", "abort", "hold", "waive", "fail", "decide"])
+@pytest.mark.attack(
+    "runbook", "A shown command is pasted with its word REASON, PERSON or WHAT-SHOWS-IT left in",
+    "it is refused, and says which word to replace; nothing is written",
+)  # fmt: skip
+def test_a_command_that_is_pasted_as_shown_is_refused_with_the_word_to_replace(tmp_path: Path, verb: str) -> None:
+    room = Room(tmp_path, runbook(step("a", reconcile=None)))
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.start, BOB, "a")
+    room.settle()
+    before = room.status.seq
+    steps: tuple[str, ...] = ("a",) if verb in ("waive", "fail", "decide") else ()
+    more = {"happened": True} if verb == "decide" else {}
+    with pytest.raises(UsageError, match="REASON is a word to be replaced: say why"):
+        room.say(getattr(machine, verb), DANA, *steps, "REASON", **more)
+    assert room.status.seq == before
+    for person in ("PERSON", "ANOTHER"):
+        with pytest.raises(UsageError, match=f"{person}. is none of the runbook's people"):
+            room.say(machine.hold, Actor(person), "look")
+
+
+def test_words_to_replace_are_quoted_and_a_text_in_capitals_too() -> None:
+    shown = command_line("fail", "a", "REASON", "--as", "PERSON")
+    assert shown == "migverify runbook fail a 'REASON' --as 'PERSON'"
+    assert shlex.split(command_line("hold", "STOP; RM -RF /"))[-1] == "STOP; RM -RF /"

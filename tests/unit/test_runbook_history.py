@@ -13,13 +13,16 @@ from hypothesis import strategies as st
 
 from migverify.errors import UsageError
 from migverify.runbook.definition.forecast import estimates
+from migverify.runbook.definition.handoffs import ENOUGH_HANDOFFS, UNMEASURED
+from migverify.runbook.definition.plan import plan_of
 from migverify.runbook.events import EventKind, RollbackState, RunState, StepState
 from migverify.runbook.history.drills import rollback_only, why_no_rollback_drill, why_unclean
-from migverify.runbook.history.past import drill_seconds, past_runs
+from migverify.runbook.history.past import drill_seconds, handoffs_of, past_runs
 from migverify.runbook.history.read import past_run
 from migverify.runbook.history.scores import CORRECTNESS, PROCESS, correctness_score, process_score
 from migverify.runbook.model import (
     CASE_PARTS,
+    Approval,
     Budgets,
     Case,
     Guard,
@@ -200,7 +203,7 @@ def test_who_acts_from_one_login_is_told(tmp_path: Path) -> None:
 
 
 def test_a_rollback_that_was_ordered_is_a_planned_hold_and_its_steps_are_told(tmp_path: Path) -> None:
-    past = rolled_back(tmp_path, book(), "r").past()
+    past = rolled_back(tmp_path, book(), "r", steps=1).past()
     assert past.state is RunState.ROLLED_BACK
     assert [(one.planned, one.by) for one in past.holds] == [(True, "dana")]
     assert [(one.step, one.state) for one in past.undone] == [("a", RollbackState.UNDONE_VERIFIED)]
@@ -290,8 +293,9 @@ def test_a_journal_that_says_what_cannot_have_happened_is_damaged(tmp_path: Path
 def test_a_journal_in_the_folder_of_another_run_is_damaged(tmp_path: Path) -> None:
     clean(tmp_path, runbook(step("a")), "r1")
     (tmp_path / "r1").rename(tmp_path / "r9")
-    (damaged,) = past_runs(FolderRoom(tmp_path)).damaged
+    gone, damaged = past_runs(FolderRoom(tmp_path)).damaged
     assert (damaged.run, damaged.problem) == ("r9", "its journal is that of run r1")
+    assert gone.run == "r1"
 
 
 def test_other_runbooks_are_left_out_and_cases_are_kept_when_asked_for(tmp_path: Path) -> None:
@@ -596,3 +600,96 @@ def test_a_run_written_in_one_go_is_the_same(tmp_path: Path) -> None:
     assert why_unclean(past) == ()
     assert len(past.steps) == 5
     assert past.started == pytest.approx(START, abs=1)
+
+
+# -- hand-offs between people ---------------------------------------------------------------------------------------
+
+SIGNED = Approval(1, before="both")
+
+
+def handed(room: Path, waits: list[float], run: str = "r", **more: Any) -> Drill:
+    """Hold a drill of two steps, of which the second wants an approval before and after, each after its wait."""
+    signed = step("b", needs=("a",), approval=SIGNED)
+    drill = Drill(room, runbook(step("a", reviewer=None), signed), run, **more)
+    drill.step("a", seconds=1000.0)
+    left = iter(waits)
+
+    def says(command: Callable[..., machine.Decision], actor: Actor) -> None:
+        drill.clock.advance(next(left))
+        drill.say(command, actor, "b")
+
+    says(machine.call, ALICE)
+    says(machine.approve, CAROL)
+    says(machine.start, BOB)
+    drill.work("b", seconds=2000.0)
+    says(machine.accept, CAROL)
+    return drill
+
+
+WAITS = st.lists(st.integers(0, 400).map(float), min_size=4, max_size=4)
+
+
+@given(WAITS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
+def test_each_hand_off_of_the_plan_is_one_measured_wait(
+    tmp_path_factory: pytest.TempPathFactory, waits: list[float]
+) -> None:
+    drill = handed(tmp_path_factory.mktemp("runs"), waits)
+    measured = drill.past().handoffs
+    planned = {one.id: one.handoffs for one in plan_of(drill.status.runbook, RunKind.REHEARSAL).steps}
+    assert len(measured[1:]) == planned["b"] == len(waits)
+    assert measured[1:] == pytest.approx(waits, abs=0.1)  # the work of the steps, 1000 s and 2000 s, is not in it
+    assert all(seconds < 1 for seconds in measured[:1])
+
+
+@given(WAITS, st.integers(0, 5), st.floats(-500, 500))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
+def test_a_wall_clock_that_is_set_meanwhile_changes_no_wait(
+    tmp_path_factory: pytest.TempPathFactory, waits: list[float], at: int, jump: float
+) -> None:
+    drill = Drill(tmp_path_factory.mktemp("runs"), runbook(step("a", reviewer=None), step("b", needs=("a",))), "r")
+    drill.step("a")
+    for n, (command, actor) in enumerate(((machine.call, ALICE), (machine.start, BOB))):
+        drill.clock.advance(waits[n])
+        drill.clock.wall += jump if n == at else 0.0
+        drill.say(command, actor, "b")
+    drill.work("b")
+    drill.clock.advance(waits[2])
+    drill.say(machine.accept, CAROL, "b")
+    assert drill.past().handoffs[-3:] == pytest.approx(waits[:3], abs=0.1)
+
+
+def test_one_who_starts_what_he_called_himself_is_not_waited_for(tmp_path: Path) -> None:
+    drill = Drill(tmp_path, runbook(step("a", dri="coordinator", reviewer=None)), "r")
+    drill.begin("a", dri=ALICE)
+    drill.work("a")
+    assert drill.past().handoffs == ()
+
+
+def test_a_wait_during_a_hold_and_a_repeated_step_are_left_out(tmp_path: Path) -> None:
+    drill = Drill(tmp_path, runbook(step("a", reviewer=None), step("b", needs=("a",))), "r")
+    drill.step("a")
+    drill.clock.advance(70)
+    drill.of_run(machine.hold, DANA, "look")
+    drill.clock.advance(30)
+    drill.of_run(machine.resume, ALICE)
+    drill.step("b")
+    assert max(drill.past().handoffs) < 1
+    other = Drill(tmp_path, runbook(step("a")), "again")
+    other.begin("a")
+    other.fail("a")
+    other.clock.advance(50)
+    other.again("a")
+    assert other.past().handoffs == ()
+
+
+def test_the_forecast_rests_on_what_was_measured_in_runs_of_people(tmp_path: Path) -> None:
+    few = handed(tmp_path, [40.0] * 4).past()
+    known = few.handoffs
+    assert len(known) < ENOUGH_HANDOFFS
+    book = runbook(step("a"))
+    assert handoffs_of([few], book) is UNMEASURED
+    found = handoffs_of([few, replace(few, run="r2")], book)
+    assert (found.p50, found.measured) == (pytest.approx(40, abs=0.1), 2 * len(known))
+    for other in ({"autopilot": True}, {"runbook": "another"}, {"instance": (("service", "pay"),)}):
+        assert handoffs_of([replace(few, **other), replace(few, run="r2", **other)], book) is UNMEASURED

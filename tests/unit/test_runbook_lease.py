@@ -17,11 +17,13 @@ import pytest
 
 from migverify.errors import FencedError, UsageError
 from migverify.runbook.events import EventKind
-from migverify.runbook.record.lease import LIFE, TOLERANCE, Watch, lifeline, read_lease, still_running, take
+from migverify.runbook.record.lease import LIFE, TOLERANCE, Watch, read_lease, take
+from migverify.runbook.record.process_lock import EffectFiles, at_work, process_lock
 from migverify.runbook.run import machine
 from migverify.runbook.run.executor import Executor
 from tests.unit.runbook_places import age_leases, living_in, place
-from tests.unit.runbook_runs import ALICE, BOB, CAROL, FakeClock, Room, draft, runbook, step
+from tests.unit.runbook_runs import ALICE, BOB, CAROL, FakeClock, Room, draft, here, runbook, step
+from tests.waiting import PATIENCE, wait_for
 
 
 @pytest.fixture(params=["folder", "sqlite"], autouse=True)
@@ -181,26 +183,25 @@ def test_an_unreadable_lease_is_none(tmp_path: Path) -> None:
     assert read_lease(tmp_path) is None
 
 
-def test_a_program_that_outlives_its_executor_keeps_its_lifeline(tmp_path: Path) -> None:
-    with lifeline(tmp_path, "a", 1) as handle:
+def test_a_program_that_outlives_its_executor_keeps_the_process_lock(tmp_path: Path) -> None:
+    files = EffectFiles(tmp_path, "a", 1)
+    with process_lock(files) as handle:
         program = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=(handle,))
-        assert still_running(tmp_path, "a", 1)
-    assert still_running(tmp_path, "a", 1)
-    assert not still_running(tmp_path, "a", 2)
-    with pytest.raises(FencedError, match="still runs"), lifeline(tmp_path, "a", 1):
+        assert at_work(files)
+    assert f"process {program.pid}" in at_work(files)[0]
+    assert not at_work(EffectFiles(tmp_path, "a", 2))
+    with pytest.raises(FencedError, match="still runs"), process_lock(files):
         pass
     program.communicate(b"\n")
-    assert not still_running(tmp_path, "a", 1)
+    assert not at_work(files)
 
 
 def test_the_thread_renews_and_stops(tmp_path: Path) -> None:
     room = Room(tmp_path, runbook(step("a")))
     keeper = take(room.record, "alice", life=0.08)
     keeper.begin()
-    until = time.monotonic() + 20
-    while (lease := room.record.journal.lease().read().lease) is None or lease.beat < 3:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    lease = room.record.journal.lease()
+    wait_for(lambda: (now := lease.read().lease) is not None and now.beat >= 3, "the third renewal")
     keeper.end(room.record)
     assert room.status.executor == ""
 
@@ -208,16 +209,13 @@ def test_the_thread_renews_and_stops(tmp_path: Path) -> None:
 def test_a_run_is_driven_to_its_end_while_people_act_elsewhere(tmp_path: Path) -> None:
     room = Room(tmp_path, runbook(step("a")))
     record = place(tmp_path, room.clock).open("r1")
-    executor = Executor(record, room.world.registry(), take(record, "alice"), pause=0.01)
+    executor = Executor(record, room.world.registry(), take(record, "alice"), pause=0.01, carry=here)
     driver = threading.Thread(target=executor.run, daemon=True)
     driver.start()
     room.say(machine.call, ALICE, "a")
     room.say(machine.start, BOB, "a")
-    until = time.monotonic() + 30
-    while room.state("a").value != "awaiting review":
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_for(lambda: room.state("a").value == "awaiting review", "the step awaits its review")
     room.say(machine.accept, CAROL, "a")
-    driver.join(30)
+    driver.join(PATIENCE)
     assert not driver.is_alive()
     assert room.status.state.value == "completed"

@@ -27,6 +27,7 @@ from migverify.runbook.actions.registry import full_registry
 from migverify.runbook.definition.findings import Finding, Places
 from migverify.runbook.definition.lint import lint, lint_file
 from migverify.runbook.definition.lint_rules import RULES, RULES_BY_ID, rules_markdown
+from migverify.runbook.definition.lint_steps import shell_syntax
 from migverify.runbook.definition.load import known_cases, load_runbook
 
 ROOT = Path(__file__).parents[2]
@@ -133,7 +134,7 @@ MORE = """\
         reviewer: db2
         needs: [{needs}]
         time: {{plan: 10s, max: 1m}}
-        expect: [{{check: command.exit, run: "true"}}]
+        expect: [{{check: command.exit, run: cut more}}]
 """
 
 ACT = """\
@@ -146,7 +147,7 @@ ACT = """\
         do: {run: cut more}
         expect: [{check: command.exit, run: cut done}]
         repeat: yes
-        rollback: {instruction: By hand., verify: [{check: command.exit, run: "true"}], plan: 5s}
+        rollback: {instruction: By hand., verify: [{check: command.exit, run: cut undone}], plan: 5s}
 """
 
 CASE = """\
@@ -254,6 +255,7 @@ PLANTED: list[tuple[str, str, str, str]] = [
     ("timeout-over-max", "run: hosts ok}", "run: hosts ok, for: 1h}", "for: 1h"),
     ("over-budget", "max: 1m, min: 1s", "max: 4m, min: 1s", "max: 4m"),
     ("write-stop-over-plan", "write_stop: 3m", "write_stop: 30s", "write_stop: 30s"),
+    ("handoffs-over-write-stop", "write_stop: 3m", "write_stop: 1m", "write_stop: 1m"),
     ("write-stop-unpaired", "        write_stop: end\n", "", "write_stop: begin"),
     ("write-stop-unpaired", "write_stop: 3m, ", "", "write_stop: begin"),
     ("write-stop-unpaired", "        write_stop: begin\n", "        write_stop: end\n", "write_stop: end"),
@@ -264,6 +266,15 @@ PLANTED: list[tuple[str, str, str, str]] = [
     ("limit-over-window", "sign_off_ttl: 20m", "sign_off_ttl: 2h", "2h"),
     ("limit-over-window", "T+30m", "T+90m", "T+90m"),
     ("readiness-contradicts", "clean_last: 2", "clean_last: 5", "clean_last: 5"),
+    ("check-cannot-fail", "run: hosts ok}", 'run: "true"}', '"true"'),
+    ("check-cannot-fail", "run: hosts ok}", "run: \"sh -c 'exit 0'\"}", "exit 0"),
+    ("attest-unfit", "instruction: Revoke the account.", "instruction: Revoke the account.\n        attest: It is.", "attest: It is."),
+    ("shell-syntax", "run: cut thaw}", 'run: "cut thaw | logger"}', "| logger"),
+    ("shell-syntax", "run: cut thaw}", 'run: "cut thaw >log"}', ">log"),
+    ("shell-syntax", "run: cut thaw}", 'run: "cut thaw && echo ok"}', "&& echo"),
+    ("shell-syntax", "run: cut thaw}", 'run: "cut thaw $HOME/x"}', "$HOME"),
+    ("shell-syntax", "run: cut thaw}", 'run: "A=1 cut thaw"}', "A=1"),
+    ("shell-syntax", "run: hosts ok}", 'argv: [hosts, "2>&1"]}', "2>&1"),
     ("no-sink", "sinks:\n  chat: {kind: webhook, url_env: CHAT_URL}\n", "", "phases:"),
 ]  # fmt: skip
 
@@ -503,7 +514,24 @@ def test_the_plan_is_shown(tmp_path: Path) -> None:
     path, _ = planted(tmp_path, "<end>", "")
     answer = CliRunner().invoke(app(), ["plan", str(path), "-e", "staging", "--kind", "live"])
     assert answer.exit_code == 0
-    assert "total 4:10, critical path: gate > rest > freeze > open > hosts" in answer.stdout
+    assert "total 6:50, critical path: gate > rest > freeze > open > hosts" in answer.stdout
     told = json.loads(CliRunner().invoke(app(), ["plan", str(path), "-e", "staging", "--json"]).stdout)
-    assert told["total"] == 250
-    assert told["write_stop"] == 40
+    assert told["total"] == 410
+    assert (told["write_stop"], told["write_stop_work"], told["write_stop_handoffs"]) == (80, 40, 4)
+    assert "writes stop for 1:20 of 3:00: 0:40 of work and 4 hand-offs between people" in answer.stdout
+    assert "hand-offs between people: 10 s each, the default, as no drill measured it" in answer.stdout
+
+
+def test_a_manual_step_may_be_attested_in_place_of_a_check(tmp_path: Path) -> None:
+    old = "        expect: [{check: command.exit, run: hosts ok}]\n"
+    path, _ = planted(tmp_path, old, "        attest: Every host answers.\n")
+    assert look(path) == ()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["sh", "-c", "a | b"], ["ssh", "h", "a", "&&", "b"], ["find", ".", "-exec", "x", ";"], ["awk", "{print $1}"],
+     ["jq", ".a|.b"], ["mysql", "-e", "SELECT 1 < 2"], ["mysql", "--where=a<b"], ["test", "!", "-e", "x"]],
+)  # fmt: skip
+def test_words_that_are_meant_are_no_shell_syntax(words: list[str]) -> None:
+    assert shell_syntax(words) == ""

@@ -19,12 +19,13 @@ from migverify.config.yaml_text import YamlProblem, read_yaml
 from migverify.errors import ConfigError, UsageError
 from migverify.runbook.definition.document import TITLE, RunbookDocument
 from migverify.runbook.definition.fields import parse_duration
-from migverify.runbook.definition.hashing import canonical_json, runbook_sha, step_sha
+from migverify.runbook.definition.hashing import canonical_json, changed_scripts, runbook_sha, step_sha
 from migverify.runbook.definition.load import load_runbook
 from migverify.runbook.definition.parameters import Parameter, fill, resolve
 from migverify.runbook.definition.plan import applies, network_of
 from migverify.runbook.graph import graph_of
 from migverify.runbook.model import OnFail, Runbook, RunKind
+from tests.unit.runbook_small import STEPS, write_small
 
 ROOT = Path(__file__).parents[2]
 REHEARSAL = ROOT / "runbooks" / "rehearsal.yaml"
@@ -241,6 +242,51 @@ def test_wording_does_not_count_and_everything_else_does(title: str, other: str)
         assert step_sha(part | changed, "p", []) != sha
     assert step_sha(part, "q", []) != sha
     assert step_sha(part, "p", ["z"]) != sha
+
+
+@pytest.mark.attack("runbook", "a manual step with another instruction than was drilled", "the drill is void")
+@pytest.mark.parametrize("kind", ["manual", "decision"])
+def test_the_instruction_of_a_step_by_hand_counts(kind: str) -> None:
+    part = {"id": "a", "kind": kind, "instruction": "Lock the accounts."}
+    assert step_sha(part | {"instruction": "Drop the accounts."}, "p", []) != step_sha(part, "p", [])
+    assert step_sha(part | {"title": "Better"}, "p", []) == step_sha(part, "p", [])
+
+
+@pytest.mark.attack("runbook", "`exit 0` in place of the drilled hook script", "the drill is void, a run stops there")
+@pytest.mark.parametrize("run", ["{hook} stop", "bash {hook} stop", "env A=1 sh {hook}"])
+def test_the_contents_of_a_script_count(tmp_path: Path, run: str) -> None:
+    hook = tmp_path / "hook.sh"
+    hook.write_text("#!/bin/sh\nmysql -e 'ALTER USER app ACCOUNT LOCK'\n")
+    steps = STEPS.replace("touch stopped", run.format(hook=hook))
+    path = write_small(tmp_path, steps)
+    before = load_runbook(path, {}, "lab")
+    assert load_runbook(path, {}, "lab").sha == before.sha
+    assert changed_scripts(before.step("freeze")) == ""
+    hook.write_text("#!/bin/sh\nexit 0\n")
+    after = load_runbook(path, {}, "lab")
+    assert after.step("freeze").sha != before.step("freeze").sha
+    assert after.step("look").sha == before.step("look").sha
+    assert "a script of it changed" in changed_scripts(before.step("freeze"))
+    hook.unlink()
+    assert load_runbook(path, {}, "lab").step("freeze").sha != before.step("freeze").sha
+
+
+def test_files_that_a_step_makes_are_no_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write_small(tmp_path)
+    before = load_runbook(path, {}, "lab")
+    (tmp_path / "stopped").touch()
+    assert load_runbook(path, {}, "lab").sha == before.sha
+
+
+def test_a_script_of_a_guard_counts_for_the_whole_runbook(tmp_path: Path) -> None:
+    hook = tmp_path / "ask.sh"
+    hook.write_text("#!/bin/sh\nfalse\n")
+    guard = f"guards:\n  - {{id: g, check: command.exit, run: '{hook}'}}\n"
+    path = write_small(tmp_path, guard + STEPS)
+    before = load_runbook(path, {}, "lab").sha
+    hook.write_text("#!/bin/sh\ntrue\n")
+    assert load_runbook(path, {}, "lab").sha != before
 
 
 def test_the_instruction_of_a_rollback_by_hand_counts() -> None:

@@ -21,6 +21,7 @@ from migverify.runbook.announce import outbox
 from migverify.runbook.announce.moments import outbox_lines
 from migverify.runbook.announce.outbox import TRIES, deliver_rest
 from migverify.runbook.announce.sinks import SinkError
+from migverify.runbook.definition.forecast import Drills
 from migverify.runbook.events import EventKind, RunState, StepState
 from migverify.runbook.fold.announce import OPEN
 from migverify.runbook.fold.whole import fold, verify_run
@@ -34,7 +35,7 @@ from migverify.runbook.run.executor import Executor
 from migverify.runbook.state import DeliveryState, RunStatus
 from tests.unit.runbook_hooks import KEY, Loud, Scripted, free_port, hook, told
 from tests.unit.runbook_places import living_in
-from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, FakeClock, Room, World, draft, manual, runbook, step
+from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, FakeClock, Room, World, draft, here, manual, runbook, step
 
 DOWN = SinkError("status 503")
 NO = SinkError("status 404", final=True)
@@ -299,7 +300,7 @@ def test_a_command_that_hangs_does_not_delay_the_run(tmp_path: Path, monkeypatch
     monkeypatch.setattr(outbox.Outbox.end, "__defaults__", (0.5,))
     room, log = hanging(tmp_path, f"echo $$ >> {tmp_path}/pids; sleep 600")
     keeper = take(room.record, "alice")
-    executor = Executor(room.record, room.world.registry(), keeper, pause=0.005)
+    executor = Executor(room.record, room.world.registry(), keeper, pause=0.005, carry=here)
     thread = threading.Thread(target=executor.run, daemon=True)
     thread.start()
     people_play(room.record.folder, room, "a")
@@ -321,7 +322,9 @@ def test_a_command_that_hangs_does_not_delay_the_run(tmp_path: Path, monkeypatch
 def test_the_executor_announces_by_itself_to_the_end(tmp_path: Path) -> None:
     log = tmp_path / "log"
     room = Room(tmp_path, runbook(step("a"), manual("m", phase="q"), sinks=(Sink("log", "file", {"path": str(log)}),)))
-    executor = Executor(room.record, room.world.registry(), take(room.record, "alice"), pause=0.005, drill="3/4")
+    executor = Executor(
+        room.record, room.world.registry(), take(room.record, "alice"), pause=0.005, drills=Drills("3/4"), carry=here
+    )
     thread = threading.Thread(target=executor.run, daemon=True)
     thread.start()
     record = RunRecord.open(room.record.folder, clock=room.clock)
@@ -340,7 +343,7 @@ def test_the_executor_announces_by_itself_to_the_end(tmp_path: Path) -> None:
         "RUN", "CALLED", "STARTED", "DONE", "ACCEPTED", "CALLED", "STARTED", "DONE", "ACCEPTED", "RUN",
     ]  # fmt: skip
     heads = heads_in(log.read_text())
-    assert len(heads) == 3
+    assert len(heads) == 4
     assert check_heads(read_events(record.journal.path), heads) == []
 
 
@@ -410,7 +413,7 @@ def take_over(room: Any) -> None:
     if status.executor:
         room.say(machine.takeover, CAROL, "killed")
     room.keeper = take(room.record, "bob", reason="killed")
-    room.executor = Executor(room.record, room.world.registry(), room.keeper, drill="3/4")
+    room.executor = Executor(room.record, room.world.registry(), room.keeper, drills=Drills("3/4"), carry=here)
     room.executor.recover()
     for id_ in "ab":
         for _ in range(20):
@@ -473,7 +476,7 @@ def test_what_was_sent_and_not_written_down_is_sent_again(tmp_path: Path) -> Non
     assert left
     assert f"[r1/{left[0][0]}]" in before[-1]
     room.say(machine.takeover, CAROL, "killed")
-    executor = Executor(record, room.world.registry(), take(record, "bob", reason="killed"))
+    executor = Executor(record, room.world.registry(), take(record, "bob", reason="killed"), carry=here)
     executor.outbox.end(20)
     after = (tmp_path / "log").read_text().splitlines()
     assert after[len(before)] == before[-1]
@@ -530,7 +533,7 @@ def test_an_announcement_that_cannot_be_made_is_said_to_be_missing(
     def bad(before: Any, event: Any, after: Any, drill: str = "") -> Any:
         if event.kind is EventKind.STARTED:
             raise ZeroDivisionError("no words")
-        return good(before, event, after, drill)
+        return good(before, event, after, Drills(drill))
 
     monkeypatch.setattr(outbox, "announcements", bad)
     room = Loud(tmp_path, runbook(step("a"), sinks=scripted("chat")))
@@ -739,8 +742,8 @@ def test_a_file_that_was_written_anew_does_not_fit_the_heads_that_were_told(tmp_
         room.play("a")
         room.deliver()
         texts.append("\n".join(message.text for message in chat.got))
-    heads = heads_in(texts[0])
-    assert len(heads) == 2
+    start, *heads = heads_in(texts[0])
+    assert (start.seq, len(heads)) == (0, 2)
     honest, forged = (tmp_path / name / "r1" / "journal.jsonl" for name in ("one", "two"))
     assert check_heads(read_events(honest), heads) == []
     assert check_heads(read_events(honest)) == check_heads(read_events(forged)) == []  # each one fits itself

@@ -13,15 +13,18 @@ import pytest
 
 from migverify.errors import JournalError, UsageError
 from migverify.runbook import people
+from migverify.runbook.actions.action import ActionResult, Outcome
 from migverify.runbook.clock import Moment
+from migverify.runbook.definition.hashing import runbook_sha
 from migverify.runbook.events import Event, EventKind, StepState
 from migverify.runbook.fold.whole import fold, verify_run
 from migverify.runbook.model import Approval, Person, Policy, Role
+from migverify.runbook.page.watch_run import Watcher
 from migverify.runbook.record import signatures
 from migverify.runbook.record.journal import GENESIS, Draft, FolderJournal, event_line, read_events, verify_journal
 from migverify.runbook.run import machine
 from migverify.runbook.run.machine import Actor
-from tests.unit.runbook_runs import ALICE, BOB, CAROL, PEOPLE, ROLES, Room, draft, runbook, step
+from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, PEOPLE, ROLES, Room, draft, is_set, runbook, step
 
 ALL_ONE = (*ROLES[:1], Role("db-1", "bob", "alice"), Role("db-2", "bob", "carol"), ROLES[3])
 
@@ -339,6 +342,113 @@ def test_a_signature_that_was_forged_into_a_journal_is_found(tmp_path: Path, key
     told = forge(room, draft(EventKind.ACCEPTED, "carol", "a", hash=digest, of="done", signature="looks like one",
                              signed_at=room.clock.wall))  # fmt: skip
     assert "the signature is not carol's" in told
+
+
+@pytest.mark.attack(
+    "runbook", "A chained line with any text as signature is put into the journal's file",
+    "executor, status and page refuse the journal at that line: each of them verifies the signature",
+)  # fmt: skip
+@pytest.mark.parametrize("key", ["", "mallory"])
+def test_whoever_reads_a_forged_approval_refuses_it(tmp_path: Path, keys: dict[str, Path], key: str) -> None:
+    room = signed_room(tmp_path, keys)
+    actor = signed(room, keys[key]) if key else Actor("carol", signature="looks like one", signed_at=room.clock.wall)
+    digest = people.approval_hash(room.status, "a")
+    forge(room, draft(EventKind.ACCEPTED, "carol", "a", hash=digest, of="done", signature=actor.signature,
+                      signed_at=actor.signed_at))  # fmt: skip
+    for read in (room.record.refresh, lambda: room.home.open("r1")):
+        with pytest.raises(JournalError, match="the signature is not carol's"):
+            read()
+    seen = Watcher(room.home, "r1").look()
+    assert seen.problem is not None
+    assert "the signature is not carol's" in seen.problem.text
+
+
+def failed_rollback(folder: Path, **more: Any) -> Room:
+    """Return a run of two steps done whose rollbacks failed once."""
+    room = Room(folder, runbook(step("a"), step("b"), step("c"), **more))
+    room.man()
+    room.play("a", "b")
+    room.world.outcomes["unset b"] = [ActionResult(Outcome.FAILED, "no")]
+    room.say(machine.rollback, DANA, "back")
+    room.settle()
+    return room
+
+
+@pytest.mark.attack(
+    "runbook", "Two persons agree to a rollback, and the second one orders another than the first one agreed to",
+    "it counts as a first approval of its own: both have to name the same hash of what is undone",
+)  # fmt: skip
+def test_both_approvals_of_a_rollback_name_what_is_undone(tmp_path: Path) -> None:
+    room = failed_rollback(tmp_path)
+    room.say(machine.rollback, DANA, "only b", to="b")
+    (given,) = room.status.agreements
+    assert given.answer.startswith("undo b, then hold: ")
+    room.say(machine.rollback, ALICE, "all of it")
+    assert room.status.order is None
+    assert room.status.agreements[-1].answer.startswith("undo b, a, then rolled back: ")
+    assert given.hash != room.status.agreements[-1].hash
+    room.say(machine.rollback, ALICE, "only b", to="b")
+    assert room.status.order is not None
+    assert room.status.order.steps == ("b",)
+
+
+@pytest.mark.attack(
+    "runbook", "The second of two persons is forged into the journal without a signature, where approvals are signed",
+    "the line is illegal: both have to sign",
+)  # fmt: skip
+def test_who_agrees_second_has_to_sign_too(tmp_path: Path, keys: dict[str, Path]) -> None:
+    line = keys["carol"].with_suffix(".pub").read_text()
+    some = tuple(replace(one, ssh_key=line) if one.name == "carol" else one for one in PEOPLE)
+    room = Room(tmp_path, runbook(step("a", expect=(is_set("never"),)), people=some,
+                                  policy=Policy(signed_approvals=True)))  # fmt: skip
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.start, BOB, "a")
+    room.settle()
+    room.say(machine.waive, signed(room, keys["carol"], of="waive"), "a", "known")
+    told = forge(room, draft(EventKind.WAIVED, "dana", "a", reason="known", by=["carol", "dana"]))
+    assert "dana has not signed it" in told
+
+
+@pytest.mark.attack(
+    "runbook", "A person's key is replaced by another one in the whole journal",
+    "a file of keys kept elsewhere names both fingerprints (`verify-journal --keys`)",
+)  # fmt: skip
+def test_a_replaced_key_differs_from_the_one_known_outside(keys: dict[str, Path]) -> None:
+    lines = {name: path.with_suffix(".pub").read_text().strip() for name, path in keys.items()}
+    known = signatures.keys_in(f"# the team\n\ncarol {lines['carol']}\n")
+    assert signatures.check_keys([Person("carol", ssh_key=lines["carol"]), Person("bob")], known) == []
+    (why,) = signatures.check_keys([Person("carol", ssh_key=lines["mallory"])], known)
+    assert signatures.fingerprint(lines["mallory"]) in why
+    assert known["carol"] in why
+    assert "none in the file" in signatures.check_keys([Person("dana", ssh_key=lines["mallory"])], known)[0]
+    listed = subprocess.run(["ssh-keygen", "-l", "-f", str(keys["carol"])], capture_output=True, text=True, check=True)
+    assert known["carol"] in listed.stdout
+    for bad in ("carol", "carol not-a-key AAAA", f"carol {lines['carol']}\ncarol {lines['carol']}"):
+        with pytest.raises(UsageError, match="line"):
+            signatures.keys_in(bad)
+
+
+@pytest.mark.attack(
+    "runbook", "A DRI approves under a second declared name: another case, other letters, or the same key",
+    "the runbook is refused: two of its people may be one",
+)  # fmt: skip
+@pytest.mark.parametrize("second", ["BOB", "b.o.b", "b\u043eb", "bob\u200b", "robert"])
+def test_a_dri_under_two_names_is_one_person(tmp_path: Path, second: str) -> None:
+    bob = Person("bob", ssh_key="ssh-ed25519 AAAAC3NzaC1lZDI1 bob@one")
+    other = Person(second, ssh_key="ssh-ed25519  AAAAC3NzaC1lZDI1 robert@two" if second == "robert" else "")
+    some = (*(one for one in PEOPLE if one.name != "bob"), bob, other)
+    with pytest.raises(JournalError, match=r"share a (name|key)"):
+        Room(tmp_path, runbook(step("a"), people=some))
+
+
+def test_keys_count_in_the_hash_of_a_runbook_whose_approvals_are_signed() -> None:
+    data = {"policy": {"signed_approvals": True}, "people": {"carol": {"ssh_key": "ssh-ed25519 AAAA carol@one"}}}
+    other = {"policy": {"signed_approvals": True}, "people": {"carol": {"ssh_key": "ssh-ed25519 BBBB carol@one"}}}
+    moved = {"policy": {"signed_approvals": True}, "people": {"carol": {"ssh_key": "ssh-ed25519 AAAA carol@two"}}}
+    assert runbook_sha(data, []) != runbook_sha(other, [])
+    assert runbook_sha(data, []) == runbook_sha(moved, [])
+    assert runbook_sha(data | {"policy": {}}, []) == runbook_sha(other | {"policy": {}}, [])
 
 
 def test_runs_say_how_many_approvals_were_not_signed(tmp_path: Path) -> None:

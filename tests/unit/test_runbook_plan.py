@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -18,10 +19,13 @@ from migverify.runbook.definition.forecast import (
     quantile,
     rollback_deadline,
 )
+from migverify.runbook.definition.handoffs import HandOffs
 from migverify.runbook.definition.plan import ancestors, network_of, plan_of, rollback_peak
 from migverify.runbook.model import (
+    Budgets,
     Check,
     DataLoss,
+    Effect,
     Person,
     Place,
     Policy,
@@ -36,6 +40,8 @@ from migverify.runbook.model import (
 )
 
 PEOPLE = ("ann", "ben", "cat")
+AT_ONCE = HandOffs(0.0, 0.0)
+"""Nobody is waited for: the arithmetic of planned times alone."""
 
 
 def step(
@@ -84,7 +90,7 @@ def paths(runbook: Runbook) -> list[list[Step]]:
 
 @given(books())
 def test_the_critical_path_is_the_longest_of_all_paths(runbook: Runbook) -> None:
-    plan = plan_of(runbook)
+    plan = plan_of(runbook, handoff=AT_ONCE)
     longest = max(sum(one.times.plan or 0 for one in path) for path in paths(runbook))
     assert plan.total == longest
     assert sum(runbook.step(id_).times.plan or 0 for id_ in plan.critical_path) == longest
@@ -94,7 +100,7 @@ def test_the_critical_path_is_the_longest_of_all_paths(runbook: Runbook) -> None
 
 @given(books())
 def test_the_order_is_topological_and_keeps_every_step(runbook: Runbook) -> None:
-    plan = plan_of(runbook)
+    plan = plan_of(runbook, handoff=AT_ONCE)
     network = network_of(runbook.steps)
     place = {runbook.steps[n].id: rank for rank, n in enumerate(network.order)}
     assert sorted(one.id for one in plan.steps) == sorted(one.id for one in runbook.steps)
@@ -105,7 +111,7 @@ def test_the_order_is_topological_and_keeps_every_step(runbook: Runbook) -> None
 
 @given(books(), st.data())
 def test_slack_is_how_much_later_a_step_may_end(runbook: Runbook, data: st.DataObject) -> None:
-    plan = plan_of(runbook)
+    plan = plan_of(runbook, handoff=AT_ONCE)
     one = data.draw(st.sampled_from(plan.steps))
 
     def longer(by: float) -> float:
@@ -113,7 +119,7 @@ def test_slack_is_how_much_later_a_step_may_end(runbook: Runbook, data: st.DataO
             step(int(s.id[1:]), [int(n[1:]) for n in s.needs], (s.times.plan or 0) + (by if s.id == one.id else 0))
             for s in runbook.steps
         ]
-        return plan_of(book(changed)).total
+        return plan_of(book(changed), handoff=AT_ONCE).total
 
     assert longer(one.slack) == plan.total
     assert longer(one.slack + 1) == plan.total + 1
@@ -131,7 +137,7 @@ def test_conflicts_are_pairs_that_some_order_has_at_once(runbook: Runbook) -> No
         and not before[number[a.id]] >> number[b.id] & 1
         and not before[number[b.id]] >> number[a.id] & 1
     }
-    told = plan_of(runbook).conflicts
+    told = plan_of(runbook, handoff=AT_ONCE).conflicts
     assert {frozenset((one.first, one.second)) for one in told} <= pairs
     assert bool(told) == bool(pairs)
     assert {one.second for one in told} == {max(pair, key=lambda id_: number[id_]) for pair in pairs}
@@ -139,7 +145,7 @@ def test_conflicts_are_pairs_that_some_order_has_at_once(runbook: Runbook) -> No
 
 @given(books())
 def test_the_worst_moment_to_go_back_is_found(runbook: Runbook) -> None:
-    plan = plan_of(runbook)
+    plan = plan_of(runbook, handoff=AT_ONCE)
     times = {one.id: one for one in plan.steps}
     worst = 0.0
     for moment in {one.finish for one in plan.steps}:
@@ -165,16 +171,16 @@ def test_steps_that_wait_for_each_other_have_no_plan() -> None:
 
 def test_a_step_without_time_is_said_and_drills_fill_it() -> None:
     runbook = book([step(0, [], None), step(1, [0], 5.0)])
-    assert plan_of(runbook).unknown == ("s0",)
-    assert plan_of(runbook).total == 5
-    measured = plan_of(runbook, measured={"s0": 7.0, "s1": 100.0})
+    assert plan_of(runbook, handoff=AT_ONCE).unknown == ("s0",)
+    assert plan_of(runbook, handoff=AT_ONCE).total == 5
+    measured = plan_of(runbook, measured={"s0": 7.0, "s1": 100.0}, handoff=AT_ONCE)
     assert measured.unknown == ()
     assert measured.total == 12  # the author's own plan is not overruled
     assert [one.measured for one in measured.steps] == [True, False]
 
 
 def test_nothing_is_planned_of_nothing() -> None:
-    empty = plan_of(book([]))
+    empty = plan_of(book([]), handoff=AT_ONCE)
     assert (empty.total, empty.critical_path, empty.write_stop) == (0.0, (), None)
 
 
@@ -201,19 +207,20 @@ def test_estimates_take_drills_from_two_on() -> None:
 @given(books(), st.data())
 def test_a_forecast_before_the_start_is_the_plan(runbook: Runbook, data: st.DataObject) -> None:
     expected = estimates(runbook, [])
-    assert forecast(runbook, RunKind.LIVE, expected, Progress(), 0.0).finish_p50 == plan_of(runbook).total
+    plan = plan_of(runbook, handoff=AT_ONCE)
+    assert forecast(runbook, RunKind.LIVE, expected, Progress(), 0.0, AT_ONCE).finish_p50 == plan.total
     later = float(data.draw(st.integers(0, 500)))
-    assert forecast(runbook, RunKind.LIVE, expected, Progress(), later).finish_p50 == later + plan_of(runbook).total
+    assert forecast(runbook, RunKind.LIVE, expected, Progress(), later, AT_ONCE).finish_p50 == later + plan.total
 
 
 @given(books(), st.integers(0, 400))
 def test_a_run_that_keeps_its_plan_keeps_its_forecast(runbook: Runbook, now: int) -> None:
-    plan = plan_of(runbook)
+    plan = plan_of(runbook, handoff=AT_ONCE)
     done = {one.id: one.finish for one in plan.steps if one.finish <= now}
     under_way = {one.id: one.start for one in plan.steps if one.start <= now < one.finish}
     progress = Progress(done, under_way)
     if now <= plan.total:
-        told = forecast(runbook, RunKind.LIVE, estimates(runbook, []), progress, float(now))
+        told = forecast(runbook, RunKind.LIVE, estimates(runbook, []), progress, float(now), AT_ONCE)
         assert told.finish_p50 == plan.total
         assert set(told.starts) == {one.id for one in plan.steps} - set(done) - set(under_way)
 
@@ -227,12 +234,12 @@ def test_a_forecast_never_lies_in_the_past_and_p90_not_before_p50(
         for one in runbook.steps
     }
     begun = data.draw(st.sampled_from(runbook.steps))
-    told = forecast(runbook, RunKind.LIVE, expected, Progress({}, {begun.id: 0.0}), float(now))
+    told = forecast(runbook, RunKind.LIVE, expected, Progress({}, {begun.id: 0.0}), float(now), AT_ONCE)
     assert now <= told.finish_p50 <= told.finish_p90
 
 
 def test_what_has_no_time_is_named() -> None:
-    told = forecast(book([step(0, [], None)]), RunKind.LIVE, {}, Progress(), 3.0)
+    told = forecast(book([step(0, [], None)]), RunKind.LIVE, {}, Progress(), 3.0, AT_ONCE)
     assert told.unknown == ("s0",)
     assert told.finish_p50 == 3.0
 
@@ -264,3 +271,36 @@ def test_a_way_back_without_time_is_too_late_already() -> None:
 def test_a_deadline_of_nonsense_is_refused(closes: float, plan: float, margin: float) -> None:
     with pytest.raises(UsageError):
         rollback_deadline(closes, {"s": armed(plan)}, margin)
+
+
+def cutover() -> Runbook:
+    """Return a write stop of 20 s of work: begin, a gate that reads, one that writes a marker, end."""
+    gate = {"kind": StepKind.GATE, "reviewer": "ben"}
+    steps = [
+        replace(step(0, [], 5), kind=StepKind.COMMAND, reviewer="ben", write_stop="begin"),
+        replace(step(1, [0], 5), **gate),
+        replace(step(2, [1], 5), **gate, effect=Effect("marker.write")),
+        replace(step(3, [2], 5), kind=StepKind.COMMAND, reviewer="ben", write_stop="end"),
+    ]
+    return replace(book(steps), budgets=Budgets(write_stop=60))
+
+
+def test_handoffs_between_people_are_part_of_the_plan() -> None:
+    plan = plan_of(cutover(), RunKind.LIVE, handoff=HandOffs(7.0, 9.0, 40))
+    # call, start and review of each, but of the gate that reads only its review
+    assert [one.handoffs for one in plan.steps] == [3, 1, 3, 3]
+    assert plan.total == 20 + 10 * 7
+    # from the moment at which the first acts to that at which the last has acted
+    assert (plan.write_stop_work, plan.write_stop_handoffs) == (20, 7)
+    assert plan.write_stop == 20 + 7 * 7
+    assert plan_of(cutover(), RunKind.DRY).total == 20  # nobody says anything in a dry run
+    assert str(HandOffs()) == "10 s each, the default, as no drill measured it"
+
+
+def test_a_forecast_has_the_handoffs_that_are_ahead() -> None:
+    runbook, each = cutover(), HandOffs(7.0, 9.0, 40)
+    expected = estimates(runbook, ())
+    whole = forecast(runbook, RunKind.LIVE, expected, Progress(), 0.0, each)
+    assert (whole.finish_p50, whole.finish_p90) == (20 + 70, 20 + 90)
+    begun = forecast(runbook, RunKind.LIVE, expected, Progress({"s0": 30.0}, {"s1": 30.0}), 31.0, each)
+    assert begun.finish_p50 == 30 + 5 + 7 + 2 * (5 + 21)

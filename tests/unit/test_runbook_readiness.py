@@ -6,28 +6,40 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from migverify.config.settings import ReadinessFloor
 from migverify.errors import ConfigError
+from migverify.runbook.clock import Moment
 from migverify.runbook.definition.load import case_priorities, known_cases, load_runbook
 from migverify.runbook.events import EventKind
 from migverify.runbook.history.drills import edits_since, not_proved_again
 from migverify.runbook.history.past import past_runs
+from migverify.runbook.history.read import _signers
 from migverify.runbook.history.readiness import asker, readiness, wanted_runbooks
 from migverify.runbook.history.readiness_cases import coverage
-from migverify.runbook.model import Person, Role, Runbook, RunbookKind, RunKind, StepKind, Times
+from migverify.runbook.model import Person, Policy, Role, Runbook, RunbookKind, RunKind, StepKind, Times
+from migverify.runbook.record.frozen import runbook_as_json
+from migverify.runbook.record.heads import Head
+from migverify.runbook.record.journal import Draft, FolderJournal
 from migverify.runbook.record.room import FolderRoom
+from migverify.runbook.record.run_chain import HEADS
+from migverify.runbook.record.run_record import login
 from migverify.runbook.run import machine
+from migverify.runbook.state import Given
 from tests.unit.runbook_past import (
     DAY,
+    NO_FLOOR,
     NOW,
     SCHEMA,
     START,
     Drill,
+    NoSync,
     answer,
     clean,
     edited,
@@ -37,7 +49,7 @@ from tests.unit.runbook_past import (
     state_of,
     write_past,
 )
-from tests.unit.runbook_runs import ALICE, PEOPLE, ROLES, runbook, step
+from tests.unit.runbook_runs import ALICE, PEOPLE, ROLES, FakeClock, runbook, step
 from tests.unit.test_runbook_history import case_run
 
 FRESH = (*PEOPLE, Person("frank"), Person("gina"))
@@ -79,10 +91,10 @@ def policy(**changes: Any) -> dict[str, Any]:
 def test_a_room_that_shows_everything_is_ready(story: Path) -> None:
     found = answer(story, now_book())
     assert (found.verdict, found.reasons, found.ready) == ("ready", (), True)
-    assert {one.state for one in found.conditions} == {"ok"}
+    assert {one.state for one in found.conditions[1:]} == {"ok"}
     assert found.drills == ("d1", "d2", "d3")
     assert [one.id for one in found.conditions] == [
-        "drills", "clean", "steps", "runbook", "schema", "cast", "eyes", "rollback", "cases", "journals",
+        "policy", "drills", "clean", "steps", "runbook", "schema", "cast", "eyes", "rollback", "cases", "journals",
     ]  # fmt: skip
 
 
@@ -100,7 +112,7 @@ def test_a_policy_that_asks_for_nothing_is_met_by_nothing(tmp_path: Path) -> Non
     )  # fmt: skip
     found = answer(tmp_path, now_book(**nothing))
     assert found.verdict == "ready"
-    assert {one.state for one in found.conditions} == {"not asked", "ok"}
+    assert {one.state for one in found.conditions[1:]} == {"not asked", "ok"}
 
 
 # -- each condition alone -------------------------------------------------------------------------------------------
@@ -130,6 +142,10 @@ def case_failed(room: Path) -> None:
     case_run(room, "case-2", stop="data", day=8)
 
 
+def case_ahead(room: Path) -> None:
+    case_run(room, "case-2", day=40)
+
+
 def case_damaged(room: Path) -> None:
     spoil(room, "case")
 
@@ -148,7 +164,7 @@ ALONE: list[tuple[str, Callable[[Path], None] | None, dict[str, Any], dict[str, 
     ("eyes", old_hands, {}, {}, "everybody of the last drills had taken part before"),
     ("rollback", None, policy(rollback_drills=2), {}, "1 of 2 drills of the rollback"),
     ("cases", None, {}, {"now": START + 60 * DAY}, "kill: passed 59 days ago, and 40 are allowed"),
-    ("cases", None, {}, {"now": START}, "ended in the future"),
+    ("cases", case_ahead, {}, {}, "ended in the future"),
     ("cases", case_failed, {}, {}, "kill: fail in staging (case-2)"),
     ("cases", None, policy(dr_cases=("kill", "freeze")), {"cases": {"kill": "p0", "freeze": "p1"}}, "freeze: never"),
     ("cases", None, policy(dr_cases=("p0",)), {"cases": {"kill": "p0", "freeze": "p0"}}, "freeze: never"),
@@ -164,7 +180,7 @@ def test_each_condition_by_itself_turns_the_verdict(
         spoil_room(story)
     found = answer(story, now_book(**changes), **asked)
     assert found.verdict == "not ready"
-    assert [one.id for one in found.conditions if one.state not in ("ok", "not asked")] == [id_]
+    assert [one.id for one in found.conditions if one.state not in ("ok", "not asked", "weaker")] == [id_]
     assert any(reason in why for why in found.reasons), found.reasons
 
 
@@ -275,7 +291,8 @@ def test_the_way_back_of_another_service_is_not_that_of_this_one(tmp_path: Path)
     named = policy(rollback_drills=1, rollback_runbooks=("way-back",))
     own = replace(small(), id="way-back", kind=RunbookKind.ROLLBACK, instance={"service": "pay", "host": "h"})
     clean(tmp_path, own, "wb")
-    pay, orders = (now_book(**named, instance={"service": name}) for name in ("pay", "orders"))
+    alone = tuple(replace(one, rollback=None) for one in small().steps)
+    pay, orders = (now_book(**named, instance={"service": name}, steps=alone) for name in ("pay", "orders"))
     assert state_of(answer(tmp_path, pay), "rollback") == "ok"
     assert state_of(answer(tmp_path, orders), "rollback") == "missing"
 
@@ -324,7 +341,8 @@ def test_an_edited_step_voids_itself_and_its_dependents_and_a_clean_drill_mends_
     assert not found.ready
     assert edits_since(only(story, "d3"), book).voided == ("b",)
     assert "d3: changed since, or behind a change, and not run cleanly again: b" in "\n".join(found.reasons)
-    clean(story, book, "d4", day=6, dri=FRANK)
+    rolled_back(story, book, "back-2", day=6, dri=FRANK)
+    clean(story, book, "d4", day=7, dri=FRANK)
     assert answer(story, book).verdict == "ready"
 
 
@@ -411,7 +429,7 @@ phases:
         ("do d", "do d --all", ("d",), ()),
         ("is b", "is not b", ("b",), ("d",)),
         ("title: B", "title: Better", (), ()),
-        ("instruction: Look.", "instruction: Look well.", (), ()),
+        ("instruction: Look.", "instruction: Look well.", ("c",), ()),
         ("title: A tiny one", "title: Tiny", (), ()),
         ("id: d, ", "id: d, time: {max: 1m}, ", ("d",), ()),
         ("needs: [b]", "needs: [b, c]", ("d",), ()),
@@ -597,7 +615,7 @@ def test_priorities_of_a_folder(tmp_path: Path) -> None:
 
 
 def test_an_executor_asks_the_room(story: Path) -> None:
-    ask = asker(FolderRoom(story), lambda: NOW, SCHEMA, {"kill": "p0"})
+    ask = asker(FolderRoom(story), lambda: NOW, SCHEMA, {"kill": "p0"}, NO_FLOOR)
     assert ask(now_book()) == (True, ())
     ready, reasons = ask(now_book(**policy(drills_minimum=9)))
     assert (ready, "drills: 3 of 9 drills went through" in reasons) == (False, True)
@@ -607,4 +625,180 @@ def test_an_executor_asks_the_room(story: Path) -> None:
 
 def test_runs_alone_will_do(story: Path) -> None:
     runs = list(past_runs(FolderRoom(story)))
-    assert readiness(now_book(), runs[::-1], NOW, SCHEMA, {"kill": "p0"}).verdict == "ready"
+    assert readiness(now_book(), runs, NOW, SCHEMA, {"kill": "p0"}, NO_FLOOR).verdict == "ready"
+
+
+# -- what a drill cannot be faked with -------------------------------------------------------------------------------
+
+ONE_LOGIN = {
+    part: machine.Actor(person, "root@vm")
+    for part, person in (("coordinator", "alice"), ("dri", "frank"), ("reviewer", "carol"))
+}
+
+
+@pytest.mark.attack("runbook", "a script types every role of a drill from one login", "not a full cast: not ready")
+def test_roles_that_were_played_from_one_login_are_no_full_cast(story: Path) -> None:
+    clean(story, now_book(), "d4", day=6, **ONE_LOGIN)
+    found = answer(story, now_book())
+    assert (found.verdict, state_of(found, "cast")) == ("not ready", "missing")
+    assert "cast: not a full cast: alice, carol, frank acted from one login (root@vm) in d4" in found.reasons
+
+
+@pytest.mark.attack("runbook", "a drill whose events name no login at all", "not a full cast: not ready")
+def test_roles_that_were_played_from_nowhere_are_no_full_cast(story: Path) -> None:
+    nobody = {"coordinator": "alice", "dri": "frank", "reviewer": "carol"}
+    drill = Drill(story, now_book(), "d4", day=6)
+    while ready := drill.ready():
+        for verb, who in ((machine.call, "coordinator"), (machine.start, "dri")):
+            drill.record.submit(lambda s, n, v=verb, w=who: v(s, machine.Actor(nobody[w]), ready[0], n))
+        drill.work(ready[0])
+        drill.record.submit(lambda s, n: machine.accept(s, machine.Actor("carol"), ready[0], n))
+    drill.complete()
+    assert any("from which login alice, carol, frank acted" in why or "is not known" in why
+               for why in answer(story, now_book()).reasons)  # fmt: skip
+
+
+@pytest.mark.attack("runbook", "USER and LOGNAME say another person's login", "the login is the operating system's")
+def test_a_login_is_not_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = login()
+    for name in ("USER", "LOGNAME", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "somebody-else")
+    assert login() == before
+
+
+@pytest.mark.attack("runbook", "a drill undoes one step of many and ends rolled back", "each rollback is asked for")
+def test_one_rollback_is_not_the_rollback_of_every_step(tmp_path: Path) -> None:
+    book = small(policy=replace(small().policy, dr_cases=(), fresh_eyes_one=False, drills_minimum=1, clean_last=1))
+    rolled_back(tmp_path, book, "back", day=1, steps=1)
+    clean(tmp_path, book, "d1", day=2)
+    found = answer(tmp_path, book)
+    assert [one.id for one in found.conditions if one.state == "missing"] == ["rollback"]
+    assert found.reasons == ("rollback: the rollback of b was not carried out and verified in any drill, as it is now",)
+    rolled_back(tmp_path, book, "back-2", day=3)
+    assert answer(tmp_path, book).verdict == "ready"
+
+
+def test_a_rollback_that_failed_when_it_was_drilled_last_counts_no_more(story: Path) -> None:
+    drill = Drill(story, now_book(), "back-2", day=6)
+    drill.play(dri=FRANK)
+    drill.roll_back(verified=False)
+    drill.of_run(machine.abort, ALICE, "enough")
+    assert any("the rollback of b was not carried out" in why for why in answer(story, now_book()).reasons)
+
+
+def failed(room: Path, run: str, day: float) -> None:
+    drill = Drill(room, now_book(), run, day=day)
+    drill.begin("a", dri=FRANK)
+    drill.fail("a")
+    drill.of_run(machine.abort, ALICE, "it failed")
+
+
+@pytest.mark.attack("runbook", "the folder of the last drill, which failed, is deleted", "it is named as missing")
+def test_a_drill_that_vanished_with_its_folder_is_found_missing(story: Path) -> None:
+    failed(story, "bad", day=6)
+    shutil.rmtree(story / "bad")
+    found = answer(story, now_book())
+    assert (found.verdict, state_of(found, "journals")) == ("inconclusive", "unknown")
+    assert any(why.startswith("journals: bad: it is missing from") for why in found.reasons)
+    clean(story, now_book(), "after", day=7, dri=FRANK)
+    (story / HEADS).unlink()  # and the folder's list of runs with it: the run begun after it still names it
+    found = answer(story, now_book())
+    assert found.verdict == "inconclusive"
+    assert any("bad: it is missing" in why and "run after, begun after it" in why for why in found.reasons)
+
+
+@pytest.mark.attack("runbook", "a failed drill is deleted with the list of runs", "announced heads name it")
+def test_announced_heads_find_a_run_that_nothing_else_names(story: Path) -> None:
+    failed(story, "bad", day=6)
+    heads = [Head("bad", 0, next(FolderRoom(story).events("bad")).sha)]
+    shutil.rmtree(story / "bad")
+    (story / HEADS).unlink()
+    assert answer(story, now_book()).verdict == "ready"
+    past = past_runs(FolderRoom(story), heads=heads)
+    assert [one.run for one in past.damaged] == ["bad"]
+    assert readiness(now_book(), past, NOW, SCHEMA, {"kill": "p0"}, NO_FLOOR).verdict == "inconclusive"
+
+
+@pytest.mark.attack("runbook", "the end of an earlier run's journal is cut off", "the next run knows its head")
+def test_a_journal_that_was_cut_off_after_the_next_run_began_is_damaged(story: Path) -> None:
+    path = story / "d2" / "journal.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    found = answer(story, now_book())
+    assert found.verdict != "ready"
+    assert any("d2: " in why and "it was cut off" in why for why in found.reasons)
+
+
+@pytest.mark.attack("runbook", "a failed drill on a machine whose clock is 10 days behind", "order is the chain's")
+@pytest.mark.parametrize("day", [-4.0, -400.0, 400.0])
+def test_a_failed_drill_with_a_wrong_clock_is_still_the_last_one(story: Path, day: float) -> None:
+    failed(story, "bad", day=6 + day)
+    found = answer(story, now_book())
+    assert found.drills[-1] == "bad"
+    assert found.verdict == "not ready"
+    assert state_of(found, "clean") == "missing"
+    assert state_of(found, "journals") == "unknown"  # a clock is wrong, and nobody knows which
+
+
+@pytest.mark.attack("runbook", "drills of months ago", "drills older than 30 days do not count")
+def test_drills_expire(story: Path) -> None:
+    a_month = replace(NO_FLOOR, max_age_days=30.0)
+    assert answer(story, now_book(), floor=a_month).verdict == "ready"
+    later = {"now": START + 34 * DAY, "cases": {"kill": "p0"}}
+    found = answer(story, now_book(**policy(dr_cases=())), floor=a_month, **later)
+    assert found.verdict == "not ready"
+    assert found.drills == ("d3",)
+    assert ("d1", "32 days old, and 30 are allowed") in found.not_counted
+
+
+@pytest.mark.attack("runbook", "an old drill on a machine whose clock is ahead", "no younger than the run after it")
+def test_a_drill_is_no_younger_than_the_run_that_was_begun_after_it(story: Path) -> None:
+    clean(story, now_book(), "ahead", day=29, dri=FRANK)
+    clean(story, now_book(), "true", day=6, dri=FRANK)
+    past = {one.run: one for one in past_runs(FolderRoom(story))}
+    assert past["ahead"].at < START + 7 * DAY
+    assert state_of(answer(story, now_book()), "journals") == "unknown"
+
+
+@pytest.mark.attack("runbook", "a runbook lowers its own policy to one drill", "the floor is outside of the runbook")
+def test_a_runbook_cannot_lower_what_is_asked_of_it(tmp_path: Path) -> None:
+    nothing = Policy(drills_minimum=1, clean_last=1, same_schema=False, full_cast_last=False, rollback_drills=0)
+    book = small(policy=nothing)
+    clean(tmp_path, book, "d1", day=2)
+    assert answer(tmp_path, book).verdict == "ready"
+    found = answer(tmp_path, book, floor=ReadinessFloor())
+    assert found.verdict == "not ready"
+    first = found.conditions[0]
+    assert (first.id, first.state) == ("policy", "weaker")
+    assert "the runbook asks for less, which does not count: drills_min 1, needed 4" in first.reasons
+    assert "drills: 1 of 4 drills went through" in found.reasons
+
+
+def test_the_configuration_can_lower_the_floor_and_it_is_said_first(tmp_path: Path) -> None:
+    clean(tmp_path, small(), "d1", day=2)
+    found = answer(tmp_path, small(), floor=replace(ReadinessFloor(), drills_min=1, max_age_days=90))
+    assert found.conditions[0].reasons[:2] == (
+        "migverify.yaml asks for less than what is built in: drills_min 1, built in 4",
+        "migverify.yaml asks for less than what is built in: max_age_days 90, built in 30",
+    )
+
+
+@pytest.mark.attack("runbook", "a run without a link to the run before it", "it does not count as a drill")
+def test_a_run_that_is_not_chained_does_not_count(story: Path) -> None:
+    clock = FakeClock(wall=START + 6 * DAY, boot="old")
+    journal = FolderJournal(story / "old", "old", now_book().sha, clock=clock, disk=NoSync())
+    told = {"kind": "rehearsal", "runbook": runbook_as_json(now_book()), "environment": "staging", "login": "a@b"}
+    journal.append(lambda: [Draft(EventKind.RUN_STARTED, "alice", data=told)] if not list(journal.new()) else [])
+    found = answer(story, now_book())
+    assert found.drills == ("d1", "d2", "d3")
+    assert ("old", "begun by an earlier release: nothing shows which run was before it") in found.not_counted
+
+
+def test_who_signed_every_approval_of_a_drill_is_known_by_key() -> None:
+    def approval(person: str, signed: bool) -> Given:
+        return Given(person, "done", "h", Moment(0.0, 0, "b"), 1, signed)
+
+    steps = {
+        "a": SimpleNamespace(approvals=(approval("ann", True), approval("bob", True))),
+        "b": SimpleNamespace(approvals=(approval("bob", False), approval("eve", True))),
+    }
+    assert _signers(SimpleNamespace(steps=steps)) == ("ann", "eve")  # type: ignore[arg-type]

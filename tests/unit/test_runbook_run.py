@@ -12,6 +12,7 @@ import pytest
 
 from migverify.errors import UsageError
 from migverify.runbook.actions.action import ActionResult, Outcome
+from migverify.runbook.announce.words import way_back
 from migverify.runbook.events import EventKind, RollbackState, RunState, StepState
 from migverify.runbook.fold.whole import fold
 from migverify.runbook.model import (
@@ -30,7 +31,9 @@ from migverify.runbook.model import (
     StepKind,
     Times,
 )
+from migverify.runbook.page.view import view
 from migverify.runbook.run import machine
+from migverify.runbook.run.duties import duties
 from migverify.runbook.run.machine import Actor
 from tests.unit.runbook_places import living_in, place
 from tests.unit.runbook_runs import (
@@ -40,11 +43,13 @@ from tests.unit.runbook_runs import (
     DANA,
     ERIN,
     Room,
+    draft,
     is_set,
     manual,
     runbook,
     step,
 )
+from tests.waiting import PATIENCE
 
 FAILED = ActionResult(Outcome.FAILED, "exit code 1")
 NO_DATA = ActionResult(Outcome.NO_DATA, "nothing came")
@@ -339,6 +344,86 @@ def test_on_fail_rollback_undoes_everything_and_aborts_clean(tmp_path: Path) -> 
     assert room.status.state is RunState.ABORTED_CLEAN
 
 
+@pytest.mark.attack(
+    "runbook", "A run is aborted, or rolled back, after an effect that has no rollback",
+    "it ends as not all undone (92) and names the step; it is never all undone and verified",
+)  # fmt: skip
+@pytest.mark.parametrize("how", ["abort", "rollback", "on_fail"])
+def test_an_effect_without_a_rollback_stands_and_is_named(tmp_path: Path, how: str) -> None:
+    last = step("c", on_fail=OnFail.ROLLBACK if how == "on_fail" else OnFail.STOP)
+    room = Room(tmp_path, runbook(step("a"), step("b", rollback=None), last))
+    room.world.outcomes["set c"] = [FAILED]
+    room.man()
+    room.play("a", "b")
+    if how == "on_fail":
+        start(room, "c")
+    else:
+        room.say(machine.hold, DANA, "look")
+        assert any("what stands, or may stand: a, b" in duty.what for duty in duties(room.status, room.clock.now()))
+        room.say(machine.abort if how == "abort" else machine.rollback, DANA, "back")
+        room.settle()
+    assert room.status.state is RunState.ABORTED_DIRTY
+    assert "b" in room.world.flags
+    assert room.status.not_clean() == (("a", "b") if how == "abort" else ("b",))
+    assert "b stands and cannot be taken back" in way_back(room.status) or how == "abort"
+    shown = view(room.status, list(room.record.journal.events()), room.clock.now())
+    assert shown.standing == room.status.not_clean()
+
+
+def test_what_stands_of_a_repeated_step_without_a_rollback_is_not_forgotten(tmp_path: Path) -> None:
+    half = [ActionResult(Outcome.FAILED, "half of it"), ActionResult(Outcome.FAILED, "again")]
+    room = Room(tmp_path, runbook(step("a", rollback=None, repeat=Repeat.YES)))
+    room.world.outcomes["set a"] = half
+    room.man()
+    start(room, "a")
+    room.say(machine.resume, ALICE)
+    for _ in range(2):
+        room.say(machine.retry, ALICE, "a", "again")
+        assert room.status.not_clean() == ("a",)
+        if room.world.outcomes["set a"]:
+            room.say(machine.start, BOB, "a")
+            room.settle()
+            room.say(machine.resume, ALICE)
+    room.say(machine.abort, DANA, "enough")
+    assert room.status.state is RunState.ABORTED_DIRTY
+
+
+def test_an_effect_that_did_not_happen_does_not_stand(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("a", rollback=None, reconcile=is_set("a"))))
+    room.man()
+    room.say(machine.call, ALICE, "a")
+    room.say(machine.start, BOB, "a")
+    room.record.submit(lambda _status, _now: (draft(EventKind.INTENT, room.status.executor, "a", role="executor"),))
+    assert room.status.not_clean() == ("a",)
+    room.die()
+    room.succeed()
+    room.settle()
+    assert room.state("a") is StepState.FAILED
+    assert room.status.not_undone() == ()
+    room.say(machine.abort, DANA, "it did not happen")
+    assert room.status.state is RunState.ABORTED_CLEAN
+
+
+def test_what_hands_did_is_named_after_a_clean_end(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(manual("m"), step("b")))
+    room.man()
+    room.play("m")
+    room.say(machine.abort, DANA, "enough")
+    assert room.status.state is RunState.ABORTED_CLEAN
+    shown = view(room.status, list(room.record.journal.events()), room.clock.now())
+    assert (shown.standing, shown.unverified) == ((), ("m",))
+    assert "No rollback verifies what m did." in shown.sentence
+
+
+def test_a_run_of_the_earlier_rules_still_reads(tmp_path: Path) -> None:
+    room = Room(tmp_path, runbook(step("b", rollback=None), step("c")))
+    room.man()
+    room.play("b")
+    old = replace(room.status, rules=2)
+    assert machine.abort_state(old) is RunState.ABORTED_CLEAN
+    assert machine.abort_state(room.status) is RunState.ABORTED_DIRTY
+
+
 def test_a_manual_rollback_waits_for_its_person(tmp_path: Path) -> None:
     by_hand = Rollback(None, "Grant it again.", (Check("world.value", {"name": "granted"}),))
     room = Room(tmp_path, runbook(manual("m", rollback=by_hand), step("b")))
@@ -495,7 +580,7 @@ def guarded(**changes: Any) -> Any:
 
 
 def wait_until(room: Room, condition: Any) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < until, "it did not come"
         assert room.executor is not None

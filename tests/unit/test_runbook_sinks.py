@@ -174,6 +174,27 @@ def test_a_command_reads_the_text_and_knows_what_it_is_about(tmp_path: Path) -> 
     assert out.read_text().splitlines() == [MESSAGE.text, "r1/7 freeze called"]
 
 
+@pytest.mark.attack(
+    "runbook", "The executor's environment holds secrets, and a sink's command prints its environment",
+    "it gets what hooks get, and what its env and secrets name: nothing else",
+)  # fmt: skip
+def test_a_command_gets_no_more_of_the_environment_than_hooks_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DB_PASSWORD", "AWS_SECRET_ACCESS_KEY", "MIGVERIFY_TOKEN", "PAGE_KEY", "SOMETHING"):
+        monkeypatch.setenv(name, f"value of {name}")
+    out = tmp_path / "env"
+    sink = command(f"env > {out}", secrets=["PAGE_KEY"], env={"TEAM": "payments"})
+    sink.send(MESSAGE, QUIET)
+    lines = out.read_text().splitlines()
+    assert {"TEAM=payments", "PAGE_KEY=value of PAGE_KEY"} <= set(lines)
+    given = {line.partition("=")[0] for line in lines}
+    assert not given & {"DB_PASSWORD", "AWS_SECRET_ACCESS_KEY", "MIGVERIFY_TOKEN", "SOMETHING"}
+    assert {"PATH", "MIGVERIFY_RUN", "MIGVERIFY_ANNOUNCEMENT"} <= given
+    [why] = sink_problems(Sink("page", "command", {"run": "true", "env": ["TEAM"]}))
+    assert "env is a map of texts" in why
+
+
 def test_a_command_line_is_split_into_words_and_no_shell_sees_it(tmp_path: Path) -> None:
     sink = open_sink(Sink("page", "command", {"run": f"tee '{tmp_path}/a $(b)'"}))
     sink.send(MESSAGE, QUIET)

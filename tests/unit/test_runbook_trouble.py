@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from migverify.runbook.record.lease import LIFE, take
 from migverify.runbook.run import machine
 from migverify.runbook.run.executor import Executor
 from tests.unit.runbook_places import living_in
-from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, Room, runbook, step
+from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, Room, here, runbook, step
+from tests.waiting import wait_for
 
 
 class Away:
@@ -47,13 +47,6 @@ class Away:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._database, name)
-
-
-def until(condition: Any) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.005)
 
 
 def driven(room: Room) -> threading.Thread:
@@ -90,9 +83,10 @@ def test_a_result_that_could_not_be_written_is_kept_until_it_can(
     thread = driven(room)
     other(room, machine.call, ALICE, "a")
     other(room, machine.start, BOB, "a")
-    until(lambda: away.tried >= 2 or (lost and away.tried))
+    wait_for(lambda: away.tried >= 2 or (lost and away.tried), "the store is tried again")
     away.away = False
-    until(lambda: room.home.open("r1").status.steps["a"].state is StepState.AWAITING_REVIEW)
+    home = room.home
+    wait_for(lambda: home.open("r1").status.steps["a"].state is StepState.AWAITING_REVIEW, "the step awaits its review")
     other(room, machine.accept, CAROL, "a")
     thread.join(30)
     found = room.home.open("r1").status
@@ -163,9 +157,9 @@ def test_what_another_machine_may_still_be_at_is_decided_by_two_where_locks_do_n
     room.world.hook = lambda _what, _name: None
     room.say(machine.takeover, CAROL, "gone")
     keeper = take(room.record, "bob", reason="gone", watch=room.watch)
-    room.keeper, room.executor = keeper, Executor(room.record, room.world.registry(), keeper)
-    # The thread that hangs has the lifeline of the effect in this process; on a lost machine nothing has.
-    monkeypatch.setattr("migverify.runbook.run.mending.still_running", lambda *_: False)
+    room.keeper, room.executor = keeper, Executor(room.record, room.world.registry(), keeper, carry=here)
+    # The thread that hangs has the lock of the effect in this process; on a lost machine nothing has.
+    monkeypatch.setattr("migverify.runbook.run.executor.at_work", lambda *_: [])
     room.executor.recover()
     room.settle()
     if where == "folder":

@@ -87,7 +87,7 @@ class TestSqliteFiles:
         with pytest.raises(StoreError, match="is a folder") as caught:
             open_store(f"sqlite:///{tmp_path}")
         assert caught.value.hint
-        assert caught.value.exit_code is ExitCode.INCONCLUSIVE
+        assert caught.value.exit_code is ExitCode.USAGE
 
     def test_a_folder_that_cannot_be_made_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")

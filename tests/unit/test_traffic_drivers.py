@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sqlite3
 import stat
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -33,11 +35,13 @@ from migverify.runbook.traffic.nginx import (
     NginxDriver,
     NginxInstance,
     Split,
+    _draining,
     include_text,
     parse_include,
     snippets,
 )
 from migverify.runbook.traffic.proxysql import ProxysqlDriver, weights_of
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 SPLIT = Split("pay", "$arg_key", Sides("old", "new"), "held")
@@ -118,6 +122,24 @@ def test_a_file_that_fails_the_test_is_replaced_by_the_old_one(tmp_path: Path) -
     with pytest.raises(TrafficError, match=r"\[emerg\] no; the old file is there again"):
         driver.write("a", NEXT, FIRST)
     assert driver.configured("a") == FIRST
+
+
+SHUTTING = "nginx: worker process is shutting down"
+
+
+@pytest.mark.parametrize("loader", ["", "-c 'import time; time.sleep(600)'"], ids=["plain", "behind a loader"])
+def test_a_worker_that_is_ending_is_counted_wherever_its_title_is(tmp_path: Path, loader: str) -> None:
+    worker = f"{sys.executable} {loader} '{SHUTTING}'" if loader else f"bash -c \"exec -a '{SHUTTING}' sleep 600\""
+    pid = tmp_path / "nginx.pid"
+    assert _draining(pid) == 0
+    master = subprocess.Popen(["bash", "-c", f"{worker} & wait"], start_new_session=True)
+    try:
+        pid.write_text(f"{master.pid}\n")
+        wait_for(lambda: _draining(pid) == 1, "the worker is counted")
+    finally:
+        os.killpg(master.pid, signal.SIGKILL)
+        master.wait()
+    assert _draining(pid) == 0
 
 
 def test_another_writer_is_seen_before_anything_is_written(tmp_path: Path) -> None:

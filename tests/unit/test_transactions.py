@@ -12,8 +12,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from migverify.changes.accounts import Accounts
 from migverify.changes.decode import decoder
-from migverify.changes.events import EventType, RawEvent
+from migverify.changes.events import IGNORABLE, EventType, RawEvent
 from migverify.changes.files import read_files
 from migverify.changes.gtid import decode_gtid_list, decode_gtids, parse_gtids
 from migverify.changes.headers import (
@@ -158,15 +159,12 @@ def test_a_compressed_transaction_that_lies_about_itself() -> None:
 
 
 REFUSED = {
-    "binlog_row_image=FULL": lambda log: log.begin().table().rows(image(2, "x"), present=b"\1"),
     "lost events": lambda log: log.add(EventType.INCIDENT, b"\1\0\0"),
-    "binlog_row_value_options": lambda log: log.begin().table().add(EventType.PARTIAL_UPDATE_ROWS, b""),
     "encrypted": lambda log: log.add(EventType.START_ENCRYPTION, b""),
     "binlog_format=ROW": lambda log: log.begin().query("INSERT INTO t VALUES (1)"),
     "by statement": lambda log: log.begin().add(EventType.INTVAR, b"\1" + b"\0" * 8),
     "without a table map": lambda log: log.begin().rows(image(2, "x")),
     "type 99": lambda log: log.add(99, b""),
-    "type 100": lambda log: log.begin().add(100, b"", flags=0x80),
     "not known": lambda log: log.begin().query("FROB"),
     "before the one in front": lambda log: log.begin().table().gtid(),
     "outside of a transaction": lambda log: log.table(),
@@ -186,6 +184,22 @@ def test_refused_after_what_is_certain(why: str) -> None:
     found, text = refused(log)
     assert ids(found) == [1]
     assert why in text
+
+
+@pytest.mark.attack("watch", "a statement of the binlog that is not known, or that changes rows without images",
+                    "it counts for every table: all are compared again")  # fmt: skip
+def test_a_reader_of_whole_tables_is_given_what_cannot_be_read_as_a_change_of_any_table() -> None:
+    log = Binlog().begin().query("FROB t").xid().begin().add(EventType.INTVAR, b"\1" + b"\0" * 8)
+    log.query("INSERT INTO t VALUES (NULL)").xid()
+    found = list(items([made_rotate(log.name), *log.events()], Position(log.name, 4), any_table=True))
+    statements = [item for item in found if isinstance(item, Statement)]
+    assert [(s.op, s.tables) for s in statements] == [(Op.DDL, ())] * 3
+    assert [s.sql for s in statements] == [
+        "FROB t",
+        "rows changed by statement (INTVAR)",
+        "INSERT INTO t VALUES (NULL)",
+    ]
+    assert sum(isinstance(item, Commit) for item in found) == 2
 
 
 def test_what_is_known_and_harmless_passes() -> None:
@@ -436,6 +450,29 @@ def strange() -> Binlog:
     return log.table().rows(image(2, "x")).xid().insert(3)
 
 
+@pytest.mark.parametrize("kind", [28, 99, 200])
+def test_an_unknown_event_that_may_be_ignored_is_passed_over_and_counted(
+    kind: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = (
+        Binlog().begin().table().add(kind, b"xy", flags=IGNORABLE).rows(image(1, "a")).add(kind, b"z", flags=IGNORABLE)
+    )
+    found = read(log.xid().add(kind, b"", flags=IGNORABLE))
+    assert [type(item).__name__ for item in found] == ["Begin", "Rows", "Commit", "Idle"]
+    assert found[-1].at.offset == log.events()[-1].end
+    (said,) = caplog.messages
+    assert f"type {kind} " in said
+    accounts = Accounts(lambda *_: True)
+    for event in log.events():
+        accounts.take(event)
+    assert accounts.by_type[kind][0] == 3
+
+
+@pytest.mark.attack("changes", "an event that changes rows by statement says that it may be ignored", "the stream ends")
+def test_an_event_that_hides_rows_is_refused_whatever_its_flag_says() -> None:
+    assert "by statement" in refused(Binlog().begin().add(EventType.INTVAR, b"", flags=IGNORABLE))[1]
+
+
 def test_a_table_of_an_unknown_type_ends_no_stream_that_leaves_it_out() -> None:
     log = strange()
     stream = items([made_rotate(log.name), *log.events()], Position(log.name, 4))
@@ -461,6 +498,56 @@ def test_rows_of_an_unknown_type_wait_for_their_commit_on_disk_too() -> None:
     assert [r.table.name for r in stream if isinstance(r, Rows)] == ["d.t", "d.vectors", "d.vectors", "d.t", "d.t"]
 
 
-def test_a_row_image_that_is_not_full_is_refused_whatever_the_types() -> None:
-    log = Binlog().begin().strange_table().rows(b"\0", table_id=10, present=b"\1")
-    assert "holds 1 of 2 columns" in refused(log.xid())[1]
+IMAGES = {
+    "an insert of d.t holds 1 of 2 columns": lambda log: log.table().rows(b"\0", present=b"\1"),
+    "an update of d.t holds 1 of 2 columns": lambda log: log.table().rows(
+        b"\0", kind=EventType.UPDATE_ROWS, present=b"\1"
+    ),
+    "a partial update cannot be read": lambda log: log.table().rows(
+        image(2, "x"), kind=EventType.PARTIAL_UPDATE_ROWS, present=b"\xff\xff"
+    ),
+    "an insert of d.vectors holds 1 of 2 columns": lambda log: log.strange_table().rows(
+        b"\0", table_id=10, present=b"\1"
+    ),
+}
+
+
+def one_unreadable_image(why: str, spill: bool) -> tuple[Binlog, Iterator[Item]]:
+    log = Binlog().insert(1).begin()
+    IMAGES[why](log)
+    log.table(table_id=11, name="other").rows(image(2, "x"), table_id=11).xid().boundary().insert(3)
+    stream = items([made_rotate(log.name), *log.events()], Position(log.name, 4))
+    return log, whole(stream, memory_bytes=1 if spill else 1 << 20)
+
+
+@pytest.mark.parametrize("spill", [False, True])
+@pytest.mark.parametrize("why", IMAGES)
+def test_an_unreadable_row_image_ends_no_stream_that_leaves_its_table_out(why: str, spill: bool) -> None:
+    _, stream = one_unreadable_image(why, spill)
+    found = list(changes(stream, lambda _, table: table == "other"))
+    assert [c.after for c in found if isinstance(c, Change)] == [{"id": "2", "v": "x"}]
+    assert sum(isinstance(c, Commit) for c in found) == 3
+
+
+@pytest.mark.parametrize("spill", [False, True])
+@pytest.mark.parametrize("why", IMAGES)
+def test_an_unreadable_row_image_in_scope_names_where_to_begin_behind_it(why: str, spill: bool) -> None:
+    log, stream = one_unreadable_image(why, spill)
+    found: list[Change | Commit] = []
+    with pytest.raises(ChangeError, match=rf"^{log.name}:\d+: .*{why}") as refused:
+        found.extend(changes(stream, None))
+    assert [c.after and c.after["id"] for c in found if isinstance(c, Change)] == ["1"]
+    place = f"{log.name}:{log.boundaries[2]} or {SERVER}:1-2"
+    assert refused.value.hint.endswith(f"begins behind this transaction at {place}.")
+    _, again = one_unreadable_image(why, spill)
+    rest = [item for item in again if isinstance(item, Begin)]
+    assert rest[2].start.offset == log.boundaries[2]
+
+
+def test_rows_of_an_xa_transaction_that_cannot_be_read_name_the_place_behind_its_commit() -> None:
+    log = Binlog().gtid().query("XA START X'61',X'',1").table().rows(b"\0", present=b"\1")
+    log.query("XA END X'61',X'',1").add(EventType.XA_PREPARE, b"\0" + struct.pack("<III", 1, 1, 0) + b"a").boundary()
+    log.insert(2).gtid().query("XA COMMIT X'61',X'',1").boundary()
+    with pytest.raises(ChangeError, match="holds 1 of 2") as refused:
+        list(changes(whole(items([made_rotate(log.name), *log.events()], Position(log.name, 4))), None))
+    assert f"{log.name}:{log.boundaries[-1]} or {SERVER}:1-3" in refused.value.hint

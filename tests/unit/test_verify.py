@@ -19,6 +19,7 @@ from migverify.errors import (
     CanceledError,
     EndpointError,
     IncompleteReadError,
+    LoginError,
     PrivilegeError,
     ReadError,
     RetryableReadError,
@@ -492,3 +493,23 @@ def test_few_rows_are_read_again_while_spans_are_still_read(monkeypatch: pytest.
     pair.ready.popleft()
     pair.take(pair.ready.popleft(), rest)
     assert [t.kind for t in pair.ready] == ["span"]  # nothing new waits
+
+
+def test_a_server_that_refuses_the_user_ends_the_run_at_once_with_its_reason() -> None:
+    """A changed password fails every read of every table; retries would only lock the account."""
+    pairs = [make_pair(name=f"app.t{n}") for n in range(5)]
+    asked = [0]
+
+    def refuse(_: Task) -> None:
+        asked[0] += 1
+        raise LoginError("source: app@host: the server refuses the user: Access denied [1045]", hint="Check it.")
+
+    store = FakeStore()
+    run = start(store, pairs[0])
+    engine = ToyEngine(ToySide({}), ToySide({}), before_task=refuse)
+    assert verify_tables(pairs, engine, store, run, RULES, Controls()) is Verdict.INCONCLUSIVE
+    assert engine.canceled
+    assert asked[0] <= engine.slots + WAITING
+    results = list(store.table_results(run))
+    assert results
+    assert all("1045" in " ".join(result.reasons) for result in results)

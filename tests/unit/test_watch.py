@@ -14,20 +14,27 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement, TableMap
-from migverify.errors import ChangeError, MigverifyError, ReadError
+from migverify.changes.model import Begin, ColumnMap, Commit, Idle, Item, Op, Position, Rows, Statement, TableMap
+from migverify.errors import ChangeError, EndpointError, MigverifyError, PlanError, ReadError
 from migverify.model import DiffKind, Endpoint, KeyText, LiveState, RowDiff, Verdict
-from migverify.tables import watch_check, watch_stream
+from migverify.sql.identity import TableIdentity
+from migverify.tables import watch as watch_module
+from migverify.tables import watch_check, watch_identity, watch_stale, watch_stream
+from migverify.tables.applied import SettleTime
 from migverify.tables.ledger import Ledger, PairCounts, place
 from migverify.tables.touched import Watched
 from migverify.tables.watch import Stream, Watch
 from migverify.tables.watch_status import WatchStatus, prometheus_text
+from migverify.tables.watch_sweep import Sweep, Swept
 from migverify.tables.watch_verdict import Base, WatchRules, table_result
 from tests.fakes import FakeStore
 from tests.toy_tables import RULES, make_pair
+from tests.waiting import PATIENCE
 
-T = TableMap("app", "t", ())
+T = TableMap("app", "t", (ColumnMap("id", 3, 0, unsigned=False, nullable=False),))
 
 
 @dataclass
@@ -42,6 +49,11 @@ class World:
     closed: bool = False
     skip: set[int] = field(default_factory=set)
     lock: threading.RLock = field(default_factory=threading.RLock)
+    tables: dict[str, str] = field(default_factory=lambda: {"source/app.t": "1", "target/app.t": "2"})
+    """Which table a name means: its id."""
+    scope: set[str] = field(default_factory=set)
+    """Tables in scope that no pair covers."""
+    cascades: dict[tuple[str, str], set[tuple[str, str]]] = field(default_factory=dict)
 
     def write(self, key: str, value: int | None) -> None:
         with self.lock:
@@ -54,6 +66,18 @@ class World:
                 self.applied += 1
                 if self.applied not in self.skip:
                     _set(self.target, *self.log[self.applied - 1])
+
+    def identities(self) -> dict[str, TableIdentity]:
+        return {name: TableIdentity("BASE TABLE", (("", n),), "2026", "c") for name, n in self.tables.items()}
+
+    def sweep(self, reader: object, lower: KeyText | None, rate: int) -> Swept:
+        """Compare five rows; both sides are read at one moment."""
+        del reader, rate
+        with self.lock:
+            keys = sorted(k for k in self.source.keys() | self.target.keys() if lower is None or k > (lower[0] or ""))
+            diffs = [diff_of((k,), self.source.get(k), self.target.get(k)) for k in keys[:5]
+                     if self.source.get(k) != self.target.get(k)]  # fmt: skip
+        return Swept(len(keys[:5]), tuple(diffs), (keys[4],) if len(keys) > 5 else None)
 
     def head(self, session: object) -> Position:
         del session
@@ -123,6 +147,20 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
         monkeypatch.setattr(watch_check, "unlike_rows", unlike)
         monkeypatch.setattr(watch_check, "_with_columns", lambda _, diff: replace(diff, state=LiveState.DIVERGED))
+
+        def read_pairs(pool: object, target: object, pairs: Sequence[Watched]) -> dict[int, dict[str, TableIdentity]]:
+            del pool, target
+            return {w.number: world.identities() for w in pairs}
+
+        for module in (watch_identity, watch_stale):
+            monkeypatch.setattr(module, "read_pairs", read_pairs)
+        monkeypatch.setattr(watch_identity, "LOOK_SECONDS", 0.05)
+        monkeypatch.setattr(watch_identity.IdentityWatch, "_count", lambda *_: {"ddl": str(world.tables)})
+        monkeypatch.setattr(watch_module, "is_table", lambda *args: args[-1][1] in world.scope)
+        monkeypatch.setattr(watch_module, "sweep_range", world.sweep)
+        monkeypatch.setattr(watch_module, "hidden_cascades", lambda *_: world.cascades)
+        monkeypatch.setattr(watch_stale, "sweep_range", world.sweep)
+        monkeypatch.setattr(watch_stale, "AGAIN_SECONDS", 0.05)
         monkeypatch.setattr(watch_stream, "touched_keys", lambda _, event: iter([(event.images.decode(),)]))
         pair = make_pair()
         watched = Watched(0, pair, "source", "app", "t", ("id",), pair.sources[0].sql.key)
@@ -134,7 +172,9 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         limits = options.pop("limits", WatchRules(0.02, 30.0, None, 10.0))
         return Watch(
             [watched], [stream], Ledger(options.pop("ledger", tmp_path / "w.db")), store, run, ToyPool(),  # type: ignore[arg-type]
-            pair.sources[0].endpoint, RULES, limits, options.pop("base", {}), in_app, slots=2, **options,
+            pair.sources[0].endpoint, RULES, limits, options.pop("base", {}), in_app, slots=2,
+            known=options.pop("known", {0: world.identities()}), replan=options.pop("replan", lambda watched: watched),
+            **options,
         )  # fmt: skip
 
     return make
@@ -147,7 +187,7 @@ def diff_of(key: KeyText, ours: int | None, theirs: int | None) -> RowDiff:
                    target_checksum=None if theirs is None else str(theirs))  # fmt: skip
 
 
-def run_until(watch: Watch, right: Callable[[], bool], seconds: float = 30.0) -> WatchStatus:
+def run_until(watch: Watch, right: Callable[[], bool], seconds: float = PATIENCE) -> WatchStatus:
     """Run until something is so; on a slow machine that takes a while, and the assertions say what is missing."""
     deadline = time.monotonic() + seconds
     return watch.run(lambda: time.monotonic() > deadline or right())
@@ -166,7 +206,7 @@ def in_app(database: str, table: str) -> bool:
     return database == "app"
 
 
-def drain(watch: Watch, world: World, seconds: float = 10.0) -> WatchStatus:
+def drain(watch: Watch, world: World, seconds: float = PATIENCE) -> WatchStatus:
     until = {0: place(world.position(len(world.log)))}
     watch.limits = WatchRules(watch.limits.delay, watch.limits.hot_seconds, until, seconds)
     return watch.run()
@@ -229,8 +269,6 @@ def test_a_stalled_replicator_is_lag_and_never_a_difference(made: Any) -> None:
 
 
 def test_time_alone_is_no_proof_of_a_difference(made: Any) -> None:
-    from migverify.tables.applied import SettleTime
-
     world = World(random.Random(1))
     for n in range(20):
         world.write(str(n), n)
@@ -239,13 +277,11 @@ def test_time_alone_is_no_proof_of_a_difference(made: Any) -> None:
 
 
 def test_with_a_witness_time_is_enough(made: Any, tmp_path: Path) -> None:
-    from migverify.tables.applied import SettleTime
-
     world = World(random.Random(1), skip={3})
     for n in range(20):
         world.write(str(n), n)
     world.apply(20)
-    status = drain(made(world, SettleTime(0.05), ledger=tmp_path / "settle.db"), world, seconds=5)
+    status = drain(made(world, SettleTime(0.05), ledger=tmp_path / "settle.db"), world)
     assert (status.verdict, status.tables[0].diverged) == (Verdict.MISMATCH, 1)
 
 
@@ -262,11 +298,29 @@ def test_a_row_repaired_later_is_equal_again(made: Any) -> None:
     again.store, again.run_id = watch.store, watch.run_id
     world.write("9", 9)
     world.apply(5)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     status = again.run(lambda: time.monotonic() > deadline or again.ledger.counts(0)[0].diverged == 0)
     assert status.tables[0].diverged == 0
     states = [json.loads(b)["state"] for b in watch.store.blobs(watch.run_id, "app.t", "transition")]
     assert states == ["diverged", "converged"]
+
+
+def test_a_row_repaired_while_no_watch_ran_is_read_again_before_the_drain_ends(made: Any) -> None:
+    world = World(random.Random(1), skip={2})
+    for n in range(4):
+        world.write(str(n), n)
+    world.apply(4)
+    watch = made(world)
+    assert drain(watch, world).verdict is Verdict.MISMATCH
+    watch.ledger.wait(watch.ledger.diverged(), time.time() + 3600)
+    watch.ledger.close()
+    again = made(world, ledger=watch.ledger.path)
+    assert drain(again, world).tables[0].diverged == 1, "it still differs"
+    again.ledger.wait(again.ledger.diverged(), time.time() + 3600)
+    again.ledger.close()
+    world.target["1"] = 1
+    status = drain(made(world, ledger=watch.ledger.path), world)
+    assert status.verdict is Verdict.MATCH, status
 
 
 class Broken(World):
@@ -309,25 +363,296 @@ class Speaking(World):
             yield item
 
 
+def no_plan(watched: Sequence[Watched]) -> Sequence[Watched]:
+    del watched
+    raise PlanError("app.t is gone")
+
+
 def test_a_schema_change_is_a_finding_and_the_table_is_stale(made: Any) -> None:
     world = Speaking(random.Random(1))
     world.write("1", 1)
     world.apply(1)
-    watch = made(world)
+    watch = made(world, replan=no_plan)
     status = run_until(watch, lambda: "stale" in noted(watch))
     assert status.verdict is Verdict.INCONCLUSIVE
     assert "ALTER TABLE t ADD x INT by dba@host" in status.tables[0].findings[0]
-    assert "changed by a statement" in status.tables[0].reasons[0]
+    assert "it may hold other rows since it was compared" in status.tables[0].reasons[0]
 
 
-def test_a_schema_change_that_leaves_the_comparison_as_it_was_is_only_told(made: Any) -> None:
+def test_after_a_schema_change_the_whole_table_is_compared_again(made: Any) -> None:
     world = Speaking(random.Random(1))
-    world.statement = Statement(Op.DDL, (("app", "t"),), "CREATE INDEX i ON t (v)", "app", "b.000001", 500, 0)
     world.write("1", 1)
     world.apply(1)
-    watch = made(world, replan=lambda watched: watched)
-    status = run_until(watch, lambda: noted(watch) == {"ddl"} and proved(watch) == 1)
-    assert (status.verdict, len(status.tables[0].findings)) == (Verdict.MATCH, 1)
+    watch = made(world)
+    status = run_until(watch, lambda: noted(watch) == {"ddl", "identity", "compared"} and proved(watch) == 1)
+    assert status.verdict is Verdict.MATCH
+    assert status.covers == "all rows of 1 table (compared again by this watch)"
+    assert "compared: 1 rows were compared again at" in " ".join(status.tables[0].findings)
+
+
+@dataclass
+class Swapping(World):
+    """A world in which other rows come under the name; the source's binlog tells that by one statement."""
+
+    swaps: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def swap_source(self, rows: dict[str, int]) -> None:
+        with self.lock:
+            name = f"RENAME {len(self.swaps)}"
+            self.swaps[name] = dict(rows)
+            self.source.clear()
+            self.source.update(rows)
+            self.tables = {**self.tables, "source/app.t": str(100 + len(self.log))}
+            self.log.append((name, None))
+
+    def swap_target(self, rows: dict[str, int]) -> None:
+        with self.lock:
+            self.target.clear()
+            self.target.update(rows)
+            self.tables = {**self.tables, "target/app.t": self.tables["target/app.t"] + "0"}
+
+    def apply(self, upto: int) -> None:
+        with self.lock:
+            while self.applied < min(upto, len(self.log)):
+                self.applied += 1
+                key, value = self.log[self.applied - 1]
+                if self.applied in self.skip:
+                    continue
+                if key in self.swaps:
+                    self.swap_target(self.swaps[key])
+                else:
+                    _set(self.target, key, value)
+
+    def stream(self, since: Position | None) -> Iterator[Item]:
+        for item in super().stream(since):
+            if isinstance(item, Rows) and item.images.decode() in self.swaps:
+                sql = "RENAME TABLE t TO t_old, t2 TO t"
+                tables = (("app", "t"), ("app", "t_old"), ("app", "t2"))
+                yield Statement(Op.DDL, tables, sql, "app", "b.000001", item.offset, 0)
+            else:
+                yield item
+
+
+def rows_of(world: World) -> Verdict:
+    return Verdict.MATCH if world.source == world.target else Verdict.MISMATCH
+
+
+@pytest.mark.attack("watch", "a table is swapped on the source and every row differs, inside the write stop",
+                    "the whole table is compared again: MISMATCH")  # fmt: skip
+@pytest.mark.parametrize("replicated", [True, False])
+def test_a_table_swapped_on_the_source_is_compared_as_a_whole(made: Any, replicated: bool) -> None:
+    world = Swapping(random.Random(1), {str(n): n for n in range(12)}, {str(n): n for n in range(12)})
+    if not replicated:
+        world.skip = {1}
+    world.swap_source({str(n): n + 1 for n in range(12)})
+    world.apply(1)
+    watch = made(world, base={0: Base("r1", Verdict.MATCH)})
+    status = drain(watch, world)
+    assert status.verdict is (Verdict.MATCH if replicated else Verdict.MISMATCH), status
+    assert status.tables[0].diverged == (0 if replicated else 12)
+    assert not [k for k in noted(watch) if k in ("stale", "uncovered")], "t_old is no table of this server"
+
+
+@pytest.mark.attack("watch", "a table is swapped on the target: no binlog of the source shows it",
+                    "its identity changed, the whole table is compared again: MISMATCH")  # fmt: skip
+@pytest.mark.parametrize("late", [False, True], ids=["before the drain", "while it drains"])
+def test_a_table_swapped_on_the_target_is_compared_as_a_whole(
+    made: Any, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    world = Swapping(random.Random(1), {"1": 1, "2": 2}, {"1": 1, "2": 2})
+    watch = made(world, base={0: Base("r1", Verdict.MATCH)})
+    swap = lambda: world.swap_target({"1": 1, "2": 3})  # noqa: E731
+    if late:  # at the first moment at which everything else is done
+        calls = iter([swap])
+        look = watch_stale.StaleTables.look
+
+        def look_late(stale: Any, pairs: Any, *, now: bool = False) -> bool:
+            if now:
+                next(calls, lambda: None)()
+            return look(stale, pairs, now=now)
+
+        monkeypatch.setattr(watch_stale.StaleTables, "look", look_late)
+    else:
+        swap()
+    status = drain(watch, world)
+    assert (status.verdict, status.tables[0].diverged) == (Verdict.MISMATCH, 1)
+    assert "target/app.t: the table has id 20, was 2" in " ".join(status.tables[0].findings)
+
+
+def test_a_table_swapped_while_it_is_compared_is_compared_once_more(made: Any) -> None:
+    world = Swapping(random.Random(1), {str(n): n for n in range(20)}, {str(n): n for n in range(20)})
+    ranges: list[str] = []
+    sweep = world.sweep
+
+    def swept(reader: object, lower: KeyText | None, rate: int) -> Swept:
+        found = sweep(reader, lower, rate)
+        ranges.append(str(lower))
+        if len(ranges) == 3:  # the first ranges were read of the table that was there before
+            world.swap_target({**world.source, "0": 77})
+        return found
+
+    world.sweep = swept  # type: ignore[method-assign]
+    watch = made(world, known={}, base={0: Base("r1", Verdict.MATCH)})
+    status = drain(watch, world)
+    assert (status.verdict, status.tables[0].diverged) == (Verdict.MISMATCH, 1)
+    assert ranges.count("None") == 2
+
+
+def test_a_comparison_that_fails_is_tried_again(made: Any) -> None:
+    world = Swapping(random.Random(1), {"1": 1}, {"1": 1})
+    world.swap_source({"1": 2})
+    world.apply(1)
+    fails = iter([ReadError("Lost connection"), EndpointError("nothing answers"), PlanError("app.t is gone")])
+    sweep_fails = iter([ReadError("Lost connection during query")])
+
+    def replan(watched: Sequence[Watched]) -> Sequence[Watched]:
+        for error in fails:
+            raise error
+        return watched
+
+    sweep = world.sweep
+
+    def swept(*arguments: Any) -> Swept:
+        for error in sweep_fails:
+            raise error
+        return sweep(*arguments)
+
+    world.sweep = swept  # type: ignore[method-assign]
+    status = drain(made(world, replan=replan, base={0: Base("r1", Verdict.MATCH)}), world)
+    assert status.verdict is Verdict.MATCH, status
+    assert next(fails, None) is next(sweep_fails, None) is None
+
+
+def test_statements_by_the_thousand_are_counted_and_not_all_kept(made: Any) -> None:
+    world = Swapping(random.Random(1), {"1": 1}, {"1": 1})
+    for _ in range(60):
+        world.swap_source({"1": 2})
+    world.apply(60)
+    watch = made(world, replan=no_plan, base={0: Base("r1", Verdict.MATCH)})
+    run_until(watch, lambda: 0 in watch._stale.stale and watch._stale.stale[0].changes >= 60)
+    assert sum(kind == "stale" for _, kind, _ in watch.ledger.notes()) <= watch_stale.MOST_REASONS
+    watch.ledger.close()
+    status = drain(made(world, ledger=watch.ledger.path, base={0: Base("r1", Verdict.MATCH)}), world)
+    assert status.verdict is Verdict.MATCH
+
+
+@pytest.mark.attack("watch", "ON DELETE CASCADE inside InnoDB removes child rows without a row in the binlog",
+                    "a change of the parent makes the child stale: its whole table is compared again")  # fmt: skip
+def test_rows_that_a_foreign_key_changes_in_no_binlog_are_compared(made: Any) -> None:
+    world = World(random.Random(1), {"1": 1, "2": 1}, {"1": 1, "2": 1}, cascades={("app", "t"): {("app", "t")}})
+    world.write("1", None)
+    world.apply(1)
+    del world.source["2"]  # its parent was row 1
+    status = drain(made(world, base={0: Base("r1", Verdict.MATCH)}), world)
+    assert (status.verdict, status.tables[0].diverged) == (Verdict.MISMATCH, 1)
+    assert "rows of app.t were changed, and what its foreign keys do here is in no binlog" in str(status)
+
+
+def test_what_a_killed_watch_found_is_compared_by_the_next(made: Any) -> None:
+    world = Swapping(random.Random(1), {"1": 1}, {"1": 1})
+    world.swap_source({"1": 2})
+    world.skip = {1}
+    world.apply(1)
+    first = made(world, replan=no_plan, base={0: Base("r1", Verdict.MATCH)})
+    run_until(first, lambda: "stale" in noted(first))
+    first.ledger.close()
+    status = drain(made(world, ledger=first.ledger.path, base={0: Base("r1", Verdict.MATCH)}), world)
+    assert (status.verdict, status.tables[0].diverged) == (Verdict.MISMATCH, 1)
+
+
+def test_a_run_that_did_not_keep_identities_proves_nothing_of_the_table_now(made: Any) -> None:
+    world = Swapping(random.Random(1), {"1": 1}, {"1": 2})
+    status = drain(made(world, known={}, base={0: Base("r1", Verdict.MATCH)}), world)
+    assert (status.verdict, status.tables[0].diverged) == (Verdict.MISMATCH, 1)
+
+
+def test_identities_that_cannot_be_read_are_no_match(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(random.Random(1), {"1": 1}, {"1": 1})
+    watch = made(world, base={0: Base("r1", Verdict.MATCH)})
+
+    def fail(*_: object) -> None:
+        raise ReadError("target: connection lost")
+
+    monkeypatch.setattr(watch_identity, "read_pairs", fail)
+    status = drain(watch, world, seconds=0.5)
+    assert status.verdict is Verdict.INCONCLUSIVE
+    assert "which tables the names mean is not known: target: connection lost" in status.reasons
+
+
+def test_a_watch_that_compared_nothing_says_so(made: Any) -> None:
+    world = World(random.Random(1), {"1": 1}, {"1": 2})
+    status = drain(made(world), world)
+    assert (status.verdict, status.covers) == (Verdict.INCONCLUSIVE, "")
+    assert "nothing was compared" in status.reasons[0]
+    world.write("2", 2)
+    world.apply(1)
+    watch = made(world)
+    status = drain(watch, world)
+    assert (status.verdict, status.tables[0].whole) == (Verdict.MATCH, False)
+    assert status.covers == "of 1 table only keys written while this watch ran: no verification to start from"
+
+
+@pytest.mark.parametrize("state", ["pending", "doubt", "hot"])
+def test_keys_that_are_not_proved_are_never_match(made: Any, state: str) -> None:
+    """Also while the watch goes on, and nobody asked for a drain."""
+    from migverify.tables import watch_verdict
+
+    counts = PairCounts(**{state: 2}, proved=5)
+    watch = made(World(random.Random(1)), base={0: Base("r1", Verdict.MATCH)})
+    facts = watch_verdict.Facts("r", [], [], {}, {}, {}, WatchRules(), (), final=False, timed_out=False)
+    status = watch_verdict.status_of(facts, watch.pairs, watch.base, {0: counts}, {}, [])
+    assert status.verdict is Verdict.INCONCLUSIVE
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.sampled_from(["write", "apply", "swap source", "swap target", "target row", "swap back", "wait"]),
+             min_size=1, max_size=14),
+    st.integers(0, 2**32),
+)  # fmt: skip
+def test_no_history_of_swaps_and_writes_ends_in_a_false_verdict(
+    made: Any, tmp_path_factory: pytest.TempPathFactory, steps: list[str], seed: int
+) -> None:
+    """The truth is taken afterwards. Rows of the target alone are the sweep's business: without it they stay unseen."""
+    rng = random.Random(seed)
+    rows = {str(n): n for n in range(9)}
+    world = Swapping(rng, dict(rows), dict(rows), skip=set(rng.sample(range(1, 12), 2)))
+    path = tmp_path_factory.mktemp("history") / "w.db"
+    watch = made(world, ledger=path, base={0: Base("r1", Verdict.MATCH)}, sweep=Sweep(100_000, [0]))
+    first = world.tables
+    stopped = threading.Event()
+    runner = threading.Thread(target=lambda: watch.run(stopped.is_set))
+    runner.start()
+    for n, step in enumerate(steps):
+        if step == "write":
+            world.write(str(rng.randrange(12)), None if rng.random() < 0.2 else 100 + n)
+        elif step == "apply":
+            world.apply(len(world.log))
+        elif step == "swap source":
+            world.swap_source({str(k): k + rng.randrange(2) for k in range(rng.randrange(9))})
+        elif step == "swap target":
+            world.swap_target({str(k): k + rng.randrange(2) for k in range(rng.randrange(9))})
+        elif step == "target row":
+            world.target[str(rng.randrange(9))] = 7
+        elif step == "swap back":
+            world.tables = first
+        else:
+            time.sleep(0.06)
+    world.apply(len(world.log))
+    stopped.set()
+    runner.join()
+    watch.ledger.close()
+    again = made(world, ledger=path, base=watch.base, sweep=Sweep(100_000, [0]))
+    again.store, again.run_id = watch.store, watch.run_id
+
+    def settled() -> bool:
+        counts = again.counts().get(0, PairCounts())
+        still = not again._stale.stale and counts.pending + counts.doubt + counts.hot == 0
+        return still and again.sweep.rounds > 2 and again._tracks[0].last_seq == place(world.position(len(world.log)))
+
+    status = run_until(again, settled)
+    assert status.verdict is rows_of(world), (status, world.source, world.target)
+    again.ledger.close()
 
 
 def test_a_table_without_a_pair_that_is_written_is_no_match(made: Any) -> None:
@@ -336,9 +661,13 @@ def test_a_table_without_a_pair_that_is_written_is_no_match(made: Any) -> None:
     world.apply(1)
     watch = made(world)
     watch.pairs = [Watched(0, watch.pairs[0].pair, "source", "app", "other", ("id",), watch.pairs[0].key)]
-    status = run_until(watch, lambda: "unwatched" in noted(watch))
+    world.scope = {"t"}
+    status = run_until(watch, lambda: "uncovered" in noted(watch))
     assert status.verdict is Verdict.INCONCLUSIVE
-    assert "app.t is written, and no table pair covers it" in status.reasons[0]
+    assert "source: app.t is in scope, and no table pair covers it: verify the tables again" in status.reasons
+    world.scope = set()  # it is dropped
+    watch._look(now=True)
+    assert noted(watch) == set()
 
 
 @pytest.mark.parametrize(
@@ -387,38 +716,36 @@ def test_prometheus_text_says_what_the_status_says(made: Any) -> None:
     assert 'migverify_watch_lag_seconds{source="source"} 0' in text
 
 
-def test_the_sweep_finds_a_write_on_the_target_that_no_change_explains(
-    made: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from migverify.tables import watch as watch_module
-    from migverify.tables.watch_sweep import Sweep, Swept
-
+@pytest.mark.parametrize("proof", [True, False], ids=["checkpoint", "settle"])
+def test_the_sweep_finds_a_write_on_the_target_that_no_change_explains(made: Any, proof: bool) -> None:
+    """Also where only time says what is applied and nobody writes: no later write can be a witness."""
     world = World(random.Random(1))
     for n in range(10):
         world.write(str(n), n)
     world.apply(10)
     world.target["7"] = 99
-
-    def swept(reader: object, lower: KeyText | None, rate: int) -> Swept:
-        del reader, rate
-        first = int(lower[0] or 0) if lower else 0
-        diffs = [
-            diff_of((str(n),), world.source.get(str(n)), world.target.get(str(n)))
-            for n in range(first, first + 5)
-            if world.source.get(str(n)) != world.target.get(str(n))
-        ]
-        return Swept(5, tuple(diffs), (str(first + 5),) if first < 5 else None)
-
-    monkeypatch.setattr(watch_module, "sweep_range", swept)
-    watch = made(world)
+    watch = made(world, None if proof else SettleTime(0.05))
     watch.streams = [replace(watch.streams[0], start=world.position(10))]  # everything was written before the watch
     watch.sweep = Sweep(1000, [0])
-    deadline = time.monotonic() + 10
-    status = watch.run(lambda: time.monotonic() > deadline or watch.ledger.counts(0).get(0, PairCounts()).diverged == 1)
+    status = run_until(watch, lambda: watch.ledger.counts(0).get(0, PairCounts()).diverged == 1)
     assert (status.verdict, status.tables[0].diverged) == (Verdict.MISMATCH, 1)
     (record,) = [json.loads(b) for b in watch.store.blobs(watch.run_id, "app.t", "transition")]
     assert (record["key"], record["origin"]) == (["7"], "sweep")
     assert watch.sweep.rows >= 10
+
+
+def test_a_sweep_finding_waits_while_written_keys_are_in_doubt(made: Any) -> None:
+    """A replicator that stands still leaves rows behind that the sweep sees, too: that is lag."""
+    world = World(random.Random(1))
+    for n in range(10):
+        world.write(str(n), n)
+    world.apply(9)  # and no further
+    watch = made(world, SettleTime(0.05))
+    watch.streams = [replace(watch.streams[0], start=world.position(10))]
+    watch.sweep = Sweep(1000, [0])
+    world.write("20", 1)
+    status = drain(watch, world, seconds=1.0)
+    assert (status.verdict, status.tables[0].diverged) == (Verdict.INCONCLUSIVE, 0)
 
 
 def test_a_statement_about_a_whole_database_concerns_all_its_tables(made: Any) -> None:
@@ -459,12 +786,12 @@ def test_what_was_read_of_a_key_that_was_written_meanwhile_is_not_recorded(
         if result.transitions and len(world.log) == 1:
             world.write("1", None)
             world.apply(2)
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + PATIENCE
             while watch._tracks[0].last_seq < place(world.position(2)) and time.monotonic() < deadline:
                 time.sleep(0.01)
 
     monkeypatch.setattr(watch_check, "_judge", judge_late)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     status = watch.run(lambda: time.monotonic() > deadline or (len(world.log) == 2 and not _open(watch)))
     assert len(world.log) == 2
     assert status.tables[0].diverged == 0
@@ -475,3 +802,89 @@ def test_what_was_read_of_a_key_that_was_written_meanwhile_is_not_recorded(
 def _open(watch: Watch) -> int:
     counts = watch.ledger.counts(0).get(0, PairCounts())
     return counts.pending + counts.doubt + counts.hot + counts.diverged
+
+
+@pytest.fixture
+def sharded(made: Any) -> Any:
+    """Two sources with binlogs of their own, one target; the rows of both are one table."""
+
+    def make(first: World, second: World, **options: Any) -> Watch:
+        watch: Watch = made(first, base={0: Base("r1", Verdict.MATCH)}, **options)
+        (one,) = watch.pairs
+        side, (stream,) = one.pair.sources[0], watch.streams
+        sides = [replace(side, endpoint=replace(side.endpoint, name=f"source.{name}")) for name in "ab"]
+        pair = replace(one.pair, sources=tuple(sides))
+        watch.pairs = [replace(one, pair=pair, endpoint=s.endpoint.name) for s in sides]
+        watch.streams = [
+            replace(stream, endpoint=s.endpoint, open=w.stream, head=w.head, applied=Counted(w))
+            for s, w in zip(sides, (first, second), strict=True)
+        ]
+        return watch
+
+    return make
+
+
+def two_shards() -> tuple[Swapping, Swapping]:
+    """Both hold the same dictionaries: a key is on one shard only."""
+    first = Swapping(random.Random(1))
+    return first, Swapping(random.Random(1), first.source, first.target, tables=first.tables)
+
+
+def drain_shards(watch: Watch, worlds: Sequence[World], seconds: float = PATIENCE) -> WatchStatus:
+    until = {n: place(w.position(len(w.log))) for n, w in enumerate(worlds)}
+    watch.limits = WatchRules(watch.limits.delay, watch.limits.hot_seconds, until, seconds)
+    return watch.run()
+
+
+@pytest.mark.attack("watch", "one shard is truncated while a write of another shard, whose binlog is shorter, is not "
+                    "on the target yet", "the key of the other shard is kept: lag, then its verdict")  # fmt: skip
+def test_a_truncate_of_one_shard_says_nothing_of_the_keys_of_another(sharded: Any) -> None:
+    first, second = worlds = two_shards()
+    second.skip = {1}
+    second.write("7", 7)
+    second.apply(1)  # and it is lost
+    for n in range(5):
+        first.write(str(100 + n), n)
+    first.swap_source({"7": 7})  # what is left is the other shard's row
+    first.skip = {6}
+    first.apply(len(first.log))
+    for key in list(first.target):
+        del first.target[key]
+    status = drain_shards(sharded(first, second), worlds)
+    assert (status.verdict, status.tables[0].diverged) == (Verdict.MISMATCH, 1)
+
+
+def test_a_statement_of_one_shard_waits_for_the_position_of_that_shard(sharded: Any) -> None:
+    first, second = worlds = two_shards()
+    for n in range(50):
+        second.write(str(100 + n), n)
+    second.apply(50)
+    first.swap_source(dict(second.source))  # at a small place, and not applied
+    watch = sharded(first, second)
+    until = place(second.position(50))
+    status = run_until(
+        watch, lambda: "stale" in noted(watch) and watch._applied.get(1) == until and proved(watch) == 50
+    )
+    assert status.verdict is Verdict.INCONCLUSIVE
+    assert "it waits for its comparison" in " ".join(status.tables[0].reasons)
+    assert watch._stale.stale[0].waits == {0: place(first.position(1))}
+    watch.ledger.close()
+    again = sharded(first, second, ledger=watch.ledger.path)
+    first.apply(1)
+    status = drain_shards(again, worlds)
+    assert status.verdict is Verdict.MATCH, status
+
+
+def test_a_sweep_of_a_sharded_table_waits_for_every_shard(sharded: Any) -> None:
+    first, second = worlds = two_shards()
+    first.write("1", 1)
+    second.write("2", 2)
+    first.apply(1)
+    second.apply(1)
+    first.target["2"] = 3
+    watch = sharded(first, second, sweep=Sweep(100_000, [0]))
+    watch.streams = [replace(s, start=w.position(1)) for s, w in zip(watch.streams, worlds, strict=True)]
+    status = run_until(watch, lambda: watch.ledger.counts(0).get(0, PairCounts()).diverged == 1)
+    assert (status.verdict, status.tables[0].diverged) == (Verdict.MISMATCH, 1)
+    (key,) = watch.ledger.diverged()
+    assert key.heads == {0: place(first.position(1)), 1: place(second.position(1))}

@@ -166,12 +166,12 @@ def hex_text(raw: bytes, kind: ColumnType | None = None) -> str:
 
 
 def bit_text(value: int, kind: ColumnType, what: str) -> str:
-    """Return the bytes of a BIT(n) as SELECT gives them; the width must be known."""
+    """Return a BIT(n) as ``CAST(b AS UNSIGNED)`` gives it; the width must be known, so that it can be seen to fit."""
     if kind.length is None:
         raise UndecodableError(f"the width of {what} (BIT) is not in the message: state the column's type")
     if not 0 <= value < 1 << kind.length:
         raise UndecodableError(f"{what} does not fit BIT({kind.length})")
-    return "0x" + value.to_bytes((kind.length + 7) // 8, "big").hex()
+    return str(value)
 
 
 def enum_text(index: int, kind: ColumnType, what: str) -> str:

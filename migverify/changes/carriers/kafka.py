@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from migverify.changes.carriers.base import CarriedItem, Message, Parser, Place
-from migverify.errors import ChangeError, ConfigError, EndpointError, PurgedError
+from migverify.errors import ChangeError, ConfigError, EndpointError, LoginError, PurgedError, UnreachableError
 from migverify.secrets import resolve_variable, scrub
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer
+    from confluent_kafka import Consumer, KafkaError
 
 Offsets: TypeAlias = dict[str, dict[str, int]]
 """Topic -> partition (as text, for JSON) -> offset of the next message."""
@@ -93,7 +93,7 @@ def connect(login: Resolved) -> Consumer:
         raise ConfigError(scrub(f"the Kafka client refuses its settings: {error}")) from None
 
 
-def bounds(consumer: Consumer, topics: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
+def bounds(login: Resolved, consumer: Consumer, topics: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
     """Return (topic, partition) -> (first offset, offset after the last message that can be read).
 
     Raises
@@ -116,10 +116,17 @@ def bounds(consumer: Consumer, topics: Sequence[str]) -> dict[tuple[str, int], t
                 low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_SECONDS)
                 found[topic, partition] = (low, high)
     except KafkaException as error:
-        raise EndpointError(
-            scrub(f"Kafka does not answer: {error.args[0].str()}"), hint="Check the servers and the security settings."
-        ) from None
+        raise _no_answer(f"Kafka {login.servers} does not answer", error.args[0]) from None
     return found
+
+
+def _no_answer(what: str, cause: KafkaError) -> EndpointError:
+    from confluent_kafka import KafkaError
+
+    refused = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED,
+               KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}  # fmt: skip
+    kind = LoginError if cause.code() in refused else UnreachableError
+    return kind(scrub(f"{what}: {cause.str()}"), hint="Check the servers and the security settings.")
 
 
 def committed(login: Resolved, group: str, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int | None]:
@@ -142,7 +149,7 @@ def committed(login: Resolved, group: str, partitions: Sequence[tuple[str, int]]
             except KafkaException as error:
                 cause = error.args[0]
                 if cause.code() not in starting or time.monotonic() > deadline:
-                    raise EndpointError(scrub(f"Kafka gives no offsets of group {group}: {cause.str()}")) from None
+                    raise _no_answer(f"Kafka {login.servers} gives no offsets of group {group}", cause) from None
                 time.sleep(0.5)
     finally:
         consumer.close()
@@ -260,7 +267,7 @@ class KafkaSource:
         self._parser = parser
         consumer = connect(login)
         try:
-            self.bounds = bounds(consumer, topics)
+            self.bounds = bounds(login, consumer, topics)
         finally:
             consumer.close()
         self._places = {here: low if since is None else since.get(here, 0) for here, (low, _) in self.bounds.items()}

@@ -12,6 +12,7 @@ from migverify.recon.kinds.rows import missing
 from migverify.recon.kinds.scene import Scene, moment_of, money_rule, word
 from migverify.recon.model import Class, Deviation, Finding
 from migverify.recon.relation import Held, Pairing
+from migverify.recon.words import duration_text
 
 COUNT = "count(*)"
 
@@ -198,7 +199,10 @@ class Freshness:
         if age <= self.limit:
             return None
         dataset = self.scene.names[0]
-        words = f"the newest row of {dataset} is {age:,.0f} s old ({text} UTC), the limit is {self.limit:g} s"
+        words = (
+            f"the newest row of {dataset} is {duration_text(round(age, 1))} old ({text} UTC),"
+            f" the limit is {duration_text(self.limit)}"
+        )
         return self.scene.finding(pairing, Class.VIOLATION, words, (Deviation(name, text, None, "value"),))
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from migverify.errors import MigverifyError, UsageError
+from migverify.model import Endpoint
 from migverify.runbook.model import Check
 from migverify.secrets import scrub
 
@@ -32,9 +33,10 @@ class ActionKind(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How an action ended. Only OK has a value that counts."""
+    """How an action ended. Only OK has a value that counts; UNKNOWN: an effect may have happened, or still go on."""
 
     OK = "ok"
+    UNKNOWN = "unknown"
     FAILED = "failed"
     TIMED_OUT = "timed out"
     NO_DATA = "no data"
@@ -80,9 +82,13 @@ class Context:
     canceled
         Set when nobody waits for it any more: end, and say CANCELED.
     handle
-        To be inherited by programs (``pass_fds``): they hold the effect's lifeline. None for checks.
+        To be inherited by programs (``pass_fds``): they hold the effect's process lock. None for checks.
     config
         Path of ``migverify.yaml``, for actions that need an endpoint.
+    mark
+        What the programs of an effect have in their environment, and its statements in a comment; checks have none.
+    record
+        Where an effect writes down what it starts (``process_lock``).
     """
 
     run: str
@@ -94,6 +100,8 @@ class Context:
     folder: Path | None = None
     config: Path | None = None
     handle: int | None = None
+    mark: str = ""
+    record: Path | None = None
 
 
 Function = Callable[[Mapping[str, Any], Context], ActionResult]
@@ -101,7 +109,10 @@ Function = Callable[[Mapping[str, Any], Context], ActionResult]
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A named action. ``default`` are the bounds of a check that states none; without, bounds must be stated."""
+    """A named action. ``default`` are the bounds of a check that states none; without, bounds must be stated.
+
+    ``account`` of an effect that sends statements says where: an endpoint with its user, and the password.
+    """
 
     name: str
     kind: ActionKind
@@ -109,6 +120,7 @@ class Action:
     arguments: tuple[Argument, ...]
     function: Function
     default: Check | None = None
+    account: Callable[[Mapping[str, Any], Context], tuple[Endpoint, str | None]] | None = None
 
     def problems(self, arguments: Mapping[str, Any]) -> list[str]:
         """Return what is wrong with arguments: missing, unknown, of another kind."""

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-import json
+import fcntl
 import math
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import IO, Any
+from typing import Any
 
-from migverify.errors import EndpointError, ReadError, TimeLimitError, UsageError
+from migverify.codec import parse_json
+from migverify.errors import EndpointError, ReadError, UsageError
 from migverify.model import Endpoint, Side
 from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
 from migverify.runbook.model import Check
-from migverify.secrets import Secret, remember, resolve_password, resolve_variable, scrub
+from migverify.runbook.record.process_lock import MARK, descendants
+from migverify.secrets import Secret, is_secret_name, remember, resolve_password, resolve_variable, scrub
 
-__all__ = ["Finished", "built_in", "endpoint_of", "reading", "run_program"]
+__all__ = ["Finished", "built_in", "endpoint_of", "passed_on", "reading", "run_program"]
 
 KEPT_BYTES = 16384
 """Of each stream, the end; how much there was is told."""
 _JSON_BYTES = 64 << 20
+_OUTPUT_BYTES = 16 << 20
+"""How large a program's output may grow on the disk before it is cut to what is kept."""
 _GRACE = 2.0
+_PASSED_ON = frozenset({"MIGVERIFY", "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR",
+                        "TERM", "PYTHONPATH", "VIRTUAL_ENV"})  # fmt: skip
 _ARGV = Argument("argv", "list", "Program and arguments; there is no shell.", required=True)
 _SECRETS = Argument("secrets", "list", "Environment variables that hold secrets: never kept, never shown.")
 _ENV = Argument("env", "map", "More environment variables.")
@@ -49,30 +56,52 @@ class Finished:
         self.code, self.why, self.output, self.errors, self.facts = code, why, output, errors, facts
 
 
-class _Tail(threading.Thread):
-    """Reads a stream to its end and keeps the last of it, so that a program never waits for its reader."""
+class _Output:
+    """A file without a name that a program writes to, of which the last bytes are kept.
 
-    def __init__(self, stream: IO[bytes], most: int) -> None:
-        super().__init__(daemon=True)
-        self._stream, self._most, self.kept, self.total = stream, most, b"", 0
-        self.start()
+    A file goes on taking what is written when nobody reads it any more: a pipe would end the program. One that grows
+    is cut, so that a program that prints for hours does not fill the disk.
+    """
 
-    def run(self) -> None:
-        while chunk := os.read(self._stream.fileno(), 65536):
-            self.total += len(chunk)
-            self.kept = (self.kept + chunk)[-self._most :]
+    def __init__(self, most: int) -> None:
+        self._file, self._most, self._cut = tempfile.TemporaryFile(), most, 0  # noqa: SIM115 - closed by `text`
+        fcntl.fcntl(self._file, fcntl.F_SETFL, fcntl.fcntl(self._file, fcntl.F_GETFL) | os.O_APPEND)
+        self._kept = b""
+
+    def fileno(self) -> int:
+        """Return the handle for the program."""
+        return self._file.fileno()
+
+    def bound(self) -> None:
+        """Cut the file when it has grown beyond what is kept; what it held at its end is remembered."""
+        size = os.fstat(self._file.fileno()).st_size
+        if size > max(_OUTPUT_BYTES, 2 * self._most):
+            self._kept = os.pread(self._file.fileno(), self._most, size - self._most)
+            self._cut += size
+            os.ftruncate(self._file.fileno(), 0)
+
+    def end(self) -> tuple[bytes, int]:
+        """Return the last bytes, and how many there were in all; closes the file."""
+        size = os.fstat(self._file.fileno()).st_size
+        tail = os.pread(self._file.fileno(), self._most, max(0, size - self._most))
+        self._file.close()
+        return (self._kept + tail)[-self._most :], self._cut + size
 
 
 def run_program(
     argv: Sequence[str], context: Context, *, env: Mapping[str, str] | None = None, cwd: str | None = None,
-    kept: int = KEPT_BYTES,
+    kept: int = KEPT_BYTES, own: bool = False,
 ) -> Finished:  # fmt: skip
-    """Run a program without a shell in a group of its own; at the time limit the whole group is ended.
+    """Run a program without a shell in a group of its own; at the time limit it is ended with all that it started.
 
     Of each stream the last ``kept`` bytes are returned; how much there was is told in the facts.
 
     It is told MIGVERIFY_RUN, MIGVERIFY_STEP, MIGVERIFY_ATTEMPT and MIGVERIFY_EPOCH: who keeps the highest epoch that it
-    saw can refuse an executor whose time is over.
+    saw can refuse an executor whose time is over. Of the environment it gets what programs need to run, and ``env``;
+    ``own`` is a command of migverify, which gets all of it.
+
+    A program of an effect is over when the processes that it left behind are, services excepted. Where they go on
+    longer than the time limit, or could not be ended, the outcome is UNKNOWN, and they are named.
 
     Raises
     ------
@@ -82,38 +111,52 @@ def run_program(
     if not argv:
         raise UsageError("argv is empty")
     told = {
-        **os.environ, **(env or {}), "MIGVERIFY_RUN": context.run, "MIGVERIFY_STEP": context.step,
-        "MIGVERIFY_ATTEMPT": str(context.attempt), "MIGVERIFY_EPOCH": str(context.epoch),
+        **(os.environ if own else passed_on(os.environ)), **(env or {}), "MIGVERIFY_RUN": context.run,
+        "MIGVERIFY_STEP": context.step, "MIGVERIFY_ATTEMPT": str(context.attempt),
+        "MIGVERIFY_EPOCH": str(context.epoch), **({MARK: context.mark} if context.mark else {}),
     }  # fmt: skip
     begun = time.monotonic()
+    output, errors = _Output(kept), _Output(kept)
     try:
         process = subprocess.Popen(  # noqa: S603 - the runbook's own command; `lint` shows every one of them
-            list(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=told, cwd=cwd,
+            list(argv), stdin=subprocess.DEVNULL, stdout=output.fileno(), stderr=errors.fileno(), env=told, cwd=cwd,
             start_new_session=True, pass_fds=() if context.handle is None else (context.handle,),
         )  # fmt: skip
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"{argv[0]} cannot be started: {reason}") from None
-    if process.stdout is None or process.stderr is None:
-        raise UsageError(f"{argv[0]} has no output")
-    output, errors = _Tail(process.stdout, kept), _Tail(process.stderr, kept)
-    why = _wait(process, begun + context.timeout, context.canceled)
-    for tail in (output, errors):
-        tail.join(_GRACE)  # a child that left the group may hold the pipe open; it is not waited for
-    texts = [scrub(tail.kept.decode("utf-8", "replace")) for tail in (output, errors)]
+    why = _wait(process, begun + context.timeout, context.canceled, (output, errors))
+    left = _left_behind(context, begun + context.timeout, why, (output, errors)) if context.mark else []
+    texts, sizes = zip(*((scrub(text.decode("utf-8", "replace")), size) for text, size in (output.end(), errors.end())),
+                       strict=True)  # fmt: skip
     facts = {
         "argv": [scrub(one) for one in argv], "seconds": round(time.monotonic() - begun, 3), "exit": process.returncode,
-        "stdout": texts[0], "stderr": texts[1], "stdout_bytes": output.total, "stderr_bytes": errors.total,
+        "stdout": texts[0], "stderr": texts[1], "stdout_bytes": sizes[0], "stderr_bytes": sizes[1],
     }  # fmt: skip
+    if left:
+        facts |= {"still_running": left}
+        return Finished(None, Outcome.UNKNOWN, texts[0], texts[1], facts)
     return Finished(process.returncode if why is Outcome.OK else None, why, texts[0], texts[1], facts)
 
 
-def _wait(process: subprocess.Popen[bytes], until: float, canceled: threading.Event) -> Outcome:
+def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what of an environment every program of a runbook gets: nothing that is secret by its name."""
+    return {
+        name: value for name, value in environment.items()
+        if (name in _PASSED_ON or name.startswith(("LC_", "MIGVERIFY_"))) and not is_secret_name(name)
+    }  # fmt: skip
+
+
+def _wait(
+    process: subprocess.Popen[bytes], until: float, canceled: threading.Event, outputs: tuple[_Output, _Output]
+) -> Outcome:
     why = Outcome.OK
     while True:
         try:
             process.wait(timeout=0.05)
         except subprocess.TimeoutExpired:
+            for one in outputs:
+                one.bound()
             if time.monotonic() >= until or canceled.is_set():
                 why = Outcome.CANCELED if canceled.is_set() else Outcome.TIMED_OUT
                 break
@@ -131,6 +174,23 @@ def _wait(process: subprocess.Popen[bytes], until: float, canceled: threading.Ev
     return why
 
 
+def _left_behind(context: Context, until: float, why: Outcome, outputs: tuple[_Output, _Output]) -> list[str]:
+    """Wait for what a program of an effect left behind; after its time limit end it. Returns what still runs."""
+    ended = why is not Outcome.OK
+    grace = time.monotonic() + 2 * _GRACE
+    while left := descendants(context.mark):
+        for one in outputs:
+            one.bound()
+        now = time.monotonic()
+        if ended:
+            for process in left:
+                process.end(signal.SIGTERM if now < grace - _GRACE else signal.SIGKILL)
+        if now >= (grace if ended else until) or (not ended and context.canceled.is_set()):
+            break
+        time.sleep(0.05)
+    return [str(process) for process in left]
+
+
 def _program(arguments: Mapping[str, Any], context: Context) -> Finished:
     env = dict(arguments.get("env", {}))
     for name in arguments.get("secrets", ()):
@@ -145,6 +205,9 @@ def _last_line(text: str) -> str:
 
 def _command(arguments: Mapping[str, Any], context: Context) -> ActionResult:
     done = _program(arguments, context)
+    if done.why is Outcome.UNKNOWN:
+        text = f"{arguments['argv'][0]} has ended (exit code {done.facts['exit']}), and what it started goes on:"
+        return ActionResult(done.why, f"{text} {', '.join(done.facts['still_running'])}", None, done.facts)
     if done.why is not Outcome.OK:
         return ActionResult(done.why, f"{arguments['argv'][0]}: {done.why.value}", None, done.facts)
     words = _last_line(done.errors or done.output)
@@ -179,7 +242,7 @@ def _migverify(arguments: Mapping[str, Any], context: Context) -> ActionResult:
     argv = [sys.executable, "-m", "migverify", *arguments["arguments"], "--json"]
     if context.config is not None and "--config" not in argv and "-c" not in argv:
         argv += ["--config", str(context.config)]
-    done = run_program(argv, context, kept=_JSON_BYTES)
+    done = run_program(argv, context, kept=_JSON_BYTES, own=True)
     done.facts["stdout"] = done.facts["stdout"][-KEPT_BYTES:]
     if done.code is None:
         return ActionResult(done.why, f"{' '.join(arguments['arguments'])}: {done.why.value}", None, done.facts)
@@ -195,7 +258,7 @@ def _told(output: str) -> tuple[str, str]:
     """Return verdict and reasons of what a command printed as JSON; empty where it says none."""
     words = {"pass": "MATCH", "warn": "MATCH", "fail": "MISMATCH"}
     try:
-        found = json.loads(output)
+        found = parse_json(output)
     except ValueError:
         return "", ""
     if not isinstance(found, dict):
@@ -225,18 +288,27 @@ def endpoint_of(arguments: Mapping[str, Any], context: Context) -> Endpoint:
     raise UsageError(f"{context.config} has no endpoint {arguments['endpoint']}", hint=f"It has {known}.")
 
 
+def _account(arguments: Mapping[str, Any], context: Context) -> tuple[Endpoint, str | None]:
+    endpoint = endpoint_of(arguments, context)
+    return endpoint, resolve_password(endpoint).reveal() or None
+
+
 def _sql(arguments: Mapping[str, Any], context: Context) -> ActionResult:
     from migverify.connect import open_session
+    from migverify.runbook.actions.statements import tracked
 
-    endpoint = endpoint_of(arguments, context)
-    if endpoint.name.partition(".")[0] == Side.SOURCE.value:
-        return ActionResult(Outcome.FAILED, f"{endpoint.name} is never written by this tool; use a command of your own")
-    try:
-        with open_session(endpoint, resolve_password(endpoint).reveal() or None) as session:
-            rows = session.execute(arguments["sql"])
-    except TimeLimitError as error:
-        return ActionResult(Outcome.TIMED_OUT, error.message)
-    return ActionResult(Outcome.OK, f"{rows} rows affected", rows, {"endpoint": endpoint.name, "sql": arguments["sql"]})
+    account = _account(arguments, context)
+    name = account[0].name
+    if name.partition(".")[0] == Side.SOURCE.value:
+        return ActionResult(Outcome.FAILED, f"{name} is never written by this tool; use a command of your own")
+
+    with open_session(*account) as session:
+
+        def work(comment: str) -> ActionResult:
+            rows = session.execute(f"{comment}{arguments['sql']}")
+            return ActionResult(Outcome.OK, f"{rows} rows affected", rows, {"endpoint": name, "sql": arguments["sql"]})
+
+        return tracked(account, session, context, work)
 
 
 def reading(sql: str) -> str:
@@ -322,7 +394,7 @@ def built_in() -> Registry:
              Argument("token_env", "text", "Environment variable that holds a token."))  # fmt: skip
     return Registry([
         Action("command", effect, "Runs a program; an exit code other than 0 is a failure.", _COMMAND, _command),
-        Action("sql", effect, "Runs a statement on a target.", (_ENDPOINT, _SQL), _sql),
+        Action("sql", effect, "Runs a statement on a target.", (_ENDPOINT, _SQL), _sql, account=_account),
         Action("wait", check, "Waits.", (Argument("seconds", "number", "How long.", required=True),), _wait_action),
         Action("command.exit", check, "The exit code of a program; 0 when no bound is stated.", _COMMAND,
                _command_exit, _ZERO),

@@ -6,13 +6,13 @@ really ends what takes too long. What counts is a verdict that the JSON and the 
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from migverify.codec import parse_json
 from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome
 from migverify.runbook.actions.builtin import run_program
 from migverify.runbook.model import Check
@@ -52,7 +52,7 @@ def call(arguments: Sequence[str], context: Context) -> Called:
     if context.config is not None:
         argv += ["--config", str(context.config)]
     begun = time.time()
-    done = run_program(argv, context, kept=JSON_BYTES)
+    done = run_program(argv, context, kept=JSON_BYTES, own=True)
     whole = done.facts["stdout_bytes"] <= JSON_BYTES
     facts = {"command": ["migverify", *argv[3:]], "exit": done.code, "seconds": done.facts["seconds"],
              "local_time": begun}  # fmt: skip
@@ -64,7 +64,7 @@ def _document(output: str) -> Any:
     """Return the last JSON value of an output: the whole of it, or its last line."""
     for text in (output, output.strip().rpartition("\n")[2]):
         try:
-            return json.loads(text)
+            return parse_json(text)
         except ValueError:
             continue
     return None

@@ -20,6 +20,7 @@ from migverify.runbook.actions.builtin import endpoint_of, run_program
 from migverify.runbook.actions.called import TIMEOUT
 from migverify.runbook.actions.gate_judges import Judged
 from migverify.runbook.actions.gate_reads import Door
+from migverify.runbook.actions.statements import Account, tracked
 from migverify.runbook.model import Check
 from migverify.secrets import resolve_password, resolve_variable
 from migverify.sql import gates as sql
@@ -206,10 +207,20 @@ def _write_marker(arguments: Mapping[str, Any], context: Context) -> ActionResul
             hint="It needs SELECT, INSERT and DELETE on the marker table only.",
         )
     table, name = arguments["table"], arguments.get("name") or context.run
-    with reads.opened(_door(arguments, context, endpoint, own=False), writes=True) as session:
-        number, clock = reads.write_marker(session, table, name), reads.clock(session)
-    facts = {"table": table, "name": name, "number": number, "server_time": clock, "local_time": begun}
-    return ActionResult(Outcome.OK, f"marker {name} {number} in {table} of {endpoint}", str(number), facts)
+    door = _door(arguments, context, endpoint, own=False)
+    with reads.opened(door, writes=True) as session:
+
+        def work(_comment: str) -> ActionResult:
+            number, clock = reads.write_marker(session, table, name), reads.clock(session)
+            facts = {"table": table, "name": name, "number": number, "server_time": clock, "local_time": begun}
+            return ActionResult(Outcome.OK, f"marker {name} {number} in {table} of {endpoint}", str(number), facts)
+
+        return tracked((door.endpoint, door.password), session, context, work)
+
+
+def _marker_account(arguments: Mapping[str, Any], context: Context) -> Account:
+    door = _door(arguments, context, arguments["endpoint"], own=False)
+    return door.endpoint, door.password
 
 
 def _arrives(start: str, end: str) -> Gate:
@@ -364,7 +375,7 @@ def register(registry: Registry) -> None:
     registry.register(Action(
         "marker.write", ActionKind.EFFECT, "Writes a marker row above every other one in its table.",
         (Argument("endpoint", "text", "Where: source, source.<shard> or target.", required=True), _MARKER, _NAME, _USER,
-         _PASSWORD), _write_marker))  # fmt: skip
+         _PASSWORD), _write_marker, account=_marker_account))  # fmt: skip
 
 
 def _check(

@@ -7,13 +7,13 @@ data.
 
 from __future__ import annotations
 
-import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from migverify.codec import parse_json
 from migverify.errors import EndpointError, ReadError, UsageError
 from migverify.opener import opener
 from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
@@ -66,7 +66,7 @@ def _http_value(arguments: Mapping[str, Any], context: Context) -> ActionResult:
     if not arguments.get("json", True):
         return ActionResult(Outcome.OK, text.strip()[:300], text.strip(), facts)
     try:
-        value = pointed(json.loads(text), pointer)
+        value = pointed(parse_json(text), pointer)
     except ValueError:
         return ActionResult(Outcome.NO_DATA, f"no JSON: {text[:100]!r}", None, facts)
     except KeyError as error:

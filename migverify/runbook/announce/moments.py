@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from migverify.runbook import people
 from migverify.runbook.announce.words import LONGEST, clock_text, forecast_end, one_line, spell, way_back
 from migverify.runbook.clock import Moment
+from migverify.runbook.definition.forecast import NO_DRILLS, Drills
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
 from migverify.runbook.fold.announce import HEAD, OUTBOX_ALARM
+from migverify.runbook.fold.arrow_rules import EXECUTOR
 from migverify.runbook.model import Runbook, Step, StepKind
 from migverify.runbook.record.heads import Head, head_text
+from migverify.runbook.record.run_chain import previous_of
 from migverify.runbook.state import PASSED, DeliveryState, RunStatus, StepStatus, between
 
 __all__ = ["LONGEST", "Announcement", "announcements", "outbox_lines", "spell"]
@@ -50,7 +53,7 @@ class _Moment:
     before: RunStatus | None
     event: Event
     after: RunStatus
-    drill: str
+    drills: Drills
 
     @property
     def at(self) -> Moment:
@@ -66,7 +69,7 @@ class _Moment:
 
 
 def announcements(
-    before: RunStatus | None, event: Event, after: RunStatus, drill: str = ""
+    before: RunStatus | None, event: Event, after: RunStatus, drills: Drills = NO_DRILLS
 ) -> tuple[Announcement, ...]:
     """Return what an event gives to say, in its order; nothing when the runbook has no sinks.
 
@@ -74,12 +77,12 @@ def announcements(
     ----------
     before
         Where the run stood before the event; None: it starts with it.
-    drill
-        Which rehearsal this is, for example ``3/4``; empty: not known.
+    drills
+        What earlier drills say: which rehearsal this is, and what the forecast rests on.
     """
     if not after.runbook.sinks:
         return ()
-    moment = _Moment(before, event, after, drill)
+    moment = _Moment(before, event, after, drills)
     tell = _TELLS.get(event.kind)
     told = list(tell(moment)) if tell is not None else []
     if event.step and before is not None and _phase_over(before, after, event.step):
@@ -95,14 +98,14 @@ def announcements(
 def _called(m: _Moment) -> Iterator[Announcement]:
     if m.step.announce.start:
         waits = people.missing_approvals(m.after, m.step, "start", m.at)
-        yield _of_step(m, "called", f"CALLED by {_as(m.one.called_by, people.COORDINATOR)}", waits)
+        yield _of_step(m, "called", f"CALLED {_voice(m, m.one.called_by, people.COORDINATOR)}", waits)
 
 
 def _started(m: _Moment) -> Iterator[Announcement]:
     said = m.step.kind is StepKind.ANNOUNCE
     if m.step.announce.start or said:
         more = m.step.instruction or m.step.title if said else ""
-        yield _of_step(m, "started", f"STARTED by {_as(m.one.dri, people.DRI)}", more)
+        yield _of_step(m, "started", f"STARTED {_voice(m, m.one.dri, people.DRI)}", more)
 
 
 def _evidence(m: _Moment) -> Iterator[Announcement]:
@@ -170,7 +173,13 @@ def _undone(m: _Moment) -> Iterator[Announcement]:
 def _run_started(m: _Moment) -> Iterator[Announcement]:
     told = m.event.data
     pilot = ", autopilot: no drill of people" if told.get("autopilot") else ""
-    yield _of_run(m, "run started", f"RUN STARTED by {_actor(m)}{pilot}", f"runbook {m.after.runbook.sha[:12]}")
+    # The hash of the first event covers the head of the run begun before it: whoever keeps this text can show later
+    # that either of them was removed.
+    earlier = previous_of(m.event)
+    after = f"after {head_text(earlier)}" if earlier is not None else ""
+    head = head_text(Head(m.after.run, m.event.seq, m.event.sha))
+    yield _of_run(m, "run started", f"RUN STARTED by {_actor(m)}{pilot}", f"runbook {m.after.runbook.sha[:12]}", head,
+                  after)  # fmt: skip
 
 
 def _run_ended(m: _Moment) -> Iterator[Announcement]:
@@ -282,20 +291,22 @@ def _of_step(m: _Moment, what: str, *words: str) -> Announcement:
     sinks, unknown = _sinks_of(m.after.runbook, step)
     lost = f"sinks that are not there: {', '.join(unknown)}" if unknown else ""
     text = one_line(
-        _kind(m), f"{step.id}{title}", *words, f"DRI {dri}, {reviewer}", plan, forecast_end(m.after, m.at),
+        _kind(m), f"{step.id}{title}", *words, f"DRI {dri}, {reviewer}", plan, forecast_end(m.after, m.at, m.drills),
         way_back(m.after), lost, _run(m),
     )  # fmt: skip
     return Announcement(m.event.seq, what, step.id, text, sinks)
 
 
 def _of_run(m: _Moment, what: str, *words: str) -> Announcement:
-    text = one_line(_kind(m), m.after.runbook.title, *words, forecast_end(m.after, m.at), way_back(m.after), _run(m))
+    text = one_line(
+        _kind(m), m.after.runbook.title, *words, forecast_end(m.after, m.at, m.drills), way_back(m.after), _run(m)
+    )
     return Announcement(m.event.seq, what, "", text, _all_sinks(m.after.runbook))
 
 
 def _kind(m: _Moment) -> str:
     kind = m.after.kind.value.upper()
-    return f"{kind} {m.drill}" if m.drill else kind
+    return f"{kind} {m.drills.number}" if m.drills.number else kind
 
 
 def _run(m: _Moment) -> str:
@@ -310,6 +321,12 @@ def _actor(m: _Moment) -> str:
 
 def _as(person: str, part: str) -> str:
     return f"{person} ({part if part != people.DRI else 'DRI'})" if person else f"nobody ({part})"
+
+
+def _voice(m: _Moment, person: str, part: str) -> str:
+    if m.event.role == EXECUTOR:
+        return f"by itself, as writes are stopped, for {_as(person, part)}"
+    return f"by {_as(person, part)}"
 
 
 def _who(m: _Moment, part: str | None) -> str:

@@ -13,14 +13,13 @@ from migverify.runbook import people
 from migverify.runbook.announce.words import spell
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import RollbackState, RunState, StepState
-from migverify.runbook.model import OnFail, RunKind, Step, StepKind
+from migverify.runbook.model import OnFail, RunKind, Step
 from migverify.runbook.state import OVER, RunStatus, StepStatus, between
 
 __all__ = ["Nag", "Nagging", "Wait", "waits"]
 
 FASTEST_DOUBLINGS = 3
 """The pause between two reminders doubles this often."""
-_BY_HAND = frozenset({StepKind.MANUAL, StepKind.DECISION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ def _of_steps(status: RunStatus, now: Moment) -> Iterator[Wait]:
             yield _called(status, one, now)
         elif one.state is StepState.RUNNING:
             step = status.definition(one.id)
-            if step.kind in _BY_HAND and step.effect is None:
+            if step.by_hand:
                 patience = step.times.plan or 0.0
                 yield Wait(_key("hand", one), one.id, (one.dri,), f"end {one.id}", one.started, patience)
         elif one.state is StepState.AWAITING_REVIEW and status.order is None:

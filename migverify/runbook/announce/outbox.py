@@ -20,6 +20,7 @@ from migverify.errors import FencedError, MigverifyError, UsageError
 from migverify.runbook.announce.moments import Announcement, announcements
 from migverify.runbook.announce.sinks import Message, OpenSink, SinkError, open_sinks
 from migverify.runbook.clock import Moment
+from migverify.runbook.definition.forecast import NO_DRILLS, Drills
 from migverify.runbook.events import Event, EventKind
 from migverify.runbook.fold.announce import OPEN, OUTBOX_ALARM
 from migverify.runbook.fold.whole import fold
@@ -87,14 +88,15 @@ class Outbox:
         The executor's lease. None: the run is over, and ``person`` of its people delivers what was left.
     sinks
         Those of the runbook, opened.
-    drill
-        Which rehearsal this is, for example ``3/4``; it stands in every text.
+    drills
+        What earlier drills say: every text names which rehearsal this is, and forecasts by them.
     """
 
     def __init__(
-        self, record: RunRecord, keeper: Keeper | None, sinks: Sequence[OpenSink], *, drill: str = "", person: str = ""
-    ) -> None:
-        self._record, self._keeper, self._drill, self._person = record, keeper, drill, person
+        self, record: RunRecord, keeper: Keeper | None, sinks: Sequence[OpenSink], *, drills: Drills = NO_DRILLS,
+        person: str = "",
+    ) -> None:  # fmt: skip
+        self._record, self._keeper, self._drills, self._person = record, keeper, drills, person
         self._lanes = {sink.name: _Lane(sink) for sink in sinks}
         self._heard: deque[Event] | None = None
         self._before: RunStatus | None = None
@@ -186,7 +188,7 @@ class Outbox:
 
     def _told(self, before: RunStatus | None, event: Event, after: RunStatus) -> tuple[Announcement, ...]:
         try:
-            return announcements(before, event, after, self._drill)
+            return announcements(before, event, after, self._drills)
         except Exception as error:  # noqa: BLE001 - the next events have to be told all the same
             self._complain(f"event {event.seq} ({event.kind.value}) cannot be told: {type(error).__name__}: {error}")
             return ()

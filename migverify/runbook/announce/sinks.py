@@ -29,6 +29,7 @@ from urllib.parse import urlsplit
 
 from migverify.errors import ConfigError
 from migverify.opener import opener
+from migverify.runbook.actions.builtin import passed_on
 from migverify.runbook.model import Sink
 from migverify.secrets import Secret, remember, resolve_variable, scrub
 
@@ -42,7 +43,7 @@ _AGAIN = frozenset({408, 429})
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ARGUMENTS = {
     "stdout": frozenset[str](), "file": frozenset({"path"}), "webhook": frozenset({"url_env", "timeout", "ca"}),
-    "command": frozenset({"run", "argv", "secrets", "timeout"}),
+    "command": frozenset({"run", "argv", "env", "secrets", "timeout"}),
 }  # fmt: skip
 
 
@@ -121,6 +122,9 @@ def _wrong_arguments(sink: Sink) -> list[str]:
         found.append("url_env is missing: the name of the variable that holds the URL")
     if sink.kind == "command" and not _argv(told):
         found.append("run is missing: the command that reads the announcement")
+    env = told.get("env", {})
+    if not isinstance(env, Mapping) or not all(isinstance(one, str) for pair in env.items() for one in pair):
+        found.append("env is a map of texts: variables that the command gets besides PATH, HOME and the like")
     if "ca" in told and not _text(told["ca"]):
         found.append("ca is the path of a PEM file")
     timeout = told.get("timeout", TIMEOUT)
@@ -177,7 +181,7 @@ def open_sink(sink: Sink, environment: Mapping[str, str] | None = None, stdout: 
             return _Webhook(sink.name, url, timeout, told.get("ca"))
         names = _texts(told.get("secrets"))
         secrets = {name: resolve_variable(name, f"secrets of sink {sink.name}", environment) for name in names}
-        return _Command(sink.name, tuple(_argv(told)), secrets, timeout)
+        return _Command(sink.name, tuple(_argv(told)), told.get("env", {}), secrets, timeout)
     except ConfigError as error:
         return _Refusing(sink.name, scrub(error.message))
 
@@ -281,15 +285,21 @@ def _refused(status: int, wait: str | None) -> SinkError:
 
 
 class _Command:
-    """Runs a program without a shell, with the text on its standard input; ends its whole group at the time limit."""
+    """Runs a program without a shell, with the text on its standard input; ends its whole group at the time limit.
 
-    def __init__(self, name: str, argv: tuple[str, ...], secrets: Mapping[str, Secret], timeout: float) -> None:
+    Of the environment it gets what every program of a runbook gets, and what ``env`` and ``secrets`` name.
+    """
+
+    def __init__(
+        self, name: str, argv: tuple[str, ...], env: Mapping[str, str], secrets: Mapping[str, Secret], timeout: float
+    ) -> None:
         self.name, self.timeout = name, timeout
-        self._argv, self._secrets = argv, secrets
+        self._argv, self._env, self._secrets = argv, env, secrets
 
     def send(self, message: Message, canceled: threading.Event) -> None:
         told = {
-            **os.environ, **{name: secret.reveal() for name, secret in self._secrets.items()},
+            **passed_on(os.environ), **self._env,
+            **{name: secret.reveal() for name, secret in self._secrets.items()},
             "MIGVERIFY_RUN": message.run, "MIGVERIFY_STEP": message.step, "MIGVERIFY_WHAT": message.what,
             "MIGVERIFY_ANNOUNCEMENT": message.id,
         }  # fmt: skip

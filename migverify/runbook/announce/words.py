@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from migverify.runbook.clock import Moment
-from migverify.runbook.definition.forecast import Progress, estimates, forecast, rollback_deadline
+from migverify.runbook.definition.forecast import NO_DRILLS, Drills, Progress, estimates, forecast, rollback_deadline
 from migverify.runbook.events import RollbackState, RunState, StepState
 from migverify.runbook.model import RunKind
 from migverify.runbook.state import OVER, PASSED, RunStatus, between
@@ -28,8 +28,8 @@ def _visible(text: str) -> str:
     return "".join(one if one.isprintable() else " " for one in text)
 
 
-def forecast_end(status: RunStatus, at: Moment) -> str:
-    """Return when the run will end, by the planned times; empty where nothing is forecast."""
+def forecast_end(status: RunStatus, at: Moment, drills: Drills = NO_DRILLS) -> str:
+    """Return when the run will end, by what drills measured, else by the plan; empty where nothing is forecast."""
     if status.over or status.kind is RunKind.DRY:
         return ""
     now = between(status.started, at).seconds
@@ -42,7 +42,9 @@ def forecast_end(status: RunStatus, at: Moment) -> str:
         elif one.started is not None and one.state not in OVER:
             running[id_] = between(status.started, one.started).seconds
     progress = Progress(finished, running)
-    found = forecast(status.runbook, status.kind, estimates(status.runbook, ()), progress, now)
+    found = forecast(
+        status.runbook, status.kind, estimates(status.runbook, drills.seconds), progress, now, drills.handoff
+    )
     end = clock_text(at.wall + found.finish_p50 - now, at.wall)
     not_before = bool(found.unknown) or status.state is RunState.HELD or bool(set(OVER) & _states(status))
     return f"forecast end {'not before ' if not_before else ''}{end}"
@@ -60,6 +62,9 @@ def way_back(status: RunStatus) -> str:
     parts = [
         f"{count} {state.value}" for state, count in counted.items() if count and state is not RollbackState.NONE_NEEDED
     ]
+    stay = status.irreversible()
+    if stay:
+        parts.append(f"{', '.join(stay)} {'stands' if len(stay) == 1 else 'stand'} and cannot be taken back")
     if status.past_hard_pnr:
         parts.append("past the hard point of no return")
     return f"rollback: {', '.join(parts) or 'nothing to undo'}{_decide_by(status)}"

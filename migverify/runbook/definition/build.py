@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from migverify.config.yaml_text import Steps
 from migverify.runbook.definition.findings import Places
-from migverify.runbook.definition.hashing import runbook_sha, step_sha
+from migverify.runbook.definition.hashing import runbook_sha, script_shas, step_sha
 from migverify.runbook.model import (
     Announcements,
     Approval,
@@ -55,13 +56,15 @@ def build(
             way: Steps = ("phases", one, "steps", two)
             raw, kept = filled["phases"][one]["steps"][two], hashed["phases"][one]["steps"][two]
             waits = needs[len(steps)]
-            sha = step_sha(kept, phase.id, waits)
-            full = sha if kept is raw else step_sha(raw, phase.id, waits)
-            steps.append(_step(part, phase.id, waits, (sha, full), places, way))
+            scripts = script_shas(raw)
+            sha = step_sha(kept, phase.id, waits, scripts)
+            full = sha if kept is raw else step_sha(raw, phase.id, waits, scripts)
+            steps.append(replace(_step(part, phase.id, waits, (sha, full), places, way), scripts=scripts))
             ways.append(way)
     runbook = Runbook(
         id=model.id, title=model.title, kind=RunbookKind(model.kind),
-        sha=runbook_sha(hashed, [(step.id, step.sha) for step in steps]), text_sha=file_sha, environment=environment,
+        sha=runbook_sha(hashed, [(step.id, step.sha) for step in steps], _asking(filled)),
+        text_sha=file_sha, environment=environment,
         people=tuple(Person(n, tuple(p.aliases), p.contact, p.ssh_key) for n, p in model.people.items()),
         roles=tuple(Role(n, p.person, p.backup, _runs(p.only)) for n, p in model.roles.items()),
         policy=_policy(model), steps=tuple(steps),
@@ -75,6 +78,10 @@ def build(
         production=tuple(name for name, part in model.environments.items() if part.production), case=_case(model),
     )  # fmt: skip
     return runbook, tuple(ways)
+
+
+def _asking(filled: Mapping[str, Any]) -> tuple[str, ...]:
+    return script_shas([filled.get("guards"), filled.get("rollback_when")])
 
 
 def effective_needs(model: RunbookDocument) -> list[tuple[str, ...]]:
@@ -126,7 +133,7 @@ def _step(
         rollback=_rollback(part, places, way),
         announce=Announcements(part.announce.start, part.announce.end, part.announce.late, tuple(part.announce.to)),
         point_of_no_return=part.point_of_no_return or "", requires=tuple(part.requires),
-        write_stop=part.write_stop or "", twin=part.twin, filled_sha=shas[1],
+        write_stop=part.write_stop or "", twin=part.twin, filled_sha=shas[1], attest=part.attest or "",
     )  # fmt: skip
 
 

@@ -243,7 +243,10 @@ class StepPart(Strict):
         "manual", "command", "sql", "check", "gate", "wait", "announce", "traffic", "decision", "chaos"
     ] = Field(description="What it is.")  # fmt: skip
     title: str = Field(default="", description="One line. Not in the hash.")
-    instruction: str = Field(default="", description="How to do it by hand: automation may fail. Not in the hash.")
+    instruction: str = Field(
+        default="",
+        description="How to do it by hand: automation may fail. In the hash of `manual` and `decision` steps.",
+    )
     dri: Text = Field(description="Who does it: a role or a person.")
     reviewer: Text | None = Field(default=None, description="Who signs it: another person.")
     approve: ApprovePart | None = Field(default=None, description="Further approvals.")
@@ -261,6 +264,11 @@ class StepPart(Strict):
     do: DoPart | None = Field(default=None, description="Its effect.")
     wait: Duration | None = Field(default=None, description="With kind `wait`: how long.")
     expect: list[CheckPart] = Field(default_factory=list, description="Evidence that it worked.")
+    attest: Text | None = Field(
+        default=None,
+        description="With kind `manual`: what its DRI states with `done`, and its reviewer accepts, where no check can"
+        " tell.",
+    )
     repeat: Literal["yes", "no", "check"] = Field(
         default="no",
         description="May its effect happen twice, when nobody knows whether it did? `check`: ask `reconcile`.",

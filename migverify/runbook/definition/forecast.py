@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from migverify.errors import UsageError
+from migverify.runbook.definition.handoffs import UNMEASURED, HandOffs, handoffs_after, handoffs_before
 from migverify.runbook.definition.plan import Network, applies, network_of
+from migverify.runbook.graph import starting_by_themselves
 from migverify.runbook.model import Rollback, Runbook, RunKind
 
 ENOUGH_DRILLS = 2
@@ -21,6 +23,29 @@ class Estimate:
     p50: float
     p90: float
     drills: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drills:
+    """What earlier drills say about a run.
+
+    Parameters
+    ----------
+    number
+        Which rehearsal this is, for example ``3/4``; empty: not known, or none.
+    seconds
+        How long steps took, one mapping a drill; see ``estimates``.
+    handoff
+        How long people wait for each other.
+    """
+
+    number: str = ""
+    seconds: tuple[Mapping[str, float], ...] = ()
+    handoff: HandOffs = UNMEASURED
+
+
+NO_DRILLS = Drills()
+"""Nothing is known of earlier drills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +122,13 @@ def estimates(runbook: Runbook, drills: Iterable[Mapping[str, float]]) -> dict[s
 
 
 def forecast(
-    runbook: Runbook, kind: RunKind, expected: Mapping[str, Estimate], progress: Progress, now: float
-) -> Forecast:
+    runbook: Runbook, kind: RunKind, expected: Mapping[str, Estimate], progress: Progress, now: float,
+    handoff: HandOffs = UNMEASURED,
+) -> Forecast:  # fmt: skip
     """Say when a run will end, from where it stands ``now`` (seconds from its start).
 
-    What runs ends at its start plus its estimate, and not before now; what waits begins when its last need ends, and
-    not before now.
+    What runs ends at its start plus its estimate and its review, and not before now; what waits begins when its last
+    need ends and people have handed it over, and not before now.
 
     Raises
     ------
@@ -112,8 +138,12 @@ def forecast(
     network = network_of(runbook.steps)
     if network.stuck:
         raise UsageError("steps wait for each other: nothing can be forecast")
-    _, middle = _walk(runbook, network, kind, {id_: one.p50 for id_, one in expected.items()}, progress, now)
-    starts, slow = _walk(runbook, network, kind, {id_: one.p90 for id_, one in expected.items()}, progress, now)
+    _, middle = _walk(
+        runbook, network, kind, {id_: one.p50 for id_, one in expected.items()}, progress, now, handoff.p50
+    )
+    starts, slow = _walk(
+        runbook, network, kind, {id_: one.p90 for id_, one in expected.items()}, progress, now, handoff.p90
+    )
     unknown = tuple(
         step.id for step in runbook.steps
         if applies(step, runbook.environment, kind) and step.id not in expected and step.id not in progress.finished
@@ -122,10 +152,13 @@ def forecast(
 
 
 def _walk(
-    runbook: Runbook, network: Network, kind: RunKind, lasts: Mapping[str, float], progress: Progress, now: float
-) -> tuple[dict[str, float], float]:
+    runbook: Runbook, network: Network, kind: RunKind, lasts: Mapping[str, float], progress: Progress, now: float,
+    handoff: float,
+) -> tuple[dict[str, float], float]:  # fmt: skip
     ends = [0.0] * len(runbook.steps)
     starts = {}
+    steps = [step for step in runbook.steps if applies(step, runbook.environment, kind)]
+    alone = starting_by_themselves(steps, {step.id: step.needs for step in runbook.steps})
     for n in network.order:
         step = runbook.steps[n]
         begin = max((ends[need] for need in network.needs[n]), default=0.0)
@@ -134,10 +167,11 @@ def _walk(
         elif not applies(step, runbook.environment, kind):
             ends[n] = begin
         elif step.id in progress.running:
-            ends[n] = max(now, progress.running[step.id] + lasts.get(step.id, 0.0))
+            took = lasts.get(step.id, 0.0) + handoffs_after(step, kind) * handoff
+            ends[n] = max(now, progress.running[step.id] + took)
         else:
-            starts[step.id] = max(begin, now)
-            ends[n] = starts[step.id] + lasts.get(step.id, 0.0)
+            starts[step.id] = max(begin, now) + handoffs_before(step, alone, kind) * handoff
+            ends[n] = starts[step.id] + lasts.get(step.id, 0.0) + handoffs_after(step, kind) * handoff
     return starts, max(ends, default=0.0)
 
 
@@ -167,6 +201,6 @@ def rollback_deadline(closes: float, armed: Mapping[str, Rollback], margin: floa
 
 
 __all__ = [
-    "ENOUGH_DRILLS", "Estimate", "Forecast", "Progress", "RollbackDeadline", "estimates", "forecast",
-    "quantile", "rollback_deadline",
+    "ENOUGH_DRILLS", "NO_DRILLS", "Drills", "Estimate", "Forecast", "Progress", "RollbackDeadline", "estimates",
+    "forecast", "quantile", "rollback_deadline",
 ]  # fmt: skip

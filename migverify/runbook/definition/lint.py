@@ -8,6 +8,7 @@ from pathlib import Path
 
 from migverify.config.yaml_text import Steps
 from migverify.runbook.definition.findings import Finding, Places, finding
+from migverify.runbook.definition.handoffs import UNMEASURED, HandOffs
 from migverify.runbook.definition.lint_ground import Ground, KnownAction
 from migverify.runbook.definition.lint_people import people_rules
 from migverify.runbook.definition.lint_steps import step_rules
@@ -28,6 +29,7 @@ def lint(
     places: Places,
     known_actions: Mapping[str, KnownAction],
     cases: Collection[str] | None = None,
+    handoff: HandOffs = UNMEASURED,
 ) -> tuple[Finding, ...]:
     """Return all findings, in the order of the file.
 
@@ -42,8 +44,10 @@ def lint(
     cases
         Ids (and priorities) of the catalogue of disaster recovery cases; None: there is none at hand, so that a
         required case is refused.
+    handoff
+        How long one person waits for another: of drills, or the stated default.
     """
-    ground = Ground(runbook, places, known_actions, cases)
+    ground = Ground(runbook, places, known_actions, cases, handoff)
     given = [*_values(runbook, places)]
     found = [*_texts(places), *given, *people_rules(ground), *step_rules(ground), *time_rules(ground)]
     return tuple(sorted(dict.fromkeys(found), key=lambda one: (one.place.line, one.rule, one.text)))
@@ -55,6 +59,7 @@ def lint_file(
     environment: str,
     known_actions: Mapping[str, KnownAction],
     cases: Collection[str] | None = None,
+    handoff: HandOffs = UNMEASURED,
 ) -> tuple[Reading, tuple[Finding, ...]]:
     """Read a runbook and lint it; where its shape is wrong, what can be said of the file alone.
 
@@ -66,7 +71,7 @@ def lint_file(
     reading = read_runbook(path, parameters, environment)
     more = _texts(reading.places)
     if reading.runbook is not None:
-        more = lint(reading.runbook, reading.places, known_actions, cases)
+        more = lint(reading.runbook, reading.places, known_actions, cases, handoff)
     found = dict.fromkeys([*reading.findings, *more])
     return reading, tuple(sorted(found, key=lambda one: (one.place.line, one.rule, one.text)))
 

@@ -8,12 +8,9 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from migverify.runbook.definition.findings import Finding, Places, finding
+from migverify.runbook.definition.handoffs import UNMEASURED, HandOffs
 from migverify.runbook.definition.plan import Network, ancestors, holders, network_of
-from migverify.runbook.model import Check, Runbook, RunKind, Step, StepKind
-
-ACTING = (StepKind.COMMAND, StepKind.SQL, StepKind.TRAFFIC, StepKind.CHAOS)
-"""Kinds of steps that change something by themselves."""
-
+from migverify.runbook.model import Check, Runbook, RunKind, Step
 
 _EFFECTIVE = frozenset(RunKind) - {RunKind.DRY}
 
@@ -41,6 +38,7 @@ class Ground:
     places: Places
     actions: Mapping[str, KnownAction]
     cases: Collection[str] | None
+    handoff: HandOffs = UNMEASURED
 
     @cached_property
     def network(self) -> Network:
@@ -86,11 +84,6 @@ class Ground:
         if number is not None:
             return self.at(rule, number, way, text, hint)
         return finding(rule, self.places.at(*way), f"{way[0]}: {text}", hint)
-
-
-def acts(step: Step) -> bool:
-    """Tell whether a step changes something, by itself or by the effect it has."""
-    return step.kind in ACTING or (step.kind is StepKind.MANUAL and step.effect is not None)
 
 
 def kinds_of(step: Step) -> frozenset[RunKind]:

@@ -82,6 +82,25 @@ RULES = (
     # steps
     LintRule("no-expect", True, "a step without evidence", "Say under `expect` what proves that it worked."),
     LintRule(
+        "check-cannot-fail",
+        True,
+        "a command as evidence that passes whatever happened (`true`, `:`, `echo`, `exit 0`)",
+        "Ask what proves it; a `manual` step that no check can prove takes `attest: what is stated`.",
+    ),
+    LintRule(
+        "attest-unfit",
+        True,
+        "`attest` on a step that is not manual, or without a reviewer",
+        "Only what a person does is attested, and another person accepts it.",
+    ),
+    LintRule(
+        "shell-syntax",
+        True,
+        "shell syntax (`|`, `>`, `&&`, `$NAME`, a leading `NAME=`, ...) in `run` or `argv`: there is no shell, and it"
+        " would be passed as an argument",
+        'Put it into a script, or write `run: sh -c "..."`; variables of a command go under `env`.',
+    ),
+    LintRule(
         "no-effect", True, "a step whose kind acts, without `do`", "Say under `do` what it does, or make it manual."
     ),
     LintRule(
@@ -190,6 +209,13 @@ RULES = (
         True,
         "planned steps of the write stop above its budget",
         "Move work out of the write stop.",
+    ),
+    LintRule(
+        "handoffs-over-write-stop",
+        True,
+        "more hand-offs between people than the write stop allows",
+        "Have fewer people wait for each other inside it: reading gates start by themselves; move reviews out; or ask"
+        " for a longer stop.",
     ),
     LintRule(
         "write-stop-unpaired",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Collection, Iterator
 from itertools import pairwise
 
 from migverify.runbook.conditions import taken_ids
 from migverify.runbook.definition.findings import Finding, finding
-from migverify.runbook.definition.lint_ground import ACTING, Ground, acts, kinds_of, places_of
-from migverify.runbook.model import CASE_PARTS, Effect, OnFail, Repeat, RunbookKind, RunKind, Step, StepKind
+from migverify.runbook.definition.lint_ground import Ground, kinds_of, places_of
+from migverify.runbook.graph import ACTING, acts
+from migverify.runbook.model import CASE_PARTS, Check, Effect, OnFail, Repeat, RunbookKind, RunKind, Step, StepKind
 
 Way = tuple[str | int, ...]
 
@@ -27,6 +29,7 @@ def step_rules(ground: Ground) -> Iterator[Finding]:
         yield from _twin(ground, number, step)
     yield from _circles(ground)
     yield from _actions(ground)
+    yield from _commands(ground)
     yield from _guards(ground)
     yield from _cases(ground)
 
@@ -47,7 +50,9 @@ def _ids(ground: Ground) -> Iterator[Finding]:
 
 def _evidence(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
     free = step.kind in (StepKind.WAIT, StepKind.ANNOUNCE) or (step.kind is StepKind.DECISION and step.requires)
-    if not step.expect and not free:
+    if step.attest and (step.kind is not StepKind.MANUAL or step.reviewer is None):
+        yield ground.at("attest-unfit", number, ("attest",), "nobody could attest it, or nobody accepts it")
+    if not step.expect and not free and not step.attest:
         yield ground.at("no-expect", number, (), "nothing proves that it worked")
     if step.effect is None and step.kind in (*ACTING, StepKind.WAIT):
         key = "wait" if step.kind is StepKind.WAIT else "do"
@@ -171,6 +176,55 @@ def _circles(ground: Ground) -> Iterator[Finding]:
             more = f" ... ({len(circle)} steps)" if len(circle) > 5 else ""
             yield ground.at("circular-needs", one, ("needs",), f"{names}{more}")
         told.update(way)
+
+
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "ssh", "find")
+"""Programs to which such words may be meant: what follows them is not looked at."""
+_OPERATOR = re.compile(r"(?:\|\|?|&&?|;|\d?>>?(?:&\d)?|<<?<?|2>&1|&>>?)|(?:\d?>>?|<)[^<>(=].*|[^;]+;|`.*`|.*\$\(.*")
+_VARIABLE = re.compile(r"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?(?:[/.:].*)?")
+_ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*")
+_VOID = (("true",), (":",), ("exit", "0"), ("sh", "-c", "true"), ("sh", "-c", "exit 0"), ("sh", "-c", ":"))
+
+
+def _words(use: Check | Effect) -> list[str]:
+    argv = use.arguments.get("argv")
+    return [str(word) for word in argv] if isinstance(argv, list | tuple) else []
+
+
+def shell_syntax(words: list[str]) -> str:
+    """Return the first word that only a shell would understand, and that is passed as it is; empty: there is none."""
+    if words and _ASSIGNED.fullmatch(words[0]):
+        return words[0]
+    for place, word in enumerate(words):
+        if word.rpartition("/")[2] in _SHELLS:
+            return ""
+        if " " not in word and (_OPERATOR.fullmatch(word) or _VARIABLE.fullmatch(word)):
+            return word
+        if place == 0 and word.startswith("~/"):
+            return word
+    return ""
+
+
+def _cannot_fail(words: list[str]) -> bool:
+    if not words:
+        return False
+    plain = (words[0].rpartition("/")[2], *words[1:])
+    return plain in _VOID or plain[0] == "echo"
+
+
+def _commands(ground: Ground) -> Iterator[Finding]:
+    for number, step in enumerate(ground.runbook.steps):
+        back = step.rollback.effect if step.rollback is not None else None
+        for where, effect in ((("do",), step.effect), (("rollback", "do"), back)):
+            word = shell_syntax(_words(effect)) if effect is not None else ""
+            if word:
+                yield ground.at("shell-syntax", number, where, f"{word} would be passed to the program as it is")
+    for step_number, way, check in ground.checks():
+        words = _words(check)
+        if word := shell_syntax(words):
+            yield ground.of_check("shell-syntax", step_number, way, f"{word} would be passed to the program as it is")
+        if check.action == "command.exit" and _cannot_fail(words):
+            yield ground.of_check("check-cannot-fail", step_number, way, f"`{' '.join(words)}` proves nothing")
 
 
 def _actions(ground: Ground) -> Iterator[Finding]:

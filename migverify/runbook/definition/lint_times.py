@@ -28,7 +28,7 @@ def time_rules(ground: Ground) -> Iterator[Finding]:
     if any(one.rule == "bad-time" for one in found) or ground.network.stuck:
         return
     for kind in _RUNS:
-        plan = plan_of(ground.runbook, kind, network=ground.network)
+        plan = plan_of(ground.runbook, kind, network=ground.network, handoff=ground.handoff)
         yield from _sums(ground, plan)
 
 
@@ -182,9 +182,16 @@ def _window(ground: Ground) -> Iterator[Finding]:
 def _sums(ground: Ground, plan: Plan) -> Iterator[Finding]:
     book, at = ground.runbook, ground.places.at
     budget, stop = book.budgets.write_stop, plan.write_stop
-    if budget is not None and stop is not None and stop > budget:
-        text = f"the write stop is planned to take {stop:g} s, and its budget is {budget:g} s"
+    work = plan.write_stop_work or 0.0
+    if budget is not None and work > budget:
+        text = f"the write stop is planned to take {work:g} s, and its budget is {budget:g} s"
         yield finding("write-stop-over-plan", at("budgets", "write_stop"), text)
+    elif budget is not None and stop is not None and stop > budget:
+        text = (
+            f"{plan.write_stop_handoffs} hand-offs between people inside the write stop ({plan.handoff}) and"
+            f" {work:g} s of work take {stop:g} s, and its budget is {budget:g} s"
+        )
+        yield finding("handoffs-over-write-stop", at("budgets", "write_stop"), text)
     if book.window is None or book.window.closes <= book.window.opens:
         return
     length = book.window.closes - book.window.opens

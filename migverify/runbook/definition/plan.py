@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from migverify.errors import ConfigError
+from migverify.runbook.definition.handoffs import UNMEASURED, HandOffs, handoffs_after, handoffs_before
+from migverify.runbook.graph import starting_by_themselves
 from migverify.runbook.model import Runbook, RunKind, Step, StepKind
 
 
@@ -29,7 +31,10 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """When a step is planned. ``slack``: how late it may be without a later end; ``measured`` in drills, or planned."""
+    """When a step is planned. ``slack``: how late it may be without a later end; ``measured`` in drills, or planned.
+
+    ``start`` is when it is ready, ``finish`` when it is accepted: ``duration`` and its ``handoffs`` lie in between.
+    """
 
     id: str
     phase: str
@@ -42,6 +47,7 @@ class PlannedStep:
     finish: float
     slack: float
     critical: bool
+    handoffs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,8 @@ class Conflict:
 class Plan:
     """A planned run. ``unknown`` are steps without any time, counted as 0: then all sums are "at least".
 
-    ``steps`` are in topological order, ties by the file's. ``write_stop`` is None where the runbook has none.
+    ``steps`` are in topological order, ties by the file's. ``write_stop`` is None where the runbook has none;
+    ``write_stop_work`` is it without hand-offs between people, of which each takes ``handoff`` seconds.
     """
 
     steps: tuple[PlannedStep, ...]
@@ -67,6 +74,9 @@ class Plan:
     write_stop: float | None
     conflicts: tuple[Conflict, ...]
     unknown: tuple[str, ...]
+    handoff: HandOffs = UNMEASURED
+    write_stop_work: float | None = None
+    write_stop_handoffs: int = 0
 
 
 def applies(step: Step, environment: str, kind: RunKind | None = None) -> bool:
@@ -110,7 +120,7 @@ def ancestors(network: Network) -> list[int]:
 
 def plan_of(
     runbook: Runbook, kind: RunKind | None = None, measured: Mapping[str, float] | None = None,
-    network: Network | None = None,
+    network: Network | None = None, handoff: HandOffs = UNMEASURED,
 ) -> Plan:  # fmt: skip
     """Plan a run in the runbook's environment.
 
@@ -124,6 +134,8 @@ def plan_of(
         Seconds by step id, from drills: they stand in for ``time.plan`` where the file has none.
     network
         That of ``network_of``, where it is known already.
+    handoff
+        How long one person waits for another.
 
     Raises
     ------
@@ -138,22 +150,35 @@ def plan_of(
     counted = [applies(step, runbook.environment, kind) for step in steps]
     given = [_expected(step, known) for step in steps]
     lasts = [(one or 0.0) if counts else 0.0 for one, counts in zip(given, counted, strict=True)]
-    start, finish = earliest(network, lasts)
+    before, after = _handoffs(runbook, counted, kind)
+    whole = [last + (b + a) * handoff.p50 for last, b, a in zip(lasts, before, after, strict=True)]
+    start, finish = earliest(network, whole)
     total = max(finish, default=0.0)
-    late = latest(network, lasts, total)
+    late = latest(network, whole, total)
     planned = tuple(
         PlannedStep(
             steps[n].id, steps[n].phase, steps[n].dri, counted[n], lasts[n], given[n] is not None,
             steps[n].times.plan is None and given[n] is not None, start[n], finish[n], late[n] - finish[n],
-            counted[n] and _same(late[n], finish[n]),
+            counted[n] and _same(late[n], finish[n]), before[n] + after[n],
         )
         for n in sorted(network.order, key=lambda n: (start[n], n))
     )  # fmt: skip
+    stop, work, inside = _write_stop(runbook, network, counted, lasts, before, after, handoff.p50)
     return Plan(
-        planned, total, _critical(network, runbook, start, finish, counted),
-        _write_stop(runbook, counted, start, finish), conflicts(runbook, network, start, finish, counted),
-        tuple(step.id for n, step in enumerate(steps) if counted[n] and given[n] is None),
+        planned, total, _critical(network, runbook, start, finish, counted), stop,
+        conflicts(runbook, network, start, finish, counted),
+        tuple(step.id for n, step in enumerate(steps) if counted[n] and given[n] is None), handoff, work, inside,
     )  # fmt: skip
+
+
+def _handoffs(runbook: Runbook, counted: list[bool], kind: RunKind | None) -> tuple[list[int], list[int]]:
+    steps = [step for step, counts in zip(runbook.steps, counted, strict=True) if counts]
+    alone = starting_by_themselves(steps, {step.id: step.needs for step in runbook.steps})
+    pairs = list(zip(runbook.steps, counted, strict=True))
+    return (
+        [handoffs_before(step, alone, kind) if counts else 0 for step, counts in pairs],
+        [handoffs_after(step, kind) if counts else 0 for step, counts in pairs],
+    )
 
 
 def _expected(step: Step, measured: Mapping[str, float]) -> float | None:
@@ -201,10 +226,27 @@ def _critical(
     return tuple(reversed(chain))
 
 
-def _write_stop(runbook: Runbook, counted: list[bool], start: list[float], finish: list[float]) -> float | None:
-    begins = [start[n] for n, step in enumerate(runbook.steps) if step.write_stop == "begin" and counted[n]]
-    ends = [finish[n] for n, step in enumerate(runbook.steps) if step.write_stop == "end" and counted[n]]
-    return max(ends) - min(begins) if begins and ends else None
+def _write_stop(
+    runbook: Runbook, network: Network, counted: list[bool], lasts: list[float], before: list[int], after: list[int],
+    each: float,
+) -> tuple[float | None, float | None, int]:  # fmt: skip
+    """Return for how long writes stop, without hand-offs, and how many hand-offs are on its longest way.
+
+    It begins when the step that begins it acts, and ends when the one that ends it has acted: what is handed over
+    before the first and after the second does not count.
+    """
+    begins = [n for n, step in enumerate(runbook.steps) if step.write_stop == "begin" and counted[n]]
+    ends = [n for n, step in enumerate(runbook.steps) if step.write_stop == "end" and counted[n]]
+    if not begins or not ends:
+        return None, None, 0
+
+    def longest(seconds: float) -> float:
+        whole = [last + (b + a) * seconds for last, b, a in zip(lasts, before, after, strict=True)]
+        start, finish = earliest(network, whole)
+        return max(finish[n] - after[n] * seconds for n in ends) - min(start[n] + before[n] * seconds for n in begins)
+
+    work = longest(0.0)
+    return longest(each), work, round(longest(1.0) - work)
 
 
 def holders(runbook: Runbook) -> dict[str, tuple[str, ...]]:

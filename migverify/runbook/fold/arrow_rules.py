@@ -8,9 +8,15 @@ from migverify.runbook import people
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import Event, StepState
 from migverify.runbook.fold.transitions import need, set_step
-from migverify.runbook.state import RunStatus, StepStatus
+from migverify.runbook.state import SIGNED_BY_ALL, RunStatus, StepStatus
 
-__all__ = ["agreed", "by_executor", "by_person", "end_badly", "end_write_stop", "more", "pair_of"]
+__all__ = [
+    "EXECUTOR", "agreed", "by_executor", "by_person", "end_badly", "end_write_stop", "more", "need_signature",
+    "pair_of",
+]  # fmt: skip
+
+EXECUTOR = "executor"
+"""The role of events that the executor writes by itself."""
 
 
 def by_executor(status: RunStatus, event: Event) -> None:
@@ -43,8 +49,15 @@ def agreed(status: RunStatus, event: Event, of: str, step: str, at: Moment, answ
     persons = pair_of(status, event)
     acting = by_person(people.may_take_part(status, event.actor), status, event)
     need(acting in persons, f"{acting} is none of those who agreed")
+    need_signature(status, event)
     earlier = people.agreement(status, of, step, acting, answer, at)
     need(earlier is not None and earlier.person in persons, "nobody else has agreed to this")
+
+
+def need_signature(status: RunStatus, event: Event) -> None:
+    """Go on only when who agrees second has signed too, where approvals are signed."""
+    wanted = status.runbook.policy.signed_approvals and status.rules >= SIGNED_BY_ALL
+    need(not wanted or bool(event.data.get("signature")), f"{event.actor} has not signed it")
 
 
 def end_badly(

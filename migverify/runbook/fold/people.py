@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from typing import Any
 
 from migverify.runbook import people
 from migverify.runbook.clock import Moment
 from migverify.runbook.conditions import why_not_begin
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
-from migverify.runbook.fold.arrow_rules import agreed, by_person, end_badly, end_write_stop, more
+from migverify.runbook.fold.arrow_rules import EXECUTOR, agreed, by_executor, by_person, end_badly, end_write_stop, more
 from migverify.runbook.fold.rollback import arm, disarm, expire_by
 from migverify.runbook.fold.transitions import begin_busy, finish, need, set_step, unpass
-from migverify.runbook.model import Repeat, StepKind
-from migverify.runbook.state import OVER, PASSED, Attempt, Given, RunStatus, StepStatus
+from migverify.runbook.model import Repeat, Step, StepKind
+from migverify.runbook.state import EFFECTS_OUTLIVE, OVER, PASSED, Attempt, Given, RunStatus, StepStatus
 
 __all__ = ["PEOPLE_ARROWS"]
 
@@ -28,8 +29,21 @@ def _called(status: RunStatus, event: Event, at: Moment) -> None:
     _may_begin(status, at)
     for id_ in status.definition(event.step).requires:
         need(id_ not in status.steps or status.steps[id_].state is _S.DONE, f"{id_} is required, and is not done")
-    person = by_person(people.may_call(status, event.actor), status, event)
+    if event.role == EXECUTOR:
+        person = _by_itself(status, event, people.COORDINATOR)
+    else:
+        person = by_person(people.may_call(status, event.actor), status, event)
     set_step(status, one, state=_S.CALLED, called_by=person, called=at)
+
+
+def _by_itself(status: RunStatus, event: Event, part: str) -> str:
+    """Return for whom the executor calls or starts a gate that only reads, while writes are stopped."""
+    by_executor(status, event)
+    need(event.step in status.graph.self_starting, "the executor starts only gates that read, inside a write stop")
+    need(status.write_stop_since is not None, "writes are not stopped")
+    holders = status.cast.holders(part)
+    need(bool(holders), f"nobody is {part} in this run")
+    return holders[0]
 
 
 def _may_begin(status: RunStatus, at: Moment) -> None:
@@ -42,7 +56,10 @@ def _started_step(status: RunStatus, event: Event, at: Moment) -> None:
     need(status.state is RunState.RUNNING, "the run is held")
     need(one.state is _S.CALLED, f"the step is {one.state.value}, not called")
     _may_begin(status, at)
-    person = by_person(people.may_start(status, step, event.actor), status, event)
+    if event.role == EXECUTOR:
+        person = _by_itself(status, event, people.COORDINATOR if step.dri in status.cast.absent else step.dri)
+    else:
+        person = by_person(people.may_start(status, step, event.actor), status, event)
     missing = people.missing_approvals(status, step, "start", at, person)
     need(not missing, missing)
     set_step(status, one, state=_S.RUNNING, dri=person, hands=frozenset({person}), started=at,
@@ -125,12 +142,14 @@ def _waived(status: RunStatus, event: Event, at: Moment) -> None:
 
 
 def _reconciled(status: RunStatus, event: Event, at: Moment) -> None:
-    one = status.steps[event.step]
+    one, step = status.steps[event.step], status.definition(event.step)
     need(one.state in OVER and one.intent, f"the step is {one.state.value}, and no effect of it is in doubt")
     happened = event.data["happened"]
     need(isinstance(happened, bool), "it does not say whether the effect happened")
-    if event.data.get("how") == "probe":
-        need(status.definition(event.step).reconcile is not None, "the step has no probe")
+    by_probe = event.data.get("how") == "probe"
+    if by_probe:
+        by_executor(status, event)
+        need(step.reconcile is not None, "the step has no probe")
     else:
         agreed(status, event, "decide", event.step, at, "happened" if happened else "did not happen")
     sha = more(one.evidence_sha, event)
@@ -141,10 +160,29 @@ def _reconciled(status: RunStatus, event: Event, at: Moment) -> None:
         )  # fmt: skip
         begin_busy(status, event.step)
     else:
-        disarm(status, event.step, at)
+        reason = "the effect did not happen"
+        if status.rules < EFFECTS_OUTLIVE or not by_probe or _nothing_stands(step, event.data.get("undone")):
+            disarm(status, event.step, at)
+            set_step(status, status.steps[event.step], order=-1)
+        else:
+            # A probe looks at the end of an effect; what its first half did may stand, and can still be taken back.
+            reason = f"{reason}; its rollback does not verify that no part of it did"
         one = status.steps[event.step]
-        set_step(status, one, state=_S.FAILED, intent=False, effect_done=False, reason="the effect did not happen",
+        set_step(status, one, state=_S.FAILED, intent=False, effect_done=False, reason=reason,
                  evidence=(*one.evidence, event.data), evidence_sha=sha, handled=False)  # fmt: skip
+
+
+def _nothing_stands(step: Step, undone: Any) -> bool:
+    """Tell whether the checks of a step's rollback say that there is nothing to take back."""
+    verify = step.rollback.verify if step.rollback is not None else ()
+    if step.rollback is None:
+        return True
+    return (
+        bool(verify)
+        and isinstance(undone, list)
+        and len(undone) == len(verify)
+        and all(answer["state"] == "pass" for answer in undone)
+    )
 
 
 def _retried(status: RunStatus, event: Event, at: Moment) -> None:
@@ -166,13 +204,14 @@ def _retried(status: RunStatus, event: Event, at: Moment) -> None:
     status.busy.discard(event.step)
     old = Attempt(one.attempt, one.state, one.reason, one.started, one.ended)
     again = to != "called"
+    stands = one.may_stand  # an earlier attempt may have left a part behind
     status.steps[event.step] = StepStatus(
         one.id, {"verifying": _S.VERIFYING, "running": _S.RUNNING, "called": _S.CALLED}[to], event.attempt,
         called_by=one.called_by, dri=one.dri if again else "", called=one.called if again else at,
         started=at if again else None, held_before=status.held_until(at), intent=one.intent and to == "verifying",
-        effect_done=one.effect_done and to == "verifying", order=one.order if one.intent else -1,
+        effect_done=one.effect_done and to == "verifying", order=one.order if stands else -1,
         evidence=(event.data,), evidence_sha=more("", event),
-        rollback=one.rollback if one.intent else RollbackState.NONE_NEEDED, attempts=(*one.attempts, old),
+        rollback=one.rollback if stands else RollbackState.NONE_NEEDED, attempts=(*one.attempts, old),
     )  # fmt: skip
     if again:
         begin_busy(status, event.step)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from migverify.runbook import people
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
-from migverify.runbook.fold.arrow_rules import by_executor
+from migverify.runbook.fold.arrow_rules import by_executor, need_signature
 from migverify.runbook.fold.transitions import need, set_step
-from migverify.runbook.state import Order, RunStatus
+from migverify.runbook.state import SIGNED_BY_ALL, Order, RunStatus
 
 __all__ = ["ROLLBACK_ARROWS", "arm", "disarm", "expire_by"]
 
@@ -53,14 +53,18 @@ def _ordered(status: RunStatus, event: Event, at: Moment) -> None:
     then = str(event.data["then"])
     need(status.order is None, "a rollback is under way")
     need(then in ("rolled back", "aborted", "hold"), f"nothing is known as {then}")
+    need(all(id_ in status.steps for id_ in steps), "there is no such step")
     if event.role == "executor":
         by_executor(status, event)
     else:
         person, why = people.may_lead(status, event.actor, "order a rollback")
         need(not why, why)
         again = [id_ for id_ in steps if status.steps[id_].rollback is _R.FAILED]
-        agreed = people.agreement(status, "rollback", "", person, "", at) is not None
+        answer = people.undoing(status, steps, then) if status.rules >= SIGNED_BY_ALL else ""
+        agreed = people.agreement(status, "rollback", "", person, answer, at) is not None
         need(not again or agreed, f"the rollback of {', '.join(again)} failed before: two persons have to agree")
+        if again:
+            need_signature(status, event)
     places = [status.steps[id_].order for id_ in steps]
     need(places == sorted(places, reverse=True), "effects are undone from the last to the first")
     for id_ in steps:

@@ -7,16 +7,14 @@ from collections.abc import Callable
 from migverify.runbook import people
 from migverify.runbook.clock import Moment
 from migverify.runbook.conditions import guard_ids
-from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
+from migverify.runbook.events import Event, EventKind, RollbackState, RunState
 from migverify.runbook.fold.announce import OUTBOX_ALARM
 from migverify.runbook.fold.arrow_rules import agreed, by_executor, by_person, pair_of
 from migverify.runbook.fold.transitions import IllegalEvent, need, set_step
 from migverify.runbook.model import RunKind
-from migverify.runbook.state import OVER, GuardStatus, RunStatus, StepStatus
+from migverify.runbook.state import OVER, GuardStatus, RunStatus
 
 __all__ = ["RUN_ARROWS", "why_not_end"]
-
-_S = StepState
 Handler = Callable[[RunStatus, Event, Moment], None]
 
 
@@ -99,26 +97,22 @@ def _ended(status: RunStatus, event: Event, at: Moment) -> None:
 def why_not_end(status: RunStatus, state: RunState) -> str:
     """Return why a run cannot end like this now; empty: it can."""
     if status.busy:
-        return f"{', '.join(sorted(status.busy)[:5])} under way"
+        return f"under way: {', '.join(sorted(status.busy)[:5])}; a run ends between steps"
     if state in (RunState.COMPLETED, RunState.DRY):
         if (state is RunState.DRY) != (status.kind is RunKind.DRY):
             return f"a {status.kind.value} run does not end {state.value}"
         if status.undecided:
             return f"{status.undecided} steps are not done"
         return "" if status.state is RunState.RUNNING else "the run is held"
-    open_ = [one for one in status.steps.values() if _stands(one)]
+    open_ = status.not_clean()
     if state is RunState.FAILED_PAST_PNR:
         return "" if status.past_hard_pnr else "no hard point of no return is behind"
     if state in (RunState.ABORTED_CLEAN, RunState.ROLLED_BACK):
         if open_:
-            return f"not undone and verified: {', '.join(one.id for one in open_[:5])}"
+            return f"not undone and verified: {', '.join(open_[:5])}"
         undone = any(one.rollback is RollbackState.UNDONE_VERIFIED for one in status.steps.values())
         return "" if undone or state is RunState.ABORTED_CLEAN else "nothing was rolled back"
     return "" if state is RunState.ABORTED_DIRTY else f"a run does not end {state.value}"
-
-
-def _stands(one: StepStatus) -> bool:
-    return one.rollback not in (RollbackState.NONE_NEEDED, RollbackState.UNDONE_VERIFIED) or one.state is _S.UNKNOWN
 
 
 def _note(status: RunStatus, event: Event, _at: Moment) -> None:

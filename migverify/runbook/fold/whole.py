@@ -32,6 +32,7 @@ from migverify.runbook.record.journal import Problem, read_events, verify_journa
 from migverify.runbook.state import (
     EVENTS_OF_ANY_TIME,
     JUMP_SECONDS,
+    SIGNED_BY_ALL,
     Jump,
     RunStatus,
     StepStatus,
@@ -102,10 +103,6 @@ def verify_run(path: Path) -> list[Problem]:
             why = chain.take(event)
             if why:
                 raise JournalError(f"line {event.seq + 1}: {event.kind.value} by {event.actor}: {why}")
-            if status is not None and event.data.get("signature"):
-                why = _signature_problem(status, event)
-                if why:
-                    raise JournalError(f"line {event.seq + 1}: {event.kind.value} by {event.actor}: {why}")
             status = _one(status, event)
 
     return verify_journal(path, judge)
@@ -122,6 +119,8 @@ def _signature_problem(status: RunStatus, event: Event) -> str:
         answer = "happened" if event.data["happened"] else "did not happen"
     elif event.kind is EventKind.PROMOTED:
         answer = people.promotion(str(event.data["role"]), str(event.data["person"]))
+    elif event.kind is EventKind.ROLLBACK_ORDERED and status.rules >= SIGNED_BY_ALL:
+        answer = people.undoing(status, [str(one) for one in event.data["steps"]], str(event.data["then"]))
     digest = people.binding(status, of, event.step, answer)
     text = signatures.payload(
         status.run, event.step, event.attempt, of, digest, person.name, float(event.data["signed_at"])
@@ -139,6 +138,10 @@ def _apply(status: RunStatus | None, event: Event) -> RunStatus:
         need(bool(event.actor), "nobody did it")
         if status.over:
             need(event.kind in EVENTS_OF_ANY_TIME, "the run has ended")
+        if event.data.get("signature"):
+            # Whoever acts on an approval reads it here: what was not signed by that person's key never counts.
+            why = _signature_problem(status, event)
+            need(not why, why)
         handler = _ARROWS[event.kind]
         if event.kind in _OF_STEPS:
             need(event.step in status.steps, "there is no such step")
@@ -159,7 +162,8 @@ def _started(event: Event, at: Moment) -> RunStatus:
     need(not taken, f"guard {', '.join(taken)}: the executor has one of that id")
     kind = RunKind(event.data["kind"])
     graph = graph_of(runbook, kind)
-    status = RunStatus(event.run, runbook, kind, graph, make_cast(runbook, kind), at, at, began=event.sha)
+    status = RunStatus(event.run, runbook, kind, graph, make_cast(runbook, kind), at, at, began=event.sha,
+                       rules=int(event.data.get("rules", 1)))  # fmt: skip
     alone = people.roles_without_anybody(status)
     need(not alone, f"nobody is {', '.join(alone)} in a run of kind {kind.value}")
     for step in runbook.steps:

@@ -6,16 +6,20 @@ A journal that cannot be read is not left out: it is listed with what is wrong, 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from migverify.errors import JournalError, StoreError
+from migverify.runbook.definition.forecast import quantile
+from migverify.runbook.definition.handoffs import ENOUGH_HANDOFFS, UNMEASURED, HandOffs
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
 from migverify.runbook.model import Runbook, RunbookKind, RunKind, StepKind
+from migverify.runbook.record.heads import Head
 from migverify.runbook.record.room import Room
+from migverify.runbook.record.run_chain import previous_of
 
 __all__ = [
     "BAD", "Damaged", "Past", "PastCase", "PastGuard", "PastHold", "PastPart", "PastRun", "PastStep", "PastUndo",
-    "Undelivered", "drill_seconds", "past_runs",
+    "Undelivered", "drill_seconds", "handoffs_of", "past_runs",
 ]  # fmt: skip
 
 BAD = frozenset({StepState.FAILED, StepState.TIMED_OUT, StepState.INCONCLUSIVE, StepState.UNKNOWN})
@@ -171,6 +175,14 @@ class PastRun:
         Seconds; the budget None: none was set.
     parts, people
         Who acted in which role, and all persons who did anything.
+    logins, signers
+        Persons by the login they acted from, and those who signed something with a key that is theirs.
+    handoffs
+        Seconds from one person's word to the next one's, for steps done at the first attempt.
+    chained
+        Its first event says which run was begun before it; else an earlier release began it.
+    not_before, not_after
+        Unix seconds, by the clocks of the runs begun before and after it. None: there is none.
     steps
         By id, in the order of the file.
     """
@@ -205,13 +217,29 @@ class PastRun:
     takeovers: int = 0
     signed: int = 0
     unsigned: int = 0
-    shared_logins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     jumps: int = 0
     parts: tuple[PastPart, ...] = ()
     people: tuple[str, ...] = ()
     undone: tuple[PastUndo, ...] = ()
     rollback_by_person: bool = False
     case: PastCase | None = None
+    logins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    signers: tuple[str, ...] = ()
+    handoffs: tuple[float, ...] = ()
+    chained: bool = True
+    not_before: float | None = None
+    not_after: float | None = None
+
+    @property
+    def at(self) -> float:
+        """When it ended, or began while it is not over; never after a later run of the chain began."""
+        own = self.ended if self.ended is not None else self.started
+        return own if self.not_after is None else min(own, self.not_after)
+
+    @property
+    def shared_logins(self) -> dict[str, tuple[str, ...]]:
+        """Logins from which more than one person acted."""
+        return {login: some for login, some in self.logins.items() if len(some) > 1}
 
     @property
     def over(self) -> bool:
@@ -244,7 +272,7 @@ class Damaged:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """All runs of a room, the one that was started first in front, and those whose journals are damaged."""
+    """All runs of a room in the order of their chain, and those whose journals are damaged or gone."""
 
     runs: tuple[PastRun, ...]
     damaged: tuple[Damaged, ...] = ()
@@ -252,13 +280,18 @@ class Past:
     def __iter__(self) -> Iterator[PastRun]:
         return iter(self.runs)
 
+    def before(self, run: str) -> tuple[PastRun, ...]:
+        """Return the runs that were begun before one, by the chain; all when it is none of them."""
+        ids = [one.run for one in self.runs]
+        return self.runs[: ids.index(run)] if run in ids else self.runs
+
     def __len__(self) -> int:
         return len(self.runs)
 
 
 def past_runs(
     room: Room, runbook_id: str | Collection[str] | None = None, *, cases: bool = False,
-    told: Callable[[int, int], None] | None = None,
+    told: Callable[[int, int], None] | None = None, heads: Iterable[Head] = (),
 ) -> Past:  # fmt: skip
     """Return what a room's journals say.
 
@@ -270,42 +303,80 @@ def past_runs(
         Also all runs of disaster recovery cases, of whatever runbook.
     told
         Called with (runs read, runs in all) after each one.
+    heads
+        Announced ones, from outside of the room: a run that they name has to be there, with the events they name.
 
     Raises
     ------
     StoreError
         the room itself cannot be read.
     """
-    from migverify.runbook.history.read import past_run
-
     wanted = None if runbook_id is None else {runbook_id} if isinstance(runbook_id, str) else set(runbook_id)
     runs, damaged = list[PastRun](), list[Damaged]()
     ids = room.ids()
+    firsts = {id_: _first(room, id_) for id_ in ids}
+    known, gone = _known_heads(room, firsts, heads)
+    damaged += gone
     for place, id_ in enumerate(ids):
-        found = _read(room, id_, wanted, past_run, cases=cases)
+        found = _read(room, id_, firsts[id_], wanted, known.get(id_, {}), cases=cases)
         if isinstance(found, Damaged):
             damaged.append(found)
         elif found is not None:
-            runs.append(found)
+            runs.append(replace(found, not_before=max(_begun(firsts, ids[:place]), default=None),
+                                not_after=min(_begun(firsts, ids[place + 1 :]), default=None)))  # fmt: skip
         if told is not None:
             told(place + 1, len(ids))
-    runs.sort(key=lambda one: (one.started, one.run))
     return Past(tuple(runs), tuple(damaged))
 
 
-def _read(
-    room: Room, run: str, wanted: set[str] | None, past_run: Callable[[Iterable[Event]], PastRun], *, cases: bool
-) -> PastRun | Damaged | None:
-    runbook, is_case = "", False
+def _begun(firsts: Mapping[str, Event | Damaged], ids: Iterable[str]) -> list[float]:
+    return [first.wall for id_ in ids if isinstance(first := firsts[id_], Event)]
+
+
+def _first(room: Room, run: str) -> Event | Damaged:
     try:
-        events = room.events(run)
-        first = next(events, None)
-        if first is None:
-            return Damaged(run, "", "its journal holds no event")
-        runbook, is_case = _named(first)
-        if wanted is not None and runbook and runbook not in wanted and not (cases and is_case):
-            return None
-        past = past_run(_with(first, events))
+        first = next(room.events(run), None)
+    except StoreError as error:  # JournalError is one
+        return Damaged(run, "", error.message)
+    return first if first is not None else Damaged(run, "", "its journal holds no event")
+
+
+def _known_heads(
+    room: Room, firsts: Mapping[str, Event | Damaged], heads: Iterable[Head]
+) -> tuple[dict[str, dict[int, str]], list[Damaged]]:
+    """Return by run the hashes that its events have to have, and the runs that are named and not there."""
+    known: dict[str, dict[int, str]] = {}
+    gone: dict[str, Damaged] = {}
+    named = [(one, "the room's list of runs") for one in room.begun()]
+    named += [(one, "an announced head") for one in heads]
+    for first in firsts.values():
+        if isinstance(first, Event):
+            try:
+                before = previous_of(first)
+            except JournalError:
+                continue  # it is found when the run is read
+            named += [(before, f"run {first.run}, begun after it,")] if before is not None else []
+    for head, who in named:
+        if head.run not in firsts:
+            gone.setdefault(head.run, Damaged(head.run, "", f"it is missing from {room.name}: {who} names it"))
+        elif known.setdefault(head.run, {}).setdefault(head.seq, head.sha) != head.sha:
+            known[head.run][head.seq] = ""  # two say different hashes: no event can have both
+    return known, list(gone.values())
+
+
+def _read(
+    room: Room, run: str, first: Event | Damaged, wanted: set[str] | None, known: Mapping[int, str], *, cases: bool
+) -> PastRun | Damaged | None:
+    from migverify.runbook.history.read import past_run
+
+    if isinstance(first, Damaged):
+        return first
+    runbook, is_case = _named(first)
+    if wanted is not None and runbook and runbook not in wanted and not (cases and is_case):
+        return None
+    try:
+        previous_of(first)
+        past = past_run(_as_known(room.events(run), known))
     except JournalError as error:
         return Damaged(run, runbook, error.message, is_case)
     except StoreError as error:
@@ -316,6 +387,18 @@ def _read(
     return past
 
 
+def _as_known(events: Iterable[Event], known: Mapping[int, str]) -> Iterator[Event]:
+    """Yield events, and refuse a journal in which one that others named has another hash, or is cut off."""
+    last = -1
+    for event in events:
+        last = event.seq
+        if known.get(last, event.sha) != event.sha:
+            raise JournalError(f"line {last + 1}: it has another hash than others know: the journal was written anew")
+        yield event
+    if known and last < max(known):
+        raise JournalError(f"line {last + 1} is its last, and others know its event {max(known)}: it was cut off")
+
+
 def _named(first: Event) -> tuple[str, bool]:
     """Return the runbook that a first line names, and whether it is a case; ("", False): it names none."""
     told = first.data.get("runbook") if first.kind is EventKind.RUN_STARTED else None
@@ -324,9 +407,19 @@ def _named(first: Event) -> tuple[str, bool]:
     return told["id"], told.get("kind") == RunbookKind.DR_CASE.value
 
 
-def _with(first: Event, rest: Iterator[Event]) -> Iterator[Event]:
-    yield first
-    yield from rest
+def handoffs_of(runs: Iterable[PastRun], runbook: Runbook) -> HandOffs:
+    """Return how long people waited for each other in runs of a runbook; the stated default where few waits are known.
+
+    Not in it: dry runs, other instances of the template, and the autopilot.
+    """
+    waits = sorted(
+        seconds for run in runs
+        if run.runbook == runbook.id and not run.autopilot and dict(run.instance) == runbook.instance
+        for seconds in run.handoffs
+    )  # fmt: skip
+    if len(waits) < ENOUGH_HANDOFFS:
+        return UNMEASURED
+    return HandOffs(quantile(waits, 0.5), quantile(waits, 0.9), len(waits))
 
 
 def drill_seconds(runs: Iterable[PastRun], runbook: Runbook) -> list[dict[str, float]]:

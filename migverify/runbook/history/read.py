@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from migverify.errors import JournalError
 from migverify.runbook.clock import Moment
@@ -21,8 +22,9 @@ from migverify.runbook.history.past import (
     Undelivered,
 )
 from migverify.runbook.model import RunKind, Step
-from migverify.runbook.people import COORDINATOR, DECISION_OWNER, shared_logins
-from migverify.runbook.state import DeliveryState, RunStatus, between
+from migverify.runbook.people import COORDINATOR, DECISION_OWNER
+from migverify.runbook.record.run_chain import is_chained
+from migverify.runbook.state import DeliveryState, RunStatus, StepStatus, between
 
 __all__ = ["past_run"]
 
@@ -53,6 +55,7 @@ class _Facts:
     autopilot: bool = False
     fingerprint: str = ""
     text_sha: str = ""
+    chained: bool = False
     acts: list[tuple[EventKind, str, str]] = field(default_factory=list)
     holds: list[_Hold] = field(default_factory=list)
     held: bool = False
@@ -93,9 +96,18 @@ def past_run(events: Iterable[Event]) -> PastRun:
         announced=len(status.deliveries), undelivered=_undelivered(status), silent=_silent(status, facts),
         guards=_guards(status, facts), write_stop=status.write_stop_time(end).seconds, write_stop_budget=budget,
         takeovers=status.takeovers, signed=status.signed, unsigned=status.unsigned,
-        shared_logins=shared_logins(status), jumps=len(status.jumps), parts=parts, people=people,
+        logins={login: tuple(sorted(some)) for login, some in sorted(status.logins.items())},
+        jumps=len(status.jumps), parts=parts, people=people,
         undone=_undone(status, facts), rollback_by_person=facts.by_person, case=case_of(status, facts.marks),
+        handoffs=tuple(_handoffs(status, facts.holds)), chained=facts.chained, signers=_signers(status),
     )  # fmt: skip
+
+
+def _signers(status: RunStatus) -> tuple[str, ...]:
+    """Return those who signed every approval that they gave; the signatures were checked when the events were read."""
+    given = [one for step in status.steps.values() for one in step.approvals]
+    unsigned = {one.person for one in given if not one.signed}
+    return tuple(sorted({one.person for one in given} - unsigned))
 
 
 def _noted(events: Iterable[Event], facts: _Facts) -> Iterator[Event]:
@@ -115,6 +127,7 @@ def _started(facts: _Facts, event: Event) -> None:
     facts.autopilot = event.data.get("autopilot", False) is not False
     facts.fingerprint = str(event.data.get("schema_fingerprint", ""))
     facts.text_sha = str(event.data.get("text_sha", ""))
+    facts.chained = is_chained(event)
 
 
 def _held(facts: _Facts, event: Event) -> None:
@@ -215,6 +228,42 @@ def _step(status: RunStatus, step: Step, facts: _Facts) -> PastStep:
         span.seconds if span is not None else None, span.exact if span is not None else True, tuple(bad),
         tuple(dict.fromkeys(facts.alarms.get(step.id, ()))), len(one.evidence), one.rollback, step.twin,
         step.only_runs == (RunKind.ROLLBACK,),
+    )  # fmt: skip
+
+
+def _handoffs(status: RunStatus, holds: Sequence[_Hold]) -> Iterator[float]:
+    """Yield how long one person waited for the next: each wait that ``handoffs`` counts in a plan is one.
+
+    From ready to called, to each approval and to started; from its end to each review. A wait during which the run was
+    held is left out.
+    """
+    over: dict[str, Moment] = {}
+    for one in status.steps.values():
+        if one.state is StepState.DONE and one.ended is not None:
+            over[one.id] = [one.ended, *_given(one, "done")][-1]
+    for one in status.steps.values():
+        if one.id not in over or one.attempt > 1 or one.called is None or one.started is None:
+            continue
+        ready = [over[id_] for id_ in status.graph.needs[one.id] if id_ in over]
+        before = sorted((one.called, *_given(one, "start")), key=lambda at: at.wall)
+        if ready:
+            before.insert(0, max(ready, key=lambda at: at.wall))
+        if one.dri != one.called_by or before[-1] != one.called:
+            before.append(one.started)
+        after = [one.ended, *_given(one, "done")] if one.ended is not None else []
+        chains = [after] if one.id in status.graph.self_starting else [before, after]
+        for pair in (pair for chain in chains for pair in pairwise(chain)):
+            if not _held_between(holds, *pair):
+                yield between(*pair).seconds
+
+
+def _given(one: StepStatus, of: str) -> list[Moment]:
+    return [given.at for given in sorted(one.approvals, key=lambda given: given.seq) if given.of == of]
+
+
+def _held_between(holds: Sequence[_Hold], first: Moment, then: Moment) -> bool:
+    return any(
+        one.at.wall <= then.wall and (one.until is None or one.until.wall >= first.wall) for one in holds
     )  # fmt: skip
 
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from migverify.runbook.definition.lint_ground import acts
+from migverify.config.settings import ReadinessFloor
 from migverify.runbook.definition.plan import applies
-from migverify.runbook.events import RunState
+from migverify.runbook.events import RollbackState, RunState
+from migverify.runbook.graph import acts
 from migverify.runbook.history.drills import (
     counts_as_drill,
     edits_since,
@@ -24,23 +25,25 @@ from migverify.runbook.history.drills import (
     why_no_rollback_drill,
     why_unclean,
 )
+from migverify.runbook.history.floor import BUILT_IN, clock_problem, raised, too_old
 from migverify.runbook.history.past import Damaged, Past, PastRun, past_runs
 from migverify.runbook.history.readiness_cases import case_reasons, required_cases
-from migverify.runbook.model import Runbook, RunbookKind, RunKind, StepKind
+from migverify.runbook.model import Runbook, RunbookKind, RunKind, Step, StepKind
 from migverify.runbook.people import COORDINATOR, DECISION_OWNER, same_name
 from migverify.runbook.record.room import Room
 
 __all__ = ["Condition", "Readiness", "asker", "readiness", "wanted_runbooks"]
 
-OK, MISSING, UNKNOWN, NOT_ASKED = "ok", "missing", "unknown", "not asked"
+OK, MISSING, UNKNOWN, NOT_ASKED, WEAKER = "ok", "missing", "unknown", "not asked", "weaker"
 READY, NOT_READY, INCONCLUSIVE = "ready", "not ready", "inconclusive"
 _FEW = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition: ``state`` is ``ok``, ``missing``, ``unknown`` or ``not asked``; ``reasons`` say why it is not met.
+    """One condition: ``state`` is ``ok``, ``missing``, ``unknown``, ``not asked`` or ``weaker``; ``reasons`` say why.
 
+    ``weaker`` is only of the policy: something asks for less than the floor. It turns no verdict, and is said first.
     ``wants`` says what is asked for, ``found`` what the journals show, ``do`` what to do about it.
     """
 
@@ -82,10 +85,17 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """What every condition looks at: the drills of the way forward and the last of them, the oldest first."""
+    """What every condition looks at: the drills of the way forward and the last of them, in the order of the chain.
+
+    ``runbook`` has the policy that counts, ``weaker`` says what asks for less. ``fresh`` are the runs of people that
+    are not too old: drills of the way forward and of the rollback.
+    """
 
     runbook: Runbook
+    floor: ReadinessFloor
+    weaker: tuple[str, ...]
     runs: tuple[PastRun, ...]
+    fresh: tuple[PastRun, ...]
     drills: tuple[PastRun, ...]
     last: tuple[PastRun, ...]
     fingerprint: str
@@ -101,29 +111,36 @@ def wanted_runbooks(runbook: Runbook) -> frozenset[str]:
 
 def readiness(
     runbook: Runbook, past: Past | Iterable[PastRun], now: float, schema_fingerprint: str = "",
-    cases: Mapping[str, str] | None = None,
+    cases: Mapping[str, str] | None = None, floor: ReadinessFloor = BUILT_IN,
 ) -> Readiness:  # fmt: skip
-    """Answer whether the journals show what the runbook's policy asks for before a live run.
+    """Answer whether the journals show what is asked for before a live run.
 
     Parameters
     ----------
     runbook
         The definition as it is now, for the environment of the night.
     past
-        What ``history.past_runs`` read. Without its damaged journals (a list of runs) none is taken to be damaged.
+        What ``history.past_runs`` read, in the order of the chain. Without its damaged journals (a list of runs) none
+        is taken to be damaged.
     now
         Unix seconds.
     schema_fingerprint
         Of the pair now; empty: it is not known, which is not the same as equal.
     cases
         Priority of each disaster recovery case by its id, of the catalogue; None: there is none at hand.
+    floor
+        The least that is asked for, whatever the runbook's own policy says: built in, or of ``migverify.yaml``.
     """
     damaged = past.damaged if isinstance(past, Past) else ()
-    runs = tuple(sorted(past, key=lambda one: (one.started, one.run)))
-    why = {one.run: _why_not_counted(one, runbook) for one in runs if one.runbook == runbook.id}
+    policy, weaker = raised(runbook.policy, floor)
+    asked, runs = replace(runbook, policy=policy), tuple(past)
+    why = {one.run: _why_not_counted(one, asked, now, floor) for one in runs if one.runbook == runbook.id}
     drills = tuple(one for one in runs if why.get(one.run) == "")
-    kept = max(1, runbook.policy.clean_last)
-    ground = _Ground(runbook, runs, drills, drills[-kept:], schema_fingerprint, cases, damaged, now)
+    fresh = tuple(one for one in runs if not too_old(one, now, floor) and one.chained)
+    kept = max(1, policy.clean_last)
+    ground = _Ground(
+        asked, floor, weaker, runs, fresh, drills, drills[-kept:], schema_fingerprint, cases, damaged, now
+    )  # fmt: skip
     found = tuple(_answer(ground) for _answer in _CONDITIONS)
     states = {one.state for one in found}
     verdict = NOT_READY if MISSING in states else INCONCLUSIVE if UNKNOWN in states else READY
@@ -133,7 +150,7 @@ def readiness(
     )  # fmt: skip
 
 
-def _why_not_counted(run: PastRun, runbook: Runbook) -> str:
+def _why_not_counted(run: PastRun, runbook: Runbook, now: float, floor: ReadinessFloor) -> str:
     if not of_this_runbook(run, runbook):
         other = [f"{name}={value}" for name, value in run.instance.items() if runbook.instance.get(name) != value]
         return f"of another instance ({_some(other) or 'without its parameters'})"
@@ -141,12 +158,15 @@ def _why_not_counted(run: PastRun, runbook: Runbook) -> str:
         return "the autopilot played every role"
     if not counts_as_drill(run):
         return f"a {run.kind.value} run"
-    return "a drill of the rollback" if rollback_only(run) else ""
+    if not run.chained:
+        return "begun by an earlier release: nothing shows which run was before it"
+    return too_old(run, now, floor) or ("a drill of the rollback" if rollback_only(run) else "")
 
 
 def asker(
-    room: Room, now: Callable[[], float], schema_fingerprint: str = "", cases: Mapping[str, str] | None = None
-) -> Callable[[Runbook], tuple[bool, tuple[str, ...]]]:
+    room: Room, now: Callable[[], float], schema_fingerprint: str = "", cases: Mapping[str, str] | None = None,
+    floor: ReadinessFloor = BUILT_IN,
+) -> Callable[[Runbook], tuple[bool, tuple[str, ...]]]:  # fmt: skip
     """Return what tells an executor whether a runbook is ready, and why not, from the journals of a room.
 
     The room is read when it is asked, not before; raises ``StoreError`` then when it cannot be read.
@@ -154,7 +174,7 @@ def asker(
 
     def ask(runbook: Runbook) -> tuple[bool, tuple[str, ...]]:
         past = past_runs(room, wanted_runbooks(runbook), cases=bool(runbook.policy.dr_cases))
-        found = readiness(runbook, past, now(), schema_fingerprint, cases)
+        found = readiness(runbook, past, now(), schema_fingerprint, cases, floor)
         return found.ready, found.reasons
 
     return ask
@@ -186,13 +206,21 @@ def _some(names: Iterable[str]) -> str:
     return ", ".join(listed[:_FEW]) + (f" and {len(listed) - _FEW} more" if len(listed) > _FEW else "")
 
 
+def _policy(ground: _Ground) -> Condition:
+    wants = "the policy asks for no less than the floor, which no runbook can lower"
+    do = "Only `readiness` in migverify.yaml lowers the floor; it is said here."
+    return _condition("policy", wants, f"{len(ground.weaker)} weaker", ground.weaker, do, WEAKER)
+
+
 def _journals(ground: _Ground) -> Condition:
     known = wanted_runbooks(ground.runbook)
-    wants = "every journal of the room can be read"
+    wants = "every run is there in its order, and every journal can be read"
     bad = [one for one in ground.damaged if not one.runbook or one.runbook in known or one.case]
-    do = "`migverify runbook verify-journal` names the line; restore the journal, or move the folder out of the room."
-    told = [f"{one.run}: {one.problem}" for one in bad]
-    return _condition("journals", wants, f"{len(bad)} damaged", told, do, UNKNOWN)
+    clocks = [why for one in ground.fresh if one.runbook in known and (why := clock_problem(one, ground.now))]
+    do = "`migverify runbook verify-journal` names the line; restore what is missing from a copy, or begin another"\
+        " folder of runs and hold the drills again."  # fmt: skip
+    told = [*(f"{one.run}: {one.problem}" for one in bad), *clocks]
+    return _condition("journals", wants, f"{len(bad)} damaged or missing", told, do, UNKNOWN)
 
 
 def _count(ground: _Ground) -> Condition:
@@ -236,12 +264,16 @@ def _steps(ground: _Ground) -> Condition:
     if policy.drills_minimum <= 0 and policy.clean_last <= 0:
         return _not_asked("steps", wants)
     void = {one.run: frozenset(edits_since(one, book).voided) for one in ground.drills}
-    kind = RunKind.ROLLBACK if book.kind is RunbookKind.ROLLBACK else RunKind.LIVE
-    night = [step for step in book.steps if applies(step, book.environment, kind) and acts(step)]
+    night = [step for step in book.steps if _tonight(step, book) and acts(step)]
     never = [step.id for step in night if not any(ran_cleanly(one, step.id, void[one.run]) for one in ground.drills)]
     reasons = [f"never run cleanly as they are now: {_some(never)}"] if never else []
     do = "Hold a drill where these steps apply."
     return _condition("steps", wants, f"{len(night) - len(never)} of {len(night)} steps", reasons, do)
+
+
+def _tonight(step: Step, book: Runbook) -> bool:
+    kind = RunKind.ROLLBACK if book.kind is RunbookKind.ROLLBACK else RunKind.LIVE
+    return applies(step, book.environment, kind)
 
 
 def _same_runbook(ground: _Ground) -> Condition:
@@ -292,7 +324,7 @@ def _persons(runbook: Runbook) -> Callable[[str], str]:
 
 
 def _full_cast(ground: _Ground) -> Condition:
-    wants = "everybody of the night acted in the last drill, and not their backups"
+    wants = "everybody of the night acted in the last drill, each from a login or with a key of their own"
     if not ground.runbook.policy.full_cast_last:
         return _not_asked("cast", wants)
     if not ground.last:
@@ -308,7 +340,20 @@ def _full_cast(ground: _Ground) -> Condition:
             there = "acted, but not as such" if who(person) in present else "did nothing"
             reasons.append(f"{name}: {person} {there}" + (f"; {_some(instead)} did it" if instead else ""))
     found = f"{len(roles) - len(reasons)} of {len(roles)} roles in {_when(one)}"
-    return _condition("cast", wants, found, reasons, "Hold a drill with all of them; or change the roles.")
+    shared = [f"not a full cast: {why}" for why in _not_distinct(one)]
+    do = "Hold a drill with all of them, each from a login of their own or signing with their key."
+    return _condition("cast", wants, "not a full cast" if shared else found, [*shared, *reasons], do)
+
+
+def _not_distinct(drill: PastRun) -> Iterator[str]:
+    """Yield where nothing shows that those who acted in a drill were different persons: neither login nor key."""
+    for login, some in drill.shared_logins.items():
+        if len(set(some) - set(drill.signers)) > 1:
+            yield f"{', '.join(some)} acted from one login ({login}) in {drill.run}"
+    known = {person for some in drill.logins.values() for person in some} | set(drill.signers)
+    unknown = [person for person in drill.people if person not in known]
+    if unknown:
+        yield f"from which login {', '.join(unknown)} acted in {drill.run} is not known"
 
 
 def _roles_with_a_part(runbook: Runbook, drill: PastRun) -> Iterator[tuple[str, str]]:
@@ -351,21 +396,40 @@ def _fresh_eyes(ground: _Ground) -> Condition:
 
 def _rollbacks(ground: _Ground) -> Condition:
     book, least = ground.runbook, ground.runbook.policy.rollback_drills
-    wants = f"{_drills(least)} of the rollback"
+    wants = f"{_drills(least)} of the rollback, and every step's rollback carried out and verified in one"
     if least <= 0:
         return _not_asked("rollback", wants)
     others = book.policy.rollback_runbooks
-    some = [one for one in ground.runs if of_this_runbook(one, book) or _rolls_back(one, book)]
+    some = [one for one in ground.fresh if of_this_runbook(one, book) or _rolls_back(one, book)]
     why = {one.run: why_no_rollback_drill(one, others, book) for one in some}
     good = [one for one in some if not why[one.run]]
-    undone = {undo.step for one in good for undo in one.undone}
-    never = [step.id for step in book.steps if step.rollback is not None and step.id not in undone]
-    found = _drills(len(good)) + (f"; undone in none of them: {_some(never)}" if good and never else "")
+    wanted, never = _never_undone(ground, some)
     reasons = [f"{len(good)} of {_drills(least)} of the rollback"] if len(good) < least else []
     tried = [one for one in some if why[one.run] and (one.undone or _rolls_back(one, book))]
     reasons += [f"{one.run} does not count: {why[one.run]}" for one in tried] if reasons else []
-    do = "Hold a drill that is rolled back; or name the runbooks that do it: `policy.readiness.rollback_runbooks`."
+    reasons += [f"the rollback of {id_} was not carried out and verified in any drill, as it is now" for id_ in never]
+    found = f"{_drills(len(good))}; {len(wanted) - len(never)} of {len(wanted)} rollbacks of steps"
+    do = "Hold a drill that is rolled back after each of these steps; a rollback by a runbook of its own is named"\
+        " under `policy.readiness.rollback_runbooks`."  # fmt: skip
     return _condition("rollback", wants, found, reasons, do)
+
+
+def _never_undone(ground: _Ground, runs: Iterable[PastRun]) -> tuple[list[str], list[str]]:
+    """Return the steps of the night that have a rollback, and those whose last rollback in a drill shows nothing.
+
+    What counts is the step as it is now, or its twin where it does not apply in drills.
+    """
+    book, last = ground.runbook, dict[str, RollbackState]()
+    steps = {step.id: step for step in book.steps}
+    for run in runs:
+        if run.kind not in (RunKind.DRY, RunKind.LIVE) and not run.autopilot and run.runbook == book.id:
+            last.update({
+                undo.step: undo.state for undo in run.undone if undo.step in steps and steps[undo.step].sha == undo.sha
+            })  # fmt: skip
+    wanted = [step for step in book.steps if step.rollback is not None and _tonight(step, book)]
+    done = {id_ for id_, state in last.items() if state is RollbackState.UNDONE_VERIFIED}
+    never = [step.id for step in wanted if step.id not in done and (step.twin is None or step.twin not in done)]
+    return [step.id for step in wanted], never
 
 
 def _rolls_back(run: PastRun, runbook: Runbook) -> bool:
@@ -389,5 +453,6 @@ def _dr_cases(ground: _Ground) -> Condition:
 
 
 _CONDITIONS: tuple[Callable[[_Ground], Condition], ...] = (
-    _count, _clean, _steps, _same_runbook, _same_schema, _full_cast, _fresh_eyes, _rollbacks, _dr_cases, _journals,
+    _policy, _count, _clean, _steps, _same_runbook, _same_schema, _full_cast, _fresh_eyes, _rollbacks, _dr_cases,
+    _journals,
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -38,8 +39,9 @@ def case_reasons(
 ) -> tuple[list[str], list[str]]:
     """Return (why cases do not count as passed, the cases that do).
 
-    The last run of a case that is not invalid decides, in production and outside of it apart: one that failed there
-    takes an earlier pass away. A pass in production counts only behind one outside of production.
+    Runs are in the order of their chain. The last run of a case that is not invalid decides, in production and outside
+    of it apart: one that failed there takes an earlier pass away. A pass in production counts only behind one outside
+    of production.
     """
     reasons = why_not(required, runs, now, max_age_days)
     bad = [f"{id_}: {why}" for id_, why in reasons.items() if why]
@@ -61,7 +63,7 @@ def _by_case(runs: Iterable[PastRun]) -> dict[str, list[PastRun]]:
 
 
 def _why_not(runs: list[PastRun], now: float, max_age_days: float) -> str:
-    graded = sorted((one for one in runs if one.ended is not None), key=_when)
+    graded = [one for one in runs if one.ended is not None]
     valid = [one for one in graded if one.case is not None and one.case.grade != "invalid"]
     if not valid:
         newest = graded[-1].case if graded else None
@@ -77,7 +79,8 @@ def _why_not(runs: list[PastRun], now: float, max_age_days: float) -> str:
 
 
 def _staged(run: PastRun, valid: Iterable[PastRun]) -> bool:
-    return any(_passed(one) and not one.production and (one.ended or 0.0) <= run.started for one in valid)
+    before = itertools.takewhile(lambda one: one is not run, valid)
+    return any(_passed(one) and not one.production and one.over for one in before)
 
 
 def _passed(run: PastRun) -> bool:
@@ -111,7 +114,7 @@ def coverage(
 def _by_environment(runs: list[PastRun], now: float, max_age_days: float) -> dict[str, Covered]:
     graded = [(one, one.case) for one in runs if one.case is not None and one.ended is not None]
     found = {}
-    for run, case in sorted(graded, key=lambda one: (one[1].grade != "invalid", *_when(one[0]))):
+    for run, case in sorted(graded, key=lambda one: one[1].grade != "invalid"):
         if not case.passed:
             why = "; ".join(case.reasons[:2])
         elif run.production and not _staged(run, runs):
@@ -124,12 +127,8 @@ def _by_environment(runs: list[PastRun], now: float, max_age_days: float) -> dic
     return found
 
 
-def _when(run: PastRun) -> tuple[float, str]:
-    return run.ended or 0.0, run.run
-
-
 def _too_old(run: PastRun, now: float, max_age_days: float) -> str:
-    age = (now - (run.ended or 0.0)) / _DAY
+    age = (now - run.at) / _DAY
     if age < -CLOCK_SKEW / _DAY:
         return f"{run.run} ended in the future"
     return "" if age <= max_age_days else f"passed {age:.0f} days ago, and {max_age_days:g} are allowed"

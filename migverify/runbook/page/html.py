@@ -21,7 +21,6 @@ from migverify.runbook.page.view_steps import StepView
 
 __all__ = ["checklist_html", "report_html", "report_policy"]
 
-_TONES = {"completed": "match", "rolled back": "match"}
 _SYMBOLS = {"match": "✓", "mismatch": "✗", "inconclusive": "?"}
 _STEPS = {
     "done": "match", "failed": "mismatch", "timed out": "mismatch", "inconclusive": "mismatch", "unknown": "mismatch",
@@ -36,7 +35,11 @@ _SIGNS = {
 def report_html(report: RunReport) -> str:
     """Return the report as one page; it is complete without a script, and prints."""
     view = report.view
-    tone = _TONES.get(view.state, "mismatch" if view.over and view.state != "dry" else "inconclusive")
+    tone = "mismatch" if view.over and view.state != "dry" else "inconclusive"
+    if view.state == "completed" or (view.state == "rolled back" and not view.failures):
+        tone = "match"
+    elif view.state == "rolled back":
+        tone = "inconclusive"
     made: str = _template("report.html.j2").render(
         report=report, view=view, tone=tone, symbol=_SYMBOLS[tone], lane=lane, lane_end=_lane_end(report),
         style=Markup(_style()), policy=report_policy(),  # noqa: S704 - our own files, hashed into the policy

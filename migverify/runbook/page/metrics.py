@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from migverify.exposition import Metric, Sample, number, page
 from migverify.runbook.events import RunState
 from migverify.runbook.page.view import View
-from migverify.runbook.page.view_clock import Clock
 from migverify.runbook.page.watch_run import Seen
 
 __all__ = ["metrics_text"]
@@ -30,8 +29,11 @@ def _metrics(view: View, now: float) -> Iterator[Metric]:
     def one(name: str, text: str, value: float | None) -> Metric:
         return Metric(f"migverify_runbook_{name}", text, [(run, number(value))])
 
-    def left(clock: Clock | None) -> float | None:
-        return None if clock is None else clock.at(now)
+    # Told also while nobody drives the run: an alert has to see what a page does not count down.
+    budget, until = view.budget, view.undo.until
+    stop_left = None
+    if budget.limit is not None and budget.used is not None and budget.used.runs == "up":
+        stop_left = budget.limit - budget.used.at(now)
 
     states: list[Sample] = [({**run, "state": one.value}, number(float(one.value == view.state))) for one in RunState]
     yield Metric("migverify_runbook_state", "1 for the state that the run is in.", states)
@@ -39,8 +41,9 @@ def _metrics(view: View, now: float) -> Iterator[Metric]:
     yield one("steps_passed", "Steps that have passed.", float(view.passed))
     yield one("seconds", "Seconds since the run started.", view.clock.at(now))
     yield one("held_seconds", "Seconds in which it was held.", view.held.at(now))
-    yield one("write_stop_left_seconds", "Seconds left of the write stop's budget.", left(view.budget.left))
-    yield one("rollback_decision_left_seconds", "Seconds left to decide on a rollback.", left(view.undo.left))
+    yield one("write_stop_left_seconds", "Seconds left of the write stop's budget.", stop_left)
+    to_decide = until - now if until is not None else None
+    yield one("rollback_decision_left_seconds", "Seconds left to decide on a rollback.", to_decide)
     yield one("finish_p50_timestamp_seconds", "Forecast end, Unix time.", view.finish.p50)
     yield one("undelivered", "Announcements that were not delivered.", float(view.undelivered))
     alive = {"alive": 1.0, "silent": 0.0, "gone": 0.0, "nobody": 0.0}.get(view.executor.state)

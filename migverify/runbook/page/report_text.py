@@ -64,6 +64,9 @@ def _lines(report: RunReport) -> Iterator[str]:
     if seen.standing:
         yield f"**Effects that stand, or may stand: {cell(', '.join(seen.standing))}**"
         yield ""
+    if seen.unverified:
+        yield f"No rollback verifies what these did: {cell(', '.join(seen.unverified))}"
+        yield ""
     yield from _facts(report)
     yield from _section("Action items", [
         f"- [ ] {cell(one.text)}{f' ({cell(one.owner)})' if one.owner else ''}" for one in report.items

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from migverify.runbook.clock import Moment
+from migverify.runbook.definition.handoffs import UNMEASURED, HandOffs
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
 from migverify.runbook.history.scores import Score
 from migverify.runbook.model import StepKind
@@ -88,6 +89,7 @@ class RunReport:
 def run_report(
     status: RunStatus, events: Sequence[Event], now: Moment, past: Sequence[Mapping[str, float]] = (), *,
     drill: str = "", scores: Scores | None = None, problems: Sequence[str] | None = None,
+    handoff: HandOffs = UNMEASURED,
 ) -> RunReport:  # fmt: skip
     """Return the report of a run, over or not.
 
@@ -99,8 +101,10 @@ def run_report(
         Of ``scores.py``; None: not computed.
     problems
         What an offline check of the journal found; None: none was made.
+    handoff
+        How long people waited for each other in earlier drills.
     """
-    shown = view(status, events, now, past, drill=drill, log=None)
+    shown = view(status, events, now, past, drill=drill, log=None, handoff=handoff)
     tried = tuple(
         Tried(one.id, old.number, old.state.value, old.reason) for one in status.steps.values() for old in one.attempts
     )

@@ -14,11 +14,11 @@ from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
-from ipaddress import ip_address
 from socketserver import TCPServer
 from typing import Any
 
 from migverify.errors import UsageError
+from migverify.model import is_loopback
 from migverify.runbook.page.watch_run import Watcher
 
 __all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "PageServer", "asset"]
@@ -110,10 +110,7 @@ class PageServer(ThreadingHTTPServer):
     @property
     def local(self) -> bool:
         """Whether only this machine can reach it."""
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread of its own."""
@@ -210,8 +207,4 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _is_here(host: str) -> bool:
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-    name = name.strip("[]")
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"
+    return is_loopback(name)

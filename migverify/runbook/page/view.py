@@ -12,6 +12,7 @@ from typing import Any
 
 from migverify.runbook.clock import Moment
 from migverify.runbook.definition.forecast import Estimate, Forecast, Progress, estimates, forecast
+from migverify.runbook.definition.handoffs import UNMEASURED, HandOffs
 from migverify.runbook.definition.plan import plan_of
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
 from migverify.runbook.model import Runbook
@@ -26,6 +27,7 @@ from migverify.runbook.page.view_watch import (
     JournalView,
     Pulse,
     Warned,
+    alarm_words,
     executor_of,
     guards_of,
     journal_of,
@@ -56,8 +58,11 @@ class PhaseView:
 class View:
     """A run. Times are Unix seconds where they say so, else seconds from the start of the run; ``now`` is the moment.
 
+    ``alarm``: writes are stopped, and nobody drives the run; then what the executor would do is not counted down.
+    ``failures`` is how many attempts of steps ended badly; ``hold`` the time of the hold that goes on, ``held`` of all.
     ``state`` is the run's; ``sentence`` says in words what goes on, for those who cannot see the page. ``standing`` are
-    the steps whose effects stand, or may stand, after an end that took not everything back.
+    the steps whose effects stand, or may stand, after an end that took not everything back; ``unverified``: those of
+    gates and of people's hands that no rollback verifies, after any end but a completed one.
     """
 
     now: float
@@ -77,9 +82,12 @@ class View:
     reasons: tuple[str, ...]
     sentence: str
     stale: str
+    alarm: str
+    failures: int
     started: float
     ended: float | None
     clock: Clock
+    hold: Clock | None
     held: Clock
     holds: int
     phase: str
@@ -101,12 +109,14 @@ class View:
     warnings: tuple[Warned, ...]
     log: tuple[Line, ...]
     standing: tuple[str, ...]
+    unverified: tuple[str, ...]
     people: tuple[tuple[str, str, str], ...]
 
 
 def view(
     status: RunStatus, events: Sequence[Event], now: Moment, past: Sequence[Mapping[str, float]] = (), *,
     drill: str = "", pulse: Pulse | None = None, torn: bool = False, log: int | None = _LINES,
+    handoff: HandOffs = UNMEASURED,
 ) -> View:  # fmt: skip
     """Return what a page shows of a run.
 
@@ -122,44 +132,58 @@ def view(
         The executor's last sign of life; None: nobody looked for one.
     torn
         The journal ends in a line that is not whole.
+    handoff
+        How long people wait for each other, of earlier drills.
     log
         How many of the newest events to tell; None: all.
     """
     book = _ordered(status)
     expected = estimates(book, past)
-    plan = plan_of(book, status.kind, {id_: one.p50 for id_, one in expected.items()})
-    ahead = None if status.over or status.order is not None else _ahead(status, book, expected, now)
+    plan = plan_of(book, status.kind, {id_: one.p50 for id_, one in expected.items()}, handoff=handoff)
+    told, executor = announced(status), executor_of(status, pulse, now)
+    # What an executor that is not heard of would do, and when, is not counted down.
+    still_ = status.over or status.order is not None or not executor.driven
+    ahead = None if still_ else _ahead(status, book, expected, now, handoff)
     planned = {one.id: one for one in plan.steps}
     steps = tuple(step_view(status, step, planned.get(step.id), ahead, expected, now) for step in book.steps)
     current = _current(status)
-    told, executor = announced(status), executor_of(status, pulse, now)
     starting = events[0].data if events else {}
-    gone = executor.why if executor.state == "gone" else ""
     phases = _phases(status)
     label = label_of(status.kind.value, drill, dry=status.state is RunState.DRY)
     guards = guards_of(status, now)
     undelivered = sum(one.state in ("failed", "given up") for one in told)
+    alarm = alarm_words(status, executor)
     made = View(
         round(now.wall, 3), status.run, status.runbook.id, status.runbook.title, status.runbook.sha,
         status.runbook.text_sha, status.runbook.environment, status.runbook.environment in status.runbook.production,
         status.kind.value, drill, label, bool(starting.get("autopilot")), status.state.value, status.over,
-        _reasons(status, events), "", stale_words(status, executor), status.started.wall,
+        _reasons(status, events), "", stale_words(status, executor), alarm,
+        len(status.failed_ever), status.started.wall,
         status.ended.wall if status.ended is not None else None,
         still(between(status.started, status.ended)) if status.ended is not None else since(status.started, now),
+        since(status.held_since, now) if status.held_since is not None else None,
         still(status.held) if status.held_since is None else up_from(status.held_until(now), now), status.holds,
         _phase(status, current, phases), phases, current, sum(one.passed for one in phases),
-        sum(one.steps for one in phases), acts_of(status, now, gone), finish_of(status, plan, ahead, expected, now),
-        budget_of(status, plan, now), undo_of(status), ladder_of(status), guards, told, undelivered, steps,
-        executor, journal_of(status, events), warnings_of(status, guards, undelivered, torn=torn),
-        lines(events, log), _standing(status),
+        sum(one.steps for one in phases), acts_of(status, now, executor), finish_of(status, plan, ahead, expected, now),
+        budget_of(status, plan, now, driven=executor.driven), undo_of(status, driven=executor.driven),
+        ladder_of(status), guards, told, undelivered, steps, executor, journal_of(status, events),
+        warnings_of(status, guards, undelivered, torn=torn),
+        lines(events, log), _standing(status), _unverified(status),
         tuple((role, *_pair(with_backups(status.cast, role))) for role in status.cast.roles),
     )  # fmt: skip
     return replace(made, sentence=_sentence(made))
 
 
 def _standing(status: RunStatus) -> tuple[str, ...]:
-    ends = (RunState.ABORTED_DIRTY, RunState.FAILED_PAST_PNR)
-    return status.not_undone() if status.state in ends else ()
+    dirty = status.state in (RunState.ABORTED_DIRTY, RunState.FAILED_PAST_PNR)
+    return status.not_clean() if dirty else ()
+
+
+def _unverified(status: RunStatus) -> tuple[str, ...]:
+    if not status.over or status.state in (RunState.COMPLETED, RunState.DRY):
+        return ()
+    clean = set(status.not_clean())
+    return tuple(id_ for id_ in status.not_undone() if id_ not in clean)
 
 
 def as_json(seen: View) -> dict[str, Any]:
@@ -184,7 +208,9 @@ def _ordered(status: RunStatus) -> Runbook:
     return replace(book, steps=tuple(replace(step, needs=needs[step.id]) for step in book.steps))
 
 
-def _ahead(status: RunStatus, book: Runbook, expected: Mapping[str, Estimate], now: Moment) -> Forecast:
+def _ahead(
+    status: RunStatus, book: Runbook, expected: Mapping[str, Estimate], now: Moment, handoff: HandOffs
+) -> Forecast:
     finished, running = {}, {}
     for one in status.steps.values():
         if one.state in PASSED and one.ended is not None:
@@ -193,7 +219,8 @@ def _ahead(status: RunStatus, book: Runbook, expected: Mapping[str, Estimate], n
             finished[one.id] = between(status.started, now).seconds
         elif one.started is not None:
             running[one.id] = between(status.started, one.started).seconds
-    return forecast(book, status.kind, expected, Progress(finished, running), between(status.started, now).seconds)
+    progress = Progress(finished, running)
+    return forecast(book, status.kind, expected, progress, between(status.started, now).seconds, handoff)
 
 
 def _current(status: RunStatus) -> tuple[str, ...]:
@@ -237,8 +264,9 @@ def _reasons(status: RunStatus, events: Sequence[Event]) -> tuple[str, ...]:
 def _sentence(seen: View) -> str:
     if seen.over:
         stands = f" Effects of {', '.join(seen.standing)} stand." if seen.standing else ""
-        return f"The run is over: {seen.state}.{stands}"
+        more = f" No rollback verifies what {', '.join(seen.unverified)} did." if seen.unverified else ""
+        return f"The run is over: {seen.state}.{stands}{more}"
     who = [f"{act.person or act.role or 'two persons'}: {act.tasks[0].does}" for act in seen.acts[:2]]
-    state = f"The run is {seen.state}"
+    state = f"{seen.alarm} The run is {seen.state}".strip()
     reasons = f": {'; '.join(seen.reasons)}" if seen.reasons else ""
     return f"{state}{reasons}. Phase {seen.phase}. {'; '.join(who)}."

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import RollbackState, RunState, StepState
-from migverify.runbook.model import RunKind, Step, StepKind
+from migverify.runbook.model import RunKind, Step
 from migverify.runbook.page.view_clock import Clock, since
 from migverify.runbook.page.view_steps import with_backups
+from migverify.runbook.page.view_watch import ExecutorView
 from migverify.runbook.people import COORDINATOR
 from migverify.runbook.run.duties import Duty, duties
 from migverify.runbook.state import OVER, RunStatus, StepStatus
@@ -25,7 +26,6 @@ EXECUTOR = "executor"
 """Role of what no person has to do: the executor is at it."""
 
 _S = StepState
-_BY_HAND = frozenset({StepKind.MANUAL, StepKind.DECISION})
 _ASIDE = re.compile(r" \((?:or )?`[^`]*`[^)]*\)")
 """Other commands that a duty names for a terminal: a page has one command a line."""
 
@@ -74,16 +74,14 @@ class Act:
     backup: str = ""
 
 
-def acts_of(status: RunStatus, now: Moment, gone: str = "") -> tuple[Act, ...]:
+def acts_of(status: RunStatus, now: Moment, executor: ExecutorView) -> tuple[Act, ...]:
     """Return who acts next, people first and then the executor; empty: the run is over.
 
-    Parameters
-    ----------
-    gone
-        Why the executor is certainly gone; empty: it may live.
+    Of an executor that is silent it is said since when, not what it is at.
     """
     if status.over:
         return ()
+    gone = executor.why if executor.state == "gone" else ""
     grouped: dict[tuple[str, tuple[str, ...]], list[Task]] = {}
     for duty in duties(status, now, gone=gone):
         key = (_role(status, duty), duty.persons)
@@ -101,9 +99,11 @@ def acts_of(status: RunStatus, now: Moment, gone: str = "") -> tuple[Act, ...]:
         )
         for (role, persons), tasks in grouped.items()
     ]
-    work = tuple(_work(status, now)) if status.executor and not gone else ()
-    if status.executor and not gone and not found and not work:
-        work = (Task("takes the next step by itself", "", ""),)
+    work: tuple[Task, ...] = ()
+    if executor.state == "silent":
+        work = (Task(f"nothing was heard of it since {executor.since}; what it is at is not known", "", ""),)
+    elif executor.name and executor.driven:
+        work = tuple(_work(status, now)) or (() if found else (Task("takes the next step by itself", "", ""),))
     return (*found, Act(EXECUTOR, "", (), work)) if work else tuple(found)
 
 
@@ -158,7 +158,7 @@ def _work(status: RunStatus, now: Moment) -> Iterator[Task]:
 
 
 def _of_step(status: RunStatus, one: StepStatus, step: Step, now: Moment) -> Iterator[Task]:
-    if one.state is _S.RUNNING and not (step.kind in _BY_HAND and step.effect is None):
+    if one.state is _S.RUNNING and not step.by_hand:
         if status.state is RunState.HELD and not one.intent:
             yield Task(f"waits with {one.id}: the run is held", one.id, "")
             return

@@ -71,10 +71,13 @@ class UndoView:
 
     Parameters
     ----------
+    irreversible
+        Steps whose effects stand, or may stand, without a rollback.
     needs
         Planned seconds of everything armed; ``unknown`` steps have no plan, and count as too late.
     until, left
-        Latest moment to decide, for the window's sake; None: no window, or nothing to undo.
+        Latest moment to decide, for the window's sake; None: no window, or nothing to undo. ``left`` counts down only
+        while an executor could carry a rollback out.
     decide_by
         The moment after which the runbook wants no decision any more (``decision_by``).
     why_not
@@ -83,6 +86,7 @@ class UndoView:
 
     armed: tuple[str, ...]
     expired: tuple[str, ...]
+    irreversible: tuple[str, ...]
     needs: float
     unknown: tuple[str, ...]
     until: float | None
@@ -129,8 +133,8 @@ def _window(window: Window | None, status: RunStatus, now: Moment) -> str:
     return "not open yet" if at < window.opens else "closed" if at > window.closes else "open"
 
 
-def budget_of(status: RunStatus, plan: Plan, now: Moment) -> Budget:
-    """Return where the write stop stands."""
+def budget_of(status: RunStatus, plan: Plan, now: Moment, *, driven: bool = True) -> Budget:
+    """Return how much of the write stop's budget is used; what is left only where somebody would cancel it in time."""
     limit = status.runbook.budgets.write_stop
     used, running = status.write_stop_time(now), status.write_stop_since is not None
     ever = running or status.write_stop_spent.seconds > 0
@@ -141,7 +145,7 @@ def budget_of(status: RunStatus, plan: Plan, now: Moment) -> Budget:
         return Budget("not begun", limit, plan.write_stop, None, None)
     spent = limit is not None and used.seconds > limit
     left = None
-    if limit is not None and running:
+    if limit is not None and running and driven:
         left = down_to(now.wall + limit - used.seconds)
     clock = up_from(used, now) if running else still(used)
     word = "spent" if spent else "running" if running else "over"
@@ -157,7 +161,7 @@ def _left_stopped(status: RunStatus) -> bool:
     return stopped and not opened
 
 
-def undo_of(status: RunStatus) -> UndoView:
+def undo_of(status: RunStatus, *, driven: bool = True) -> UndoView:
     """Return what can be taken back now, and until when that has to be decided."""
     steps = status.steps.values()
     armed: dict[str, Rollback] = {}
@@ -175,9 +179,10 @@ def undo_of(status: RunStatus) -> UndoView:
         decide_by = down_to(status.started.wall + budgets.decision_by)
     order = status.order
     return UndoView(
-        tuple(armed), tuple(one.id for one in steps if one.rollback is _R.EXPIRED),
+        tuple(armed), tuple(one.id for one in steps if one.rollback is _R.EXPIRED), status.irreversible(),
         math.fsum(one.plan or 0.0 for one in armed.values()), unknown, until,
-        down_to(until) if until is not None else None, decide_by, "" if status.over else steps_to_undo(status)[1],
+        down_to(until) if until is not None and driven else None, decide_by,
+        "" if status.over else steps_to_undo(status)[1],
         tuple(_link(status, id_) for id_ in order.steps) if order else (), order.reason if order else "",
         tuple(f"{id_}: {one.data_loss.value}" for id_, one in armed.items() if one.data_loss.value != "none"),
     )  # fmt: skip

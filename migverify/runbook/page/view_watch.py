@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from migverify.runbook import people
+from migverify.runbook.announce.words import clock_text
 from migverify.runbook.clock import Moment
 from migverify.runbook.conditions import rollback_rules
 from migverify.runbook.events import Event, EventKind, RunState
@@ -15,8 +16,8 @@ from migverify.runbook.run.guarding import armed_phases
 from migverify.runbook.state import OVER, PASSED, RunStatus, between
 
 __all__ = [
-    "ExecutorView", "GuardView", "JournalView", "Pulse", "Warned", "executor_of", "guards_of", "journal_of",
-    "stale_words", "warnings_of",
+    "ExecutorView", "GuardView", "JournalView", "Pulse", "Warned", "alarm_words", "executor_of", "guards_of",
+    "journal_of", "stale_words", "warnings_of",
 ]  # fmt: skip
 
 _K = EventKind
@@ -69,7 +70,10 @@ class GuardView:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorView:
-    """Who drives the run. ``state``: ``nobody``, ``alive``, ``silent``, ``gone`` or ``not seen`` (nobody looked)."""
+    """Who drives the run. ``state``: ``nobody``, ``alive``, ``silent``, ``gone`` or ``not seen`` (nobody looked).
+
+    ``since``: its last sign of life, as a time of the day; ``driven``: it may carry out what is due.
+    """
 
     name: str
     person: str
@@ -77,6 +81,8 @@ class ExecutorView:
     state: str
     why: str
     clock: Clock | None
+    since: str
+    driven: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +123,16 @@ def _guard(status: RunStatus, id_: str, asks: str, every: float | None, now: Mom
 def executor_of(status: RunStatus, pulse: Pulse | None, now: Moment) -> ExecutorView:
     """Return who drives the run, and whether he lives."""
     if not status.executor:
-        return ExecutorView("", "", status.epoch, "nobody", "", None)
-    state, why, clock = "not seen", "", None
+        # Before its first executor a run is forecast as if it began now; one that was left is not.
+        return ExecutorView("", "", status.epoch, "nobody", "", None, "", not status.epoch)
+    state, clock, since_ = "not seen", None, ""
     if pulse is not None:
         silent = now.wall - pulse.beat > pulse.life
-        state, why, clock = ("gone", pulse.gone, None) if pulse.gone else ("silent" if silent else "alive", "", None)
-        clock = Clock("up", round(pulse.beat, 1))
-    return ExecutorView(status.executor, status.executor_by, status.epoch, state, why, clock)
+        state = "gone" if pulse.gone else "silent" if silent else "alive"
+        clock, since_ = Clock("up", round(pulse.beat, 1)), clock_text(pulse.beat, now.wall)
+    why = pulse.gone if pulse is not None else ""
+    driven = state in ("alive", "not seen")
+    return ExecutorView(status.executor, status.executor_by, status.epoch, state, why, clock, since_, driven)
 
 
 def stale_words(status: RunStatus, executor: ExecutorView) -> str:
@@ -133,7 +142,16 @@ def stale_words(status: RunStatus, executor: ExecutorView) -> str:
     if executor.state == "nobody":
         return "Nobody drives this run: no executor has it. Nothing is carried out, no guard is asked."
     why = executor.why or "it has not renewed its lease"
-    return f"The executor gives no sign of life ({why}): no guard is asked, no clock is watched."
+    return f"Nothing was heard of the executor since {executor.since} ({why}): no guard is asked, no clock is watched."
+
+
+def alarm_words(status: RunStatus, executor: ExecutorView) -> str:
+    """Return that writes are stopped while nobody drives the run; empty: somebody does, or they are not."""
+    if status.over or status.write_stop_since is None or executor.state in ("alive", "not seen"):
+        return ""
+    if executor.state == "silent":
+        return f"Writes are stopped and nothing was heard of the executor since {executor.since}: find out now."
+    return "Writes are stopped and nobody drives the run: take it over now."
 
 
 def journal_of(status: RunStatus, events: Sequence[Event]) -> JournalView:

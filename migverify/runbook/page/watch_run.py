@@ -6,16 +6,17 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from migverify.errors import JournalError, MigverifyError, StoreError, UsageError
 from migverify.runbook.clock import Clock, Moment, system_clock
+from migverify.runbook.definition.forecast import Drills
 from migverify.runbook.events import Event
 from migverify.runbook.fold.whole import fold
 from migverify.runbook.history.drills import counts_as_drill, of_this_runbook
-from migverify.runbook.history.past import Past, drill_seconds, past_runs
+from migverify.runbook.history.past import Past, drill_seconds, handoffs_of, past_runs
 from migverify.runbook.model import RunKind
 from migverify.runbook.page.view import Pulse, View, as_json, view
 from migverify.runbook.record.lease import LIFE, TOLERANCE, Lease, Watch, watch_of
@@ -23,7 +24,7 @@ from migverify.runbook.record.room import LAST, Room
 from migverify.runbook.record.run_record import RunRecord
 from migverify.runbook.state import RunStatus
 
-__all__ = ["Problem", "Seen", "Watcher", "drill_text"]
+__all__ = ["Problem", "Seen", "Watcher", "drills_of"]
 
 AGAIN = 3.0
 """Seconds between two looks for a newer run."""
@@ -57,8 +58,7 @@ class _Open:
     record: RunRecord
     status: RunStatus
     events: list[Event]
-    past: Sequence[Mapping[str, float]]
-    drill: str
+    drills: Drills
     watch: Watch
     lease: Lease | None = None
     beat: float = 0.0
@@ -114,7 +114,7 @@ class Watcher:
             if self._open is None:
                 return None
             one = self._open
-            return one.status, tuple(one.events), past_runs(self._room, one.status.runbook.id), one.drill
+            return one.status, tuple(one.events), past_runs(self._room, one.status.runbook.id), one.drills.number
 
     def _look(self, now: Moment) -> Seen:
         try:
@@ -130,7 +130,14 @@ class Watcher:
             return self._problem(now, Problem("damaged", "Cannot be read", error.message, error.hint))
         torn = bool(getattr(getattr(found.record.journal, "_reader", None), "torn", 0))
         shown = view(
-            found.status, found.events, now, found.past, drill=found.drill, pulse=self._pulse(found, now), torn=torn
+            found.status,
+            found.events,
+            now,
+            found.drills.seconds,
+            drill=found.drills.number,
+            pulse=self._pulse(found, now),
+            torn=torn,
+            handoff=found.drills.handoff,
         )
         return self._made(now, shown, None)
 
@@ -160,12 +167,8 @@ class Watcher:
         status = record.status
         events = [event for event in self._room.events(status.run) if event.seq <= status.seq]
         self._compare(status.run, events)
-        before = past_runs(self._room, status.runbook.id)
-        earlier = [one for one in before if one.run != status.run and one.started <= status.started.wall]
-        drill = drill_text(before, status)
-        return _Open(
-            record, status, events, drill_seconds(earlier, status.runbook), drill, watch_of(record, self._clock)
-        )
+        drills = drills_of(past_runs(self._room, status.runbook.id), status)
+        return _Open(record, status, events, drills, watch_of(record, self._clock))
 
     def _check(self, found: _Open) -> None:
         begun = time.monotonic()
@@ -244,12 +247,19 @@ def _written(found: _Open) -> float:
         return found.status.last.wall
 
 
-def drill_text(past: Past, status: RunStatus) -> str:
+def drills_of(past: Past, status: RunStatus) -> Drills:
+    """Return what the drills before a run say about it."""
+    earlier = past.before(status.run)
+    measured = tuple(drill_seconds(earlier, status.runbook))
+    return Drills(_number(past, status), measured, handoffs_of(earlier, status.runbook))
+
+
+def _number(past: Past, status: RunStatus) -> str:
     """Say which drill of how many a rehearsal is, ``3/4``; empty for what is no drill of people."""
     if status.kind is not RunKind.REHEARSAL:
         return ""
-    drills = [one for one in past if of_this_runbook(one, status.runbook) and counts_as_drill(one)]
-    before = [one for one in drills if one.started < status.started.wall and one.run != status.run]
+    earlier = past.before(status.run)
+    before = [one for one in earlier if of_this_runbook(one, status.runbook) and counts_as_drill(one)]
     own = next((one for one in past if one.run == status.run), None)
     if own is not None and own.autopilot:
         return ""

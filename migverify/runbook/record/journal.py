@@ -24,7 +24,7 @@ from migverify.runbook.clock import Clock, system_clock
 from migverify.runbook.events import Event, EventKind
 from migverify.runbook.record.chain import GENESIS, Draft, Link, Problem, canonical, event_line, fence, line_of
 from migverify.runbook.record.lease_place import FolderLease, LeasePlace
-from migverify.runbook.record.locks import locked
+from migverify.runbook.record.locks import locked, open_own
 
 __all__ = [
     "GENESIS", "Disk", "Draft", "FolderJournal", "Journal", "Problem", "Reader", "SystemDisk",
@@ -317,7 +317,7 @@ class FolderJournal:
         fresh = not self.path.exists()
         handle = -1
         try:
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640)
+            handle = open_own(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             # A torn line was never acknowledged, so nobody acted on it; the note that follows keeps its hash.
             os.ftruncate(handle, offset)
             rest = data

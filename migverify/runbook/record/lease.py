@@ -6,18 +6,14 @@ it stand still for its whole life and a tolerance more, by one own monotonic clo
 compared. (In a database, its one clock says for how long it stood still, and a shorter look confirms it.) Its holder
 stops doing anything once it could not renew it for that life, before anybody else may begin.
 
-A program that the holder had started goes on when the holder is gone. It keeps a lock that it inherited (``lifeline``),
-so that nobody takes its effect for one that did not happen while it still works at it.
+The process of an effect that the holder had started goes on when the holder is gone: ``process_lock`` says whether.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from migverify.errors import FencedError, StoreError, UsageError
@@ -30,7 +26,7 @@ from migverify.runbook.record.run_record import RunRecord
 from migverify.runbook.state import RunStatus, between
 
 __all__ = [
-    "LIFE", "TOLERANCE", "Keeper", "Lease", "Watch", "lifeline", "read_lease", "still_running", "take", "watch_of",
+    "LIFE", "TOLERANCE", "Keeper", "Lease", "Watch", "read_lease", "take", "watch_of",
 ]  # fmt: skip
 
 LIFE = 30.0
@@ -243,46 +239,3 @@ def _takeover(status: RunStatus, who: str, reason: str, watch: Watch, now: Momen
             f"nobody but {who} has agreed to the takeover", hint="Another person of the runbook says `takeover` first."
         )
     return {"reason": reason, "gone": gone, "from": status.executor, "by": [earlier.person, who]}
-
-
-def _lifeline_path(folder: Path, step: str, attempt: int) -> Path:
-    # A step's id may hold anything; its hash is a file's name everywhere.
-    import hashlib
-
-    name = hashlib.sha256(step.encode()).hexdigest()[:16]
-    return folder / "effects" / f"{name}-{attempt}.lock"
-
-
-@contextmanager
-def lifeline(folder: Path, step: str, attempt: int) -> Iterator[int]:
-    """Lend a locked handle to an effect; a program that inherits it keeps the lock after this process is gone.
-
-    Raises
-    ------
-    FencedError
-        something still works at this very effect.
-    """
-    path = _lifeline_path(folder, step, attempt)
-    path.parent.mkdir(exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o640)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FencedError(f"a program of {step}, attempt {attempt}, still runs") from None
-        yield handle
-    finally:
-        os.close(handle)
-
-
-def still_running(folder: Path, step: str, attempt: int) -> bool:
-    """Tell whether a program that was started for an effect still holds its lifeline."""
-    path = _lifeline_path(folder, step, attempt)
-    if not path.exists():
-        return False
-    with path.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 
+from migverify.codec import parse_json
 from migverify.runbook.record.lease_place import Lease, Seen, taken_over
 from migverify.store.journals import Connection, Database, put_lease, read_lease
 
@@ -52,6 +53,6 @@ class DbLease:
 
 def _lease_of(body: str) -> Lease | None:
     try:
-        return Lease(**json.loads(body))
+        return Lease(**parse_json(body))
     except (ValueError, TypeError):
         return None  # as a file that cannot be read: it beats no more

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from migverify.codec import parse_json
 from migverify.errors import FencedError, StoreError
-from migverify.runbook.record.locks import locked
+from migverify.runbook.record.locks import locked, open_own
 
 __all__ = ["FolderLease", "Lease", "LeasePlace", "Seen", "read_lease"]
 
@@ -58,7 +59,7 @@ class LeasePlace(Protocol):
 def read_lease(folder: Path) -> Lease | None:
     """Return the lease in a run's folder; None: there is none, or it cannot be read."""
     try:
-        return Lease(**json.loads((folder / _FILE).read_text()))
+        return Lease(**parse_json((folder / _FILE).read_text()))
     except (OSError, ValueError, TypeError):
         return None  # a lease that cannot be read beats no more: a Watch waits for its life as for any other
 
@@ -93,7 +94,8 @@ class FolderLease:
     def _write(self, lease: Lease) -> None:
         fresh = self._folder / f"{_FILE}.{os.getpid()}.{threading.get_ident()}"
         try:
-            with fresh.open("w") as file:
+            fresh.unlink(missing_ok=True)  # of a process that was killed
+            with os.fdopen(open_own(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w") as file:
                 json.dump(asdict(lease), file)
                 file.flush()
                 os.fsync(file.fileno())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,9 +11,24 @@ from pathlib import Path
 
 from migverify.errors import StoreError
 
-__all__ = ["LOCK_SECONDS", "locked"]
+__all__ = ["LOCK_SECONDS", "locked", "open_own"]
 
 LOCK_SECONDS = 20.0
+
+
+def open_own(path: Path, flags: int, mode: int = 0o640) -> int:
+    """Open a file of a run. A symbolic link in its place is refused: it would have another file written.
+
+    Raises
+    ------
+    StoreError
+        it cannot be opened, or is a link.
+    """
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    except OSError as error:
+        why = "is a symbolic link, and is not followed" if path.is_symlink() else f"cannot be opened: {error.strerror}"
+        raise StoreError(f"{path} {why}", hint="Files of a run belong to the run: look who put it there.") from error
 
 
 @contextmanager
@@ -24,11 +40,7 @@ def locked(path: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     StoreError
         it is not to be had within ``seconds``, or the file system has no locks.
     """
-    try:
-        file = path.open("ab")
-    except OSError as error:
-        raise StoreError(f"{path} cannot be opened: {error.strerror}") from error
-    with file:
+    with os.fdopen(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
         _wait_for(file.fileno(), path, seconds)
         yield
 

@@ -10,13 +10,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from migverify.errors import JournalError, StoreError, UsageError
+from migverify.config.urls import check_store_url
+from migverify.errors import StoreError, UsageError
+from migverify.model import Tls
 from migverify.runbook.clock import Clock, system_clock
 from migverify.runbook.events import Event
 from migverify.runbook.fold.whole import verify_run
 from migverify.runbook.model import Runbook, RunKind
 from migverify.runbook.record.chain import Problem
-from migverify.runbook.record.journal import NAME, Reader, read_events
+from migverify.runbook.record.heads import Head
+from migverify.runbook.record.journal import NAME, read_events
+from migverify.runbook.record.run_chain import first_events, in_order, runs_begun
 from migverify.runbook.record.run_record import RunRecord
 
 __all__ = ["LAST", "FolderRoom", "Room", "check_id", "open_room", "written_whole"]
@@ -38,6 +42,10 @@ class Room(Protocol):
 
     def ids(self) -> list[str]:
         """Return the ids of all runs, the one that was started first in front."""
+        ...
+
+    def begun(self) -> list[Head]:
+        """Return the first heads of all runs that were ever begun here, as far as the place keeps them by itself."""
         ...
 
     def create(
@@ -93,12 +101,13 @@ class FolderRoom:
 
         A folder whose journal has not one whole line is no run: nothing of it was acknowledged to anybody.
         """
-        try:
-            journals = sorted(self.path.glob(f"*/{NAME}")) if self.path.exists() else []
-        except OSError as error:
-            raise StoreError(f"{self.path} cannot be read: {error.strerror}") from error
-        began = {journal.parent.name: _began(journal) for journal in journals}
-        return sorted((id_ for id_, at in began.items() if at is not None), key=lambda id_: (began[id_], id_))
+        firsts = first_events(self.path)
+        damaged = sorted(run for run, first in firsts.items() if first is None)
+        return [*damaged, *in_order({run: first for run, first in firsts.items() if first is not None})]
+
+    def begun(self) -> list[Head]:
+        """Return the first heads of all runs that were ever begun in the folder."""
+        return runs_begun(self.path)
 
     def create(
         self, runbook: Runbook, kind: RunKind, actor: str, *, run: str | None = None, schema_fingerprint: str = "",
@@ -145,14 +154,6 @@ class FolderRoom:
         return run
 
 
-def _began(journal: Path) -> float | None:
-    try:
-        first = next(Reader(journal).new(), None)
-    except JournalError:
-        return 0.0  # it is listed, so that whoever opens it is told what is wrong
-    return first.wall if first is not None else None
-
-
 def check_id(run: str) -> str:
     """Return an id that can be one.
 
@@ -190,7 +191,9 @@ def written_whole(path: Path) -> Iterator[Path]:
             fresh.unlink()
 
 
-def open_room(text: str, *, password: str | None = None, forbidden: Sequence[tuple[str, int]] = ()) -> Room:
+def open_room(
+    text: str, *, password: str | None = None, forbidden: Sequence[tuple[str, int]] = (), tls: Tls | None = None
+) -> Room:
     """Open a room: a folder's path, or the URL of a result store (``mysql+pymysql://...``, ``sqlite:///...``).
 
     Parameters
@@ -199,11 +202,13 @@ def open_room(text: str, *, password: str | None = None, forbidden: Sequence[tup
         Of the store, instead of the URL's; by default that of the variable ``MIGVERIFY_RUNS_PASSWORD``, if it is set.
     forbidden
         (host, port) of the endpoints under test: what is verified is never written.
+    tls
+        See ``store.open.open_store``.
 
     Raises
     ------
     UsageError
-        the text is empty.
+        the text is empty, or holds a password.
     StoreError
         the store cannot be opened.
     """
@@ -211,6 +216,10 @@ def open_room(text: str, *, password: str | None = None, forbidden: Sequence[tup
         raise UsageError("the room's name is empty", hint="Name a folder, or the URL of a result store.")
     if "://" not in text:
         return FolderRoom(Path(text).expanduser())
+    try:
+        check_store_url(text, f"put it into the variable {PASSWORD_VARIABLE}")
+    except ValueError as error:
+        raise UsageError(f"--runs: {error}") from None
     from migverify.runbook.record.room_db import open_db_room  # SQLAlchemy takes longer to load than a folder to read
 
-    return open_db_room(text, password=password or os.environ.get(PASSWORD_VARIABLE), forbidden=forbidden)
+    return open_db_room(text, password=password or os.environ.get(PASSWORD_VARIABLE), forbidden=forbidden, tls=tls)

@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from migverify.errors import StoreError, UsageError
+from migverify.model import Tls
 from migverify.runbook.clock import Clock, system_clock
 from migverify.runbook.events import Event
 from migverify.runbook.fold.whole import verify_run
 from migverify.runbook.model import Runbook, RunKind
 from migverify.runbook.record.chain import Problem
+from migverify.runbook.record.heads import Head
 from migverify.runbook.record.journal_db import DbJournal
 from migverify.runbook.record.room import LAST, check_id, written_whole
 from migverify.runbook.record.run_record import RunRecord, new_run_id
@@ -53,11 +55,16 @@ class DbRoom:
         self, runbook: Runbook, kind: RunKind, actor: str, *, run: str | None = None, schema_fingerprint: str = "",
         autopilot: bool = False,
     ) -> RunRecord:  # fmt: skip
-        """Start a run."""
+        """Start a run, chained to the run that was begun in the database last."""
         journal = self._journal(check_id(run or new_run_id(runbook.id)), runbook.sha)
         return RunRecord.begin(
-            journal, runbook, kind, actor, schema_fingerprint=schema_fingerprint, autopilot=autopilot
+            journal, runbook, kind, actor, schema_fingerprint=schema_fingerprint, autopilot=autopilot,
+            previous=self.database.read("cannot list the runs of", _last_head),
         )  # fmt: skip
+
+    def begun(self) -> list[Head]:
+        """Return nothing: a database keeps no list of runs beside their rows."""
+        return []
 
     def open(self, run: str) -> RunRecord:
         """Open a run by its id or ``last``."""
@@ -126,8 +133,19 @@ def _copy(journal: DbJournal, path: Path) -> int:
     return count
 
 
+def _last_head(connection: Connection) -> Head | None:
+    run = newest_run(connection)
+    end = end_of(connection, run, locked=False) if run is not None else None
+    return Head(run, end.events - 1, end.head) if run is not None and end is not None else None
+
+
 def open_db_room(
-    url: str, *, password: str | None = None, forbidden: Sequence[tuple[str, int]] = (), clock: Clock = system_clock
+    url: str,
+    *,
+    password: str | None = None,
+    forbidden: Sequence[tuple[str, int]] = (),
+    tls: Tls | None = None,
+    clock: Clock = system_clock,
 ) -> DbRoom:
     """Open the runs of a result store; see ``store.open`` for the URL, and for what is forbidden.
 
@@ -136,7 +154,7 @@ def open_db_room(
     StoreError
         the store cannot be opened, or cannot keep runs.
     """
-    database = open_database(url, password=password, forbidden=forbidden)
+    database = open_database(url, password=password, forbidden=forbidden, tls=tls)
     if database.secret:
         remember(Secret(str(database.secret)))  # no line of a journal may hold it
     return DbRoom(database, clock=clock)

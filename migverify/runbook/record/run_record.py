@@ -6,11 +6,13 @@ Nothing is written that the fold would refuse: a command is judged by the same a
 from __future__ import annotations
 
 import os
+import pwd
 import secrets
 import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Self
 
@@ -20,9 +22,13 @@ from migverify.runbook.events import Event, EventKind
 from migverify.runbook.fold.whole import fold
 from migverify.runbook.model import Runbook, RunKind
 from migverify.runbook.record.frozen import runbook_as_json
+from migverify.runbook.record.heads import Head
 from migverify.runbook.record.journal import NAME, Disk, Draft, FolderJournal, Journal, Reader
+from migverify.runbook.record.locks import locked
+from migverify.runbook.record.run_chain import PREVIOUS, last_head, note_begun
 from migverify.runbook.run.machine import Decision, Refusal
-from migverify.runbook.state import RunStatus
+from migverify.runbook.state import RULES, RunStatus
+from migverify.secrets import remember_environment
 
 __all__ = ["RunRecord", "login", "new_run_id"]
 
@@ -35,12 +41,13 @@ def new_run_id(runbook: str, now: float | None = None) -> str:
 
 
 def login() -> str:
-    """Return ``user@host`` of this process: what shows when two persons act from one login."""
-    import getpass
+    """Return ``user@host`` of this process: what shows when two persons act from one login.
 
+    The user is the operating system's: USER and LOGNAME are what somebody wrote into the environment.
+    """
     try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container's user without a name
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}"
 
@@ -55,6 +62,7 @@ class RunRecord:
     """
 
     def __init__(self, journal: Journal) -> None:
+        remember_environment()
         self.journal = journal
         self._status: RunStatus | None = None
         self._followers: list[deque[Event]] = []
@@ -64,7 +72,7 @@ class RunRecord:
         cls, runs: Path, runbook: Runbook, kind: RunKind, actor: str, *, run: str | None = None,
         schema_fingerprint: str = "", autopilot: bool = False, clock: Clock = system_clock, disk: Disk | None = None,
     ) -> Self:  # fmt: skip
-        """Start a run in a folder of its own under ``runs``.
+        """Start a run in a folder of its own under ``runs``, chained to the run that was begun there last.
 
         Parameters
         ----------
@@ -82,19 +90,26 @@ class RunRecord:
         """
         run = run or new_run_id(runbook.id)
         journal = FolderJournal(runs / run, run, runbook.sha, clock=clock, disk=disk)
-        return cls.begin(journal, runbook, kind, actor, schema_fingerprint=schema_fingerprint, autopilot=autopilot)
+        with locked(runs / "chain.lock"):
+            record = cls.begin(
+                journal, runbook, kind, actor, schema_fingerprint=schema_fingerprint, autopilot=autopilot,
+                previous=last_head(runs),
+            )  # fmt: skip
+            note_begun(runs, next(journal.events()))
+        return record
 
     @classmethod
     def begin(
         cls, journal: Journal, runbook: Runbook, kind: RunKind, actor: str, *, schema_fingerprint: str = "",
-        autopilot: bool = False,
+        autopilot: bool = False, previous: Head | None = None,
     ) -> Self:  # fmt: skip
-        """Start a run in a journal that has no event yet; see ``create``."""
+        """Start a run in a journal that has no event yet; see ``create``. ``previous``: the run begun before it."""
         record = cls(journal)
         told = {
             "kind": kind.value, "runbook": runbook_as_json(runbook), "id": runbook.id, "text_sha": runbook.text_sha,
             "environment": runbook.environment, "schema_fingerprint": schema_fingerprint, "login": login(),
-            "autopilot": autopilot,
+            "autopilot": autopilot, PREVIOUS: asdict(previous) if previous is not None else None,
+            "rules": RULES,
         }  # fmt: skip
 
         def begin() -> list[Draft]:

@@ -6,18 +6,23 @@ of anything else, of another run or of an earlier attempt does not verify.
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
 import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from migverify.errors import ConfigError
+from migverify.errors import ConfigError, UsageError
 from migverify.runbook.model import Person
 from migverify.runbook.record.journal import canonical
 
-__all__ = ["NAMESPACE", "payload", "sign", "verify"]
+__all__ = ["NAMESPACE", "check_keys", "fingerprint", "keys_in", "payload", "sign", "verify"]
 
 NAMESPACE = "migverify-approval"
 _SECONDS = 60.0  # a key on a token waits for a finger
@@ -46,6 +51,7 @@ def sign(text: bytes, key: Path) -> str:
     return done.stdout.decode("ascii")
 
 
+@lru_cache(maxsize=4096)  # a journal is read again and again, and each of its signatures costs a process
 def verify(text: bytes, signature: str, person: Person) -> str:
     """Return why a signature is not this person's of this text; empty: it is.
 
@@ -67,6 +73,48 @@ def verify(text: bytes, signature: str, person: Person) -> str:
             ["-Y", "verify", "-q", "-f", str(allowed), "-I", "signer", "-n", NAMESPACE, "-s", str(signed)], text
         )
     return "" if done.returncode == 0 else f"the signature is not {person.name}'s of this approval: {_words(done)}"
+
+
+def fingerprint(key: str) -> str:
+    """Return the fingerprint of a public key's line, as ``ssh-keygen -l`` shows it; empty: it is no key."""
+    try:
+        blob = base64.b64decode(key.split()[1], validate=True)
+    except (IndexError, binascii.Error):
+        return ""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode("ascii").rstrip("=")
+
+
+def keys_in(text: str) -> dict[str, str]:
+    """Return the fingerprint of each person's key in a file of lines ``PERSON ssh-ed25519 AAAA...``.
+
+    Raises
+    ------
+    UsageError
+        a line is something else, or a person is there twice.
+    """
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, _, key = line.strip().partition(" ")
+        if not _KEY.fullmatch(key.strip()) or not fingerprint(key) or name in found:
+            raise UsageError(f"line {number} of the keys is no PERSON and public key, or the person's second one",
+                             hint="Write one line a person: carol ssh-ed25519 AAAA...")  # fmt: skip
+        found[name] = fingerprint(key)
+    return found
+
+
+def check_keys(people: Iterable[Person], anchored: dict[str, str]) -> list[str]:
+    """Hold the keys of a journal's people against those known outside; returns what differs."""
+    found = []
+    for one in people:
+        key = fingerprint(one.ssh_key) if one.ssh_key else ""
+        known = anchored.get(one.name, "")
+        if key and not known:
+            found.append(f"{one.name} has the key {key} in the journal, and none in the file of keys")
+        elif key != known:
+            found.append(f"the key of {one.name} is {key or 'missing'} in the journal, and {known} in the file of keys")
+    return found
 
 
 def _run(arguments: list[str], text: bytes) -> subprocess.CompletedProcess[bytes]:

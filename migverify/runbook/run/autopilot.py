@@ -44,7 +44,6 @@ LOGIN = "autopilot"
 RESUMES = 10
 """A run that its guards held this often is left to people."""
 _QUIET = 3
-_BY_HAND = (StepKind.MANUAL, StepKind.DECISION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +215,7 @@ def _words(status: RunStatus, now: Moment) -> Iterator[Word]:
         one = status.steps[step.id]
         if one.state is StepState.AWAITING_REVIEW:
             yield from _accept(status, step, one, now)
-        elif one.state is StepState.RUNNING and step.effect is None and step.kind in _BY_HAND:
+        elif one.state is StepState.RUNNING and step.by_hand:
             yield _by_hand(status, step, one, now)
         elif status.state is RunState.RUNNING and one.state is StepState.CALLED:
             yield from _start(status, step, one, now)
@@ -318,7 +317,7 @@ def why_blocked(status: RunStatus, now: Moment) -> str:
     if any(status.definition(one.id).on_fail is OnFail.RETRY for one in open_):
         return ""  # it is tried again after its backoff
     waits = [step for step in steps if status.steps[step.id].state in (StepState.RUNNING, StepState.VERIFYING)]
-    if any(step.effect is not None or step.kind not in _BY_HAND for step in waits):
+    if any(not step.by_hand for step in waits):
         return ""  # a guard has not passed yet
     failed = [f"{one.id} is {one.state.value}, and only two persons may waive it" for one in open_]
     return "autopilot: only people can go on: " + ("; ".join([*failed, *refused][:5]) or "nothing is ready")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from migverify.runbook import people
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import RollbackState, RunState, StepState
-from migverify.runbook.model import OnFail, RunKind, Step, StepKind
+from migverify.runbook.model import OnFail, Repeat, RunKind, Step
 from migverify.runbook.people import COORDINATOR, DECISION_OWNER
 from migverify.runbook.run import machine
 from migverify.runbook.run.machine import Actor, Refusal
@@ -60,8 +60,8 @@ class Duty:
 
 
 def command_line(verb: str, *words: str, person: str = "", suffix: str = "") -> str:
-    """Return a command as it is typed; words in capitals stay open for the reader to fill in."""
-    told = [word if word.isupper() or word.startswith("--") else shlex.quote(word) for word in words]
+    """Return a command that can be pasted; the command refuses ``OPEN_WORDS``, which the reader has to replace."""
+    told = [f"'{word}'" if word in machine.OPEN_WORDS else shlex.quote(word) for word in words]
     return " ".join([PROGRAM, verb, *told, *(["--as", shlex.quote(person)] if person else [])]) + suffix
 
 
@@ -85,11 +85,19 @@ def _executor(status: RunStatus, suffix: str, gone: str) -> Iterator[Duty]:
         command = command_line("run", person=_first(status, COORDINATOR) or "PERSON", suffix=_run_of(status, suffix))
         yield Duty("", (), "nobody drives the run", command)
     elif gone:
-        reason = shlex.quote(gone)
-        yield Duty("", (), f"the executor of {status.executor_by} is gone ({gone}): one agrees to a takeover",
-                   command_line("takeover", reason, "--as", "PERSON", suffix=suffix))  # fmt: skip
-        command = command_line("run", "--reason", reason, "--as", "ANOTHER", suffix=_run_of(status, suffix))
-        yield Duty("", (), "and another person takes the run over", command)
+        first, second = _two_people(status)
+        what = f"the executor of {status.executor_by} is gone ({gone}): one agrees to a takeover"
+        command = command_line("takeover", gone, person=first, suffix=suffix)
+        yield Duty("", (first,) if first else (), what, command)
+        command = command_line("run", "--reason", gone, person=second, suffix=_run_of(status, suffix))
+        yield Duty("", (second,) if second else (), "and another person takes the run over", command)
+
+
+def _two_people(status: RunStatus) -> tuple[str, str]:
+    """Return two persons who can take a run over, leaders first, and last of all whose executor is gone."""
+    known = dict.fromkeys((*_leaders(status), *people.cast_of(status).names.values()))
+    some = sorted(known, key=lambda person: person == status.executor_by)
+    return (some[0], some[1]) if len(some) > 1 else ("", "")
 
 
 def _run_of(status: RunStatus, suffix: str) -> str:
@@ -103,17 +111,19 @@ def _of_steps(status: RunStatus, now: Moment, suffix: str) -> Iterator[Duty]:
         yield from _undo_by_hand(status, status.steps[id_], suffix)
     if status.order is not None:
         return
+    if _failed_in_write_stop(status):
+        yield from _take_back(status, suffix)
     for step in status.runbook.steps:
         one = status.steps[step.id]
         if one.state is StepState.AWAITING_REVIEW:
             yield from _review(status, step, now, suffix)
-        elif one.state is StepState.RUNNING and step.effect is None and step.kind in _BY_HAND:
+        elif one.state is StepState.RUNNING and step.by_hand:
             yield from _by_hand(step, one, suffix)
         elif one.state in OVER:
             yield from _trouble(status, step, one, now, suffix)
         elif one.rollback is RollbackState.UNDONE_VERIFIED:
             yield from _again(status, step, now, suffix)
-        elif status.state is RunState.RUNNING and one.state is StepState.READY:
+        elif status.state is RunState.RUNNING and one.state is StepState.READY and not _by_itself(status, step):
             yield from _call(status, step, now, suffix)
         elif status.state is RunState.RUNNING and one.state is StepState.CALLED:
             yield from _start(status, step, one, now, suffix)
@@ -121,7 +131,9 @@ def _of_steps(status: RunStatus, now: Moment, suffix: str) -> Iterator[Duty]:
         yield from _held(status, suffix)
 
 
-_BY_HAND = (StepKind.MANUAL, StepKind.DECISION)
+def _by_itself(status: RunStatus, step: Step) -> bool:
+    """Tell whether the executor is about to call and start a step."""
+    return bool(status.executor) and status.write_stop_since is not None and step.id in status.graph.self_starting
 
 
 def _first(status: RunStatus, role: str) -> str:
@@ -183,8 +195,9 @@ def _promote(status: RunStatus, step: Step, role: str, suffix: str) -> str:
 def _by_hand(step: Step, one: StepStatus, suffix: str) -> Iterator[Duty]:
     what = step.instruction.strip().splitlines()
     words = f": {what[0]}" if what else ""
+    words += f"; you attest: {step.attest}" if step.attest else ""
     command = command_line("done", step.id, "WHAT-SHOWS-IT", person=one.dri, suffix=suffix)
-    yield Duty(step.id, (one.dri,), f"{step.id} is yours{words} (or `fail {step.id} REASON`)", command)
+    yield Duty(step.id, (one.dri,), f"{step.id} is yours{words} (or `fail {step.id} 'REASON'`)", command)
 
 
 def _review(status: RunStatus, step: Step, now: Moment, suffix: str) -> Iterator[Duty]:
@@ -197,7 +210,7 @@ def _review(status: RunStatus, step: Step, now: Moment, suffix: str) -> Iterator
         yield Duty(step.id, (), f"{step.id} awaits review, and nobody is left to accept it: {missing}", "")
         return
     command = command_line("accept", step.id, "--seen", digest[:SEEN], person=able[0], suffix=suffix)
-    look = f"`status --step {step.id}` shows the evidence; `reject {step.id} REASON`"
+    look = f"`status --step {step.id}` shows the evidence; `reject {step.id} 'REASON'`"
     promote = _promote(status, step, step.reviewer or "", suffix)
     yield Duty(step.id, able, f"{step.id} awaits review ({look})", command, promote=promote)
 
@@ -205,7 +218,7 @@ def _review(status: RunStatus, step: Step, now: Moment, suffix: str) -> Iterator
 def _trouble(status: RunStatus, step: Step, one: StepStatus, now: Moment, suffix: str) -> Iterator[Duty]:
     leaders = _leaders(status)
     if one.state is StepState.UNKNOWN:
-        if one.handled:
+        if one.handled or status.order is not None:
             yield _in_doubt(step, suffix, choice=False)
         return
     if not one.handled and step.on_fail is not OnFail.SKIP:
@@ -214,6 +227,10 @@ def _trouble(status: RunStatus, step: Step, one: StepStatus, now: Moment, suffix
         what = f"have the checks of {step.id} asked again" if one.effect_done else f"have {step.id} tried again"
         yield Duty(step.id, leaders, what, command_line("retry", step.id, person=leaders[0], suffix=suffix),
                    choice=True)  # fmt: skip
+        if one.effect_done and step.repeat is Repeat.YES and status.state is RunState.RUNNING:
+            yield Duty(step.id, leaders, f"have {step.id} carried out again, although its effect happened",
+                       command_line("retry", step.id, "--redo", person=leaders[0], suffix=suffix),
+                       choice=True)  # fmt: skip
     elif one.intent and not one.effect_done:
         yield _in_doubt(step, suffix, choice=True)
     waive = command_line("waive", step.id, "REASON", "--as", "PERSON", suffix=suffix)
@@ -249,11 +266,26 @@ def _held(status: RunStatus, suffix: str) -> Iterator[Duty]:
         ]
         what = "go on" + (f"; then `retry {failed[0]}`" if failed else "")
         yield Duty("", leaders, what, command_line("resume", person=person, suffix=suffix), choice=True)
-    if machine.steps_to_undo(status)[0]:
-        command = command_line("rollback", "REASON", person=person, suffix=suffix)
-        yield Duty("", leaders, "take back what was done", command, choice=True)
+    if not _failed_in_write_stop(status):
+        yield from _take_back(status, suffix)
     command = command_line("abort", "REASON", person=person, suffix=suffix)
-    yield Duty("", leaders, f"end the run as it is ({machine.abort_state(status).value})", command, choice=True)
+    left = status.not_clean()
+    stands = f"; what stands, or may stand: {', '.join(left)}" if left else ""
+    what = f"end the run as it is ({machine.abort_state(status).value}{stands})"
+    yield Duty("", leaders, what, command, choice=True)
+
+
+def _failed_in_write_stop(status: RunStatus) -> bool:
+    """Tell whether a step failed while writes are stopped: going back is the first thing to decide then."""
+    failed = any(one.state in OVER and one.state is not StepState.UNKNOWN for one in status.steps.values())
+    return failed and status.write_stop_since is not None
+
+
+def _take_back(status: RunStatus, suffix: str) -> Iterator[Duty]:
+    if machine.steps_to_undo(status)[0]:
+        leaders = _leaders(status)
+        command = command_line("rollback", "REASON", person=leaders[0] if leaders else "PERSON", suffix=suffix)
+        yield Duty("", leaders, "take back what was done", command, choice=True)
 
 
 def _undo_by_hand(status: RunStatus, one: StepStatus, suffix: str) -> Iterator[Duty]:

@@ -11,30 +11,37 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from migverify.errors import FencedError, JournalError, MigverifyError, StoreError
 from migverify.runbook.actions.action import ActionKind, ActionResult, Answer, Context, Outcome, Registry
+from migverify.runbook.actions.statements import end_statements
 from migverify.runbook.announce.outbox import Outbox
 from migverify.runbook.announce.sinks import open_sinks
 from migverify.runbook.clock import Moment
+from migverify.runbook.definition.forecast import NO_DRILLS, Drills
+from migverify.runbook.definition.hashing import changed_scripts
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
 from migverify.runbook.model import Check, Effect, RunKind, Step, StepKind
 from migverify.runbook.record.journal import Draft
-from migverify.runbook.record.lease import Keeper, lifeline
+from migverify.runbook.record.lease import Keeper
+from migverify.runbook.record.process_lock import EffectFiles, at_work, process_lock, statements_of
 from migverify.runbook.record.run_record import RunRecord
+from migverify.runbook.run import machine
+from migverify.runbook.run.effect_process import Carrier, in_own_process
 from migverify.runbook.run.mending import Mending
 from migverify.runbook.run.undoing import Undoing
 from migverify.runbook.run.watching import Readiness, Watching
 from migverify.runbook.run.working import Bench, Key, ask_all, seconds_for, verdict_of
-from migverify.runbook.state import RunStatus, StepStatus
+from migverify.runbook.state import RunStatus, StepStatus, between
 
 __all__ = ["Executor"]
 
 _K = EventKind
-_BY_HAND = frozenset({StepKind.MANUAL, StepKind.DECISION})
 _WITHOUT_EXPECT = frozenset({StepKind.MANUAL, StepKind.DECISION, StepKind.WAIT, StepKind.ANNOUNCE})
 _NEEDS_EFFECT = frozenset({StepKind.COMMAND, StepKind.SQL, StepKind.TRAFFIC, StepKind.CHAOS})
 
@@ -52,21 +59,23 @@ class Executor:
         Seconds between two looks at the journal.
     readiness
         Tells whether a runbook may be run live. Only live runs ask; None, or no answer, holds them at their beginning.
-    drill
-        Which rehearsal this is, for example ``3/4``: it stands in every announcement.
+    drills
+        What earlier drills say: every announcement names which rehearsal this is, and forecasts by them.
+    carry
+        Carries effects out; tests whose actions change their own memory have them done in this process.
     """
 
     def __init__(
         self, record: RunRecord, registry: Registry, keeper: Keeper, *, config: Path | None = None, pause: float = 0.2,
-        readiness: Readiness | None = None, drill: str = "",
+        readiness: Readiness | None = None, drills: Drills = NO_DRILLS, carry: Carrier = in_own_process,
     ) -> None:  # fmt: skip
-        self.record, self.registry, self.keeper = record, registry, keeper
+        self.record, self.registry, self.keeper, self._carry = record, registry, keeper, carry
         self.bench = Bench()
         self.trouble = ""  # why the store does not answer
         self._config, self._pause = config, pause
         self.watching = Watching(self, readiness)
         self._undoing, self._mending = Undoing(self), Mending(self)
-        self.outbox = Outbox(record, keeper, open_sinks(record.status.runbook.sinks), drill=drill)
+        self.outbox = Outbox(record, keeper, open_sinks(record.status.runbook.sinks), drills=drills)
 
     @property
     def status(self) -> RunStatus:
@@ -208,10 +217,14 @@ class Executor:
             self._config,
         )  # fmt: skip
 
+    def look_into(self, step: str) -> None:
+        """Make the next move about a step that failed, or whose effect is in doubt."""
+        self._mending.look_at(step)
+
     def by_hand(self, step: str) -> bool:
         """Tell whether a person carries a step's effect out."""
         definition = self.status.definition(step)
-        return definition.kind in _BY_HAND and definition.effect is None
+        return definition.by_hand
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -219,7 +232,8 @@ class Executor:
         status = self.status
         if status.kind is RunKind.DRY:
             self._dry()
-        for id_ in sorted(status.busy):
+        self._start_gates()
+        for id_ in sorted(self.status.busy):
             one = self.status.steps[id_]
             if one.rollback is RollbackState.RUNNING:
                 self._undoing.verify_lost(one)
@@ -228,12 +242,25 @@ class Executor:
             elif one.state is StepState.VERIFYING:
                 self._verify(one)
         for id_ in [one.id for one in self.status.steps.values() if one.state in _BAD and not one.handled]:
-            self._mending.look_at(id_)
+            self.look_into(id_)
         if not self.status.undecided and not self.status.busy and self.status.state is RunState.RUNNING:
             end = RunState.DRY if status.kind is RunKind.DRY else RunState.COMPLETED
             self.write_if(
                 lambda now: not now.undecided and now.state is RunState.RUNNING, _K.RUN_ENDED, state=end.value
             )
+
+    def _start_gates(self) -> None:
+        """Call and start the gates that only read, while writes are stopped: nobody is waited for."""
+        status = self.status
+        if status.write_stop_since is None or status.state is not RunState.RUNNING:
+            return
+        for id_ in sorted(status.graph.self_starting):
+            if self.status.steps[id_].state is StepState.READY:
+                self.record.write(partial(self._started_by_itself, step=id_), epoch=self.keeper.epoch)
+
+    def _started_by_itself(self, status: RunStatus, now: Moment, step: str) -> Sequence[Draft]:
+        decision = machine.begin_by_itself(status, self.keeper.executor, step, now)
+        return () if isinstance(decision, machine.Refusal) else decision
 
     def _begin(self, one: StepStatus) -> None:
         step, key = self.status.definition(one.id), Key(one.id, one.attempt, "effect")
@@ -244,7 +271,7 @@ class Executor:
             return
         if self.watching.waits_for(step.phase):
             return
-        effect, problems = step.effect, self._problems(step.effect)
+        effect, problems = step.effect, self._problems(step.effect) or changed_scripts(step)
         if problems:
             self.write(_K.FAILED, one.id, reason=problems)
             return
@@ -271,12 +298,53 @@ class Executor:
         return "; ".join(self.registry.find(effect.action).problems(effect.arguments))
 
     def carry_out(self, effect: Effect, step: str, attempt: int, canceled: threading.Event) -> ActionResult:
-        """Do it, in the thread of the work: the last look at the lease is here."""
-        with lifeline(self.record.folder, step, attempt) as handle:
+        """Do it, from the thread of the work. What changes nothing needs no process of its own."""
+        files = EffectFiles(self.record.folder, step, attempt)
+        with process_lock(files) as handle:
             self.keeper.check()
-            known = self.context(step, attempt, effect.timeout, canceled)
-            context = Context(**{name: getattr(known, name) for name in known.__slots__} | {"handle": handle})
-            return self.registry.run(effect.action, effect.arguments, context)
+            context = replace(
+                self.context(step, attempt, effect.timeout, canceled), handle=handle, mark=files.mark,
+                record=files.record,
+            )  # fmt: skip
+            if self.registry.find(effect.action).kind is not ActionKind.EFFECT:
+                return self.registry.run(effect.action, effect.arguments, context)
+            return self._carry(self.registry, effect, context, self.keeper.check)
+
+    def at_work(self, one: StepStatus, attempt: int) -> list[str]:
+        """Return what still works at an effect or its undoing here; it is written down when that begins to wait.
+
+        Beyond the effect's own time limit people have to look: the run is held.
+        """
+        some = at_work(EffectFiles(self.record.folder, one.id, attempt))
+        if some and "still running" not in one.alarms:
+            text = f"{one.id}: {', '.join(some)} still works at its effect: nothing is concluded before it ends"
+            self.write(_K.NOTE, one.id, alarm="still running", text=text)
+        elif some and self.status.state is RunState.RUNNING and self._is_over_time(one):
+            self.write(_K.HELD, reason=f"{one.id}: {', '.join(some)} still works at its effect, beyond its time limit:"
+                       " end it, or have two persons decide")  # fmt: skip
+        return some
+
+    def _is_over_time(self, one: StepStatus) -> bool:
+        effect = self.status.definition(one.id).effect
+        return one.started is not None and between(one.started, self.record.now()).seconds > (
+            effect.timeout if effect is not None else 0.0
+        )
+
+    def left_on_server(self, effect: Effect | None, step: str, attempt: int, canceled: threading.Event) -> str:
+        """Return why a statement of an effect may still run, after it was ended; empty: none does."""
+        if effect is None:
+            return ""
+        try:
+            statements = statements_of(EffectFiles(self.record.folder, step, attempt))
+            if not statements:
+                return ""
+            account = self.registry.find(effect.action).account
+            if account is None:
+                return f"it cannot be known whether its statements still run: {effect.action} does not say where"
+            place = account(effect.arguments, self.context(step, attempt, effect.timeout, canceled))
+        except MigverifyError as error:
+            return f"it cannot be known whether its statements still run: {error.message}"
+        return end_statements(place, statements)
 
     def _verify(self, one: StepStatus) -> None:
         key = Key(one.id, one.attempt, "verify")
@@ -289,14 +357,30 @@ class Executor:
         longest = max((3 * check.for_seconds + seconds_for(check) for check in step.expect), default=0.0)
         return max(longest, step.times.maximum or 0.0)
 
-    def ask(self, key: Key, checks: tuple[Check, ...], limit: float) -> None:
-        """Ask checks in a thread."""
+    def ask(
+        self, key: Key, checks: tuple[Check, ...], limit: float, *, effect: Effect | None = None, attempt: int = 0,
+        if_not: tuple[Check, ...] = (),
+    ) -> None:  # fmt: skip
+        """Ask checks in a thread.
 
-        def work(canceled: threading.Event) -> list[Answer]:
+        Parameters
+        ----------
+        effect, attempt
+            What has to be over first: while a server may still run a statement of it, nothing is asked.
+        if_not
+            Asked when the others say no.
+        """
+
+        def work(canceled: threading.Event) -> list[Answer] | tuple[list[Answer], list[Answer]]:
             def context(check: Check) -> Context:
                 return self.context(key.step, key.attempt, seconds_for(check), canceled)
 
-            return ask_all(self.registry, checks, context, canceled, limit)
+            why = self.left_on_server(effect, key.step, attempt, canceled)
+            if why:
+                return [Answer(effect.action if effect is not None else "", "inconclusive", why)]
+            answers = ask_all(self.registry, checks, context, canceled, limit)
+            more = verdict_of(answers) == "fail" and if_not
+            return (answers, ask_all(self.registry, if_not, context, canceled, limit)) if more else answers
 
         self.bench.begin(key, work)
 
@@ -320,12 +404,9 @@ class Executor:
         if isinstance(result, FencedError):
             raise result
         if isinstance(result, BaseException):
-            result = ActionResult(Outcome.FAILED, f"{type(result).__name__}: {result}")
-            result = (
-                [Answer("", "inconclusive", result.text)]
-                if key.purpose in ("verify", "probe", "undone", "dry")
-                else result
-            )
+            words = f"{type(result).__name__}: {result}"
+            asked = key.purpose in ("verify", "probe", "undone", "dry")
+            result = [Answer("", "inconclusive", words)] if asked else ActionResult(Outcome.UNKNOWN, words)
         one = self.status.steps[key.step]
         overdue = self.watching.is_overdue(key)
         if key.purpose in ("undo", "undone"):
@@ -339,7 +420,8 @@ class Executor:
         elif key.purpose == "verify" and one.state is StepState.VERIFYING:
             self._verified(one, result, overdue=overdue)
         elif key.purpose == "probe" and one.state in _BAD:
-            self._mending.probe_told(one, result)
+            answers, undone = result if isinstance(result, tuple) else (result, None)
+            self._mending.probe_told(one, answers, undone)
 
     def _effect_over(self, one: StepStatus, result: ActionResult, *, overdue: bool) -> None:
         told = {"outcome": result.outcome.value, "text": result.text, "value": result.value,
@@ -349,6 +431,8 @@ class Executor:
             return
         kinds = {Outcome.TIMED_OUT: _K.TIMED_OUT, Outcome.NO_DATA: _K.INCONCLUSIVE}
         kind = _K.TIMED_OUT if overdue else kinds.get(result.outcome, _K.FAILED)
+        if result.outcome is Outcome.UNKNOWN and one.intent:
+            kind = _K.UNKNOWN
         self.write(kind, one.id, **told, reason=result.text or result.outcome.value)
 
     def _verified(self, one: StepStatus, answers: list[Answer], *, overdue: bool) -> None:

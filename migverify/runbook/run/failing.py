@@ -26,13 +26,15 @@ class Move:
 _WAIT = Move("wait")
 
 
-def next_move(status: RunStatus, one: StepStatus, now: Moment, *, probed: bool, elsewhere: str = "") -> Move:
+def next_move(
+    status: RunStatus, one: StepStatus, now: Moment, *, probed: str | None, elsewhere: str = ""
+) -> Move:  # fmt: skip
     """Return what is to be done about a step.
 
     Parameters
     ----------
     probed
-        Its probe was asked already, and did not tell.
+        Its probe was asked already, and why it did not tell; None: it was not asked.
     elsewhere
         The machine on which a program of the effect may still run, unseen from here; empty: none.
     """
@@ -57,18 +59,18 @@ def next_move(status: RunStatus, one: StepStatus, now: Moment, *, probed: bool, 
     return Move("hold", f"{one.id}: {one.state.value}: {one.reason}")
 
 
-def _in_doubt(step: Step, one: StepStatus, *, probed: bool, elsewhere: str) -> Move:
+def _in_doubt(step: Step, one: StepStatus, *, probed: str | None, elsewhere: str) -> Move:
     if elsewhere:
         # A probe would tell how it is now; a program that still works at it could change that a moment later.
         why = f"a program of it may still run on {elsewhere}: look there"
         return Move("hold", f"nobody knows whether the effect of {one.id} happened, and {why}: two persons have to say")
-    if step.reconcile is not None and not probed:
-        return Move("probe")
-    why = "its probe does not tell" if step.reconcile is not None else "it has no probe"
+    if probed is None:
+        return Move("probe")  # also without one: first nothing of it may run any more
+    why = f"{'its probe does not tell' if step.reconcile is not None else 'it has no probe'}{probed}"
     return Move("hold", f"nobody knows whether the effect of {one.id} happened, and {why}: two persons have to say")
 
 
-def _retry(status: RunStatus, step: Step, one: StepStatus, now: Moment, *, probed: bool) -> Move:
+def _retry(status: RunStatus, step: Step, one: StepStatus, now: Moment, *, probed: str | None) -> Move:
     if one.attempt > step.retries:
         return Move("hold", f"{one.id}: {one.state.value} {one.attempt} times: {one.reason}")
     if status.state is not RunState.RUNNING:
@@ -79,7 +81,7 @@ def _retry(status: RunStatus, step: Step, one: StepStatus, now: Moment, *, probe
         return Move("retry", one.reason, to="verifying")
     if not one.intent or step.repeat is Repeat.YES:
         return Move("retry", one.reason, to="running")
-    if step.repeat is Repeat.CHECK and step.reconcile is not None and not probed:
+    if step.repeat is Repeat.CHECK and step.reconcile is not None and probed is None:
         return Move("probe")
     return Move("hold", f"{one.id}: {one.reason}; its effect may have happened, and may not be repeated")
 

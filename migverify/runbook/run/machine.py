@@ -14,18 +14,26 @@ from migverify.errors import ConfigError, JournalError
 from migverify.runbook import people
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
+from migverify.runbook.fold.arrow_rules import EXECUTOR
 from migverify.runbook.fold.run import why_not_end
 from migverify.runbook.fold.whole import fold
+from migverify.runbook.model import Repeat
 from migverify.runbook.record import signatures
 from migverify.runbook.record.journal import Draft
-from migverify.runbook.state import RunStatus
+from migverify.runbook.state import SIGNED_BY_ALL, RunStatus
 
 __all__ = [
-    "Actor", "Decision", "Refusal", "abort", "accept", "approve", "call", "decide", "done", "fail", "hold", "note",
-    "promote", "reject", "resume", "retry", "rollback", "start", "takeover", "to_sign", "waive",
+    "OPEN_WORDS", "Actor", "Decision", "Refusal", "abort", "accept", "approve", "begin_by_itself", "call", "decide",
+    "done", "fail", "hold", "note", "promote", "reject", "resume", "retry", "rollback", "rollback_answer", "start",
+    "takeover", "to_sign", "waive",
 ]  # fmt: skip
 
 _K = EventKind
+OPEN_WORDS = {
+    "REASON": "say why", "WHAT-SHOWS-IT": "say what shows it", "HOW-YOU-KNOW": "say how you know",
+    "PERSON": "say who you are", "ANOTHER": "say who you are",
+}  # fmt: skip
+"""Words of a shown command that the reader replaces, and by what: nothing is written with one of them left in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,15 @@ def approve(status: RunStatus, actor: Actor, step: str, now: Moment) -> Decision
 def start(status: RunStatus, actor: Actor, step: str, now: Moment) -> Decision:
     """Start a called step: its DRI's voice. The executor carries the effect out."""
     return _step(status, actor, step, now, _K.STARTED, people.DRI)
+
+
+def begin_by_itself(status: RunStatus, executor: str, step: str, now: Moment) -> Decision:
+    """Call and start a gate that only reads, inside a write stop: as the executor, announced for both its persons."""
+    drafts = [
+        Draft(kind, executor, EXECUTOR, step, status.steps[step].attempt, {"by_itself": True})
+        for kind in (_K.CALLED, _K.STARTED)
+    ]
+    return _judged(status, now, drafts)
 
 
 def note(
@@ -133,13 +150,25 @@ def decide(status: RunStatus, actor: Actor, step: str, now: Moment, reason: str,
     return _two(status, actor, "decide", step, now, _K.RECONCILED, told, answer)
 
 
-def retry(status: RunStatus, actor: Actor, step: str, now: Moment, reason: str = "") -> Decision:
-    """Have a failed step tried again: its checks alone when its effect stands, else from its call on."""
+def retry(status: RunStatus, actor: Actor, step: str, now: Moment, reason: str = "", *, redo: bool = False) -> Decision:
+    """Have a failed step tried again: its checks alone when its effect stands, else from its call on.
+
+    Parameters
+    ----------
+    redo
+        Carry the effect out again although it stands: only of a step with ``repeat: yes``.
+    """
     one = status.steps.get(step)
     if one is None:
         return Refusal(f"there is no step {step}")
     stands = one.effect_done and one.rollback is not RollbackState.UNDONE_VERIFIED
-    to = "verifying" if stands else "called"
+    repeat = status.definition(step).repeat
+    if redo and stands and repeat is not Repeat.YES:
+        return Refusal(
+            f"{step} says repeat: {repeat.value}: its effect may not be carried out twice",
+            "Without --redo its checks are asked again; or take it back first.",
+        )
+    to = "verifying" if stands and not redo else "called"
     if to == "called" and status.state is not RunState.RUNNING:
         return Refusal("the run is held: resume it first")
     role, told = people.COORDINATOR, {"to": to, "reason": reason}
@@ -186,8 +215,17 @@ def rollback(
     told = {"steps": list(steps), "then": then or ("rolled back" if to is None else "hold"), "reason": reason}
     failed = [id_ for id_ in steps if status.steps[id_].rollback is RollbackState.FAILED]
     if failed:
-        return _two(status, actor, "rollback", "", now, _K.ROLLBACK_ORDERED, told)
+        answer = rollback_answer(status, to, then)
+        return _two(status, actor, "rollback", "", now, _K.ROLLBACK_ORDERED, told, answer)
     return _run(status, actor, now, _K.ROLLBACK_ORDERED, told)
+
+
+def rollback_answer(status: RunStatus, to: str | None = None, then: str | None = None) -> str:
+    """Return what an approval of a rollback names (``people.undoing``); empty: nothing can be undone now."""
+    steps, why = steps_to_undo(status, to)
+    if why or status.rules < SIGNED_BY_ALL:
+        return ""
+    return people.undoing(status, steps, then or ("rolled back" if to is None else "hold"))
 
 
 def steps_to_undo(status: RunStatus, to: str | None = None) -> tuple[tuple[str, ...], str]:
@@ -212,7 +250,31 @@ def abort(status: RunStatus, actor: Actor, now: Moment, reason: str) -> Decision
     """End the run as it is; the state says whether anything of it stands."""
     if not reason.strip():
         return Refusal("say why the run is aborted")
-    return _run(status, actor, now, _K.RUN_ENDED, {"state": abort_state(status).value, "reason": reason})
+    state = abort_state(status)
+    decision = _run(status, actor, now, _K.RUN_ENDED, {"state": state.value, "reason": reason})
+    if isinstance(decision, Refusal) and status.busy and decision.reason == why_not_end(status, state):
+        return replace(decision, hint=_ways_out_of_work(status))
+    return decision
+
+
+def _ways_out_of_work(status: RunStatus) -> str:
+    """Return what lets a run be aborted whose steps are under way."""
+    by_hand = [id_ for id_ in sorted(status.busy) if _waits_for_hands(status, id_)]
+    ways = [f"The DRI ends {id_} by `migverify runbook fail {id_} 'REASON'`." for id_ in by_hand[:5]]
+    if len(by_hand) < len(status.busy):
+        ways.append("`migverify runbook hold 'REASON'` lets nothing new begin: wait until it ends, then abort.")
+    if status.order is None and not steps_to_undo(status)[1]:
+        ways.append("`migverify runbook rollback 'REASON'` ends it at once, and undoes what was done.")
+    return " ".join(ways if not by_hand else [*ways, "Then abort."])
+
+
+def _waits_for_hands(status: RunStatus, id_: str) -> bool:
+    """Whether a person has to say how the step's work or its rollback ends, as the executor will not."""
+    one, step = status.steps[id_], status.definition(id_)
+    if one.rollback is RollbackState.RUNNING:
+        return step.rollback is not None and step.rollback.effect is None and not one.undo_done
+    begins = status.state is RunState.RUNNING or one.intent  # in a hold no effect begins
+    return one.state is StepState.RUNNING and (step.by_hand or not begins)
 
 
 def abort_state(status: RunStatus) -> RunState:
@@ -346,6 +408,12 @@ def _signature_problem(status: RunStatus, actor: Actor, of: str, step: str, answ
 
 
 def _judged(status: RunStatus, now: Moment, drafts: Sequence[Draft]) -> Decision:
+    told = (value for one in drafts for value in one.data.values() if isinstance(value, str))
+    left_open = next((value for value in told if value in OPEN_WORDS), "")
+    if left_open:
+        return Refusal(
+            f"{left_open} is a word to be replaced: {OPEN_WORDS[left_open]}", "Put your own words in quotes."
+        )
     events = [
         Event(
             status.seq + 1 + place, status.head, "0" * 64, status.run, one.step, one.attempt, one.kind, one.actor,

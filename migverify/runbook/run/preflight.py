@@ -332,7 +332,8 @@ def _span(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24} h" if hours >= 24 else f"{hours} h {minutes} min"
 
 
-_READY = {"ok": "pass", "missing": "fail", "unknown": "inconclusive", "not asked": "skipped"}
+_READY = {"ok": "pass", "missing": "fail", "unknown": "inconclusive", "not asked": "skipped",
+          "weaker": "warn"}  # fmt: skip
 
 
 def readiness_of(found: Readiness) -> Iterator[Item]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from migverify.runbook.actions.action import ActionResult, Answer, Outcome
 from migverify.runbook.events import EventKind, RollbackState, RunState, StepState
 from migverify.runbook.model import Effect
-from migverify.runbook.record.lease import still_running
 from migverify.runbook.run.machine import abort_state
 from migverify.runbook.run.working import Key, seconds_for, verdict_of
 from migverify.runbook.state import OVER, Order, RunStatus, StepStatus
@@ -19,7 +18,7 @@ __all__ = ["Undoing"]
 
 _K = EventKind
 _UNDO = 1_000_000
-"""Added to the attempt of an undoing, so that its lifeline is not the effect's."""
+"""Added to the attempt of an undoing, so that its process lock is not the effect's."""
 
 
 class Undoing:
@@ -36,9 +35,11 @@ class Undoing:
             return
         for id_ in order.steps:
             one = self._executor.status.steps[id_]
-            if one.rollback is RollbackState.UNDONE_VERIFIED:
-                continue
-            if one.rollback in (RollbackState.ARMED, RollbackState.FAILED):
+            if one.rollback in (RollbackState.UNDONE_VERIFIED, RollbackState.NONE_NEEDED):
+                continue  # two persons may have said meanwhile that its effect did not happen
+            if one.state is StepState.UNKNOWN and not one.handled:
+                self._executor.look_into(id_)
+            elif one.rollback in (RollbackState.ARMED, RollbackState.FAILED):
                 self._begin(one)
             elif one.rollback is RollbackState.RUNNING:
                 self.verify_lost(one)
@@ -62,8 +63,10 @@ class Undoing:
 
     def _begin(self, one: StepStatus) -> None:
         # The order was given before this step's own end was known: nobody may know about its effect now.
-        if one.state is StepState.UNKNOWN:
+        if one.state is StepState.UNKNOWN or self._executor.at_work(one, one.attempt):
             return
+        if self._executor.at_work(one, one.attempt + _UNDO):
+            return  # an earlier undoing of it, which failed, has left something behind
         step = self._executor.status.definition(one.id)
         effect = step.rollback.effect if step.rollback is not None else None
         told = {"action": effect.action, "arguments": effect.arguments} if effect is not None else {"manual": True}
@@ -82,10 +85,8 @@ class Undoing:
         rollback = self._executor.status.definition(one.id).rollback
         if rollback is None or self._executor.bench.of(one.id):
             return
-        if not one.undo_done and (
-            rollback.effect is None or still_running(self._executor.record.folder, one.id, one.attempt + _UNDO)
-        ):
-            return  # a person, or a program of the last executor, is at it
+        if not one.undo_done and (rollback.effect is None or self._executor.at_work(one, one.attempt + _UNDO)):
+            return  # a person, or a process of the last executor, is at it
         elsewhere = "" if one.undo_done else self._executor.unseen(one)
         if elsewhere:
             if "elsewhere" not in one.alarms:
@@ -93,7 +94,8 @@ class Undoing:
                 self._executor.write(_K.NOTE, one.id, alarm="elsewhere", text=text)
             return
         limit = max((3 * check.for_seconds + seconds_for(check) for check in rollback.verify), default=0.0)
-        self._executor.ask(Key(one.id, one.attempt, "undone"), rollback.verify, limit)
+        self._executor.ask(Key(one.id, one.attempt, "undone"), rollback.verify, limit,
+                           effect=None if one.undo_done else rollback.effect, attempt=one.attempt + _UNDO)  # fmt: skip
 
     def take(self, key: Key, result: Any) -> None:
         """Write down what became of an undoing."""

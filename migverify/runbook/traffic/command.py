@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from migverify.codec import parse_json
 from migverify.errors import TrafficError, UsageError
 from migverify.runbook.actions.action import Context, Outcome
 from migverify.runbook.actions.builtin import KEPT_BYTES, run_program
@@ -119,7 +120,7 @@ class CommandDriver:
         if what == "set":
             return {}
         try:
-            found = json.loads(done.output) if done.facts["stdout_bytes"] <= KEPT_BYTES else None
+            found = parse_json(done.output) if done.facts["stdout_bytes"] <= KEPT_BYTES else None
         except ValueError:
             found = None
         if not isinstance(found, dict):

@@ -146,7 +146,7 @@ def _proxysql(traffic: Traffic, _context: Context, stack: ExitStack) -> Driver:
     admins = {}
     for one in part.instances:
         password = resolve_variable(one.password_env, f"password_env of {one.name}").reveal()
-        admins[one.name] = open_admin(one.host, one.port, one.user, password, part.settle)
+        admins[one.name] = open_admin(one.host, one.port, one.user, password, one.tls.settings(one.host), part.settle)
         stack.callback(admins[one.name].close)
     return ProxysqlDriver(traffic.id, part.hostgroup, part.old, part.new, admins, Path(part.state))
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from migverify.codec import parse_json
 from migverify.errors import ReadError, TrafficError
 from migverify.runbook.actions.action import Context, Outcome
 from migverify.runbook.actions.builtin import run_program
@@ -112,7 +113,7 @@ def parse_include(text: str, split: Split) -> Setting:
     setting = None
     if first.startswith(_HEAD):
         with suppress(ValueError, TypeError, KeyError):
-            found = json.loads(first.removeprefix(_HEAD))
+            found = parse_json(first.removeprefix(_HEAD))
             setting = Setting(
                 int(found["share"]), str(found["generation"]), int(found["was"]), str(found["previous"]),
                 float(found["at"]), bool(found["held"]),
@@ -318,5 +319,7 @@ def _draining(pid_file: Path) -> int:
     found = 0
     for child in children:
         with suppress(OSError):
-            found += (Path(f"/proc/{int(child)}/cmdline").read_bytes()).startswith(_SHUTTING)
+            # An nginx that runs through its own loader has the loader's arguments before its title.
+            arguments = Path(f"/proc/{int(child)}/cmdline").read_bytes().split(b"\0")
+            found += any(one.startswith(_SHUTTING) for one in arguments)
     return found

@@ -20,6 +20,7 @@ from math import gcd
 from pathlib import Path
 from typing import Any, Protocol
 
+from migverify.codec import parse_json
 from migverify.errors import MigverifyError, TrafficError
 from migverify.runbook.traffic.files import change_locks, replace_text
 from migverify.runbook.traffic.model import FULL, Reading, Setting, is_generation, percent
@@ -208,7 +209,7 @@ class ProxysqlDriver:
         Statements that began before the change count as its own: a few, and none of a key.
         """
         try:
-            kept = json.loads(self._path(instance).read_text(encoding="utf-8"))
+            kept = parse_json(self._path(instance).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise TrafficError(f"{instance}: no counters of the change: {type(error).__name__}") from None
         if kept["generation"] not in generations:

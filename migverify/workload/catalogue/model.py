@@ -37,8 +37,9 @@ class Needs(StrEnum):
 
 ASPECTS = (
     "error", "errno", "sqlstate", "message", "unanswered", "results", "rows", "row-count", "order", "value", "null",
-    "float", "form", "decimal-scale", "json", "json-form", "temporal", "temporal-fraction", "columns", "type", "length",
-    "decimals", "flags", "charset", "affected-rows", "insert-id", "info", "warnings", "status", "latency", "plan",
+    "float", "form", "decimal-scale", "json", "json-form", "json-text", "temporal", "temporal-fraction", "columns",
+    "type", "length", "decimals", "flags", "charset", "affected-rows", "changed-rows", "did-not-recur", "insert-id",
+    "info", "warnings", "status", "latency", "plan",
     "eviction", "batch-counts", "read-only",
 )  # fmt: skip
 """What a ``Difference`` may be about, the last three of drivers and pools; another one is refused in an entry."""

@@ -108,7 +108,6 @@ _TABLE = re.compile(r"tableID=(\d+)")
 _NAME = re.compile(r"(?:tableName|table)=([^,}\s]+)")
 _INDEX = re.compile(r"indexID=(\d+)")
 _HANDLE = re.compile(r"handle=(?:\{([^}]*)\}|([^,}\s]+))")
-_INDEX_VALUES = re.compile(r"indexValues=\{(.*?),? ?\}\}?", re.DOTALL)
 _META = re.compile(r"metaKey=true, key=([^,}]*)(?:, field=([^}]*))?")
 
 
@@ -135,8 +134,9 @@ def from_words(text: str, raw: Key | None = None) -> Key | None:
         return raw.named(named)
     index = _INDEX.search(text)
     if index is not None:
-        values = _INDEX_VALUES.search(text)
-        spelled = tuple(part for part in values[1].split(", ") if part) if values else ()
+        values, end, _ = text.partition("indexValues={")[2].partition("}")
+        parts = values.removesuffix(" ").removesuffix(",").split(", ") if end else ()
+        spelled = tuple(part for part in parts if part)
         return Key("index", int(table[1]), int(index[1]), spelled, named)
     handle = _HANDLE.search(text)
     spelled = tuple((handle[1] or handle[2]).split(", ")) if handle else ()

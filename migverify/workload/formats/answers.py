@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from migverify.workload.formats import protocol
 from migverify.workload.formats.packets import Packet
-from migverify.workload.formats.protocol import BoundType
+from migverify.workload.formats.protocol import Prepared
 from migverify.workload.model import Record
 
 UNANSWERED = "answer not captured"
@@ -51,16 +51,6 @@ class Asked:
     rows: int = 0
     affected: int = 0
     results: bool = False
-
-
-@dataclass(slots=True)
-class Prepared:
-    """A prepared statement: its text, how many values it takes, their types and those sent ahead."""
-
-    sql: bytes
-    count: int
-    types: tuple[BoundType, ...] | None = None
-    long_data: dict[int, bytes] = field(default_factory=dict)
 
 
 class Answers:

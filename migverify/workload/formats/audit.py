@@ -6,20 +6,22 @@ r"""Audit logs as CSV: Aurora's Advanced Auditing, the plugin of RDS for MySQL, 
     20260102 03:04:05,ip-10,app,10.0.0.9,8,24,QUERY,shop,'select 1',0,,         RDS: local time, two fields more
     20260102 03:04:05,host,app,10.0.0.9,8,24,QUERY,shop,'select 1',0            MariaDB: local time
 
-One line is one event, written at its end. A text is cut at ``server_audit_query_log_limit`` without a mark, so a first
-pass over the file looks for the length at which its texts end. That pass also finds what ran inside another
-statement (a procedure, function, trigger, or text EXECUTE): such lines stand before the outer one and have higher or
-equal query ids.
+One line is one event, written at its end. Aurora writes four files at a time, and the lines of one connection are in
+all of them. So a reader of one file cannot know two things, which ``settled`` finds out from the lines of all files:
+
+- what ran inside another statement (a procedure, function, trigger, or text EXECUTE): such a statement ends before the
+  outer one and has a higher or equal query id;
+- which texts were cut at ``server_audit_query_log_limit``, which leaves no mark: the length at which texts end.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, tzinfo
-from pathlib import Path
+from itertools import chain
 from typing import Any
 
 from migverify.workload.formats.statements import lacks
@@ -35,8 +37,9 @@ from migverify.workload.lines import (
     rejected,
     seal,
 )
-from migverify.workload.model import Command, Piece
-from migverify.workload.quotes import closed, outside
+from migverify.workload.model import Carry, Command, Part, Piece, Record
+from migverify.workload.overflow import Overflow
+from migverify.workload.quotes import COMMENTS, LOOKS_CUT, closed, outside
 
 TRUNCATED = "text cut by the audit log"
 NO_VALUES = "values of the prepared statement not logged"
@@ -45,6 +48,8 @@ BAD_TIME = "time that is none"
 BAD_ESCAPE = "escape that the format does not have"
 INSIDE_OR_RESTART = "ran inside another statement, or the server restarted behind it"
 INSIDE = "ran inside another statement"
+TOO_NESTED = "may have run inside another statement: too many of this connection did"
+_NO_ID = 1 << 62
 
 DEFAULT_LIMIT = 1024
 """``server_audit_query_log_limit`` of MariaDB and RDS: its texts are taken for cut where none is longer."""
@@ -52,13 +57,8 @@ DEFAULT_LIMIT = 1024
 _LINE = re.compile(
     rb"(\d{16}|\d{8} [ \d]\d:\d\d:\d\d),([^,]*),([^,]*),([^,]*),(\d{1,18}),(\d{1,18}),([A-Z_]+),(.*)", re.DOTALL
 )
-_QUERY = re.compile(rb"([^,]*),'((?:[^'\\]++|\\.)*+)',(\d*)(?:,[^,']*){0,3}$", re.DOTALL)
+_QUERY = re.compile(rb"([^,]*),'((?:[^'\\]++|\\.)*+)',(\d{0,18})(?:,[^,']*){0,3}$", re.DOTALL)
 _OPEN_QUERY = re.compile(rb"([^,]*),'(.*)$", re.DOTALL)
-SCAN = re.compile(
-    rb"(?:\d{16}|\d{8} [ \d]\d:\d\d:\d\d),[^,]*,[^,]*,[^,]*,(\d{1,18}),(\d{1,18}),"
-    rb"(?:QUERY,[^,]*,'(.*)',(\d*)(?:,[^,']*){0,3}|(CONNECT|DISCONNECT|CHANGEUSER),.*)$",
-    re.DOTALL,
-)
 _ESCAPE = re.compile(rb"\\(.?)", re.DOTALL)
 ESCAPES = (
     (b"\\n", b"\n"), (b"\\r", b"\r"), (b"\\t", b"\t"), (b'\\"', b'"'), (b"\\b", b"\b"), (b"\\f", b"\f"),
@@ -78,17 +78,11 @@ _RUNNING = frozenset({
 SYNTAX = 1064
 LOOKS = 1_000
 """So many texts of one length, none of which looks cut, are as long as they were sent."""
-REMEMBERED = 1_000
-"""Statements of a connection an outer one is looked for among."""
-
-
-@dataclass(slots=True)
-class AuditSurvey:
-    """What a pass over a file tells: the length at which texts are cut, and lines that ran inside another."""
-
-    limit: int = 0
-    longest: int = 0
-    inside: dict[int, str] = field(default_factory=dict)
+MOST_OUTER = 2_000_000
+"""Statements of one connection that others ran inside of: beyond, what ran inside another is not known."""
+_CONTAINER = re.compile(COMMENTS + rb"(?:call|execute)\b", re.IGNORECASE)
+_SIZE = "size of the text"
+"""In the details of a record until it is settled: the length of a text that may be cut."""
 
 
 class Audit:
@@ -108,7 +102,6 @@ class Audit:
 
     def __init__(self, zone: tzinfo = UTC, limit: int = 0, longest: int = LONGEST) -> None:
         self.zone, self.limit, self.longest = zone, limit, longest
-        self._known: tuple[tuple[str, int, int], AuditSurvey] | None = None
 
     def sniff(self, head: bytes) -> float:
         """Tell by whole lines; the first and the last of them may be cut."""
@@ -119,40 +112,34 @@ class Audit:
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> Iterator[Piece]:
         """Yield the lines that begin in the range; a line is an event."""
-        reader = AuditLines(path, self.zone, self._survey(path), self.limit)
+        reader = AuditLines(path, self.zone)
         for offset, line, content in lines(path, start, end, self.longest):
-            if isinstance(content, int):
-                yield rejected(path, offset, line, content, TOO_LONG)
-            else:
-                yield reader.piece(offset, line, content)
+            yield reader.piece(offset, line, content)
 
-    def _survey(self, path: str) -> AuditSurvey:
-        stat = Path(path).stat()
-        mark = (path, stat.st_size, stat.st_mtime_ns)
-        if self._known is None or self._known[0] != mark:
-            self._known = (mark, survey_of(path, self.longest))
-        return self._known[1]
+    def part(self, path: str, begin: int, stop: int | None, carry: Carry | None, *, growing: bool = False) -> Part:
+        """See ``migverify.workload.model.Divisible``; a line end is never inside a text."""
+        del carry
+        return AuditPart(self, path, begin, stop, growing=growing)
 
 
-def survey_of(path: str, longest: int) -> AuditSurvey:
-    """Look through a file."""
-    found = AuditSurvey()
-    looks = Looks()
-    sessions: dict[bytes, OpenStatements] = {}
-    for offset, _, content in lines(path, 0, None, longest):
-        match = None if isinstance(content, int) else SCAN.match(content.rstrip(b"\r\n"))
-        if match is None:
-            continue
-        session, query, text, code, login = match.groups()
-        if login:
-            sessions[session] = OpenStatements(login != b"DISCONNECT")
-            continue
-        looks.take(len(text), code == b"1064", text)
-        if session not in sessions:
-            sessions[session] = OpenStatements(False)
-        sessions[session].take(int(query), offset, found.inside)
-    found.longest, found.limit = looks.most, looks.limit
-    return found
+class AuditPart:
+    """Lines of a file; ``looks`` are the lengths of their texts, by server."""
+
+    def __init__(self, form: Audit, path: str, begin: int, stop: int | None, *, growing: bool) -> None:
+        self._reader = AuditLines(path, form.zone)
+        self._lines = lines(path, begin, stop, form.longest, counted=False, growing=growing)
+        self._first = next(self._lines, None)
+        self.begin = self.end = begin if self._first is None else self._first[0]
+        self.lines = 0
+        self.carry = Carry()
+        self.looks = self._reader.looks
+
+    def __iter__(self) -> Iterator[Piece]:
+        """Yield the pieces."""
+        for offset, line, content in chain(() if self._first is None else (self._first,), self._lines):
+            length = content if isinstance(content, int) else len(content)
+            self.end, self.lines = offset + length, line
+            yield self._reader.piece(offset, line, content)
 
 
 class Looks:
@@ -173,51 +160,18 @@ class Looks:
             self._looks += 1
             self._cut = is_cut(unescape(text)[0])
 
+    def add(self, other: Looks) -> None:
+        """Add what other texts look like."""
+        if abs(self.most - other.most) <= 1:
+            self._cut = self._cut or other._cut
+        elif other.most > self.most:
+            self._cut = other._cut
+        self.most = max(self.most, other.most)
+
     @property
-    def limit(self) -> int:
+    def cut_at(self) -> int:
         """The length at which texts are cut; 0: they are not."""
-        return self.most if self._cut else 0
-
-
-class OpenStatements:
-    """The last statements of one connection, outer ones only, by rising query id."""
-
-    __slots__ = ("_begun", "_ids", "_offsets")
-
-    def __init__(self, begun: bool) -> None:
-        self._begun = begun
-        self._ids: list[int] = []
-        self._offsets: list[int] = []
-
-    @property
-    def last(self) -> int:
-        """The last query id; -1: none."""
-        return self._ids[-1] if self._ids else -1
-
-    def extend(self, queries: list[int], offsets: list[int]) -> None:
-        """Take in statements whose ids rise and are above ``last``: none ran inside another."""
-        self._ids += queries
-        self._offsets += offsets
-        over = len(self._ids) // REMEMBERED - 1
-        if over > 0:
-            del self._ids[: over * REMEMBERED], self._offsets[: over * REMEMBERED]
-            self._begun = False
-
-    def take(self, query: int, offset: int, inside: dict[int, str]) -> None:
-        """Take in a statement, and note those before it that ran inside it."""
-        ids, offsets = self._ids, self._offsets
-        if ids and ids[-1] >= query:
-            at = bisect_left(ids, query)
-            # where nothing older is known, ids may have begun anew
-            reason = INSIDE if at or self._begun else INSIDE_OR_RESTART
-            for place in offsets[at:]:
-                inside[place] = reason
-            del ids[at:], offsets[at:]
-        ids.append(query)
-        offsets.append(offset)
-        if len(ids) >= 2 * REMEMBERED:
-            del ids[:REMEMBERED], offsets[:REMEMBERED]
-            self._begun = False
+        return self.most if self._cut else 0 if self.most > DEFAULT_LIMIT else DEFAULT_LIMIT
 
 
 def is_cut(sql: bytes) -> bool:
@@ -255,15 +209,16 @@ def _odd(text: bytes) -> bytes:
 class AuditLines:
     """Makes pieces of lines."""
 
-    def __init__(self, path: str, zone: tzinfo, survey: AuditSurvey, limit: int) -> None:
+    def __init__(self, path: str, zone: tzinfo) -> None:
         self._path = path
         self._clock = Clock(zone)
         self.texts = Texts()
-        self._inside = survey.inside
-        self.cut_at = limit or survey.limit or (0 if survey.longest > DEFAULT_LIMIT else DEFAULT_LIMIT)
+        self.looks: dict[str, Looks] = {}
 
-    def piece(self, offset: int, line: int, content: bytes) -> Piece:
-        """Return the piece of a line."""
+    def piece(self, offset: int, line: int, content: bytes | int) -> Piece:
+        """Return the piece of a line; ``content`` is a length where it is too long."""
+        if isinstance(content, int):
+            return rejected(self._path, offset, line, content, TOO_LONG)
         length = len(content)
         match = _LINE.match(content)
         if match is None:
@@ -311,24 +266,21 @@ class AuditLines:
         record.database = self.texts[match[1]]
         sql, known = unescape(text)
         record.sql, record.command = sql, Command.QUERY
+        size = len(text)
+        looks = self.looks.get(record.server)
+        if looks is None:
+            looks = self.looks[record.server] = Looks()
+        looks.take(size, record.errno == SYNTAX, text)
         if not record.partial:
-            record.partial = self._lacks(sql, len(text), record.errno, whole=whole) or ("" if known else BAD_ESCAPE)
-        inside = self._inside.get(record.origin.offset)
-        if inside == INSIDE:
-            record.command = Command.OTHER
-            record.details = {**record.details, "command": INSIDE}
-        elif inside is not None:
-            record.partial = record.partial or inside
-        elif not record.partial and b"?" in sql and b"?" in outside(sql):
-            prepared(record)
+            if not whole:
+                record.partial = TRUNCATED
+            elif record.errno != SYNTAX and not closed(sql, 0, len(sql)):
+                record.partial = LOOKS_CUT
+            else:
+                record.partial = lacks(sql) or ("" if known else BAD_ESCAPE)
+        if size >= looks.most - 1 or DEFAULT_LIMIT - 1 <= size <= DEFAULT_LIMIT:
+            record.details = {**record.details, _SIZE: str(size)}
         return True
-
-    def _lacks(self, sql: bytes, size: int, errno: int | None, *, whole: bool) -> str:
-        if not whole or self.cut_at - 1 <= size <= self.cut_at:
-            return TRUNCATED
-        if errno != SYNTAX and not closed(sql, 0, len(sql)):
-            return TRUNCATED
-        return lacks(sql)
 
     def _login(self, record: Any, operation: bytes, rest: bytes) -> None:
         command = _LOGINS.get(operation)
@@ -338,16 +290,137 @@ class AuditLines:
             return
         record.command = command
         code = parts[2] if len(parts) > 2 else parts[-1]
-        if code.isdigit() and command is not Command.QUIT:
+        if code.isdigit() and len(code) <= 10 and command is not Command.QUIT:
             record.errno = int(code)
         if command in (Command.CONNECT, Command.CHANGE_USER):
             record.database = self.texts[parts[0]]
 
 
-def prepared(record: Any) -> None:
+def settled(records: Iterable[Record], cut_at: Callable[[str], int]) -> Iterator[Record]:
+    """Yield records as they are: those that ran inside another statement, cut texts and executes told apart.
+
+    Parameters
+    ----------
+    records
+        Of all files, sorted by server, connection, time and query id (of whole seconds: by file and line).
+    cut_at
+        The length at which a server's texts are cut; 0: none.
+    """
+    epoch: _Epoch | None = None
+    key: tuple[str, int | None] | None = None
+    for record in records:
+        if (
+            epoch is None or epoch.is_over or (record.server, record.session) != key
+            or record.command in (Command.CONNECT, Command.FAILED_CONNECT)
+        ):  # fmt: skip
+            if epoch is not None:
+                yield from epoch.close()
+            key = (record.server, record.session)
+            epoch = _Epoch(record.command is Command.CONNECT, cut_at(record.server))
+        epoch.add(record)
+    if epoch is not None:
+        yield from epoch.close()
+
+
+class _Epoch:
+    """The records of one connection from its connect on. They are kept, on disk where they are many, until it ends.
+
+    A statement ran inside another if one that ended later has a lower or equal query id.
+    """
+
+    def __init__(self, begun: bool, cut_at: int) -> None:
+        self._begun, self._cut_at = begun, cut_at
+        self.is_over = False
+        self._records: Overflow[Record] = Overflow()
+        self._tied: list[Record] = []
+        self._count = 0
+        self._lowest, self._highest = -1, -1
+        self._outer: tuple[array[int], array[int], array[int]] = (array("q"), array("q"), array("q"))
+
+    def add(self, record: Record) -> None:
+        """Take in a record."""
+        if self._tied and record.end != self._tied[0].end:
+            self._release()
+        self._tied.append(record)
+        self.is_over = record.command is Command.QUIT
+
+    def _release(self) -> None:
+        """Take in the records of one time, by query id; a CALL or EXECUTE is behind those that it may have run."""
+        tied, self._tied = self._tied, []
+        if len(tied) > 1 and "time" not in tied[0].details:
+            holders = [one for one in tied if one.command is Command.QUERY and _CONTAINER.match(one.sql)]
+            if holders:
+                others = [one for one in tied if one not in holders]
+                at = sum(1 for one in others if one.command is not Command.QUIT)
+                # the outermost has the lowest id, and ended last
+                tied = [*others[:at], *sorted(holders, key=lambda one: -one.number), *others[at:]]
+        for record in tied:
+            self._take(record)
+
+    def _take(self, record: Record) -> None:
+        if record.command is Command.QUERY:
+            number = record.number
+            if number <= self._highest:
+                places, numbers, certain = self._outer
+                if len(places) <= MOST_OUTER:
+                    places.append(self._count)
+                    numbers.append(number)
+                    # where nothing older is known, ids may have begun anew
+                    certain.append(self._begun or self._lowest < number)
+            self._highest = max(self._highest, number)
+            self._lowest = number if self._lowest < 0 else min(self._lowest, number)
+        self._records.add(record, len(record.sql))
+        self._count += 1
+
+    def close(self) -> Iterator[Record]:
+        """Yield the records."""
+        self._release()
+        places, numbers, certain = self._outer
+        if len(places) > MOST_OUTER:
+            for record in self._records.drain():
+                if record.command is Command.QUERY:
+                    object.__setattr__(record, "partial", record.partial or TOO_NESTED)
+                yield self._finished(record, "")
+            return
+        # the lowest id from each outer statement on: of all, and of those that are certain
+        lowest, surely = array("q", numbers), array("q", numbers)
+        least = least_surely = _NO_ID
+        for at in range(len(places) - 1, -1, -1):
+            least = min(least, numbers[at])
+            least_surely = min(least_surely, numbers[at]) if certain[at] else least_surely
+            lowest[at], surely[at] = least, least_surely
+        at = 0
+        for place, record in enumerate(self._records.drain()):
+            while at < len(places) and places[at] <= place:
+                at += 1
+            inside = ""
+            if at < len(places) and record.command is Command.QUERY and lowest[at] <= record.number:
+                inside = INSIDE if surely[at] <= record.number else INSIDE_OR_RESTART
+            yield self._finished(record, inside)
+
+    def _finished(self, record: Record, inside: str) -> Record:
+        size = record.details.get(_SIZE)
+        if size is not None:
+            object.__setattr__(record, "details", {key: one for key, one in record.details.items() if key != _SIZE})
+            if self._cut_at and self._cut_at - 1 <= int(size) <= self._cut_at:
+                object.__setattr__(record, "partial", TRUNCATED)
+        if record.command is not Command.QUERY:
+            return record
+        if inside == INSIDE:
+            return replace(record, command=Command.OTHER, details={**record.details, "command": INSIDE})
+        if inside:
+            return replace(record, partial=record.partial or inside)
+        sql = record.sql
+        if not record.partial and b"?" in sql and b"?" in outside(sql):
+            prepared(record)
+        return record
+
+
+def prepared(record: Record) -> None:
     """Take a text with bare ``?`` for what it is: a prepare that failed, or an execute whose values are missing."""
     if record.errno and record.errno not in _RUNNING:
         if record.errno != SYNTAX:
-            record.command = Command.PREPARE
+            object.__setattr__(record, "command", Command.PREPARE)
         return
-    record.command, record.partial = Command.EXECUTE, NO_VALUES
+    object.__setattr__(record, "command", Command.EXECUTE)
+    object.__setattr__(record, "partial", NO_VALUES)

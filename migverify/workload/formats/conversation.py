@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import replace
 
 from migverify.workload.formats import protocol
 from migverify.workload.formats.answers import Answers, Asked, Entry, finish
 from migverify.workload.formats.packets import Segment, address
 from migverify.workload.formats.protocol import CutError
-from migverify.workload.formats.tcp import Stream
+from migverify.workload.formats.tcp import Stream, joined_session
 from migverify.workload.model import Command, Origin, Record
 
 TLS = "encrypted connection (TLS)"
@@ -48,8 +47,8 @@ class Conversation:
         self._blind = ""
         self._capabilities: int | None = None
         self._server_capabilities = 0
-        # Joined midway: the server's connection id is unknown, and a made-up one must not meet a real one.
-        self._session = -1 - zlib.crc32(repr((client, server)).encode())
+        self._attributes: bool | None = None  # was CLIENT_QUERY_ATTRIBUTES negotiated? None: not known yet
+        self._session = joined_session(client, server)  # until the greeting tells the connection id
         self._user: str | None = None
         self._answers = Answers()
         self._more = b""
@@ -191,6 +190,9 @@ class Conversation:
             self._go_blind(TLS)
             return False
         if _commands(data):
+            if stream.lost:
+                for statement in self._answers.statements.values():
+                    statement.lose()
             stream.lost = False
             self._phase = "commands"
             return True
@@ -220,6 +222,10 @@ class Conversation:
             self._go_blind(NOT_MYSQL)
             return
         self._capabilities = told.capabilities
+        if not told.capabilities & protocol.CAN_ATTRIBUTES:
+            self._attributes = False
+        elif self._server_capabilities:
+            self._attributes = bool(self._server_capabilities & protocol.CAN_ATTRIBUTES)
         self._user = told.user
         details = {"charset": told.charset} if told.charset else {}
         record = self._record(Command.CONNECT, b"", first, last, database=told.database, details=details)
@@ -267,11 +273,17 @@ class Conversation:
         record = self._record(command, b"", first, last)
         match code:
             case protocol.COM_QUERY:
-                record = replace(record, sql=protocol.query_text(payload, self._capabilities))
+                sql, self._attributes = protocol.query_text(payload, self._attributes)
+                record = replace(record, sql=sql)
             case protocol.COM_PREPARE | protocol.COM_INIT_DB:
                 record = replace(record, sql=payload[1:])
             case protocol.COM_EXECUTE:
                 record = self._execute(record, payload)
+            case protocol.COM_RESET_STATEMENT:
+                statement = self._answers.statements.get(protocol.Reader(payload, 1).integer(4))
+                if statement is not None:
+                    statement.long_data = {}
+                record = replace(record, details={"command": protocol.NAMES[code]})
             case protocol.COM_CLOSE:
                 number = protocol.Reader(payload, 1).integer(4)
                 self._answers.statements.pop(number, None)
@@ -300,11 +312,10 @@ class Conversation:
         if statement is None:
             return replace(record, statement_id=number, partial=PREPARED_BEFORE)
         try:
-            told = protocol.execute(payload, statement.count, statement.types, statement.long_data, self._capabilities)
+            told = statement.execute(payload, self._attributes)
         except CutError:
             return replace(record, sql=statement.sql, statement_id=number, partial=VALUES_UNKNOWN)
-        statement.types = told.types
-        statement.long_data = {}
+        self._attributes = told.attributes if self._attributes is None else self._attributes
         return replace(record, sql=statement.sql, statement_id=number, parameters=told.parameters)
 
     def _change_user(self, record: Record, payload: bytes) -> Record:

@@ -7,7 +7,6 @@ stands around them is the structure of the document.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -21,15 +20,17 @@ from migverify.workload.lines import (
     Texts,
     Window,
     in_range,
+    json_of,
     make_origin,
     make_record,
+    name_of,
     noise,
     open_log,
     rejected,
     seal,
 )
 from migverify.workload.model import Command, Piece
-from migverify.workload.quotes import closed, outside
+from migverify.workload.quotes import CUT_BY_STREAM, closed, outside
 from migverify.workload.tokens import first_word
 
 ENCRYPTED = "encrypted activity events"
@@ -146,7 +147,7 @@ class _Events:
     def piece(self, content: bytes, offset: int, line: int) -> Piece:
         length = len(content)
         try:
-            told = json.loads(content.decode("utf-8", "surrogateescape"))
+            told = json_of(content)
         except ValueError:
             return rejected(self.path, offset, line, length, NOT_JSON)
         if told.get("type") == "heartbeat":
@@ -167,19 +168,19 @@ class _Events:
             return rejected(self.path, offset, line, length, BAD_TIME)
         record = make_record(
             make_origin(self.path, offset, line, length), Command.OTHER, b"", _number(told.get("sessionId")),
-            _text(told.get("dbUserName")), _text(told.get("remoteHost")), _text(told.get("databaseName")), start,
+            name_of(told.get("dbUserName")), name_of(told.get("remoteHost")), name_of(told.get("databaseName")), start,
             end if end is not None else logged, _number(told.get("statementId")) or 0, "",
         )  # fmt: skip
-        record.server = _text(told.get("serverHost")) or ""
+        record.server = name_of(told.get("serverHost")) or ""
         if start is not None and end is not None:
             record.duration = end - start
         elif end is None:
             record.details = {"time": "when the event was written"}
         record.errno = _number(told.get("exitCode"))
-        message = _text(told.get("errorMessage"))
+        message = name_of(told.get("errorMessage"))
         if message:
             record.details = {**record.details, "error": message}
-        command = told["command"].upper()
+        command = (name_of(told["command"]) or "").upper()
         if command == "QUERY":
             self._query(record, told)
         elif command in _LOGINS:
@@ -199,7 +200,7 @@ class _Events:
         record.sql = sql = plain(text.encode("utf-8", "surrogateescape"))
         record.partial = lacks(sql)
         if record.errno != _SYNTAX and not closed(sql, 0, len(sql)):
-            record.partial = record.partial or "text cut by the stream"
+            record.partial = record.partial or CUT_BY_STREAM
         rows = _number(told.get("rowCount"))
         if first_word(sql) in _READS:
             record.rows_sent = rows
@@ -234,7 +235,3 @@ def _number(value: object) -> int | None:
     if isinstance(value, int):
         return value
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else None
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None

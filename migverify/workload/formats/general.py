@@ -18,19 +18,19 @@ from collections.abc import Iterator
 from datetime import UTC, tzinfo
 from typing import Any
 
-from migverify.workload.formats.reading import read_statements
+from migverify.workload.formats.reading import LogPart, read_statements
 from migverify.workload.formats.statements import (
     BANNER,
     BANNER_LINE,
     TEXT_LOST,
-    Carry,
     LogHeaders,
     changed_lines,
     lacks,
     windows_lines,
 )
 from migverify.workload.lines import LONGEST, in_range, make_origin, make_record, seal
-from migverify.workload.model import Command, Noise, Piece, Rejected
+from migverify.workload.model import Carry, Command, Noise, Piece, Rejected
+from migverify.workload.quotes import COMMENTS
 
 BAD_TIME = "time that is none"
 RESTORED = "text of the prepared statement restored, with backslashes that the SQL mode may read otherwise"
@@ -58,9 +58,11 @@ _LINE = (
 NEXT = re.compile(rb"\n(?=" + _LINE + rb"|" + BANNER_LINE + rb")")
 _NEXT_WINDOWS = re.compile(rb"\r\n(?=" + _LINE + rb"|" + BANNER_LINE + rb")")
 _TOLD = re.compile(rb"^(\d{6} [ \d]\d:\d\d:\d\d)\t *\d{1,18} (?:" + _NAMES + rb")[\t\r\n]", re.MULTILINE)
-_LOGIN = re.compile(rb"(.*)@([^\s@]*)(?: as (?:anonymous|.*?))? on(?: (.*?))?(?: using (\S.*))?$", re.DOTALL)
+_LOGIN = re.compile(
+    rb"(.{0,256})@([^\s@]{0,256})(?: as (?:anonymous|.{0,64}?))? on(?: (.{0,256}?))?(?: using (\S.{0,64}))?$", re.DOTALL
+)
 _DENIED = re.compile(rb"Access denied for user '(.*?)'@'(.*?)'", re.DOTALL)
-TEXT_PREPARED = re.compile(rb"\s*(?:/\*.*?\*/\s*)*+(prepare|execute)\s+(\S+)", re.IGNORECASE | re.DOTALL)
+TEXT_PREPARED = re.compile(COMMENTS + rb"(prepare|execute)\s++(\S++)", re.IGNORECASE)
 
 
 class GeneralLog:
@@ -92,6 +94,12 @@ class GeneralLog:
         found = read_statements(path, grammar, self.limit, stop=end)
         return in_range(found, start, end) if start else found
 
+    def part(
+        self, path: str, begin: int, stop: int | None, carry: Carry | None, *, growing: bool = False
+    ) -> LogPart:  # fmt: skip
+        """See ``migverify.workload.model.Divisible``."""
+        return LogPart(path, GeneralGrammar(path, self.zone), self.limit, begin, stop, carry, growing=growing)
+
 
 class GeneralGrammar(LogHeaders):
     """Headers of a general log; the time of the last one that told it, and sessions with an echo to come."""
@@ -114,11 +122,18 @@ class GeneralGrammar(LogHeaders):
 
     def carry(self) -> Carry:
         """Return what the records so far say for those behind them."""
-        return Carry(self.number, None, self.time, tuple(sorted(self.echoes.items())))
+        sessions = sorted({*self.echoes, *self.quoting})
+        return Carry(None, self.time, tuple((one, (self.echoes.get(one), self.quoting.get(one))) for one in sessions))
 
     def resume(self, carry: Carry) -> None:
         """Go on in the middle of a file."""
-        self.number, self.time, self.echoes = carry.number, carry.time, dict(carry.told)
+        self.time = carry.time
+        self.echoes = {session: echo for session, (echo, _) in carry.sessions if echo is not None}
+        self.quoting = {session: modes for session, (_, modes) in carry.sessions if modes is not None}
+
+    def session(self) -> int | None:
+        """See LogHeaders."""
+        return None if self._head is None else int(self._head[3])
 
     def loose(self, data: bytes, at: int, *, eof: bool) -> int | None:  # noqa: ARG002
         """Return where a record or a banner may begin behind bytes that are none."""
@@ -129,6 +144,10 @@ class GeneralGrammar(LogHeaders):
         """Take in a header and return where its text starts."""
         self._head = head = _HEAD.match(data, at)
         return None if head is None else head.end()
+
+    def has_time(self) -> bool:
+        """See Grammar."""
+        return self._head is not None and (self._head[1] or self._head[2]) is not None
 
     def banner(self) -> None:
         """A banner changes nothing: connection ids go on where the log was rotated, and connects tell restarts."""
@@ -150,11 +169,9 @@ class GeneralGrammar(LogHeaders):
             return Noise(origin, "statement of the server itself")
         sql = data[text:text_end]
         command = COMMANDS.get(name, Command.OTHER)
-        self.number += 1
-        record = make_record(origin, command, sql, session, None, None, None, self.time, None, self.number, partial)
+        record = make_record(origin, command, sql, session, None, None, None, self.time, None, 0, partial)
         if iso is None:
             record.details = {"time": "whole seconds"}
-            record.number = 0  # the order of files counts more: a second goes on behind a rotation
         if command is Command.QUERY:
             if self.echoes:
                 self.echoes.pop(session, None)
@@ -166,6 +183,7 @@ class GeneralGrammar(LogHeaders):
                 self.echoes[session] = (prepared[1].lower(), prepared[2], record.partial == TEXT_LOST)
         else:
             self._other(record, command, name)
+        self.learn(record)
         return seal(record)
 
     def _other(self, record: Any, command: Command, name: bytes) -> None:

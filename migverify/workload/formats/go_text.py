@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7]{3})|(.))", re.DOTALL)
 _PLAIN = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v",
@@ -22,7 +23,10 @@ def unescape(text: bytes) -> bytes:
         if match[1]:
             return bytes([int(match[1], 16)])
         if match[2] or match[3]:
-            return chr(int(match[2] or match[3], 16)).encode("utf-8", "surrogatepass")
+            code = int(match[2] or match[3], 16)
+            if code > sys.maxunicode:
+                raise ValueError("a character that does not exist")
+            return chr(code).encode("utf-8", "surrogatepass")
         if match[4]:
             return bytes([int(match[4], 8) & 255])
         found = _PLAIN.get(match[5])

@@ -5,7 +5,6 @@ Written by hand over ``struct``: every packet keeps its place in the file, which
 
 from __future__ import annotations
 
-import gzip
 import re
 import struct
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import IO
 
-GZIP = b"\x1f\x8b"
 _LONGEST = 64 << 20
 """A packet record longer than this is damage, not a packet."""
 
@@ -69,13 +67,6 @@ class NotTcpError(Exception):
 def address(raw: bytes) -> str:
     """Return an IP address as text."""
     return str(ip_address(raw))
-
-
-def open_trace(path: str) -> IO[bytes]:
-    """Open a file, unpacked where it is gzip."""
-    with open(path, "rb") as file:  # noqa: PTH123  (paths of captures are texts)
-        packed = file.read(2) == GZIP
-    return gzip.open(path) if packed else open(path, "rb")  # type: ignore[return-value]  # noqa: PTH123
 
 
 def packets(file: IO[bytes]) -> Iterator[Packet]:
@@ -184,7 +175,7 @@ _HEAD = re.compile(
     rb"(?:(?:(?P<date>\d{4}-\d\d-\d\d)[ T])?(?P<clock>\d\d:\d\d:\d\d)(?P<part>\.\d+)?"
     rb"|(?P<epoch>\d{9,11})(?P<epart>\.\d+)) IP6? "
 )
-_HEX = re.compile(rb"\s+0x[0-9a-fA-F]+:\s+((?:[0-9a-fA-F]{2,4} ?)+)(?:\s|$)")
+_HEX = re.compile(rb"\s+0x[0-9a-fA-F]{1,8}+:\s+((?:[0-9a-fA-F]{2,4}+(?: (?=[0-9a-fA-F]{2}))?+)++)(?:\s|$)")
 
 
 def text_packets(file: IO[bytes]) -> Iterator[Packet]:

@@ -10,15 +10,14 @@ from typing import IO
 from migverify.workload.formats.answers import Entry, give_up
 from migverify.workload.formats.conversation import Conversation
 from migverify.workload.formats.packets import (
-    GZIP,
     NotTcpError,
     Packet,
     Segment,
-    open_trace,
     packets,
     segment,
     text_packets,
 )
+from migverify.workload.lines import GZIP, open_log
 from migverify.workload.model import Noise, Origin, Piece, Rejected
 
 MOST_HELD = 200_000
@@ -50,7 +49,7 @@ class Pcap:
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> Iterator[Piece]:
         """Yield pieces; connections span the whole file, so every range reads all of it and yields its part."""
-        with open_trace(path) as file:
+        with open_log(path) as file:
             for piece in _Trace(path, self._port, self._most_held).pieces(self._packets(file)):
                 if piece.origin.offset >= start and (end is None or piece.origin.offset < end):
                     yield piece

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from migverify.workload.formats.audit import prepared
 from migverify.workload.formats.statements import lacks
-from migverify.workload.lines import LONGEST, TOO_LONG, lines, make_origin, make_record, noise, rejected, seal
+from migverify.workload.lines import (
+    LONGEST,
+    TOO_LONG,
+    json_of,
+    lines,
+    make_origin,
+    make_record,
+    name_of,
+    noise,
+    rejected,
+    seal,
+)
 from migverify.workload.model import Command, Piece
 from migverify.workload.quotes import outside
 
@@ -47,7 +57,7 @@ class Polled:
 def _piece(path: str, offset: int, line: int, content: bytes) -> Piece:
     length = len(content)
     try:
-        told = json.loads(content)
+        told = json_of(content)
     except ValueError:
         return rejected(path, offset, line, length, NOT_POLLED)
     if not isinstance(told, dict):
@@ -67,17 +77,17 @@ def _record(path: str, offset: int, line: int, length: int, told: dict[str, Any]
         command = Command.QUERY if told["name"].startswith("statement/sql/") else Command.OTHER
     sql = (told.get("sql") or "").encode("utf-8", "surrogateescape")
     record = make_record(
-        make_origin(path, offset, line, length), command, sql, told.get("session"), told.get("user"), told.get("host"),
-        told.get("database"), told["start"], told["end"], told["event"], "",
+        make_origin(path, offset, line, length), command, sql, told.get("session"), name_of(told.get("user")),
+        name_of(told.get("host")), name_of(told.get("database")), told["start"], told["end"], told["event"], "",
     )  # fmt: skip
     record.duration = told["end"] - told["start"]
     for name in ("errno", "rows_sent", "rows_affected"):
         setattr(record, name, told.get(name))
     record.details = {
-        name: str(told[name]) for name in ("warnings", "digest", "thread") if told.get(name) is not None
+        name: name_of(str(told[name])) or "" for name in ("warnings", "digest", "thread") if told.get(name) is not None
     }  # fmt: skip
     if command is Command.OTHER:
-        record.details["command"] = told["name"].rpartition("/")[2].lower()
+        record.details["command"] = (name_of(told["name"]) or "").rpartition("/")[2].lower()
     elif command in (Command.QUERY, Command.EXECUTE, Command.PREPARE):
         if not sql:
             record.partial = NO_TEXT

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from migverify.workload.model import Command, Parameter
 
@@ -41,9 +42,11 @@ _INTEGERS = {0x01: "b", 0x02: "h", 0x03: "i", 0x08: "q", 0x09: "i", 0x0D: "h"}
 _TEXTS = frozenset({0x0F, 0xFD, 0xFE, 0xF5, 0xF7, 0xF8})
 _DECIMALS = frozenset({0x00, 0xF6})
 _BYTES = frozenset({0x10, 0xF9, 0xFA, 0xFB, 0xFC, 0xFF})
-_NULL = 0x06
+_FLOAT, _DOUBLE, _TIME, _NULL = 0x04, 0x05, 0x0B, 0x06
+_DATES = frozenset({0x07, 0x0A, 0x0C, 0x0E})
+_TYPES = frozenset({*_INTEGERS, *_TEXTS, *_DECIMALS, *_BYTES, *_DATES, _FLOAT, _DOUBLE, _TIME, _NULL})
 _UNSIGNED = 0x80
-_STRING = 0xFE
+_MOST_ENDS = 4096
 
 # The collations clients name in a handshake; what is not here stays unknown.
 CHARSETS: Mapping[int, str] = {
@@ -54,7 +57,11 @@ CHARSETS: Mapping[int, str] = {
 
 
 class CutError(ValueError):
-    """A packet ends before what it should hold."""
+    """A packet does not hold what it should: it ends too early, or goes on behind its end."""
+
+
+class TypesUnknownError(CutError):
+    """The values of an execute have the types of an earlier one that was not captured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +74,49 @@ class BoundType:
 
 @dataclass(frozen=True, slots=True)
 class Execute:
-    """The values of an execute; ``types`` hold for later executes that do not repeat them."""
+    """The values of an execute; ``types`` hold for later executes that do not repeat them.
+
+    ``attributes`` is what the packet proves: did the connection negotiate CLIENT_QUERY_ATTRIBUTES? None: either.
+    """
 
     statement_id: int
     parameters: tuple[Parameter, ...]
     types: tuple[BoundType, ...]
+    attributes: bool | None
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A prepared statement: its text, how many values it takes, their types and those sent ahead.
+
+    ``gap``: bytes of the client were lost since the last execute.
+    """
+
+    sql: bytes
+    count: int
+    types: tuple[BoundType, ...] | None = None
+    long_data: dict[int, bytes] = field(default_factory=dict)
+    gap: bool = False
+
+    def execute(self, payload: bytes, attributes: bool | None) -> Execute:
+        """Return the values of an execute of this statement, and take in its types.
+
+        Raises
+        ------
+        CutError
+            they cannot be known; nor can those of later executes, until one repeats its types.
+        """
+        types, ahead, gap = self.types, self.long_data, self.gap
+        self.types, self.long_data, self.gap = None, {}, False
+        if gap and ahead:
+            raise CutError  # a part of a value that was sent ahead may be lost
+        found = execute(payload, self.count, types, ahead, attributes)
+        self.types = found.types
+        return found
+
+    def lose(self) -> None:
+        """Take in that bytes of the client were lost: an execute with other types may have been among them."""
+        self.types, self.gap = None, True
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,22 +173,31 @@ class Reader:
         return part
 
 
-def query_text(payload: bytes, capabilities: int | None) -> bytes:
-    """Return the text of a COM_QUERY packet, without its query attributes.
+def query_text(payload: bytes, attributes: bool | None) -> tuple[bytes, bool]:
+    """Return the text of a COM_QUERY packet, and whether query attributes were in front of it.
 
-    A statement never begins with the control characters that a count of attributes below 9 is, so a client whose
-    capabilities were not seen gives itself away.
+    Parameters
+    ----------
+    attributes
+        Did the connection negotiate CLIENT_QUERY_ATTRIBUTES? None: unknown. Then the packet shows it: no statement has
+        0x01 as its second byte, where a packet with attributes counts the sets of them (always 1).
+
+    Raises
+    ------
+    CutError
+        the attributes cannot be read.
     """
-    if capabilities is not None and not capabilities & CAN_ATTRIBUTES:
-        return payload[1:]
-    if capabilities is None and not (len(payload) > 2 and payload[1] < 9 and payload[2] == 1):
-        return payload[1:]
+    if attributes is None:
+        attributes = len(payload) > 2 and payload[2] == 1
+    if not attributes:
+        return payload[1:], False
     reader = Reader(payload, 1)
     count = reader.counted()
-    reader.counted()  # how many sets: always 1
+    if reader.counted() != 1:
+        raise CutError
     if count:
         _values(reader, count, None, {}, named=True)
-    return payload[reader.at :]
+    return payload[reader.at :], True
 
 
 def execute(
@@ -151,7 +205,7 @@ def execute(
     count: int,
     known: Sequence[BoundType] | None,
     long_data: Mapping[int, bytes],
-    capabilities: int | None,
+    attributes: bool | None,
 ) -> Execute:
     """Return the values of a COM_STMT_EXECUTE packet.
 
@@ -163,40 +217,56 @@ def execute(
         The types of an earlier execute.
     long_data
         Values sent ahead, by their place.
+    attributes
+        Did the connection negotiate CLIENT_QUERY_ATTRIBUTES? None: the packet is read both ways, and one reading
+        alone may consume it exactly.
 
     Raises
     ------
     CutError
-        the packet does not hold what it should, or the types were never seen.
+        the packet does not hold what it should, the types were never seen, or two readings give two answers.
     """
+    found: list[Execute] = []
+    ways = (True, False) if attributes is None else (attributes,)
+    for named in ways:
+        try:
+            found.append(_execute(payload, count, known, long_data, named=named))
+        except TypesUnknownError:
+            raise  # this reading could be the true one, so the other proves nothing
+        except CutError:
+            continue
+    if not found or any((one.parameters, one.types) != (found[0].parameters, found[0].types) for one in found):
+        raise CutError
+    return found[0] if len(found) == 1 else Execute(found[0].statement_id, found[0].parameters, found[0].types, None)
+
+
+def _execute(
+    payload: bytes, count: int, known: Sequence[BoundType] | None, long_data: Mapping[int, bytes], *, named: bool
+) -> Execute:
     reader = Reader(payload, 1)
     statement_id = reader.integer(4)
     flags = reader.integer(1)
     reader.take(4)
-    named = bool(capabilities and capabilities & CAN_ATTRIBUTES)
-    total = (
-        reader.counted() if named and (count or flags & _ATTRIBUTES_FOLLOW) and flags & _ATTRIBUTES_FOLLOW else count
-    )
-    if not total:
-        return Execute(statement_id, (), ())
-    parameters, types = _values(reader, total, known, long_data, named=named and bool(flags & _ATTRIBUTES_FOLLOW))
-    return Execute(statement_id, parameters[:count], types)
+    # The count is sent with flags of 0 too, where the statement has parameters; the flag adds it where it has none.
+    total = reader.counted() if named and (count or flags & _ATTRIBUTES_FOLLOW) else count
+    if total < count:
+        raise CutError
+    parameters, types = _values(reader, total, known, long_data, named=named) if total else ((), ())
+    if reader.at != len(payload):
+        raise CutError
+    return Execute(statement_id, parameters[:count], types[:count], named)
 
 
 def _values(
     reader: Reader, count: int, known: Sequence[BoundType] | None, long_data: Mapping[int, bytes], *, named: bool
 ) -> tuple[tuple[Parameter, ...], tuple[BoundType, ...]]:
     nulls = reader.take((count + 7) // 8)
-    types: tuple[BoundType, ...]
-    if reader.integer(1):
-        found = []
-        for _ in range(count):
-            code, sign = reader.take(2)
-            found.append(BoundType(code, bool(sign & _UNSIGNED)))
-            if named:
-                reader.text()
-        types = tuple(found)
-    elif known is not None and len(known) == count:
+    bound = reader.integer(1)
+    if bound == 1:
+        types = tuple(_type(reader, named=named) for _ in range(count))
+    elif bound == 0 and known is None:
+        raise TypesUnknownError if _could_hold(reader, count, nulls) else CutError
+    elif bound == 0 and known is not None and len(known) == count:
         types = tuple(known)
     else:
         raise CutError
@@ -211,6 +281,34 @@ def _values(
     return tuple(parameters), types
 
 
+def _could_hold(reader: Reader, count: int, nulls: bytes) -> bool:
+    """Tell whether the rest of a packet could be values of some types, and nothing else."""
+    bits = int.from_bytes(nulls, "little")
+    if bits >> count:
+        return False
+    data, ends = reader.data, {reader.at}
+    for _ in range(count - bits.bit_count()):
+        behind = {at + size for at in ends for size in (1, 2, 4, 8)}
+        for at in ends:
+            text = Reader(data, at)
+            with suppress(CutError):
+                text.text()  # dates and times are written like texts
+                behind.add(text.at)
+        ends = {at for at in behind if at <= len(data)}
+        if len(ends) > _MOST_ENDS:
+            return True
+    return len(data) in ends
+
+
+def _type(reader: Reader, *, named: bool) -> BoundType:
+    code, sign = reader.take(2)
+    if named:
+        reader.text()
+    if code not in _TYPES or sign not in (0, _UNSIGNED):
+        raise CutError
+    return BoundType(code, bool(sign))
+
+
 def _value(reader: Reader, one: BoundType) -> Parameter:
     code = one.code
     if code in _INTEGERS:
@@ -220,15 +318,15 @@ def _value(reader: Reader, one: BoundType) -> Parameter:
             size = 4
         (number,) = struct.unpack(form, reader.take(size))
         return Parameter("unsigned" if one.unsigned else "integer", str(number).encode())
-    if code == 0x04:
+    if code == _FLOAT:
         (single,) = struct.unpack("<f", reader.take(4))
         return Parameter("float", _shortest(single).encode())
-    if code == 0x05:
+    if code == _DOUBLE:
         (double,) = struct.unpack("<d", reader.take(8))
         return Parameter("double", repr(double).encode())
-    if code in (0x07, 0x0A, 0x0C, 0x0E):
+    if code in _DATES:
         return _date(reader, code)
-    if code == 0x0B:
+    if code == _TIME:
         return _time(reader)
     if code in _DECIMALS:
         return Parameter("decimal", reader.text())
@@ -250,6 +348,8 @@ def _shortest(single: float) -> str:
 
 def _date(reader: Reader, code: int) -> Parameter:
     size = reader.integer(1)
+    if size not in (0, 4, 7, 11):
+        raise CutError
     part = reader.take(size)
     year, month, day = struct.unpack("<HBB", part[:4]) if size >= 4 else (0, 0, 0)
     text = f"{year:04d}-{month:02d}-{day:02d}"
@@ -264,8 +364,10 @@ def _date(reader: Reader, code: int) -> Parameter:
 
 def _time(reader: Reader) -> Parameter:
     size = reader.integer(1)
+    if size not in (0, 8, 12):
+        raise CutError
     part = reader.take(size)
-    if size < 8:
+    if not size:
         return Parameter("time", b"00:00:00")
     negative, days, hour, minute, second = struct.unpack("<BIBBB", part[:8])
     text = f"{'-' if negative else ''}{days * 24 + hour:02d}:{minute:02d}:{second:02d}"

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-from migverify.workload.formats.statements import BANNER, CUT, NO_RECORD, Carry, Grammar
-from migverify.workload.lines import BLOCK, TOO_LONG, Window, is_packed, noise, open_log, rejected
-from migverify.workload.model import Piece
-from migverify.workload.quotes import Skip, closed, end_of
+from migverify.workload.formats.statements import BANNER, CUT, NO_RECORD, Grammar
+from migverify.workload.lexer import DEFAULT
+from migverify.workload.lines import BLOCK, TOO_LONG, Window, noise, open_log, rejected
+from migverify.workload.model import UNKNOWN, Carry, Piece
+from migverify.workload.quotes import Skip, end_of, is_plain
 
 HEADER_BYTES = 64 << 10
 """No header is longer: so many bytes behind a place tell whether one begins there."""
@@ -24,6 +25,8 @@ class Reading:
         Where to begin, its line, and what the records before say; the first byte of the file by default.
     stop
         Where the last piece may begin, exclusive; None reads to the end of the file.
+    growing
+        More may be written behind the end of the file, so the end decides nothing.
 
     Attributes
     ----------
@@ -35,9 +38,9 @@ class Reading:
 
     def __init__(
         self, path: str, grammar: Grammar, limit: int, block: int = BLOCK, *,
-        begin: int = 0, line: int = 1, carry: Carry | None = None, stop: int | None = None,
+        begin: int = 0, line: int = 1, carry: Carry | None = None, stop: int | None = None, growing: bool = False,
     ) -> None:  # fmt: skip
-        self.path, self.grammar, self.limit, self.stop = path, grammar, limit, stop
+        self.path, self.grammar, self.limit, self.stop, self.growing = path, grammar, limit, stop, growing
         self._file = open_log(path)
         self.window = Window(path, self._file, HEADER_BYTES if begin else block)
         self._fill()
@@ -75,10 +78,15 @@ class Reading:
             self.window.eof and self.at >= len(self.window.data)
         )
 
-    def seek_header(self) -> None:
-        """Go on to where the first record may begin that begins at this place or behind it, judged by it alone.
+    @property
+    def undecided(self) -> bool:
+        """True when only bytes that are not written yet can show where the record at the place ends."""
+        return self.growing and self.window.eof and len(self.window.data) - self.at <= self.limit + HEADER_BYTES
 
-        The byte before this place has to be the first of the window: a header at the beginning of a line tells itself.
+    def seek_header(self) -> None:
+        """Go on to the first header that says its time, judged by it alone; the first byte has to be before its line.
+
+        A literal may hold such a header: the part before has to end at it.
         """
         while True:
             window = self.window
@@ -86,7 +94,11 @@ class Reading:
             whole = len(window.data) if window.eof else len(window.data) - HEADER_BYTES
             if found is not None and (found < whole or window.eof):
                 self.at = found
-                return
+                if self.stop is not None and self.place >= self.stop:
+                    return
+                if self.grammar.text_of(window.data, found) is not None and self.grammar.has_time():
+                    return
+                continue
             if window.eof or (self.stop is not None and window.base + whole >= self.stop):
                 self.at = len(window.data) if window.eof else max(self.at, whole)
                 return
@@ -124,7 +136,10 @@ class Reading:
             if text is None or first is None:
                 break
             begin, text_end = first
-            if text_end <= text or begin - at > limit or not closed(data, text, text_end):
+            if (
+                text_end <= text or begin - at > limit or (grammar.quoting and grammar.modes() != DEFAULT)
+                or not is_plain(data, text, text_end)
+            ):  # fmt: skip
                 break
             piece = make(data, base + at, self.line, begin - at, text, text_end, "")
             self.line += data.count(b"\n", at, begin)
@@ -153,15 +168,16 @@ class Reading:
         if text is None:
             return self._no_record()
         first = grammar.following(data, text, eof=eof)
+        ends = eof and not self.growing
         if first is None:
-            if not eof:
+            if not ends:
                 return None
             end = max(text, grammar.last_end(data))
             partial = "" if end < len(data) else CUT
             return grammar.piece(data, offset, line, len(data) - at, text, end, partial), len(data) - at
         if first.text_end <= text:
             return grammar.piece(data, offset, line, first.begin - at, text, text, ""), first.begin - at
-        found = end_of(data, text, first, grammar, limit, eof=eof)
+        found = end_of(data, text, first, grammar, limit, eof=ends, modes=grammar.modes())
         if found is None:
             return None
         length = found.next - at
@@ -171,7 +187,8 @@ class Reading:
         return grammar.piece(data, offset, line, length, text, found.text_end, partial), length
 
     def _no_record(self) -> tuple[Piece, int] | None:
-        data, eof, at, offset = self.window.data, self.window.eof, self.at, self.place
+        data, at, offset = self.window.data, self.at, self.place
+        eof = self.window.eof and not self.growing
         banner = BANNER.match(data, at)
         if (
             banner is not None
@@ -188,10 +205,15 @@ class Reading:
             if end and not data[at:end].strip():
                 return noise(self.path, offset, self.line, end - at, "empty line"), end - at
         first = self.grammar.loose(data, at, eof=eof)
-        if first is None and not eof:
+        if not eof and (first is None or (self.window.eof and self._is_half(first))):
             return None
         length = (len(data) if first is None else first) - at
         return rejected(self.path, offset, self.line, length, NO_RECORD), length
+
+    def _is_half(self, header: int) -> bool:
+        """Tell whether a header is not written to its end: it may be the rest of one that begins before it."""
+        data = self.window.data
+        return self.grammar.text_of(data, header) is None and BANNER.match(data, header) is None
 
     def _skip(self) -> tuple[int, int]:
         """Go on to the end of a record that is too long; returns its length and its line breaks."""
@@ -207,22 +229,59 @@ class Reading:
             at = 0
 
 
-def splits(path: str) -> bool:
-    """Tell whether a file can be read from the middle: packed ones cannot."""
-    return not is_packed(path)
-
-
 def read_statements(
     path: str, grammar: Grammar, limit: int, block: int = BLOCK, *, stop: int | None = None
 ) -> Iterator[Piece]:
     """Yield the pieces of a log from its first byte on, to the first that begins at ``stop`` or behind it."""
     with Reading(path, grammar, limit, block, stop=stop) as reading:
-        while True:
-            yield from reading.steps()
-            if reading.over:
+        yield from _pieces(reading)
+
+
+def _pieces(reading: Reading) -> Iterator[Piece]:
+    while True:
+        yield from reading.steps()
+        if reading.over:
+            return
+        piece = reading.step()
+        if piece is None:
+            if reading.undecided:
                 return
-            piece = reading.step()
-            if piece is None:
-                piece = reading.more()
-            if piece is not None:
-                yield piece
+            piece = reading.more()
+        if piece is not None:
+            yield piece
+
+
+class LogPart:
+    """A part of a log; see ``migverify.workload.model.Part``."""
+
+    def __init__(
+        self, path: str, grammar: Grammar, limit: int, begin: int, stop: int | None, carry: Carry | None, *,
+        growing: bool = False,
+    ) -> None:  # fmt: skip
+        seek = begin > 0 and carry is None
+        given = carry or (Carry(UNKNOWN) if begin else None)
+        self._reading = Reading(path, grammar, limit, begin=begin - seek, carry=given, stop=stop, growing=growing)
+        if seek:  # the line end before a header is part of its mark
+            self._reading.seek_header()
+            self._reading.line = 1
+        self.begin = self._reading.place
+
+    def __iter__(self) -> Iterator[Piece]:
+        """Yield the pieces."""
+        with self._reading:
+            yield from _pieces(self._reading)
+
+    @property
+    def end(self) -> int:
+        """Where the part ends, once it is read."""
+        return self._reading.place
+
+    @property
+    def lines(self) -> int:
+        """Line ends in the part."""
+        return self._reading.line - 1
+
+    @property
+    def carry(self) -> Carry:
+        """What the part says for what is behind it."""
+        return self._reading.grammar.carry()

@@ -20,19 +20,18 @@ from collections.abc import Iterator
 from datetime import UTC, tzinfo
 from typing import Any
 
-from migverify.workload.formats.reading import read_statements
+from migverify.workload.formats.reading import LogPart, read_statements
 from migverify.workload.formats.statements import (
     BANNER,
     BANNER_LINE,
-    Carry,
     LogHeaders,
     changed_lines,
     lacks,
     windows_lines,
 )
 from migverify.workload.lines import LONGEST, in_range, make_origin, make_record, seal
-from migverify.workload.model import Command, Origin, Piece, Record, Rejected
-from migverify.workload.quotes import Header
+from migverify.workload.model import Carry, Command, Origin, Piece, Record, Rejected
+from migverify.workload.quotes import COMMENTS, Header
 
 NO_STATEMENT = "header without a statement"
 
@@ -45,24 +44,27 @@ _LOOSE = re.compile(rb"\n(?=" + _FOLLOWS + rb"|" + BANNER_LINE + rb")")
 _HEAD = re.compile(
     rb"(?:\# Time: ([^\n]*)\n)?\# User@Host: ([^\n]*)\n"
     rb"((?:\#(?! administrator command: | Time: | User@Host: )[^\n]*\n)+)"
-    rb"(?:use ([^\n]*);\r?\n)?(?:SET ([a-z_=\d,]*?)timestamp=(\d+)(?:\.(\d{1,6}))?;\r?\n)?"
+    rb"(?:use ([^\n]*);\r?\n)?(?:SET ([a-z_=\d,]*?)timestamp=(\d{1,18})(?:\.(\d{1,6}))?;\r?\n)?"
 )
 _USUAL = re.compile(
     rb"\# Time: (\d{4}[\dT:.-]{22}Z)\n\# User@Host: ([^\n]*)\n"
-    rb"\# Query_time: (\d{1,9})\.(\d{6})  Lock_time: [\d.]+ Rows_sent: (\d+)  Rows_examined: \d+"
-    rb"(?: Thread_id: (\d+) Errno: (\d+) [^\n]*)?\n"
-    rb"(?:use ([^\n]*);\n)?SET timestamp=(\d+);\n"
+    rb"\# Query_time: (\d{1,9})\.(\d{6})  Lock_time: [\d.]+ Rows_sent: (\d{1,18})  Rows_examined: \d+"
+    rb"(?: Thread_id: (\d{1,18}) Errno: (\d{1,9}) [^\n]*)?\n"
+    rb"(?:use ([^\n]*);\n)?SET timestamp=(\d{1,12});\n"
 )
 """A header of MySQL 5.7 and later that holds nothing unusual, in one go."""
-_USER = re.compile(rb"(.*?)\[(.*)\] @ (.*?) ?\[(.*?)\](?: +Id: *(\d+))?")
-_PLAIN = re.compile(rb"\# Query_time: (\d+)\.(\d{6})  Lock_time: \S+ +Rows_sent: (\d+) +Rows_examined: \d+(?: |\n|$)")
-_EXTRA = re.compile(rb" Thread_id: (\d+) Errno: (\d+) ")
+_USER = re.compile(rb"([^\[]{0,512})\[(.{0,512})\] @ ([^\[]{0,512}?) ?\[([^\]]{0,512})\](?: +Id: *(\d{1,20}))?")
+_PLAIN = re.compile(
+    rb"\# Query_time: (\d{1,9})\.(\d{6})  Lock_time: \S+ +Rows_sent: (\d{1,18}) +Rows_examined: \d+(?: |\n|$)"
+)
+_EXTRA = re.compile(rb" Thread_id: (\d{1,18}) Errno: (\d{1,9}) ")
+_THREAD = re.compile(rb"\bThread_id: (\d{1,18})(?!\S)")
 _KEY = re.compile(rb"(\w+): ([^\s:]*)(?=\s|$)")
 _SECONDS = re.compile(rb"(\d{1,9})(?:\.(\d{1,6}))?$")
 _ADMIN = re.compile(rb"# administrator command: ([^\n;]*)")
-INSERTED = re.compile(rb"last_insert_id=(\d+),|insert_id=(\d+),")
+INSERTED = re.compile(rb"last_insert_id=(\d{1,20}),|insert_id=(\d{1,20}),")
 _OWN_CLOCK = re.compile(
-    rb"\s*(?:/\*.*?\*/\s*)*SET\b.*\btimestamp\s*:?=\s*(default\b|0\s*(?:,|$))?", re.IGNORECASE | re.DOTALL
+    COMMENTS + rb"SET\b.*\btimestamp\s*+:?=\s*+(default\b|0\s*+(?:,|$))?", re.IGNORECASE | re.DOTALL
 )
 _ADMINS = {
     b"Quit": Command.QUIT, b"Init DB": Command.INIT_DB, b"Prepare": Command.PREPARE, b"Execute": Command.EXECUTE,
@@ -108,6 +110,12 @@ class SlowLog:
         found = read_statements(path, grammar, self.limit, stop=end)
         return in_range(found, start, end) if start else found
 
+    def part(
+        self, path: str, begin: int, stop: int | None, carry: Carry | None, *, growing: bool = False
+    ) -> LogPart:  # fmt: skip
+        """See ``migverify.workload.model.Divisible``."""
+        return LogPart(path, SlowGrammar(path, self.zone), self.limit, begin, stop, carry, growing=growing)
+
 
 class SlowGrammar(LogHeaders):
     """Headers of a slow log, and what one says for those behind it: the database, MariaDB's time, set clocks."""
@@ -129,12 +137,23 @@ class SlowGrammar(LogHeaders):
 
     def carry(self) -> Carry:
         """Return what the records so far say for those behind them."""
-        return Carry(self.number, self.database, self.last, tuple((one, True) for one in sorted(self.own_clocks)))
+        sessions = sorted({*self.own_clocks, *self.quoting})
+        told = tuple((one, (one in self.own_clocks, self.quoting.get(one))) for one in sessions)
+        return Carry(self.database, self.last, told)
 
     def resume(self, carry: Carry) -> None:
         """Go on in the middle of a file."""
-        self.number, self.database, self.last = carry.number, carry.database, carry.time
-        self.own_clocks = {session for session, own in carry.told if own}
+        self.database, self.last = carry.database, carry.time
+        self.own_clocks = {session for session, (own, _) in carry.sessions if own}
+        self.quoting = {session: modes for session, (_, modes) in carry.sessions if modes is not None}
+
+    def session(self) -> int | None:
+        """See LogHeaders."""
+        head = self._usual or self._head
+        if head is None:
+            return None
+        thread = head[6] if self._usual is not None else _THREAD.search(head[3])
+        return self.who(head[2])[2] if thread is None else int(thread if isinstance(thread, bytes) else thread[1])
 
     def following(self, data: bytes, start: int, *, eof: bool) -> Header | None:
         """Return the first header at a place or behind it."""
@@ -154,9 +173,14 @@ class SlowGrammar(LogHeaders):
             self._head = head = _HEAD.match(data, at)
         return None if head is None else head.end()
 
+    def has_time(self) -> bool:
+        """See Grammar."""
+        return self._usual is not None or (self._head is not None and self._head[1] is not None)
+
     def banner(self) -> None:
-        """Forget the database."""
+        """Forget the database, and the modes of sessions: ids may begin anew."""
         self.database = ""  # a server that opens the file names every database anew
+        self.quoting.clear()
 
     def piece(self, data: bytes, offset: int, line: int, length: int, text: int, text_end: int, partial: str) -> Piece:
         """Return the record of the header taken in last."""
@@ -174,10 +198,7 @@ class SlowGrammar(LogHeaders):
             return Rejected(origin, NO_STATEMENT)
         known = self._users.get(who)
         user, host, session = self.who(who) if known is None else known
-        self.number += 1
-        record = make_record(
-            origin, Command.QUERY, sql, session, user, host, self.database, None, None, self.number, partial
-        )
+        record = make_record(origin, Command.QUERY, sql, session, user, host, self.database, None, None, 0, partial)
         plain = _PLAIN.match(meta)
         if plain is not None:
             record.duration = int(plain[1]) * 1_000_000 + int(plain[2])
@@ -209,10 +230,7 @@ class SlowGrammar(LogHeaders):
         end = self._clock.iso(time)
         duration = int(seconds) * 1_000_000 + int(micros)
         start = None if end is None else end - duration
-        self.number += 1
-        record = make_record(
-            origin, Command.QUERY, sql, session, user, host, self.database, start, end, self.number, partial
-        )
+        record = make_record(origin, Command.QUERY, sql, session, user, host, self.database, start, end, 0, partial)
         record.duration = duration
         record.rows_sent = int(rows)
         if thread is not None:
@@ -235,6 +253,7 @@ class SlowGrammar(LogHeaders):
             record.partial = lacks(sql)
             if self.next is _NEXT_WINDOWS and not record.partial:
                 record.partial = changed_lines(sql)
+        self.learn(record)
         return seal(record)
 
     def who(self, raw: bytes) -> tuple[str | None, str | None, int | None]:
@@ -255,7 +274,7 @@ class SlowGrammar(LogHeaders):
         """Take in the keys of Percona Server and MariaDB, and odd values."""
         for key, value in _KEY.findall(meta):
             if key in _NUMBERS:
-                if value.isdigit():
+                if value.isdigit() and len(value) <= 18:
                     setattr(made, _NUMBERS[key], int(value))
             elif key == b"Query_time" and made.duration is None:
                 seconds = _SECONDS.match(value)
@@ -292,7 +311,7 @@ class SlowGrammar(LogHeaders):
         if own and second is not None:
             made.clock = second
             made.start = self.last  # of the record before: this one's own is the client's
-            made.details, made.number = {"time": "of the record before"}, 0
+            made.details = {"time": "of the record before"}
         elif second is None:
             end = None if time is None else self._clock.compact(time.strip())
             made.end = end if end is not None else self.last
@@ -304,7 +323,7 @@ class SlowGrammar(LogHeaders):
         else:
             # An end computed from whole seconds would bring a session out of order; the order of files is true.
             made.start = self.last = second
-            made.details, made.number = {"time": "whole seconds"}, 0
+            made.details = {"time": "whole seconds"}
         if made.end is not None and second is None:
             self.last = made.end
 

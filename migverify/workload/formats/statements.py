@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import tzinfo
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
+from migverify.workload.lexer import DEFAULT, Modes
 from migverify.workload.lines import Clock, Texts
-from migverify.workload.model import Piece
+from migverify.workload.model import Carry, Command, Piece, Record
 from migverify.workload.quotes import Header, Headers, literals
+from migverify.workload.state import Tracker
 
 CUT = "statement cut by the end of the file"
 MASKED = "password masked by the server"
@@ -17,7 +18,7 @@ LINE_ENDS = "line ends inside a literal were changed with those of the file"
 TEXT_LOST = "text of the prepared statement not logged"
 NO_RECORD = "bytes that are no record"
 
-_SERVER = rb"[^\n,;'\"`]{0,4096}(?:mysqld|mariadbd)[\w.-]*, Version: [^\n]{0,4096}started with:\r?\n"
+_SERVER = rb"[^\n,;'\"`]{0,512}?(?:mysqld|mariadbd)[\w.-]{0,32}, Version: [^\n]{0,512}started with:\r?\n"
 BANNER = re.compile(
     _SERVER + rb"(?:(?:Tcp port|TCP Port): [^\n]*\n)?(?:Time +Id +Command +Argument *\r?\n|Time\t[^\n]*\n)?"
 )
@@ -25,6 +26,8 @@ BANNER_LINE = _SERVER
 _MASKED = re.compile(
     rb"(?:\b(?:by|as)|password\s*\(|=)\s*(?:\*{5}(?![*/])|<secret>)|\b(?:by|as)\s*'(?:<secret>|\*{5})'", re.IGNORECASE
 )
+_SETS = re.compile(rb"(?:\s|/\*!\d*|/\*(?!M?!).*?\*/)*+set\b", re.IGNORECASE | re.DOTALL)
+_BEGINS_ANEW = frozenset({Command.CONNECT, Command.QUIT, Command.CHANGE_USER, Command.RESET_CONNECTION})
 _FROM_LOST = re.compile(rb"\s*PREPARE\s+\S+\s+FROM \.\.\.$")
 
 
@@ -48,31 +51,6 @@ def changed_lines(sql: bytes) -> str:
     return LINE_ENDS if b"\r\n" in sql and any(b"\r\n" in part for part in literals(sql)) else ""
 
 
-UNTOLD = "\udc80"
-"""Stands for the current database where a reading begins in the middle of a file: no name of a log decodes to it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Carry:
-    """What the records up to a place of a log say for those behind it.
-
-    ``number`` counts them. ``database`` is the current one. ``time`` is the last time told. ``told`` is, by session,
-    what decides how later records of it are read; it is sorted.
-    """
-
-    number: int = 0
-    database: str | None = None
-    time: int | None = None
-    told: tuple[tuple[int, Any], ...] = ()
-
-    def behind(self, before: Carry) -> Carry:
-        """Return what holds behind a block that was read without knowing what holds ``before`` it, but for ``told``."""
-        return Carry(
-            before.number + self.number, before.database if self.database == UNTOLD else self.database,
-            before.time if self.time is None else self.time, self.told,
-        )  # fmt: skip
-
-
 class LogHeaders:
     """What the headers of slow and general logs share: where the next one is, and where a text ends before it.
 
@@ -82,6 +60,11 @@ class LogHeaders:
         Finds the line break before a header, and the header's first byte as the end of the match.
     stop
         What stands behind a text: the line break, with what the server puts before it.
+
+    Attributes
+    ----------
+    quoting
+        SQL mode and character set of the sessions that set such as read quotes in another way than the default ones.
     """
 
     head: ClassVar[re.Pattern[bytes]]
@@ -91,9 +74,10 @@ class LogHeaders:
         self._clock = Clock(zone)
         self.texts = Texts()
         self._head: re.Match[bytes] | None = None
-        self.number = 0
+        self.unclosed = (b"", 0, 0)
         self.next = following
         self._stop = stop
+        self.quoting: dict[int, tuple[str, str]] = {}
 
     def following(self, data: bytes, start: int, *, eof: bool) -> Header | None:  # noqa: ARG002
         """Return the first header at a place or behind it."""
@@ -106,6 +90,37 @@ class LogHeaders:
         found = self.head.match(data, header.begin) or BANNER.match(data, header.begin)
         return header.begin if found is None else found.end()
 
+    def session(self) -> int | None:
+        """Return the session of the header taken in last."""
+        raise NotImplementedError
+
+    def modes(self) -> Modes:
+        """See Grammar."""
+        session = self.session() if self.quoting else None
+        return DEFAULT if session is None else Modes.of(*self.quoting.get(session, ("", "")))
+
+    def learn(self, record: Record) -> None:
+        """Take in what a record sets of how the quotes of its session's later texts are read."""
+        session, sql = record.session, record.sql
+        if session is None:
+            return
+        if self.quoting and record.command in _BEGINS_ANEW:
+            self.quoting.pop(session, None)
+        elif sql[:1] in b"sS/ \t\r\n" and not record.partial and _SETS.match(sql):
+            lower = sql.lower()
+            names = b"names" in lower or b"char" in lower
+            if record.command is not Command.QUERY or (b"sql_mode" not in lower and not names):
+                return
+            mode, charset = self.quoting.pop(session, ("", ""))
+            tracker = Tracker()
+            tracker.apply(record)
+            state = tracker.state_in(None)
+            mode = (state.sql_mode or "") if b"sql_mode" in lower else mode
+            charset = (state.charset or "") if names else charset
+            found = Modes.of(mode, charset)
+            if found.ansi_quotes or found.no_backslash_escapes or found.charset:
+                self.quoting[session] = mode, charset
+
     def last_end(self, data: bytes) -> int:
         """Return where the last text of the file ends."""
         return len(data) - len(self._stop) if data.endswith(self._stop) else len(data)
@@ -113,6 +128,12 @@ class LogHeaders:
 
 class Grammar(Headers, Protocol):
     """A log's headers, and its records."""
+
+    quoting: dict[int, tuple[str, str]]
+
+    def modes(self) -> Modes:
+        """Return the modes that the session of the header taken in last is known to have set."""
+        ...
 
     def begin(self, head: bytes) -> None:
         """Take in the first bytes of the file."""
@@ -124,6 +145,10 @@ class Grammar(Headers, Protocol):
 
     def text_of(self, data: bytes, at: int) -> int | None:
         """Take in the header at an index and return where its text starts; None when none is there."""
+        ...
+
+    def has_time(self) -> bool:
+        """Tell whether the header taken in last says its time, so that a reading can begin with it."""
         ...
 
     def banner(self) -> None:

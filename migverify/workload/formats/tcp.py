@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -12,6 +13,13 @@ _WRAP = 1 << 32
 _HALF = 1 << 31
 
 Tag = TypeVar("Tag")
+Address = tuple[bytes, int]
+"""The bytes of an IP address, and a port."""
+
+
+def joined_session(client: Address, server: Address) -> int:
+    """Return a number for a connection whose id no packet shows; it never is that of a server's connection."""
+    return -1 - zlib.crc32(repr((client, server)).encode())
 
 
 @dataclass(slots=True)

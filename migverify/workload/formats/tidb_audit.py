@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from migverify.workload.formats.go_text import unescape, unquote
-from migverify.workload.formats.packets import open_trace
 from migverify.workload.formats.tiproxy import placeholders
+from migverify.workload.lines import open_log
 from migverify.workload.model import Command, Noise, Origin, Parameter, Piece, Record, Rejected
 
 NOT_AUDIT = "line that is no audit event"
@@ -52,7 +52,7 @@ class TidbAudit:
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> Iterator[Piece]:
         """Yield the lines that begin in the range; a line is an event."""
-        with open_trace(path) as file:
+        with open_log(path) as file:
             offset, number = 0, 0
             if start:
                 file.seek(start - 1)
@@ -74,7 +74,7 @@ def _piece(origin: Origin, line: bytes) -> Piece:
         return Rejected(origin, NO_CONNECTION)
     try:
         return _plugin(origin, told) if "EVENT_CLASS" in told else _extension(origin, told, begun[1])
-    except ValueError:
+    except (ValueError, OverflowError):
         return Rejected(origin, NOT_AUDIT)
 
 

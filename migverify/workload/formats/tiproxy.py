@@ -16,15 +16,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO
 
 from migverify.workload.formats import protocol
 from migverify.workload.formats.conversation import PREPARED_BEFORE, VALUES_UNKNOWN
 from migverify.workload.formats.go_text import unquote
-from migverify.workload.formats.packets import open_trace
-from migverify.workload.formats.protocol import BoundType, CutError
+from migverify.workload.formats.protocol import CutError, Prepared
+from migverify.workload.lines import open_log
 from migverify.workload.model import Command, Noise, Origin, Parameter, Piece, Record, Rejected
 from migverify.workload.tokens import tokens
 
@@ -44,14 +43,6 @@ _TYPES = {
 }  # fmt: skip
 
 
-@dataclass(slots=True)
-class _Prepared:
-    sql: bytes
-    count: int
-    types: tuple[BoundType, ...] | None = None
-    long_data: dict[int, bytes] = field(default_factory=dict)
-
-
 class TiProxy:
     """Reads native traffic files, gzip or not; the ``meta`` file beside them is noise."""
 
@@ -63,7 +54,7 @@ class TiProxy:
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> Iterator[Piece]:
         """Yield pieces; prepared statements hold beyond a range, so every range reads the file from its beginning."""
-        with open_trace(path) as file:
+        with open_log(path) as file:
             for piece in _read(path, file):
                 if end is not None and piece.origin.offset >= end:
                     return
@@ -72,7 +63,8 @@ class TiProxy:
 
 
 def _read(path: str, file: IO[bytes]) -> Iterator[Piece]:
-    prepared: dict[tuple[int, int], _Prepared] = {}
+    prepared: dict[tuple[int, int], Prepared] = {}
+    attributes: dict[int, bool] = {}
     offset, line_number, number = 0, 1, 0
     head: dict[str, bytes] = {}
     begun, begun_line = 0, 1
@@ -109,7 +101,7 @@ def _read(path: str, file: IO[bytes]) -> Iterator[Piece]:
         if len(payload) < size or tail not in (b"\n", b""):
             yield Rejected(origin, CUT_COMMAND)
         else:
-            yield _piece(origin, head, payload, number, prepared)
+            yield _piece(origin, head, payload, number, prepared, attributes)
         head = {}
     if head:
         yield Rejected(Origin(path, begun, begun_line, offset - begun), CUT_COMMAND)
@@ -120,8 +112,10 @@ def _piece(
     head: dict[str, bytes],
     payload: bytes,
     number: int,
-    prepared: dict[tuple[int, int], _Prepared],
+    prepared: dict[tuple[int, int], Prepared],
+    attributes: dict[int, bool],
 ) -> Piece:
+    """Return the record of a command. ``attributes``: which connections are known to send query attributes, or not."""
     told = {key: value.decode("utf-8", "backslashreplace") for key, value in head.items()}
     kind = told.get("Cmd_type", "Query")
     code = _TYPES.get(kind)
@@ -142,13 +136,13 @@ def _piece(
     try:
         match code:
             case protocol.COM_QUERY:
-                sql = protocol.query_text(body, None)
+                sql, attributes[session] = protocol.query_text(body, attributes.get(session))
             case protocol.COM_INIT_DB:
                 sql = payload
             case protocol.COM_PREPARE:
                 sql = payload
                 if ps_id is not None:
-                    prepared[session, ps_id] = _Prepared(payload, placeholders(payload))
+                    prepared[session, ps_id] = Prepared(payload, placeholders(payload))
             case protocol.COM_LONG_DATA:
                 reader = protocol.Reader(payload)
                 statement = prepared.get((session, reader.integer(4)))
@@ -159,8 +153,13 @@ def _piece(
             case protocol.COM_EXECUTE:
                 ps_id = protocol.Reader(payload).integer(4) if ps_id is None else ps_id
                 if text and (session, ps_id) not in prepared:
-                    prepared[session, ps_id] = _Prepared(text, placeholders(text))
-                sql, parameters, partial = _execute(prepared.get((session, ps_id)), body)
+                    prepared[session, ps_id] = Prepared(text, placeholders(text))
+                sql, parameters, partial = _execute(prepared.get((session, ps_id)), body, session, attributes)
+            case protocol.COM_RESET_STATEMENT:
+                statement = prepared.get((session, protocol.Reader(payload).integer(4) if ps_id is None else ps_id))
+                if statement is not None:
+                    statement.long_data = {}
+                failed = {**failed, "command": kind.lower()}
             case protocol.COM_CLOSE:
                 ps_id = protocol.Reader(payload).integer(4)
                 prepared.pop((session, ps_id), None)
@@ -178,15 +177,17 @@ def _piece(
     )  # fmt: skip
 
 
-def _execute(statement: _Prepared | None, body: bytes) -> tuple[bytes, tuple[Parameter, ...] | None, str]:
+def _execute(
+    statement: Prepared | None, body: bytes, session: int, attributes: dict[int, bool]
+) -> tuple[bytes, tuple[Parameter, ...] | None, str]:
     if statement is None:
         return b"", None, PREPARED_BEFORE
     try:
-        found = protocol.execute(body, statement.count, statement.types, statement.long_data, None)
+        found = statement.execute(body, attributes.get(session))
     except CutError:
         return statement.sql, None, VALUES_UNKNOWN
-    statement.types = found.types
-    statement.long_data = {}
+    if found.attributes is not None:
+        attributes[session] = found.attributes
     return statement.sql, found.parameters, ""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
-from migverify.workload.lexer import DEFAULT, Modes
+from migverify.workload.private import private
 from migverify.workload.replay.order import NOBODY, Conflicts, Placed, Unit
 from migverify.workload.replay.pace import Timeline
 from migverify.workload.replay.spool import FIRST_OF_UNIT, SKIPPED, WAITS, WRITES, Place, Spool, Stored, pack_waits
@@ -45,7 +45,7 @@ def arrange(spool: Spool, keys: Keys, *, idle: int | None, window: int, writes: 
     timeline = Timeline(idle)
     conflicts = Conflicts(window) if writes else None
     due = 0
-    with (spool.folder / WAITS).open("wb") as file:
+    with open(spool.folder / WAITS, "wb", opener=private) as file:
         turns = _Turns(spool, file)
         for sequence, (index, place, unit) in enumerate(captured_order(spool)):
             due = timeline.at(place.start, place.end)
@@ -134,8 +134,9 @@ class _Turns:
 
 def _placed(conflicts: Conflicts, stored: Stored, place: Place, unit: Unit, keys: Keys) -> Placed:
     call = stored.call
-    modes = Modes.of(call.state.sql_mode) if call.state.sql_mode else DEFAULT
-    touched = touches(call.sql, stored.meaning, call.state.database, keys, modes, writes=bool(stored.flags & WRITES))
+    touched = touches(
+        call.sql, stored.meaning, call.state.database, keys, call.state.modes, writes=bool(stored.flags & WRITES)
+    )
     return conflicts.place((place.start, place.session, stored.index), unit, touched)
 
 

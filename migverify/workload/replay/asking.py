@@ -6,7 +6,6 @@ import zlib
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from migverify.workload.lexer import DEFAULT, Modes
 from migverify.workload.model import Command
 from migverify.workload.replay.model import Answer, Asked, Call, Judged, Judgement
 from migverify.workload.replay.parameters import parameterize
@@ -62,8 +61,7 @@ def forms(stored: Stored, protocol: Protocol) -> list[tuple[Call, bool]]:
 def _prepared(call: Call) -> Call | None:
     if call.parameters is not None:
         return call
-    modes = Modes.of(call.state.sql_mode) if call.state.sql_mode else DEFAULT
-    made = parameterize(call.sql, modes)
+    made = parameterize(call.sql, call.state.modes)
     return None if made is None else replace(call, sql=made[0], parameters=made[1])
 
 

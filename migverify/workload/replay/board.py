@@ -11,6 +11,8 @@ import struct
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from migverify.workload.private import private_folder
+
 DONE = "done.bin"
 ROWS = "board.bin"
 _ROW = 32  # counters of one worker, with room to spare
@@ -63,7 +65,7 @@ class Board:
     @staticmethod
     def make(folder: Path, calls: int, workers: int) -> None:
         """Write empty files for so many calls and workers."""
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder, exist_ok=True)
         (folder / DONE).write_bytes(bytes(max(calls, 1)))
         (folder / ROWS).write_bytes(bytes(_ROW * _NUMBER.size * (max(workers, 1) + 1)))
 

@@ -6,10 +6,12 @@ joint kind     equal when
 exact number   the decimal values are equal, of any length; another scale is
                ``decimal-scale``, another spelling ``form``
 float          they agree to 6 significant digits: half a unit of the sixth digit of the greater one at most, where one
-               text has more digits than that; two texts of 6 digits or fewer must be equal in value
+               text has more digits than that; two texts of 6 digits or fewer must be equal in value. Only where
+               both sides say float: a float beside another number is compared as a double
 double         at most 4 units in the last place apart, or 1e-12 of the greater one
 bits           the bytes are equal; leading zero bytes apart (``form``)
-json           the values are equal: numbers by decimal value, keys in any order; 1 and 1.0 are ``json-form``
+json           the values are equal: numbers by decimal value, keys in any order; 1 and 1.0 are ``json-form``,
+               another text of the same value (order of keys, spaces) is ``json-text``
 temporal       the texts are equal without trailing zeros of the fraction (``temporal-fraction``)
 text, bytes    the bytes are equal; what differs only by case or by trailing spaces is named so
 =============  ===================================================================================
@@ -88,7 +90,7 @@ def joint(source: AnswerColumn, target: AnswerColumn) -> Kind:
         return second
     both = {first, second}
     if both <= _NUMBERS:
-        return Kind.FLOAT if Kind.FLOAT in both else Kind.DOUBLE if Kind.DOUBLE in both else Kind.DECIMAL
+        return Kind.DOUBLE if both & {Kind.FLOAT, Kind.DOUBLE} else Kind.DECIMAL
     if both == {Kind.JSON, Kind.TEXT}:
         return Kind.JSON
     return Kind.BYTES
@@ -121,6 +123,7 @@ _SCALE = CellDifference("decimal-scale", Severity.METADATA)
 _FORM = CellDifference("form", Severity.METADATA)
 _JSON = CellDifference("json", Severity.BLOCKER)
 _JSON_FORM = CellDifference("json-form", Severity.METADATA)
+_JSON_TEXT = CellDifference("json-text", Severity.METADATA)
 _TEMPORAL = CellDifference("temporal", Severity.BLOCKER)
 _FRACTION = CellDifference("temporal-fraction", Severity.METADATA)
 
@@ -144,7 +147,7 @@ def compare_cells(source: Cell, target: Cell, kind: Kind) -> CellDifference | No
         case Kind.JSON:
             if not same:
                 return _JSON
-            return None if _typed(source) == _typed(target) else _JSON_FORM
+            return _JSON_TEXT if _typed(source) == _typed(target) else _JSON_FORM
         case Kind.TIME | Kind.DATETIME:
             return _FRACTION if same else _TEMPORAL
         case Kind.DATE:

@@ -10,29 +10,37 @@ What a judgement means:
   when asked again. A racy or stale statement is never DIFFERENT, except by an error that hangs on its text alone
   (syntax, unsupported): no race makes those.
 - INDETERMINATE: the answers differ, and the text, the moment or a side's own noise may be why.
+  An equal answer of a session whose state was assumed carries ``details["assumed"]`` where the assumption could change
+  it, and counts for no MATCH; a difference of such a statement is INDETERMINATE. Formats that never tell a connect
+  leave every session's settings unknown: there equal answers count, and only a difference is INDETERMINATE.
 - UNJUDGED: not asked, not answered, or nothing is known to compare with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from migverify.workload.meaning import Meaning
 from migverify.workload.replay import render
 from migverify.workload.replay.answers import AnswersResult, compare_answers
+from migverify.workload.replay.assumed import ANSWER_CHARSET, FOR_DIFFERENCES
+from migverify.workload.replay.metadata import changed_rows
 from migverify.workload.replay.model import (
     Answer,
     Asked,
     Call,
+    Captured,
     Difference,
     Judged,
     Judgement,
     Observation,
     Severity,
 )
-from migverify.workload.replay.outcome import Outcome, against_capture, compare_outcomes
+from migverify.workload.replay.outcome import REFUSES_ROWS, Outcome, against_capture, alike, compare_outcomes, kind_of
 
+_NUMBER = re.compile(rb"(?<![\w.])\d+(?![\w.])")
 _DECISIVE = frozenset({Severity.BLOCKER, Severity.REVIEW})
 
 
@@ -78,8 +86,10 @@ def judge(observation: Observation, meaning: Meaning, options: CompareOptions | 
         found.state = Judgement.INDETERMINATE
         found.reason = f"{noisy} differs from itself when asked again"
     source, target = _first(observation.source), _first(observation.target)
+    _weigh_assumed(found, call, source, target)
+    _weigh_generated(found, observation)
     details = _details(call, meaning, source, target)
-    details |= {name: text for name, text in found.marks.items() if name != "by_text"}
+    details |= {name: text for name, text in found.marks.items() if name not in ("by_text", "refused")}
     differences = found.differences
     if found.state is not Judgement.SAME:
         details |= render.example(observation, options)
@@ -87,7 +97,7 @@ def judge(observation: Observation, meaning: Meaning, options: CompareOptions | 
         differences = tuple(render.masked(one) for one in differences)
     return Judged(
         session=call.session, position=call.position, digest=meaning.digest or call.digest, state=found.state,
-        differences=differences, reason=found.reason, noisy=noisy,
+        differences=differences, reason="; ".join(filter(None, (found.reason, call.note))), noisy=noisy,
         source_latency=_latency(source), target_latency=_latency(target),
         source_service=_service(source), target_service=_service(target),
         lag=max((_micro(one.begun - one.intended) for one in (source, target) if one is not None), default=0),
@@ -121,17 +131,81 @@ def _find(observation: Observation, meaning: Meaning, options: CompareOptions) -
     return found
 
 
+def _weigh_assumed(found: _Finding, call: Call, source: Asked | None, target: Asked | None) -> None:
+    """Let an equal answer, and a difference, weigh less where what was assumed of the session could explain it."""
+    answers = [one.answer for one in (source, target) if one is not None]
+    assumed = [
+        one for one in call.assumed
+        if one != FOR_DIFFERENCES and (one != ANSWER_CHARSET or not all(_is_ascii(each) for each in answers))
+    ]  # fmt: skip
+    if not assumed or found.state in (Judgement.UNJUDGED, Judgement.INDETERMINATE):
+        return
+    names = ", ".join(assumed)
+    if found.state is Judgement.SAME:
+        if FOR_DIFFERENCES in call.assumed:
+            return
+        found.marks["assumed"] = names
+    elif "refused" in found.marks:
+        return  # no setting lets one of two servers take a row that its keys or constraints refuse
+    elif "by_text" not in found.marks or "sql_mode" in assumed:
+        found.state = Judgement.INDETERMINATE
+    found.reason = f"state assumed: {names}" + (f"; {found.reason}" if found.reason else "")
+
+
+def _is_ascii(answer: Answer) -> bool:
+    results = (answer, *answer.more)
+    return all(
+        one.rows is not None and all(cell is None or cell.isascii() for row in one.rows for cell in row)
+        for one in results
+    )  # fmt: skip
+
+
+def _weigh_generated(found: _Finding, observation: Observation) -> None:
+    """Let a difference that speaks of an id which the sides generated differently carry the name of that cause."""
+    if not observation.generated or found.state is not Judgement.DIFFERENT or "by_text" in found.marks:
+        return
+    call = observation.call
+    named = set(_NUMBER.findall(call.sql)) | {one.value for one in call.parameters or () if one.value is not None}
+    shown = {text.strip("'").encode() for one in found.differences for text in (one.source, one.target)}
+    causes = sorted({observation.generated[one] for one in (named | shown) & observation.generated.keys()})
+    if causes:
+        found.state = Judgement.INDETERMINATE
+        found.reason = f"follows from generated ids that differ: {', '.join(causes)}"
+
+
+def _not_recurred(captured: Captured, source: Answer, target: Answer) -> Iterator[Difference]:
+    """Yield what production saw and neither side repeats, where both sides agree."""
+    if captured.errno and not alike(captured.errno, source.errno):
+        yield _gone(f"error {source.errno}" if source.errno else "ok", f"error {captured.errno}")
+    if captured.errno or source.errno or target.errno:
+        return
+    seen, ours, theirs = captured.rows_affected, source.affected, target.affected
+    if source.columns:
+        seen, ours, theirs = captured.rows_sent, source.row_count, target.row_count
+    if seen is not None and ours == theirs and seen not in (ours, changed_rows(source)):
+        yield _gone(str(ours), f"{seen} rows")
+
+
+def _gone(now: str, captured: str) -> Difference:
+    return Difference("did-not-recur", Severity.INFO, now, now, detail=f"captured: {captured}")
+
+
 def _both(call: Call, source: Answer, target: Answer, meaning: Meaning, options: CompareOptions) -> _Finding:
     words = render.outcome(source), render.outcome(target)
+    gone = tuple(_not_recurred(call.captured, source, target))
     outcome = compare_outcomes(call.captured.errno, source.errno, target.errno, words)
     if outcome.state is not None:
-        return _of_outcome(outcome, source, target)
+        found = _of_outcome(outcome, source, target)
+        found.differences += gone if outcome.state is Judgement.SAME else ()
+        return found
     pinned = options.clock_pinned and (call.clock is not None or call.start is not None)
     answers = compare_answers(
         call.sql, source, target, meaning, pinned=pinned, limit=options.assignment_limit,
         exact_insert_ids=options.exact_insert_ids,
     )  # fmt: skip
-    return _of_answers(answers)
+    found = _of_answers(answers)
+    found.differences += gone
+    return found
 
 
 def _of_answers(answers: AnswersResult) -> _Finding:
@@ -153,7 +227,11 @@ def _of_outcome(outcome: Outcome, source: Answer, target: Answer) -> _Finding:
     differences = outcome.differences
     if state is Judgement.SAME and source.sqlstate != target.sqlstate:
         differences = (*differences, Difference("sqlstate", Severity.METADATA, source.sqlstate, target.sqlstate))
-    return _Finding(state, differences, outcome.reason, {"by_text": "1"} if outcome.by_text else {})
+    marks = {"by_text": "1"} if outcome.by_text else {}
+    blocks = any(one.severity is Severity.BLOCKER for one in differences)
+    if blocks and not target.errno and kind_of(source.errno) in REFUSES_ROWS:
+        marks["refused"] = "1"
+    return _Finding(state, differences, outcome.reason, marks)
 
 
 def _with_capture(call: Call, target: Answer) -> _Finding:
@@ -177,7 +255,7 @@ def _with_capture(call: Call, target: Answer) -> _Finding:
             )
     if captured.rows_affected is not None and not target.columns:
         known = True
-        if captured.rows_affected != target.affected:
+        if captured.rows_affected not in (target.affected, changed_rows(target)):
             counts.append(
                 Difference(
                     "affected-rows",

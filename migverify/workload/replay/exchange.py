@@ -6,6 +6,7 @@ side counts any; over both protocols, each form of a read is an exchange of its 
 
 from __future__ import annotations
 
+import json
 import selectors
 import time
 from collections.abc import Callable, Mapping
@@ -27,12 +28,16 @@ from migverify.workload.replay.journal import Journal
 from migverify.workload.replay.links import EngineOptions, Links
 from migverify.workload.replay.model import Answer, Asked, Judged, Judgement, Observation, Warned
 from migverify.workload.replay.player import Lane, Opener, Player, reachable, standing
-from migverify.workload.replay.restore import restored
-from migverify.workload.replay.safety import read_only_mode
+from migverify.workload.replay.restore import reading, restored
 from migverify.workload.replay.spool import CLOCKED, COMMITS, FIRST_OF_UNIT, NOWHERE, WRITES, Spool, Stored
 from migverify.workload.replay.wire import ServerWire
+from migverify.workload.state import DEADLOCK, State
 
+_GAVE_UP = frozenset({1205, DEADLOCK, 3572})
 _SHOW_WARNINGS = b"SHOW WARNINGS"
+_GENERATED = 1_000
+_GENERATED_KEPT = 10_000
+"""Ids of one INSERT, and of a session, that are remembered."""
 
 
 class Exchange(Links):
@@ -79,14 +84,19 @@ class Exchange(Links):
             if player.state is None or moved:
                 lane.failed = ""
                 begun = call.state.transaction and not moved and not stored.flags & FIRST_OF_UNIT
-                told = restored(replace(call.state, transaction=begun), lane.wire.flavor)
+                state = replace(call.state, transaction=begun)
+                told = restored(state, lane.wire.flavor, read_only=not self.options.writes)
                 player.lost = "; ".join(told.lost) or player.lost
-                said = told.commands + (() if self.options.writes else read_only_mode(lane.wire.flavor)[0])
-                lane.queue.extend((replace(call, sql=sql, parameters=None), False, "state") for sql in said)
+                said = told.commands
+            else:  # a SET of the session itself may have been refused here, or have computed its value
+                said = reading(call.state) if player.rereads else ()
+            lane.queue.extend((replace(call, sql=sql, parameters=None), False, "state") for sql in said)
+            _bound_locks(player, stored, lane)
             if clock is not None or (lane.clocked and stored.flags & CLOCKED):  # others do not look at it
                 lane.queue.append((replace(call, sql=clock or RESET_CLOCK, parameters=None), False, "clock"))
                 lane.clocked = clock is not None
         player.state, player.position = call.state, call.position
+        player.rereads = "reading" in stored.meaning.classification.effects
         player.forms = forms(stored, self.options.ask.protocol)
         player.sampled = is_read(stored) and sampled(call, self.options.ask.noise)
         if stored.flags & WRITES or (stored.flags & COMMITS and player.wrote):
@@ -154,6 +164,7 @@ class Exchange(Links):
             _take_warnings(lane, answer)
         elif not answer.ok:
             lane.failed = lane.failed or f"{lane.side.value}: {answer.unanswered or answer.message}"
+            lane.queue.clear()  # in another state it could be another statement
         if wire.closed:
             lane.queue.clear()
             if doing != "call":
@@ -179,6 +190,7 @@ class Exchange(Links):
         failed = "; ".join(lane.failed for lane in player.lanes if lane.failed)
         if failed and not lost:
             observation = Observation(player.call, skipped=f"the session's state could not be set: {failed}")
+            player.state = None
             self._end(player, judge(observation, stored.meaning, self.options.compare))
             return
         if not lost and ask.warnings and self._ask_warnings(player, stored):
@@ -239,10 +251,12 @@ class Exchange(Links):
         stale = player.rounds > 1 and any(moved) and not player.sampled
         racy = self._racy(player)
         observation = Observation(
-            player.call, asked.get(Side.SOURCE, ()), asked.get(Side.TARGET, ()), racy=racy, stale=stale
-        )
+            player.call, asked.get(Side.SOURCE, ()), asked.get(Side.TARGET, ()), racy=racy, stale=stale,
+            generated=player.generated,
+        )  # fmt: skip
         judged = judge(observation, stored.meaning, self.options.compare)
         details = dict(judged.details)
+        _note_generated(player, observation)
         if player.sampled:
             details["sampled"] = "1"
         if player.lost:
@@ -260,6 +274,45 @@ class Exchange(Links):
         if player.forced and player.left:
             return self.spool.sessions[self.spool.place(min(player.left)).session].name
         return ""
+
+
+def _bound_locks(player: Player, stored: Stored, lane: Lane) -> None:
+    """Let a call that production gave up in a lock wait or a deadlock wait for a second at most, as others wait for it.
+
+    A deadlock rolled its transaction back: where it does not recur, the session does so itself.
+    """
+    call = stored.call
+    if player.state is None:
+        lane.hurried = lane.rolls_back = False
+    said = [b"ROLLBACK"] if lane.rolls_back else []
+    hurries = bool(stored.flags & WRITES) and call.captured.errno in _GAVE_UP
+    if hurries != lane.hurried:
+        said.append(b"SET SESSION innodb_lock_wait_timeout = " + (b"1" if hurries else _lock_wait(call.state)))
+    lane.queue.extend((replace(call, sql=sql, parameters=None), False, "state") for sql in said)
+    lane.hurried, lane.rolls_back = hurries, hurries and call.captured.errno == DEADLOCK
+
+
+def _lock_wait(state: State) -> bytes:
+    rest = json.loads(state.rest) if state.rest else {}
+    own = str(rest.get("variables", {}).get("innodb_lock_wait_timeout", ""))
+    return own.encode() if own.isdecimal() else b"DEFAULT"
+
+
+def _note_generated(player: Player, observation: Observation) -> None:
+    """Remember ids that an INSERT was given on one side and not on the other, or not in production."""
+    if not observation.source or not observation.target:
+        return
+    answers = [one[0].answer for one in (observation.source, observation.target)]
+    captured = observation.call.captured.last_insert_id
+    firsts = [one.insert_id for one in answers] + ([captured] if captured else [])
+    if not all(one.ok and one.insert_id for one in answers) or len(set(firsts)) == 1:
+        return
+    cause = f"statement {observation.call.position}"
+    rows = max(1, min(_GENERATED, max(one.affected for one in answers)))
+    for first in set(firsts):
+        player.generated |= {b"%d" % (first + row): cause for row in range(rows)}
+    while len(player.generated) > _GENERATED_KEPT:
+        del player.generated[next(iter(player.generated))]
 
 
 def _take_warnings(lane: Lane, answer: Answer) -> None:

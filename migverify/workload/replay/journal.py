@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from migverify.errors import PlanError, StoreError
+from migverify.workload.private import private_folder
 from migverify.workload.replay.model import Difference, Judged, Judgement, Severity
 from migverify.workload.replay.spool import COMMITS, FIRST_OF_UNIT, WRITES, Spool
 
@@ -47,7 +48,7 @@ class Journal:
     """
 
     def __init__(self, folder: Path, worker: int, attempt: int) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder, exist_ok=True)
         self.path = folder / f"{attempt:04d}-{worker:04d}.journal"
         self._held: list[bytes] = []
         try:

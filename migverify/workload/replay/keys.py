@@ -67,7 +67,34 @@ def _keys(table: TableDef, related: tuple[str, ...], *, triggers: bool) -> Table
         or "DEFAULT_GENERATED" in column.extra.upper() or column.generation
         for column in table.columns
     )  # fmt: skip
-    return TableKeys(primary, unique, related, triggers, strict, columns, clocked)
+    integers, texts = (
+        frozenset(column.name.lower() for column in table.columns if column.data_type in types)
+        for types in (_INTEGERS, _TEXTS)
+    )
+    zoned = tuple(column.name.lower() for column in table.columns if column.data_type == "timestamp")
+    return TableKeys(primary, unique, related, triggers, strict, columns, clocked, integers, texts, zoned)
+
+
+_INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "integer", "bigint"})
+_TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+
+
+def unlike_unique_keys(source: Keys, target: Keys) -> dict[str, str]:
+    """Return how the unique keys of both schemas differ, by table; tables of one side alone are left out."""
+    found = {}
+    for name in sorted(source.keys() & target.keys()):
+        ours, theirs = _unique(source[name]), _unique(target[name])
+        parts = [
+            f"the {side} has no unique key ({', '.join(column or 'an expression or a prefix' for column in key)})"
+            for side, keys in (("target", ours - theirs), ("source", theirs - ours)) for key in sorted(keys)
+        ]  # fmt: skip
+        if parts:
+            found[name] = f"{name}: {'; '.join(parts)}"
+    return found
+
+
+def _unique(table: TableKeys) -> set[tuple[str, ...]]:
+    return {tuple(sorted(key)) for key in (table.primary, *table.unique.values()) if key}
 
 
 def ordering_keys(keys: Keys) -> dict[str, list[tuple[str, ...]]]:

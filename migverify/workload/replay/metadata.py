@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -16,6 +17,7 @@ _SEEN_BY_DRIVERS = sum(_FLAGS)
 _STATUS = {1: "in transaction", 2: "autocommit", 8: "more results", 64: "cursor", 512: "no backslash escapes"}
 _SEEN_STATUS = sum(_STATUS)
 _LISTED = 5
+_CHANGED = re.compile(r"\bChanged: (\d+)")
 
 
 def surroundings(source: Answer, target: Answer, *, exact_insert_ids: bool) -> Iterator[Difference]:
@@ -24,6 +26,9 @@ def surroundings(source: Answer, target: Answer, *, exact_insert_ids: bool) -> I
     if not source.columns and not target.columns:
         if source.affected != target.affected:
             yield Difference("affected-rows", Severity.BLOCKER, str(source.affected), str(target.affected))
+        elif changed_rows(source) != changed_rows(target):  # what clients without CLIENT_FOUND_ROWS count
+            ours, theirs = str(changed_rows(source)), str(changed_rows(target))
+            yield Difference("changed-rows", Severity.REVIEW, ours, theirs, detail="the rows found are equal")
         yield from _insert_id(source.insert_id, target.insert_id, exact=exact_insert_ids)
         if source.info != target.info:
             yield Difference("info", Severity.METADATA, source.info, target.info)
@@ -31,6 +36,12 @@ def surroundings(source: Answer, target: Answer, *, exact_insert_ids: bool) -> I
     first, second = source.status & _SEEN_STATUS, target.status & _SEEN_STATUS
     if first != second:
         yield Difference("status", Severity.METADATA, _named(first, _STATUS), _named(second, _STATUS))
+
+
+def changed_rows(answer: Answer) -> int | None:
+    """Return how many rows an UPDATE changed, whatever the connection counts; None where the server does not say."""
+    found = _CHANGED.search(answer.info)
+    return None if found is None else int(found[1])
 
 
 @lru_cache(maxsize=4096)

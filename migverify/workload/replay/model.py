@@ -7,6 +7,7 @@ journal -> the fold of the journal is the tally by digest -> verdict, store, rep
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeAlias
@@ -38,6 +39,8 @@ class Call:
     and ``end`` are the captured times, Unix microseconds, None where unknown; ``clock`` the time the session had set.
     ``parameters`` are typed values where the capture had them apart (then ``sql`` holds ``?``). ``partial`` says why
     the statement cannot be asked or judged, empty when it can. ``state`` is what the session had set before it.
+    ``assumed`` names what of the state nobody gave and the answer may depend on (``assumed.bearing``); ``note`` says
+    what else a reader of its answer must know (a locking clause that was left out).
     """
 
     session: str
@@ -54,6 +57,8 @@ class Call:
     user: str | None = None
     origin: str = ""  # file:line of the capture
     command: str = "query"
+    assumed: tuple[str, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +139,8 @@ class Observation:
 
     ``source`` is empty when the replay asks the target only: then the captured outcome is the oracle. ``racy`` names
     the session whose overlapping interval on the same key makes the order undefined, empty when none does.
-    ``skipped`` says why it was not asked (write without leave, partial ...).
+    ``generated`` are ids that the sides generated differently for the session's earlier statements, as texts, each with
+    what made it. ``skipped`` says why it was not asked (a write that is not permitted, partial ...).
     """
 
     call: Call
@@ -142,6 +148,7 @@ class Observation:
     target: tuple[Asked, ...] = ()
     racy: str = ""
     skipped: str = ""
+    generated: Mapping[bytes, str] = field(default_factory=dict)
     stale: bool = False  # re-reads did not settle: the data moved, or the sides do not stand at one point
 
 

@@ -20,6 +20,9 @@ TRANSIENT = frozenset({
 BY_TEXT = frozenset({"syntax", "unsupported", "grouping"})
 """Classes that hang on the statement's text alone: no race and no stale row makes them."""
 
+REFUSES_ROWS = frozenset({"duplicate-key", "constraint", "foreign-key"})
+"""Classes by which a server refuses a row: a target that takes such a row has lost the rule."""
+
 _OF_THE_PLACE = frozenset({"unknown-object", "access"})
 _OWN_NUMBERS = 8000
 """From here on numbers are TiDB's own."""
@@ -65,7 +68,9 @@ def compare_outcomes(captured: int | None, source: int, target: int, words: tupl
             return Outcome(
                 Judgement.INDETERMINATE, (_error(Severity.REVIEW, words),), "the source failed by its moment"
             )
-        return Outcome(Judgement.DIFFERENT, (_error(Severity.REVIEW, words),), by_text=kind_of(source) in BY_TEXT)
+        lost = kind_of(source) in REFUSES_ROWS and (captured is None or alike(captured, source))
+        severity = Severity.BLOCKER if lost else Severity.REVIEW
+        return Outcome(Judgement.DIFFERENT, (_error(severity, words),), by_text=kind_of(source) in BY_TEXT)
     if not alike(source, target):
         if kind_of(source) in TRANSIENT and captured == 0:
             # production did it; the source's failure of now says nothing of the statement, the target's may

@@ -79,9 +79,10 @@ def parameterize(sql: bytes, modes: Modes = DEFAULT) -> tuple[bytes, tuple[Param
     """Return a statement with ``?`` and the typed values that stood there.
 
     Without values, the statement can be prepared as it stands. None is a text that is not prepared: no query, DML or
-    CALL, several statements, a ``?`` of its own, an executable comment, a quote without an end, too many values.
+    CALL, several statements, a ``?`` of its own, an executable comment, a quote without an end, too many values,
+    characters of GBK, Shift-JIS and their like.
     """
-    if has_executable_comment(sql):
+    if has_executable_comment(sql) or (modes.charset and not sql.isascii()):
         return None
     walk = _Walk(sql, modes)
     kinds = walk.kinds
@@ -273,6 +274,8 @@ def unquoted(raw: bytes, modes: Modes = DEFAULT) -> bytes:
 
 def quoted(value: bytes, modes: Modes = DEFAULT) -> bytes:
     """Return a string literal that stands for these bytes."""
+    if modes.charset and not value.isascii():  # a character of it may hold the byte of a backslash
+        return b"_" + modes.charset.encode() + b" x'" + value.hex().encode() + b"'"
     if not modes.no_backslash_escapes:
         value = value.replace(b"\\", b"\\\\").replace(b"\0", b"\\0")
     return b"'" + value.replace(b"'", b"''") + b"'"

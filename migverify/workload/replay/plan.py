@@ -9,19 +9,24 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from migverify.errors import PlanError, UsageError
+from migverify.workload.capture import WITHOUT_CONNECTS
 from migverify.workload.classify import StatementKind
-from migverify.workload.lexer import DEFAULT, Modes
+from migverify.workload.lexer import Modes
 from migverify.workload.meaning import Meaning, Meanings
 from migverify.workload.model import Command, Parameter
+from migverify.workload.private import write_private
 from migverify.workload.replay.arrange import arrange
+from migverify.workload.replay.assumed import FOR_DIFFERENCES, NO_DATABASE, SessionFacts, bearing
 from migverify.workload.replay.keys import ordering_keys
 from migverify.workload.replay.model import Call, Captured
 from migverify.workload.replay.order import WINDOW
@@ -37,13 +42,19 @@ from migverify.workload.replay.spool import (
     SpoolWriter,
 )
 from migverify.workload.replay.touches import Keys, writes_time
+from migverify.workload.replay.unasked import FIRST_TRANSACTION, UNLOCKED, unlocked, with_remedy
+from migverify.workload.server_sessions import SessionDump
+from migverify.workload.sessions import BEGAN_BEFORE
 from migverify.workload.state import State
+from migverify.workload.tokens import first_word
 
 COLUMNS = (
     "session", "position", "command", "sql", "database", "user", "start", "end", "clock", "duration_s", "errno",
     "rows_sent", "rows_affected", "last_insert_id", "parameters", "charset", "sql_mode", "time_zone", "autocommit",
     "isolation", "in_transaction", "state", "partial", "source_file", "source_line",
 )  # fmt: skip
+SEEN = ("session", "start", "end", "database", "charset", "sql_mode", "time_zone", "autocommit", "isolation", "state")
+"""What shows which settings a session made in the capture itself, in the order of ``State`` with times before it."""
 PLAN = "plan.json"
 UNKNOWN_DURATION = 1_000_000
 """Microseconds a statement may have taken whose capture does not tell: it may have overlapped that long."""
@@ -88,6 +99,9 @@ class Plan:
     ``kinds`` and ``skips`` count calls; ``writes`` those that may write when asked. ``span`` and ``idle`` are
     microseconds of captured time and how much of it is taken out. ``waits`` counts calls that wait for another
     session's, ``racy`` calls without an order among sessions, ``undefined`` calls on rows that racy writes left.
+    ``joined`` counts calls that are asked although their session began before the capture; ``assumed`` says of these
+    what was given or assumed of the session, and how many calls that concerns. ``unlike_keys`` says how the unique keys
+    of both schemas differ, by table.
     """
 
     capture: str
@@ -107,6 +121,9 @@ class Plan:
     racy: int = 0
     undefined: int = 0
     untimed: int = 0
+    joined: int = 0
+    assumed: Mapping[str, int] = field(default_factory=dict)
+    unlike_keys: Mapping[str, str] = field(default_factory=dict)
     masked: bool = False
     first: int | None = None
     last: int | None = None
@@ -140,6 +157,9 @@ def read_plan(
     selection: Selection | None = None,
     leave: Leave | None = None,
     keys: Keys | None = None,
+    dumps: Sequence[SessionDump] = (),
+    database: str | None = None,
+    unlike_keys: Mapping[str, str] | None = None,
     idle: int | None = None,
     window: int = WINDOW,
     progress: Callable[[int], None] = lambda _: None,
@@ -154,6 +174,10 @@ def read_plan(
         What the run may do beyond reading.
     keys
         Unique keys of the tables, for the order of writes.
+    dumps, database
+        What is known of sessions that began before the capture; see ``assumed.SessionFacts``.
+    unlike_keys
+        How the unique keys of both schemas differ, by table; see ``keys.unlike_unique_keys``.
     idle
         The longest time in microseconds in which nothing runs; longer ones are shortened. None keeps them.
 
@@ -165,11 +189,18 @@ def read_plan(
     chosen, allowed = selection or Selection(), leave or Leave()
     if folder.exists():
         shutil.rmtree(folder)
-    builder = _Builder(SpoolWriter(folder), chosen, allowed, keys or {})
+    summary = _summary(capture)
+    named = (str(name) for batch in reader(capture, ["session"]) for name in batch["session"]) if dumps else ()
+    servers = {name.partition("/")[0] for name in named}
+    facts = SessionFacts(dumps, database, sorted(servers), _moment(summary.get("first")))
+    if dumps:
+        _see(facts, reader(capture, SEEN))
+    builder = _Builder(SpoolWriter(folder), chosen, allowed, keys or {}, facts)
+    builder.unseen = bool(summary.get("formats")) and set(summary["formats"]) <= WITHOUT_CONNECTS
     for batch in reader(capture, COLUMNS):
         builder.take(batch)
         progress(builder.seen)
-    builder.finish()
+    builder.finish(folder)
     if builder.writer.count == 0:
         raise UsageError(
             f"nothing of {capture} is chosen: {builder.seen:,} statements were looked at",
@@ -181,21 +212,41 @@ def read_plan(
     with Spool(folder, writable=True) as spool:
         arranged = arrange(spool, keys or {}, idle=idle, window=window, writes=plan.writes > 0)
     plan = replace(plan, **asdict(arranged))
-    summary = capture / "_summary.json"
-    masked = summary.exists() and bool(json.loads(summary.read_text()).get("masked"))
-    plan = replace(plan, masked=masked, choices={"selection": asdict(chosen), "leave": asdict(allowed), "idle": idle})
+    choices: dict[str, Any] = {"selection": asdict(chosen), "leave": asdict(allowed), "idle": idle}
+    if dumps or database is not None:
+        choices["assumed"] = {"database": database, "dumps": [one.as_json()["at"] for one in dumps]}
+    plan = replace(plan, masked=bool(summary.get("masked")), choices=choices, unlike_keys=unlike_keys or {})
     digest = hashlib.sha256(plan.hash.encode() + json.dumps(plan.choices, sort_keys=True).encode())
     plan = replace(plan, hash=digest.hexdigest())
     part = folder / f"{PLAN}.part"
-    part.write_text(json.dumps(plan.as_json(), indent=1))
+    write_private(part, json.dumps(plan.as_json(), indent=1).encode())
     part.replace(folder / PLAN)
     return plan
+
+
+def _summary(capture: Path) -> dict[str, Any]:
+    path = capture / "_summary.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def _moment(text: str | None) -> int | None:
+    return None if text is None else round(datetime.fromisoformat(text).timestamp() * 1_000_000)
+
+
+def _see(facts: SessionFacts, batches: Iterator[dict[str, list[object]]]) -> None:
+    for batch in batches:
+        rows: Any = zip(*(batch[name] for name in SEEN), strict=True)
+        for session, start, end, database, charset, sql_mode, time_zone, autocommit, isolation, rest in rows:
+            state = State(database, charset, sql_mode, time_zone, autocommit, isolation, rest=rest or "")
+            facts.see(session, end if start is None else start, state)
 
 
 class _Builder:
     """Takes batches of a capture, writes the chosen calls of each session."""
 
-    def __init__(self, writer: SpoolWriter, selection: Selection, leave: Leave, keys: Keys) -> None:
+    def __init__(
+        self, writer: SpoolWriter, selection: Selection, leave: Leave, keys: Keys, facts: SessionFacts
+    ) -> None:
         self.writer = writer
         self.seen = 0
         self.not_chosen = 0
@@ -204,9 +255,14 @@ class _Builder:
         self.digests: set[str] = set()
         self.writes = self.untimed = 0
         self.hash = hashlib.sha256()
-        self._selection, self._leave, self._keys = selection, leave, keys
+        self.joined = 0
+        self.assumed: Counter[str] = Counter()
+        self._selection, self._leave, self._keys, self._facts = selection, leave, keys, facts
+        self.unseen = False  # the format never tells a connect: any session may be older than the capture
+        self._first_open = False  # a transaction may be open since before the capture
+        self._chosen = 0  # calls of the session so far
+        self._unfinished: list[range] = []
         self._meanings = Meanings("mysql", unique_keys=ordering_keys(keys))
-        self._modes: dict[str | None, Modes] = {None: DEFAULT}
         self._session = ""
         self._user: str | None = None
         self._first = 0
@@ -222,7 +278,7 @@ class _Builder:
             if row[0] != self._session:
                 self._end_session()
                 self._session, self._user = row[0], row[5]
-                self._unit_chosen = True
+                self._unit_chosen = self._first_open = True
             self._row(row)
 
     def _row(self, row: Sequence[Any]) -> None:
@@ -235,10 +291,16 @@ class _Builder:
         if (chosen.sessions and session not in chosen.sessions) or (chosen.users and user not in chosen.users):
             self.not_chosen += 1
             return
-        modes = self._modes.get(sql_mode)
-        if modes is None:
-            modes = self._modes[sql_mode] = Modes.of(sql_mode)
-        meaning = self._meanings.meaning(sql, modes)
+        state = State(database, charset, sql_mode, time_zone, autocommit, isolation, bool(in_transaction), rest or "")
+        joined = self.unseen or BEGAN_BEFORE in (partial or "")
+        unknown: frozenset[str] = frozenset()
+        given: tuple[str, ...] = ()
+        if joined:
+            partial = "; ".join(one for one in (partial or "").split("; ") if one != BEGAN_BEFORE)
+            state, unknown, given = self._facts.assume(session, state, user)
+            if not self.unseen:
+                self._first_transaction(sql)
+        meaning = self._meanings.meaning(sql, Modes.of(state.sql_mode, state.charset))
         words = meaning.classification.words
         begins = not in_transaction or bool(words and words[0] in _BEGINS)
         if begins:
@@ -250,16 +312,51 @@ class _Builder:
         if not self._unit_chosen or (chosen.digests and not meaning.digest.startswith(chosen.digests)):
             self.not_chosen += 1
             return
-        state = State(database, charset, sql_mode, time_zone, autocommit, isolation, bool(in_transaction), rest or "")
+        assumed = bearing(unknown, sql, meaning, state, self._keys)
+        if "database" in assumed:
+            partial = partial or NO_DATABASE
+        elif assumed and self.unseen:
+            assumed = (*assumed, FOR_DIFFERENCES)
         call = Call(
             session, position, sql, meaning.digest, state,
             Captured(errno, rows_sent, rows_affected, None if duration is None else round(duration * 1e6),
                      last_insert_id),
             start, end, clock,
             None if parameters is None else tuple(Parameter(one["kind"], one["value"]) for one in parameters),
-            partial, user, f"{file}:{line}", command,
+            partial, user, f"{file}:{line}", command, assumed,
         )  # fmt: skip
-        self._call(call, meaning, begins=begins)
+        self._call(*self._unlocked(call, meaning), begins=begins)
+        if joined and self._pending is not None and not self._pending[2]:
+            self.joined += 1
+            self.assumed.update([*given, *(f"{one} unknown" for one in unknown)])
+            self.assumed.update(
+                f"{one} assumed, and the answer may depend on it" for one in assumed if one != FOR_DIFFERENCES
+            )
+
+    def _first_transaction(self, sql: bytes) -> None:
+        """Leave out what comes before a COMMIT without a BEGIN: its transaction began before the capture."""
+        if not self._first_open:
+            return
+        word = first_word(sql)
+        if word in ("begin", "start") or (word == "set" and b"autocommit" in sql.lower()):
+            self._first_open = False
+        elif word in ("commit", "rollback") and not _TO_SAVEPOINT.search(sql):
+            self._first_open = False
+            self._unfinished.append(range(self._first, self._first + self._chosen))
+
+    def _unlocked(self, call: Call, meaning: Meaning) -> tuple[Call, Meaning]:
+        """Return a locking read that may not lock without its locking clause; everything else as it is."""
+        if not meaning.classification.locking or self._leave.locking or self._leave.writes or call.partial:
+            return call, meaning
+        modes = Modes.of(call.state.sql_mode, call.state.charset)
+        sql = unlocked(call.sql, modes)
+        if sql is None:
+            return call, meaning
+        read = self._meanings.meaning(sql, modes)
+        changed = replace(call, sql=sql, note=UNLOCKED)
+        if refusal(changed, read.classification, self._leave):
+            return call, meaning
+        return changed, replace(read, digest=meaning.digest, text=meaning.text)
 
     def _call(self, call: Call, meaning: Meaning, *, begins: bool) -> None:
         skipped = self._why_not(call, meaning)
@@ -283,10 +380,15 @@ class _Builder:
             start = self._clock if call.end is None else max(self._clock, call.end - UNKNOWN_DURATION)
         start = max(start, self._clock)
         self._write(start)
+        self._chosen += 1
         self._clock = start if call.end is None else max(start, call.end)
         self._pending = (call, meaning, skipped, start, call.end, flags)
 
     def _why_not(self, call: Call, meaning: Meaning) -> str:
+        reason = self._refused(call, meaning)
+        return with_remedy(reason) if reason else ""
+
+    def _refused(self, call: Call, meaning: Meaning) -> str:
         if call.partial:
             return call.partial
         if call.command == Command.PREPARE.value:
@@ -312,12 +414,20 @@ class _Builder:
         if count:
             self.writer.end_session(SessionSlice(self._session, self._first, count, self._user))
         self._first = self.writer.count
-        self._clock = 0
+        self._clock = self._chosen = 0
 
-    def finish(self) -> None:
-        """Write what is left."""
+    def finish(self, folder: Path) -> None:
+        """Write what is left, and leave out transactions that began before the capture."""
         self._end_session()
         self.writer.close()
+        with Spool(folder, writable=True) as spool:
+            for index in (one for calls in self._unfinished for one in calls if one < spool.count):
+                stored = spool.read(index)
+                if not stored.skipped:
+                    spool.leave_out(index)
+                    self.skips[FIRST_TRANSACTION] += 1
+                    self.writes -= bool(stored.flags & WRITES)
+        self.hash.update(repr(self._unfinished).encode())
 
     def plan(self, capture: Path, folder: Path) -> Plan:
         """Return the plan without its order."""
@@ -326,9 +436,11 @@ class _Builder:
             str(capture), folder, self.hash.hexdigest(), self.writer.count, self.writer.sessions,
             self.writer.count - skipped, self.not_chosen, dict(self.kinds.most_common()),
             dict(self.skips.most_common()), self.writes, len(self.digests), untimed=self.untimed,
+            joined=self.joined, assumed=dict(sorted(self.assumed.items())),
         )  # fmt: skip
 
 
+_TO_SAVEPOINT = re.compile(rb"\bto\b", re.IGNORECASE)
 _COMMITTING = frozenset({StatementKind.DDL, StatementKind.ADMINISTRATIVE, StatementKind.UNKNOWN})
 
 

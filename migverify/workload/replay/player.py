@@ -35,6 +35,8 @@ class Lane:
     warned: tuple[Warned, ...] | None = None
     writing: bool = False
     clocked: bool = False
+    hurried: bool = False  # its lock waits are bounded, for a call that production gave up
+    rolls_back: bool = False  # production's transaction was rolled back by a deadlock
     failed: str = ""  # why the session's state could not be set
 
 
@@ -64,8 +66,10 @@ class Player:
     wrote: bool = False  # its transaction has written
     state: State | None = None  # what its connections were brought to
     position: int = -1
+    rereads: bool = False  # its last call set how statements are read
     lost: str = ""
     tries: int = 0
+    generated: dict[bytes, str] = field(default_factory=dict)  # ids that the sides generated differently
     other: int = NOWHERE  # a session played elsewhere that this call should come after
 
     @property

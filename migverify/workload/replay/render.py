@@ -132,8 +132,8 @@ def _cut(text: str, limit: int) -> str:
 
 
 _OF_VALUES = frozenset({
-    "null", "value", "float", "decimal-scale", "form", "json", "json-form", "temporal", "temporal-fraction", "rows",
-    "order", "insert-id",
+    "null", "value", "float", "decimal-scale", "form", "json", "json-form", "json-text", "temporal",
+    "temporal-fraction", "rows", "order", "insert-id",
 })  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from migverify.model import Endpoint, Flavor, Side
 from migverify.store.base import ResultStore
 from migverify.workload.classify import classify
 from migverify.workload.meaning import Meanings
+from migverify.workload.private import private_folder, write_private
 from migverify.workload.replay.compare import CompareOptions, judge
 from migverify.workload.replay.model import Answer, Asked, Call, Judged, Judgement, Observation
 from migverify.workload.replay.plans import explained
@@ -22,7 +23,7 @@ from migverify.workload.replay.reader import Limits
 from migverify.workload.replay.render import lines
 from migverify.workload.replay.reproducer import Reproducer, TableCopy, make
 from migverify.workload.replay.restore import commands
-from migverify.workload.replay.safety import Leave, read_only_mode, refusal
+from migverify.workload.replay.safety import Leave, refusal
 from migverify.workload.replay.store import read_digests
 from migverify.workload.replay.tally import DigestTally, Example
 from migverify.workload.replay.wire import ServerWire, open_wire
@@ -188,17 +189,14 @@ def _literal(cell: bytes | None) -> bytes:
 def _ask(made: Reproducer, wires: Mapping[Side, ServerWire], database: str | None, *, live: bool) -> Reproduction:
     call = replace(made.call, state=replace(made.call.state, database=database))
     found: dict[Side, list[Asked]] = {side: [] for side in wires}
-    times = 1 if classify(call.sql).may_write else 2
+    times = 1 if classify(call.sql, call.state.modes).may_write else 2
     for side, wire in wires.items():
-        for command in commands(call.state, _flavor(wire)):
+        for command in commands(call.state, _flavor(wire), read_only=live):
             _must(wire, command)
-        if live:
-            for command in read_only_mode(_flavor(wire))[0]:
-                _must(wire, command)
         if call.clock is not None:
             _must(wire, b"SET timestamp = %d.%06d" % divmod(call.clock, 1_000_000))
         found[side] = [Asked(_run(wire, call), 0, 0, 0) for _ in range(times)]
-    meaning = Meanings("mysql", unique_keys=_keys(wires[Side.SOURCE], made)).meaning(call.sql)
+    meaning = Meanings("mysql", unique_keys=_keys(wires[Side.SOURCE], made)).meaning(call.sql, call.state.modes)
     seen = Observation(call, tuple(found[Side.SOURCE]), tuple(found[Side.TARGET]))
     judged = judge(seen, meaning, CompareOptions(clock_pinned=call.clock is not None))
     answers = tuple("\n".join(lines(found[side][0].answer, 20)) for side in (Side.SOURCE, Side.TARGET))
@@ -294,8 +292,10 @@ def write_reproducers(
                 continue
             path = folder / f"{one.tally.digest[:16]}.json"
             try:
-                folder.mkdir(parents=True, exist_ok=True)
-                path.write_text(json.dumps(made.as_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+                if not folder.exists():
+                    private_folder(folder)
+                text = json.dumps(made.as_json(), indent=2, ensure_ascii=False) + "\n"
+                write_private(path, text.encode("utf-8"))
             except OSError as error:
                 raise UsageError(
                     f"cannot write {path}: {error.strerror or error}", hint="Name another folder."

@@ -15,13 +15,14 @@ from typing import Any
 from migverify.model import Flavor
 from migverify.sql.quoting import quote_name, quote_text
 from migverify.workload.replay.model import Call
+from migverify.workload.replay.safety import read_only_mode
 from migverify.workload.state import State
 
 UNPINNED = b"SET timestamp=DEFAULT"
 """Lets a session's clock run again, behind a call whose clock was set."""
 
-_TIDB_CHARSETS = frozenset({"utf8", "utf8mb3", "utf8mb4", "ascii", "latin1", "binary", "gbk", "gb18030"})
 _TIDB_ISOLATIONS = frozenset({"REPEATABLE-READ", "READ-COMMITTED"})
+_READ_ISOLATIONS = _TIDB_ISOLATIONS | {"READ-UNCOMMITTED"}
 # They change what the server logs or which data it shows: a replay never sets them.
 _NEVER = frozenset({
     "sql_log_bin", "gtid_next", "pseudo_slave_mode", "pseudo_replica_mode", "pseudo_thread_id", "tidb_snapshot",
@@ -52,38 +53,59 @@ class _Made:
         self.commands.append(sql.encode())
 
 
-def restored(state: State, flavor: Flavor) -> Restored:
+_PLAIN_MODE = (
+    b"SET SESSION sql_mode=REPLACE(REPLACE(REPLACE(@@SESSION.sql_mode,'NO_BACKSLASH_ESCAPES',''),'ANSI_QUOTES',''),"
+    b"'ANSI','')"
+)
+"""Takes out the modes that change how a statement is read: where the capture does not know them, none is assumed."""
+
+
+def reading(state: State) -> tuple[bytes, ...]:
+    """Return what makes a session read statements as they were classified: its character set and its sql_mode.
+
+    A server that refuses one of these must not be asked: it would read another statement.
+    """
+    names = () if state.charset is None else (f"SET NAMES {quote_text(state.charset)}".encode(),)
+    if state.sql_mode is None:
+        return (*names, _PLAIN_MODE)
+    return (*names, f"SET SESSION sql_mode={quote_text(state.sql_mode)}".encode())
+
+
+def restored(state: State, flavor: Flavor, *, read_only: bool = False) -> Restored:
     """Return what to say in a fresh session, and what is lost all the same.
 
-    What the capture did not see being set is left to the server's default. A state inside a transaction begins one,
-    so that a ROLLBACK that follows has something to undo; that its earlier statements are missing is told as lost.
+    What the capture did not see being set is left to the server's default, but for modes that change how a statement is
+    read. A state inside a transaction begins one, so that a ROLLBACK that follows has something to undo; that its
+    earlier statements are missing is told as lost. With ``read_only`` nothing is set that lets a session write or lock,
+    and it is made read-only before a transaction begins.
     """
     made = _Made(flavor)
     if state.database:
         made.say(f"USE {quote_name(state.database)}")
-    if state.charset is not None:
-        _charset(state.charset, made)
-    if state.sql_mode is not None:
-        made.say(f"SET SESSION sql_mode={quote_text(state.sql_mode)}")
+    made.commands += reading(state)
     if state.time_zone is not None:
         made.say(f"SET SESSION time_zone={quote_text(state.time_zone)}")
         if state.time_zone.upper() == "SYSTEM":
             made.lost.append("time zone SYSTEM: it is each server's own")
-    if state.isolation is not None:
+    if state.isolation is not None and read_only and state.isolation.upper() not in _READ_ISOLATIONS:
+        made.lost.append(f"isolation {state.isolation}: its reads would lock rows")
+    elif state.isolation is not None:
         _isolation(state.isolation, made)
     if state.autocommit is not None:
         made.say(f"SET SESSION autocommit={int(state.autocommit)}")
     if state.rest:
-        _rest(state.rest, made)
+        _rest(state, made, read_only=read_only)
+    if read_only:
+        made.commands += read_only_mode(flavor)[0]
     if state.transaction:
         made.say("BEGIN")
         made.lost.append("open transaction: what it did before is not in this session")
     return Restored(tuple(made.commands), tuple(made.lost))
 
 
-def commands(state: State, flavor: Flavor) -> list[bytes]:
+def commands(state: State, flavor: Flavor, *, read_only: bool = False) -> list[bytes]:
     """Return the SETs that bring a fresh session into a captured state; ``restored`` also says what is lost."""
-    return list(restored(state, flavor).commands)
+    return list(restored(state, flavor, read_only=read_only).commands)
 
 
 def clock(call: Call) -> bytes | None:
@@ -97,15 +119,6 @@ def clock(call: Call) -> bytes | None:
     return b"SET timestamp=%d.%06d" % (seconds, micros)
 
 
-def _charset(charset: str, made: _Made) -> None:
-    if made.flavor is Flavor.TIDB and charset.lower() not in _TIDB_CHARSETS:
-        made.lost.append(f"character set {charset}: TiDB does not know it")
-    elif not _NAME.match(charset):
-        made.lost.append("character set: not a name")
-    else:
-        made.say(f"SET NAMES {quote_text(charset)}")
-
-
 def _isolation(isolation: str, made: _Made) -> None:
     level = isolation.upper().replace(" ", "-")
     if made.flavor is Flavor.TIDB and level not in _TIDB_ISOLATIONS:
@@ -115,26 +128,31 @@ def _isolation(isolation: str, made: _Made) -> None:
     made.say(f"SET SESSION {name}={quote_text(level)}")
 
 
-def _rest(rest: str, made: _Made) -> None:
+def _rest(state: State, made: _Made, *, read_only: bool) -> None:
     try:
-        told: Any = json.loads(rest)
+        told: Any = json.loads(state.rest)
     except json.JSONDecodeError:
         told = None
     if not isinstance(told, dict):
         made.lost.append("session variables: the capture's record of them cannot be read")
         return
     for name, value in told.get("variables", {}).items():
-        _variable(str(name), str(value), made)
+        if not (read_only and name in _READ_ONLY):
+            _variable(str(name), str(value), made)
     for name, value in told.get("user_variables", {}).items():
         if value is None:
             made.lost.append(f"user variable @{name}: its value was computed")
+        elif state.modes.charset and not f"{name}{value}".isascii():
+            made.lost.append(f"user variable @{name}: its text is not ASCII, in character set {state.charset}")
         else:
             made.say(f"SET @{quote_name(str(name))}={_value(str(value))}")
     made.lost += [f"variable {name}: its value is not in the text" for name in told.get("unresolved", {})]
     made.lost += [f"temporary table {name}" for name in told.get("temporary_tables", [])]
     made.lost += [f"statement prepared by name: {name}" for name in told.get("prepared_names", [])]
     following = told.get("next_transaction", "")
-    if following:
+    if following and not (
+        read_only and {"WRITE", "SERIALIZABLE"} & set(str(following).upper().replace(",", " ").split())
+    ):
         _next_transaction(str(following), made)
 
 

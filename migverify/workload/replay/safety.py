@@ -7,24 +7,20 @@ stored program; TiDB has no read-only sessions. A statement that is not known to
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from migverify.connect import Session
 from migverify.errors import PrivilegeError
 from migverify.model import Flavor
 from migverify.sql.grants import Grants, check_grants
 from migverify.workload.classify import Classification, StatementKind, classify
-from migverify.workload.lexer import DEFAULT, Modes, executed
+from migverify.workload.lexer import executed
 from migverify.workload.replay.model import Call
 
-_HIDDEN_WRITES = re.compile(
-    rb"\b(?:transaction_read_only|tx_read_only)\b|\bread\s+write\b", re.IGNORECASE
-)  # ends the session's read-only mode
 _NEVER_SET = re.compile(
     rb"\b(?:sql_log_bin|gtid_next|tidb_snapshot|tidb_read_staleness|pseudo_slave_mode|pseudo_replica_mode)\b",
     re.IGNORECASE,
 )
-_EXECUTABLE = re.compile(rb"/\*(?:M?!|T!)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +43,7 @@ def require_read_only(session: Session, *, accept_write_grants: bool = False) ->
     """
     grants = check_grants(session)
     if grants.may_write and not accept_write_grants:
-        shown = "; ".join(grants.writing[:3]) + ("; ..." if len(grants.writing) > 3 else "")
+        shown = "; ".join(grants.changing[:3]) + ("; ..." if len(grants.changing) > 3 else "")
         raise PrivilegeError(
             f"{session.endpoint.name}: {grants.account} may write ({shown}), and this replay only reads",
             hint="Make a user who may not, as an administrator: CREATE USER 'replay'@'%' IDENTIFIED BY '...'; "
@@ -90,7 +86,7 @@ def refusal(call: Call, classification: Classification, leave: Leave) -> str:
     if kind is StatementKind.DDL and classification.statements > 1 and not leave.writes:
         return "write without leave"  # the kind is the most dangerous one's: a write beside DDL does not show
     if not leave.writes:
-        reason = _writes(call, classification)
+        reason = _writes(classification)
         if reason:
             return reason
     if not leave.locking:
@@ -100,16 +96,17 @@ def refusal(call: Call, classification: Classification, leave: Leave) -> str:
 
 def _comments(call: Call, classification: Classification, leave: Leave) -> str:
     """Judge a text that is one statement where a comment in it runs, and may be another where it does not."""
-    if len(_EXECUTABLE.findall(call.sql)) > 1:
+    openings: list[bytes] = []
+    text = executed(call.sql, lambda match: openings.append(match[0]), call.state.modes)
+    if len(openings) > 1:
         return "executable comments: which of them run depends on the version"
-    modes = Modes.of(call.state.sql_mode) if call.state.sql_mode else DEFAULT
-    without = classify(executed(call.sql, lambda _: None), modes)
+    without = classify(text, replace(call.state.modes, charset=""))
     if without.kind is not classification.kind:
         return "executable comment: with it, it is another statement"
-    return refusal(call, without, leave)
+    return refusal(call, replace(without, executable_comment=False), leave)
 
 
-def _writes(call: Call, classification: Classification) -> str:
+def _writes(classification: Classification) -> str:
     if classification.kind is StatementKind.WRITE:
         return "write without leave"
     if "stored function possible" in classification.effects:
@@ -120,8 +117,11 @@ def _writes(call: Call, classification: Classification) -> str:
         return "a stored program or named statement may write"
     if "XA" in classification.words:
         return "XA transaction without leave to write"
-    settles = classification.kind in (StatementKind.SESSION, StatementKind.TRANSACTION)
-    if settles and _HIDDEN_WRITES.search(call.sql):
+    if "reads a file" in classification.effects:
+        return "reads a file of the server"
+    if "sleep" in classification.effects:
+        return "SLEEP, BENCHMARK or a wait for replication: never sent as a read"
+    if "read write" in classification.effects:
         return "ends the session's read-only mode"
     return ""
 
@@ -133,4 +133,8 @@ def _locks(classification: Classification, leave: Leave) -> str:
         return "named lock without leave"
     if "LOCK" in classification.words:
         return "LOCK TABLES without leave"
+    if "handler" in classification.effects:
+        return "HANDLER without leave: it holds the table"
+    if "serializable" in classification.effects and not leave.writes:
+        return "isolation SERIALIZABLE, or one that its text does not tell: reads would lock rows"
     return ""

@@ -42,7 +42,7 @@ def inspect(
     """
     facts: dict[str, dict[str, Any]] = {}
     for side, endpoint in sides.endpoints.items():
-        with open_session(endpoint, sides.secrets.get(endpoint.name), side=Side.TARGET) as session:
+        with open_session(endpoint, sides.secrets.get(endpoint.name), side=side) as session:
             told: dict[str, Any] = {
                 "address": f"{endpoint.host}:{endpoint.port}", "version": session.version,
                 "flavor": session.flavor.value,

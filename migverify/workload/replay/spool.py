@@ -1,16 +1,15 @@
 """The calls of a plan on disk: written once in the order of sessions, read by any number of processes.
 
 A capture of millions of statements does not fit in memory, and Parquet gives no single statement away cheaply. So the
-plan writes each chosen call once, as marshal packs it, and beside it a record of fixed size by the call's number: where
+plan writes each chosen call once, as a line of JSON, and beside it a record of fixed size by the call's number: where
 it lies, when it was captured, and, after ordering, when it is due and what it waits for. Readers map both files.
+Nothing in them is code: whoever can name a plan's folder must not be able to run something by it.
 """
 
 from __future__ import annotations
 
 import json
-import marshal
 import mmap
-import pickle
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -18,10 +17,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from migverify.codec import decode, encode
 from migverify.errors import PlanError
 from migverify.workload.meaning import Meaning
 from migverify.workload.model import Parameter
+from migverify.workload.private import private, private_folder, write_private
 from migverify.workload.replay.model import Call, Captured
+from migverify.workload.replay.unasked import FIRST_TRANSACTION
 from migverify.workload.state import State
 
 CALLS = "calls.bin"
@@ -35,8 +37,10 @@ _PLACE = struct.Struct("<QqqiBxxx")  # offset, start, end, session, flags
 _ORDER = struct.Struct("<QqiIQ")  # sequence, due, racy session, how many waits, offset of them
 _RECORD = _PLACE.size + _ORDER.size
 _WAIT = struct.Struct("<Q")
-_VERSION = 1
+_VERSION = 2
 _LONG = 200
+_LINE = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+_BETWEEN = "; "
 _STATE = tuple(State.__dataclass_fields__)
 
 WRITES = 1
@@ -49,6 +53,8 @@ CLOCKED = 8
 """Flag of a call: its answer depends on the session's clock."""
 COMMITS = 16
 """Flag of a call: it ends a transaction, or may."""
+UNFINISHED = 32
+"""Flag of a call: it is not asked, because its transaction began before the capture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,16 @@ class Turn:
     waits: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """What repeats in the calls of a plan, by number."""
+
+    version: int
+    states: tuple[State, ...]
+    meanings: tuple[Meaning, ...]
+    texts: tuple[str | None, ...]
+
+
 class Interned:
     """Values that repeat, by number."""
 
@@ -119,10 +135,10 @@ class SpoolWriter:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # it holds statements with their values
-        self._calls = (folder / CALLS).open("wb")
-        self._index = (folder / INDEX).open("wb")
-        self._sessions = (folder / SESSIONS).open("w", encoding="utf-8")
+        private_folder(folder, exist_ok=True)  # it holds statements with their values
+        self._calls = open(folder / CALLS, "wb", opener=private)  # noqa: SIM115  (closed by close)
+        self._index = open(folder / INDEX, "wb", opener=private)  # noqa: SIM115
+        self._sessions = open(folder / SESSIONS, "w", encoding="utf-8", opener=private)  # noqa: SIM115
         self._states, self._meanings, self._texts = Interned(), Interned(), Interned()
         self._offset = 0
         self.count = 0
@@ -131,14 +147,15 @@ class SpoolWriter:
     def add(self, call: Call, meaning: Meaning, skipped: str, start: int, end: int, flags: int) -> int:
         """Take in the next call of the session that is being written; return its number."""
         captured = call.captured
-        parameters = None if call.parameters is None else tuple((one.kind, one.value) for one in call.parameters)
-        packed = marshal.dumps((
-            call.position, call.sql, self._texts.number(call.digest), self._state(call.state),
+        parameters = None if call.parameters is None else [(one.kind, _text(one.value)) for one in call.parameters]
+        packed = _LINE((
+            call.position, _text(call.sql), self._texts.number(call.digest), self._state(call.state),
             (captured.errno, captured.rows_sent, captured.rows_affected, captured.duration, captured.last_insert_id),
             call.start, call.end, call.clock, parameters, self._texts.number(call.partial),
             self._texts.number(call.user), call.origin, self._texts.number(call.command),
             self._meanings.number(meaning), self._texts.number(skipped),
-        ))  # fmt: skip
+            self._texts.number(_BETWEEN.join(call.assumed)), self._texts.number(call.note),
+        )).encode() + b"\n"  # fmt: skip
         self._calls.write(packed)
         flags |= SKIPPED if skipped else 0
         self._index.write(_PLACE.pack(self._offset, start, end, self.sessions, flags))
@@ -159,9 +176,10 @@ class SpoolWriter:
 
     def close(self) -> None:
         """Write what repeats."""
-        tables = (_VERSION, self._states.values, self._meanings.values, self._texts.values)
-        (self._folder / TABLES).write_bytes(pickle.dumps(tables))
-        (self._folder / WAITS).touch()
+        repeated = [tuple(one.values) for one in (self._states, self._meanings, self._texts)]
+        tables = _Tables(_VERSION, *repeated)
+        write_private(self._folder / TABLES, json.dumps(encode(tables)).encode())
+        write_private(self._folder / WAITS, b"")
         for file in (self._calls, self._index, self._sessions):
             file.close()
 
@@ -178,18 +196,17 @@ class Spool:
     def __init__(self, folder: Path, *, writable: bool = False) -> None:
         self.folder = folder
         try:
-            version, self._states, self.meanings, self._texts = pickle.loads(  # noqa: S301  (written by SpoolWriter)
-                (folder / TABLES).read_bytes()
-            )
+            tables = decode(_Tables, json.loads((folder / TABLES).read_bytes()))
+            self._states, self.meanings, self._texts = tables.states, tables.meanings, tables.texts
             self._calls = _map(folder / CALLS, writable=False)
             self._index = _map(folder / INDEX, writable=writable)
             self._waits = b"" if writable else _map(folder / WAITS, writable=False)
             with (folder / SESSIONS).open(encoding="utf-8") as lines:
                 self.sessions = [SessionSlice(**json.loads(line)) for line in lines]
-        except (OSError, EOFError, pickle.UnpicklingError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise PlanError(f"{folder} holds no readable calls: {error}", hint="Plan the replay anew.") from error
-        if version != _VERSION:
-            raise PlanError(f"{folder} holds calls of version {version}", hint="Plan the replay anew.")
+        if tables.version != _VERSION:
+            raise PlanError(f"{folder} holds calls of version {tables.version}", hint="Plan the replay anew.")
         self.count = len(self._index) // _RECORD
 
     def place(self, index: int) -> Place:
@@ -205,22 +222,32 @@ class Spool:
     def read(self, index: int) -> Stored:
         """Return one call."""
         offset, _, _, session, flags = _PLACE.unpack_from(self._index, index * _RECORD)
+        end = self._calls.find(b"\n", offset)
         (
             position, sql, digest, state, captured, start, end, clock, parameters, partial, user, origin, command,
-            meaning, skipped,
-        ) = marshal.loads(memoryview(self._calls)[offset:])  # noqa: S302  (written by SpoolWriter)  # fmt: skip
-        typed = None if parameters is None else tuple(Parameter(kind, value) for kind, value in parameters)
+            meaning, skipped, *more,
+        ) = json.loads(self._calls[offset:end])  # fmt: skip
+        typed = None if parameters is None else tuple(Parameter(kind, _bytes(value)) for kind, value in parameters)
         call = Call(
-            self.sessions[session].name, position, sql, self._texts[digest],
-            State(*state) if isinstance(state, tuple) else self._states[state], Captured(*captured), start, end,
+            self.sessions[session].name, position, sql.encode("latin-1"), self._texts[digest],
+            State(*state) if isinstance(state, list) else self._states[state], Captured(*captured), start, end,
             clock, typed, self._texts[partial], self._texts[user], origin, self._texts[command],
+            tuple(filter(None, self._texts[more[0]].split(_BETWEEN))) if more else (),  # an earlier version has none
+            self._texts[more[1]] if more else "",
         )  # fmt: skip
-        return Stored(index, call, self.meanings[meaning], self._texts[skipped], flags)
+        reason = FIRST_TRANSACTION if flags & UNFINISHED else self._texts[skipped]
+        return Stored(index, call, self.meanings[meaning], reason, flags)
 
     def calls(self, session: SessionSlice) -> Iterator[Stored]:
         """Yield the calls of one session in order."""
         for index in range(session.first, session.first + session.count):
             yield self.read(index)
+
+    def leave_out(self, index: int) -> None:
+        """Enter that a call is not asked because its transaction began before the capture."""
+        place = self.place(index)
+        flags = (place.flags | SKIPPED | UNFINISHED) & ~WRITES
+        _PLACE.pack_into(self._index, index * _RECORD, place.offset, place.start, place.end, place.session, flags)
 
     def set_turn(self, index: int, sequence: int, due: int, waits: Sequence[int], offset: int) -> None:
         """Enter a call's turn; ``offset`` is where its waits lie in their file."""
@@ -250,6 +277,14 @@ class Spool:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("latin-1")
+
+
+def _bytes(value: str | None) -> bytes | None:
+    return None if value is None else value.encode("latin-1")
 
 
 def pack_waits(waits: Sequence[int]) -> bytes:

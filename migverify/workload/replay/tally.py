@@ -96,6 +96,7 @@ class DigestTally:
     states: dict[Judgement, int] = field(default_factory=dict)
     unproven: int = 0  # SAME, though the text does not determine the answer
     shallow: int = 0  # SAME, but against the capture only: outcome and counts, no rows
+    assumed: int = 0  # SAME, in a session state that was assumed and could change the answer
     written: int = 0
     aspects: dict[str, AspectCount] = field(default_factory=dict)
     columns: dict[str, Names] = field(default_factory=dict)  # by aspect
@@ -133,6 +134,7 @@ class DigestTally:
         same = judged.state is Judgement.SAME
         self.unproven += same and "unproven" in details
         self.shallow += same and "shallow" in details
+        self.assumed += same and "assumed" in details
         self.written += judged.written
         if judged.reason:
             self.reasons.add(judged.reason)
@@ -203,7 +205,7 @@ class DigestTally:
         self.text, self.kind = max(self.text, other.text), max(self.kind, other.kind)
         for state, number in other.states.items():
             self.states[state] = self.state(state) + number
-        for name in ("unproven", "shallow", "written", "repeated", "sampled", "noisy", "noisy_sampled"):
+        for name in ("unproven", "shallow", "assumed", "written", "repeated", "sampled", "noisy", "noisy_sampled"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for aspect, theirs in other.aspects.items():
             ours = self.aspects.setdefault(aspect, AspectCount(theirs.severity))
@@ -231,7 +233,7 @@ class DigestTally:
         return {
             "digest": self.digest, "text": self.text, "kind": self.kind,
             "states": {state.value: self.state(state) for state in Judgement},
-            "unproven": self.unproven, "shallow": self.shallow, "written": self.written,
+            "unproven": self.unproven, "shallow": self.shallow, "assumed": self.assumed, "written": self.written,
             "aspects": {
                 aspect: {"severity": one.severity.value, "different": one.different, "undecided": one.undecided,
                          "noise": one.noise}
@@ -252,7 +254,7 @@ class DigestTally:
         return cls(
             body["digest"], body["text"], body["kind"],
             {Judgement(state): number for state, number in body["states"].items() if number},
-            body["unproven"], body["shallow"], body["written"],
+            body["unproven"], body["shallow"], body.get("assumed", 0), body["written"],
             {
                 aspect: AspectCount(Severity(one["severity"]), one["different"], one["undecided"], one["noise"])
                 for aspect, one in body["aspects"].items()

@@ -1,7 +1,8 @@
 """Which rows a statement touches, as far as its text tells: tables, and keys where literals name them.
 
 Only what cannot be wrong is told: a key that is not certain becomes "the whole table", a table that is not certain
-"everything". Two keys that are told apart here are two rows under every collation; two that are not may still be.
+"everything". Two keys that are told apart here are two rows under every collation; two that are not may still be. A key
+is certain only as its column's type has it: a DATE, an ENUM or a DECIMAL has many spellings.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class TableKeys:
     ``related`` are tables tied to it by foreign keys: a write here reads or changes rows there. ``triggers`` says that
     its writes do what their text does not tell. ``columns`` are all in their order, for an INSERT that names none.
     ``clocked``: a write may put the session's time into a column by itself (a default, ON UPDATE, a trigger).
+    ``integers`` and ``texts`` are the columns of those types; a key over others names no row for certain.
+    ``zoned`` are its TIMESTAMP columns, whose text depends on the session's time zone; None where they are not known.
     """
 
     primary: tuple[str, ...] = ()
@@ -47,6 +50,9 @@ class TableKeys:
     strict: tuple[tuple[str, ...], ...] = ()
     columns: tuple[str, ...] = ()
     clocked: bool = True
+    integers: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
+    zoned: tuple[str, ...] | None = None
 
 
 Keys: TypeAlias = Mapping[str, TableKeys]
@@ -127,17 +133,18 @@ def _rows(sql: bytes, table: TableKeys, modes: Modes) -> set[RowKey] | None:
     where = words.index(b"WHERE")
     if first == b"UPDATE" and _assigns(sql, found, words, where, table):
         return None
-    return _where(sql, found, words, where + 1, table.primary)
+    return _where(sql, found, words, where + 1, table)
 
 
 def _where(
-    sql: bytes, found: Sequence[Token], words: Sequence[bytes], start: int, primary: Sequence[str]
+    sql: bytes, found: Sequence[Token], words: Sequence[bytes], start: int, table: TableKeys
 ) -> set[RowKey] | None:
+    primary = table.primary
     values: dict[str, list[bytes]] = {}
     for part in _conjuncts(sql, found, words, start):
         if part is None:
             return None
-        equal = _equality(sql, part)
+        equal = _equality(sql, part, table)
         if equal is not None and equal[0] in primary:
             values[equal[0]] = equal[1]
     if any(column not in values for column in primary):
@@ -176,7 +183,7 @@ def _conjuncts(sql: bytes, found: Sequence[Token], words: Sequence[bytes], start
     return parts if depth == 0 else [None]
 
 
-def _equality(sql: bytes, part: Sequence[Token]) -> tuple[str, list[bytes]] | None:
+def _equality(sql: bytes, part: Sequence[Token], table: TableKeys) -> tuple[str, list[bytes]] | None:
     """Return column and values of ``column = literal`` or ``column IN (literals)``."""
     texts = [sql[token.start : token.end] for token in part]
     while len(texts) > 2 and texts[0] == b"(" and texts[-1] == b")" and b")" not in texts[1:-1]:
@@ -189,13 +196,13 @@ def _equality(sql: bytes, part: Sequence[Token]) -> tuple[str, list[bytes]] | No
     column = _column(texts[at])
     rest = list(part[at + 1 :])
     if len(rest) == 2 and texts[at + 1] in (b"=", b"<=>"):
-        value = _value(sql, rest[1])
+        value = _value(sql, rest[1], column, table)
         return None if value is None else (column, [value])
     if len(rest) >= 4 and texts[at + 1].upper() == b"IN" and texts[at + 2] == b"(" and texts[-1] == b")":
         listed = rest[2:-1]
         if len(listed) % 2 == 0 or any(sql[one.start : one.end] != b"," for one in listed[1::2]):
             return None
-        values = [_value(sql, one) for one in listed[::2]]
+        values = [_value(sql, one, column, table) for one in listed[::2]]
         told = [one for one in values if one is not None]
         return (column, told) if len(told) == len(values) else None
     return None
@@ -205,17 +212,19 @@ def _column(text: bytes) -> str:
     return text.rpartition(b".")[2].strip(b'`"').decode("utf-8", "replace").lower()
 
 
-def _value(sql: bytes, token: Token) -> bytes | None:
+def _value(sql: bytes, token: Token, column: str, table: TableKeys) -> bytes | None:
     """Return a literal such that equal rows give equal texts, None where that cannot be told."""
     text = sql[token.start : token.end]
-    if token.kind is Kind.INTEGER:
+    if column in table.integers and token.kind is Kind.INTEGER:
         return _INTEGER.sub(rb"\1", text)
     if token.kind is not Kind.STRING or text[:1] not in b"'\"":
         return None
     inner = text[1:-1]
-    number = _INTEGER.match(inner)
-    if number:
-        return number[1] if not inner.startswith(b"-") else None
+    if column in table.integers:
+        number = _INTEGER.match(inner)
+        return number[1] if number and not inner.startswith(b"-") else None
+    if column not in table.texts:  # a number beside a text finds every row that begins with it
+        return None
     # letters first and ASCII only: no collation or conversion makes two of them equal that casefolding does not
     return inner.lower() if _PLAIN.match(inner) else None
 
@@ -255,15 +264,15 @@ def _inserted(sql: bytes, found: Sequence[Token], words: Sequence[bytes], table:
             return None
         by_name = dict(zip(columns, values, strict=True))
         for name, key in keys.items():
-            told = [_single(sql, by_name[column]) for column in key]
+            told = [_single(sql, by_name[column], column, table) for column in key]
             if any(one is None for one in told):
                 return None
             rows.add((name.encode(), *(one for one in told if one is not None)))
     return rows or None
 
 
-def _single(sql: bytes, parts: Sequence[Token]) -> bytes | None:
-    return _value(sql, parts[0]) if len(parts) == 1 else None
+def _single(sql: bytes, parts: Sequence[Token], column: str, table: TableKeys) -> bytes | None:
+    return _value(sql, parts[0], column, table) if len(parts) == 1 else None
 
 
 def _tuples(texts: Sequence[bytes], found: Sequence[Token], start: int) -> list[list[list[Token]] | None]:

@@ -160,9 +160,23 @@ class ReplayVerdict:
         raise KeyError(digest)
 
 
-WEIGHTS = ("blocker", "review", "noise", "undecided", "unjudged", "waived", "metadata", "info", "none")
+WEIGHTS = (
+    "blocker",
+    "review",
+    "noise",
+    "undecided",
+    "unjudged",
+    "assumed",
+    "shallow",
+    "waived",
+    "metadata",
+    "info",
+    "none",
+)
 """From the heaviest to the lightest."""
 
+_LOCKING = "locking read"
+"""How the reason begins why a locking read is not asked: it belongs to what a run that only reads leaves out."""
 _UNDECIDED = frozenset({"review", "noise"})
 
 
@@ -224,9 +238,13 @@ def _digest(
     )  # fmt: skip
     weights = [one.weight for one in findings]
     unjudged, undecided = tally.state(Judgement.UNJUDGED), tally.state(Judgement.INDETERMINATE)
-    judged = tally.count - unjudged - undecided
+    judged = tally.count - unjudged - undecided - tally.assumed
     if undecided:
         weights.append("undecided")
+    if tally.assumed:
+        weights.append("assumed")
+    if tally.shallow:
+        weights.append("shallow")
     if unjudged:
         weights.append("unjudged")
     weight = min(weights, key=WEIGHTS.index, default="none")
@@ -234,7 +252,7 @@ def _digest(
     reasons += [f"{name} ({number})" for name, number in tally.reasons]
     if "blocker" in weights:
         found = Verdict.MISMATCH
-    elif not judged or _UNDECIDED & set(weights) or not _enough(tally, policy):
+    elif not judged or (_UNDECIDED & set(weights)) or tally.shallow or not _enough(tally, policy):
         found = Verdict.INCONCLUSIVE
     else:
         found = Verdict.MATCH
@@ -242,14 +260,16 @@ def _digest(
 
 
 def _left_out(tally: DigestTally, policy: Policy) -> bool:
-    return tally.kind in policy.out_of_scope and tally.state(Judgement.UNJUDGED) == tally.count
+    if not policy.out_of_scope or tally.state(Judgement.UNJUDGED) < tally.count:
+        return False
+    return tally.kind in policy.out_of_scope or all(name.startswith(_LOCKING) for name, _ in tally.reasons)
 
 
 def _enough(tally: DigestTally, policy: Policy) -> bool:
     undecided, unjudged = tally.state(Judgement.INDETERMINATE), tally.state(Judgement.UNJUDGED)
     if _share(undecided, tally.count) > policy.indeterminate_share:
         return False
-    return _share(tally.count - unjudged, tally.count) >= policy.judged_share
+    return _share(tally.count - unjudged - tally.assumed, tally.count) >= policy.judged_share
 
 
 def _finding(
@@ -317,13 +337,18 @@ def _open(digests: Sequence[DigestVerdict], coverage: Mapping[str, Any], policy:
         yield "the replay holds no statements"
         return
     if judged < policy.least:
-        yield f"{_many(judged, 'statement')} judged, {policy.least:,} are asked for"
+        yield f"{_many(judged, 'statement')} judged, {policy.least:,} are required"
     for name, least, words in (
         ("judged_share", policy.judged_share, "of the statements judged"),
         ("digests_share", policy.digests_share, "of the digests judged"),
     ):
         if coverage[name] < least:
-            yield f"{_percent(coverage[name])} {words}, {_percent(least)} are asked for"
+            yield f"{_percent(coverage[name])} {words}, {_percent(least)} are required"
+    if coverage["assumed"] and coverage["judged_share"] < policy.judged_share:
+        yield (
+            f"{_many(coverage['assumed'], 'statement')} answered the same in sessions whose settings were assumed and"
+            " could change the answer: give them by --sessions FILE, which migverify workload sessions makes"
+        )
     if coverage["indeterminate_share"] > policy.indeterminate_share:
         yield (
             f"{_percent(coverage['indeterminate_share'])} of the statements are indeterminate,"
@@ -342,19 +367,24 @@ def covered(tally: Tally, digests: Sequence[DigestVerdict]) -> dict[str, Any]:
     same, different = tally.state(Judgement.SAME), tally.state(Judgement.DIFFERENT)
     undecided, unjudged = tally.state(Judgement.INDETERMINATE), tally.state(Judgement.UNJUDGED)
     whole = tally.count
+    assumed = sum(one.assumed for one in tally.digests.values())
     reached = [
         one for one in tally.digests.values()
-        if one.count and one.state(Judgement.SAME) + one.state(Judgement.DIFFERENT)
+        if one.count and one.state(Judgement.SAME) - one.assumed + one.state(Judgement.DIFFERENT)
     ]  # fmt: skip
     return {
-        "statements": whole, "judged": same + different, "same": same, "different": different,
-        "indeterminate": undecided, "unjudged": unjudged,
+        "statements": whole, "judged": same - assumed + different, "same": same, "different": different,
+        "indeterminate": undecided, "unjudged": unjudged, "assumed": assumed,
         "unproven": sum(one.unproven for one in tally.digests.values()),
         "shallow": sum(one.shallow for one in tally.digests.values()),
+        "did_not_recur": sum(
+            found.different + found.undecided + found.noise
+            for one in tally.digests.values() if (found := one.aspects.get("did-not-recur")) is not None
+        ),
         "written": sum(one.written for one in tally.digests.values()),
         "digests": len(digests), "digests_judged": len(reached),
         # of what could be decided: indeterminate ones have a bound of their own
-        "judged_share": _share(same + different + undecided, whole),
+        "judged_share": _share(same - assumed + different + undecided, whole),
         "digests_share": _share(len(reached), len(digests)),
         "indeterminate_share": _share(undecided, whole), "unjudged_share": _share(unjudged, whole),
         "repeated": sum(one.repeated for one in tally.digests.values()),

@@ -19,7 +19,6 @@ from typing import TypeAlias
 from migverify.connect import Opened, open_session, open_socket
 from migverify.errors import EndpointError, ReadError
 from migverify.model import Endpoint, Flavor, Side
-from migverify.workload.lexer import DEFAULT, Modes
 from migverify.workload.model import Parameter
 from migverify.workload.replay import packets
 from migverify.workload.replay.binary import execute
@@ -106,9 +105,8 @@ class ServerWire:
         if not prepared:
             sql = call.sql
             if call.parameters:
-                modes = Modes.of(call.state.sql_mode) if call.state.sql_mode else DEFAULT
                 try:
-                    sql = inlined(sql, call.parameters, modes)
+                    sql = inlined(sql, call.parameters, call.state.modes)
                 except ParameterError as error:
                     self._refuse(str(error))
                     return

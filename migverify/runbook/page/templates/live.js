@@ -34,6 +34,8 @@
   }
   const now = () => Date.now() / 1000 + offset;
   const time = (wall, seconds) => new Date(wall * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: seconds === false ? undefined : "2-digit", hourCycle: "h23" });
+  // The zone of every time on the page, as of the run's start.
+  const zone = () => new Intl.DateTimeFormat([], { timeZoneName: "short" }).formatToParts(new Date(view.started * 1000)).find((one) => one.type === "timeZoneName").value;
   function span(seconds) {
     const sign = seconds < 0 ? "−" : "", whole = Math.floor(Math.abs(seconds) + 1e-6);
     const h = Math.floor(whole / 3600), m = Math.floor(whole / 60) % 60, s = String(whole % 60).padStart(2, "0");
@@ -85,7 +87,8 @@
   // -- parts ----------------------------------------------------------------------------------------------------
   function header() {
     const top = $("top");
-    top.dataset.state = view.state;
+    const shown = view.alarm ? "undriven" : view.state === "rolled back" && view.failures ? "rolled back after failures" : view.state;
+    top.dataset.state = shown;
     text("label", view.label + (view.autopilot ? " · autopilot" : ""));
     $("label").classList.toggle("live", view.kind === "live");
     text("title", view.title);
@@ -94,12 +97,12 @@
     const undoing = view.undo.order.length > 0 && !view.over;
     const word = undoing ? "rolling back" : view.state === "ready checked" ? "ready" : view.state;
     headline(undoing ? "rolled back" : view.state, word);
-    draw("hold", [view.state, view.held, undoing], () => view.state === "held" && !undoing ? ticking(view.held) : null);
-    draw("reasons", view.reasons, () => view.reasons.map((one) => el("li", {}, one)));
-    draw("elapsed", [view.clock, view.started], () => [el("b", {}, ticking(view.clock)), " since " + time(view.started)]);
+    draw("hold", [view.state, view.hold, undoing], () => view.hold && !undoing ? ticking(view.hold) : null);
+    draw("reasons", [view.alarm, view.reasons], () => [view.alarm, ...view.reasons].filter(Boolean).map((one) => el("li", {}, one)));
+    draw("elapsed", [view.clock, view.started], () => [el("b", {}, ticking(view.clock)), " since " + time(view.started) + " " + zone()]);
     text("sentence", view.sentence);
     document.title = word.toUpperCase() + " · " + (view.current[0] || view.phase) + " · " + view.label;
-    icon(view.state);
+    icon(shown);
   }
   function headline(state, word) {
     const h1 = $("state"), symbol = h1.querySelector(".symbol");
@@ -110,7 +113,7 @@
     h1.classList.toggle("long", word.length > 12);
   }
   function icon(state) {
-    const color = state === "running" ? "%2314509e" : state === "held" ? "%23d98200" : state === "completed" || state === "rolled back" ? "%230b6b32" : "%23a8121b";
+    const color = state === "running" ? "%2314509e" : state === "held" || state === "rolled back after failures" ? "%23d98200" : state === "completed" || state === "rolled back" ? "%230b6b32" : "%23a8121b";
     const href = "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 8 8'><rect width='8' height='8' rx='2' fill='" + color + "'/></svg>";
     if ($("icon").getAttribute("href") !== href) $("icon").setAttribute("href", href);
   }
@@ -150,9 +153,10 @@
   function nowPart() {
     const some = view.current.map(stepOf);
     const next = view.undo.order.length ? view.undo.order.filter((one) => !view.current.includes(one.step)).map((one) => ({ id: one.step, back: one.state, who: one.who })) : view.over ? [] : view.steps.filter((one) => one.forecast_start !== null && !view.current.includes(one.id)).sort((a, b) => a.forecast_start - b.forecast_start).slice(0, some.length > 1 ? 2 : 4);
-    draw("now", [view.state, view.standing, some, next, view.undo.order, view.phases.length, view.over], () => {
+    draw("now", [view.state, view.standing, view.unverified, some, next, view.undo.order, view.phases.length, view.over], () => {
       if (view.over) return [el("p", {}, "The run is over: " + view.passed + " of " + view.applicable + " steps passed, in " + span(view.clock.seconds) + "."),
-        view.standing.length ? el("p", { class: "standing bad" }, "✗ Effects that stand, or may stand: " + view.standing.join(", ")) : null];
+        view.standing.length ? el("p", { class: "standing bad" }, "✗ Effects that stand, or may stand: " + view.standing.join(", ")) : null,
+        view.unverified.length ? el("p", {}, "No rollback verifies what these did: " + view.unverified.join(", ")) : null];
       if (!some.length) return el("p", {}, "No step is ready.");
       const parts = some.slice(0, 3).map(stepNow);
       if (some.length > 3) parts.push(el("p", { class: "more" }, "and " + (some.length - 3) + " more: " + some.slice(3, 12).map((one) => one.id).join(", ")));
@@ -162,12 +166,12 @@
     });
   }
   function whoPart() {
-    draw("who", view.acts, () => {
+    draw("who", [view.acts, view.executor.state], () => {
       if (!view.acts.length) return el("p", {}, view.over ? "Nobody: the run is over." : "Nobody has anything to do.");
       return view.acts.map((act) => {
         const calm = act.role === "executor";
-        const name = calm ? "The executor works" : act.person || (act.tasks[0].several > 1 ? "Two persons" : "Anybody");
-        return el("div", { class: "act" + (calm ? " calm" : "") + (act.overdue ? " overdue bad" : "") },
+        const name = calm ? { alive: "The executor works", silent: "The executor is silent" }[view.executor.state] || "The executor" : act.person || (act.tasks[0].several > 1 ? "Two persons" : "Anybody");
+        return el("div", { class: "act" + (calm ? view.executor.state === "silent" ? " bad" : " calm" : "") + (act.overdue ? " overdue bad" : "") },
           el("p", { class: "person" }, name),
           calm ? null : el("p", { class: "role" }, [act.role.replace(/_/g, " "), act.others.length ? "or " + act.others.join(", ") : "", act.backup ? "backup " + act.backup : ""].filter(Boolean).join(" · ")),
           el("ul", {}, act.tasks.map((task) => el("li", { class: task.choice ? "choice" : "" },
@@ -193,6 +197,8 @@
       } else if (u.order.length) {
         const back = u.order.filter((one) => one.state === "undone, verified").length;
         tiles.push(tile("Rollback", "warn", back + " / " + u.order.length, "undone and verified · " + span(u.needs) + " planned for the rest"));
+      } else if (f.p50 === null) {
+        tiles.push(tile("Finish, forecast", "warn words", "not known", "nobody is known to drive the run · plan " + time(f.plan, false)));
       } else {
         const off = f.p50 - f.plan, past = f.closes !== null && f.p90 > f.closes;
         tiles.push(tile("Finish, forecast", past ? "bad" : off > Math.max(60, (f.plan - view.started) / 10) ? "warn" : "plain", (f.unknown.length ? "≥ " : "") + time(f.p50, false),
@@ -205,13 +211,14 @@
         else if (w.left) tiles.unshift(tile("Write stop", "wide loud " + (near[1] ? "bad" : near[0] ? "warn" : "busy"), [ticking(w.left, " left")],
           ["writes are stopped for ", ticking(w.used), " " + words + (near[1] ? " · the budget is spent" : " · at 0:00 it is canceled by itself")], gauge(value(w.used), w.plan, w.limit, w.used, near[1] ? "bad" : near[0] ? "warn" : "busy")));
         else if (w.left_stopped) tiles.unshift(tile("Write stop", "wide words bad", "! nothing shows that writes are open", ["they were stopped, and the run ended after ", ticking(w.used)]));
-        else tiles.push(tile("Write stop", w.state === "spent" ? "bad" : "good", ticking(w.used), (w.state === "spent" ? "more than its budget of " + span(w.limit) : words) + (w.used.runs === "up" ? " · writes are stopped" : " · writes are open")));
+        else tiles.push(tile("Write stop", w.state === "spent" || view.alarm ? "bad" : "good", ticking(w.used), (w.state === "spent" ? "more than its budget of " + span(w.limit) : words) + (w.used.runs === "up" ? " · writes are stopped" : " · writes are open")));
       }
       if (!view.over && !u.order.length) {
-        if (!u.armed.length) tiles.push(tile("Decide on rollback", "plain words", "nothing to undo", u.expired.length ? u.expired.length + " expired" : "no effect stands"));
+        if (!u.armed.length) tiles.push(tile("Decide on rollback", "plain words", "nothing to undo", u.expired.length || u.irreversible.length ? [u.expired.length ? u.expired.length + " expired" : "", u.irreversible.length ? "without a rollback: " + u.irreversible.join(", ") : ""].filter(Boolean).join(" · ") : "no effect stands"));
         else if (u.unknown.length) tiles.push(tile("Decide on rollback", "bad words", "now", "nobody planned how long " + u.unknown.join(", ") + " takes to undo"));
         else if (u.left) tiles.push(tile("Decide on rollback", near[3] ? "bad" : near[2] ? "warn" : "plain", [ticking(u.left, "", "too late")],
           "by " + time(u.until) + " · undoing takes " + span(u.needs) + " (" + u.armed.length + ")"));
+        else if (u.until !== null) tiles.push(tile("Decide on rollback", "warn words", "by " + time(u.until), "undoing takes " + span(u.needs) + " (" + u.armed.length + ") · needs an executor"));
         else tiles.push(tile("Rollback", "plain", span(u.needs), "to undo " + u.armed.length + (u.armed.length === 1 ? " step" : " steps") + " · no window"));
         if (u.decide_by) tiles.push(tile("Decide by", near[5] ? "bad" : near[4] ? "warn" : "plain", [ticking(u.decide_by, "", "too late")], "go or back, at " + time(u.decide_by.zero)));
       }
@@ -350,7 +357,7 @@
       el("span", {}, "Epoch " + x.epoch),
       el("span", { id: "executor" }, x.state === "nobody" ? "No executor" : "Executor " + x.name + (x.person ? " of " + x.person : "") + (x.state === "not seen" ? "" : ", " + x.state), x.clock ? [", last beat ", ticking(x.clock, " ago")] : ""),
       el("span", {}, "Runbook ", el("span", { class: "mono" }, view.runbook + " " + view.sha.slice(0, 12))),
-      el("span", {}, "Times are " + (Intl.DateTimeFormat().resolvedOptions().timeZone || "local")),
+      el("span", {}, "Times are " + (Intl.DateTimeFormat().resolvedOptions().timeZone || "local") + " (" + zone() + ")"),
       el("a", { href: "report.html" }, "Report so far")]);
   }
 
@@ -402,7 +409,7 @@
     $("lost").hidden = !lost;
     if (lost) {
       text("lost-for", since < 60000 ? Math.floor(since / 1000) + " s" : span(since / 1000));
-      text("lost-at", seen ? " It is from " + time(now() - since / 1000) + "." : "");
+      text("lost-at", seen ? " It is from " + time(now() - since / 1000) + (view ? " " + zone() : "") + "." : "");
     }
     document.body.classList.toggle("lost", lost);
     if (lost || !view) return;

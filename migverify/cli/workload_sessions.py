@@ -1,0 +1,64 @@
+"""``migverify workload sessions``: database, user and settings of sessions that are older than a capture."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.errors import UsageError
+
+EPILOG = examples(
+    "migverify workload sessions --out sessions.json",
+    "migverify workload sessions --source eu --server db1 --out sessions-eu.json",
+    "migverify workload replay capture --sessions sessions.json",
+)
+
+
+def sessions(
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write; replaced when it is there.")],
+    config: ConfigOption = DEFAULT_CONFIG,
+    source: Annotated[
+        str | None, typer.Option("--source", metavar="NAME", help="Which source, where several are configured.")
+    ] = None,
+    server: Annotated[
+        str, typer.Option("--server", metavar="NAME", help="The server's name in a capture of several servers.")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Write which database, user and settings each session of the source has now; only SELECTs are sent.
+
+    Run it while the capture runs: sessions that began before the capture are then replayed in the state that they have.
+    MySQL shows settings too; MariaDB and TiDB show users and databases alone.
+    """
+    from migverify.cli.changes_check import chosen_sources
+    from migverify.config import load_config
+    from migverify.connect import open_session
+    from migverify.model import Side
+    from migverify.secrets import resolve_password
+    from migverify.workload.server_sessions import dump_sessions
+
+    endpoints = chosen_sources(load_config(config), source)
+    if len(endpoints) > 1:
+        raise UsageError(f"{len(endpoints)} sources are configured.", hint=f"Name one: --source {endpoints[0].name}")
+    endpoint = endpoints[0]
+    with open_session(endpoint, resolve_password(endpoint).reveal() or None, side=Side.SOURCE) as session:
+        dump = dump_sessions(session, server or f"{endpoint.host}:{endpoint.port}")
+    body = dump.as_json()
+    part = out.with_name(out.name + ".part")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            json.dump(body, file, indent=1)
+        part.replace(out)
+    except OSError as error:
+        raise UsageError(f"{out} cannot be written: {error}", hint="Name a file in a folder that is there.") from error
+    known = sum(one.settings is not None for one in dump.sessions)
+    if as_json:
+        told = {"out": str(out), "server": dump.server, "at": body["at"], "sessions": len(dump.sessions)}
+        typer.echo(json.dumps({**told, "with_settings": known}))
+        return
+    say(f"{out}: {len(dump.sessions):,} sessions of {dump.server} at {body['at']}, {known:,} of them with settings")

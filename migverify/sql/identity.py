@@ -1,0 +1,150 @@
+"""Which table a name means at this moment: identities from the catalogs, cheap enough to be read again and again.
+
+A table that was swapped, emptied, restored or altered keeps its name. The storage engine's ids do not stay (InnoDB's
+TABLE_ID, TiDB's TIDB_TABLE_ID, those of partitions), and CREATE_TIME moves with every other change of a definition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from migverify.errors import PrivilegeError, ReadError
+from migverify.model import Flavor
+from migverify.sql.catalog import Catalog
+from migverify.sql.definitions import Name, text_of
+from migverify.sql.fingerprint import digest
+from migverify.sql.quoting import quote_texts
+
+_TABLES_AT_ONCE = 500
+_SPECIAL = re.compile(r"[^A-Za-z0-9_]")
+_ENCODED = re.compile(r"@(?:[0-9a-f]{4}|..)")
+UNKNOWN_ID = "unknown (needs PROCESS)"
+YOUNG_SECONDS = 2
+"""CREATE_TIME counts seconds: a table altered this recently may be altered again without a trace in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableIdentity:
+    """What a name means. Two equal identities mean one table whose rows changed by row writes alone.
+
+    ``ids`` are (partition, id of the storage engine); the partition is empty for the table itself. ``altered`` is the
+    time of the last change of the definition; of a very recent one, with the moment of this reading, so that the next
+    reading differs. ``columns`` is a digest of names, order and types.
+    """
+
+    kind: str
+    ids: tuple[tuple[str, str], ...]
+    altered: str
+    columns: str
+
+    @property
+    def young(self) -> bool:
+        """Whether it was altered so recently that the next change may not show in it."""
+        return "," in self.altered
+
+    def changes_to(self, later: TableIdentity | None) -> str:
+        """Return in words how a later reading of the same name differs; empty for the same table."""
+        if later is None:
+            return "the table is gone"
+        if self == later:
+            return ""
+        if self.kind != later.kind:
+            return f"it was a {self.kind.lower()} and is a {later.kind.lower()}"
+        ours, theirs = dict(self.ids), dict(later.ids)
+        moved = [f"{f'partition {name}' if name else 'the table'} has id {theirs.get(name, '(none)')}, "
+                 f"was {ours.get(name, '(none)')}"
+                 for name in sorted(ours.keys() | theirs.keys()) if ours.get(name) != theirs.get(name)]  # fmt: skip
+        if moved:
+            return "; ".join(moved[:3]) + (f"; and {len(moved) - 3} more" if len(moved) > 3 else "")
+        what = "its columns changed" if self.columns != later.columns else "its definition was changed"
+        return f"{what} at {later.altered.partition(',')[0]}"
+
+
+def read_identities(session: Catalog, names: Sequence[Name]) -> dict[Name, TableIdentity]:
+    """Return the identity of each of these names that exists, views included.
+
+    Raises
+    ------
+    ReadError
+        the server did not answer.
+    """
+    wanted = sorted(set(names))
+    inner = {} if session.flavor is Flavor.TIDB or not wanted else _innodb_ids(session, set(wanted))
+    found: dict[Name, TableIdentity] = {}
+    for start in range(0, len(wanted), _TABLES_AT_ONCE):
+        found |= _read_batch(session, wanted[start : start + _TABLES_AT_ONCE], inner)
+    return found
+
+
+def _read_batch(
+    session: Catalog, names: Sequence[Name], inner: dict[Name, list[tuple[str, str]]] | None
+) -> dict[Name, TableIdentity]:
+    wanted = set(names)
+    where = (
+        f" WHERE TABLE_SCHEMA IN ({quote_texts(sorted({d for d, _ in names}))})"
+        f" AND TABLE_NAME IN ({quote_texts(sorted({t for _, t in names}))})"
+    )
+    columns: dict[Name, list[tuple[str, ...]]] = {}
+    for database, table, *parts in session.query(
+        "SELECT TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION, COLUMN_NAME, COLUMN_TYPE, COLLATION_NAME, IS_NULLABLE,"
+        f" EXTRA FROM information_schema.COLUMNS{where}"
+    ):
+        columns.setdefault((text_of(database), text_of(table)), []).append(tuple(map(str, parts)))
+    ids = inner
+    table_id = "NULL"
+    if session.flavor is Flavor.TIDB:
+        table_id, ids = "TIDB_TABLE_ID", {}
+        for database, table, partition, number in session.query(
+            "SELECT TABLE_SCHEMA, TABLE_NAME, PARTITION_NAME, TIDB_PARTITION_ID FROM information_schema.PARTITIONS"
+            f"{where} AND PARTITION_NAME IS NOT NULL"
+        ):
+            ids.setdefault((text_of(database), text_of(table)), []).append((text_of(partition), str(number)))
+    found = {}
+    for database, table, kind, number, altered, now in session.query(
+        f"SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, {table_id}, CREATE_TIME,"
+        f" IF(TIMESTAMPDIFF(SECOND, CREATE_TIME, NOW()) < {YOUNG_SECONDS}, NOW(6), NULL)"
+        f" FROM information_schema.TABLES{where}"
+    ):
+        name = text_of(database), text_of(table)
+        if name not in wanted:
+            continue
+        own = [("", UNKNOWN_ID)] if ids is None else [*([("", number)] if number else []), *ids.get(name, [])]
+        found[name] = TableIdentity(
+            text_of(kind), tuple(sorted(own)), f"{altered}, read at {now}" if now else str(altered),
+            digest(sorted(columns.get(name, []))),
+        )  # fmt: skip
+    return found
+
+
+def _innodb_ids(session: Catalog, wanted: set[Name]) -> dict[Name, list[tuple[str, str]]] | None:
+    """Return (partition, TABLE_ID) by table; None where the user may not read them."""
+    rows = None
+    for view in ("INNODB_TABLES", "INNODB_SYS_TABLES"):  # the second before MySQL 8, and on MariaDB
+        try:
+            rows = session.query(f"SELECT NAME, TABLE_ID FROM information_schema.{view} WHERE NAME LIKE '%/%'")
+            break
+        except PrivilegeError:
+            return None
+        except ReadError:
+            if view == "INNODB_SYS_TABLES":
+                raise
+    by_shape: dict[Name, list[Name]] = {}
+    for name in wanted:
+        by_shape.setdefault((_shape(name[0], _SPECIAL), _shape(name[1], _SPECIAL)), []).append(name)
+    found: dict[Name, list[tuple[str, str]]] = {}
+    for path, number in rows or []:
+        database, _, rest = text_of(path).partition("/")
+        table, _, partition = rest.partition("#")  # the # of a name itself is spelled @0023
+        for name in by_shape.get((_shape(database, _ENCODED), _shape(table, _ENCODED)), []):
+            found.setdefault(name, []).append((partition.partition("#")[2], str(number)))
+    return found
+
+
+def _shape(name: str, special: re.Pattern[str]) -> str:
+    """Return a name with a mark for every sign that InnoDB encodes: one shape for the plain and the encoded name.
+
+    Newer servers do not decode such names. Names of one shape share their ids: a change of one counts for all.
+    """
+    return special.sub("?", name).casefold()

@@ -1,0 +1,278 @@
+"""What each command reads on each side, and which privilege that needs: one table for checks, pages and ``GRANT``.
+
+A scope is text as ``GRANT ... ON`` takes it, where databases are patterns: ``_`` and ``%`` in a name match, unless a
+backslash is before them. MySQL with ``partial_revokes`` takes every name as it is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from migverify.model import Flavor, Side
+from migverify.sql.grants import Grants, account_text
+from migverify.sql.quoting import quote_name
+
+DATABASES = "databases"
+MARKER = "watch.marker"
+CHECKPOINT = "watch.checkpoint"
+RESOURCE_GROUP = "resource_group"
+EVERY_DATABASE = "%"
+
+_SOURCE, _TARGET, _BOTH = frozenset({Side.SOURCE}), frozenset({Side.TARGET}), frozenset(Side)
+_MYSQL, _MARIADB, _TIDB = Flavor.MYSQL, Flavor.MARIADB, Flavor.TIDB
+_BINLOG = frozenset({_MYSQL, _MARIADB})
+_ALL = frozenset(Flavor)
+_SHOWS_ROUTINES = (8, 0, 20)
+"""MySQL before this has no SHOW_ROUTINE."""
+
+_STREAM = ("changes archive", "changes audit", "changes check", "changes tail", "schema guard", "tables watch")
+_RULES = ("recon check", "recon explain", "recon init", "recon run", "recon watch")
+_SCHEMA = ("schema diff", "schema guard", "schema snapshot")
+_TABLES = ("tables diff", "tables plan", "tables repair", "tables verify", "tables watch")
+_REPLAY = ("workload nightly", "workload replay", "workload reproduce")
+REPAIR = "tables repair --apply"
+_READING = (*_TABLES, REPAIR, *_RULES, *_SCHEMA, *_REPLAY, "capacity", "changes audit",
+            "check", "ids", "init", "workload probe")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Privileges that commands need on a server.
+
+    Parameters
+    ----------
+    on
+        ``*.*``, ``database.*`` or ``database.table`` of a server's own, or ``DATABASES``, ``MARKER``, ``CHECKPOINT``:
+        what the configuration names; ``RESOURCE_GROUP``: ``*.*`` where it names one.
+    reads, without
+        What they are for, and what happens when they are missing.
+    since, before
+        Versions of MySQL: from the one, and up to the other, which is not included.
+    """
+
+    privileges: tuple[str, ...]
+    on: str
+    sides: frozenset[Side]
+    flavors: frozenset[Flavor]
+    commands: tuple[str, ...]
+    reads: str
+    without: str
+    since: tuple[int, ...] = ()
+    before: tuple[int, ...] = ()
+
+    def concerns(self, side: Side, flavor: Flavor, version: Sequence[int]) -> bool:
+        """Whether a server of this kind, on this side, is asked for it."""
+        if side not in self.sides or flavor not in self.flavors:
+            return False
+        number = tuple(version)
+        return flavor is not _MYSQL or (self.since <= number and (not self.before or number < self.before))
+
+
+NEEDS = (
+    Need(("SELECT",), DATABASES, _BOTH, _ALL,
+         _READING,
+         "rows and definitions of the tables in scope",
+         "exit 2, the message names user and table; a table that may not be read is never reported as missing"),
+    Need(("SELECT",), DATABASES, _SOURCE, _BINLOG, ("changes archive", "changes check", "changes tail"),
+         "definitions of the tables in scope", "exit 2, the message names user and table"),
+    Need(("INSERT", "UPDATE", "DELETE"), DATABASES, _TARGET, _ALL, (REPAIR,),
+         "writes the rows that were confirmed to differ", "the repair is refused"),
+    Need(("REPLICATION CLIENT",), "*.*", _SOURCE, _BINLOG,
+         (*_STREAM, *_RULES[3:], "capacity", "check", "tables verify"),
+         "the position of the binlog, its files, the lag of a replica (`limits.max_replica_lag`). Grant it **before the"
+         " verification that a watch will begin from**: the position is noted when that begins",
+         "`changes`, `tables watch`: exit 2. `tables verify`: the report says `unknown` for the position, and a later"
+         " `tables watch --since` cannot begin there; with `max_replica_lag` the tables are INCONCLUSIVE"),
+    Need(("REPLICATION SLAVE",), "*.*", _SOURCE, _BINLOG, (*_STREAM, "check"),
+         "the binlog itself", "exit 2, the message names it; `schema guard` warns and goes on by polling"),
+    Need(("PROCESS",), "*.*", _SOURCE, _BINLOG,
+         ("capacity", "check", "recon watch", "schema guard", "tables verify", "tables watch", "workload poll",
+          "workload sessions"),
+         "ids of InnoDB tables, open transactions, sessions of other users",
+         "a TRUNCATE or EXCHANGE PARTITION that no binlog shows is not seen by `tables verify` and `tables watch`"
+         " (creation time and columns are compared all the same); a watermark is a guess; sessions are missing"),
+    Need(("PROCESS",), "*.*", _TARGET, _ALL,
+         ("capacity", "check", "monitors --sql", "recon watch", "tables verify", "tables watch",
+          "workload explain-conflict", "workload sessions"),
+         "sessions, transactions and slow statements of all users and nodes; on MySQL ids of tables",
+         "TiDB shows a user its own sessions only: these questions are INCONCLUSIVE"),
+    Need(("SHOW VIEW",), DATABASES, _BOTH, _ALL, ("check", *_SCHEMA, *_REPLAY),
+         "texts of views, and plans of statements on views", "`check` warns; `schema` reports them as not seen"),
+    Need(("TRIGGER",), DATABASES, _BOTH, _BINLOG, ("check", *_SCHEMA, *_REPLAY, "tables repair", REPAIR),
+         "triggers: servers list them only to who may make them",
+         "`check` is INCONCLUSIVE, `schema` reports them as not seen"),
+    Need(("EVENT",), DATABASES, _BOTH, _BINLOG, ("check", *_SCHEMA),
+         "events: servers list them only to who may make them",
+         "`check` is INCONCLUSIVE, `schema` reports them as not seen"),
+    Need(("SHOW_ROUTINE",), "*.*", _BOTH, frozenset({_MYSQL}), ("check", *_SCHEMA),
+         "procedures and functions", "`check` is INCONCLUSIVE, `schema` reports them as not seen",
+         since=_SHOWS_ROUTINES),
+    Need(("SELECT",), "mysql.proc", _BOTH, frozenset({_MYSQL}), ("check", *_SCHEMA),
+         "procedures and functions on MySQL 5.7", "`check` is INCONCLUSIVE, `schema` reports them as not seen",
+         before=(8,)),
+    Need(("SELECT",), "mysql.proc", _BOTH, frozenset({_MARIADB}), ("check", *_SCHEMA),
+         "procedures and functions on MariaDB", "`check` is INCONCLUSIVE, `schema` reports them as not seen"),
+    Need(("REFERENCES",), DATABASES, _BOTH, frozenset({_MARIADB}), ("changes audit", "changes check", "check",
+         *_SCHEMA), "rules of foreign keys, which MariaDB hides from who may only read",
+         "`changes check` is INCONCLUSIVE, `schema` reports them as not seen"),
+    Need(("SELECT",), "performance_schema.*", _SOURCE, frozenset({_MYSQL}),
+         ("changes audit", "changes check", "check", "schema guard", "workload poll", "workload sessions"),
+         "settings of open sessions, finished statements, who changed the schema",
+         "`changes check` is INCONCLUSIVE for sessions with settings of their own; `workload poll` is refused"),
+    Need(("SELECT",), "mysql.*", _TARGET, frozenset({_TIDB}),
+         ("check", "recon run", "workload mark-clone", *_REPLAY),
+         "TiDB's own state: garbage collection, statistics, the id of the cluster",
+         "`check` is INCONCLUSIVE for them; a clone cannot be proved"),
+    Need(("SELECT", "INSERT", "DELETE"), MARKER, _SOURCE, _ALL, ("tables watch",),
+         "the marker row of `watch.applied: marker`: the one write to a source, and only where that is configured",
+         "the watch ends, the message names it"),
+    Need(("SELECT",), CHECKPOINT, _TARGET, _ALL, ("tables watch",),
+         "the replicator's place, for `watch.applied: checkpoint`",
+         "the verdict is INCONCLUSIVE, and the reason names the grant"),
+    Need(("RESOURCE_GROUP_USER",), RESOURCE_GROUP, _BOTH, frozenset({_TIDB}), _READING,
+         "`resource_group` of an endpoint, where it is configured", "exit 2, the message names it"),
+)  # fmt: skip
+
+
+def commands() -> tuple[str, ...]:
+    """Return the names of all commands that need a privilege, in the order of the alphabet."""
+    return tuple(sorted({command for need in NEEDS for command in need.commands}))
+
+
+def wanted_for(
+    only: Sequence[str], side: Side, flavor: Flavor, version: Sequence[int] = (99,)
+) -> tuple[Need, ...]:  # fmt: skip
+    """Return what commands need on a server; ``only`` empty: every command but the one that writes to the target."""
+    asked = set(only) or set(commands()) - {REPAIR}
+    return tuple(n for n in NEEDS if asked & set(n.commands) and n.concerns(side, flavor, version))
+
+
+def privileges_for(
+    command: str, on: str, side: Side, flavor: Flavor, version: Sequence[int] = (99,)
+) -> tuple[str, ...]:
+    """Return the privileges that one command needs on one kind of scope, without repeats."""
+    needs = wanted_for((command,), side, flavor, version)
+    return tuple(dict.fromkeys(word for need in needs if need.on == on for word in need.privileges))
+
+
+@dataclass(frozen=True, slots=True)
+class Scopes:
+    """What a configuration names on one endpoint: patterns of databases, and the tables of a watch (None: none)."""
+
+    databases: tuple[str, ...]
+    marker: str | None = None
+    checkpoint: str | None = None
+    resource_group: bool = False
+
+
+def missing(needs: Iterable[Need], grants: Grants, scopes: Scopes) -> dict[str, tuple[str, ...]]:
+    """Return the privileges that the user lacks, by the object of ``GRANT ... ON``, in the order of the table."""
+    found: dict[str, list[str]] = {}
+    for need in needs:
+        for database, table in _objects(need, scopes):
+            lacking = [
+                word for word in need.privileges
+                if not (grants.allows(word, database, table) if table else grants.allows_pattern(word, database))
+            ]  # fmt: skip
+            if lacking:
+                place = found.setdefault(object_text(database, table, literal=grants.literal), [])
+                place += [word for word in lacking if word not in place]
+    return {where: tuple(words) for where, words in found.items()}
+
+
+def _objects(need: Need, scopes: Scopes) -> Iterator[tuple[str | None, str | None]]:
+    if need.on == "*.*" or (need.on == RESOURCE_GROUP and scopes.resource_group):
+        yield None, None
+    elif need.on == RESOURCE_GROUP:
+        return
+    elif need.on == DATABASES:
+        yield from ((None if name == EVERY_DATABASE else name, None) for name in scopes.databases)
+    else:
+        named = {MARKER: scopes.marker, CHECKPOINT: scopes.checkpoint}.get(need.on, need.on)
+        if named is not None:
+            database, _, table = named.partition(".")
+            yield (escaped(database), None) if table == "*" else (database, table)
+
+
+def object_text(database: str | None, table: str | None, *, literal: bool = False) -> str:
+    """Return the object of a ``GRANT``; a database without a table is a pattern.
+
+    Parameters
+    ----------
+    literal
+        The server takes names of databases as they are written: a pattern that varies becomes ``*.*`` then.
+    """
+    if database is None:
+        return "*.*"
+    if table is not None:
+        return f"{quote_name(database)}.{quote_name(table)}"
+    if literal:
+        name = plain_name(database)
+        return "*.*" if name is None else f"{quote_name(name)}.*"
+    return f"{quote_name(database)}.*"
+
+
+def statements(lacking: dict[str, tuple[str, ...]], account: str) -> list[str]:
+    """Return the ``GRANT`` statements that an administrator runs, for an account as CURRENT_USER() says it."""
+    return [f"GRANT {', '.join(words)} ON {where} TO {account_text(account)};" for where, words in lacking.items()]
+
+
+def escaped(name: str) -> str:
+    """Return the pattern that is one database."""
+    return re.sub(r"([_%])", r"\\\1", name)
+
+
+def plain_name(pattern: str) -> str | None:
+    """Return the one database that a pattern is, None where it varies."""
+    if re.search(r"(?<!\\)[_%]", pattern):
+        return None
+    return re.sub(r"\\([_%])", r"\1", pattern)
+
+
+# --- pages -------------------------------------------------------------------------------------------------------
+
+
+def page_table() -> str:
+    """Return the table of all needs for docs/privileges.md."""
+    lines = ["| grant | on | where | commands | what for | without it |", "|---|---|---|---|---|---|"]
+    for need in NEEDS:
+        on = {DATABASES: "the databases in scope", MARKER: "the marker table", CHECKPOINT: "the checkpoint table",
+              RESOURCE_GROUP: "`*.*`"}  # fmt: skip
+        cells = (
+            f"`{', '.join(need.privileges)}`", on.get(need.on, f"`{need.on}`"), _where(need),
+            ", ".join(f"`{command}`" for command in _grouped(need.commands)), need.reads, need.without,
+        )  # fmt: skip
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _where(need: Need) -> str:
+    names = {_MYSQL: "MySQL", _MARIADB: "MariaDB", _TIDB: "TiDB"}
+    sides = "both sides" if need.sides == _BOTH else next(iter(need.sides)).value
+    if need.flavors == _ALL:
+        return sides
+    kinds = ", ".join(names[flavor] for flavor in Flavor if flavor in need.flavors)
+    since = f" {'.'.join(map(str, need.since))} and later" if need.since else ""
+    before = f" before {'.'.join(map(str, need.before))}" if need.before else ""
+    return f"{sides}: {kinds}{since}{before}"
+
+
+def _grouped(names: Iterable[str]) -> list[str]:
+    """Return command names sorted, ``group *`` where all of a group that the table knows are among them."""
+    given, out = set(names), list[str]()
+    for name in sorted(given):
+        group = name.partition(" ")[0]
+        known = {one for one in commands() if one.startswith(f"{group} ") and "--" not in one}
+        shown = f"{group} *" if len(known) > 1 and known <= given and name in known else name
+        if shown not in out:
+            out.append(shown)
+    return out
+
+
+def page_statements(command: str, side: Side, flavor: Flavor) -> str:
+    """Return the statements for a command as a page shows them, for the database ``app``."""
+    nobody = Grants("migverify@%", (), (), ())
+    lacking = missing(wanted_for((command,), side, flavor), nobody, Scopes(("app",)))
+    return "\n".join(statements(lacking, nobody.account)) + "\n"

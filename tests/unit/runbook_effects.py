@@ -1,0 +1,138 @@
+"""Effects in processes of their own, and executors that are killed while one is under way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from migverify.runbook.actions.action import Registry
+from migverify.runbook.actions.builtin import built_in
+from migverify.runbook.events import StepState
+from migverify.runbook.model import Check, Effect, Rollback, Runbook, RunKind, Step
+from migverify.runbook.record.lease import take
+from migverify.runbook.record.process_lock import EffectFiles, _processes
+from migverify.runbook.record.room import FolderRoom
+from migverify.runbook.record.run_record import RunRecord
+from migverify.runbook.run import machine
+from migverify.runbook.run.executor import Executor
+from tests.unit.runbook_runs import ALICE, BOB, CAROL, runbook, step
+from tests.waiting import wait_for
+
+
+def hook(code: str) -> list[str]:
+    """Return a program as an effect has it."""
+    return [sys.executable, "-u", "-c", f"import os, subprocess, sys, time\nfrom pathlib import Path\n{code}"]
+
+
+def is_there(path: Path, *, there: bool = True) -> Check:
+    return Check("command.exit", {"argv": ["test", *(() if there else ("!",)), "-e", str(path)]})
+
+
+def hooked(code: str, done: Path, *undo: Path, timeout: float = 60.0, **changes: Any) -> Step:
+    """Return a step whose hook ends with making a file; its rollback removes that and others."""
+    gone = (done, *undo)
+    made = step(
+        "a", effect=Effect("command", {"argv": hook(code)}, timeout), expect=(is_there(done),),
+        reconcile=is_there(done),
+        rollback=Rollback(
+            Effect("command", {"argv": ["rm", "-f", *map(str, gone)]}), "Remove them.",
+            tuple(is_there(path, there=False) for path in gone),
+        ),
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def files_of(folder: Path, attempt: int = 1) -> EffectFiles:
+    return EffectFiles(folder / "runs" / "r1", "a", attempt)
+
+
+def processes(files: EffectFiles) -> list[int]:
+    return [one.pid for one in _processes(files.mark)]
+
+
+def begin(
+    folder: Path, book: Runbook, config: Path | None = None, registry: Callable[[], Registry] = built_in
+) -> tuple[RunRecord, Executor]:
+    """Begin a run of one step, and start it."""
+    record = FolderRoom(folder / "runs").create(book, RunKind.REHEARSAL, "alice", run="r1")
+    executor = Executor(record, registry(), take(record, "alice"), config=config)
+    executor.keeper.begin()
+    executor.recover()
+    record.submit(lambda s, n: machine.call(s, ALICE, "a", n))
+    record.submit(lambda s, n: machine.start(s, BOB, "a", n))
+    return record, executor
+
+
+def killed_while(
+    folder: Path, one: Step, holds: Callable[[], Any], *, config: Path | None = None, all_of_it: bool = False,
+    helper_alone: bool = False, registry: Callable[[], Registry] = built_in,
+) -> None:  # fmt: skip
+    """Run a step in a process that is killed when a condition holds.
+
+    Parameters
+    ----------
+    all_of_it
+        The effect's processes are killed too, as when the machine's memory is full.
+    helper_alone
+        The process of the effect is killed, and what it started goes on.
+    """
+    child = os.fork()
+    if child == 0:
+        try:
+            _, executor = begin(folder, runbook(one), config, registry)
+            while True:
+                executor.tick()
+                time.sleep(0.005)
+        finally:
+            os._exit(1)
+    wait_for(holds, "the point of the kill")
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    if all_of_it or helper_alone:
+        for pid in processes(files_of(folder)):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if all_of_it or b"effect_process" in words:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def taken_over(
+    folder: Path, config: Path | None = None, registry: Callable[[], Registry] = built_in
+) -> tuple[RunRecord, Executor]:
+    record = FolderRoom(folder / "runs").open("r1")
+    record.submit(lambda s, n: machine.takeover(s, CAROL, n, "killed"))
+    executor = Executor(record, registry(), take(record, "bob", reason="killed"), config=config)
+    executor.keeper.begin()
+    executor.recover()
+    return record, executor
+
+
+def settled(record: RunRecord, executor: Executor, what: str, holds: Callable[[], Any]) -> None:
+    """Tick until a condition holds and nothing is under way."""
+
+    def look() -> bool:
+        executor.tick()
+        return bool(holds()) and not len(executor.bench)
+
+    try:
+        wait_for(look, what)
+    except AssertionError as error:
+        steps = [(s.id, s.state, s.rollback, s.reason) for s in record.status.steps.values()]
+        raise AssertionError(f"{error}: {steps}, {record.status.hold_reasons}") from None
+
+
+def rolled_back(record: RunRecord, executor: Executor) -> None:
+    """Order a rollback, and let it come to its end."""
+    record.submit(lambda s, n: machine.rollback(s, ALICE, n, "the end of the test"))
+    settled(record, executor, "the end of the rollback", lambda: record.status.over)
+
+
+def state_of(record: RunRecord) -> StepState:
+    return record.status.steps["a"].state
