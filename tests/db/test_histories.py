@@ -122,25 +122,28 @@ def test_a_table_that_nobody_touched_matches(databases: Databases, tmp_path: Pat
 
 
 def test_opposite_moves_between_ranges_are_said_in_the_verdict(
-    databases: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_databases: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row that differs leaves a range before it is read while another comes: the count is right, so MATCH says it."""
-    fill(databases.pair, databases.name, ROWS)
-    config = table_config(databases, tmp_path)
-    databases.target("UPDATE t SET v='planted' WHERE id=2900")
+    """A row that differs leaves a range before it is read while another comes: the count is right, so MATCH says it.
+
+    On servers of its own: what other tests write is a source that does not stand still.
+    """
+    fill(own_databases.pair, own_databases.name, ROWS)
+    config = table_config(own_databases, tmp_path)
+    own_databases.target("UPDATE t SET v='planted' WHERE id=2900")
     moves = ("UPDATE t SET id=-1 WHERE id=2900", "UPDATE t SET id=9000 WHERE id=10")
     spots = {}
 
     def move() -> None:
         for side in ("source", "target"):
-            run(databases, side, *moves)
+            run(own_databases, side, *moves)
 
     for written in (True, False):
         with monkeypatch.context() as patched:
             interrupted = Interrupted(patched, {("source", 4): move} if written else {})
             end = verify(config, slots=1)
         assert not interrupted.steps
-        spots[written] = MOVES in end.results[f"{databases.name}.t"].blind_spots
+        spots[written] = MOVES in end.results[f"{own_databases.name}.t"].blind_spots
         assert end.verdict is (Verdict.MATCH if written else Verdict.MISMATCH)
     assert spots == {True: True, False: False}
 
