@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pymysql
 
 from bench.setting import Setting, add_arguments, connect, execute, open_setting, plan
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.model import Endpoint, KeyRange
 from migverify.sql.checksum import SideSql, checksum_sql, checksum_sum, count_sql, element, rows_sql, walk_sql
 

@@ -20,7 +20,7 @@ import psutil
 
 from bench.measure import PeakMemory, ServerClock
 from bench.setting import Setting, endpoint, plan
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.store.open import open_store
 from migverify.tables.engine import Engine
 from migverify.tables.local import LocalEngine

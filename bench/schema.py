@@ -13,7 +13,7 @@ from typing import TypeVar
 from bench.contenders import url
 from bench.setting import Setting, add_arguments, execute, open_setting
 from migverify.config import load_config
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.guards.schema_diff import compare_snapshot
 from migverify.guards.schema_guard import SchemaGuard
 from migverify.guards.schema_read import Scope, read_side, read_snapshot

@@ -18,7 +18,7 @@ from pymysql.connections import Connection
 
 from bench.measure import ServerClock
 from migverify.config import TableOverride
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.lab import servers, tpch
 from migverify.model import Endpoint, TableDef
 from migverify.sql.catalog import read_tables

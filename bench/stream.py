@@ -14,7 +14,7 @@ from bench.setting import Setting, add_arguments, open_setting
 from migverify.changes.decode import decoder
 from migverify.changes.model import Commit, Position, Rows
 from migverify.changes.server import read_server, server_events, source_state
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.lab.session import connect
 from migverify.model import Endpoint
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pymysql
 
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.model import Endpoint, Side, Tls
 from migverify.workload.model import Parameter
 from migverify.workload.replay.model import Call

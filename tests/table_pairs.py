@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from migverify.config import TableOverride
-from migverify.connect import Session, open_session
+from migverify.db.session import Session, open_session
 from migverify.model import Endpoint, LiveState, RowDiff, TableDef, TableResult, Verdict
 from migverify.sql.catalog import read_table
 from migverify.tables.local import LocalEngine

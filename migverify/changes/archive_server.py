@@ -8,7 +8,7 @@ from migverify.changes.archive import BinaryLog
 from migverify.changes.events import RawEvent
 from migverify.changes.model import Position
 from migverify.changes.server import HEARTBEAT_SECONDS, server_events, source_state
-from migverify.connect import Session, open_session
+from migverify.db.session import Session, open_session
 from migverify.errors import ChangeError, EndpointError, PrivilegeError, RetryableReadError
 from migverify.model import Endpoint, Side
 

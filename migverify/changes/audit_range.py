@@ -15,7 +15,7 @@ from migverify.changes.gtid import parse_gtids
 from migverify.changes.model import Item, Position
 from migverify.changes.positions import FIRST_OFFSET, before
 from migverify.changes.server import server_events, source_state
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.errors import ChangeError, PurgedError
 from migverify.model import Endpoint, Flavor, Side
 

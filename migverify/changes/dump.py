@@ -18,7 +18,7 @@ from migverify.changes.events import ARTIFICIAL, HEADER_BYTES, EventType, RawEve
 from migverify.changes.gtid import GtidSet, parse_gtids
 from migverify.changes.model import Position
 from migverify.changes.positions import FIRST_OFFSET
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import ChangeError, MigverifyError, PurgedError, RetryableReadError
 from migverify.model import Flavor
 

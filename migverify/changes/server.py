@@ -1,6 +1,6 @@
 """Change items from a running server: ask for its binlog as a replica does, read until told to stop.
 
-The connection is PyMySQL's, opened and pinned like every other (``migverify.connect``); the dump itself is asked for
+The connection is PyMySQL's, opened and pinned like every other (``migverify.db.session``); the dump itself is asked for
 and cut here. mysql-replication is not used for it: its reader repeats transactions after a lost connection, cannot
 send tagged GTIDs, and drops events that it does not know.
 
@@ -24,7 +24,7 @@ from migverify.changes.model import Commit, Idle, Item, Position
 from migverify.changes.positions import FIRST_OFFSET, before, until_position
 from migverify.changes.statements import Xid
 from migverify.changes.transactions import items, prepared_before
-from migverify.connect import Session, open_session
+from migverify.db.session import Session, open_session
 from migverify.errors import (
     ChangeError,
     EndpointError,

@@ -77,7 +77,7 @@ def check_source(config: Config, endpoint: Endpoint, server_id: int | None) -> P
     from migverify.changes.audit_range import log_begun
     from migverify.changes.preflight import preflight
     from migverify.config import includes
-    from migverify.connect import open_session
+    from migverify.db.session import open_session
     from migverify.model import Flavor
     from migverify.secrets import resolve_password
     from migverify.sql.catalog import read_tables

@@ -78,7 +78,7 @@ def check(
 
 
 def _open_certificates(loaded: Config) -> None:
-    from migverify import tls
+    from migverify.db import tls
 
     named = [(endpoint.name, endpoint.tls) for endpoint in loaded.all_endpoints]
     for name, encryption in [*named, ("store", loaded.store.tls)]:

@@ -11,7 +11,7 @@ import typer
 from migverify.changes.preflight import version_number
 from migverify.cli.console import say
 from migverify.config import Config, database_patterns
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.errors import EndpointError, ExitCode, UsageError
 from migverify.model import Endpoint, Flavor, Side
 from migverify.secrets import resolve_password

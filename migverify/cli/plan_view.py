@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from migverify.codec import encode
-from migverify.connect import Session, open_session
+from migverify.db.session import Session, open_session
 from migverify.report.text import schema_lines
 from migverify.tables.explain import SideExplain, explain_side
 from migverify.tables.tasks import PairPlan

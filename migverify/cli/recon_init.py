@@ -67,7 +67,7 @@ def _chosen(config: Config, names: list[str] | None) -> list[Endpoint]:
 
 def _look(endpoint: Endpoint, config: Config, databases: list[str]) -> Seen:
     from migverify.config import is_system_database
-    from migverify.connect import open_session
+    from migverify.db.session import open_session
     from migverify.model import Side
     from migverify.recon.starter import REFERENCES_SQL, Seen, parents
     from migverify.secrets import resolve_password

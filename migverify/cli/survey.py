@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from migverify.config.matching import is_system_database
 from migverify.config.patterns import quote_part
-from migverify.connect import Session, open_session
+from migverify.db.session import Session, open_session
 from migverify.errors import EndpointError, LoginError
 from migverify.model import Endpoint
 from migverify.secrets import resolve_password

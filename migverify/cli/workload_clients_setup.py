@@ -13,7 +13,7 @@ from migverify.errors import EndpointError, UsageError
 from migverify.model import Endpoint, Side, Tls
 
 if TYPE_CHECKING:
-    from migverify.connect import Session
+    from migverify.db.session import Session
     from migverify.secrets import Secret
     from migverify.workload.clients.run import Tools
     from migverify.workload.replay.safety import Leave
@@ -114,7 +114,7 @@ def _endpoints(wanted: Wanted) -> tuple[dict[str, Endpoint], dict[str, Secret], 
 
 @contextmanager
 def _session(endpoint: Endpoint, secret: Secret) -> Iterator[Session]:
-    from migverify.connect import open_session
+    from migverify.db.session import open_session
 
     # Not pinned read-only: this session makes the scratch database. A snapshot has no meaning for clients.
     with open_session(_plain(endpoint), secret.reveal(), side=Side.TARGET) as session:

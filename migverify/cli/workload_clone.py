@@ -38,7 +38,7 @@ def mark_clone(
     not there. The row names the server itself: it is worth nothing in a backup restored elsewhere.
     """
     from migverify.config import load_config
-    from migverify.connect import open_session
+    from migverify.db.session import open_session
     from migverify.model import Side
     from migverify.secrets import resolve_password
     from migverify.workload.replay.clone import mark, prove
@@ -79,7 +79,7 @@ def _days(text: str) -> float:
 
 def proved_clone(config: Config, endpoint: Endpoint, password: str | None) -> tuple[bool, str]:
     """Tell whether an endpoint is proved to be a rehearsal clone, and why it is not."""
-    from migverify.connect import open_session
+    from migverify.db.session import open_session
     from migverify.errors import EndpointError
     from migverify.workload.replay.clone import prove
 

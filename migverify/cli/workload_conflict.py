@@ -141,7 +141,7 @@ def _names(config: Path | None) -> Iterator[Query | None]:
         yield None
         return
     from migverify.config import load_config
-    from migverify.connect import open_session
+    from migverify.db.session import open_session
     from migverify.secrets import resolve_password
 
     target = load_config(config).target

@@ -72,7 +72,7 @@ def _poll(config: Path, source: str | None, raw: Path, seconds: float | None, in
     from migverify.cli.changes_check import chosen_sources
     from migverify.cli.watch import stop_on_signals
     from migverify.config import load_config
-    from migverify.connect import open_session
+    from migverify.db.session import open_session
     from migverify.model import Side
     from migverify.secrets import resolve_password
     from migverify.workload.poll import Poller, poll_until

@@ -127,7 +127,7 @@ def plan_of(
     setup: Setup, capture: Path, folder: Path, selection: Selection, reader: Reader, progress: Callable[[int], None]
 ) -> Plan:
     """Read a capture into a plan; the order of writes needs the keys of the tables, which a server is asked for."""
-    from migverify.connect import open_session
+    from migverify.db.session import open_session
     from migverify.workload.replay.keys import databases_of, read_keys, unlike_unique_keys
     from migverify.workload.replay.plan import read_plan
 

@@ -37,7 +37,7 @@ def sessions(
     """
     from migverify.cli.changes_check import chosen_sources
     from migverify.config import load_config
-    from migverify.connect import open_session
+    from migverify.db.session import open_session
     from migverify.model import Side
     from migverify.secrets import resolve_password
     from migverify.workload.server_sessions import dump_sessions

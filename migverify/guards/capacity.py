@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-from migverify.connect import Session, open_session
+from migverify.db.session import Session, open_session
 from migverify.errors import EndpointError, ReadError
 from migverify.guards import capacity_judge as judge
 from migverify.guards.capacity_model import NAME, Facts, Have, Point, Told, Wanted

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import ChangeError, EndpointError, MigverifyError, ReadError, RetryableReadError
 from migverify.model import Flavor
 from migverify.sql import load as sql

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.errors import EndpointError, MigverifyError, PrivilegeError, ReadError, RetryableReadError
 from migverify.guards.check_model import NAME, Of, Plan, Question, Route, Told
 from migverify.guards.check_questions import QUESTIONS

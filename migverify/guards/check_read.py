@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from migverify.changes.preflight import platform_of, version_number
 from migverify.changes.preflight_settings import Platform
-from migverify.connect import Encryption
+from migverify.db.session import Encryption
 from migverify.errors import MigverifyError, PrivilegeError, ReadError, RetryableReadError
 from migverify.guards.check_model import Plan, Route
 from migverify.model import Endpoint, Flavor, TableDef

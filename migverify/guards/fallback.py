@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from migverify.config import SqlProbes
-from migverify.connect import Session, open_session
+from migverify.db.session import Session, open_session
 from migverify.errors import EndpointError, ReadError, RetryableReadError
 from migverify.guards.counters import (
     QUERIES,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.errors import EndpointError, ReadError
 from migverify.guards.ids_model import IdSpace, Kind, Limits, Point, judged, projected
 from migverify.guards.ids_read import Given, Spaces, read_spaces

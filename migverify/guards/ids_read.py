@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import ReadError
 from migverify.guards.ids_model import IdSpace, Kind
 from migverify.guards.ids_snowflake import snowflake

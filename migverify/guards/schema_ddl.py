@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from migverify.changes.ddl import UNKNOWN_USER, ddl_finding, masked
 from migverify.changes.model import Commit, Idle, Position, Statement
 from migverify.changes.server import current_position, read_server
-from migverify.connect import Session, open_session
+from migverify.db.session import Session, open_session
 from migverify.errors import MigverifyError, ReadError
 from migverify.model import Endpoint, Flavor
 from migverify.sql import schema_watch as sql

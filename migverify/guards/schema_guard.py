@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from migverify.connect import Session, open_session
+from migverify.db.session import Session, open_session
 from migverify.errors import EndpointError, ReadError
 from migverify.guards.model import Answer, GuardResult, State
 from migverify.guards.schema_ddl import Accounts, BinlogDdl, Ddl, attributed, tidb_jobs

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from migverify.config import Config, includes, is_system_database, override_for, route
-from migverify.connect import Session, open_session
+from migverify.db.session import Session, open_session
 from migverify.guards.schema_model import SideSchema, Snapshot, TableSchema
 from migverify.model import Endpoint
 from migverify.sql.catalog import Wanted, read_names, read_tables

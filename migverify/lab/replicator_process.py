@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from migverify.changes.model import Item, Position
 from migverify.changes.server import read_server, source_state
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.errors import LabError
 from migverify.lab.replicator import Replicator, ReplicatorOptions
 from migverify.lab.replicator_stream import OpenStream

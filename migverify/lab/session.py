@@ -1,4 +1,4 @@
-"""Connections to the lab's own servers. Unlike ``migverify.connect`` these may write."""
+"""Connections to the lab's own servers. Unlike ``migverify.db.session`` these may write."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def connect(server: LabServer, database: str | None = None, *, seconds: float = 
     """
     import pymysql
 
-    from migverify import tls
+    from migverify.db import tls
 
     try:
         connection = tls.Connection(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from migverify.connect import Session, check_snapshot, open_session
+from migverify.db.session import Session, check_snapshot, open_session
 from migverify.errors import EndpointError, PrivilegeError, ReadError, RetryableReadError
 from migverify.model import Endpoint, Flavor, Side
 from migverify.recon.model import Anchor

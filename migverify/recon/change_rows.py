@@ -25,7 +25,7 @@ from migverify.changes.positions import parse_position
 from migverify.changes.ranges import file_ranges, read_range
 from migverify.changes.server import read_server, source_state
 from migverify.changes.storage import open_storage
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.errors import CanceledError, ChangeError, ConfigError, IncompleteReadError
 from migverify.model import ColumnDef, Endpoint, Flavor, Side
 from migverify.recon import spill

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from migverify.connect import ResultColumn, Session, open_session
+from migverify.db.session import ResultColumn, Session, open_session
 from migverify.errors import ConfigError, ReadError
 from migverify.model import ColumnDef, Endpoint, Flavor, IndexDef, Side
 from migverify.recon.model import QueryPart, TablePart

@@ -20,7 +20,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
 
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import ConfigError, StoreError
 from migverify.model import ColumnDef, Endpoint, KeyText, Verdict
 from migverify.recon import expectations_exact as exact

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import CanceledError
 from migverify.recon import pushdown, spill
 from migverify.recon.change_rows import change_records

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import IncompleteReadError
 from migverify.recon.relation import Cut, SqlRead
 from migverify.sql import packed, recon

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import CanceledError, EndpointError, MigverifyError, ReadError, RetryableReadError
 from migverify.model import Endpoint, Flavor
 from migverify.recon.anchor import Anchored, anchored

@@ -20,7 +20,7 @@ from typing import Protocol
 from migverify.changes.manifest import read_manifest
 from migverify.changes.server import source_state
 from migverify.changes.storage import open_storage
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import ChangeError, MigverifyError, PrivilegeError, ReadError
 from migverify.model import Flavor
 from migverify.sql.applied import columns_sql, read_marker_sql, syncpoint_sql, write_marker_sql

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from migverify.connect import Session, check_snapshot, open_session
+from migverify.db.session import Session, check_snapshot, open_session
 from migverify.errors import EndpointError, ReadError
 from migverify.model import ChunkChecksum, Endpoint, Flavor, Side
 from migverify.recon import pushdown

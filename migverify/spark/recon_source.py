@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from migverify.codec import decode, encode
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.errors import ReadError
 from migverify.model import Endpoint, Side
 from migverify.recon import spill

@@ -6,7 +6,7 @@ from sqlalchemy import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from migverify import tls
+from migverify.db import tls
 from migverify.errors import StoreError, StoreSettingError
 
 _HINTS = (

@@ -220,7 +220,7 @@ def _make_engine(url: URL, label: str, tls: Tls | None) -> Engine:
 def _encryption(url: URL, tls: Tls | None) -> dict[str, Any]:
     if any(name.startswith("ssl") for name in url.query):  # the URL has the driver's own options
         return {}
-    from migverify.tls import options
+    from migverify.db.tls import options
 
     host = url.host or "localhost"
     return options(tls or Tls(default_tls_mode(host, verifies=False)))
@@ -228,7 +228,7 @@ def _encryption(url: URL, tls: Tls | None) -> dict[str, Any]:
 
 def _connect_pymysql(_dialect: object, _record: object, arguments: list[Any], options: dict[str, Any]) -> Any:
     # Not the driver's own class: it gives the password to whoever answers in the server's place.
-    from migverify.tls import Connection
+    from migverify.db.tls import Connection
 
     return Connection(*arguments, **options)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import PrivilegeError, ReadError, RetryableReadError
 from migverify.sql.catalog import access_sql
 from migverify.tables.pairs import FoundPair

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from migverify.changes.model import Position
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import ConfigError, ReadError
 from migverify.sql.applied import checkpoint_sql, columns_sql, read_marker_sql, write_marker_sql
 from migverify.tables.ledger import place

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import ReadError
 from migverify.model import Flavor, KeyRange
 from migverify.sql.checksum import bucket_sql, checksum_sql, walk_sql

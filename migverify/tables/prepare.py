@@ -12,7 +12,7 @@ from typing import Any
 
 from migverify.codec import encode
 from migverify.config import Config, comparison_digest, includes, override_for, route, unmatched_includes
-from migverify.connect import Session, open_session, session_statements
+from migverify.db.session import Session, open_session, session_statements
 from migverify.errors import ConfigError, PrivilegeError, ReadError, RetryableReadError
 from migverify.model import Flavor, TableDef
 from migverify.sql.catalog import read_names, read_tables

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from migverify.connect import Session, check_snapshot, open_session
+from migverify.db.session import Session, check_snapshot, open_session
 from migverify.errors import (
     CanceledError,
     EndpointError,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from migverify.config import Config, override_for
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import PrivilegeError, ReadError, RepairError, in_words
 from migverify.model import (
     ColumnDef,

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from migverify.connect import Session, open_session
+from migverify.db.session import Session, open_session
 from migverify.errors import PrivilegeError, ReadError, RepairError, RetryableReadError
 from migverify.model import Endpoint
 from migverify.secrets import scrub

@@ -15,7 +15,7 @@ from typing import Any
 
 from migverify import __version__
 from migverify.config import Config
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.errors import MigverifyError, PlanError, ReadError, RepairError
 from migverify.model import Endpoint, LiveState, RunInfo, TableResult, Verdict
 from migverify.secrets import scrub

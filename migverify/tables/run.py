@@ -14,7 +14,7 @@ from typing import Any
 
 from migverify import __version__
 from migverify.config import Config
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.errors import MigverifyError, PlanError, in_words
 from migverify.model import Endpoint, RunInfo, Verdict
 from migverify.store.base import ResultStore

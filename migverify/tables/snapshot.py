@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from migverify.config import Config
-from migverify.connect import Session, open_session
+from migverify.db.session import Session, open_session
 from migverify.errors import EndpointError, MigverifyError
 from migverify.model import Flavor
 from migverify.tables.engine import Secrets

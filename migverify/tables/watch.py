@@ -16,7 +16,7 @@ from functools import partial
 from heapq import heappush, heappushpop
 
 from migverify.changes.model import Item, Position
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import EndpointError, MigverifyError, PlanError, ReadError
 from migverify.model import Endpoint, KeyText, RowDiff
 from migverify.store.base import ResultStore

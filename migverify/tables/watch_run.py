@@ -13,7 +13,7 @@ from migverify.changes.model import Item, Position
 from migverify.changes.positions import parse_position
 from migverify.changes.server import read_server, source_state
 from migverify.config import Config, includes, override_for, route
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import PlanError, UsageError
 from migverify.model import LiveState, RunInfo, Verdict
 from migverify.sql.identity import TableIdentity

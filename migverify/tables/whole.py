@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import ReadError
 from migverify.model import ChunkChecksum, RowDiff
 from migverify.sql import checksum

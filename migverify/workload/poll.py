@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import IO
 
-from migverify.connect import Row, Session
+from migverify.db.session import Row, Session
 from migverify.errors import UsageError
 from migverify.model import Flavor
 from migverify.workload.formats.polled import MARK

@@ -14,8 +14,8 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
-from migverify import tls
-from migverify.connect import connect_failure
+from migverify.db import tls
+from migverify.db.session import connect_failure
 from migverify.model import Endpoint
 from migverify.workload.catalogue.expected import Outcome
 from migverify.workload.catalogue.versions import Server, server

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import ReadError, UsageError
 from migverify.model import Flavor
 from migverify.sql.quoting import quote_texts

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from migverify.cli.main import main
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.guards.capacity_read import read_sizes
 from migverify.guards.counters import QUERIES, ROWS_WRITTEN, WRITES, rates, read_counters
 from migverify.lab.servers import LabServers

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from migverify.cli.main import run
-from migverify.connect import Session, open_session
+from migverify.db.session import Session, open_session
 from migverify.errors import ExitCode, UsageError
 from migverify.model import Side
 from migverify.workload.poll import Poller

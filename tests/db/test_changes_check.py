@@ -15,7 +15,7 @@ from migverify.changes.preflight_columns import columns
 from migverify.changes.preflight_settings import State
 from migverify.cli.changes_check import check, check_source
 from migverify.config import load_config
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.lab.servers import LabServers
 from migverify.model import Endpoint, Verdict
 from migverify.sql.catalog import read_tables

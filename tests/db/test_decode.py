@@ -12,7 +12,7 @@ from migverify.changes.charsets import text_decoder
 from migverify.changes.decode import decoder
 from migverify.changes.model import Op, Position, Rows
 from migverify.changes.server import read_server, source_state
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.lab.servers import LabServer
 from migverify.model import Endpoint
 from migverify.sql.quoting import quote_name, quote_text

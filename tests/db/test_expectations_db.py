@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.errors import EndpointError
 from migverify.model import Endpoint, Flavor, Verdict
 from migverify.recon.expectations import Batch, SuiteOutcome, check_suite, read_suite, run_suite, sessions

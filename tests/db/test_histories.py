@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pymysql.constants import ER
 
-from migverify.connect import Row, Session
+from migverify.db.session import Row, Session
 from migverify.errors import MigverifyError
 from migverify.lab.session import connect
 from migverify.model import Verdict

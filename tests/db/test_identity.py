@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.model import Endpoint
 from migverify.sql.identity import YOUNG_SECONDS, TableIdentity, read_identities
 from tests.conftest import Databases

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from migverify.connect import check_snapshot, open_session
+from migverify.db.session import check_snapshot, open_session
 from migverify.errors import EndpointError
 from migverify.lab.servers import LabServers
 from migverify.lab.session import connect

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.lab.session import connect
 from migverify.model import READS_NOW, Flavor, Side, Verdict
 from tests.conftest import Databases

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.errors import EndpointError, PrivilegeError
 from migverify.lab.servers import LabServer
 from migverify.lab.session import connect

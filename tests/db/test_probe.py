@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from migverify.cli.main import app
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.errors import EndpointError, UsageError
 from migverify.lab.servers import LabServers
 from migverify.model import Endpoint, Side, Verdict

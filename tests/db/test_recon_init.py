@@ -87,7 +87,7 @@ def test_check_names_what_the_servers_do_not_have(
     ],
 )
 def test_servers_read_a_bound_value_as_that_value(databases, value: ParameterValue, sql: str, expected: str) -> None:
-    from migverify.connect import open_session
+    from migverify.db.session import open_session
     from migverify.model import Endpoint
 
     for place in (databases.pair.source, databases.pair.target):

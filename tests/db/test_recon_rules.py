@@ -136,7 +136,7 @@ PIECES = st.one_of(
 
 def test_servers_split_sql_as_the_tokens_do(databases) -> None:
     """Where a rule's SQL is let through, the server has to see the same strings and comments: the same columns."""
-    from migverify.connect import open_session
+    from migverify.db.session import open_session
     from migverify.errors import ReadError
     from migverify.model import Endpoint
 

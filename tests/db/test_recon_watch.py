@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from migverify.config import load_config
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.lab.session import connect
 from migverify.model import Verdict
 from migverify.recon.watermark import CheckpointTime, MarkerTime, read_clock, writer_mark

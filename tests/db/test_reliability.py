@@ -23,7 +23,7 @@ import pytest
 from pymysql.constants import ER
 
 from migverify.config import load_config
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import EndpointError, TimeLimitError
 from migverify.lab import servers
 from migverify.lab.servers import LabServer, LabServers
@@ -256,7 +256,7 @@ def test_a_server_that_hangs_ends_with_the_time_limit_of_the_run(
     own: tuple[LabServers, Path], large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("migverify.tables.verify.GRACE_SECONDS", 0.5)
-    monkeypatch.setattr("migverify.connect.CONNECT_SECONDS", 2.0)
+    monkeypatch.setattr("migverify.db.session.CONNECT_SECONDS", 2.0)
     pair, folder = own
     config = write_config(tmp_path, pair, large, limits={"run_seconds": 3})
     stopped: list[int] = []

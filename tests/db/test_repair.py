@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from migverify.cli.main import run
-from migverify.connect import Session, open_session
+from migverify.db.session import Session, open_session
 from migverify.lab import mysql
 from migverify.lab.session import connect
 from migverify.model import ChunkResult, ChunkState, ColumnDef, Endpoint, KeyRange
@@ -549,7 +549,7 @@ def test_killed_within_a_ring(project: Project, target: str) -> None:
         code = (
             "import os, signal, sys\n"
             "from migverify.cli.main import run\n"
-            "from migverify.connect import Session\n"
+            "from migverify.db.session import Session\n"
             "execute = Session.execute\n"
             "def killed(self, sql):\n"
             "    execute(self, sql)\n"

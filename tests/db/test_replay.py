@@ -13,7 +13,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.model import Endpoint, Side, Verdict
 from migverify.spark.statements import read_columns
 from migverify.workload.catalogue.load import load

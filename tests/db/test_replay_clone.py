@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from migverify.cli.workload import app
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.errors import EndpointError, ExitCode, MigverifyError, PrivilegeError
 from migverify.model import Flavor, Side
 from migverify.workload.classify import classify

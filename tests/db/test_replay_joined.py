@@ -15,7 +15,7 @@ import pymysql
 import pytest
 
 from migverify.cli.main import run
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.errors import LabError
 from migverify.lab.mariadb import audit_plugin, provide
 from migverify.model import Endpoint, Side, Verdict

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.errors import EndpointError
 from migverify.lab.museum import SHAPE_HALLS, TYPE_HALLS
 from migverify.lab.museum_loader import hang

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import pytest
 
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.errors import LabError
 from migverify.lab.replicator import Replicator, ReplicatorOptions
 from migverify.lab.replicator_faults import Difference

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event, insert, text
 
-from migverify.connect import Session, open_session
+from migverify.db.session import Session, open_session
 from migverify.errors import FencedError, JournalError, StoreError, UsageError
 from migverify.model import Endpoint, Tls
 from migverify.runbook.actions import statements

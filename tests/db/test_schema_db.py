@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from migverify.connect import Session, open_session
+from migverify.db.session import Session, open_session
 from migverify.errors import PrivilegeError
 from migverify.model import Endpoint, Flavor, SchemaClass, SchemaDifference, TableDef
 from migverify.sql.catalog import read_names, read_table, read_tables

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from migverify.config import load_config
-from migverify.connect import Session, open_session
+from migverify.db.session import Session, open_session
 from migverify.errors import MigverifyError
 from migverify.guards.schema_diff import compare_snapshot
 from migverify.guards.schema_model import SideSchema, path_of

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from migverify.cli.tables import prepared_run
-from migverify.connect import open_session
+from migverify.db.session import open_session
 
 if TYPE_CHECKING:
     from tests.conftest import Databases

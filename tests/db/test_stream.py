@@ -19,7 +19,7 @@ from migverify.changes.decode import decoder
 from migverify.changes.files import read_files
 from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement
 from migverify.changes.server import current_position, read_server
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.errors import ChangeError, PrivilegeError, PurgedError
 from tests.db.binlog_server import BinlogServer, binlog_server, tail
 

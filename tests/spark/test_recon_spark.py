@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.errors import ConfigError, EndpointError, MigverifyError
 from migverify.model import ColumnDef, Endpoint, Verdict
 from migverify.recon.build import build

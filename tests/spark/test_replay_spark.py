@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.model import Endpoint, Side
 from migverify.spark.replay_engine import PlayShards, Shard, replay_on_spark
 from migverify.spark.statements import read_columns

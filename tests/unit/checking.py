@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from migverify.connect import Encryption
+from migverify.db.session import Encryption
 from migverify.errors import PrivilegeError, ReadError
 from migverify.guards.check import CheckGuard, Place
 from migverify.guards.check_model import Plan, Question

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from migverify.cli.main import run
-from migverify.connect import Encryption
+from migverify.db.session import Encryption
 from migverify.errors import EndpointError, PrivilegeError, ReadError, RetryableReadError, TimeLimitError
 from migverify.guards import check_basics, check_feeds, check_settings
 from migverify.guards.check_model import Of, Plan, Work

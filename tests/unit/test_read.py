@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import (
     CanceledError,
     EndpointError,

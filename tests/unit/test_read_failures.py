@@ -5,7 +5,7 @@ from __future__ import annotations
 import pymysql
 import pytest
 
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import MigverifyError, ReadError, RetryableReadError, TimeLimitError, in_words
 from migverify.model import Endpoint
 from migverify.tables import run

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migverify.connect import ResultColumn
+from migverify.db.session import ResultColumn
 from migverify.errors import ConfigError, IncompleteReadError, ReadError
 from migverify.model import ColumnDef
 from migverify.recon import change_rows

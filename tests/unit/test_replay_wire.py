@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from migverify.connect import Opened
+from migverify.db.session import Opened
 from migverify.model import Flavor, Side
 from migverify.workload.model import Parameter
 from migverify.workload.replay import wire as module

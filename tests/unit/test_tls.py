@@ -12,8 +12,8 @@ import pymysql
 import pytest
 from pymysql.constants import CLIENT
 
-from migverify import tls
 from migverify.config.document import TlsPart
+from migverify.db import tls
 from migverify.errors import ConfigError
 from migverify.model import Tls, default_tls_mode
 

@@ -15,7 +15,7 @@ import typer.main
 import yaml
 
 from migverify.cli.main import COMMANDS, run
-from migverify.connect import connect_failure, open_admin, open_session
+from migverify.db.session import connect_failure, open_admin, open_session
 from migverify.errors import ExitCode, LoginError, MigverifyError, UnreachableError
 from migverify.model import Endpoint, Tls
 from migverify.store.open import open_store

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from migverify.config import TableOverride
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.errors import LabError
 from migverify.lab.columns import ColumnFacts, TableFacts, Value, show
 from migverify.lab.faults import plant

@@ -294,7 +294,7 @@ def _account(arguments: Mapping[str, Any], context: Context) -> tuple[Endpoint, 
 
 
 def _sql(arguments: Mapping[str, Any], context: Context) -> ActionResult:
-    from migverify.connect import open_session
+    from migverify.db.session import open_session
     from migverify.runbook.actions.statements import tracked
 
     account = _account(arguments, context)
@@ -343,7 +343,7 @@ def reading(sql: str) -> str:
 
 
 def _sql_value(arguments: Mapping[str, Any], context: Context) -> ActionResult:
-    from migverify.connect import open_session
+    from migverify.db.session import open_session
 
     reading(arguments["sql"])
     endpoint = endpoint_of(arguments, context)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from migverify.connect import Session, open_session
+from migverify.db.session import Session, open_session
 from migverify.errors import EndpointError, MigverifyError, ReadError, UsageError
 from migverify.model import ColumnDef, Endpoint, Flavor, Side
 from migverify.runbook.actions.gate_judges import Attempt, Marker, NextId, Open, Told

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from migverify.connect import Session, open_session, server_answered
+from migverify.db.session import Session, open_session, server_answered
 from migverify.errors import EndpointError, PrivilegeError, ReadError, RetryableReadError
 from migverify.model import Endpoint, Flavor
 from migverify.runbook.actions.action import ActionResult, Context, Outcome

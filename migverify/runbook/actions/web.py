@@ -101,7 +101,7 @@ def _fetch(request: urllib.request.Request, timeout: float, ca: str | None) -> s
 
 
 def _sql_ok(arguments: Mapping[str, Any], context: Context) -> ActionResult:
-    from migverify.connect import open_session
+    from migverify.db.session import open_session
 
     sql = " ".join(str(arguments["sql"]).split())
     reading(sql)

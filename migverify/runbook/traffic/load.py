@@ -138,7 +138,7 @@ def _nginx(traffic: Traffic, context: Context, _stack: ExitStack) -> Driver:
 
 
 def _proxysql(traffic: Traffic, _context: Context, stack: ExitStack) -> Driver:
-    from migverify.connect import open_admin
+    from migverify.db.session import open_admin
     from migverify.runbook.traffic.proxysql import ProxysqlDriver
     from migverify.secrets import resolve_variable
 

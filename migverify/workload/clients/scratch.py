@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import UsageError
 
 DEFAULT_DATABASE = "migverify_clients"

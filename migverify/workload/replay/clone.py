@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import EndpointError, ReadError
 from migverify.model import Flavor
 from migverify.sql.quoting import quote_path, quote_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.model import IndexDef, TableDef
 from migverify.sql.catalog import read_tables
 from migverify.sql.quoting import quote_texts

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from migverify.connect import Session
+from migverify.db.session import Session
 from migverify.errors import PrivilegeError
 from migverify.model import Flavor
 from migverify.sql.grants import Grants, check_grants

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from migverify.connect import open_session
+from migverify.db.session import open_session
 from migverify.model import Endpoint, Side
 from migverify.workload.replay.clone import prove
 from migverify.workload.replay.safety import Leave, read_only_mode, require_read_only

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import TypeAlias
 
-from migverify.connect import Opened, open_session, open_socket
+from migverify.db.session import Opened, open_session, open_socket
 from migverify.errors import EndpointError, ReadError
 from migverify.model import Endpoint, Flavor, Side
 from migverify.workload.model import Parameter

@@ -26,7 +26,7 @@ import pymysql
 from pymysql.constants import CLIENT, FIELD_TYPE
 from pymysql.cursors import SSCursor
 
-from migverify import tls
+from migverify.db import tls
 from migverify.errors import (
     EndpointError,
     LoginError,
