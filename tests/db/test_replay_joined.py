@@ -14,6 +14,7 @@ from typing import Any
 import pymysql
 import pytest
 
+import tests.unit.capture_packets as capture_packets
 from migverify.cli.main import run
 from migverify.db.session import open_session
 from migverify.errors import LabError
@@ -31,7 +32,6 @@ from migverify.workload.replay.verdict import Policy, ReplayVerdict, verdict
 from migverify.workload.server_sessions import SessionDump, read_sessions
 from tests.db.binlog_server import BinlogServer, binlog_server
 from tests.db.test_capture_logs import mariadb_server
-from tests.unit import capture_packets
 from tests.unit.capture_packets import Trace
 
 pytestmark = pytest.mark.db

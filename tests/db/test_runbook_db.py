@@ -18,6 +18,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event, insert, text
 
+import tests.unit.runbook_effects as effects
+import tests.unit.test_runbook_crash as crashes
+import tests.unit.test_runbook_lease as leases
+import tests.unit.test_runbook_run as runs
 from migverify.db.session import Session, open_session
 from migverify.errors import FencedError, JournalError, StoreError, UsageError
 from migverify.model import Endpoint, Tls
@@ -37,10 +41,6 @@ from migverify.runbook.record.run_record import RunRecord
 from migverify.runbook.run import machine
 from migverify.runbook.run.executor import Executor
 from migverify.store import schema
-from tests.unit import runbook_effects as effects
-from tests.unit import test_runbook_crash as crashes
-from tests.unit import test_runbook_lease as leases
-from tests.unit import test_runbook_run as runs
 from tests.unit.runbook_crash import run_until_killed
 from tests.unit.runbook_places import living_in
 from tests.unit.runbook_runs import ALICE, DANA, runbook, step

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from migverify.lab.servers import LabServers
-from tests.db.test_reliability import kill_and_resume, large_table, own_pair
+from tests.db.test_reliability import kill_and_resume, large_table
 
 pytestmark = [pytest.mark.db, pytest.mark.soak]
 
-__all__ = ["large_table", "own_pair"]  # fixtures
+__all__ = ["large_table"]  # a fixture
 
 
 @pytest.mark.timeout(1800)
