@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from migverify.db.snapshot import Anchor
 from migverify.model import ColumnDef, KeyText, Lane
 from migverify.recon.build import Built
 from migverify.recon.evaluate import Conditions
 from migverify.recon.model import (
-    Anchor,
     Dataset,
     Finding,
     KnownException,

@@ -18,6 +18,7 @@ from migverify.changes.events import ARTIFICIAL, HEADER_BYTES, EventType, RawEve
 from migverify.changes.gtid import GtidSet, parse_gtids
 from migverify.changes.model import Position
 from migverify.changes.positions import FIRST_OFFSET
+from migverify.db.failures import query_failure
 from migverify.db.session import Session
 from migverify.errors import ChangeError, MigverifyError, PurgedError, RetryableReadError
 from migverify.model import Flavor
@@ -151,7 +152,7 @@ def _refusal(data: bytes, session: Session) -> MigverifyError:
         if "purged" in lowered or "could not find first log" in lowered or "not find gtid state" in lowered:
             return PurgedError(f"{text} [{code}]")
         return ChangeError(f"{name}: the server cannot send its binlog: {text} [{code}]")
-    return session._failure(pymysql.err.OperationalError(code, text), "COM_BINLOG_DUMP")
+    return query_failure(session.endpoint, pymysql.err.OperationalError(code, text), "COM_BINLOG_DUMP")
 
 
 def packet_events(packets: Iterator[bytes]) -> Iterator[RawEvent]:

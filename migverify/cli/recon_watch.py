@@ -22,12 +22,12 @@ from migverify.errors import ExitCode, UsageError
 from migverify.model import Verdict
 
 if TYPE_CHECKING:
+    from migverify.db.pool import SessionPool
     from migverify.recon.relation import Engine
     from migverify.recon.run import Suite
     from migverify.recon.watch_judge import RuleReads
     from migverify.recon.watch_status import ReconStatus, RuleStatus
     from migverify.store.base import ResultStore
-    from migverify.tables.read import SessionPool
 
 EPILOG = examples(
     "migverify recon watch --metrics-port 9187",
@@ -100,13 +100,13 @@ def watch(
     Exit 0 MATCH, 1 MISMATCH, 3 INCONCLUSIVE; Ctrl-C ends with what is known, exit 130.
     """
     from migverify.cli.report import open_run_store
+    from migverify.db.pool import SessionPool
     from migverify.recon.fit import present, refuse_unfit
     from migverify.recon.metrics import prometheus_text
     from migverify.recon.run import fits
     from migverify.recon.watch_run import WatchRequest, watch_rules
     from migverify.recon.watch_state import WatchLimits
     from migverify.recon.watch_status import Patience
-    from migverify.tables.read import SessionPool
 
     if timeout is not None and not (once or until):
         raise UsageError("--timeout belongs to --once and --until")

@@ -180,15 +180,16 @@ def prepared_run(
     ``current`` leaves snapshots out: for a command that writes the target, or reads what is there now.
     """
     from migverify.config import comparison_digest, load_config, parse_pattern
+    from migverify.db.snapshot import held_snapshot
     from migverify.secrets import resolve_password
     from migverify.tables.prepare import prepare
-    from migverify.tables.snapshot import held_snapshot
 
     loaded = load_config(path)
     secrets = {e.name: resolve_password(e).reveal() for e in loaded.endpoints if e.password_env or e.password_command}
     patterns = [parse_pattern(text) for text in tables or []]
-    wanted = replace(loaded, target=replace(loaded.target, snapshot=None)) if current else loaded
-    with held_snapshot(wanted, secrets) as held:
+    target = replace(loaded.target, snapshot=None) if current else loaded.target
+    with held_snapshot(target, secrets.get(target.name)) as pinned:
+        held = replace(loaded, target=pinned)
         chosen = (lambda d, t: any(p.matches(d, t) for p in patterns)) if patterns else None
         # The digest is that of the configuration as written: a resumed run takes a snapshot of its own.
         yield held, secrets, replace(prepare(held, secrets, chosen), digest=comparison_digest(loaded))

@@ -10,11 +10,8 @@ the server's own means. Values arrive as the server's text, never through a driv
 
 from __future__ import annotations
 
-import json
-import re
 import socket
 import ssl
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,16 +24,15 @@ from pymysql.constants import CLIENT, FIELD_TYPE
 from pymysql.cursors import SSCursor
 
 from migverify.db import tls
+from migverify.db.failures import CONNECT_FAILURES, QUERY_FAILURES, connect_failure, query_failure
 from migverify.errors import (
     EndpointError,
-    LoginError,
     PrivilegeError,
     ReadError,
     RetryableReadError,
-    TimeLimitError,
     UnreachableError,
 )
-from migverify.model import READS_NOW, Endpoint, Flavor, Side, Tls
+from migverify.model import READS_NOW, Endpoint, Flavor, Side
 from migverify.secrets import Secret, scrub
 from migverify.sql.grants import check_grants
 from migverify.sql.stamp import TABLESPACES_SQL
@@ -46,7 +42,6 @@ Row = tuple[bytes | None, ...]
 CONNECT_SECONDS = 10.0
 REPEATABLE = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 LOCK_SECONDS = 60  # MySQL's own wait for a table that LOCK TABLES or an ALTER holds is a year
-DIGITS_OF_A_TIME = 14  # 20260131120000; a TSO has 18
 IDLE_READ_SECONDS = 3600.0  # a server that says nothing for an hour is gone, even without a query limit
 GROUP_CONCAT_BYTES = 1 << 30  # servers cap it to max_allowed_packet; truncation is checked by counting
 
@@ -55,18 +50,6 @@ _RAW: dict[Any, Any] = {**pymysql.converters.encoders}
 # Times stay text: Python has no zero dates, and no times beyond a day.
 _TIMES = {FIELD_TYPE.DATE, FIELD_TYPE.NEWDATE, FIELD_TYPE.DATETIME, FIELD_TYPE.TIMESTAMP, FIELD_TYPE.TIME}
 _TYPED: dict[Any, Any] = {k: v for k, v in pymysql.converters.decoders.items() if k not in _TIMES}
-_DENIED = {1044, 1142, 1143, 1227, 1370, 8121}
-_TIME_LIMIT = {3024, 1969}
-_TIDB_TIME_LIMIT = ("context deadline exceeded", "context canceled")  # its other words for max_execution_time
-_FULL = {1040, 1203, 1226}  # no connection left: of the server, of the user, of the user's hour
-_GONE_SNAPSHOT = {8055, 9006}  # TiDB's garbage collection is past the snapshot: no retry brings it back
-_UNDETERMINED = 8501
-_REFUSED = {1045, 1698, 1130, 1049, 3118, 1862, 3159}
-# Connection gone, lock waits, kills, time limits; 9001-9013 are TiDB's "region or store is not there right now".
-_RETRYABLE = {
-    *(1028, 1040, 1053, 1080, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1205, 1213, 1226, 1317, 1927, 2003, 2006),
-    *(2013, 2014, 2055, 3572, 4031, 8027, 8028, 8175, 8229, *range(9001, 9014)),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +114,8 @@ class Session:
             with self._connection.cursor() as cursor:
                 cursor.execute(sql)
                 return list(cursor.fetchall())
-        except (pymysql.MySQLError, OSError, struct.error) as error:
-            raise self._failure(error, sql) from error
+        except QUERY_FAILURES as error:
+            raise query_failure(self.endpoint, error, sql) from error
 
     def query_named(self, sql: str) -> list[dict[str, str | None]]:
         """Like ``query``, each row as column name -> text; for SHOW statements, whose columns vary by version."""
@@ -141,8 +124,8 @@ class Session:
                 cursor.execute(sql)
                 names = [str(column[0]) for column in cursor.description or ()]
                 rows = list(cursor.fetchall())
-        except (pymysql.MySQLError, OSError, struct.error) as error:
-            raise self._failure(error, sql) from error
+        except QUERY_FAILURES as error:
+            raise query_failure(self.endpoint, error, sql) from error
         return [dict(zip(names, self._texts(row), strict=True)) for row in rows]
 
     def result_columns(self, sql: str) -> list[ResultColumn]:
@@ -154,8 +137,8 @@ class Session:
                 return [
                     ResultColumn(_decoded(f.name), f.type_code, f.charsetnr, f.length, f.flags, f.scale) for f in fields
                 ]  # fmt: skip
-        except (pymysql.MySQLError, OSError, struct.error) as error:
-            raise self._failure(error, sql) from error
+        except QUERY_FAILURES as error:
+            raise query_failure(self.endpoint, error, sql) from error
 
     def stream(self, sql: str, rows_at_once: int = 1000) -> Iterator[Row]:
         """Like ``query_bytes`` without holding the result; a cut connection raises instead of ending early."""
@@ -164,16 +147,16 @@ class Session:
                 cursor.execute(sql)
                 while rows := cursor.fetchmany(rows_at_once):
                     yield from rows
-        except (pymysql.MySQLError, OSError, struct.error) as error:
-            raise self._failure(error, sql) from error
+        except QUERY_FAILURES as error:
+            raise query_failure(self.endpoint, error, sql) from error
 
     def execute(self, sql: str) -> int:
         """Run a statement that changes something; returns the affected rows. For targets and the lab only."""
         try:
             with self._connection.cursor() as cursor:
                 return int(cursor.execute(sql))
-        except (pymysql.MySQLError, OSError, struct.error) as error:
-            raise self._failure(error, sql) from error
+        except QUERY_FAILURES as error:
+            raise query_failure(self.endpoint, error, sql) from error
 
     def warnings(self) -> list[str]:
         """Warnings of the last statement."""
@@ -251,25 +234,6 @@ class Session:
             # The plain shutdown: that of a TLS socket changes state which the waiting thread still uses.
             socket.socket.shutdown(waiting, socket.SHUT_RDWR)
 
-    def _failure(self, error: Exception, sql: str) -> ReadError | PrivilegeError:
-        code, text = _code_and_text(error)
-        where = f"{self.endpoint.name} ({self.endpoint.host}:{self.endpoint.port})"
-        shown = sql if len(sql) <= 2000 else f"{sql[:2000]} ... ({len(sql)} characters)"
-        message = f"{where}: {text} [{code}]\n  SQL: {shown}"
-        if code in _DENIED:
-            return PrivilegeError(message, hint=_grant_hint(code, text, self.endpoint))
-        if code in _TIME_LIMIT or (code in (1105, 1317) and "maximum statement execution time" in text):
-            return TimeLimitError(message)
-        if code == 1105 and self.endpoint.query_seconds and any(words in text for words in _TIDB_TIME_LIMIT):
-            return TimeLimitError(message)
-        if code in _GONE_SNAPSHOT:
-            return ReadError(message, hint="The snapshot is older than tidb_gc_life_time; take a new one, or raise it.")
-        gone = isinstance(error, OSError | struct.error | pymysql.InterfaceError)
-        deadline = code == 1105 and any(w in text for w in ("deadline", "timeout", "Timeout", "try again"))
-        if gone or deadline or code in _RETRYABLE:
-            return RetryableReadError(message)
-        return ReadError(message)
-
     def __enter__(self) -> Self:
         return self
 
@@ -277,16 +241,6 @@ class Session:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def server_answered(error: ReadError) -> bool:
-    """Tell whether the server itself refused or ended a statement: it does not run it any more.
-
-    A lost connection is no answer, and neither is TiDB's "execution result undetermined" (8501).
-    """
-    cause = error.__cause__
-    code, _ = _code_and_text(cause) if isinstance(cause, pymysql.MySQLError) else (0, "")
-    return code > 0 and code != _UNDETERMINED and not 2000 <= code < 3000  # the client library's own codes
 
 
 def open_session(endpoint: Endpoint, password: str | None, *, side: Side | None = None) -> Session:
@@ -307,15 +261,7 @@ def open_session(endpoint: Endpoint, password: str | None, *, side: Side | None 
     EndpointError
         nothing answers, or the server refuses the user; PrivilegeError when a grant is missing.
     """
-    try:
-        connection = tls.Connection(
-            host=endpoint.host, port=endpoint.port, user=endpoint.user, password=(password or "").encode(),
-            charset="utf8mb4", use_unicode=False, conv=_RAW, autocommit=True,
-            connect_timeout=int(CONNECT_SECONDS), read_timeout=CONNECT_SECONDS, write_timeout=60,
-            client_flag=CLIENT.FOUND_ROWS, program_name="migverify", **tls.options(endpoint.tls),
-        )  # fmt: skip
-    except (pymysql.MySQLError, OSError, struct.error, RuntimeError) as error:
-        raise connect_failure(endpoint, error) from error
+    connection = _connect(endpoint, password, conv=_RAW, autocommit=True, client_flag=CLIENT.FOUND_ROWS)
     session = Session(connection, endpoint)
     source = endpoint.name.split(".")[0] == "source" if side is None else side is Side.SOURCE
     try:
@@ -323,10 +269,37 @@ def open_session(endpoint: Endpoint, password: str | None, *, side: Side | None 
     except BaseException:
         session.close()
         raise
-    _keep_alive(connection._sock)  # type: ignore[attr-defined]
-    wait = endpoint.query_seconds + 10.0 if endpoint.query_seconds else IDLE_READ_SECONDS
-    connection._read_timeout = wait  # type: ignore[attr-defined]  # the short limit was for the greeting, which connect_timeout leaves out
+    _keep_alive(connection._sock)
+    # The short limit was for the greeting, which connect_timeout leaves out.
+    connection._read_timeout = endpoint.query_seconds + 10.0 if endpoint.query_seconds else IDLE_READ_SECONDS
     return session
+
+
+def open_unpinned(endpoint: Endpoint, password: str | None, *, seconds: float) -> Session:
+    """Connect to the admin interface of a proxy, which speaks MySQL's protocol and knows none of its variables.
+
+    ``seconds`` limits the login and every answer.
+
+    Raises
+    ------
+    EndpointError
+        nothing answers, or the user is refused.
+    """
+    return Session(_connect(endpoint, password, seconds, conv=_RAW, autocommit=None, local_infile=False), endpoint)
+
+
+def _connect(endpoint: Endpoint, password: str | None, seconds: float | None = None, **options: Any) -> Any:
+    """Return an authenticated connection of PyMySQL; raises EndpointError."""
+    wait = CONNECT_SECONDS if seconds is None else seconds
+    try:
+        return tls.Connection(
+            host=endpoint.host, port=endpoint.port, user=endpoint.user, password=(password or "").encode(),
+            charset="utf8mb4", use_unicode=False, connect_timeout=max(1, int(wait)), read_timeout=wait,
+            write_timeout=60 if seconds is None else seconds, program_name="migverify", **options,
+            **tls.options(endpoint.tls),
+        )  # fmt: skip
+    except CONNECT_FAILURES as error:
+        raise connect_failure(endpoint, error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,16 +334,8 @@ def open_socket(
         nothing answers, or the server refuses the user.
     """
     flags = (found_rows and CLIENT.FOUND_ROWS) | (several and CLIENT.MULTI_STATEMENTS)
-    try:
-        connection: Any = tls.Connection(
-            host=endpoint.host, port=endpoint.port, user=endpoint.user, password=(password or "").encode(),
-            charset="utf8mb4", use_unicode=False, autocommit=None, local_infile=False,
-            connect_timeout=int(CONNECT_SECONDS), read_timeout=CONNECT_SECONDS, write_timeout=60,
-            client_flag=flags | (results and CLIENT.PS_MULTI_RESULTS), program_name="migverify",
-            **tls.options(endpoint.tls),
-        )  # fmt: skip
-    except (pymysql.MySQLError, OSError, struct.error, RuntimeError) as error:
-        raise connect_failure(endpoint, error) from error
+    flags |= results and CLIENT.PS_MULTI_RESULTS
+    connection = _connect(endpoint, password, autocommit=None, local_infile=False, client_flag=flags)
     version, flavor = _identify(connection)
     opened = Opened(connection._sock, version, flavor, int(connection.thread_id()))
     _keep_alive(opened.socket)
@@ -431,106 +396,12 @@ def session_statements(flavor: Flavor, endpoint: Endpoint, *, source: bool) -> l
     return [*statements, REPEATABLE]
 
 
-def check_snapshot(session: Session, probe: str) -> None:
-    """Prove that ``tidb_snapshot`` really holds.
-
-    A server without a GC safe point refuses the SET and yet shows the value from then on while it reads current data,
-    so the variable proves nothing. The start timestamp of a read does: under a snapshot every read has the same one,
-    and each current read a new one.
-
-    Parameters
-    ----------
-    probe
-        A cheap statement that reads a table the user may read; two are needed, so it runs twice.
-
-    Raises
-    ------
-    EndpointError
-        when the session reads current data although a snapshot was asked for.
-    """
-    snapshot = session.endpoint.snapshot
-    if not snapshot:
-        return
-    seen = {_start_timestamp(session, probe) for _ in range(2)}
-    pinned = len(seen) == 1 and 0 not in seen
-    if not pinned or (snapshot.isdigit() and len(snapshot) > DIGITS_OF_A_TIME and int(snapshot) not in seen):
-        raise EndpointError(
-            f"{session.endpoint.name}: tidb_snapshot={snapshot} is not in force: reads see current data",
-            hint="The server may have no GC safe point (row tikv_gc_safe_point in mysql.tidb); drop the snapshot.",
-        )
-
-
-def _start_timestamp(session: Session, probe: str) -> int:
-    """Return the timestamp (TSO) as of which a read saw the data; 0 when the server does not tell."""
-    if not probe:
-        return 0
-    session.query(probe)
-    told = session.query("SELECT @@tidb_last_query_info")[0][0]
-    return int(json.loads(told or "{}").get("start_ts", 0))
-
-
 def _identify(connection: pymysql.connections.Connection[Any]) -> tuple[str, Flavor]:
     version = str(connection.get_server_info())  # type: ignore[no-untyped-call]
     lowered = version.lower()
     if "tidb" in lowered:
         return version, Flavor.TIDB
     return version, Flavor.MARIADB if "mariadb" in lowered else Flavor.MYSQL
-
-
-def _code_and_text(error: BaseException) -> tuple[int, str]:
-    if error.args and isinstance(error.args[0], int):
-        return error.args[0], str(error.args[1]) if len(error.args) > 1 else str(error)
-    return 0, str(error) or type(error).__name__
-
-
-def connect_failure(endpoint: Endpoint, error: Exception) -> EndpointError:
-    """Return what a failed attempt to connect means: nothing answers, or the login or a grant is refused."""
-    code, text = _code_and_text(error)
-    where = f"{endpoint.name}: {endpoint.user}@{endpoint.host}:{endpoint.port}"
-    if code in _DENIED:
-        return PrivilegeError(f"{where}: {text} [{code}]", hint=_grant_hint(code, text, endpoint))
-    if code in _REFUSED:
-        secret = endpoint.password_env or endpoint.password_command
-        hint = (
-            f"Check the user and the password from {secret}."
-            if secret
-            else "No password is configured: set password_env."
-        )
-        return LoginError(f"{where}: the server refuses the user: {text} [{code}]", hint=hint)
-    if code in _FULL:
-        hint = "Lower `connections`, or raise max_connections or the user's MAX_USER_CONNECTIONS."
-        return UnreachableError(f"{where}: no connection is left: {text} [{code}]", hint=hint)
-    remedy = tls.remedy(error)
-    if remedy is not None:
-        refused = LoginError if isinstance(error, tls.CleartextRefusedError) else UnreachableError
-        return refused(f"{where}: TLS: {text}", hint=remedy)
-    return UnreachableError(
-        f"{where}: cannot connect: {text}",
-        hint="Check host and port, that the server runs, and firewalls between.",
-    )
-
-
-def _grant_hint(code: int, text: str, endpoint: Endpoint) -> str:
-    needed = re.search(r"at least one of\) the (.+?) privilege", text)
-    if needed:
-        word = needed[1].split(",")[-1].strip()
-        return f"Run as an administrator: GRANT {word} ON *.* TO {_account(text, endpoint)} (see docs/privileges.md)."
-    if code == 1227:
-        return f"Grant what is named above to {_account(text, endpoint)}, or leave out the option that needs it."
-    command = re.match(r"(\w+) command denied", text)
-    word = command[1].upper() if command else "SELECT"
-    database = re.search(r"to database '(.+?)'$", text)
-    table = re.search(r"for table '(.+?)'$", text)
-    column = re.search(r"for column '(.+?)' in table '(.+?)'$", text)
-    what = (f"table {table[1]}" if table else f"all columns of table {column[2]}" if column
-            else f"database {database[1]}" if database else "what it may not read")  # fmt: skip
-    return (f"{_account(text, endpoint)} lacks {word} on {what}. Run as an administrator: "
-            f"GRANT {word} ON <database>.<table> TO <that user> (see docs/privileges.md).")  # fmt: skip
-
-
-def _account(text: str, endpoint: Endpoint) -> str:
-    told = re.search(r"'[^']*'@'[^']*'", text)
-    return told[0] if told else endpoint.user
 
 
 def _plain(value: str) -> str:
@@ -549,60 +420,3 @@ def _setting(value: str) -> str:
     if value.lstrip("-").replace(".", "", 1).isdigit() or value.upper() in {"ON", "OFF", "DEFAULT"}:
         return value
     return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
-
-
-class AdminSession:
-    """A session on the admin interface of a proxy that speaks MySQL's protocol: nothing is pinned, values are text."""
-
-    def __init__(self, connection: pymysql.connections.Connection[Any], place: str) -> None:
-        self._connection, self._place = connection, place
-
-    def query(self, sql: str) -> list[tuple[str, ...]]:
-        """Return the rows of a statement, NULL as an empty text; raises ReadError."""
-        with self._connection.cursor() as cursor:
-            self._execute(cursor, sql)
-            return [tuple("" if one is None else _plain_text(one) for one in row) for row in cursor.fetchall()]
-
-    def execute(self, sql: str) -> int:
-        """Carry a statement out; returns how many rows it changed. Raises ReadError."""
-        with self._connection.cursor() as cursor:
-            return self._execute(cursor, sql)
-
-    def _execute(self, cursor: Any, sql: str) -> int:
-        try:
-            return int(cursor.execute(sql))
-        except (pymysql.MySQLError, OSError, struct.error) as error:
-            raise ReadError(f"{self._place}: {_code_and_text(error)[1]}\n  {sql}") from error
-
-    def close(self) -> None:
-        """End the session."""
-        self._connection.close()
-
-
-def _plain_text(value: object) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
-def open_admin(
-    host: str, port: int, user: str, password: str, encryption: Tls, seconds: float = CONNECT_SECONDS
-) -> AdminSession:
-    """Open a session on the admin interface of a proxy.
-
-    Raises
-    ------
-    EndpointError
-        nothing answers, or the user is refused.
-    """
-    place = f"admin interface {host}:{port}"
-    try:
-        connection: Any = tls.Connection(
-            host=host, port=port, user=user, password=password, charset="utf8mb4", autocommit=None, local_infile=False,
-            connect_timeout=max(1, int(seconds)), read_timeout=seconds, write_timeout=seconds, program_name="migverify",
-            **tls.options(encryption),
-        )  # fmt: skip
-    except (pymysql.MySQLError, OSError, struct.error, RuntimeError) as error:
-        code, text = _code_and_text(error)
-        kind = LoginError if code in _REFUSED else UnreachableError
-        hint = tls.remedy(error) or "Check its host, port, user and password, and that it runs."
-        raise kind(f"{place}: cannot connect: {text}", hint=hint) from error
-    return AdminSession(connection, place)

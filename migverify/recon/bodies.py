@@ -8,10 +8,11 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from migverify.db.snapshot import Anchor
 from migverify.errors import StoreError
 from migverify.model import Verdict
 from migverify.recon.kinds.amounts import plain
-from migverify.recon.model import Anchor, Class, Covered, Deviation, Finding, RuleResult, Window
+from migverify.recon.model import Class, Covered, Deviation, Finding, RuleResult, Window
 
 DONE = "done"
 OPEN = "open"

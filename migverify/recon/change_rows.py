@@ -26,10 +26,10 @@ from migverify.changes.ranges import file_ranges, read_range
 from migverify.changes.server import read_server, source_state
 from migverify.changes.storage import open_storage
 from migverify.db.session import open_session
+from migverify.db.snapshot import Anchor
 from migverify.errors import CanceledError, ChangeError, ConfigError, IncompleteReadError
 from migverify.model import ColumnDef, Endpoint, Flavor, Side
 from migverify.recon import spill
-from migverify.recon.model import Anchor
 from migverify.recon.relation import ChangeRead, Relation
 from migverify.recon.spill import Bytes, Record
 from migverify.sql.canonical import FAMILIES

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from migverify.db.snapshot import Anchor
 from migverify.errors import CanceledError, MigverifyError, ReadError, StoreError, in_words
 from migverify.model import KeyText, Verdict
 from migverify.recon.build import Built
@@ -22,7 +23,6 @@ from migverify.recon.kinds.amounts import EXACT, add_to, amount
 from migverify.recon.kinds.scene import money_rule
 from migverify.recon.model import (
     MISMATCHES,
-    Anchor,
     Class,
     Covered,
     Finding,

@@ -21,16 +21,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from migverify.db.session import Session
+from migverify.db.snapshot import Anchor, anchored
 from migverify.errors import ConfigError, StoreError
 from migverify.model import ColumnDef, Endpoint, KeyText, Verdict
 from migverify.recon import expectations_exact as exact
 from migverify.recon import expectations_gx as gx
-from migverify.recon.anchor import anchored
 from migverify.recon.candidates import key_order
 from migverify.recon.expectation_suite import Expectation, Suite, check_suite, read_suite
 from migverify.recon.expectation_types import How
 from migverify.recon.expectations_gx import Answer
-from migverify.recon.model import Anchor, Class, Covered, Deviation, Finding, Rule, Window
+from migverify.recon.model import Class, Covered, Deviation, Finding, Rule, Window
 from migverify.secrets import Secret, remember, scrub
 from migverify.sql.expectations import all_rows, batch_of, row_count
 from migverify.store.base import ResultStore

@@ -14,19 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from migverify.db.retry import ReadLimits, attempt
 from migverify.db.session import Session, open_session
-from migverify.errors import (
-    CanceledError,
-    ConfigError,
-    EndpointError,
-    PrivilegeError,
-    ReadError,
-    RetryableReadError,
-    TimeLimitError,
-)
+from migverify.db.snapshot import NOW, anchored
+from migverify.errors import CanceledError, ConfigError
 from migverify.model import Endpoint, KeyText, Side
 from migverify.recon import pushdown, spill
-from migverify.recon.anchor import NOW, anchored
 from migverify.recon.change_rows import change_records
 from migverify.recon.local_join import LocalJoin, ranges
 from migverify.recon.readers import Anchor_, Crew, Wanted, crew
@@ -200,20 +193,12 @@ class LocalEngine:
         CanceledError
             the engine was told to stop.
         """
-        for attempt in range(self.retries + 1):
-            if self.canceled.is_set():
-                raise CanceledError("the run was told to stop")
-            try:
-                return once()
-            except (PrivilegeError, TimeLimitError):
-                raise
-            except (RetryableReadError, EndpointError) as error:
-                if attempt == self.retries:
-                    raise ReadError(
-                        f"gave up after {attempt + 1} attempts: {error.message}", hint=error.hint
-                    ) from error
-                self.canceled.wait(self.retry_seconds * 2**attempt)
-        raise ReadError(f"no attempt was made (retries={self.retries})")
+        self._pause(0.0)
+        return attempt(once, ReadLimits(self.retries, self.retry_seconds), self._pause)
+
+    def _pause(self, seconds: float) -> None:
+        if self.canceled.wait(seconds):
+            raise CanceledError("the run was told to stop")
 
     def _opened(self, endpoint: Endpoint) -> Session:
         return self._opener(endpoint, self.secrets.get(endpoint.name))

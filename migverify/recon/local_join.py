@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migverify.db.session import Session
+from migverify.db.snapshot import Anchor
 from migverify.errors import CanceledError
 from migverify.recon import pushdown, spill
 from migverify.recon.change_rows import change_records
-from migverify.recon.model import Anchor
 from migverify.recon.readers import Crew, Job
 from migverify.recon.relation import ChangeRead, Keep, Pairing, Relation, SqlRead, Texts, Totals
 from migverify.sql import recon as sql

@@ -8,6 +8,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from migverify.db.snapshot import Anchor
 from migverify.model import KeyText, Verdict
 
 
@@ -310,24 +311,6 @@ class Finding:
     shard: str = ""
     reason: str = ""
     also: tuple[tuple[str, Decimal], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Anchor:
-    """The moment of an endpoint that was read.
-
-    ``exact`` when all reads saw one state: a MySQL consistent snapshot at ``position`` (GTID set or file:offset), a
-    TiDB snapshot at the TSO ``position``, a change stream up to ``position``. Otherwise the reads lie between
-    ``position`` and ``until``.
-    """
-
-    endpoint: str
-    flavor: str
-    how: str
-    position: str
-    until: str
-    exact: bool
-    at: float
 
 
 @dataclass(frozen=True, slots=True)

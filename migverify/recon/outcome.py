@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from migverify.db.snapshot import Anchor
 from migverify.model import TableResult, Verdict
 from migverify.recon.bodies import texts_of, window_text
 from migverify.recon.kinds.amounts import EXACT, add_to, plain
 from migverify.recon.model import (
     MISMATCHES,
-    Anchor,
     ChangesPart,
     Class,
     Covered,

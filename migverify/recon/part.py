@@ -13,6 +13,7 @@ from datetime import UTC
 from decimal import Decimal
 from typing import Protocol
 
+from migverify.db.snapshot import Anchor
 from migverify.errors import CanceledError, ReadError
 from migverify.model import KeyText
 from migverify.recon.build import Built, Check, drilled
@@ -22,7 +23,6 @@ from migverify.recon.kinds import judge_of
 from migverify.recon.kinds.amounts import EXACT, amount
 from migverify.recon.model import (
     MISMATCHES,
-    Anchor,
     ChangesPart,
     Class,
     Covered,

@@ -10,11 +10,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from migverify.db.pool import kill_queries
 from migverify.db.session import Session
-from migverify.errors import CanceledError, EndpointError, MigverifyError, ReadError, RetryableReadError
-from migverify.model import Endpoint, Flavor
-from migverify.recon.anchor import Anchored, anchored
-from migverify.recon.model import Anchor
+from migverify.db.snapshot import Anchor, Anchored, anchored
+from migverify.errors import CanceledError, ReadError
+from migverify.model import Endpoint
 
 Anchor_ = Callable[[Endpoint, Mapping[str, str], int, str], Any]
 
@@ -58,13 +58,8 @@ class Crew:
 
     def kill(self) -> None:
         """Ask the servers to stop what still runs there: a server may go on long after its client has left."""
-        for party in self.parties.values():
-            try:
-                with self.opener(party.sessions[0].endpoint) as other:
-                    for session in party.sessions:
-                        _kill(other, session)
-            except MigverifyError:
-                continue  # the server is gone or full: nothing there is left to stop, or nobody can
+        sessions = [session for party in self.parties.values() for session in party.sessions]
+        kill_queries(sessions, self.opener)
 
     def refuse_canceled(self) -> None:
         """Raise CanceledError when the run was told to stop, or another read has failed."""
@@ -127,16 +122,6 @@ class Crew:
         if any(waiting.values()):
             raise ReadError("reads were left over")  # an endpoint without sessions
         return answers
-
-
-def _kill(other: Session, session: Session) -> None:
-    word = "TIDB QUERY" if session.flavor is Flavor.TIDB else "QUERY"
-    try:
-        other.execute(f"KILL {word} {session.thread_id}")
-    except (RetryableReadError, EndpointError):
-        raise
-    except ReadError:
-        return  # that session ended by itself
 
 
 @contextmanager

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeAlias
 
+from migverify.db.snapshot import Anchor
 from migverify.model import ColumnDef, KeyText
-from migverify.recon.model import Anchor, ChangesPart, FilePart
+from migverify.recon.model import ChangesPart, FilePart
 from migverify.sql.key_range import KeyColumn
 
 Texts: TypeAlias = tuple[str | None, ...]

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from migverify.config import Config, route, shard_of
+from migverify.db.pool import SessionPool
 from migverify.errors import ConfigError, MigverifyError
 from migverify.model import Endpoint, KeyText
 from migverify.recon.build import Built
@@ -49,7 +50,6 @@ from migverify.recon.watermark import (
 from migverify.recon.windows import moment_of
 from migverify.sql.recon_windows import signature_sql
 from migverify.tables.applied import CheckpointTable
-from migverify.tables.read import SessionPool
 
 BY_KEY = GROUPED | {Kind.SAME_ROWS, Kind.ORPHANS, Kind.UNIQUE}
 """Kinds whose findings can be read again by their key."""

@@ -18,12 +18,11 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from migverify.codec import decode
+from migverify.db.snapshot import NOW, Anchor
 from migverify.errors import ConfigError, MigverifyError, ReadError
 from migverify.model import Endpoint, KeyText
 from migverify.recon import pushdown
-from migverify.recon.anchor import NOW
 from migverify.recon.local import LocalEngine
-from migverify.recon.model import Anchor
 from migverify.recon.relation import FileRead, Held, Joined, Keep, Pairing, Relation, SqlRead, Texts, Totals
 from migverify.spark.engine import explain
 from migverify.spark.recon_reads import Moment, Needed, compare_buckets, endpoints_of, open_moment, row_pieces

@@ -9,12 +9,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from migverify.db.session import Session, check_snapshot, open_session
-from migverify.errors import EndpointError, ReadError
+from migverify.db.session import Session, open_session
+from migverify.db.snapshot import (
+    BEGIN,
+    LOOK_AGAIN_SECONDS,
+    NOW,
+    Anchor,
+    begin_moment,
+    binlog_place,
+    check_snapshot,
+    transaction_start,
+)
+from migverify.errors import ReadError
 from migverify.model import ChunkChecksum, Endpoint, Flavor, Side
 from migverify.recon import pushdown
-from migverify.recon.anchor import BEGIN, LOOK_AGAIN_SECONDS, NOW, begin_moment, binlog_place
-from migverify.recon.model import Anchor
 from migverify.recon.packed import Step, even_steps, pieces, plan_steps, sum_buckets
 from migverify.recon.relation import ChangeRead, Relation, SqlRead
 from migverify.spark.recon_source import Piece, Pieces, PlannedRead
@@ -88,20 +96,12 @@ def open_moment(endpoint: Endpoint, password: str | None, probe: str) -> Iterato
             yield Moment(session, (), Flavor.TIDB, fixed, at, probe)
         else:
             # Held open: garbage collection does not pass the start of an open transaction.
-            session.query(BEGIN)
-            stamp = _next_millisecond(session)
+            # AS OF TIMESTAMP takes whole milliseconds: the first one after the start of the transaction.
+            stamp = ((int(transaction_start(session)) >> _MILLISECOND) + 1) << _MILLISECOND
             begin = f"START TRANSACTION READ ONLY AS OF TIMESTAMP TIDB_PARSE_TSO({stamp})"
             with open_session(replace(endpoint, snapshot=None), password, side=Side.SOURCE) as reader:
                 _begin_at(reader, begin)
                 yield Moment(reader, (begin,), Flavor.TIDB, str(stamp), at)
-
-
-def _next_millisecond(session: Session) -> int:
-    """Return the first timestamp after a transaction's that AS OF TIMESTAMP can name: it takes whole milliseconds."""
-    start = int(session.query("SELECT TIDB_CURRENT_TSO()")[0][0] or 0)
-    if not start:
-        raise EndpointError(f"{session.endpoint.name}: the server gives no timestamp for a transaction")
-    return ((start >> _MILLISECOND) + 1) << _MILLISECOND
 
 
 def _begin_at(session: Session, begin: str) -> None:

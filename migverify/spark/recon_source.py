@@ -22,12 +22,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from migverify.codec import decode, encode
 from migverify.db.session import open_session
+from migverify.db.snapshot import Anchor, begin_moment
 from migverify.errors import ReadError
 from migverify.model import Endpoint, Side
 from migverify.recon import spill
-from migverify.recon.anchor import begin_moment
 from migverify.recon.change_rows import change_records
-from migverify.recon.model import Anchor
 from migverify.recon.packed import Step, read_steps
 from migverify.recon.relation import ChangeRead, Relation, SqlRead
 from migverify.spark.worker import error_answer, open_answer

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from migverify.changes.delivered import LastImage, LastImages, TableCounts
+from migverify.db.pool import SessionPool
 from migverify.model import ColumnDiff, KeyText, Verdict
 from migverify.sql.checksum import full_rows_sql
 from migverify.sql.quoting import quote_name
 from migverify.tables.diff import rows_at_once, texts_of
 from migverify.tables.image_values import image_form, image_literal, same_image, shown_form
-from migverify.tables.read import Reader, SessionPool
+from migverify.tables.read import Reader
 from migverify.tables.tasks import PairPlan, ReadColumn, Rules
 from migverify.tables.values import column_diff
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from migverify.tables.read import SessionPool
+from migverify.db.pool import SessionPool
 from migverify.tables.tasks import task_from_text
 from migverify.tables.work import perform
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from migverify.codec import encode
 from migverify.config import Config, comparison_digest, includes, override_for, route, unmatched_includes
+from migverify.db.retry import ReadLimits, attempt
 from migverify.db.session import Session, open_session, session_statements
 from migverify.errors import ConfigError, PrivilegeError, ReadError, RetryableReadError
 from migverify.model import Flavor, TableDef
@@ -79,12 +80,8 @@ def prepare(config: Config, secrets: Secrets, chosen: Chosen | None = None) -> P
     ConfigError
         no table fits the patterns.
     """
-    for attempt in range(config.limits.retries):
-        try:
-            return _prepare_once(config, secrets, chosen)
-        except RetryableReadError:
-            time.sleep(config.limits.retry_seconds * 2**attempt)
-    return _prepare_once(config, secrets, chosen)
+    limits = ReadLimits(config.limits.retries, config.limits.retry_seconds)
+    return attempt(lambda: _prepare_once(config, secrets, chosen), limits, passing=(RetryableReadError,))
 
 
 def _prepare_once(config: Config, secrets: Secrets, chosen: Chosen | None) -> Prepared:

@@ -6,115 +6,25 @@ thrown away; a read that fails is repeated up to ``retries`` times, each time la
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TypeVar
 
-from migverify.db.session import Session, check_snapshot, open_session
-from migverify.errors import (
-    CanceledError,
-    EndpointError,
-    LoginError,
-    PrivilegeError,
-    ReadError,
-    ReplacedError,
-    RetryableReadError,
-    TimeLimitError,
-)
-from migverify.model import ChunkChecksum, Endpoint, Flavor, KeyRange, KeyText
+from migverify.db.pool import SessionPool
+from migverify.db.retry import Throttle, attempt
+from migverify.db.session import Session
+from migverify.errors import ReplacedError
+from migverify.model import ChunkChecksum, KeyRange, KeyText
 from migverify.sql import checksum
 from migverify.sql.catalog import read_table
 from migverify.sql.key_range import sure_bound
-from migverify.sql.load import RUNNING, TIDB_RUNNING
 from migverify.sql.stamp import stamp_sql, stamped
 from migverify.tables.tasks import Rules, SidePlan
 
 T = TypeVar("T")
 
 VERIFY_AGAIN = "Verify the table in a new run, with --full if it has immutable rows, while no DDL runs on it."
-
-
-class SessionPool:
-    """Idle sessions of one process, by endpoint. Tasks borrow; a broken session is not given back."""
-
-    def __init__(self, secrets: Mapping[str, str]) -> None:
-        self._secrets = secrets
-        self._idle: dict[Endpoint, list[Session]] = {}
-        self._busy: set[Session] = set()
-        self.canceled = threading.Event()
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def session(self, endpoint: Endpoint, probe: str = "") -> Iterator[Session]:
-        """Borrow a session; it comes back only if the block ended without an error.
-
-        ``probe`` is a cheap read of the table, for proving that a new session reads its snapshot.
-        """
-        self.refuse_canceled(endpoint)
-        with self._lock:
-            idle = self._idle.setdefault(endpoint, [])
-            session = idle.pop() if idle else None
-        if session is None:
-            session = open_session(endpoint, self._secrets.get(endpoint.name))
-            try:
-                check_snapshot(session, probe)
-            except BaseException:
-                session.close()
-                raise
-        with self._lock:
-            self._busy.add(session)
-        healthy = False
-        try:
-            # Asked again: a session that came between the order to stop and the list of what to stop is on no list.
-            self.refuse_canceled(endpoint)
-            yield session
-            healthy = True
-        finally:
-            with self._lock:
-                self._busy.discard(session)
-                if healthy:
-                    self._idle[endpoint].append(session)
-            if not healthy:
-                session.close()
-
-    def refuse_canceled(self, endpoint: Endpoint) -> None:
-        """Raise CanceledError when the run was told to stop."""
-        if self.canceled.is_set():
-            raise CanceledError(f"{endpoint.name}: the run was told to stop")
-
-    def kill_all(self) -> None:
-        """Let no new read begin, ask the servers to stop what runs, and let go of every connection; for Ctrl-C."""
-        self.canceled.set()
-        with self._lock:
-            busy = list(self._busy)
-        for session in busy:
-            session.abort()  # a server that hangs answers no KILL, and nobody here must wait for it
-        silent: set[Endpoint] = set()
-        for session in busy:
-            if session.endpoint in silent:
-                continue
-            try:
-                self._kill(session)
-            except (RetryableReadError, EndpointError):
-                silent.add(session.endpoint)  # the server is gone or hangs: asking it again only costs time
-            except ReadError:
-                continue  # that query ended by itself
-
-    def _kill(self, session: Session) -> None:
-        with open_session(session.endpoint, self._secrets.get(session.endpoint.name)) as other:
-            word = "TIDB QUERY" if session.flavor is Flavor.TIDB else "QUERY"
-            other.execute(f"KILL {word} {session.thread_id}")
-
-    def close(self) -> None:
-        """Close idle sessions."""
-        with self._lock:
-            sessions = [s for idle in self._idle.values() for s in idle]
-            self._idle.clear()
-        for session in sessions:
-            session.close()
 
 
 def check_stamp(side: SidePlan, stamp: str, first: str) -> None:
@@ -142,7 +52,7 @@ class Reader:
         self._pool = pool
         self._rules = rules
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=side.endpoint.name)
-        self._checked = 0.0
+        self._throttle = Throttle(rules, self.pause)
         self._probe = checksum.probe_sql(side.sql)
         self.stamp = side.stamp
 
@@ -264,58 +174,10 @@ class Reader:
         ReadError
             the last failure, when the retries are used up or another attempt cannot help.
         """
-        for attempt in range(self._rules.retries + 1):
-            try:
-                with self._pool.session(self.side.endpoint, self._probe) as session:
-                    self._throttle(session)
-                    return read(session)
-            except (PrivilegeError, LoginError, TimeLimitError):
-                raise
-            except (RetryableReadError, EndpointError) as error:
-                self._pool.refuse_canceled(self.side.endpoint)
-                if attempt == self._rules.retries:
-                    raise ReadError(
-                        f"gave up after {attempt + 1} attempts: {error.message}", hint=error.hint
-                    ) from error
-                self.pause(self._rules.retry_seconds * 2**attempt)
-        raise ReadError(f"{self.side.endpoint.name}: no attempt was made (retries={self._rules.retries})")
 
-    def _throttle(self, session: Session) -> None:
-        """Wait while the server is busy or lags; asked at most once a second."""
-        limit, lag = self._rules.max_threads_running, self._rules.max_replica_lag
-        while (limit is not None or lag is not None) and time.monotonic() - self._checked > 1.0:
-            busy = limit is not None and _running(session) > limit
-            if not busy and (lag is None or _lag_seconds(session) <= lag):
-                self._checked = time.monotonic()
-                return
-            self.pause(1.0)
+        def once() -> T:
+            with self._pool.session(self.side.endpoint, self._probe) as session:
+                self._throttle.wait(session)
+                return read(session)
 
-
-def _running(session: Session) -> int:
-    """Return how many statements run on the server; on TiDB those of its busiest server.
-
-    Raises
-    ------
-    PrivilegeError
-        the user sees its own sessions only, so nobody knows how busy TiDB is.
-    """
-    tidb = session.flavor is Flavor.TIDB
-    if tidb and not session.sees_all_sessions:
-        name, user = session.endpoint.name, session.endpoint.user
-        raise PrivilegeError(
-            f"{name}: limits.max_threads_running cannot be kept: {user} lacks PROCESS, and sees its own sessions only",
-            hint=f"GRANT PROCESS ON *.* to {user}, or remove the limit.",
-        )
-    return int(session.query(TIDB_RUNNING if tidb else RUNNING)[0][1] or 0)
-
-
-def _lag_seconds(session: Session) -> float:
-    """Seconds a replica is behind its source; 0 on a server that is none, infinite when it does not replicate."""
-    if session.flavor is Flavor.TIDB:
-        return 0.0  # never a replica
-    word = "SLAVE" if session.flavor is Flavor.MARIADB else "REPLICA"
-    rows = session.query_named(f"SHOW {word} STATUS")
-    if not rows:
-        return 0.0
-    behind = rows[0].get("Seconds_Behind_Source", rows[0].get("Seconds_Behind_Master"))
-    return float("inf") if behind is None else float(behind)
+        return attempt(once, self._rules, self.pause)

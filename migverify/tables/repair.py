@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from migverify.config import Config, override_for
+from migverify.db.pool import SessionPool
 from migverify.db.session import Session
 from migverify.errors import PrivilegeError, ReadError, RepairError, in_words
 from migverify.model import (
@@ -36,7 +37,7 @@ from migverify.sql.grants import check_grants
 from migverify.sql.quoting import quote_name
 from migverify.store.base import ResultStore
 from migverify.tables.diff import WIDE, PairReader, joined, rows_at_once, split_element, texts_of
-from migverify.tables.read import Reader, SessionPool
+from migverify.tables.read import Reader
 from migverify.tables.repair_files import Script, Stack
 from migverify.tables.repair_order import Change, Exchange, Movers, UniqueIndex, unique_indexes, why_not_together
 from migverify.tables.schema import column_pairs

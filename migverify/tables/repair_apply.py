@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from migverify.db.retry import attempt
 from migverify.db.session import Session, open_session
-from migverify.errors import PrivilegeError, ReadError, RepairError, RetryableReadError
+from migverify.errors import PrivilegeError, ReadError, RetryableReadError
 from migverify.model import Endpoint
 from migverify.secrets import scrub
 from migverify.tables.engine import Secrets
@@ -98,15 +98,7 @@ class _Writer:
 
     def transaction(self, batch: list[str]) -> list[int]:
         """Execute statements in one transaction; returns the rows each one matched."""
-        for attempt in range(self._rules.retries + 1):
-            try:
-                return self._once(batch)
-            except RetryableReadError:
-                self.close()
-                if attempt == self._rules.retries:
-                    raise
-                time.sleep(self._rules.retry_seconds * 2**attempt)
-        raise RepairError(f"{self._endpoint.name}: no attempt was made (retries={self._rules.retries})")
+        return attempt(lambda: self._once(batch), self._rules, passing=(RetryableReadError,))
 
     def _once(self, batch: list[str]) -> list[int]:
         session = self._session or self._open()

@@ -15,6 +15,7 @@ from typing import Any
 
 from migverify import __version__
 from migverify.config import Config
+from migverify.db.pool import SessionPool
 from migverify.db.session import open_session
 from migverify.errors import MigverifyError, PlanError, ReadError, RepairError
 from migverify.model import Endpoint, LiveState, RunInfo, TableResult, Verdict
@@ -25,7 +26,6 @@ from migverify.tables.confirm import confirm
 from migverify.tables.engine import Secrets
 from migverify.tables.plan import check_same_plan, plan_digest
 from migverify.tables.prepare import Prepared, rules_of
-from migverify.tables.read import SessionPool
 from migverify.tables.recheck import tables_run
 from migverify.tables.repair import (
     Written,

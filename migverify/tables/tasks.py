@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from migverify.codec import decode, encode
+from migverify.db.retry import ReadLimits
 from migverify.model import (
     ChunkChecksum,
     ChunkResult,
@@ -114,7 +115,7 @@ def with_stamps(pair: PairPlan, stamps: Sequence[str]) -> PairPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(ReadLimits):
     """How gently and how long a worker reads; see ``limits`` in docs/configuration.md.
 
     ``still_reads`` is how many re-reads in a row, ``delay_seconds`` apart, must show the same difference before it
@@ -125,10 +126,6 @@ class Rules:
     chunk_seconds: float = 0.5
     max_chunk_rows: int = 131072
     leaf_rows: int = 131072
-    retries: int = 3
-    retry_seconds: float = 1.0
-    max_threads_running: int | None = None
-    max_replica_lag: float | None = None
     budget_seconds: float = 2.0
     delay_seconds: float = 1.0
     rounds: int = 3

@@ -16,6 +16,7 @@ from functools import partial
 from heapq import heappush, heappushpop
 
 from migverify.changes.model import Item, Position
+from migverify.db.pool import SessionPool
 from migverify.db.session import Session
 from migverify.errors import EndpointError, MigverifyError, PlanError, ReadError
 from migverify.model import Endpoint, KeyText, RowDiff
@@ -23,7 +24,7 @@ from migverify.store.base import ResultStore
 from migverify.tables.applied import Applied, Marker, applied_places
 from migverify.tables.diff import PairReader
 from migverify.tables.ledger import Ledger, LedgerKey, PairCounts, place
-from migverify.tables.read import Reader, SessionPool
+from migverify.tables.read import Reader
 from migverify.tables.tasks import PairPlan, Rules
 from migverify.tables.touched import Watched, form_of
 from migverify.tables.watch_check import Checked, Moment, check

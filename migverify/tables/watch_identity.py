@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from migverify.codec import decode, encode
+from migverify.db.pool import SessionPool
 from migverify.model import Endpoint, Flavor
 from migverify.sql.identity import TableIdentity, read_identities
 from migverify.sql.schema_watch import CASCADES, DDL_COUNTERS, LOGS_CASCADES, TIDB_VERSION
-from migverify.tables.read import SessionPool
 from migverify.tables.touched import Watched
 
 LOOK_SECONDS = 2.0

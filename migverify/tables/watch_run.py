@@ -13,6 +13,7 @@ from migverify.changes.model import Item, Position
 from migverify.changes.positions import parse_position
 from migverify.changes.server import read_server, source_state
 from migverify.config import Config, includes, override_for, route
+from migverify.db.pool import SessionPool
 from migverify.db.session import Session
 from migverify.errors import PlanError, UsageError
 from migverify.model import LiveState, RunInfo, Verdict
@@ -22,7 +23,6 @@ from migverify.tables.applied import Applied, CheckpointTable, Marker, SettleTim
 from migverify.tables.engine import Secrets
 from migverify.tables.ledger import Ledger, place
 from migverify.tables.prepare import Prepared, prepare, rules_of
-from migverify.tables.read import SessionPool
 from migverify.tables.recheck import tables_run
 from migverify.tables.tasks import PairPlan
 from migverify.tables.touched import Watched, form_of

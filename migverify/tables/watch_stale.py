@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from migverify.db.pool import SessionPool
 from migverify.errors import MigverifyError, PlanError, ReadError
 from migverify.model import Endpoint
 from migverify.tables.diff import PairReader
 from migverify.tables.ledger import Ledger, PairCounts
-from migverify.tables.read import SessionPool
 from migverify.tables.tasks import PairPlan
 from migverify.tables.touched import Watched, form_of
 from migverify.tables.watch_identity import Identities, IdentityWatch, changes, identities_text, read_pairs

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
+from migverify.db.pool import SessionPool
 from migverify.errors import ReadError
 from migverify.model import KeyRange, KeyText
 from migverify.tables.confirm import confirm
 from migverify.tables.diff import PairReader
-from migverify.tables.read import Reader, SessionPool
+from migverify.tables.read import Reader
 from migverify.tables.span import run_span
 from migverify.tables.tasks import Outcome, Task, task_from_text
 from migverify.tables.whole import bucket_rows, bucket_sums

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from migverify.db import tls
-from migverify.db.session import connect_failure
+from migverify.db.failures import connect_failure
 from migverify.model import Endpoint
 from migverify.workload.catalogue.expected import Outcome
 from migverify.workload.catalogue.versions import Server, server

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from migverify.db.session import check_snapshot, open_session
+from migverify.db.session import open_session
+from migverify.db.snapshot import check_snapshot
 from migverify.errors import EndpointError
 from migverify.lab.servers import LabServers
 from migverify.lab.session import connect

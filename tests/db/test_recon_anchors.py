@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from migverify.db import snapshot as anchor
+from migverify.db.snapshot import anchored
 from migverify.errors import ConfigError, EndpointError
 from migverify.lab.servers import LabServer
 from migverify.lab.session import connect
 from migverify.model import Endpoint, Flavor
-from migverify.recon import anchor
-from migverify.recon.anchor import anchored
 from migverify.recon.model import Dataset, Kind, QueryPart, TablePart
 from tests.conftest import Databases
 from tests.db.decoding import DecodedServer, decoded_mariadb

@@ -14,14 +14,15 @@ PACKAGE = ROOT / "migverify"
 # A room may import rooms of a lower level, and itself.
 LEVELS = {
     "errors": 0, "model": 0, "codec": 0, "exposition": 0, "__init__": 0,
-    "sql": 1, "config": 1, "secrets": 1, "schemas": 1, "tls": 1, "opener": 1,
-    "connect": 2, "store": 2,
-    "changes": 3,
-    "tables": 4,
-    "recon": 5, "workload": 5, "guards": 5,
-    "report": 6, "spark": 6,
-    "lab": 7, "runbook": 7,
-    "cli": 8, "__main__": 9,
+    "sql": 1, "config": 1, "secrets": 1, "schemas": 1, "opener": 1,
+    "db": 2,
+    "store": 3,
+    "changes": 4,
+    "tables": 5,
+    "recon": 6, "workload": 6, "guards": 6,
+    "report": 7, "spark": 7,
+    "lab": 8, "runbook": 8,
+    "cli": 9, "__main__": 10,
 }  # fmt: skip
 
 HEAVY = {
@@ -29,7 +30,7 @@ HEAVY = {
     "sqlalchemy": {"recon", "store"}, "great_expectations": {"recon"},
     "jinja2": {"report"}, "pydantic": {"config", "recon", "runbook", "cli"}, "typer": {"cli"},
     "sqlglot": {"recon", "sql", "workload"},
-    "pymysql": {"changes", "connect", "lab", "store", "tls"}, "pymysqlreplication": set(),
+    "pymysql": {"changes", "db", "lab", "store"}, "pymysqlreplication": set(),
     "zstandard": {"changes"}, "fsspec": {"changes"}, "confluent_kafka": {"changes", "spark"},
 }  # fmt: skip
 

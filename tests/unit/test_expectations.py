@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from migverify.db.snapshot import Anchor
 from migverify.errors import ConfigError, StoreError, UsageError
 from migverify.model import ColumnDef, Endpoint, Verdict
 from migverify.recon import expectations_gx as gx
@@ -23,7 +24,7 @@ from migverify.recon.expectation_suite import Expectation, check_suite, read_sui
 from migverify.recon.expectation_types import TYPES, How
 from migverify.recon.expectations import Batch, SuiteOutcome, explain, keep_outcome, run_suite, write_outcome
 from migverify.recon.expectations_gx import Answer, offline
-from migverify.recon.model import Anchor, ChangesPart, Covered, Dataset, FilePart, Kind, Money, Place, Rule, TablePart
+from migverify.recon.model import ChangesPart, Covered, Dataset, FilePart, Kind, Money, Place, Rule, TablePart
 from migverify.sql import expectations as sql
 from tests.fakes import FakeStore
 

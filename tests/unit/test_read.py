@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from migverify.db import pool as pool_module
+from migverify.db.pool import SessionPool
 from migverify.db.session import Session
 from migverify.errors import (
     CanceledError,
@@ -24,7 +26,7 @@ from migverify.errors import (
 )
 from migverify.model import Flavor
 from migverify.tables import read as read_module
-from migverify.tables.read import Reader, SessionPool
+from migverify.tables.read import Reader
 from migverify.tables.tasks import Rules
 from tests.toy_tables import make_pair
 
@@ -77,7 +79,7 @@ class Opened(list[ToySession]):
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     found = Opened()
-    monkeypatch.setattr(read_module, "open_session", found.open)
+    monkeypatch.setattr(pool_module, "open_session", found.open)
     return found
 
 
@@ -157,11 +159,11 @@ def test_a_session_opened_while_the_order_came_reads_nothing(
 
     def open_late(endpoint: Any, password: str | None) -> ToySession:
         session = opened.open(endpoint, password)
-        monkeypatch.setattr(read_module, "open_session", opened.open)
+        monkeypatch.setattr(pool_module, "open_session", opened.open)
         pool.kill_all()
         return session
 
-    monkeypatch.setattr(read_module, "open_session", open_late)
+    monkeypatch.setattr(pool_module, "open_session", open_late)
     asked: list[str] = []
     opened.answers = asked.append
     with pytest.raises(CanceledError):
@@ -204,7 +206,7 @@ def test_one_server_that_is_gone_is_asked_once_to_kill(opened: Opened, pool: Ses
             tries[0] += 1
             raise EndpointError("no answer")
 
-        read_module.open_session = refuse  # type: ignore[assignment]
+        pool_module.open_session = refuse  # type: ignore[assignment]
         pool.kill_all()
     assert tries == [1]
     assert all(session.aborted for session in opened)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import pymysql
 import pytest
 
-from migverify.db.session import Session
+from migverify.db.failures import query_failure
 from migverify.errors import MigverifyError, ReadError, RetryableReadError, TimeLimitError, in_words
 from migverify.model import Endpoint
 from migverify.tables import run
 
 
 def failure(code: int, text: str, query_seconds: float = 0.0) -> MigverifyError:
-    session = object.__new__(Session)
-    session.endpoint = Endpoint("target", "127.0.0.1", 4000, "root", query_seconds=query_seconds)
-    return session._failure(pymysql.OperationalError(code, text), "SELECT 1")
+    endpoint = Endpoint("target", "127.0.0.1", 4000, "root", query_seconds=query_seconds)
+    return query_failure(endpoint, pymysql.OperationalError(code, text), "SELECT 1")
 
 
 @pytest.mark.parametrize("text", ["context canceled", "context deadline exceeded"])

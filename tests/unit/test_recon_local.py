@@ -20,11 +20,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from migverify.db.snapshot import Anchor
 from migverify.errors import CanceledError, ConfigError, PrivilegeError, ReadError, RetryableReadError, TimeLimitError
 from migverify.model import ColumnDef, Endpoint, Flavor
 from migverify.recon import local_join, pushdown, spill
 from migverify.recon.local import LocalEngine
-from migverify.recon.model import Anchor, FilePart
+from migverify.recon.model import FilePart
 from migverify.recon.relation import Combine, Cut, FileRead, Held, Keep, Pairing, Relation, SqlRead, Totals
 from migverify.sql.key_range import KeyColumn
 

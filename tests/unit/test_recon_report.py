@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migverify.cli.recon_watch import headline
+from migverify.db.snapshot import Anchor
 from migverify.model import Verdict
 from migverify.recon.keep import keep_window, known_windows
 from migverify.recon.listing import COLUMNS, safe, unsafe, write_csv
-from migverify.recon.model import Anchor, Class, Covered, Deviation, Finding, Kind, Money, Rule, RuleResult, Severity
+from migverify.recon.model import Class, Covered, Deviation, Finding, Kind, Money, Rule, RuleResult, Severity
 from migverify.recon.outcome import rule_result
 from migverify.recon.watch_status import ReconStatus, RuleStatus
 from migverify.report.as_json import run_as_dict

@@ -15,7 +15,8 @@ import typer.main
 import yaml
 
 from migverify.cli.main import COMMANDS, run
-from migverify.db.session import connect_failure, open_admin, open_session
+from migverify.db.failures import connect_failure
+from migverify.db.session import open_session, open_unpinned
 from migverify.errors import ExitCode, LoginError, MigverifyError, UnreachableError
 from migverify.model import Endpoint, Tls
 from migverify.store.open import open_store
@@ -201,7 +202,7 @@ BLOCKED = refusal(1130, b"Host is not allowed to connect to this MySQL server")
 
 def opened_by_all(end: Endpoint) -> Iterator[Callable[[], object]]:
     yield lambda: open_session(end, None)
-    yield lambda: open_admin(end.host, end.port, end.user, "", end.tls, 2.0)
+    yield lambda: open_unpinned(end, "", seconds=2.0)
     url = f"mysql+pymysql://u@{end.host}:{end.port}/x"
     yield lambda: open_store(url, tls=end.tls)
 

@@ -10,7 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from migverify.db.session import Session, open_session, server_answered
+from migverify.db.failures import server_answered
+from migverify.db.session import Session, open_session
 from migverify.errors import EndpointError, PrivilegeError, ReadError, RetryableReadError
 from migverify.model import Endpoint, Flavor
 from migverify.runbook.actions.action import ActionResult, Context, Outcome

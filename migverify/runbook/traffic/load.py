@@ -138,7 +138,8 @@ def _nginx(traffic: Traffic, context: Context, _stack: ExitStack) -> Driver:
 
 
 def _proxysql(traffic: Traffic, _context: Context, stack: ExitStack) -> Driver:
-    from migverify.db.session import open_admin
+    from migverify.db.session import open_unpinned
+    from migverify.model import Endpoint
     from migverify.runbook.traffic.proxysql import ProxysqlDriver
     from migverify.secrets import resolve_variable
 
@@ -146,7 +147,11 @@ def _proxysql(traffic: Traffic, _context: Context, stack: ExitStack) -> Driver:
     admins = {}
     for one in part.instances:
         password = resolve_variable(one.password_env, f"password_env of {one.name}").reveal()
-        admins[one.name] = open_admin(one.host, one.port, one.user, password, one.tls.settings(one.host), part.settle)
+        endpoint = Endpoint(
+            f"admin interface {one.name}", one.host, one.port, one.user, one.password_env,
+            tls=one.tls.settings(one.host),
+        )  # fmt: skip
+        admins[one.name] = open_unpinned(endpoint, password, seconds=part.settle)
         stack.callback(admins[one.name].close)
     return ProxysqlDriver(traffic.id, part.hostgroup, part.old, part.new, admins, Path(part.state))
 

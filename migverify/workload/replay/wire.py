@@ -19,6 +19,7 @@ from typing import TypeAlias
 from migverify.db.session import Opened, open_session, open_socket
 from migverify.errors import EndpointError, ReadError
 from migverify.model import Endpoint, Flavor, Side
+from migverify.sql.gates import kill_sql
 from migverify.workload.model import Parameter
 from migverify.workload.replay import packets
 from migverify.workload.replay.binary import execute
@@ -382,7 +383,7 @@ def kill_query(endpoint: Endpoint, password: str | None, thread_id: int) -> str:
     """
     try:
         with open_session(endpoint, password) as session:
-            session.execute(f"KILL QUERY {int(thread_id)}")
+            session.execute(kill_sql(session.flavor, thread_id, query=True))
     except (EndpointError, ReadError) as error:
         return error.message
     return ""

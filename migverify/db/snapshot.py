@@ -1,29 +1,52 @@
-"""One moment of an endpoint for all sessions of an evaluation.
+"""One snapshot of an endpoint: held for a whole run, or shared by several sessions.
 
-TiDB: a transaction gives a timestamp, and every other session reads as of it. MySQL and MariaDB: several sessions begin
-a consistent snapshot each; they saw one state when nothing was committed meanwhile, which the position of the binlog
-before and after tells. On a server that writes all the time that never happens: then one session does all the reads,
-which is one state too, at a place between two positions.
+TiDB: a transaction gives a timestamp, and every other session reads as of it. Garbage collection never passes the start
+of an open transaction (for at most ``tidb_gc_max_wait_time``, a day by default), so the snapshot stays readable without
+a change to any global setting. MySQL and MariaDB: several sessions begin a consistent snapshot each; they saw one state
+when nothing was committed meanwhile, which the position of the binlog before and after tells. On a server that writes
+all the time that never happens: then one session does all the reads, which is one state too, at a place between two
+positions.
 """
 
 from __future__ import annotations
 
+import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from migverify.db.session import Session, check_snapshot, open_session
-from migverify.errors import EndpointError, PrivilegeError, ReadError, RetryableReadError
+from migverify.db.session import Session, open_session
+from migverify.errors import EndpointError, MigverifyError, PrivilegeError, ReadError, RetryableReadError
 from migverify.model import Endpoint, Flavor, Side
-from migverify.recon.model import Anchor
 
+NOW = "now"
+TOUCH_SECONDS = 30.0
+DIGITS_OF_A_TIME = 14  # 20260131120000; a TSO has 18
 ATTEMPTS = 5
 LOOK_AGAIN_SECONDS = 0.02
 BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
-NOW = "now"
 
 Open = Callable[[Endpoint, str | None], Session]
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The moment of an endpoint that was read.
+
+    ``exact`` when all reads saw one state: a MySQL consistent snapshot at ``position`` (GTID set or file:offset), a
+    TiDB snapshot at the TSO ``position``, a change stream up to ``position``. Otherwise the reads lie between
+    ``position`` and ``until``.
+    """
+
+    endpoint: str
+    flavor: str
+    how: str
+    position: str
+    until: str
+    exact: bool
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +55,95 @@ class Anchored:
 
     sessions: tuple[Session, ...]
     anchor: Anchor
+
+
+def check_snapshot(session: Session, probe: str) -> None:
+    """Prove that ``tidb_snapshot`` really holds.
+
+    A server without a GC safe point refuses the SET and yet shows the value from then on while it reads current data,
+    so the variable proves nothing. The start timestamp of a read does: under a snapshot every read has the same one,
+    and each current read a new one.
+
+    Parameters
+    ----------
+    probe
+        A cheap statement that reads a table the user may read; two are needed, so it runs twice.
+
+    Raises
+    ------
+    EndpointError
+        when the session reads current data although a snapshot was asked for.
+    """
+    snapshot = session.endpoint.snapshot
+    if not snapshot:
+        return
+    seen = {_start_timestamp(session, probe) for _ in range(2)}
+    pinned = len(seen) == 1 and 0 not in seen
+    if not pinned or (snapshot.isdigit() and len(snapshot) > DIGITS_OF_A_TIME and int(snapshot) not in seen):
+        raise EndpointError(
+            f"{session.endpoint.name}: tidb_snapshot={snapshot} is not in force: reads see current data",
+            hint="The server may have no GC safe point (row tikv_gc_safe_point in mysql.tidb); drop the snapshot.",
+        )
+
+
+def _start_timestamp(session: Session, probe: str) -> int:
+    """Return the timestamp (TSO) as of which a read saw the data; 0 when the server does not tell."""
+    if not probe:
+        return 0
+    session.query(probe)
+    told = session.query("SELECT @@tidb_last_query_info")[0][0]
+    return int(json.loads(told or "{}").get("start_ts", 0))
+
+
+@contextmanager
+def held_snapshot(endpoint: Endpoint, password: str | None) -> Iterator[Endpoint]:
+    """Yield an endpoint with ``snapshot: now`` replaced by a timestamp that is held meanwhile.
+
+    Raises
+    ------
+    EndpointError
+        the endpoint is no TiDB, or cannot be reached.
+    """
+    if endpoint.snapshot != NOW:
+        yield endpoint
+        return
+    with open_session(replace(endpoint, snapshot=None), password) as session:
+        if session.flavor is not Flavor.TIDB:
+            raise EndpointError(
+                f"{endpoint.name}: snapshot: now needs TiDB, and this is {session.flavor}",
+                hint=f"Remove snapshot from the {endpoint.name}.",
+            )
+        timestamp = transaction_start(session)
+        ended = threading.Event()
+        keeper = threading.Thread(target=_touch, args=(session, ended), name="snapshot", daemon=True)
+        keeper.start()
+        try:
+            yield replace(endpoint, snapshot=timestamp)
+        finally:
+            ended.set()
+            keeper.join()
+
+
+def _touch(session: Session, ended: threading.Event) -> None:
+    """Keep the connection from being closed as idle.
+
+    When it is lost all the same, a read of a snapshot that garbage collection passed fails with a message of its own
+    (8055), so nothing wrong is ever read.
+    """
+    while not ended.wait(TOUCH_SECONDS):
+        try:
+            session.query("SELECT 1")
+        except MigverifyError:
+            return
+
+
+def transaction_start(session: Session) -> str:
+    """Begin a transaction on TiDB and return its start timestamp (TSO)."""
+    session.query(BEGIN)
+    stamp = session.query("SELECT TIDB_CURRENT_TSO()")[0][0] or "0"
+    if not stamp.isdigit() or stamp == "0":
+        raise EndpointError(f"{session.endpoint.name}: the server gives no timestamp for a transaction")
+    return stamp
 
 
 def _open(endpoint: Endpoint, password: str | None) -> Session:
@@ -75,10 +187,7 @@ def _tidb(
         for session in sessions[1:]:
             check_snapshot(session, probe)
         return Anchored(tuple(sessions), _exact(endpoint, "tidb", "tidb_snapshot", endpoint.snapshot, at))
-    first.query(BEGIN)
-    stamp = first.query("SELECT TIDB_CURRENT_TSO()")[0][0] or "0"
-    if not stamp.isdigit() or stamp == "0":
-        raise EndpointError(f"{endpoint.name}: the server gives no timestamp for a transaction")
+    stamp = transaction_start(first)
     sessions = [first]
     pinned = replace(endpoint, snapshot=stamp)
     try:
