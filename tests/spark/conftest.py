@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from migverify.spark.cluster import Cluster, standalone_cluster
 from migverify.spark.pyfiles import package_root
+from tests.spark.cluster import Cluster, standalone_cluster
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from tests.binlog_files import SERVER, BinlogFile, FakeServer
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-    from migverify.spark.cluster import Cluster
+    from tests.spark.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
 FILES = 30
@@ -189,7 +189,7 @@ print(json.dumps([[row.op for row in rows], done.changes]))
 
 def test_spark_connect(tmp_path: Path) -> None:
     """The server has its Python and the wheel that the client sends, and no more."""
-    from migverify.spark.cluster import connect_server
+    from tests.spark.cluster import connect_server
 
     pytest.importorskip("grpc")
     path = keep(small(), tmp_path / "archive")

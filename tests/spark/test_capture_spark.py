@@ -10,7 +10,6 @@ import pytest
 
 from migverify.errors import ReadError
 from migverify.spark.capture_tasks import SparkTasks, capture_on_spark
-from migverify.spark.cluster import Cluster
 from migverify.spark.statements import StatementFiles
 from migverify.workload.capture import CaptureInput, CaptureOptions, capture
 from migverify.workload.formats.audit import Audit
@@ -18,6 +17,7 @@ from migverify.workload.formats.general import GeneralLog
 from migverify.workload.formats.slow import SlowLog
 from migverify.workload.mask import mask_statement, mask_text
 from migverify.workload.parts import ReadTask, Segment, read_part
+from tests.spark.cluster import Cluster
 from tests.unit.any_logs import Writer
 from tests.unit.log_writers import FORGED, FORGED_GENERAL, write_general, write_slow
 from tests.unit.test_capture_parts import audit_lines, forged, written

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from migverify.spark.cluster import Cluster, standalone_cluster
 from migverify.spark.pyfiles import package_root
+from tests.spark.cluster import Cluster, standalone_cluster
 
 from .conftest import Sessions
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from migverify.spark.cluster import connect_server
 from migverify.spark.pyfiles import package_root
+from tests.spark.cluster import connect_server
 
 from .conftest import HERE
 

@@ -25,8 +25,7 @@ from migverify.changes.carriers.canal_json import CanalJson
 from migverify.changes.carriers.dead_letters import DeadLetterFile
 from migverify.changes.carriers.kafka import KafkaSource, Login
 from migverify.changes.carriers.sequence import Sequence
-from migverify.changes.pipeline import Limits, Outcome, audit
-from migverify.changes.pipeline_run import measure, open_kafka
+from migverify.changes.pipeline import Limits, Outcome, audit, measure, open_kafka
 from migverify.changes.traffic import SourceCounts, TransactionSizes
 from migverify.errors import ChangeError, ConfigError, LabError, PurgedError, UnreachableError
 from migverify.lab import kafka

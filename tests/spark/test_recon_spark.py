@@ -29,8 +29,8 @@ from migverify.recon.model import ChangesPart, FilePart
 from migverify.recon.packed import Step, pieces, plan_steps, read_steps
 from migverify.recon.parameters import values_for
 from migverify.recon.relation import ChangeRead, Combine, Cut, FileRead, Keep, Pairing, Relation, SqlRead
-from migverify.spark.cluster import connect_server
 from migverify.spark.pyfiles import package_root
+from tests.spark.cluster import connect_server
 
 if TYPE_CHECKING:
     from migverify.spark.recon_engine import SparkReconEngine

@@ -14,8 +14,8 @@ import pytest
 from migverify.spark.pyfiles import package_root
 
 if TYPE_CHECKING:
-    from migverify.spark.cluster import Cluster
     from tests.conftest import Databases
+    from tests.spark.cluster import Cluster
 
     from .conftest import Sessions
 

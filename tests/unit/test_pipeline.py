@@ -18,9 +18,7 @@ from migverify.changes.carriers.canal_json import CanalJson
 from migverify.changes.carriers.dead_letters import DeadLetterFile
 from migverify.changes.carriers.sequence import Completeness, Counts, Sequence
 from migverify.changes.model import Begin, Change, Commit, Item, Op, Position, Rows, TableMap
-from migverify.changes.pipeline import Facts, Finding, Limits, Outcome, audit
-from migverify.changes.pipeline_run import Opened, measure, open_files
-from migverify.changes.pipeline_text import render_json, render_text
+from migverify.changes.pipeline import Facts, Finding, Limits, Opened, Outcome, audit, measure, open_files
 from migverify.changes.traffic import (
     CarriedCounts,
     PartitionTraffic,
@@ -30,6 +28,7 @@ from migverify.changes.traffic import (
     TransactionSizes,
     count_source,
 )
+from migverify.cli.changes_pipeline import render_json, render_text
 from migverify.errors import UsageError
 from migverify.model import Verdict
 

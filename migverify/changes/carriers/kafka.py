@@ -249,20 +249,9 @@ def _message(received: Any) -> Message:
 
 
 class KafkaSource:
-    """Topics read once from given offsets to their present ends; see ``ChangeSource``.
+    """Topics read once from the first message that the brokers have to their present ends; see ``ChangeSource``."""
 
-    Parameters
-    ----------
-    login, topics, parser
-        The brokers, what to read, and its format.
-    since
-        (topic, partition) -> offset of the next message; a partition that is not in it is read from offset 0, which
-        is a PurgedError where the broker has deleted that. None: from the first offset that the broker has.
-    """
-
-    def __init__(
-        self, login: Resolved, topics: Sequence[str], parser: Parser, since: Mapping[tuple[str, int], int] | None = None
-    ) -> None:
+    def __init__(self, login: Resolved, topics: Sequence[str], parser: Parser) -> None:
         self._login = login
         self._parser = parser
         consumer = connect(login)
@@ -270,7 +259,7 @@ class KafkaSource:
             self.bounds = bounds(login, consumer, topics)
         finally:
             consumer.close()
-        self._places = {here: low if since is None else since.get(here, 0) for here, (low, _) in self.bounds.items()}
+        self._places = {here: low for here, (low, _) in self.bounds.items()}
 
     def items(self) -> Iterator[CarriedItem]:
         """Yield one partition after the other."""

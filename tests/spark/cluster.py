@@ -152,7 +152,7 @@ def _marked_folder(variables: Mapping[str, str]) -> Iterator[tuple[Path, str, di
 def _spawn(log: Path, environment: Mapping[str, str], script: str, *arguments: str) -> None:
     command = [str(Path(environment["SPARK_HOME"]) / "bin" / script), *arguments]
     with log.open("wb") as file:
-        subprocess.Popen(  # noqa: S603 - the program is Spark's own script; no shell
+        subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
         )
 
