@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,10 +11,10 @@ from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from migverify.changes.preflight import Preflight
     from migverify.config import Config
+    from migverify.guards.check_binlog import Preflight
     from migverify.model import Endpoint
 
 EPILOG = examples(
@@ -73,24 +72,22 @@ def chosen_sources(config: Config, name: str | None) -> list[Endpoint]:
 
 
 def check_source(config: Config, endpoint: Endpoint, server_id: int | None) -> Preflight:
-    """Run the preflight on one source."""
+    """Ask one source."""
     from migverify.changes.audit_range import log_begun
-    from migverify.changes.preflight import preflight
     from migverify.config import includes
     from migverify.db.session import open_session
-    from migverify.model import Flavor
+    from migverify.guards.check_binlog import preflight
+    from migverify.guards.check_model import Plan
+    from migverify.guards.check_read import Cached, Server
     from migverify.secrets import resolve_password
-    from migverify.sql.catalog import read_tables
 
     password = resolve_password(endpoint).reveal() or None
     with open_session(endpoint, password) as session:
-        tables = []
-        if session.flavor is not Flavor.TIDB:
-            tables = list(read_tables(session, endpoint.name, lambda d, t: includes(config, d, t)))
-        return preflight(
-            session, endpoint.name, tables, now=time.time, reader_id=server_id,
+        server = Server(
+            endpoint, Cached(session), lambda d, t: includes(config, d, t), lambda _, d, t: (d, t), Plan(),
             begun=lambda name: log_begun(endpoint, password, name),
         )  # fmt: skip
+        return preflight(server, server_id)
 
 
 def preflight_as_dict(found: Preflight) -> dict[str, Any]:
@@ -99,9 +96,9 @@ def preflight_as_dict(found: Preflight) -> dict[str, Any]:
         "source": found.endpoint, "version": found.version, "platform": found.platform.value,
         "verdict": found.verdict.value, "reasons": list(found.reasons),
         "findings": [
-            {"name": f.name, "state": f.state.value, "value": f.value, "wanted": f.wanted, "query": f.query,
-             "why": f.why, "todo": f.todo}
-            for f in found.findings
+            {"name": a.name, "state": a.state.value, "value": a.value, "wanted": a.threshold, "query": a.query,
+             "why": a.why, "todo": a.todo}
+            for a in found.answers
         ],
         "blind_spots": list(found.blind_spots),
     }  # fmt: skip
@@ -109,18 +106,12 @@ def preflight_as_dict(found: Preflight) -> dict[str, Any]:
 
 def preflight_as_text(found: Preflight) -> Iterator[str]:
     """Yield the lines for a reader: what is wrong comes with the reason and the remedy, what passes is one line."""
+    from migverify.guards.text import answer_lines
+
     yield f"{found.endpoint}: {found.version} ({found.platform.value})"
-    width = max((len(f.name) for f in found.findings), default=0)
-    for finding in found.findings:
-        yield f"  {finding.state.value:<12} {finding.name:<{width}}  {finding.value}"
-        if finding.state.value != "pass":
-            yield from _indented(("wanted", finding.wanted), ("why", finding.why), ("do", finding.todo))
+    yield from answer_lines(found.answers, passed=True)
     for spot in found.blind_spots:
         yield f"  blind spot   {spot}"
     fit = "fit to be read" if found.verdict.value == "MATCH" else "not fit to be read, or not proved to be"
     yield f"{found.endpoint}: {fit}"
     yield from (f"  {reason}" for reason in found.reasons)
-
-
-def _indented(*parts: Sequence[str]) -> Iterator[str]:
-    return (f"               {word + ':':<8} {text}" for word, text in parts if text)

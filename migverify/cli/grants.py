@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import typer
 
-from migverify.changes.preflight import version_number
 from migverify.cli.console import say
 from migverify.config import Config, database_patterns
 from migverify.db.session import open_session
@@ -17,6 +16,7 @@ from migverify.model import Endpoint, Flavor, Side
 from migverify.secrets import resolve_password
 from migverify.sql.grants import check_grants, names_are_literal
 from migverify.sql.privileges import REPAIR, Scopes, commands, missing, statements, wanted_for
+from migverify.sql.settings import version_number
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from migverify.changes.preflight import CLOCK_SECONDS
 from migverify.errors import PrivilegeError, ReadError
 from migverify.guards.check_model import Told
 from migverify.guards.check_read import Server
@@ -14,6 +13,7 @@ from migverify.sql import settings as sql
 from migverify.sql.grants import account_text
 
 CERTIFICATE_DAYS = 14
+CLOCK_SECONDS = 2.0
 FULL = 0.8
 DISK_LEFT = 0.2
 _NO_STORES = "pd http client unavailable"

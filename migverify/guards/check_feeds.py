@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from migverify.changes.preflight import preflight
 from migverify.errors import ReadError
 from migverify.guards.check_model import Told, listed
 from migverify.guards.check_read import Server
@@ -23,23 +22,7 @@ HEALTHY = 50
 HEALTHY_WELL = 80
 SAFE_POINT_SECONDS = 86_400.0
 _DEFAULT_LIFE = 600.0
-# What the guard asks by questions of its own, of both sides.
-_ASKED_APART = frozenset({
-    "clock", "tables", "tables without a primary key", "tables of other engines", "REPLICATION SLAVE",
-    "REPLICATION CLIENT",
-})  # fmt: skip
 _TSO_SHIFT = 18
-
-
-def binlog(server: Server) -> Iterator[Told]:
-    """Ask everything that ``changes check`` asks, and does not stand here already."""
-    if server.flavor is Flavor.TIDB:
-        return
-    found = preflight(server.session, server.name, server.tables, now=server.now, begun=server.begun)
-    for finding in found.findings:
-        if finding.name in _ASKED_APART:
-            continue
-        yield Told(finding.state, finding.value, finding.todo, finding.name, finding.wanted, finding.query, finding.why)
 
 
 def gc_life_time(server: Server) -> Iterator[Told]:

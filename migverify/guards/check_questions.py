@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from migverify.changes.preflight import CLOCK_SECONDS
 from migverify.guards import check_basics as basics
 from migverify.guards import check_feeds as feeds
 from migverify.guards import check_grants as grants
 from migverify.guards import check_settings as settings
 from migverify.guards import check_tables as tables
+from migverify.guards.check_binlog import binlog
 from migverify.guards.check_model import ALL, MOVING, READING, Of, Question, Work
 from migverify.sql import settings as sql
 
@@ -103,14 +103,14 @@ QUESTIONS: tuple[Question, ...] = (
         "Load them: mysql_tzinfo_to_sql /usr/share/zoneinfo | mysql mysql", pair=basics.named_zones,
     ),
     Question(
-        "clock", Of.EACH, ALL, f"within {CLOCK_SECONDS:g} s", sql.CLOCK,
+        "clock", Of.EACH, ALL, f"within {basics.CLOCK_SECONDS:g} s", sql.CLOCK,
         "Lag, settle times, deadlines and the order of evidence are judged by clocks.",
         "Let all hosts follow the same time source.", basics.clock, basics.clock_pair, others=True,
     ),
     Question(
         "binlog", Of.SOURCE, _FOLLOWING, "every condition of `migverify changes check`", sql.VARIABLES,
         "The binlog proves what was written, if it holds everything and is kept until it was read.",
-        "See docs/changes.md.", feeds.binlog,
+        "See docs/changes.md.", binlog,
     ),
     Question(
         "max-allowed-packet", Of.PAIR, ALL, "the target's at least the source's", _variable("max_allowed_packet"),

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeVar
 
-from migverify.changes.preflight import platform_of, version_number
-from migverify.changes.preflight_settings import Platform
 from migverify.db.session import Encryption
 from migverify.errors import MigverifyError, PrivilegeError, ReadError, RetryableReadError
+from migverify.guards.check_binlog_settings import Platform
 from migverify.guards.check_model import Plan, Route
 from migverify.model import Endpoint, Flavor, TableDef
 from migverify.sql import settings as sql
@@ -152,7 +151,7 @@ class Server:
         said = self.session.version
         if self.flavor is Flavor.TIDB:
             said = said.partition("TiDB-")[2].lstrip("v")
-        return version_number(said)
+        return sql.version_number(said)
 
     @cached_property
     def variables(self) -> dict[str, str]:
@@ -161,8 +160,10 @@ class Server:
 
     @cached_property
     def platform(self) -> Platform:
-        """Who runs it."""
-        return platform_of(self.variables)
+        """Who runs it, by its global variables."""
+        if "aurora_version" in self.variables:
+            return Platform.AURORA
+        return Platform.RDS if self.variables.get("basedir", "").startswith("/rdsdbbin/") else Platform.OWN
 
     @cached_property
     def clock(self) -> Clock:

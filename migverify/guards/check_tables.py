@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from migverify.changes.preflight import TRANSACTIONAL
 from migverify.errors import PrivilegeError, ReadError, RetryableReadError
+from migverify.guards.check_binlog_settings import TRANSACTIONAL
 from migverify.guards.check_model import Told, listed
 from migverify.guards.check_read import Server
 from migverify.guards.model import State

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Protocol
 
-from migverify.changes.preflight_settings import State
 from migverify.model import Verdict
 
-__all__ = ["Answer", "Guard", "GuardResult", "State"]
+
+class State(StrEnum):
+    """The state of one answer. INCONCLUSIVE: the server did not report it, so nobody may rely on it."""
+
+    PASS = "pass"  # noqa: S105 - a state, no password
+    WARN = "warn"
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ each of these statements asks for one database.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from migverify.sql.quoting import quote_name, quote_path, quote_text, quote_texts
@@ -139,3 +140,12 @@ def checks(database: str) -> str:
 def longest(database: str, table: str, column: str) -> str:
     """Return a query for a user to run: the longest value of a column, in bytes. It reads the whole table."""
     return f"SELECT MAX(LENGTH({quote_name(column)})) FROM {quote_path(database, table)}"
+
+
+def version_number(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version as a server greets with it; empty when there are none.
+
+    MariaDB before 11 greets with ``5.5.5-`` before its own version.
+    """
+    found = re.match(r"(?:5\.5\.5-(?=1\d\.))?(\d+)\.(\d+)(?:\.(\d+))?", version)
+    return tuple(int(part or 0) for part in found.groups()) if found else ()

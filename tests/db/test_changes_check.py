@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import typer
 
-from migverify.changes.preflight_columns import columns
-from migverify.changes.preflight_settings import State
 from migverify.cli.changes_check import check, check_source
 from migverify.config import load_config
 from migverify.db.session import open_session
+from migverify.guards.check_binlog import columns
+from migverify.guards.model import State
 from migverify.lab.servers import LabServers
 from migverify.model import Endpoint, Verdict
 from migverify.sql.catalog import read_tables
@@ -53,13 +53,13 @@ def test_the_lab_is_fit(pair: LabServers, databases: Any, tmp_path: Path, capsys
     )  # fmt: skip
     path = write_config(tmp_path, pair, databases.name)
     found = check_source(load_config(path), load_config(path).sources[0], None)
-    by_name = {f.name: f for f in found.findings}
+    by_name = {f.name: f for f in found.answers}
     assert by_name["binlog_format"].value == "ROW"
     assert " of 20" in by_name["binary logs"].value  # the age comes from the head of the file
     assert by_name["tables without a primary key"].value == f"1 in 3: {databases.name}.b"
     assert by_name["tables of other engines"].value == f"1 in 3: {databases.name}.b (MyISAM)"
     # Every statement that a finding names shows its value again.
-    for finding in found.findings:
+    for finding in found.answers:
         if finding.query.startswith("SHOW GLOBAL"):
             shown = databases.source(finding.query)
             assert [(finding.name, finding.value.strip("'"))] == list(shown) or "cascades" in finding.value
@@ -158,7 +158,7 @@ def test_tidb_is_sent_another_way(
 def test_columns_that_a_binlog_tells_otherwise_are_named(pair: LabServers, databases: Any, tmp_path: Path) -> None:
     databases.source("CREATE TABLE a (id INT(6) ZEROFILL PRIMARY KEY, f FLOAT(7,2), d DOUBLE(9,3), g FLOAT, n INT)")
     path = write_config(tmp_path, pair, databases.name)
-    found = {f.name: f for f in check_source(load_config(path), load_config(path).sources[0], None).findings}
+    found = {f.name: f for f in check_source(load_config(path), load_config(path).sources[0], None).answers}
     assert found["ZEROFILL columns"].value == f"1 in 1 tables: {databases.name}.a.id (int(6) unsigned zerofill)"
     listed = f"{databases.name}.a.f (float(7,2)), {databases.name}.a.d (double(9,3))"
     assert found["FLOAT(M,D) and DOUBLE(M,D) columns"].value == f"2 in 1 tables: {listed}"
@@ -172,9 +172,9 @@ def test_old_temporal_columns_of_mariadb_fail_until_they_are_rewritten(tmp_path:
                    "SET GLOBAL mysql56_temporal_format=ON")  # fmt: skip
         endpoint = Endpoint("source", "127.0.0.1", server.session.port, "root")
         with open_session(endpoint, None) as session:
-            before = {f.name: f for f in columns(list(read_tables(session, "source", [("d", "o")])), session.flavor)}
+            before = {f.part: f for f in columns(list(read_tables(session, "source", [("d", "o")])), session.flavor)}
             server.run("ALTER TABLE o FORCE")
-            after = {f.name: f for f in columns(list(read_tables(session, "source", [("d", "o")])), session.flavor)}
+            after = {f.part: f for f in columns(list(read_tables(session, "source", [("d", "o")])), session.flavor)}
     name = "old temporal columns with a fraction"
     assert (before[name].state, before[name].value) == (
         State.FAIL,

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from migverify.changes.preflight import Preflight
-from migverify.changes.preflight_server import Finding
-from migverify.changes.preflight_settings import Platform, State
 from migverify.cli.changes_audit_view import audit_as_text
 from migverify.cli.changes_check import preflight_as_dict, preflight_as_text
 from migverify.cli.main import run
+from migverify.guards.check_binlog import Preflight
+from migverify.guards.check_binlog_settings import Platform
+from migverify.guards.model import Answer, State
 from migverify.model import ColumnDiff, Verdict
 from migverify.tables.delivered import Delivery, DeliveryDiff, TableDelivery, Undelivered
 from tests.binlog_events import Binlog
@@ -113,12 +113,12 @@ def test_a_delivery_shows_keys_columns_and_values(tmp_path: Path) -> None:
 
 
 def test_a_check_shows_what_to_do() -> None:
-    findings = (Finding("log_bin", State.FAIL, "OFF", "ON", "SHOW", "because", "turn it on"),
-                Finding("binlog_format", State.PASS, "ROW", "ROW", "SHOW", "because"))  # fmt: skip
-    found = Preflight("source", "9.7.4", Platform.OWN, findings)
+    answers = (Answer("changes", "log_bin", "source", State.FAIL, "OFF", "ON", "SHOW", "because", "turn it on"),
+               Answer("changes", "binlog_format", "source", State.PASS, "ROW", "ROW", "SHOW", "because"))  # fmt: skip
+    found = Preflight("source", "9.7.4", Platform.OWN, answers)
     text = "\n".join(preflight_as_text(found))
-    assert "fail         log_bin        OFF" in text
-    assert "do:      turn it on" in text
+    assert "fail         log_bin        source: OFF" in text
+    assert "do      turn it on" in text
     assert "not fit to be read" in text
     assert preflight_as_dict(found)["findings"][0]["todo"] == "turn it on"
     assert preflight_as_dict(found)["reasons"] == ["log_bin: OFF"]

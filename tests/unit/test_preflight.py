@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
 
-from migverify.changes.preflight import RETENTION_CALL, Preflight, preflight, version_number
-from migverify.changes.preflight_server import OVERRIDES, Finding
-from migverify.changes.preflight_settings import SETTINGS, Platform, State
 from migverify.errors import ChangeError, PrivilegeError, ReadError, RetryableReadError
-from migverify.model import ColumnDef, Flavor, IndexDef, TableDef, TableRef, Verdict
-from migverify.sql.settings import foreign_keys, referential_rules
+from migverify.guards.check_binlog import OVERRIDES, RETENTION_CALL, Preflight, preflight
+from migverify.guards.check_binlog_settings import SETTINGS, Platform
+from migverify.guards.check_model import Plan
+from migverify.guards.check_read import Cached, Server
+from migverify.guards.model import Answer, State
+from migverify.model import ColumnDef, Endpoint, Flavor, IndexDef, TableDef, TableRef, Verdict
+from migverify.sql.settings import foreign_keys, referential_rules, version_number
 
 NOW = 1_800_000_000.0
 
@@ -83,12 +86,21 @@ def table(name: str = "t", *, key: bool = True, engine: str = "InnoDB", data_typ
     return TableDef(TableRef("source", "app", name), (column,), index, 1, 1, engine=engine)
 
 
+def server(session: Any, tables: tuple[TableDef, ...], begun: Callable[[str], float] | None = None) -> Server:
+    endpoint = Endpoint("source", "source.example", 3306, "m")
+    found = Server(
+        endpoint, Cached(session), lambda *_: True, lambda _, d, t: (d, t), Plan(), now=lambda: NOW, begun=begun
+    )
+    found.tables = tables
+    return found
+
+
 def check(session: Recorded, *tables: TableDef, reader_id: int | None = None) -> Preflight:
-    return preflight(session, "source", tables or (table(),), now=lambda: NOW, reader_id=reader_id)
+    return preflight(server(session, tables or (table(),)), reader_id)
 
 
-def named(found: Preflight, name: str) -> Finding:
-    return next(f for f in found.findings if f.name == name)
+def named(found: Preflight, name: str) -> Answer:
+    return next(a for a in found.answers if a.name == name)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +111,7 @@ def named(found: Preflight, name: str) -> Finding:
 )  # fmt: skip
 def test_a_fit_server_is_a_match(variables: dict[str, str], version: str, flavor: Flavor) -> None:
     found = check(Recorded(variables, version, flavor))
-    assert [f for f in found.findings if f.state is not State.PASS] == []
+    assert [f for f in found.answers if f.state is not State.PASS] == []
     assert found.verdict is Verdict.MATCH
     assert found.blind_spots
 
@@ -148,7 +160,7 @@ def test_a_variable_the_server_does_not_have_is_no_pass(setting: Any) -> None:
 
 def test_mysql_57_is_asked_in_its_own_words_and_lacks_metadata() -> None:
     found = check(Recorded(MYSQL_57, "5.7.44-log"))
-    bad = [f.name for f in found.findings if f.state is not State.PASS]
+    bad = [f.name for f in found.answers if f.state is not State.PASS]
     assert bad == ["binlog_row_metadata"]
     assert "8.0.1" in named(found, "binlog_row_metadata").value
     assert named(found, "expire_logs_days").value == "10"
@@ -183,7 +195,7 @@ class TestAurora:
         found = check(self.session(rows))
         assert found.platform is Platform.AURORA
         assert named(found, "binlog retention hours").state is state
-        assert not any(f.name.startswith("binlog_expire") for f in found.findings)
+        assert not any(f.name.startswith("binlog_expire") for f in found.answers)
 
     def test_a_refused_call_is_not_a_pass(self) -> None:
         found = check(self.session(PrivilegeError("execute command denied [1370]\n  SQL: CALL")))
@@ -219,7 +231,7 @@ class TestGrants:
         assert named(found, "REPLICATION SLAVE").todo == "GRANT REPLICATION SLAVE ON *.* TO 'it''s'@'10.0.0.%';"
         assert named(found, "REPLICATION CLIENT").todo == "GRANT REPLICATION CLIENT ON *.* TO 'it''s'@'10.0.0.%';"
         assert named(found, "REPLICATION SLAVE").state is named(found, "REPLICATION CLIENT").state is State.FAIL
-        untold = {f.name for f in found.findings if f.state is State.INCONCLUSIVE}
+        untold = {f.name for f in found.answers if f.state is State.INCONCLUSIVE}
         assert untold == {"binary logs", "log_replica_updates"}
         assert named(found, "binary logs").todo == "GRANT REPLICATION CLIENT ON *.* TO 'it''s'@'10.0.0.%';"
         assert named(found, "sessions").state is named(found, "server_id of the reader").state is State.WARN
@@ -256,9 +268,9 @@ class TestServer:
         def refused(name: str) -> float:
             raise ChangeError(f"{name} does not come\nfor a reason")
 
-        told = preflight(Recorded(MYSQL_97), "source", [table()], now=lambda: NOW, begun=lambda _: NOW)
+        told = preflight(server(Recorded(MYSQL_97), (table(),), lambda _: NOW))
         assert named(told, "binary logs").value.startswith("oldest binlog.000007 of 2027-01-15 08:00:00Z, 1 files")
-        untold = preflight(Recorded(MYSQL_97), "source", [table()], now=lambda: NOW, begun=refused)
+        untold = preflight(server(Recorded(MYSQL_97), (table(),), refused))
         assert "its age is unknown: binlog.000007 does not come)" in named(untold, "binary logs").value
 
     def test_a_log_beyond_four_gigabytes_warns(self) -> None:
@@ -341,7 +353,7 @@ class TestTables:
         assert (finding.state, finding.value) == (State.FAIL, "1 in 1 tables: app.o.c1 (time(1) /* mariadb-5.3 */)")
         assert "mysql56_temporal_format" in finding.todo
         assert refused.verdict is Verdict.INCONCLUSIVE
-        assert not [f for f in check(Recorded(MYSQL_97), old).findings if "MariaDB" in f.why]
+        assert not [f for f in check(Recorded(MYSQL_97), old).answers if "MariaDB" in f.why]
 
     def test_many_columns_are_counted_to_the_end(self) -> None:
         finding = named(check(Recorded(MYSQL_97), shaped("t", *[("int", "int zerofill")] * 12)), "ZEROFILL columns")
@@ -365,7 +377,7 @@ class TestTables:
         assert (finding.state, "GRANT REFERENCES" in finding.todo) == (State.INCONCLUSIVE, True)
 
     def test_no_table_is_inconclusive(self) -> None:
-        found = preflight(Recorded(MYSQL_97), "source", (), now=lambda: NOW)
+        found = preflight(server(Recorded(MYSQL_97), ()))
         assert named(found, "tables").state is State.INCONCLUSIVE
         assert found.verdict is Verdict.INCONCLUSIVE
 
@@ -373,11 +385,11 @@ class TestTables:
 def test_tidb_has_no_binlog() -> None:
     found = check(Recorded({}, "8.0.11-TiDB-v8.5.3", Flavor.TIDB))
     assert found.verdict is Verdict.INCONCLUSIVE
-    assert "TiCDC" in found.findings[0].todo
+    assert "TiCDC" in found.answers[0].todo
 
 
 def test_no_findings_is_no_match() -> None:
-    empty = replace(check(Recorded(MYSQL_97)), findings=())
+    empty = replace(check(Recorded(MYSQL_97)), answers=())
     assert empty.verdict is Verdict.INCONCLUSIVE
     assert empty.reasons == ("nothing was checked",)
 

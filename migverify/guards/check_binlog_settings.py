@@ -11,16 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from migverify.guards.model import State
 from migverify.model import Flavor
-
-
-class State(StrEnum):
-    """What one check says. INCONCLUSIVE: the server did not tell, so nobody may rely on it."""
-
-    PASS = "pass"  # noqa: S105 - a state, no password
-    WARN = "warn"
-    FAIL = "fail"
-    INCONCLUSIVE = "inconclusive"
 
 
 class Platform(StrEnum):
@@ -37,6 +29,7 @@ BOTH = MYSQL | MARIADB
 DAY = 86_400
 OFFSET_BYTES = 1 << 32
 """Event positions have 32 bits: beyond 4 GiB in one file they start again at 0."""
+TRANSACTIONAL = frozenset({"innodb", "ndbcluster", "ndb", "rocksdb", "tokudb", "myrocks"})
 
 
 @dataclass(frozen=True, slots=True)

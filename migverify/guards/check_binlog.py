@@ -1,0 +1,493 @@
+"""Can this source's binlog be read exactly? Every condition as a question to the server, before anything relies on it.
+
+Nothing is written, nothing is changed. A condition that the server does not report is INCONCLUSIVE, never a pass. What
+no question to the server can settle is listed as a blind spot.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from migverify.errors import MigverifyError, PrivilegeError, ReadError, RetryableReadError
+from migverify.guards.check_basics import CLOCK_SECONDS
+from migverify.guards.check_binlog_settings import (
+    DAY,
+    OFFSET_BYTES,
+    REPLICA_UPDATES,
+    RETENTION,
+    SETTINGS,
+    TRANSACTIONAL,
+    Platform,
+    Setting,
+    remedy,
+)
+from migverify.guards.check_model import SHOWN, Told, listed
+from migverify.guards.check_read import Server
+from migverify.guards.model import Answer, State
+from migverify.model import Flavor, TableDef, Verdict
+from migverify.sql.grants import account_text
+from migverify.sql.settings import CLOCK, foreign_keys, referential_rules
+
+T = TypeVar("T")
+Refusal = ReadError | PrivilegeError
+Named = list[dict[str, str]]
+
+NAME = "changes"
+CASCADING = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
+RETENTION_CALL = "CALL mysql.rds_show_configuration"
+OVERRIDES = (
+    "SELECT VARIABLE_NAME, VARIABLE_VALUE, COUNT(*) FROM performance_schema.variables_by_thread"
+    " WHERE VARIABLE_NAME IN ('binlog_format', 'binlog_row_image', 'binlog_row_value_options',"
+    " 'binlog_transaction_compression', 'sql_log_bin') GROUP BY VARIABLE_NAME, VARIABLE_VALUE"
+)
+_STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
+_REPLICAS = ("SHOW REPLICAS", "SHOW SLAVE HOSTS")
+_REPLICATION = ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
+_MARIADB_WORDS = {"REPLICATION SLAVE": "REPLICATION REPLICA", "REPLICATION CLIENT": "BINLOG MONITOR"}
+_GRANTS = (
+    ("REPLICATION SLAVE", _REPLICAS, "The server sends its binlog to nobody without it."),
+    ("REPLICATION CLIENT", _STATUS, "Without it the list of logs and the current position stay unknown."),
+)
+_GOOD = {
+    "binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_value_options": "", "sql_log_bin": "ON",
+    "binlog_transaction_compression": "OFF",
+}  # fmt: skip
+
+BLIND_SPOTS = (
+    "A session that may (SUPER or SESSION_VARIABLES_ADMIN) can SET sql_log_bin = 0: what it writes is in no binlog.",
+    "Sessions can set binlog_format, binlog_row_image and binlog_row_value_options for themselves after this check;"
+    " the reader refuses such events when they come.",
+    "A reader that did not register as a replica (mysqlbinlog, some tools) is not in the list of replicas; two readers"
+    " of one server_id end each other's stream.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """All answers of one source. ``endpoint`` is its name in the configuration."""
+
+    endpoint: str
+    version: str
+    platform: Platform
+    answers: tuple[Answer, ...]
+    blind_spots: tuple[str, ...] = BLIND_SPOTS
+
+    @property
+    def verdict(self) -> Verdict:
+        """MATCH when nothing failed and everything was reported, else INCONCLUSIVE: no data was compared."""
+        bad = {State.FAIL, State.INCONCLUSIVE}
+        fit = bool(self.answers) and not any(answer.state in bad for answer in self.answers)
+        return Verdict.MATCH if fit else Verdict.INCONCLUSIVE
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the verdict is not MATCH."""
+        if not self.answers:
+            return ("nothing was checked",)
+        words = {State.FAIL: "", State.INCONCLUSIVE: " could not be told"}
+        return tuple(f"{a.name}{words[a.state]}: {a.value}" for a in self.answers if a.state in words)
+
+
+def preflight(server: Server, reader_id: int | None = None) -> Preflight:
+    """Ask a source everything that decides whether its binlog can be read exactly.
+
+    Parameters
+    ----------
+    server
+        The source, in a session of the reading user, so that missing grants show.
+    reader_id
+        ``server_id`` that the reader is going to use; None when it is not known yet.
+
+    Raises
+    ------
+    RetryableReadError
+        the connection was lost while asking.
+    """
+    if server.flavor is Flavor.TIDB:
+        told = [_told("log_bin", State.FAIL, "TiDB", "MySQL or MariaDB", "SELECT VERSION()",
+                      "TiDB has no binlog in MySQL's protocol.", "Read TiDB through TiCDC and Kafka.")]  # fmt: skip
+        platform = Platform.OWN
+    else:
+        told = list(binlog(server, reader_id, alone=True))
+        platform = server.platform
+    answers = tuple(
+        Answer(NAME, one.part, server.name, one.state, one.value, one.threshold, one.query, one.why, one.todo)
+        for one in told
+    )
+    blind_spots = () if server.flavor is Flavor.TIDB else BLIND_SPOTS
+    return Preflight(server.name, server.session.version, platform, answers, blind_spots)
+
+
+def binlog(server: Server, reader_id: int | None = None, *, alone: bool = False) -> Iterator[Told]:
+    """Judge settings, logs, replicas, sessions, columns and foreign keys of a source that is MySQL or MariaDB.
+
+    With ``alone``, grants, clock and keys too: the guard of settings has questions of its own for these.
+    """
+    if server.flavor is Flavor.TIDB:
+        return
+    for setting in SETTINGS:
+        if server.flavor in setting.flavors:
+            yield _setting(server, setting)
+    yield _retention(server)
+    if alone:
+        yield from _grants(server)
+    yield from _logs(server)
+    yield from _replica(server)
+    yield _sessions(server)
+    yield _server_id(server, reader_id)
+    if alone:
+        yield _clock(server)
+        yield from _unfollowed(server)
+    if server.tables:
+        yield from columns(server.tables, server.flavor)
+        yield _cascades(server, {(t.ref.database, t.ref.table) for t in server.tables})
+
+
+def _told(name: str, state: State, value: str, wanted: str, query: str, why: str, todo: str = "") -> Told:
+    return Told(state, value, "" if state is State.PASS else todo, name, wanted, query, why)
+
+
+def _answer(ask: Callable[[], T]) -> T | Refusal:
+    """Return what ``ask`` returns, or the server's refusal as a value; a lost connection still raises."""
+    try:
+        return ask()
+    except RetryableReadError:
+        raise
+    except (ReadError, PrivilegeError) as error:
+        return error
+
+
+def _refused(server: Server, name: str, wanted: str, query: str, why: str, refusal: Refusal) -> Told:
+    """Return what a question gives that the server did not answer, with the grant where it names one."""
+    needed = re.search(r"at least one of\) the (.+?) privilege", refusal.message)
+    todo = refusal.hint
+    if needed is not None:
+        todo = f"GRANT {needed[1].split(',')[-1].strip()} ON *.* TO {_account(server)};"
+    return _told(name, State.INCONCLUSIVE, _first_line(refusal), wanted, query, why, todo)
+
+
+def _first_line(refusal: MigverifyError) -> str:
+    """Return the server's words without the statement below them."""
+    return refusal.message.split("\n")[0]
+
+
+def _account(server: Server) -> str:
+    return account_text(server.session.query("SELECT CURRENT_USER()")[0][0] or "")
+
+
+def _ask(server: Server, statements: Sequence[str]) -> Named:
+    """Run the first statement that the server knows; column names in lower case."""
+    for statement in statements[:-1]:
+        rows = _answer(lambda words=statement: server.session.query_named(words))  # type: ignore[misc]
+        if isinstance(rows, PrivilegeError):
+            raise rows
+        if not isinstance(rows, ReadError):
+            return _lower(rows)
+        # Servers know either the new words or the old ones: the last statement's refusal counts.
+    return _lower(server.session.query_named(statements[-1]))
+
+
+def _lower(rows: list[dict[str, str | None]]) -> Named:
+    return [{name.lower(): value or "" for name, value in row.items()} for row in rows]
+
+
+# --- settings -------------------------------------------------------------------------------------------------------
+
+
+def _setting(server: Server, setting: Setting) -> Told:
+    """Judge one variable by its row of the settings."""
+    name = next((n for n in setting.names if n in server.variables), "")
+    shown = name or setting.names[0]
+    query = f"SHOW GLOBAL VARIABLES LIKE '{shown}'"
+    if not name:
+        return _told(shown, setting.absent, setting.absent_means, setting.wanted, query, setting.why, setting.todo)
+    value = server.variables[name]
+    todo = remedy(setting, name, server.number, server.flavor, server.platform)
+    return _told(name, setting.state(value), value or "''", setting.wanted, query, setting.why, todo)
+
+
+def _retention(server: Server) -> Told:
+    if server.platform is not Platform.OWN:
+        return _rds_retention(server)
+    auto = "binlog_expire_logs_auto_purge"
+    if server.variables.get(auto, "ON").upper() in ("OFF", "0"):
+        return _told(auto, State.PASS, "OFF", "OFF, or long retention", f"SHOW GLOBAL VARIABLES LIKE '{auto}'",
+                     "Nothing is purged by itself; watch the disk.")  # fmt: skip
+    # MySQL 8.0 has both variables and lets the old one count only where the new one is 0.
+    seconds, days = RETENTION
+    has_seconds = seconds.names[0] in server.variables
+    old_counts = server.variables.get(seconds.names[0]) == "0" and days.names[0] in server.variables
+    return _setting(server, seconds if has_seconds and not old_counts else days)
+
+
+def _rds_retention(server: Server) -> Told:
+    name, wanted = "binlog retention hours", "24 or more"
+    why = ("NULL means that a log is removed as soon as the service does not need it, often within minutes, read or"
+           " not; binlog_expire_logs_seconds does not count here.")  # fmt: skip
+    todo = "CALL mysql.rds_set_configuration('binlog retention hours', 168);"
+    rows = _answer(lambda: server.session.query(RETENTION_CALL))
+    if isinstance(rows, Refusal):
+        state, value = State.INCONCLUSIVE, _first_line(rows)
+        todo = f"GRANT EXECUTE ON PROCEDURE mysql.rds_show_configuration TO {_account(server)};"
+    else:
+        value = {row[0]: row[1] or "NULL" for row in rows if len(row) > 1}.get(name, "not listed")
+        if value.upper() == "NULL":
+            state, value = State.FAIL, "NULL"
+        elif not value.isdigit():
+            state = State.INCONCLUSIVE
+        else:
+            state = State.WARN if int(value) * 3600 < DAY else State.PASS
+    return _told(name, state, value, wanted, RETENTION_CALL, why, todo)
+
+
+# --- grants, logs, replicas, sessions, clock ------------------------------------------------------------------------
+
+
+def _grants(server: Server) -> Iterator[Told]:
+    """Ask for the two grants of a reader.
+
+    A grant is proved by using it: SHOW GRANTS does not name what comes through roles that are not active. MariaDB's
+    statements need other grants than the stream itself, so there the grants are read.
+    """
+    listing = " ".join(row[0] or "" for row in server.session.query("SHOW GRANTS")).upper()
+    for grant, statements, why in _GRANTS:
+        query, todo = statements[0], f"GRANT {grant} ON *.* TO {_account(server)};"
+        if server.flavor is Flavor.MARIADB:
+            query = "SHOW GRANTS"
+            granted = any(word in listing for word in (grant, _MARIADB_WORDS[grant], "ALL PRIVILEGES ON *.*"))
+            refused: object = None if granted else PrivilegeError("missing")
+        else:
+            refused = _answer(lambda words=statements: _ask(server, words))  # type: ignore[misc]
+        if isinstance(refused, PrivilegeError):
+            yield _told(grant, State.FAIL, "missing", "granted", query, why, todo)
+        elif isinstance(refused, ReadError):
+            yield _refused(server, grant, "granted", query, why, refused)
+        else:
+            yield _told(grant, State.PASS, "granted", "granted", query, why)
+
+
+def _logs(server: Server) -> Iterator[Told]:
+    """Ask which logs there are, how large, and what is left out of them."""
+    query, why = "SHOW BINARY LOGS", "What is older than the first log can be verified by reading tables only."
+    rows = _answer(lambda: _ask(server, (query,)))
+    status = _answer(lambda: _ask(server, _STATUS))
+    if isinstance(rows, Refusal):
+        yield _refused(server, "binary logs", "at least one", query, why, rows)
+        return
+    if isinstance(status, Refusal):
+        yield _refused(server, "binary logs", "at least one", query, why, status)
+        return
+    if not rows:
+        yield _told("binary logs", State.FAIL, "none", "at least one", query, why, "Turn log_bin on.")
+        return
+    sizes = [int(row["file_size"]) for row in rows if row.get("file_size", "").isdigit()]
+    purged = server.variables.get("gtid_purged", "").replace("\n", "")
+    value = f"oldest {rows[0].get('log_name')}{_age(server, rows[0])}, {len(rows)} files, {sum(sizes)} bytes"
+    value += f", purged {purged if len(purged) <= 120 else purged[:117] + '...'}" if purged else ""
+    yield _told("binary logs", State.PASS, value, "at least one", query, why)
+    largest, limit = max(sizes, default=0), server.variables.get("max_binlog_cache_size", "") or "unknown"
+    yield _told(
+        "transaction size", State.WARN if largest >= OFFSET_BYTES else State.PASS,
+        f"largest log {largest} bytes, max_binlog_cache_size {limit}", "no log above 4 GiB", query,
+        "Offsets in events have 32 bits, and a transaction is never split: a large one makes a large file.",
+        "Resume by GTIDs only, and keep bulk changes in smaller transactions.",
+    )  # fmt: skip
+    filters = [f"{name} {row[name]}" for row in status for name in ("binlog_do_db", "binlog_ignore_db")
+               if row.get(name)]  # fmt: skip
+    yield _told(
+        "binlog filters", State.FAIL if filters else State.PASS, "; ".join(filters) or "none", "none", _STATUS[0],
+        "A filter keeps databases out of the log, and nothing in the log says so.",
+        "Remove binlog-do-db and binlog-ignore-db from the option file; restart.",
+    )  # fmt: skip
+
+
+def _age(server: Server, row: dict[str, str]) -> str:
+    if server.begun is None:
+        return ""
+    try:
+        moment = datetime.fromtimestamp(server.begun(row.get("log_name", "")), UTC)
+    except MigverifyError as error:  # without the grant the stream does not come; that has a question of its own
+        return f" (its age is unknown: {_first_line(error)})"
+    return f" of {moment:%Y-%m-%d %H:%M:%SZ}"
+
+
+def _replica(server: Server) -> Iterator[Told]:
+    """Ask whether the source is a replica itself, and then whether its log holds what it replicates."""
+    wanted, query = "ON where the source is a replica", _REPLICATION[0]
+    name = next((n for n in REPLICA_UPDATES.names if n in server.variables), REPLICA_UPDATES.names[0])
+    rows = _answer(lambda: _ask(server, _REPLICATION))
+    if isinstance(rows, Refusal):
+        yield _refused(server, name, wanted, query, REPLICA_UPDATES.why, rows)
+        return
+    if not rows:
+        yield _told(name, State.PASS, "the source is no replica", wanted, query, REPLICA_UPDATES.why)
+        return
+    yield _setting(server, REPLICA_UPDATES)
+    harmless = {"replicate_ignore_server_ids", "replicate_rewrite_db"}
+    bad = [f"{key} {row[key]}" for row in rows for key in row
+           if key.startswith("replicate_") and row[key] and key not in harmless]  # fmt: skip
+    if any(row.get(key) == "No" for row in rows for key in ("replica_sql_running", "slave_sql_running")):
+        bad.append("its applier is stopped")
+    yield _told(
+        "replica", State.WARN if bad else State.PASS, "; ".join(bad) or "runs without filters", "runs without filters",
+        query, "The binlog of a replica holds what the replica applied, and no more.",
+        "Read from the primary, or verify the filtered tables apart.",
+    )  # fmt: skip
+
+
+def _server_id(server: Server, reader_id: int | None) -> Told:
+    """Ask which server ids are taken; a reader needs one of its own."""
+    name, wanted, query = "server_id of the reader", "used by nobody", _REPLICAS[0]
+    why = "Two readers of one server_id end each other's stream."
+    rows = _answer(lambda: _ask(server, _REPLICAS))
+    if isinstance(rows, Refusal):
+        told = _refused(server, name, wanted, query, why, rows)
+        # Without a requested one, the reader takes a number at random out of two thousand million.
+        state = told.state if reader_id is not None else State.WARN
+        return _told(name, state, told.value, wanted, query, why, told.todo)
+    taken = {row.get("server_id", "") for row in rows} | {server.variables.get("server_id", "")}
+    numbers = ", ".join(sorted(taken - {""}, key=lambda t: (len(t), t)))
+    if reader_id is not None and str(reader_id) in taken:
+        return _told(name, State.FAIL, f"{reader_id} is taken", wanted, query, why,
+                     f"Choose another; taken are {numbers}.")  # fmt: skip
+    free = f"{reader_id} is free" if reader_id is not None else "chosen when reading"
+    return _told(name, State.PASS, f"{free}; taken: {numbers}", wanted, query, why)
+
+
+def _sessions(server: Server) -> Told:
+    """Ask which sessions have values of their own now."""
+    name, wanted = "sessions", "none with values of their own"
+    why = "These settings can be set by a session for itself; a session keeps its value while the global one changes."
+    rows = _answer(lambda: server.session.query(OVERRIDES))
+    if isinstance(rows, Refusal):
+        # Not INCONCLUSIVE: sessions of the next minute are no better known; it is a blind spot either way.
+        todo = "Nothing here tells; ask the owners of long-lived sessions."
+        if isinstance(rows, PrivilegeError):
+            todo = f"GRANT SELECT ON performance_schema.* TO {_account(server)}; to see them."
+        return _told(name, State.WARN, _first_line(rows), wanted, OVERRIDES, why, todo)
+    bad = [f"{count} with {variable} = {value or repr('')}" for variable, value, count in rows
+           if (value or "").upper() != _GOOD.get(variable or "", "")]  # fmt: skip
+    todo = "Find them in performance_schema.variables_by_thread, and let them reconnect."
+    return _told(name, State.WARN if bad else State.PASS, "; ".join(bad) or "none", wanted, OVERRIDES, why, todo)
+
+
+def _clock(server: Server) -> Told:
+    clock = server.clock
+    state = State.PASS if abs(clock.offset) <= CLOCK_SECONDS + clock.uncertainty else State.WARN
+    return _told("clock", state, f"{clock.offset:+.1f} s", f"within {CLOCK_SECONDS:g} s of this machine", CLOCK,
+                 "Lag and settle times compare the source's commit times with this machine's clock.",
+                 "Let both hosts follow the same time source.")  # fmt: skip
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+def _unfollowed(server: Server) -> Iterator[Told]:
+    """Ask which tables cannot be followed row by row."""
+    query, tables = "SHOW CREATE TABLE", server.tables
+    if not tables:
+        yield _told("tables", State.INCONCLUSIVE, "none in scope", "at least one", "information_schema.TABLES",
+                    "Nothing would be covered.", "Look at tables.include of the configuration.")  # fmt: skip
+        return
+    keyless = [str(t.ref) for t in tables if not any(i.primary for i in t.indexes)]
+    yield _list("tables without a primary key", keyless, f"{len(tables)}", query,
+                "Rows that cannot be told apart cannot be followed: these tables are compared whole.",
+                "Add a primary key, or plan a full comparison of these at the end.")  # fmt: skip
+    unsafe = [f"{t.ref} ({t.engine})" for t in tables if t.engine and t.engine.lower() not in TRANSACTIONAL]
+    yield _list("tables of other engines", unsafe, f"{len(tables)}", query,
+                "Their writes are not undone with the transaction, and half a statement is in no log after a crash.",
+                "ALTER TABLE ... ENGINE = InnoDB.")  # fmt: skip
+
+
+def _list(
+    name: str, found: Sequence[str], among: str, query: str, why: str, todo: str, state: State = State.WARN
+) -> Told:
+    none = "none" if among.endswith("tables") else f"none in {among}"
+    value = f"{len(found)} in {among}: {listed(found)}" if found else none
+    return _told(name, state if found else State.PASS, value, "none", query, why, todo)
+
+
+_DIGITS = re.compile(r"(?:float|double|real)\(\d+,\d+\)", re.IGNORECASE)
+_OLD_FORMAT = "mariadb-5.3"
+"""What MariaDB's catalog appends to temporal types that are stored as before MySQL 5.6."""
+
+
+def columns(tables: Sequence[TableDef], flavor: Flavor) -> Iterator[Told]:
+    """Ask which columns of the tables in scope have another text in the binlog than SELECT prints, or none at all.
+
+    A table map names types and sizes, not how a value is displayed: ZEROFILL, the digits of FLOAT(M,D), and which of
+    MariaDB's types lie behind bytes are in the catalog only.
+    """
+    among, query = f"{len(tables)} tables", "information_schema.COLUMNS"
+    every = [(f"{t.ref}.{c.name}", c) for t in tables for c in t.columns]
+    yield _list("VECTOR columns", [name for name, c in every if c.data_type == "vector"], f"{len(tables)}",
+                "SHOW CREATE TABLE",
+                "Floats in bytes: they can be compared by nothing but their bytes, and other readers fail on them.",
+                "Compare them apart, or leave the columns out.")  # fmt: skip
+    yield _list("ZEROFILL columns",
+                [f"{name} ({c.column_type})" for name, c in every if "zerofill" in c.column_type.lower()], among, query,
+                "The stream gives `42` where SELECT prints `000042`: a binlog does not say ZEROFILL.",
+                "Compare them as numbers, as `tables`, `changes audit` and `tables watch` do; pad where you read the"
+                " stream.")  # fmt: skip
+    yield _list("FLOAT(M,D) and DOUBLE(M,D) columns",
+                [f"{name} ({c.column_type})" for name, c in every if _DIGITS.search(c.column_type)], among, query,
+                "SELECT rounds them to D digits; the stream gives the value, as the binlog does not say M and D.",
+                "Compare them as numbers, as `tables`, `changes audit` and `tables watch` do; or use DECIMAL.",
+                )  # fmt: skip
+    if flavor is not Flavor.MARIADB:
+        return
+    yield _list("UUID, INET4 and INET6 columns",
+                [f"{name} ({c.column_type})" for name, c in every if c.data_type in ("uuid", "inet4", "inet6")], among,
+                query, "The stream gives their bytes (`0x` and hex) where SELECT prints text: the binlog does not name"
+                " these types.",
+                "Convert the bytes where you read the stream, or leave these columns out and verify them in full.",
+                )  # fmt: skip
+    old = [f"{name} ({c.column_type})" for name, c in every if _OLD_FORMAT in c.column_type and c.fsp]
+    yield _list("old temporal columns with a fraction", old, among, query,
+                "They are stored as before MariaDB 10.1.2, and the binlog does not say how many digits the fraction"
+                " has: rows of these tables cannot be read.",
+                "SET GLOBAL mysql56_temporal_format = ON; ALTER TABLE ... FORCE; on a table of the list, or leave it"
+                " out.", State.FAIL)  # fmt: skip
+
+
+def _cascades(server: Server, scope: set[tuple[str, str]]) -> Told:
+    """Foreign keys that InnoDB itself carries out change child rows without a trace in the binlog."""
+    name, wanted = "cascading foreign keys", "none, or carried out above the engine"
+    why = "ON DELETE CASCADE and its like change child rows inside InnoDB: those changes are in no binlog."
+    native = "innodb_native_foreign_keys"
+    if server.variables.get(native, "").upper() in ("OFF", "0"):
+        return _told(name, State.PASS, f"{native} is OFF: cascades are logged", wanted,
+                     f"SHOW GLOBAL VARIABLES LIKE '{native}'", why)  # fmt: skip
+    cascading: list[str] = []
+    hidden: list[str] = []
+    databases = sorted({database for database, _ in scope})
+    for database in databases:
+        rules = _answer(lambda database=database: _rules(server, database))  # type: ignore[misc]
+        if isinstance(rules, Refusal):
+            return _refused(server, name, wanted, referential_rules(database), why, rules)
+        for (table, key), acts in rules.items():
+            if (database, table) in scope and (acts is None or acts & CASCADING):
+                (hidden if acts is None else cascading).append(f"{database}.{table} ({key})")
+    query = "; ".join(referential_rules(database) for database in databases)
+    if hidden and not cascading:
+        # An empty list of what a user may not see is no proof that there is nothing.
+        grant = f"GRANT REFERENCES ON <database>.* TO {_account(server)}; shows them."
+        value = f"the rules of {len(hidden)} keys are hidden from this user: {', '.join(hidden[:SHOWN])}"
+        return _told(name, State.INCONCLUSIVE, value, wanted, query, why, grant)
+    value = f"{len(cascading)} in {len(scope)}: {listed(cascading)}" if cascading else f"none in {len(scope)}"
+    return _told(name, State.FAIL if cascading else State.PASS, value, wanted, query, why,
+                 "Verify the child tables by reading them whole; changes of theirs cannot be followed.")  # fmt: skip
+
+
+def _rules(server: Server, database: str) -> dict[tuple[str, str], frozenset[str] | None]:
+    """Return what each foreign key (table, name) does to child rows; None where the server hides that from the user."""
+    rules: dict[tuple[str, str], frozenset[str] | None] = {
+        (table or "", key or ""): None for table, key in server.session.query(foreign_keys(database))
+    }
+    for table, key, *acts in server.session.query(referential_rules(database)):
+        rules[table or "", key or ""] = frozenset((act or "").upper() for act in acts)
+    return rules
