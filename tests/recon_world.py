@@ -13,10 +13,10 @@ from migverify.recon.model import (
     Class,
     Covered,
     Deviation,
-    Finding,
     Kind,
     Place,
     Rule,
+    RuleFinding,
     RuleResult,
     Severity,
     Window,
@@ -105,7 +105,7 @@ class World:
                 found.setdefault(row.key, []).append(row.value)
         return found
 
-    def difference(self, rule: Rule, key: str, ours: list[str] | None, theirs: list[str] | None) -> Finding | None:
+    def difference(self, rule: Rule, key: str, ours: list[str] | None, theirs: list[str] | None) -> RuleFinding | None:
         if rule.kind is Kind.SAME_GROUPS:
             ours, theirs = ([str(sum(map(Decimal, v)))] if v else None for v in (ours, theirs))
         if ours == theirs:
@@ -117,9 +117,9 @@ class World:
             of = Class.DUPLICATE if counts[0] != counts[1] else Class.VALUE_MISMATCH
         deviations = (Deviation("amount", ours[0], theirs[0]),) if ours and theirs and ours[0] != theirs[0] else ()
         money = Decimal((ours or theirs or ["0"])[0])
-        return Finding(rule.name, (key,), of, of, f"{key}: {of}", deviations, money, "EUR", counts)
+        return RuleFinding(rule.name, (key,), of, of, f"{key}: {of}", deviations, money, "EUR", counts)
 
-    def compare(self, rule: Rule, span: Window | None, keys: Sequence[str] | None = None) -> dict[str, Finding]:
+    def compare(self, rule: Rule, span: Window | None, keys: Sequence[str] | None = None) -> dict[str, RuleFinding]:
         ours, theirs = self.rows(self.source, span), self.rows(self.target, span)
         found = {}
         for key in sorted(ours.keys() | theirs.keys()) if keys is None else keys:
@@ -142,14 +142,16 @@ class World:
         covered = Covered(rows[0], rows[1], max(0, rows[0] - len(findings)))
         return RuleResult(rule.name, window, verdict, self.gaps, covered, counts, {}, (), 0.1)
 
-    def look(self, rule: Rule, span: Window | None, findings: Sequence[Finding]) -> Sequence[Finding | None] | None:
+    def look(
+        self, rule: Rule, span: Window | None, findings: Sequence[RuleFinding]
+    ) -> Sequence[RuleFinding | None] | None:
         if not self.lookups:
             return None
         self.looked += len(findings)
         found = self.compare(rule, span, [str(f.key[0]) for f in findings])
         return [found.get(str(f.key[0])) for f in findings]
 
-    def near(self, rule: Rule, edge: Window, findings: Sequence[Finding]) -> Sequence[bool]:
+    def near(self, rule: Rule, edge: Window, findings: Sequence[RuleFinding]) -> Sequence[bool]:
         del rule
         keys = self.rows(self.source, edge).keys() | self.rows(self.target, edge).keys()
         return [f.key[0] in keys for f in findings]

@@ -12,10 +12,10 @@ from migverify.recon.build import Built
 from migverify.recon.evaluate import Conditions
 from migverify.recon.model import (
     Dataset,
-    Finding,
     KnownException,
     Place,
     Rule,
+    RuleFinding,
     RuleSet,
     TablePart,
 )
@@ -160,17 +160,17 @@ def _kept(pairing: Pairing, source: Relation, target: Relation | None, keep: Kee
     return repeated or (keep.unlike and (one.values[:width] != other.values[:width] or one.unlike or other.unlike))
 
 
-class Basket(list[Finding]):
+class Basket(list[RuleFinding]):
     """A sink that keeps everything, and how it came."""
 
     def __init__(self) -> None:
         super().__init__()
         self.batches: list[int] = []
 
-    def __call__(self, findings: Sequence[Finding]) -> None:
+    def __call__(self, findings: Sequence[RuleFinding]) -> None:
         self.batches.append(len(findings))
         self.extend(findings)
 
     @property
-    def by_key(self) -> dict[KeyText, Finding]:
+    def by_key(self) -> dict[KeyText, RuleFinding]:
         return {finding.key: finding for finding in self}

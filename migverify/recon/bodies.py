@@ -12,7 +12,7 @@ from migverify.db.snapshot import Anchor
 from migverify.errors import StoreError
 from migverify.model import Verdict
 from migverify.recon.kinds.amounts import plain
-from migverify.recon.model import Class, Covered, Deviation, Finding, RuleResult, Window
+from migverify.recon.model import Class, Covered, Deviation, RuleFinding, RuleResult, Window
 
 DONE = "done"
 OPEN = "open"
@@ -37,13 +37,13 @@ def window_of(texts: object) -> Window | None:
     return Window(start, end)
 
 
-def masked(finding: Finding) -> Finding:
+def masked(finding: RuleFinding) -> RuleFinding:
     """Return the finding without the values of its columns; classes of differences stay."""
     hidden = tuple(Deviation(d.column, None, None, d.kind, masked=True) for d in finding.deviations)
     return replace(finding, deviations=hidden)
 
 
-def finding_body(finding: Finding) -> dict[str, Any]:
+def finding_body(finding: RuleFinding) -> dict[str, Any]:
     """Return the JSON form of a finding."""
     return {
         "rule": finding.rule, "key": list(finding.key), "window": window_text(finding.window),
@@ -56,10 +56,10 @@ def finding_body(finding: Finding) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def finding_of(body: Mapping[str, Any]) -> Finding:
+def finding_of(body: Mapping[str, Any]) -> RuleFinding:
     """Return the finding that ``finding_body`` wrote; ``StoreError`` when it is damaged."""
     try:
-        return Finding(
+        return RuleFinding(
             rule=body["rule"], key=tuple(body["key"]), kind=Class(body["kind"]), of=Class(body["of"]),
             message=body["message"], deviations=tuple(Deviation(*parts) for parts in body["deviations"]),
             money=None if body["money"] is None else Decimal(body["money"]), currency=body["currency"],
@@ -126,6 +126,6 @@ def sums_of(texts: Mapping[str, str]) -> dict[str, Decimal]:
     return {currency: Decimal(value) for currency, value in texts.items()}
 
 
-def bodies(findings: Iterable[Finding], *, show: bool) -> Sequence[dict[str, Any]]:
+def bodies(findings: Iterable[RuleFinding], *, show: bool) -> Sequence[dict[str, Any]]:
     """Return the JSON forms of findings, masked unless values may be shown."""
     return [finding_body(finding if show else masked(finding)) for finding in findings]

@@ -13,9 +13,10 @@ from decimal import Decimal, InvalidOperation
 from types import TracebackType
 from typing import Any, Self
 
-from migverify.model import ColumnDef, KeyText
+from migverify.model import ColumnDef, KeyText, LiveState
 from migverify.recon.relation import Held, Pairing
 from migverify.sql.canonical import FAMILIES
+from migverify.watch.lifecycle import Criteria, Finding, Read, advance
 
 _NUMBERS = frozenset({"integer", "decimal", "float", "year", "bit"})
 _NULL, _NUMBER, _TEXT = b"\x00", b"\x01", b"\x02"
@@ -69,26 +70,33 @@ def _number_order(number: Decimal) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A key that differed in every read so far.
+    """A key that differed in every read so far: what was read first and last, and what is known of it.
 
-    ``first`` is what was read first. ``still`` counts the last reads, this one included, that gave the same texts:
-    rows that change between two reads are being written.
+    ``reads`` are all reads; ``still`` counts the last ones that gave the same texts as the read before them, since rows
+    that change between two reads are being written.
     """
 
     first: Pairing
     last: Pairing
-    reads: int
-    still: int
+    state: LiveState = LiveState.UNCONFIRMED
+    reads: int = 1
+    still: int = 0
 
     @classmethod
     def of(cls, pairing: Pairing) -> Candidate:
         """Take a key that was read once."""
-        return cls(pairing, pairing, 1, 1)
+        return cls(pairing, pairing)
 
-    def again(self, pairing: Pairing) -> Candidate:
+    def again(self, pairing: Pairing, criteria: Criteria, *, applied_past: bool) -> Candidate:
         """Return the candidate after one more read."""
-        same = _seen(pairing.source) == _seen(self.last.source) and _seen(pairing.target) == _seen(self.last.target)
-        return Candidate(self.first, pairing, self.reads + 1, self.still + 1 if same else 1)
+        finding = Finding(look_of(self.last), self.state, self.reads, self.still)
+        finding = advance(finding, Read(look_of(pairing), applied_past=applied_past), criteria)
+        return Candidate(self.first, pairing, finding.state, finding.reads, finding.still)
+
+
+def look_of(pairing: Pairing) -> tuple[object, ...]:
+    """Return what a read showed of both sides; equal where neither moved."""
+    return _seen(pairing.source), _seen(pairing.target)
 
 
 def _seen(held: Held | None) -> tuple[object, ...] | None:
@@ -115,7 +123,9 @@ class Candidates:
 
     def add(self, candidate: Candidate) -> None:
         """Append one."""
-        body = [_pairing(candidate.first), _pairing(candidate.last), candidate.reads, candidate.still]
+        body = [
+            _pairing(candidate.first), _pairing(candidate.last), candidate.state, candidate.reads, candidate.still
+        ]  # fmt: skip
         # ASCII: texts hold the server's bytes, whatever they are.
         row = key_order(candidate.first.key, self._columns), json.dumps(body, separators=(",", ":"))
         self._waiting.append(row)
@@ -156,7 +166,7 @@ def _held(held: Held | None) -> list[Any] | None:
 
 
 def _candidate(body: list[Any]) -> Candidate:
-    return Candidate(_pairing_of(body[0]), _pairing_of(body[1]), body[2], body[3])
+    return Candidate(_pairing_of(body[0]), _pairing_of(body[1]), LiveState(body[2]), body[3], body[4])
 
 
 def _pairing_of(body: list[Any]) -> Pairing:

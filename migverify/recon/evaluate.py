@@ -25,9 +25,9 @@ from migverify.recon.model import (
     MISMATCHES,
     Class,
     Covered,
-    Finding,
     Kind,
     Rule,
+    RuleFinding,
     RuleResult,
     RuleSet,
     Window,
@@ -38,7 +38,7 @@ from migverify.recon.verdict import conclude, nothing_read
 
 __all__ = ["Conditions", "Evaluation", "Sink", "Tally", "evaluate", "inconclusive", "keyed", "moves"]
 
-Sink = Callable[[Sequence[Finding]], None]
+Sink = Callable[[Sequence[RuleFinding]], None]
 """Takes findings in batches of at most ``Conditions.batch``; each key once."""
 
 
@@ -50,7 +50,7 @@ class Tally:
     money: dict[tuple[Class, str], Decimal] = field(default_factory=dict)
     unknown_money: Counter[str] = field(default_factory=Counter)
 
-    def add(self, finding: Finding) -> None:
+    def add(self, finding: RuleFinding) -> None:
         """Count a finding and its money, exactly."""
         self.counts[finding.kind] += 1
         amounts = [] if finding.money is None else [(finding.currency or "", finding.money)]
@@ -148,7 +148,7 @@ class Evaluation:
         self.gaps: list[str] = []
         self.remarks: list[str] = []
         self.volume: dict[str, Decimal] = {}
-        self._batch: list[Finding] = []
+        self._batch: list[RuleFinding] = []
         limit = rule.options.get("limit") if rule.kind is Kind.NO_ROWS else None
         self._room = limit if isinstance(limit, int) else None
         self._dropped = 0
@@ -198,7 +198,7 @@ class Evaluation:
         for reason, count in self.tally.unknown_money.most_common():
             yield f"{reason} ({count:,} {'finding' if count == 1 else 'findings'})"
 
-    def keep(self, finding: Finding, reads: int) -> None:
+    def keep(self, finding: RuleFinding, reads: int) -> None:
         """Count a finding and hand it to the sink."""
         finding = replace(finding, window=self.window, reads=reads, at=self.conditions.now())
         self.tally.add(finding)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from migverify.model import KeyText
-from migverify.recon.model import MISMATCHES, Class, Finding, KnownException
+from migverify.recon.model import MISMATCHES, Class, KnownException, RuleFinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Exceptions:
                 by_key[entry.key] = (*by_key.get(entry.key, ()), entry)
         return cls(by_key, tuple(for_all), now)
 
-    def apply(self, finding: Finding, key: KeyText | None = None) -> Finding:
+    def apply(self, finding: RuleFinding, key: KeyText | None = None) -> RuleFinding:
         """Return the finding as a known exception where one holds; where all have expired, say so in its reason.
 
         ``key`` is what an exception may name besides the finding's own key: that of the row, where a finding's key

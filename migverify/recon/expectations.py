@@ -30,7 +30,7 @@ from migverify.recon.candidates import key_order
 from migverify.recon.expectation_suite import Expectation, Suite, check_suite, read_suite
 from migverify.recon.expectation_types import How
 from migverify.recon.expectations_gx import Answer
-from migverify.recon.model import Class, Covered, Deviation, Finding, Rule, Window
+from migverify.recon.model import Class, Covered, Deviation, Rule, RuleFinding, Window
 from migverify.secrets import Secret, remember, scrub
 from migverify.sql.expectations import all_rows, batch_of, row_count
 from migverify.store.base import ResultStore
@@ -66,7 +66,7 @@ class SuiteOutcome:
     result as Great Expectations shows it. ``anchors`` are the moments that were read, one for each endpoint.
     """
 
-    findings: tuple[Finding, ...]
+    findings: tuple[RuleFinding, ...]
     covered: Covered
     reasons: tuple[str, ...]
     violations: int
@@ -193,7 +193,7 @@ def _outcome(
     rule: Rule, suite: Suite, answers: Sequence[tuple[Answer, str]], rows: int, columns: Sequence[ColumnDef], *,
     window: Window | None, keep_values: bool,
 ) -> SuiteOutcome:  # fmt: skip
-    findings: dict[KeyText, Finding] = {}
+    findings: dict[KeyText, RuleFinding] = {}
     reasons, violations = [], 0
     for answer, shard in answers:
         if answer.success is None:
@@ -228,7 +228,7 @@ def _kept(answer: Answer, *, keep_values: bool) -> Answer:
     return replace(clean, result=held, rows=())
 
 
-def _merge(findings: dict[KeyText, Finding], new: Finding) -> None:
+def _merge(findings: dict[KeyText, RuleFinding], new: RuleFinding) -> None:
     """One finding per key: rows that break two expectations, and rows of one text, are told together."""
     old = findings.get(new.key)
     if old is None:
@@ -246,7 +246,9 @@ def _merge(findings: dict[KeyText, Finding], new: Finding) -> None:
     )  # fmt: skip
 
 
-def _findings(rule: Rule, answer: Answer, shard: str, window: Window | None, *, keep_values: bool) -> Iterator[Finding]:
+def _findings(
+    rule: Rule, answer: Answer, shard: str, window: Window | None, *, keep_values: bool
+) -> Iterator[RuleFinding]:
     one = answer.expectation
     at = time.time()
     name = one.description or one.label
@@ -254,7 +256,7 @@ def _findings(rule: Rule, answer: Answer, shard: str, window: Window | None, *, 
         yield _row_finding(rule, row, name, shard, window, at, keep_values=keep_values)
     if answer.unexpected is None or len(answer.rows) < answer.unexpected:
         told = _told(answer, keep_values=keep_values)
-        yield Finding(
+        yield RuleFinding(
             rule.name, (one.label, *([shard] if shard else [])), Class.VIOLATION, Class.VIOLATION, f"{name}: {told}",
             counts=(answer.unexpected or 0, 0), window=window, at=at, shard=shard,
         )  # fmt: skip
@@ -281,7 +283,7 @@ def _bounds(one: Expectation) -> str:
 
 def _row_finding(
     rule: Rule, row: Mapping[str, Any], name: str, shard: str, window: Window | None, at: float, *, keep_values: bool
-) -> Finding:  # fmt: skip
+) -> RuleFinding:  # fmt: skip
     texts = {column: as_text(value) for column, value in row.items()}
     if rule.key and all(column in texts for column in rule.key):
         key: KeyText = tuple(texts[column] for column in rule.key)
@@ -292,7 +294,7 @@ def _row_finding(
         key = ("sha256:" + hashlib.sha256(framed.encode()).hexdigest(),)
     money, currency = _money(rule, texts)
     shown = tuple(Deviation(column, text, None) for column, text in texts.items() if column not in rule.key)
-    return Finding(
+    return RuleFinding(
         rule.name, key, Class.VIOLATION, Class.VIOLATION, name, shown if keep_values else (), money, currency,
         (1, 0), window, 1, at, shard,
     )  # fmt: skip

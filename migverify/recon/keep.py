@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from migverify.recon.bodies import DONE, bodies, open_body, result_body, window_text, withdrawn
-from migverify.recon.model import Finding, RuleResult, Window
+from migverify.recon.model import RuleFinding, RuleResult, Window
 from migverify.store.base import ResultStore
 
 PAGE = 1000
-Evaluate = Callable[[Callable[[Sequence[Finding]], None]], RuleResult]
+Evaluate = Callable[[Callable[[Sequence[RuleFinding]], None]], RuleResult]
 """Evaluates a window, handing findings to a sink."""
 
 
@@ -41,7 +41,7 @@ def keep_window(
     if begun:
         take_back(store, run_id, rule, window)
 
-    def sink(findings: Sequence[Finding]) -> None:
+    def sink(findings: Sequence[RuleFinding]) -> None:
         nonlocal batches
         batches += 1
         store.add_window(run_id, rule, open_body(rule, window, batches), list(bodies(findings, show=show)))

@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from migverify.model import KeyText
 from migverify.recon.bodies import window_text
-from migverify.recon.model import Class, Finding
+from migverify.recon.model import Class, RuleFinding
 
 MOST = 100_000
 
@@ -17,7 +17,7 @@ class LastSeen:
     def __init__(self) -> None:
         self._hashes: OrderedDict[tuple[str, KeyText], int] = OrderedDict()
 
-    def remember(self, finding: Finding) -> None:
+    def remember(self, finding: RuleFinding) -> None:
         """Note how a finding looked with its values."""
         place = (window_text(finding.window), finding.key)
         if finding.kind is Class.PENDING or place not in self._hashes:
@@ -26,7 +26,7 @@ class LastSeen:
         while len(self._hashes) > MOST:
             self._hashes.popitem(last=False)
 
-    def same(self, before: Finding, now: Finding) -> bool:
+    def same(self, before: RuleFinding, now: RuleFinding) -> bool:
         """Whether a finding differs as at its last read. After a restart that is not known, and the next read tells.
 
         Of what is a mismatch already only the class and the counts matter.
@@ -39,5 +39,5 @@ class LastSeen:
         return known == _hash(now)
 
 
-def _hash(finding: Finding) -> int:
+def _hash(finding: RuleFinding) -> int:
     return hash((finding.of, finding.deviations, finding.counts, finding.money))

@@ -287,7 +287,7 @@ class Deviation:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RuleFinding:
     """One key that did not match, and what became of it.
 
     ``of`` is the class it would have without the settle time, the re-reads or the exception list. ``money`` is what is

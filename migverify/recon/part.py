@@ -15,9 +15,9 @@ from typing import Protocol
 
 from migverify.db.snapshot import Anchor
 from migverify.errors import CanceledError, ReadError
-from migverify.model import KeyText
+from migverify.model import KeyText, LiveState
 from migverify.recon.build import Built, Check, drilled
-from migverify.recon.candidates import Candidate, Candidates
+from migverify.recon.candidates import Candidate, Candidates, look_of
 from migverify.recon.exceptions import Exceptions
 from migverify.recon.kinds import judge_of
 from migverify.recon.kinds.amounts import EXACT, amount
@@ -28,14 +28,15 @@ from migverify.recon.model import (
     Covered,
     Dataset,
     FilePart,
-    Finding,
     Kind,
     Rule,
+    RuleFinding,
     RuleSet,
     Window,
 )  # fmt: skip
 from migverify.recon.relation import Engine, Pairing, Totals
 from migverify.sql.recon_select import sum_of_counts_sql
+from migverify.watch.lifecycle import Criteria, Finding, Read, advance
 
 ROW = "row"
 """The first part of the key of a row behind an unlike group: its group is a finding too, by a key of its own."""
@@ -74,7 +75,7 @@ class Whole(Protocol):
     remarks: list[str]
     expired: int
 
-    def keep(self, finding: Finding, reads: int) -> None:
+    def keep(self, finding: RuleFinding, reads: int) -> None:
         """Count a finding and hand it to the sink."""
         ...
 
@@ -160,20 +161,20 @@ class Part:
             for number in range(1, max(rounds, self._widened) + 1):
                 if rounds:
                     self._wait(current, last=number == rounds)
-                before, current = current, self._again(current)
+                before, current = current, self._again(current, Criteria(rounds, 1 + rounds))
                 if before is not candidates:
                     before.close()
             if self._enough(current):
                 return
             for batch in current.batches(self.conditions.batch):
                 for candidate in batch:
-                    self._decide(candidate, rounds)
+                    self._decide(candidate)
             self._drill(current)
         finally:
             if current is not candidates:
                 current.close()
 
-    def _again(self, candidates: Candidates) -> Candidates:
+    def _again(self, candidates: Candidates, criteria: Criteria) -> Candidates:
         left = Candidates(self.reads.source.key)
         failure = ""
         try:
@@ -190,7 +191,7 @@ class Part:
                         failure = f"could not be read again: {error.message}"
                 if failure:
                     for candidate in batch:
-                        self._decide(candidate, 0, failure)
+                        self._decide(candidate, failure)
                     continue
                 # Once, in the window of the source's row: the counterpart crosses from the other side.
                 once = sum(c.first.source is not None for c in batch if c.first.key in crossed)
@@ -198,7 +199,8 @@ class Part:
                 done = {candidate.first.key for candidate in agreed}
                 for candidate in batch:
                     if candidate.first.key not in done:
-                        left.add(candidate.again(fresh(candidate)))
+                        last = fresh(candidate)
+                        left.add(candidate.again(last, criteria, applied_past=self._unsettled(last) <= 0))
                     elif candidate.first.key not in crossed:
                         self._late(candidate)
         except BaseException:
@@ -289,18 +291,18 @@ class Part:
             candidate.reads + 1,
         )
 
-    def _decide(self, candidate: Candidate, rounds: int, failure: str = "") -> None:
+    def _decide(self, candidate: Candidate, failure: str = "") -> None:
         finding = self.judge.judge(candidate.last)
         if finding is None:
             raise ReadError(f"rule {self.rule.name}: a candidate agrees with itself: {candidate.last.key}")
-        early = failure or self._too_early(candidate, rounds)
+        early = failure or self._too_early(candidate)
         if early:
             finding = replace(finding, kind=Class.PENDING, reason=_and(early, finding.reason))
         excused = self.whole.exceptions.apply(finding, candidate.last.key[: max(1, len(self.rule.key))])
         self.whole.expired += excused.kind in MISMATCHES and excused.reason != finding.reason
         self._keep(excused, candidate.reads)
 
-    def _keep(self, finding: Finding, reads: int) -> None:
+    def _keep(self, finding: RuleFinding, reads: int) -> None:
         if self.free:
             finding = replace(finding, money=None, currency=None, also=(), reason=finding.reason)
         self.whole.keep(replace(finding, key=(*self.prefix, *finding.key)), reads)
@@ -326,20 +328,29 @@ class Part:
         if looked < groups.count:
             self.whole.remarks.append(f"rows were compared in {looked:,} of {groups.count:,} unlike groups")
 
-    def _too_early(self, candidate: Candidate, rounds: int) -> str:
+    def _too_early(self, candidate: Candidate) -> str:
         """Say why a candidate cannot be judged yet; empty when it can."""
-        if rounds and candidate.still <= rounds:
+        state = candidate.state
+        if candidate.reads == 1:  # no round of reads follows the first: it is not compared with any other
+            read = Read(look_of(candidate.first), applied_past=self._unsettled(candidate.first) <= 0)
+            state = advance(Finding(), read, Criteria(still_reads=0)).state
+        if state is LiveState.DIVERGED:
+            return ""
+        if state is LiveState.HOT:
             return f"its rows changed while they were read {candidate.reads} times"
+        return f"its settle time ends in {max(0.0, self._unsettled(candidate.last)):,.1f} s"
+
+    def _unsettled(self, pairing: Pairing) -> float:
+        """Return the seconds until the settle time of a key is over; 0 or less when it is."""
         settle = self.rule.settle
         if not settle or not self._rereadable:
-            return ""
-        moment = self.judge.moment(candidate.last)
+            return 0.0
+        moment = self.judge.moment(pairing)
         if moment is None and self.window is not None:
             moment = self.window.end
         # Rows that bear no time are as old as the first time they were seen, at least.
         since = self.read_at if moment is None else moment.replace(tzinfo=UTC).timestamp()
-        left = since + settle - self.conditions.now()
-        return f"its settle time ends in {left:,.1f} s" if left > 0 else ""
+        return since + settle - self.conditions.now()
 
 
 def _covered(reads: Built, totals: Totals, matched: int) -> Covered:

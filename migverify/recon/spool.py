@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from migverify.recon.bodies import finding_body, finding_of
-from migverify.recon.model import Finding
+from migverify.recon.model import RuleFinding
 
 PAGE = 500
 """Findings of one look and of one transaction."""
@@ -24,12 +24,12 @@ class Spool:
             "w+", encoding="ascii", prefix="migverify-findings-"
         )
 
-    def add(self, findings: Sequence[Finding]) -> None:
+    def add(self, findings: Sequence[RuleFinding]) -> None:
         """Append some."""
         for finding in findings:
             self._file.write(json.dumps(finding_body(finding), separators=(",", ":")) + "\n")
 
-    def batches(self) -> Iterator[tuple[list[Finding], bool]]:
+    def batches(self) -> Iterator[tuple[list[RuleFinding], bool]]:
         """Yield them a page at a time, each with whether it is the last; one empty page where there are none."""
         self._file.seek(0)
         lines = list(islice(self._file, PAGE))

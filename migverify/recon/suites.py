@@ -16,10 +16,10 @@ from migverify.recon.expectation_suite import Suite, check_suite, read_suite
 from migverify.recon.expectations import Batch, SuiteOutcome, keep_outcome, run_suite, sessions
 from migverify.recon.model import (
     Class,
-    Finding,
     ParameterValue,
     QueryPart,
     Rule,
+    RuleFinding,
     RuleResult,
     RuleSet,
     TablePart,
@@ -95,7 +95,7 @@ class SuiteRunner:
         reader = sessions(lambda endpoint: self._secrets.get(endpoint.name))
         return run_suite(rule, suite, batches, reader, window=window, keep_values=self._conditions.show)
 
-    def _hand_over(self, rule: Rule, findings: Sequence[Finding], window: Window | None, sink: Sink) -> Tally:
+    def _hand_over(self, rule: Rule, findings: Sequence[RuleFinding], window: Window | None, sink: Sink) -> Tally:
         now = self._conditions.now()
         moment = datetime(1970, 1, 1) + timedelta(seconds=now)
         exceptions = Exceptions.of(rule.name, self._rules.exceptions, moment)
@@ -109,7 +109,7 @@ class SuiteRunner:
         return tally
 
 
-def _named(rule: Rule, finding: Finding) -> Finding:
+def _named(rule: Rule, finding: RuleFinding) -> RuleFinding:
     """Return the finding with its key in its message, where it speaks of a row."""
     if len(finding.key) != len(rule.key) or finding.counts != (1, 0):
         return finding
@@ -118,6 +118,6 @@ def _named(rule: Rule, finding: Finding) -> Finding:
     return replace(finding, message=f"{key}: {finding.message}")
 
 
-def _late(finding: Finding, reads: int) -> Finding:
+def _late(finding: RuleFinding, reads: int) -> RuleFinding:
     reason = f"did not hold first, holds at read {reads}"
     return replace(finding, kind=Class.LATE_MATCHED, money=None, currency=None, reads=reads, reason=reason)

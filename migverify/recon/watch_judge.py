@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
-from migverify.recon.model import MISMATCHES, Class, Finding, Kind, Rule, RuleResult, Window
+from migverify.model import LiveState
+from migverify.recon.model import MISMATCHES, Class, Kind, Rule, RuleFinding, RuleResult, Window
 from migverify.recon.watermark import Watermark
 from migverify.recon.windows import around, border, reach
+from migverify.watch.lifecycle import Criteria, Finding, Read, advance
 
 CARRIED = "carried: on the border of the window, judged when the next one is closed"
 ONE_SIDED = frozenset({Class.MISSING_ON_SOURCE, Class.MISSING_ON_TARGET})
@@ -22,7 +24,7 @@ GROUPED = frozenset({Kind.SAME_GROUPS, Kind.ZERO_SUM, Kind.BALANCE})
 """Kinds that compare sums: what crosses a border makes two findings, and none over both windows."""
 
 
-Sink: TypeAlias = Callable[[Sequence[Finding]], None]
+Sink: TypeAlias = Callable[[Sequence[RuleFinding]], None]
 """Takes findings in batches."""
 
 
@@ -40,7 +42,9 @@ class RuleReads(Protocol):
         """Evaluate one window, with the re-reads of the rule; findings go to the sink."""
         ...
 
-    def look(self, rule: Rule, span: Window | None, findings: Sequence[Finding]) -> Sequence[Finding | None] | None:
+    def look(
+        self, rule: Rule, span: Window | None, findings: Sequence[RuleFinding]
+    ) -> Sequence[RuleFinding | None] | None:
         """Read the keys of findings again, over a span of time.
 
         Returns
@@ -51,7 +55,7 @@ class RuleReads(Protocol):
         """
         ...
 
-    def near(self, rule: Rule, edge: Window, findings: Sequence[Finding]) -> Sequence[bool]:
+    def near(self, rule: Rule, edge: Window, findings: Sequence[RuleFinding]) -> Sequence[bool]:
         """Say of each finding whether its key has a row on either side in that part of a window."""
         ...
 
@@ -72,7 +76,7 @@ class Judged:
     counted as matched and are no findings.
     """
 
-    findings: list[Finding]
+    findings: list[RuleFinding]
     crossed: int = 0
 
 
@@ -80,8 +84,8 @@ class Judged:
 class Again:
     """Findings that changed when they were read again; those that ``crossed`` were pending and are none any more."""
 
-    changed: list[Finding]
-    crossed: list[Finding]
+    changed: list[RuleFinding]
+    crossed: list[RuleFinding]
 
 
 def spans(rule: Rule, window: Window, settle: float, *, own: bool) -> list[Window]:
@@ -94,7 +98,7 @@ def spans(rule: Rule, window: Window, settle: float, *, own: bool) -> list[Windo
 
 
 def judge_fresh(
-    reads: RuleReads, rule: Rule, window: Window, findings: Sequence[Finding], settle: float, *, last: bool
+    reads: RuleReads, rule: Rule, window: Window, findings: Sequence[RuleFinding], settle: float, *, last: bool
 ) -> Judged:
     """Judge what an evaluation of one window found.
 
@@ -106,7 +110,7 @@ def judge_fresh(
         The windows within reach are complete already: nothing needs to be carried.
     """
     asked = [n for n, f in enumerate(findings) if _may_cross(rule, f)]
-    kept: list[Finding | None] = list(findings)
+    kept: list[RuleFinding | None] = list(findings)
     for span in spans(rule, window, settle, own=False):
         if not asked:
             break
@@ -128,7 +132,7 @@ def judge_fresh(
 
 
 def _still_apart(
-    reads: RuleReads, rule: Rule, window: Window, findings: Sequence[Finding], kept: list[Finding | None]
+    reads: RuleReads, rule: Rule, window: Window, findings: Sequence[RuleFinding], kept: list[RuleFinding | None]
 ) -> int:
     """Count the keys that matched across the border; one that agrees in its own window by now was late instead."""
     gone = [n for n, finding in enumerate(kept) if finding is None]
@@ -140,16 +144,16 @@ def _still_apart(
     return crossings(findings[n] for n in gone if kept[n] is None)
 
 
-def crossings(findings: Iterable[Finding]) -> int:
+def crossings(findings: Iterable[RuleFinding]) -> int:
     """Count keys that matched across the border: once, in the window of the source's row."""
     return sum(finding.of is not Class.MISSING_ON_SOURCE for finding in findings)
 
 
-def _may_cross(rule: Rule, finding: Finding) -> bool:
+def _may_cross(rule: Rule, finding: RuleFinding) -> bool:
     return finding.of in ONE_SIDED or rule.kind in GROUPED or rule.kind in (Kind.ORPHANS, Kind.UNIQUE)
 
 
-def _over_the_border(own: Finding, wide: Finding) -> Finding:
+def _over_the_border(own: RuleFinding, wide: RuleFinding) -> RuleFinding:
     """What to report of a key that agrees neither in its window nor with its neighbors.
 
     The window's own finding, unless the other side holds the key in a neighbor window in another number: then it is no
@@ -166,8 +170,8 @@ def _over_the_border(own: Finding, wide: Finding) -> Finding:
 
 
 def judge_again(
-    reads: RuleReads, rule: Rule, window: Window | None, findings: Sequence[Finding], settle: float, now: float, *,
-    decided: bool, same: Callable[[Finding, Finding], bool],
+    reads: RuleReads, rule: Rule, window: Window | None, findings: Sequence[RuleFinding], settle: float, now: float, *,
+    decided: bool, same: Callable[[RuleFinding, RuleFinding], bool],
 ) -> Again | None:  # fmt: skip
     """Read open findings of a closed window again.
 
@@ -188,8 +192,8 @@ def judge_again(
     """
     places = [None] if window is None else spans(rule, window, settle, own=True)
     left = list(range(len(findings)))
-    own: dict[int, Finding] = {}
-    found: dict[int, Finding] = {}
+    own: dict[int, RuleFinding] = {}
+    found: dict[int, RuleFinding] = {}
     crossed: list[int] = []
     for span in places:
         looked = reads.look(rule, span, [findings[n] for n in left]) if left else []
@@ -211,26 +215,28 @@ def judge_again(
     return Again([found[n] for n in sorted(found)], [findings[n] for n in crossed])
 
 
-def _matched(finding: Finding, now: float, reason: str) -> Finding:
+def _matched(finding: RuleFinding, now: float, reason: str) -> RuleFinding:
     return replace(
         finding, kind=Class.LATE_MATCHED, reads=finding.reads + 1, at=now, reason=reason or "equal at a later read"
     )
 
 
 def _still_open(
-    rule: Rule, before: Finding, differs: Finding, now: float, *, decided: bool, same: bool
-) -> Finding | None:
+    rule: Rule, before: RuleFinding, differs: RuleFinding, now: float, *, decided: bool, same: bool
+) -> RuleFinding | None:
     """What becomes of a finding that still differs; None when there is nothing new to record."""
     fresh = replace(differs, rule=before.rule, key=before.key, window=before.window, at=now,
         shard=differs.shard or before.shard,
     )  # fmt: skip
     if differs.kind is Class.KNOWN_EXCEPTION:
         return None if before.kind is differs.kind and same else fresh
-    if before.kind in MISMATCHES:
+    known = Finding(look=True, reads=before.reads, still=before.reads - 1, reported=before.kind in MISMATCHES)
+    # Whether it differs as it did is what the look is: a row that changed between two reads is being written.
+    read = Read(same, applied_past=decided or before.reason != CARRIED)
+    now_known = advance(known, read, Criteria(rule.rereads))
+    if now_known.reported and known.reported:
         return None if same else replace(fresh, kind=differs.of, reads=before.reads + 1)
-    # A row that changed between two reads is being written: what was read before does not count as the same difference.
-    reads = before.reads + 1 if same else 1
-    waits = before.reason == CARRIED and not decided
-    if waits or reads <= rule.rereads:
-        return replace(fresh, kind=Class.PENDING, reads=reads, reason=before.reason)
-    return replace(fresh, kind=differs.of, reads=reads, reason="")
+    reads = now_known.still + 1
+    if now_known.state is LiveState.DIVERGED:
+        return replace(fresh, kind=differs.of, reads=reads, reason="")
+    return replace(fresh, kind=Class.PENDING, reads=reads, reason=before.reason)

@@ -20,10 +20,10 @@ from migverify.recon.model import (
     ChangesPart,
     Dataset,
     FilePart,
-    Finding,
     Kind,
     QueryPart,
     Rule,
+    RuleFinding,
     RuleResult,
     RuleSet,
     TablePart,
@@ -180,7 +180,9 @@ class EngineReads:
             return self.suite(rule, window, self.run_id, sink)
         return evaluate(rule, self.rules, window, self.engine, self.build(rule, window), sink, self.conditions)
 
-    def look(self, rule: Rule, span: Window | None, findings: Sequence[Finding]) -> Sequence[Finding | None] | None:
+    def look(
+        self, rule: Rule, span: Window | None, findings: Sequence[RuleFinding]
+    ) -> Sequence[RuleFinding | None] | None:
         """Read the keys of findings again over a span; None for kinds whose findings are not of one key."""
         if rule.kind not in BY_KEY:
             return None
@@ -192,7 +194,7 @@ class EngineReads:
             return None
         now = self.conditions.now()
         exceptions = Exceptions.of(rule.name, self.rules.exceptions, moment_of(now))
-        found: list[Finding | None] = [None] * len(findings)
+        found: list[RuleFinding | None] = [None] * len(findings)
         for one in (built, *([built.drill] if built.drill is not None else [])):
             # Rows behind a group are judged as rows, whatever the rule's measures are.
             kind = rule if one is built else replace(rule, kind=Kind.SAME_ROWS, options={})
@@ -219,7 +221,7 @@ class EngineReads:
         texts = [p.sql if isinstance(p, QueryPart) else p.where for p in parts if isinstance(p, QueryPart | TablePart)]
         return rule.kind not in GROUPED and any(":window_" in text for text in texts)
 
-    def near(self, rule: Rule, edge: Window, findings: Sequence[Finding]) -> Sequence[bool]:
+    def near(self, rule: Rule, edge: Window, findings: Sequence[RuleFinding]) -> Sequence[bool]:
         """Say whether keys have a row in the last part of a window; where that cannot be told they may have one."""
         built = self.build(rule, edge)
         forms = [_forms(built, finding) for finding in findings]
@@ -255,7 +257,7 @@ class EngineReads:
         return self.touches(rule)
 
 
-def _forms(built: Built, finding: Finding) -> list[tuple[Built, KeyText]]:
+def _forms(built: Built, finding: RuleFinding) -> list[tuple[Built, KeyText]]:
     """Return what the key of a finding may mean: a key of the rule, or behind ``row`` that of a row of an unlike group.
 
     A group may be named ``row`` too: then both have to agree.

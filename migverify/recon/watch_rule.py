@@ -16,7 +16,7 @@ from itertools import groupby, islice
 from migverify.errors import MigverifyError, StoreError
 from migverify.recon.bodies import bodies, finding_of, window_text, withdrawn
 from migverify.recon.last_seen import LastSeen
-from migverify.recon.model import Class, Finding, Rule, RuleResult, Window
+from migverify.recon.model import Class, Rule, RuleFinding, RuleResult, Window
 from migverify.recon.spool import PAGE, Spool
 from migverify.recon.watch_judge import RuleReads, crossings, judge_again, judge_fresh
 from migverify.recon.watch_state import (
@@ -232,7 +232,7 @@ class RuleWatch:
         held = self._held.get(window_text(window))
         return held or next((k for k in self._recent if k.window == window), None)
 
-    def _judge(self, window: Window | None, findings: Sequence[Finding], kept: Kept) -> list[Finding]:
+    def _judge(self, window: Window | None, findings: Sequence[RuleFinding], kept: Kept) -> list[RuleFinding]:
         for finding in findings:
             self._seen.remember(finding)
         if window is None:
@@ -270,7 +270,7 @@ class RuleWatch:
         return counted
 
     def _finish(
-        self, kept: Kept, result: RuleResult, earlier: Kept | None, judged: Sequence[Finding], started: float
+        self, kept: Kept, result: RuleResult, earlier: Kept | None, judged: Sequence[RuleFinding], started: float
     ) -> None:
         crossed, kept.crossed = kept.crossed, 0
         kept.covered, kept.anchors, kept.volume = result.covered, result.anchors, result.volume
@@ -282,7 +282,7 @@ class RuleWatch:
         self._write(kept, judged)
         self._put(kept, earlier)
 
-    def _write(self, kept: Kept, findings: Sequence[Finding], gone: Sequence[Finding] = ()) -> None:
+    def _write(self, kept: Kept, findings: Sequence[RuleFinding], gone: Sequence[RuleFinding] = ()) -> None:
         """Record a window and findings in one transaction, with the newest time that was given out.
 
         ``gone`` are findings that are none any more.
@@ -354,7 +354,7 @@ class RuleWatch:
             self._pass = (began, after, kinds)
         return True
 
-    def _look_at(self, name: str, findings: Sequence[Finding]) -> None:
+    def _look_at(self, name: str, findings: Sequence[RuleFinding]) -> None:
         kept = self._held.get(name)
         if kept is None:
             raise StoreError(
@@ -398,7 +398,7 @@ class RuleWatch:
         later = shifted(window, reach(window, self.settle))
         return closing(later, self.settle, self._marked()).closed
 
-    def _pages(self, window: str) -> Iterator[list[Finding]]:
+    def _pages(self, window: str) -> Iterator[list[RuleFinding]]:
         after = 0
         while page := self.store.findings(self.run_id, self.rule.name, after=after, limit=PAGE, window=window):
             after = page[-1][0]
@@ -441,5 +441,5 @@ class RuleWatch:
         return max(0.0, now - unix_time(self.following.end) - self.settle)
 
 
-def _by_window(finding: Finding) -> str:
+def _by_window(finding: RuleFinding) -> str:
     return window_text(finding.window)

@@ -16,7 +16,7 @@ from typing import Any
 from migverify.errors import StoreError
 from migverify.model import Verdict
 from migverify.recon.bodies import DONE, OPEN, result_body, result_of, window_text
-from migverify.recon.model import MISMATCHES, Class, Covered, Finding, Rule, RuleResult, Severity, Window
+from migverify.recon.model import MISMATCHES, Class, Covered, Rule, RuleFinding, RuleResult, Severity, Window
 
 
 class State(StrEnum):
@@ -63,7 +63,7 @@ class Tally:
     counts: Counter[Class] = field(default_factory=Counter)
     money: dict[tuple[Class, str], Decimal] = field(default_factory=dict)
 
-    def add(self, finding: Finding, sign: int = 1) -> None:
+    def add(self, finding: RuleFinding, sign: int = 1) -> None:
         """Count a finding in, or out with -1."""
         self._count(finding.kind, sign)
         if finding.money is not None:
@@ -112,7 +112,7 @@ class Tally:
         return found
 
 
-def tally(findings: Iterable[Finding]) -> Tally:
+def tally(findings: Iterable[RuleFinding]) -> Tally:
     """Count findings."""
     found = Tally()
     for finding in findings:

@@ -1,8 +1,8 @@
 """Read differing rows again: converged, hot or diverged.
 
-A difference read once may be a change on its way. Each candidate is read again and again, ``delay_seconds`` apart:
-equal at any read = *converged*; both sides as they were before, ``still_reads`` times in a row = *diverged*; moving
-until the reads are used up = *hot*. Only diverged is a row diff. So a row diff is false only if the target takes
+A difference read once may be a change on its way. Each candidate is read again and again, ``delay_seconds`` apart,
+and ``migverify.watch.lifecycle`` says what becomes of it: the target has applied past what stood still for
+``still_reads`` of these delays. Only diverged is a row diff. So a row diff is false only if the target takes
 longer than ``still_reads * delay_seconds`` to apply a change, or a row flips back and forth in step with the reads
 (the waits vary a little against that).
 """
@@ -12,11 +12,11 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from migverify.model import ColumnDiff, DiffKind, KeyText, LiveState, RowDiff
+from migverify.model import ColumnDiff, DiffKind, LiveState, RowDiff
 from migverify.sql.checksum import full_rows_sql
 from migverify.tables.diff import (
     WIDE,
@@ -30,6 +30,7 @@ from migverify.tables.diff import (
     split_element,
 )
 from migverify.tables.values import column_diff, same_value
+from migverify.watch.lifecycle import Criteria, Finding, Read, advance, read_once
 
 JITTER = 0.2
 
@@ -42,26 +43,22 @@ def confirm(reader: PairReader, diffs: Sequence[RowDiff]) -> Iterator[RowDiff]:
     CanceledError
         the run was told to stop while waiting or reading.
     """
-    waiting = list(diffs)
-    still: Counter[KeyText] = Counter()
-    for _ in range(reader.rules.rounds + reader.rules.still_reads):
-        _wait(reader, waiting)
+    rules = reader.rules
+    criteria = Criteria(rules.still_reads, 1 + rules.rounds + rules.still_reads)
+    waiting = [(diff, read_once(_look(reader, diff))) for diff in diffs]
+    while waiting:
+        _wait(reader, [diff for diff, _ in waiting])
         again = []
         size = rows_at_once(reader.pair)
         for start in range(0, len(waiting), size):
-            for diff in _read_again(reader, waiting[start : start + size]):
-                if diff.state is LiveState.CONVERGED:
-                    yield diff
-                    continue
-                still[diff.key] = still[diff.key] + 1 if diff.state is LiveState.DIVERGED else 0
-                if still[diff.key] >= reader.rules.still_reads:
-                    yield diff
+            for diff, before, read in _read_again(reader, waiting[start : start + size]):
+                finding = advance(before, read, criteria)
+                fresh = replace(diff, state=finding.state)
+                if finding.state is LiveState.UNCONFIRMED:
+                    again.append((replace(fresh, columns=()), finding))
                 else:
-                    again.append(replace(diff, state=LiveState.UNCONFIRMED, columns=()))
+                    yield replace(fresh, columns=()) if finding.state is LiveState.HOT else fresh
         waiting = again
-        if not waiting:
-            return
-    yield from (replace(diff, state=LiveState.HOT) for diff in waiting)
 
 
 def _wait(reader: PairReader, diffs: Sequence[RowDiff]) -> None:
@@ -71,20 +68,42 @@ def _wait(reader: PairReader, diffs: Sequence[RowDiff]) -> None:
     reader.target.pause(min(latest + delay - time.time(), delay))
 
 
-def _read_again(reader: PairReader, diffs: Sequence[RowDiff]) -> Iterator[RowDiff]:
+def _look(reader: PairReader, diff: RowDiff) -> Hashable:
+    """Return what the last read showed of both sides.
+
+    Of rows without a key the first read knows only how many more one side has than the other: a multiset has no other
+    identity to go by, so it is that surplus which must stand still.
+    """
     if not reader.key:
-        yield from _recount(reader, diffs)
+        return diff.source_count - diff.target_count
+    return diff.source_checksum, diff.target_checksum
+
+
+def _read_again(
+    reader: PairReader, waiting: Sequence[tuple[RowDiff, Finding]]
+) -> Iterator[tuple[RowDiff, Finding, Read]]:
+    """Yield each row as one more read shows it, what was known of it before, and the read."""
+    if not reader.key:
+        ours, theirs = count_rows(reader, [diff.key[0] or "" for diff, _ in waiting])
+        for diff, finding in waiting:
+            one, other = ours[diff.key[0] or ""], theirs[diff.key[0] or ""]
+            fresh = replace(
+                diff, kind=_kind(one, other), source_count=one, target_count=other, read_at=time.time()
+            )  # fmt: skip
+            yield fresh, finding, Read(_look(reader, fresh), one == other)
         return
     for wide in (False, True):
-        some = [diff for diff in diffs if _is_wide(diff) is wide]
+        some = [(diff, finding) for diff, finding in waiting if _is_wide(diff) is wide]
         if some:
-            ours, theirs = read_rows(reader, [diff.key for diff in some], wide=wide)
-            yield from (_with_shards(reader, judge(reader, diff, ours, theirs)) for diff in some)
+            rows = read_rows(reader, [diff.key for diff, _ in some], wide=wide)
+            for diff, finding in some:
+                fresh, read = read_of(reader, diff, *rows)
+                yield fresh if read.equal else _with_shards(reader, fresh), finding, read
 
 
 def _with_shards(reader: PairReader, diff: RowDiff) -> RowDiff:
     """Name the shards that hold the key of a row diff, where more than one does: no row of the target is wrong then."""
-    if len(reader.sources) == 1 or diff.source_count < 2 or diff.state is LiveState.CONVERGED:
+    if len(reader.sources) == 1 or diff.source_count < 2:
         return diff
     text = [full_rows_sql(side.sql, [diff.key]) for side in reader.sources]
     rows = [side.later(partial(side.query, text[n])) for n, side in enumerate(reader.sources)]
@@ -100,25 +119,24 @@ def _is_wide(diff: RowDiff) -> bool:
     return (diff.source_checksum or diff.target_checksum or "").startswith(WIDE)
 
 
-def judge(reader: PairReader, diff: RowDiff, ours: RowsByKey, theirs: RowsByKey) -> RowDiff:
-    """Say what one more read means: CONVERGED, DIVERGED (both sides as before), or UNCONFIRMED (one of them moved)."""
+def read_of(reader: PairReader, diff: RowDiff, ours: RowsByKey, theirs: RowsByKey) -> tuple[RowDiff, Read]:
+    """Return a row diff as a read of its rows shows it, with its columns where both sides are as before, and the read."""
     source, target = ours.get(diff.key, []), theirs.get(diff.key, [])
     if _rows_equal(reader, source, target):
-        return replace(diff, state=LiveState.CONVERGED)
+        return diff, Read(equal=True)
     wide = _is_wide(diff)
-    seen = joined([c for c, _ in source], wide=wide), joined([c for c, _ in target], wide=wide)
     fresh = replace(
-        diff, state=LiveState.UNCONFIRMED, source_checksum=seen[0], target_checksum=seen[1], source_count=len(source),
+        diff, source_checksum=joined([c for c, _ in source], wide=wide),
+        target_checksum=joined([c for c, _ in target], wide=wide), source_count=len(source),
         target_count=len(target), kind=_kind(len(source), len(target)), read_at=time.time(),
     )  # fmt: skip
-    if seen != (diff.source_checksum, diff.target_checksum):
-        # A source row that moved is no witness, and a target row that moves may be catching up.
-        return fresh
-    columns = _columns(reader, source, target)
-    if fresh.kind is DiffKind.VALUE_DIFFERS and len(source) > 1:
-        different = (Counter(c for c, _ in source) - Counter(c for c, _ in target)).total()
-        fresh = replace(fresh, source_count=different, target_count=different)
-    return replace(fresh, state=LiveState.DIVERGED, columns=columns)
+    look = _look(reader, fresh)
+    if look == _look(reader, diff):
+        fresh = replace(fresh, columns=_columns(reader, source, target))
+        if fresh.kind is DiffKind.VALUE_DIFFERS and len(source) > 1:
+            different = (Counter(c for c, _ in source) - Counter(c for c, _ in target)).total()
+            fresh = replace(fresh, source_count=different, target_count=different)
+    return fresh, Read(look)
 
 
 def _kind(source: int, target: int) -> DiffKind:
@@ -146,18 +164,3 @@ def _columns(
         for column, one, other in zip(reader.pair.columns, source[0][1], target[0][1], strict=True)
         if not same_value(column, one, other)
     )
-
-
-def _recount(reader: PairReader, diffs: Sequence[RowDiff]) -> Iterator[RowDiff]:
-    """Count the rows of each checksum again; a multiset has no other identity to go by.
-
-    The first read knows only how many more one side has than the other, so it is that surplus which must stand still.
-    """
-    ours, theirs = count_rows(reader, [diff.key[0] or "" for diff in diffs])
-    for diff in diffs:
-        one, other = ours[diff.key[0] or ""], theirs[diff.key[0] or ""]
-        surplus = diff.source_count - diff.target_count
-        state = (LiveState.CONVERGED if one == other
-                 else LiveState.DIVERGED if one - other == surplus else LiveState.UNCONFIRMED)  # fmt: skip
-        yield replace(diff, state=state, kind=_kind(one, other), source_count=one, target_count=other,
-                      read_at=time.time())  # fmt: skip

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from migverify.changes.delivered import LastImage, LastImages, TableCounts
 from migverify.db.pool import SessionPool
-from migverify.model import ColumnDiff, KeyText, Verdict
+from migverify.model import ColumnDiff, KeyText, LiveState, Verdict
 from migverify.sql.checksum import full_rows_sql
 from migverify.sql.quoting import quote_name
 from migverify.tables.diff import rows_at_once, texts_of
@@ -23,8 +23,11 @@ from migverify.tables.image_values import image_form, image_literal, same_image,
 from migverify.tables.read import Reader
 from migverify.tables.tasks import PairPlan, ReadColumn, Rules
 from migverify.tables.values import column_diff
+from migverify.watch.lifecycle import Criteria, Read, advance, read_once
 
 MOST_SHOWN = 1000
+CRITERIA = Criteria(still_reads=2)
+"""The source must be as the binlog left it before and after the target was read."""
 BEHIND = (
     "; nothing changed since the first of them has arrived, so the target may lag: run again when it has applied the"
     " range, or say so with --applied"
@@ -267,24 +270,28 @@ class _Judge:
                 self._judge(image, before, target, after)
 
     def _judge(self, image: LastImage, before: Held, target: Held, after: Held) -> None:
-        if not self._fits(image, after):
-            # Read twice alike and yet not what the binlog left: written later, or never logged.
-            self.table.unlogged += 1
-            return
-        if not self._fits(image, before):
-            self.table.pending += 1
+        # The look is whether the source is as the binlog left it: the first read of the key is the binlog itself.
+        finding = read_once(look=True)
+        for rows in (before, after):
+            finding = advance(finding, Read(self._fits(image, rows)), CRITERIA)
+        if finding.state is not LiveState.DIVERGED:
+            # What is as it was left at neither read, or only before, was written later or never logged.
+            if finding.look:
+                self.table.pending += 1
+            else:
+                self.table.unlogged += 1
             return
         self.table.first_bad = min(self.table.first_bad or image.seq, image.seq)
-        rows = target.get(self._form(image.key), [])
+        there = target.get(self._form(image.key), [])
         columns: tuple[ColumnDiff, ...] = ()
         if image.image is None:
             kind = Undelivered.STILL_THERE
             self.table.still_there += 1
-        elif not rows:
+        elif not there:
             kind = Undelivered.MISSING
             self.table.missing += 1
         else:
-            kind, columns = Undelivered.DIFFERS, tuple(self._differences(image, rows[0]))
+            kind, columns = Undelivered.DIFFERS, tuple(self._differences(image, there[0]))
             self.table.differs += 1
         if len(self.table.diffs) < MOST_SHOWN:
             self.table.diffs.append(DeliveryDiff(self.pair.id, image.key, kind, columns, image.at))

@@ -11,20 +11,23 @@ neither side changed it for the settle time.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from migverify.errors import IncompleteReadError
 from migverify.model import DiffKind, KeyText, LiveState, RowDiff
 from migverify.sql import checksum
 from migverify.tables.compare import compare_lists
-from migverify.tables.confirm import judge
+from migverify.tables.confirm import read_of
 from migverify.tables.diff import PairReader, list_diffs, read_rows, rows_at_once, split_element
 from migverify.tables.ledger import KeyState, LedgerKey
 from migverify.tables.read import Reader
 from migverify.tables.touched import form_of
+from migverify.watch.lifecycle import Criteria, Finding, Read, advance, read_once
 
 MOST_WAIT = 30.0
+CRITERIA = Criteria()
+"""A key is read when the target has applied past its last write, so one more read that shows the same is enough."""
 
 
 @dataclass(slots=True)
@@ -127,10 +130,12 @@ def _judge(
     reader: PairReader, entry: LedgerKey, diff: RowDiff, heads: Mapping[int, int], moment: Moment, result: Checked
 ) -> None:
     seen = (diff.source_checksum, diff.target_checksum)
+    witnessed = all(_witnessed(entry, source, moment) for source in moment.sources)
+    finding = advance(finding_of(entry), Read(seen, applied_past=witnessed), CRITERIA)
     wait = min(MOST_WAIT, moment.delay * 2 ** min(entry.reads, 6))
-    stood_still = entry.state is not KeyState.PENDING and seen == (entry.source_sum, entry.target_sum)
-    if not stood_still or not all(_witnessed(entry, source, moment) for source in moment.sources):
+    if finding.state is not LiveState.DIVERGED:
         # The heads move only with what was read: the next read counts when the streams have come by this one.
+        stood_still = finding.still > 0
         result.unlike.append(
             (entry, KeyState.DOUBT, *seen, entry.heads if stood_still else heads, wait if stood_still else moment.delay)
         )
@@ -140,6 +145,14 @@ def _judge(
         full = _with_columns(reader, diff)
         if full is not None:
             result.transitions.append((entry, full))
+
+
+def finding_of(entry: LedgerKey) -> Finding:
+    """Return what is known of a key: of one that was written since it was read last, only that it was diverged."""
+    if entry.state is KeyState.PENDING:
+        return Finding(reads=entry.reads, reported=entry.diverged)
+    state = LiveState.DIVERGED if entry.state is KeyState.DIVERGED else LiveState.UNCONFIRMED
+    return Finding((entry.source_sum, entry.target_sum), state, entry.reads, reported=entry.diverged)
 
 
 def _witnessed(entry: LedgerKey, source: int, moment: Moment) -> bool:
@@ -152,9 +165,9 @@ def _witnessed(entry: LedgerKey, source: int, moment: Moment) -> bool:
 
 def _with_columns(reader: PairReader, diff: RowDiff) -> RowDiff | None:
     """Read the whole row once more for its columns; None when it moved in this moment."""
-    ours, theirs = read_rows(reader, [diff.key])
-    judged = judge(reader, diff, ours, theirs)
-    return judged if judged.state is LiveState.DIVERGED else None
+    fresh, read = read_of(reader, diff, *read_rows(reader, [diff.key]))
+    finding = advance(read_once((diff.source_checksum, diff.target_checksum)), read, CRITERIA)
+    return replace(fresh, state=finding.state) if finding.state is LiveState.DIVERGED else None
 
 
 def _converged(reader: PairReader, entry: LedgerKey) -> RowDiff:

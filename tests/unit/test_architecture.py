@@ -18,11 +18,12 @@ LEVELS = {
     "db": 2,
     "store": 3,
     "changes": 4,
-    "tables": 5,
-    "recon": 6, "workload": 6, "guards": 6,
-    "report": 7, "spark": 7,
-    "lab": 8, "runbook": 8,
-    "cli": 9, "__main__": 10,
+    "watch": 5,
+    "tables": 6,
+    "recon": 7, "workload": 7, "guards": 7,
+    "report": 8, "spark": 8,
+    "lab": 9, "runbook": 9,
+    "cli": 10, "__main__": 11,
 }  # fmt: skip
 
 HEAVY = {

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from migverify.recon.kinds import judge_of
 from migverify.recon.kinds.amounts import amount, distance, plain, total
-from migverify.recon.model import Class, Finding, Kind, Money, Rule
+from migverify.recon.model import Class, Kind, Money, Rule, RuleFinding
 from migverify.recon.relation import Combine, Held, Pairing, Relation
 from tests.rule_fakes import PLACE, START, built, column, held, relation
 
@@ -26,7 +26,7 @@ def rule(kind: Kind, target: str | None = "payments", **more: Any) -> Rule:
 def judged(
     of: Rule, source: Held | None, target: Held | None, ours: Relation, theirs: Relation | None,
     key: tuple[str | None, ...] = ("42",), *, show: bool = True,
-) -> Finding | None:  # fmt: skip
+) -> RuleFinding | None:  # fmt: skip
     return judge_of(of, built(ours, theirs), START, show=show).judge(Pairing(key, source, target))
 
 
@@ -164,7 +164,7 @@ class TestGroups:
     THEIRS = relation("payments", [column("currency", "char")], VALUES, how=Combine.SUM)
     OF = rule(Kind.SAME_GROUPS, money=EUR)
 
-    def judge(self, source: Held | None, target: Held | None, of: Rule | None = None) -> Finding | None:
+    def judge(self, source: Held | None, target: Held | None, of: Rule | None = None) -> RuleFinding | None:
         return judged(of or self.OF, source, target, self.OURS, self.THEIRS, ("EUR",))
 
     def test_equal_sums_in_another_scale(self) -> None:

@@ -19,7 +19,7 @@ from migverify.db.snapshot import Anchor
 from migverify.model import Verdict
 from migverify.recon.keep import keep_window, known_windows
 from migverify.recon.listing import COLUMNS, safe, unsafe, write_csv
-from migverify.recon.model import Class, Covered, Deviation, Finding, Kind, Money, Rule, RuleResult, Severity
+from migverify.recon.model import Class, Covered, Deviation, Kind, Money, Rule, RuleFinding, RuleResult, Severity
 from migverify.recon.outcome import rule_result
 from migverify.recon.watch_status import ReconStatus, RuleStatus
 from migverify.report.as_json import run_as_dict
@@ -35,15 +35,15 @@ PAY = Rule("pay", Kind.SAME_ROWS, "orders", "payments", PLACE, money=Money("amou
 BIG = "9007199254740993.0001"
 
 
-def finding(key: str, kind: Class = Class.VALUE_MISMATCH, **more: Any) -> Finding:
+def finding(key: str, kind: Class = Class.VALUE_MISMATCH, **more: Any) -> RuleFinding:
     deviation = Deviation("amount", "secret 1", "secret 2", "value")
     fields: dict[str, Any] = {"message": f"payment {key}: amount secret 1 on orders, secret 2 on payments",
                               "deviations": (deviation,), "money": Decimal(BIG), "currency": "EUR", "counts": (1, 1),
                               "reads": 3, "at": 1_800_000_000.0}  # fmt: skip
-    return Finding("pay", (key,), kind, Class.VALUE_MISMATCH, **{**fields, **more})
+    return RuleFinding("pay", (key,), kind, Class.VALUE_MISMATCH, **{**fields, **more})
 
 
-def stored(store: ResultStore, rule: Rule = PAY, *findings: Finding, verdict: Verdict = Verdict.MISMATCH) -> str:
+def stored(store: ResultStore, rule: Rule = PAY, *findings: RuleFinding, verdict: Verdict = Verdict.MISMATCH) -> str:
     run = store.start_run(
         "recon run", "plan", {"rules": [rule.name], "pairs": [{"id": rule.name}]}, {"engine": "local"}
     )
@@ -68,7 +68,7 @@ def stored(store: ResultStore, rule: Rule = PAY, *findings: Finding, verdict: Ve
     return run
 
 
-def report(*, values: bool = True, rule: Rule = PAY, found: tuple[Finding, ...] = ()) -> ReportData:
+def report(*, values: bool = True, rule: Rule = PAY, found: tuple[RuleFinding, ...] = ()) -> ReportData:
     store = FakeStore()
     return read_report(store, stored(store, rule, *found), ReportOptions(values=values))
 
@@ -97,7 +97,7 @@ def test_hostile_names_stay_text(form: Format) -> None:
     for name in HOSTILE:
         rule = Rule(name, Kind.NO_ROWS, "orders", None, PLACE, owner=name, description=name)
         bad = finding(name, message=name, reason=name, shard=name, currency=name)
-        text = render(report(rule=rule, found=(Finding(**{**_fields(bad), "rule": name}),)), form)
+        text = render(report(rule=rule, found=(RuleFinding(**{**_fields(bad), "rule": name}),)), form)
         if form is Format.JUNIT:
             ElementTree.fromstring(text)  # noqa: S314 - our own text
         if form is Format.JSON:
@@ -106,8 +106,8 @@ def test_hostile_names_stay_text(form: Format) -> None:
             assert "<script>alert(1)" not in text
 
 
-def _fields(one: Finding) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in Finding.__dataclass_fields__}
+def _fields(one: RuleFinding) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in RuleFinding.__dataclass_fields__}
 
 
 def test_json_holds_rules_beside_tables() -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from migverify.errors import StoreError
 from migverify.model import Verdict
 from migverify.recon.bodies import finding_of, result_body, result_of
-from migverify.recon.model import Class, Covered, Finding, Kind, Rule, RuleResult, Severity, Window, WindowRule
+from migverify.recon.model import Class, Covered, Kind, Rule, RuleFinding, RuleResult, Severity, Window, WindowRule
 from migverify.recon.watch import Watch
 from migverify.recon.watch_judge import judge_again, judge_fresh
 from migverify.recon.watch_rule import RuleWatch
@@ -228,7 +228,7 @@ def test_sums_of_groups_agree_over_both_windows_when_a_row_crosses_the_border() 
 def test_a_row_that_agrees_in_its_own_window_by_now_was_late_and_did_not_cross() -> None:
     rule, at = make_rule(), window_at(WindowRule(60.0), START)
     assert at is not None
-    finding = Finding("paid", ("7",), Class.MISSING_ON_TARGET, Class.MISSING_ON_TARGET, "missing", window=at)
+    finding = RuleFinding("paid", ("7",), Class.MISSING_ON_TARGET, Class.MISSING_ON_TARGET, "missing", window=at)
 
     class Reads(World):
         def look(self, rule: Rule, span: Window | None, findings: Any) -> Any:
@@ -242,7 +242,7 @@ def test_a_row_that_agrees_in_its_own_window_by_now_was_late_and_did_not_cross()
 def test_shards_on_both_sides_of_the_border_are_named() -> None:
     at = window_at(WindowRule(60.0), START)
     assert at is not None
-    own = Finding("paid", ("7",), Class.MISSING_ON_TARGET, Class.MISSING_ON_TARGET, "m", window=at, shard="eu")
+    own = RuleFinding("paid", ("7",), Class.MISSING_ON_TARGET, Class.MISSING_ON_TARGET, "m", window=at, shard="eu")
     wide = replace(own, kind=Class.DUPLICATE, of=Class.DUPLICATE, shard="eu, us")
 
     class Reads(World):

@@ -21,12 +21,12 @@ from migverify.recon.model import (
     Class,
     Dataset,
     FilePart,
-    Finding,
     Kind,
     KnownException,
     Place,
     QueryPart,
     Rule,
+    RuleFinding,
     RuleSet,
     TablePart,
     Window,
@@ -85,9 +85,9 @@ def reads_of(tables: Tables, rules: RuleSet) -> EngineReads:
     return EngineReads(rules, tables, tables.build, marks, Conditions(show=True), "run")  # type: ignore[arg-type]
 
 
-def missing(key: str, window: Window | None = WINDOW) -> Finding:
+def missing(key: str, window: Window | None = WINDOW) -> RuleFinding:
     of = Class.MISSING_ON_TARGET
-    return Finding("paid", (key,), of, of, key, window=window, counts=(1, 0))
+    return RuleFinding("paid", (key,), of, of, key, window=window, counts=(1, 0))
 
 
 def test_a_look_says_what_differs_now() -> None:

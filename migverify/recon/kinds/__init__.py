@@ -16,14 +16,14 @@ from migverify.recon.kinds.groups import Balance, Coverage, Freshness, SameGroup
 from migverify.recon.kinds.order import NoRows, Sequence, Transitions
 from migverify.recon.kinds.rows import Orphans, SameRows, Unique
 from migverify.recon.kinds.scene import Scene
-from migverify.recon.model import Class, Finding, Kind, Rule
+from migverify.recon.model import Class, Kind, Rule, RuleFinding
 from migverify.recon.relation import Pairing, Relation
 
 
 class PairJudge(Protocol):
     """What a kind is: a verdict on one pairing."""
 
-    def judge(self, pairing: Pairing) -> Finding | None:
+    def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return what is wrong with a key; None where nothing is."""
         ...
 
@@ -53,7 +53,7 @@ class Judge:
     scene: Scene
     kind: PairJudge
 
-    def judge(self, pairing: Pairing) -> Finding | None:
+    def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return what is wrong with a key; None where nothing is."""
         return self.kind.judge(pairing)
 

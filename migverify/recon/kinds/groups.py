@@ -10,7 +10,7 @@ from migverify.recon.kinds.amounts import amount, distance, plain
 from migverify.recon.kinds.risk import risk_of_sums
 from migverify.recon.kinds.rows import missing
 from migverify.recon.kinds.scene import Scene, moment_of, money_rule, word
-from migverify.recon.model import Class, Deviation, Finding
+from migverify.recon.model import Class, Deviation, RuleFinding
 from migverify.recon.relation import Held, Pairing
 from migverify.recon.words import duration_text
 
@@ -23,7 +23,7 @@ class SameGroups:
 
     scene: Scene
 
-    def judge(self, pairing: Pairing) -> Finding | None:
+    def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return what is unlike in one group; None where all measures agree within their tolerances."""
         if pairing.source is None and pairing.target is None:
             return None
@@ -42,7 +42,7 @@ class SameGroups:
         money = money_rule(self.scene.rule)
         return f"sum({money.column})" if money is not None else ""
 
-    def _missing(self, pairing: Pairing) -> Finding | None:
+    def _missing(self, pairing: Pairing) -> RuleFinding | None:
         finding = missing(self.scene, pairing)
         if finding is None:
             return None
@@ -58,7 +58,7 @@ class ZeroSum:
 
     scene: Scene
 
-    def judge(self, pairing: Pairing) -> Finding | None:
+    def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return the finding of a group whose sum is not zero, or whose amounts are NULL."""
         held = pairing.source
         if held is None:
@@ -86,7 +86,7 @@ class Balance:
 
     scene: Scene
 
-    def judge(self, pairing: Pairing) -> Finding | None:
+    def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return the finding of one account; None where balance and entries agree within the tolerance."""
         source, target = pairing.source, pairing.target
         where = self._place
@@ -142,7 +142,7 @@ class Coverage:
 
     scene: Scene
 
-    def judge(self, pairing: Pairing) -> Finding | None:
+    def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return the finding of a group in which a column is NULL too often."""
         held = pairing.source
         if held is None:
@@ -184,7 +184,7 @@ class Freshness:
     now: datetime
     limit: float
 
-    def judge(self, pairing: Pairing) -> Finding | None:
+    def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return the finding of a group that has gone stale, or that holds no time at all."""
         held = pairing.source
         if held is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from migverify.recon.kinds.risk import risk_of_rows
 from migverify.recon.kinds.scene import Scene, word
-from migverify.recon.model import Class, Deviation, Finding
+from migverify.recon.model import Class, Deviation, RuleFinding
 from migverify.recon.relation import Pairing
 
 
@@ -17,7 +17,7 @@ class NoRows:
 
     scene: Scene
 
-    def judge(self, pairing: Pairing) -> Finding | None:
+    def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return the finding of a row; its columns are told where values may be shown."""
         held = pairing.source
         if held is None:
@@ -56,7 +56,7 @@ class Transitions:
 
     scene: Scene
 
-    def judge(self, pairing: Pairing) -> Finding | None:
+    def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return the finding of an illegal change; None for a legal one and for a change that leaves the state."""
         held = pairing.source
         if held is None:
@@ -109,7 +109,7 @@ class Sequence:
 
     scene: Scene
 
-    def judge(self, pairing: Pairing) -> Finding | None:
+    def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return the finding of a gap (missing numbers, inclusive) or of a time that fell."""
         held = pairing.source
         if held is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from migverify.recon.kinds.risk import risk_of_extra, risk_of_rows
 from migverify.recon.kinds.scene import Scene, rows
-from migverify.recon.model import Class, Finding
+from migverify.recon.model import Class, RuleFinding
 from migverify.recon.relation import Pairing
 
 
@@ -16,7 +16,7 @@ class SameRows:
 
     scene: Scene
 
-    def judge(self, pairing: Pairing) -> Finding | None:
+    def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return what is wrong with the rows of one key; None where they agree within the tolerances."""
         source, target = pairing.source, pairing.target
         if source is None or target is None:
@@ -43,7 +43,7 @@ class SameRows:
     def _reports_duplicates(self) -> bool:
         return bool(self.scene.rule.options.get("duplicates", "report") == "report")
 
-    def _duplicate(self, pairing: Pairing) -> Finding:
+    def _duplicate(self, pairing: Pairing) -> RuleFinding:
         counts = [held.count if held is not None else 0 for held in (pairing.source, pairing.target)]
         source, target = self.scene.names
         words = f"{rows(counts[0])} on {source}, {counts[1]:,} on {target}"
@@ -54,7 +54,7 @@ class SameRows:
         return self.scene.finding(pairing, Class.DUPLICATE, words, deviations, money=money, reason=reason)
 
 
-def missing(scene: Scene, pairing: Pairing) -> Finding | None:
+def missing(scene: Scene, pairing: Pairing) -> RuleFinding | None:
     """Return the finding of a key that one side lacks; None where both lack it by now."""
     held = pairing.source or pairing.target
     if held is None:
@@ -74,7 +74,7 @@ class Unique:
 
     scene: Scene
 
-    def judge(self, pairing: Pairing) -> Finding | None:
+    def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return the finding of a repeated key. A key that holds NULL repeats only with ``ignore_null: false``."""
         held = pairing.source
         if held is None or held.count < 2:
@@ -99,7 +99,7 @@ class Orphans:
     scene: Scene
     of: Class = Class.MISSING_ON_SOURCE
 
-    def judge(self, pairing: Pairing) -> Finding | None:
+    def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return the finding of a reference without parent, or of a parent without child where that is asked."""
         parents, children = self.scene.names
         if pairing.target is None:
@@ -114,14 +114,14 @@ class Orphans:
         words = f"{rows(pairing.target.count)} of {children} without {parents}"
         return self._finding(pairing, self.of, words)
 
-    def _null(self, pairing: Pairing, count: int) -> Finding | None:
+    def _null(self, pairing: Pairing, count: int) -> RuleFinding | None:
         # A reference that is NULL in part refers to nothing, as in a foreign key of the database (MATCH SIMPLE).
         if self.scene.rule.options.get("optional", False):
             return None
         words = f"{rows(count)} of {self.scene.names[1]} whose reference is NULL"
         return self._finding(pairing, Class.VIOLATION, words)
 
-    def _finding(self, pairing: Pairing, of: Class, words: str) -> Finding:
+    def _finding(self, pairing: Pairing, of: Class, words: str) -> RuleFinding:
         # Only one side tells what is at risk: the children without a parent, or the parent without children.
         alone = replace(pairing, source=None) if pairing.target is not None else pairing
         money, reason = risk_of_rows(self.scene, alone)

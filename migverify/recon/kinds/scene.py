@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from migverify.model import ColumnDef, KeyText, Lane
 from migverify.recon.kinds.amounts import amount, distance
-from migverify.recon.model import Class, Deviation, Finding, Money, Rule
+from migverify.recon.model import Class, Deviation, Money, Rule, RuleFinding
 from migverify.recon.relation import Held, Pairing, Relation
 from migverify.sql.canonical import FAMILIES
 from migverify.tables.tasks import ReadColumn
@@ -118,13 +118,13 @@ class Scene:
     def finding(
         self, pairing: Pairing, of: Class, words: str, deviations: tuple[Deviation, ...] = (), *,
         money: Sequence[tuple[str, Decimal]] = (), reason: str = "", about: str = "",
-    ) -> Finding:  # fmt: skip
+    ) -> RuleFinding:  # fmt: skip
         """Return a finding that nothing has excused yet; ``words`` follow ``about`` (or the key) in its message."""
         shards = [shard for held in (pairing.source, pairing.target) if held is not None for shard in held.shards]
         counts = tuple(held.count if held is not None else 0 for held in (pairing.source, pairing.target))
         key = hashed(pairing.key) if self.hashed_keys else pairing.key
         about = about or (f"row {key[0]}" if self.hashed_keys else self.key_words(key))
-        return Finding(
+        return RuleFinding(
             rule=self.rule.name, key=key, kind=of, of=of, message=f"{about}: {words}", deviations=deviations,
             money=money[0][1] if money else None, currency=money[0][0] if money else None, also=tuple(money[1:]),
             counts=(counts[0], counts[1]), shard=", ".join(dict.fromkeys(s for s in shards if s)), reason=reason,

@@ -1,0 +1,1 @@
+"""What keeps a verdict current while writes go on; tables, rules and guards plug into it."""
