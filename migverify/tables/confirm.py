@@ -120,7 +120,7 @@ def _is_wide(diff: RowDiff) -> bool:
 
 
 def read_of(reader: PairReader, diff: RowDiff, ours: RowsByKey, theirs: RowsByKey) -> tuple[RowDiff, Read]:
-    """Return a row diff as a read of its rows shows it, with its columns where both sides are as before, and the read."""
+    """Return a row diff as a read of its rows shows it (with columns where both sides are as before), and the read."""
     source, target = ours.get(diff.key, []), theirs.get(diff.key, [])
     if _rows_equal(reader, source, target):
         return diff, Read(equal=True)
