@@ -136,6 +136,7 @@ def attack(name: str, made: random.Random, folder: Path, checked: Checked) -> No
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(SECONDS + 600)  # its last round and its machine may be slow
 def test_readers_hold_for_ten_minutes(tmp_path: Path) -> None:
     checked: Counter[str] = Counter()
     until = time.monotonic() + SECONDS
