@@ -73,7 +73,7 @@ def check(
         where = f" (shard {entry.shard})" if entry.shard else ""
         typer.echo(f"route: {entry.pattern.text} -> {entry.to}{where}")
     for rule in loaded.overrides:
-        typer.echo(f"override: {rule.tables.text}")
+        typer.echo(f"override: {rule.table.text}")
     typer.echo(f"{config} is valid (digest {digests['comparison_digest'][:12]})")
 
 

@@ -222,7 +222,6 @@ def history(
 
 
 def _scope(config: Path) -> Scope:
-    from dataclasses import replace
 
     from migverify.config import load_config
     from migverify.guards.schema_read import Scope
@@ -231,7 +230,7 @@ def _scope(config: Path) -> Scope:
     loaded = load_config(config)
     secrets = {e.name: resolve_password(e).reveal() for e in loaded.endpoints if e.password_env or e.password_command}
     # The definitions of now, not those of a snapshot that a verification reads at.
-    return Scope(replace(loaded, target=replace(loaded.target, snapshot=None)), secrets)
+    return Scope(loaded.at_snapshot(None), secrets)
 
 
 def _facts(scope: Scope) -> dict[str, Any]:

@@ -189,7 +189,7 @@ def prepared_run(
     patterns = [parse_pattern(text) for text in tables or []]
     target = replace(loaded.target, snapshot=None) if current else loaded.target
     with held_snapshot(target, secrets.get(target.name)) as pinned:
-        held = replace(loaded, target=pinned)
+        held = loaded.at_snapshot(pinned.snapshot)
         chosen = (lambda d, t: any(p.matches(d, t) for p in patterns)) if patterns else None
         # The digest is that of the configuration as written: a resumed run takes a snapshot of its own.
         yield held, secrets, replace(prepare(held, secrets, chosen), digest=comparison_digest(loaded))

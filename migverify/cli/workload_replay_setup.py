@@ -88,7 +88,7 @@ def set_up(config: Path, given: Given) -> Setup:
 
     loaded = load_config(config)
     told = loaded.workload
-    known = {one.name: Profile(**asdict(one)) for one in told.service_levels}
+    known = {name: Profile(name, **level.model_dump()) for name, level in told.service_levels.items()}
     levels = tuple(profile(name, known) for name in given.slo)
     endpoints = {Side.TARGET: loaded.target}
     if not given.target_only:
@@ -119,7 +119,7 @@ def set_up(config: Path, given: Given) -> Setup:
     return Setup(
         loaded, given, options, Sides(endpoints, secrets), given.jobs or told.jobs,
         None if idle is None else round(idle * 1_000_000), levels, load(),
-        () if told.waivers is None else _waivers(load_waivers(told.waivers)),
+        () if told.waivers is None else _waivers(load_waivers(Path(told.waivers))),
     )  # fmt: skip
 
 
@@ -162,7 +162,7 @@ def begin(
         setup.sides, setup.given.leave, setup.config.workload.clone_marker,
         accept_write_grants=setup.given.accept_write_grants,
     )  # fmt: skip
-    root = setup.config.workload.folder
+    root = Path(setup.config.workload.folder)
     fresh = root / f"planning-{os.getpid()}-{time.time_ns()}"
     try:
         plan = plan_of(setup, capture, fresh / "plan", selection, reader, progress)
@@ -202,7 +202,7 @@ def carry_on(setup: Setup, store: ResultStore, run: str, capture: Path) -> tuple
                          hint="Say --writes, --ddl and --locking as then.")  # fmt: skip
     if info.plan["sides"] != [side.value for side in setup.sides.endpoints]:
         raise UsageError(f"run {info.run_id} asks {', '.join(info.plan['sides'])}.", hint="Say --target-only as then.")
-    folder = setup.config.workload.folder / info.run_id
+    folder = Path(setup.config.workload.folder) / info.run_id
     if load_plan(folder / "plan").hash != info.plan_hash:
         raise PlanError(f"{folder} holds another plan than run {info.run_id}", hint="Start a new replay.")
     inspect(

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
-from migverify.config.patterns import Route
-from migverify.config.settings import Config, MonitorSettings, OverrideRule, WorkloadSettings
-from migverify.model import Endpoint
+if TYPE_CHECKING:
+    from migverify.config.fields import Strict
+    from migverify.config.monitors import MonitorSettings
+    from migverify.config.settings import Config, WatchSettings, WorkloadSettings
+    from migverify.config.tables import OverrideRule
+    from migverify.model import Endpoint
 
 _SECRET_WORDS = ("password", "secret", "token", "credential", "access.key", "account.key")
 HIDDEN = "(hidden)"
@@ -47,17 +51,17 @@ def describe(config: Config) -> dict[str, Any]:
             "include": [pattern.text for pattern in config.tables.include],
             "exclude": [pattern.text for pattern in config.tables.exclude],
         },
-        "routes": [_route(entry) for entry in config.routes],
+        "routes": [{"from": rule.from_, "to": rule.to, "shard": rule.shard} for rule in config.route_rules],
         "overrides": [_override(rule) for rule in config.overrides],
-        "limits": _slots(config.limits),
-        "recheck": _slots(config.recheck),
-        "watch": _slots(config.watch),
+        "limits": _fields(config.limits),
+        "recheck": _fields(config.recheck),
+        "watch": _watch(config.watch),
         "consistency": config.consistency,
-        "report": _slots(config.report),
+        "report": _fields(config.report),
         "hash": config.hash,
         "spark": {
             "master": config.spark.master,
-            "conf": {name: HIDDEN if _secret_name(name) else value for name, value in config.spark.conf},
+            "conf": {name: HIDDEN if _secret_name(name) else value for name, value in config.spark.conf.items()},
         },
         "workload": _workload(config.workload),
         "monitors": _monitors(config.monitors),
@@ -65,43 +69,56 @@ def describe(config: Config) -> dict[str, Any]:
 
 
 def _monitors(settings: MonitorSettings) -> dict[str, Any]:
-    view = _slots(settings)
-    view["jobs"] = [_slots(job) for job in settings.jobs]
-    view["series"] = [_slots(series) for series in settings.series]
-    view["sql"] = _slots(settings.sql)
-    return view
+    jobs = [
+        {"name": name, "count": job.count, "instances": job.labels, "max_age": settings.max_age_of(job)}
+        for name, job in settings.jobs.items()
+    ]
+    series = [
+        {"name": name} | _fields(series, max_age_seconds="max_age") | {"max_age": settings.max_age_of(series)}
+        for name, series in settings.series.items()
+    ]
+    renamed = {"timeout_seconds": "timeout", "max_age_seconds": "max_age", "max_offset_seconds": "max_offset"}
+    view = _fields(settings, retention_hours="retention", **renamed)
+    view["retention"] *= 3600
+    return view | {"jobs": jobs, "series": series, "sql": _fields(settings.sql)}
+
+
+def _watch(settings: WatchSettings) -> dict[str, Any]:
+    return _fields(settings, checkpoint_id="checkpoint_ids") | {
+        "checkpoint_ids": sorted((settings.checkpoint_id or {}).items())
+    }
 
 
 def _workload(settings: WorkloadSettings) -> dict[str, Any]:
-    view = _slots(settings)
-    view["waivers"] = None if settings.waivers is None else str(settings.waivers)
-    view["folder"] = str(settings.folder)
-    view["service_levels"] = [_slots(level) for level in settings.service_levels]
-    return view
+    levels = [{"name": name} | _fields(level) for name, level in settings.service_levels.items()]
+    return _fields(settings) | {"service_levels": levels}
 
 
 def _endpoint(endpoint: Endpoint) -> dict[str, Any]:
-    view = _slots(endpoint)
-    view["tls"] = _slots(endpoint.tls)
-    view["session"] = dict(endpoint.session)
+    view = asdict(endpoint) | {"session": dict(endpoint.session)}
     if endpoint.password_command is not None:
         view["password_command"] = HIDDEN  # people write `echo ...` there
     return view
 
 
-def _route(entry: Route) -> dict[str, Any]:
-    return {"from": entry.pattern.text, "to": entry.to, "shard": entry.shard}
-
-
 def _override(rule: OverrideRule) -> dict[str, Any]:
-    view = _slots(rule.override)
-    before = rule.override.immutable_before
-    view["immutable_before"] = None if before is None else _slots(before)
-    return {"table": rule.tables.text} | view
+    tolerances = dict(rule.float_tolerance)
+    return {
+        "table": rule.table.text,
+        "key": rule.key,
+        "ignore": rule.ignore,
+        "rename": list(rule.rename.items()),
+        "where_source": rule.where.source,
+        "where_target": rule.where.target,
+        "float_tolerance": tolerances.pop("*", None),
+        "column_tolerances": list(tolerances.items()),
+        "immutable_before": None if rule.immutable_before is None else _fields(rule.immutable_before),
+    }
 
 
-def _slots(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+def _fields(part: Strict, **renamed: str) -> dict[str, Any]:
+    """Values by the names that digests of earlier runs hold: ``renamed`` maps today's name to that one."""
+    return {renamed.get(name, name): getattr(part, name) for name in type(part).model_fields}
 
 
 def _secret_name(name: str) -> bool:

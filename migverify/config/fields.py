@@ -1,4 +1,4 @@
-"""Values of single keys: what text may stand there, and what it becomes.
+"""The base of all parts of a YAML file, and the values of single keys: what text is allowed, and what it becomes.
 
 Each check raises ValueError with one sentence that shows nothing of a value that could be a secret.
 """
@@ -7,21 +7,39 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetPydanticSchema,
+    ValidationInfo,
+)
+from pydantic_core import core_schema
 
-from migverify.config.conditions import check_condition
-from migverify.config.patterns import parse_pattern
+from migverify.config.patterns import TablePattern, parse_pattern
 from migverify.config.urls import check_http_url, check_store_url, parse_endpoint_url
+
+Item = TypeVar("Item")
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SHARD = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def _pattern(text: str) -> str:
-    parse_pattern(text)
-    return text
+class Strict(BaseModel):
+    """Base of all parts: frozen, no unknown keys, no conversion between types."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        hide_input_in_errors=True,
+        regex_engine="python-re",
+    )
 
 
 def _endpoint_url(text: str) -> str:
@@ -83,6 +101,64 @@ def _table_name(text: str) -> str:
     return text
 
 
+def check_condition(text: str) -> str:
+    """Return a condition without surrounding space.
+
+    Raises
+    ------
+    ValueError
+        it is empty, holds a comment or a ``;``, or leaves a quote or parenthesis open.
+    """
+    condition = text.strip()
+    if not condition:
+        raise ValueError("the condition is empty")
+    if "\0" in condition:
+        raise ValueError("the condition holds a NUL character")
+    depth = position = 0
+    while position < len(condition):
+        character = condition[position]
+        if character in "'\"`":
+            position = _quoted_end(condition, position)
+            continue
+        if condition.startswith(("--", "/*"), position) or character == "#":
+            raise ValueError("the condition holds a comment (--, # or /*); put the comment into the YAML")
+        if character == ";":
+            raise ValueError("the condition holds a ; outside quotes; it is one expression")
+        depth += (character == "(") - (character == ")")
+        if depth < 0:
+            raise ValueError("the condition closes a parenthesis that it did not open")
+        position += 1
+    if depth:
+        raise ValueError("the condition leaves a parenthesis open")
+    return condition
+
+
+def _quoted_end(text: str, start: int) -> int:
+    mark = text[start]
+    position = start + 1
+    while position < len(text):
+        if text[position] == "\\" and mark != "`":
+            position += 2
+        elif text[position] != mark:
+            position += 1
+        elif text[position + 1 : position + 2] == mark:
+            position += 2
+        else:
+            return position + 1
+    raise ValueError(f"the condition leaves a {mark} open")
+
+
+def in_folder(text: str, info: ValidationInfo) -> str:
+    """Return a path of the file; a relative one starts at the folder of the file, which the reader gives."""
+    return str(folder_of(info) / text)
+
+
+def folder_of(info: ValidationInfo) -> Path:
+    """Return the folder of the file that is read; the current one for settings that come from no file."""
+    path: Path = (info.context or {}).get("path", Path())
+    return path.parent
+
+
 def _pace(text: str) -> str:
     factor = re.fullmatch(r"x([0-9]+(?:\.[0-9]+)?)|([0-9]+(?:\.[0-9]+)?)/s", text)
     if text not in ("real", "fast") and (factor is None or float(factor[1] or factor[2]) == 0):
@@ -92,7 +168,14 @@ def _pace(text: str) -> str:
 
 Pace = Annotated[str, _checked(_pace)]
 TableName = Annotated[str, _checked(_table_name)]
-Pattern = Annotated[str, _checked(_pattern)]
+Pattern = Annotated[
+    TablePattern,
+    GetPydanticSchema(lambda _, handler: core_schema.no_info_after_validator_function(parse_pattern, handler(str))),
+]
+Many = Annotated[tuple[Item, ...], Field(strict=False)]
+"""A list of the file."""
+
+PathInFolder = Annotated[str, Field(min_length=1), AfterValidator(in_folder)]
 VariableName = Annotated[str, _checked(_variable)]
 SessionValue = Annotated[str, BeforeValidator(_plain_scalar, json_schema_input_type=str | int | float | bool)]
 SparkValue = Annotated[str, BeforeValidator(_spark_scalar, json_schema_input_type=str | int | float | bool)]

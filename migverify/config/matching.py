@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from migverify.config.patterns import Route, TablePattern, database_like, like_literal
-from migverify.config.settings import Config, TableOverride
+
+if TYPE_CHECKING:
+    from migverify.config.settings import Config
+    from migverify.config.tables import TableOverride
+    from migverify.model import Endpoint
 
 SYSTEM_DATABASES = frozenset({
     "mysql", "sys", "information_schema", "performance_schema", "metrics_schema", "inspection_schema",
@@ -98,28 +102,17 @@ def _routed(candidate: Route, database: str | None) -> str:
     return like_literal(candidate.database.fill(stars, tuple(group or "" for group in match.groups())))
 
 
+def shard_of(endpoint: Endpoint) -> str:
+    """Shard name of a source endpoint, ``""`` for a single source and for the target."""
+    return endpoint.name.partition(".")[2]
+
+
 def override_for(config: Config, database: str, table: str) -> TableOverride:
-    """Merge every override whose pattern matches the source table, in the order of the file.
+    """Merge every override whose pattern matches the source table, in the order of the file."""
+    from migverify.config.tables import TableOverride  # pydantic costs a tenth of a second
 
-    Of ``key``, ``where``, the overall ``float_tolerance`` and ``immutable_before`` the last one counts;
-    ``ignore``, ``rename`` and the tolerances of columns add up, a later entry for the same column winning.
-    """
-    merged = TableOverride()
+    override = TableOverride()
     for rule in config.overrides:
-        if rule.tables.matches(database, table):
-            merged = _merge(merged, rule.override)
-    return merged
-
-
-def _merge(first: TableOverride, second: TableOverride) -> TableOverride:
-    return replace(
-        first,
-        key=second.key if second.key is not None else first.key,
-        ignore=tuple(dict.fromkeys(first.ignore + second.ignore)),
-        rename=tuple((dict(first.rename) | dict(second.rename)).items()),
-        where_source=second.where_source if second.where_source is not None else first.where_source,
-        where_target=second.where_target if second.where_target is not None else first.where_target,
-        float_tolerance=second.float_tolerance if second.float_tolerance is not None else first.float_tolerance,
-        column_tolerances=tuple((dict(first.column_tolerances) | dict(second.column_tolerances)).items()),
-        immutable_before=second.immutable_before or first.immutable_before,
-    )
+        if rule.table.matches(database, table):
+            override = override.merged(rule)
+    return override

@@ -71,7 +71,7 @@ def validate(path: Path, document: YamlDocument, root: type[Model]) -> Model:
     from pydantic import ValidationError
 
     try:
-        return root.model_validate(document.data)
+        return root.model_validate(document.data, context={"path": path})
     except ValidationError as error:
         refuse(path, explain(path, document, error, root))
 
@@ -145,6 +145,7 @@ _WORDS = {
     "finite_number": "this takes a finite number",
     "bool_type": "this takes true or false",
     "list_type": "this takes a list (lines that start with -)",
+    "tuple_type": "this takes a list (lines that start with -)",
     "dict_type": "this takes a mapping (name: value)",
     "model_type": "this takes a mapping (name: value)",
     "model_attributes_type": "this takes a mapping (name: value)",

@@ -16,7 +16,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from migverify.config.document import ConfigDocument, EndpointPart
+from migverify.config.endpoints import EndpointSettings
+from migverify.config.settings import Config
 from migverify.config.yaml_text import Steps
 
 SCHEMA_ID = "https://json-schema.org/draft/2020-12/schema"
@@ -36,12 +37,12 @@ class KnownKey:
 
 
 @cache
-def known_keys(root: type[BaseModel] = ConfigDocument) -> tuple[KnownKey, ...]:
+def known_keys(root: type[BaseModel] = Config) -> tuple[KnownKey, ...]:
     """All keys in the order of the models; ``sources`` and ``target`` refer to ``source``."""
     return tuple(_walk(root, ""))
 
 
-def keys_under(steps: Steps, root: type[BaseModel] = ConfigDocument) -> list[str]:
+def keys_under(steps: Steps, root: type[BaseModel] = Config) -> list[str]:
     """Keys that may stand at a place of the document; empty where names are free or nothing may stand.
 
     After an index or a free name, the tag of one of several models may stand among the steps, as pydantic puts it.
@@ -68,18 +69,18 @@ def keys_under(steps: Steps, root: type[BaseModel] = ConfigDocument) -> list[str
     return [] if model is None else list(_fields(model))
 
 
-def json_schema(root: type[BaseModel] = ConfigDocument, title: str = "migverify.yaml") -> dict[str, Any]:
+def json_schema(root: type[BaseModel] = Config, title: str = "migverify.yaml") -> dict[str, Any]:
     """JSON schema of a file for editors."""
     schema = root.model_json_schema(by_alias=True, mode="validation")
     return {"$schema": SCHEMA_ID, "title": title} | {k: v for k, v in schema.items() if k != "title"}
 
 
-def json_schema_text(root: type[BaseModel] = ConfigDocument, title: str = "migverify.yaml") -> str:
+def json_schema_text(root: type[BaseModel] = Config, title: str = "migverify.yaml") -> str:
     """The schema as a file of ``migverify/schemas`` holds it."""
     return json.dumps(json_schema(root, title), indent=2, ensure_ascii=False) + "\n"
 
 
-def markdown(root: type[BaseModel] = ConfigDocument) -> str:
+def markdown(root: type[BaseModel] = Config) -> str:
     """Return the table of all keys that stands in the documentation of a file."""
     lines = ["| key | default | meaning |", "|---|---|---|"]
     for key in known_keys(root):
@@ -99,7 +100,11 @@ def _walk(model: type[BaseModel], prefix: str, above: tuple[type[BaseModel], ...
         if several := _tagged(field.annotation):
             yield from _walk_tagged(several, f"{path}[].", above)
             continue
-        if inner is None or (inner is EndpointPart and name != "source") or any(issubclass(a, inner) for a in above):
+        if (
+            inner is None
+            or (inner is EndpointSettings and name != "source")
+            or any(issubclass(a, inner) for a in above)
+        ):
             continue
         yield from _walk(inner, f"{path}[]." if _holds_many(field.annotation) else f"{path}.", above)
 
@@ -127,7 +132,7 @@ def _tagged(annotation: Any) -> dict[str, type[BaseModel]]:
 
 
 def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    return {field.alias or name: field for name, field in model.model_fields.items()}
+    return {str(field.validation_alias or name): field for name, field in model.model_fields.items()}
 
 
 def _default(field: FieldInfo) -> str | None:
@@ -136,14 +141,14 @@ def _default(field: FieldInfo) -> str | None:
     value = field.get_default(call_default_factory=True, validated_data={})
     if value is PydanticUndefined:
         return None
-    if isinstance(value, BaseModel) or value in ({}, []):
+    if isinstance(value, BaseModel) or value in ({}, (), []):
         return "null"
     return json.dumps(value)
 
 
 def _holds_many(annotation: Any) -> bool:
     origin = getattr(annotation, "__origin__", None)
-    if origin in (list, dict):
+    if origin in (list, tuple, dict):
         return True
     if isinstance(annotation, types.UnionType) or get_args(annotation):
         return any(_holds_many(part) for part in get_args(annotation))

@@ -1,12 +1,251 @@
-"""The configuration as the rest of migverify sees it: frozen, complete, without secrets or pydantic."""
+"""The configuration: frozen pydantic models, one per part of ``migverify.yaml``.
+
+The JSON schema and the reference in docs/configuration.md are made from these models, and the rest of migverify reads
+its settings from them. None stands for no bound.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from migverify.config.patterns import Route, TablePattern
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationInfo, model_validator
+
+from migverify.config.endpoints import EndpointSettings, TlsSettings
+from migverify.config.fields import (
+    SHARD,
+    Many,
+    Pace,
+    PathInFolder,
+    Seconds,
+    SparkValue,
+    StoreUrl,
+    Strict,
+    TableName,
+    VariableName,
+    folder_of,
+)
+from migverify.config.monitors import MonitorSettings
+from migverify.config.patterns import Route
+from migverify.config.tables import OverrideRule, RouteRule, TableSelection
+from migverify.config.urls import store_host
 from migverify.model import Endpoint, Tls
+
+
+class LoadLimits(Strict):
+    """Bounds on the load a run puts on the servers, and on the run itself."""
+
+    chunk_rows: int = Field(
+        default=32_768, ge=1, description="Rows of the first chunks; later ones follow `chunk_seconds`."
+    )
+    chunk_seconds: float = Field(
+        default=0.5,
+        gt=0,
+        allow_inf_nan=False,
+        description="Seconds one query on a chunk should take; chunks grow or shrink.",
+    )
+    max_chunk_rows: int = Field(default=131_072, ge=1, description="Chunks never hold more rows than this.")
+    retries: int = Field(
+        default=3, ge=0, description="How often a failed read is tried again before its chunk is given up."
+    )
+    retry_seconds: Seconds = Field(
+        default=1.0, description="Wait before the first retry in seconds; it doubles each time."
+    )
+    max_threads_running: int | None = Field(
+        default=None,
+        ge=1,
+        description="Wait while a server's `Threads_running` is above this (TiDB: statements on its busiest server).",
+    )
+    max_replica_lag: Seconds | None = Field(
+        default=None, description="Wait while the source, being a replica, is more seconds behind than this."
+    )
+    pause_file: PathInFolder | None = Field(default=None, description="Wait while this file exists.")
+    run_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Stop after this time; what is left is INCONCLUSIVE.",
+    )
+    max_row_diffs: int | None = Field(
+        default=None,
+        ge=0,
+        description="Stop locating row differences of a table after this many; the verdict stays MISMATCH.",
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> LoadLimits:
+        if self.max_chunk_rows < self.chunk_rows:
+            raise ValueError("`max_chunk_rows` is below `chunk_rows`")
+        return self
+
+
+class RecheckSettings(Strict):
+    """How a row that differed once is read again before it is called a difference."""
+
+    delay: Seconds = Field(default=1.0, description="Seconds between reads.")
+    rounds: int = Field(default=3, ge=1, description="How many times.")
+
+
+class WatchSettings(Strict):
+    """How `tables watch` learns what the target has applied, and how long it waits."""
+
+    applied: Literal["settle", "checkpoint", "marker"] = Field(
+        default="settle",
+        description="`settle`: what was read `settle_seconds` ago, confirmed by later keys that are equal;"
+        " `checkpoint`: a replicator's table on the target; `marker`: a row written on the source and awaited on the"
+        " target.",
+    )
+    settle_seconds: Seconds = Field(
+        default=3.0, description="How long the target may take to apply a change, for `applied: settle`."
+    )
+    checkpoint: TableName | None = Field(
+        default=None,
+        description="Table on the target as `database.table`: DM's `<task>_syncer_checkpoint`, or one with the columns"
+        " `file` and `offset`.",
+    )
+    checkpoint_id: Annotated[
+        dict[str, str] | None,
+        BeforeValidator(
+            lambda value: {"": value} if isinstance(value, str) else value,
+            json_schema_input_type=str | dict[str, str] | None,
+        ),
+    ] = Field(default=None, description="Which row of it: its `id` (DM: the source id); for shards, one each by name.")
+    marker: TableName | None = Field(
+        default=None,
+        description="Table on the source as `database.table` that the watch may write: the one permission to write"
+        " there. It must exist on both sides, with the columns of docs/watch.md.",
+    )
+    delay: Seconds = Field(default=1.0, description="Seconds between the two reads that must show the same difference.")
+    hot_seconds: Seconds = Field(
+        default=30.0, description="A key that keeps changing for longer than this is called hot."
+    )
+    sweep_rows: int = Field(
+        default=0,
+        ge=0,
+        description="Rows a second that are read again in rounds over all tables, to find writes on the target that no"
+        " change of the source explains; 0 for none.",
+    )
+    drain_seconds: float = Field(
+        default=300.0, gt=0, allow_inf_nan=False, description="Time limit of `--until-drained`; then INCONCLUSIVE."
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> WatchSettings:
+        if self.applied != "settle" and getattr(self, self.applied) is None:
+            raise ValueError(f"`applied: {self.applied}` needs `{self.applied}`, the name of the table")
+        return self
+
+
+class ReportSettings(Strict):
+    """What reports may show."""
+
+    values: bool = Field(
+        default=False, description="Whether cell values may be kept in the store and shown in reports."
+    )
+
+
+class SparkSettings(Strict):
+    """The Spark engine."""
+
+    master: str = Field(default="local[*]", min_length=1, description="Spark master or Spark Connect URL.")
+    conf: dict[str, SparkValue] = Field(default_factory=dict, description="Further `spark.*` settings.")
+
+
+class ServiceLevel(Strict):
+    """A service level that a replay is judged by."""
+
+    writes: float = Field(ge=0, allow_inf_nan=False, description="Writes per second that must have been carried out.")
+    reads: float = Field(ge=0, allow_inf_nan=False, description="Reads per second that must have been carried out.")
+    quantile: float = Field(
+        default=0.99, gt=0, lt=1, description="Share of the target's latencies that must be below `seconds`."
+    )
+    seconds: float = Field(gt=0, allow_inf_nan=False, description="Limit of that latency, from when a call was due.")
+
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> ServiceLevel:
+        if not self.writes and not self.reads:
+            raise ValueError("`writes` and `reads` are both 0: no load is asked for")
+        return self
+
+
+class WorkloadSettings(Strict):
+    """How captured statements are replayed. Options of the command line win."""
+
+    pace: Pace = Field(
+        default="real",
+        description="`real`, `x2` (twice as fast as captured), `x0.5`, `3000/s` (that many calls a second) or `fast`"
+        " (as fast as the servers answer).",
+    )
+    protocol: Literal["as-captured", "text", "prepared", "both"] = Field(
+        default="as-captured",
+        description="Protocol of the statements; `both` asks each read over text and prepared, and compares both.",
+    )
+    jobs: int = Field(default=1, ge=1, le=256, description="Worker processes.")
+    connections: int = Field(
+        default=64,
+        ge=1,
+        le=4096,
+        description="Sessions connected at once to each endpoint: each captured session has a connection of its own, so"
+        " this stands in place of the endpoints' `connections`.",
+    )
+    noise: float = Field(
+        default=0.0, ge=0, le=1, description="Share of reads that are asked twice on both sides, for the noise rate."
+    )
+    rereads: int = Field(default=3, ge=0, le=20, description="How often a read that differs is asked again.")
+    query_seconds: Seconds = Field(
+        default=60.0, description="How long a call's answer is awaited before it is stopped; 0 = for ever."
+    )
+    wait_seconds: Seconds = Field(
+        default=10.0, description="How long a call waits for one of another session that it must come after."
+    )
+    idle_seconds: float | None = Field(
+        default=None, ge=0, allow_inf_nan=False, description="Shorten captured times in which nothing ran to this."
+    )
+    max_lag: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="Stop when calls begin more seconds late than this."
+    )
+    found_rows: bool = Field(
+        default=True, description="Count rows found instead of rows changed by an UPDATE, as Connector/J does."
+    )
+    clone_marker: TableName | None = Field(
+        default=None,
+        description="Table as `database.table` whose row marks a rehearsal clone: the one permission to replay writes."
+        " `migverify workload mark-clone` writes the row.",
+    )
+    waivers: PathInFolder | None = Field(
+        default=None, description="File of accepted differences, each with owner, reason and expiry."
+    )
+    folder: PathInFolder = Field(
+        default=".migverify/replay",
+        validate_default=True,
+        description="Where plans and journals of replays are kept; relative to the folder of this file.",
+    )
+    service_levels: dict[str, ServiceLevel] = Field(
+        default_factory=dict, description="Service levels by name, for `--slo`; `payments` is built in."
+    )
+
+    @model_validator(mode="after")
+    def _names(self) -> WorkloadSettings:
+        if any(not SHARD.fullmatch(name) for name in self.service_levels):
+            raise ValueError("names of service levels hold letters, digits, _ and -")
+        return self
+
+
+class ReadinessFloor(Strict):
+    """The least that drills of any runbook have to show before a live run; a runbook may ask for more, never less."""
+
+    drills_min: int = Field(default=4, ge=0, description="How many drills.")
+    clean_last: int = Field(default=2, ge=0, description="How many of the last ones without error.")
+    same_runbook: bool = Field(default=True, description="The last one ran this very runbook.")
+    same_schema: bool = Field(default=True, description="They ran on this very schema fingerprint.")
+    full_cast_last: bool = Field(
+        default=True, description="In the last one everybody acted, each from a login or with a key of their own."
+    )
+    rollback_drills_min: int = Field(
+        default=1, ge=0, description="How many drills of the rollback; above 0 every rollback of a step, too."
+    )
+    max_age_days: float = Field(default=30.0, gt=0, description="How old a drill may be.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,252 +253,122 @@ class StoreSettings:
     """Where run results go. ``url`` is a SQLAlchemy URL without a password; ``password_env`` names one."""
 
     url: str
-    password_env: str | None = None
-    tls: Tls = Tls()  # noqa: RUF009 - frozen
+    password_env: str | None
+    tls: Tls
 
 
-@dataclass(frozen=True, slots=True)
-class TableFilter:
-    """Which source tables take part: those matched by ``include`` and not by ``exclude``."""
-
-    include: tuple[TablePattern, ...]
-    exclude: tuple[TablePattern, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ImmutableBefore:
-    """Rows whose ``column`` lies before ``value`` never change.
-
-    ``value`` is the text of a UTC date-time as a server writes it (``2026-01-31 00:00:00``); the bound is
-    exclusive. NULL is not before anything.
-    """
-
-    column: str
-    value: str
+def _store_in_folder(url: str, info: ValidationInfo) -> str:
+    scheme, _, rest = url.partition("://")
+    name = rest[1:]
+    relative = scheme.split("+")[0].lower() == "sqlite" and name and not name.startswith(("/", ":memory:", "file:"))
+    return f"{scheme}:///{folder_of(info) / name}" if relative else url
 
 
-@dataclass(frozen=True, slots=True)
-class TableOverride:
-    """What the configuration says about one table pair. Column names are the source's unless said otherwise.
+class Config(Strict):
+    """Configuration of migverify."""
 
-    ``key`` None means the key is chosen from the catalog. ``rename`` holds (source column, target column).
-    ``where_source`` and ``where_target`` are SQL conditions that stand in parentheses, None for all rows.
-    """
+    single_source: EndpointSettings | None = Field(
+        default=None, validation_alias="source", description="Where the data comes from."
+    )
+    source_shards: dict[str, EndpointSettings] | None = Field(
+        default=None,
+        validation_alias="sources",
+        min_length=1,
+        description="Instead of `source`: many shards that move into one target, by name.",
+    )
+    single_target: EndpointSettings = Field(validation_alias="target", description="Where the data goes.")
+    other_endpoints: dict[str, EndpointSettings] = Field(
+        default_factory=dict,
+        validation_alias="endpoints",
+        description="Further endpoints that reconciliation rules read, by name: services beside the migrating pair.",
+    )
+    store_url: Annotated[StoreUrl, AfterValidator(_store_in_folder)] = Field(
+        default="sqlite:///.migverify/runs.db",
+        validate_default=True,
+        validation_alias="store",
+        description="SQLAlchemy URL of the database that keeps run results. A relative SQLite path starts at"
+        " the folder of this file. A password in it is refused.",
+    )
+    store_password_env: VariableName | None = Field(
+        default=None, description="Name of the environment variable that holds the store's password."
+    )
+    store_tls: TlsSettings = Field(
+        default_factory=TlsSettings, description="Encryption of the connection to a store on a server."
+    )
+    tables: TableSelection = Field(default_factory=TableSelection, description="Which tables are compared.")
+    route_rules: Many[RouteRule] = Field(
+        default_factory=tuple,
+        validation_alias="routes",
+        description="Tables with another name on the target; the first that matches counts.",
+    )
+    overrides: Many[OverrideRule] = Field(
+        default_factory=tuple,
+        description="What is special about some tables; all that match add up, in order.",
+    )
+    limits: LoadLimits = Field(default_factory=LoadLimits, description="Bounds on load and time.")
+    recheck: RecheckSettings = Field(default_factory=RecheckSettings, description="Reading differing rows again.")
+    watch: WatchSettings = Field(default_factory=WatchSettings, description="Keeping the verdict current.")
+    consistency: Literal["auto", "quiescent", "live"] = Field(
+        default="auto",
+        description="`auto` and `quiescent`: the rows of all chunks must add up to the count of the table, so"
+        " writes in between make it INCONCLUSIVE. `live`: writes are expected, and the unbroken chain of ranges alone"
+        " proves coverage. Rows that differ are read again in every case.",
+    )
+    report: ReportSettings = Field(default_factory=ReportSettings, description="Reports.")
+    hash: Literal["auto", "sha2", "md5", "sha1"] = Field(
+        default="auto",
+        description="Hash of the row checksum; `auto` takes the cheapest that both servers compute well.",
+    )
+    spark: SparkSettings = Field(default_factory=SparkSettings, description="The Spark engine.")
+    workload: WorkloadSettings = Field(default_factory=WorkloadSettings, description="Replay of captured statements.")
+    monitors: MonitorSettings = Field(default_factory=MonitorSettings, description="What Prometheus must know.")
+    readiness: ReadinessFloor = Field(
+        default_factory=ReadinessFloor,
+        description="What drills must show before a live run, whatever the runbook asks for; less than the defaults is"
+        " said first by `runbook readiness`.",
+    )
 
-    key: tuple[str, ...] | None = None
-    ignore: tuple[str, ...] = ()
-    rename: tuple[tuple[str, str], ...] = ()
-    where_source: str | None = None
-    where_target: str | None = None
-    float_tolerance: float | None = None
-    column_tolerances: tuple[tuple[str, float], ...] = ()
-    immutable_before: ImmutableBefore | None = None
+    @model_validator(mode="after")
+    def _one_source(self) -> Config:
+        if self.single_source and self.source_shards:
+            raise ValueError("both `source` and `sources` are given; keep one")
+        if not self.single_source and not self.source_shards:
+            raise ValueError("`source` is missing")
+        if any(not SHARD.fullmatch(name) for name in self.source_shards or {}):
+            raise ValueError("names of shards hold letters, digits, _ and -")
+        if any(not SHARD.fullmatch(name) for name in self.other_endpoints):
+            raise ValueError("names of endpoints hold letters, digits, _ and -")
+        if taken := sorted({"source", "sources", "target"} & self.other_endpoints.keys()):
+            raise ValueError(f"`endpoints` must not name one {taken[0]}: that is an endpoint of the migration")
+        return self
 
-    def tolerance(self, column: str) -> float | None:
-        """Absolute tolerance of a source column, None for exact comparison."""
-        return dict(self.column_tolerances).get(column, self.float_tolerance)
+    _path: Path = PrivateAttr(default=Path("migverify.yaml"))
 
-    def target_column(self, column: str) -> str:
-        """Name of the target column that belongs to a source column."""
-        return dict(self.rename).get(column, column)
+    def model_post_init(self, context: Any) -> None:
+        """Remember the file it comes from."""
+        self._path = (context or {}).get("path", self._path)
 
+    @property
+    def path(self) -> Path:
+        """The file it comes from."""
+        return self._path
 
-@dataclass(frozen=True, slots=True)
-class OverrideRule:
-    """One entry of ``overrides``: the tables it speaks of, and what it says."""
+    @property
+    def sources(self) -> tuple[Endpoint, ...]:
+        """One endpoint named ``source``, or one per shard named ``source.<shard>``."""
+        if self.single_source is not None:
+            return (self.single_source.named("source"),)
+        return tuple(part.named(f"source.{name}") for name, part in (self.source_shards or {}).items())
 
-    tables: TablePattern
-    override: TableOverride
+    @property
+    def target(self) -> Endpoint:
+        """The endpoint that the data moves to."""
+        return self.single_target.named("target")
 
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds on the load a run puts on the servers, and on the run itself. None = no bound.
-
-    Rows are counts; ``*_seconds`` and ``max_replica_lag`` are seconds; ``max_threads_running`` is the
-    server's status variable of that name.
-    """
-
-    chunk_rows: int = 32_768
-    chunk_seconds: float = 0.5
-    max_chunk_rows: int = 131_072
-    retries: int = 3
-    retry_seconds: float = 1.0
-    max_threads_running: int | None = None
-    max_replica_lag: float | None = None
-    pause_file: str | None = None
-    run_seconds: float | None = None
-    max_row_diffs: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Recheck:
-    """How a row that differed once is read again: ``rounds`` times, ``delay`` seconds apart."""
-
-    delay: float = 1.0
-    rounds: int = 3
-
-
-@dataclass(frozen=True, slots=True)
-class WatchSettings:
-    """How a watch learns what the target has applied, and how long it waits (seconds).
-
-    ``applied`` is ``settle``, ``checkpoint`` or ``marker``; ``checkpoint`` and ``marker`` are ``database.table``.
-    ``checkpoint_ids`` maps a shard's name (``""`` for a single source) to the id of its row.
-    """
-
-    applied: str = "settle"
-    settle_seconds: float = 3.0
-    checkpoint: str | None = None
-    checkpoint_ids: tuple[tuple[str, str], ...] = ()
-    marker: str | None = None
-    delay: float = 1.0
-    hot_seconds: float = 30.0
-    sweep_rows: int = 0
-    drain_seconds: float = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class ReportSettings:
-    """``values``: whether cell values may be kept in the store and shown in reports."""
-
-    values: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SparkSettings:
-    """The Spark master and extra ``spark.*`` settings as (name, value)."""
-
-    master: str = "local[*]"
-    conf: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceLevel:
-    """A service level of a replay: calls per second, and the limit in seconds of a quantile of the latencies."""
-
-    name: str
-    writes: float
-    reads: float
-    quantile: float
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadSettings:
-    """How captured statements are replayed; times are seconds."""
-
-    pace: str = "real"
-    protocol: str = "as-captured"
-    jobs: int = 1
-    connections: int = 64
-    noise: float = 0.0
-    rereads: int = 3
-    query_seconds: float = 60.0
-    wait_seconds: float = 10.0
-    idle_seconds: float | None = None
-    max_lag: float | None = None
-    found_rows: bool = True
-    clone_marker: str | None = None
-    waivers: Path | None = None
-    folder: Path = Path(".migverify/replay")
-    service_levels: tuple[ServiceLevel, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedJob:
-    """A job of Prometheus: ``count`` instances, or those named. ``max_age``: seconds."""
-
-    name: str
-    count: int
-    instances: tuple[str, ...]
-    max_age: float
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedSeries:
-    """A value that Prometheus must know: PromQL, how many series, bounds, and how old samples may be (seconds)."""
-
-    name: str
-    query: str
-    series: int = 1
-    job: str | None = None
-    min: float | None = None
-    max: float | None = None
-    max_age: float = 60.0
-    age_of: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SqlProbes:
-    """Bounds of what the servers are asked where Prometheus is blind: seconds, a share, a count."""
-
-    max_lag_seconds: float = 10.0
-    max_connections_share: float = 0.8
-    max_transaction_seconds: float = 60.0
-    max_lock_waits: int = 10
-
-
-@dataclass(frozen=True, slots=True)
-class MonitorSettings:
-    """What the monitoring is expected to know. Times are seconds; ``password_env`` and ``token_env`` name secrets."""
-
-    prometheus: str | None = None
-    user: str | None = None
-    password_env: str | None = None
-    token_env: str | None = None
-    ca: str | None = None
-    timeout: float = 3.0
-    max_age: float = 60.0
-    max_offset: float = 2.0
-    retention: float = 86_400.0
-    watchdog: str | None = None
-    heartbeat: str | None = None
-    jobs: tuple[ExpectedJob, ...] = ()
-    series: tuple[ExpectedSeries, ...] = ()
-    sql: SqlProbes = SqlProbes()
-
-
-@dataclass(frozen=True, slots=True)
-class ReadinessFloor:
-    """The least that drills of any runbook have to show before a live run; the defaults are built in."""
-
-    drills_min: int = 4
-    clean_last: int = 2
-    same_runbook: bool = True
-    same_schema: bool = True
-    full_cast_last: bool = True
-    rollback_drills_min: int = 1
-    max_age_days: float = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """A whole ``migverify.yaml``.
-
-    ``path`` is the file it came from. ``sources`` holds one endpoint named ``source``, or one per shard named
-    ``source.<shard>``; ``others`` are further endpoints of reconciliation rules. ``consistency`` is ``auto``,
-    ``quiescent`` or ``live``; ``hash`` is ``auto``, ``sha2``, ``md5`` or ``sha1``.
-    """
-
-    path: Path
-    sources: tuple[Endpoint, ...]
-    target: Endpoint
-    store: StoreSettings
-    tables: TableFilter
-    routes: tuple[Route, ...] = ()
-    overrides: tuple[OverrideRule, ...] = ()
-    limits: Limits = Limits()
-    recheck: Recheck = Recheck()
-    watch: WatchSettings = WatchSettings()
-    consistency: str = "auto"
-    report: ReportSettings = ReportSettings()
-    hash: str = "auto"
-    spark: SparkSettings = SparkSettings()
-    others: tuple[Endpoint, ...] = ()
-    workload: WorkloadSettings = WorkloadSettings()
-    monitors: MonitorSettings = MonitorSettings()
-    readiness: ReadinessFloor = ReadinessFloor()
+    @property
+    def others(self) -> tuple[Endpoint, ...]:
+        """Further endpoints of reconciliation rules."""
+        return tuple(part.named(name) for name, part in self.other_endpoints.items())
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -274,9 +383,19 @@ class Config:
     @property
     def shards(self) -> tuple[str, ...]:
         """Shard names in the order of ``sources``; ``("",)`` for a single source."""
-        return tuple(shard_of(endpoint) for endpoint in self.sources)
+        return tuple(self.source_shards or ("",))
 
+    @property
+    def store(self) -> StoreSettings:
+        """Where run results go."""
+        tls = self.store_tls.for_host(store_host(self.store_url))
+        return StoreSettings(self.store_url, self.store_password_env, tls)
 
-def shard_of(endpoint: Endpoint) -> str:
-    """Shard name of a source endpoint, ``""`` for a single source and for the target."""
-    return endpoint.name.partition(".")[2]
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """The routes, compiled."""
+        return tuple(rule.route for rule in self.route_rules)
+
+    def at_snapshot(self, snapshot: str | None) -> Config:
+        """Return the configuration with a target that is read as of a snapshot; None reads what is committed now."""
+        return self.model_copy(update={"single_target": self.single_target.model_copy(update={"snapshot": snapshot})})

@@ -26,8 +26,8 @@ def calibrate(config: Config, secrets: Mapping[str, str], slots: int, seconds: f
     EndpointError, ConfigError, ReadError
         the tables cannot be read.
     """
-    limits = replace(config.limits, run_seconds=seconds)
-    short = replace(config, limits=limits)
+    limits = config.limits.model_copy(update={"run_seconds": seconds})
+    short = config.model_copy(update={"limits": limits})
     prepared = prepare(short, dict(secrets))
     largest = replace(prepared, pairs=lambda: iter(sorted(prepared.pairs(), key=lambda pair: -pair.rows)))
     with (

@@ -57,7 +57,7 @@ class MonitorsGuard:
     def ask(self) -> GuardResult:
         """Ask now. A Prometheus that does not answer makes every answer INCONCLUSIVE."""
         started = self.now()
-        prometheus = Prometheus(self.settings.prometheus or "", self.settings.timeout, self.login)
+        prometheus = Prometheus(self.settings.prometheus or "", self.settings.timeout_seconds, self.login)
         asking = Asking(self.settings, prometheus, self.now)
         answers = [answer for question in self._questions(prometheus) for answer in _answers(question, asking)]
         unasked: list[str] = []
@@ -71,13 +71,13 @@ class MonitorsGuard:
 
     def _questions(self, prometheus: Prometheus) -> Iterator[_Question]:
         wanted, here = self.settings, self.settings.prometheus or ""
-        age = f"not older than {wanted.max_age:g} s"
-        yield _Question("clock", here, f"at most {wanted.max_offset:g} s apart",
+        age = f"not older than {wanted.max_age_seconds:g} s"
+        yield _Question("clock", here, f"at most {wanted.max_offset_seconds:g} s apart",
                         prometheus.request("query", query="time()"),
                         "Ages are told by its clock.", judge.clock)  # fmt: skip
         yield _Question("server", here, "configuration loaded, no data lost", prometheus.request("status/runtimeinfo"),
                         "An old configuration scrapes and alerts what used to be.", judge.server)  # fmt: skip
-        yield _Question("retention", here, f"at least {wanted.retention / 3600:g} h",
+        yield _Question("retention", here, f"at least {wanted.retention_hours:g} h",
                         prometheus.request("status/runtimeinfo"),
                         "What happened in a step must still be there when asked for.", judge.retention)  # fmt: skip
         yield _Question("rules", here, f"every group evaluated, {age}", prometheus.request("rules"),
@@ -94,14 +94,15 @@ class MonitorsGuard:
         if not wanted.jobs and not wanted.series:
             yield _Question("targets", here, "the targets that must be there", "", _BLIND, _nothing_expected,
                             "List them under monitors.jobs: a target that vanished is on no other list.")  # fmt: skip
-        for job in wanted.jobs:
-            yield _Question("targets", job.name, f"{job.count} up, not older than {job.max_age:g} s",
-                            prometheus.request("query", query=f'up{{job="{job.name}"}}'), _BLIND,
-                            partial(judge.targets, job=job))  # fmt: skip
-        for series in wanted.series:
+        for name, job in wanted.jobs.items():
+            yield _Question("targets", name, f"{job.count} up, not older than {wanted.max_age_of(job):g} s",
+                            prometheus.request("query", query=f'up{{job="{name}"}}'), _BLIND,
+                            partial(judge.targets, name=name, job=job))  # fmt: skip
+        for name, series in wanted.series.items():
             bounds = _bounds(series.min, series.max)
-            yield _Question("value", series.name, f"{bounds}, at least {series.series} series, not older than"
-                            f" {series.max_age:g} s", prometheus.request("query", query=series.query), _BLIND,
+            age = f"not older than {wanted.max_age_of(series):g} s"
+            yield _Question("value", name, f"{bounds}, at least {series.series} series, {age}",
+                            prometheus.request("query", query=series.query), _BLIND,
                             partial(judge.series, wanted=series))  # fmt: skip
 
 

@@ -22,7 +22,7 @@ _FILLED = 0.75
 
 def clock(asking: Asking) -> Iterator[Told]:
     """Judge Prometheus' clock against the one here."""
-    moment, most = asking.moment, asking.settings.max_offset
+    moment, most = asking.moment, asking.settings.max_offset_seconds
     value = f"{moment.offset:+.3f} s, known to within {moment.error:.3f} s"
     numbers = {"offset_seconds": moment.offset, "uncertainty_seconds": moment.error}
     if abs(moment.offset) - moment.error > most:
@@ -51,7 +51,7 @@ def server(asking: Asking) -> Iterator[Told]:
 
 def retention(asking: Asking) -> Iterator[Told]:
     """Judge how long samples are kept."""
-    told, wanted = str(_info(asking).get("storageRetention") or ""), asking.settings.retention
+    told, wanted = str(_info(asking).get("storageRetention") or ""), asking.settings.retention_hours * 3600
     words = [word.strip() for word in told.split(" or ")] if told else []
     times = [found for found in map(seconds, words) if found is not None]
     sizes = [word for word in words if re.fullmatch(r"[0-9.]+ ?[KMGTPE]?i?B", word)]
@@ -88,7 +88,7 @@ def watchdog(asking: Asking) -> Iterator[Told]:
         return
     for group, rule in found[:1]:
         age = asking.age(rule.get("lastEvaluation") or group.get("lastEvaluation"))
-        most = max(asking.settings.max_age, _ROUND * float(group.get("interval") or 0))
+        most = max(asking.settings.max_age_seconds, _ROUND * float(group.get("interval") or 0))
         if rule.get("health") != "ok":
             words = rule.get("lastError") or rule.get("health") or "not told"
             yield Told(State.INCONCLUSIVE, f"blind: its evaluation fails: {words}")
@@ -109,7 +109,7 @@ def rules(asking: Asking) -> Iterator[Told]:
     groups = asking.prometheus.get("rules")["groups"]
     bad, count = [], 0
     for group in groups:
-        most = max(asking.settings.max_age, _ROUND * float(group.get("interval") or 0))
+        most = max(asking.settings.max_age_seconds, _ROUND * float(group.get("interval") or 0))
         age = asking.age(group.get("lastEvaluation") or "0001-01-01T00:00:00Z")
         if age is None or age > most:
             bad.append(f"group {group['name']}: evaluated {'never' if age is None else f'{age:.0f} s ago'}")
@@ -137,9 +137,9 @@ def heartbeat(asking: Asking) -> Iterator[Told]:
         return
     age = asking.moment.time - min(values)
     numbers = {"age_seconds": age}
-    if age < -asking.settings.max_offset:
+    if age < -asking.settings.max_offset_seconds:
         yield Told(State.INCONCLUSIVE, f"blind: it is {-age:.1f} s ahead of Prometheus' clock", numbers=numbers)
-    elif age > asking.settings.max_age:
+    elif age > asking.settings.max_age_seconds:
         yield Told(State.INCONCLUSIVE, f"blind: written {age:.1f} s ago", numbers=numbers)
     else:
         yield Told(State.PASS, f"written {age:.1f} s ago", numbers=numbers)
@@ -148,21 +148,21 @@ def heartbeat(asking: Asking) -> Iterator[Told]:
 # --- targets -----------------------------------------------------------------------------------------------
 
 
-def targets(asking: Asking, job: ExpectedJob) -> Iterator[Told]:
+def targets(asking: Asking, name: str, job: ExpectedJob) -> Iterator[Told]:
     """Judge the instances of a job: those expected against those that are scraped, not against those that fail."""
-    there = asking.instances(job.name)
-    missing = [f"{name} is not scraped at all" for name in job.instances if name not in there]
-    if not job.instances and len(there) < job.count:
+    there = asking.instances(name)
+    missing = [f"{label} is not scraped at all" for label in job.labels if label not in there]
+    if not job.labels and len(there) < job.count:
         missing.append(f"{len(there)} of {job.count} instances are there")
-    listed_targets = {t.instance: t for t in asking.targets or () if t.job == job.name}
-    wanted = sorted(set(job.instances) & there) if job.instances else sorted(there)
+    listed_targets = {t.instance: t for t in asking.targets or () if t.job == name}
+    wanted = sorted(set(job.labels) & there) if job.labels else sorted(there)
     down: list[str] = []
     doubts: list[str] = []
     oldest = 0.0
     for instance in wanted:
-        age = asking.scrapes["age"].get((job.name, instance))
+        age = asking.scrapes["age"].get((name, instance))
         oldest = max(oldest, age or 0.0)
-        state, words = _target(asking, job, instance, listed_targets.get(instance))
+        state, words = _target(asking, name, job, instance, listed_targets.get(instance))
         if state is not State.PASS:
             (down if state is State.FAIL else doubts).append(words)
     numbers = {
@@ -176,19 +176,19 @@ def targets(asking: Asking, job: ExpectedJob) -> Iterator[Told]:
     elif blind:
         yield Told(State.INCONCLUSIVE, f"blind: {listed(blind)}", numbers=numbers)
     elif len(there) > job.count:
-        extra = sorted(there - set(job.instances)) if job.instances else []
+        extra = sorted(there - set(job.labels)) if job.labels else []
         value = f"{len(there)} instances, and {job.count} are expected" + (f": also {listed(extra)}" if extra else "")
         yield Told(State.WARN, value, "Put them on the list, so that it is noticed when they go.", numbers=numbers)
     else:
         yield Told(State.PASS, f"{len(there)} of {job.count} up, oldest sample {oldest:.1f} s", numbers=numbers)
 
 
-def _target(asking: Asking, job: ExpectedJob, instance: str, target: Target | None) -> tuple[State, str]:
+def _target(asking: Asking, name: str, job: ExpectedJob, instance: str, target: Target | None) -> tuple[State, str]:
     """Judge one instance. ``up`` is 0 where a scrape failed, and missing where none was made."""
-    key = (job.name, instance)
-    up, age, samples = (asking.scrapes[name].get(key) for name in ("up", "age", "samples"))
+    key = (name, instance)
+    up, age, samples = (asking.scrapes[kind].get(key) for kind in ("up", "age", "samples"))
     interval = target.interval if target is not None and target.interval else 0.0
-    most = max(job.max_age, _ROUND * interval)
+    most = max(asking.settings.max_age_of(job), _ROUND * interval)
     if asking.targets is not None and target is None:
         return State.INCONCLUSIVE, f"{instance} is no target any more"
     if target is not None and target.health == "down":
@@ -246,11 +246,11 @@ def _lacking(asking: Asking, wanted: ExpectedSeries, samples: list[Sample]) -> I
         yield "absent"
     elif len(samples) < wanted.series:
         yield f"{len(samples)} of {wanted.series} series"
-    job = next((job for job in asking.settings.jobs if job.name == wanted.job), None)
+    job = asking.settings.jobs.get(wanted.job or "")
     if job is None or not samples:
         return
     there = {one.labels.get("instance", "") for one in samples}
-    expected = set(job.instances) or asking.instances(job.name)
+    expected = set(job.labels) or asking.instances(wanted.job or "")
     if missing := sorted(expected - there):
         yield f"no series of {listed(missing)}"
     elif len(there) < job.count:
@@ -267,7 +267,7 @@ def _aged(asking: Asking, wanted: ExpectedSeries) -> Iterator[str]:
         oldest = asking.prometheus.vector(f"topk(1, time() - timestamp({selector.text}))")
         if not oldest:
             yield f"no sample of {selector.text}"
-        elif oldest[0].value > wanted.max_age:
+        elif oldest[0].value > asking.settings.max_age_of(wanted):
             yield f"{oldest[0].name or selector.text} is {oldest[0].value:.0f} s old"
         if selector.range is not None:
             yield from _gaps(asking, selector, selector.range)

@@ -90,7 +90,7 @@ class Asking:
     @cached_property
     def scrapes(self) -> dict[str, dict[tuple[str, str], float]]:
         """Return ``up``, ``age`` (of ``up``) and ``samples`` of the expected jobs, by (job, instance)."""
-        jobs = "|".join(_escaped(job.name) for job in self.settings.jobs)
+        jobs = "|".join(_escaped(name) for name in self.settings.jobs)
         match = f'{{job=~"{jobs}"}}'
         asked = {
             "up": f"up{match}", "age": f"time() - timestamp(up{match})", "samples": f"scrape_samples_scraped{match}",

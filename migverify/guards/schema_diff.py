@@ -147,7 +147,7 @@ def _compare_pair(
         )  # fmt: skip
         return TableComparison(name, (lone,), prints)
     override = override_for(scope.config, *_name(ours[0]))
-    renames = dict(override.rename)
+    renames = override.rename
     found: list[Difference] = [_difference(d) for d in pair.differences]
     for one in ours:
         told = compare_tables(

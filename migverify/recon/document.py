@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from migverify.config.document import Strict
-from migverify.config.fields import NAME, Moment
+from migverify.config.fields import NAME, Moment, Strict
 from migverify.recon.fields import (
     Duration,
     Names,

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from migverify.config.document import Strict
-from migverify.config.fields import Moment
+from migverify.config.fields import Moment, Strict
 from migverify.recon.fields import Duration, Exact, Measure, Names, RuleName, ScalarText, Share
 
 

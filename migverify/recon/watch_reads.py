@@ -141,7 +141,7 @@ class Marks:
             elif settings.checkpoint is not None and syncpoints:
                 yield source.name, SyncpointTime(settings.checkpoint)
             elif settings.checkpoint is not None:
-                row = dict(settings.checkpoint_ids).get(shard)
+                row = (settings.checkpoint_id or {}).get(shard)
                 yield source.name, CheckpointTime(CheckpointTable(settings.checkpoint, row))
             else:
                 raise ConfigError(

@@ -76,16 +76,16 @@ def plan_pair(
     if not sources or target is None:
         return _one_sided(sources, target, hash_name, reason)
     model = sources[0]
-    renames = dict(override.rename)
+    renames = override.rename
     schema = (*differences, *(d for s in sources for d in compare_tables(s, target, renames, override.ignore)))
     shards, missing, unproved = _join_shards(sources, target, override)
     columns = shards[0]
     keys = choose_keys(model, target, columns, override)
     sides = [
-        _side(s, Side.SOURCE, own, keys, override.where_source, hash_name, endpoints)
+        _side(s, Side.SOURCE, own, keys, override.where.source, hash_name, endpoints)
         for s, own in zip(sources, shards, strict=True)
     ]
-    target_side = _side(target, Side.TARGET, columns, keys, override.where_target, hash_name, endpoints)
+    target_side = _side(target, Side.TARGET, columns, keys, override.where.target, hash_name, endpoints)
     rows = max(sum(s.rows for s in sources), target.rows)
     pair_id = str(target.ref) if len(sources) > 1 else str(model.ref)
     return PairPlan(
@@ -136,7 +136,7 @@ def _join_shards(
     missing: dict[NotCovered, None] = {}
     unproved: dict[NotCovered, None] = {}
     for source in sources:
-        found, lone = column_pairs(source, target, dict(override.rename), override.ignore)
+        found, lone = column_pairs(source, target, override.rename, override.ignore)
         missing |= dict.fromkeys(lone)
         own: dict[str, ColumnPair] = {}
         for this, other in found:

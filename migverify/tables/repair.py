@@ -173,7 +173,7 @@ def shape_of(pool: SessionPool, pair: PairPlan, config: Config, no_delete: str) 
         flavor, notes = session.flavor, _notes(session, side.database, side.table)
         no_exchange = _no_exchange(session, side.database, side.table)
     override = override_for(config, first.database, first.table)
-    found, _ = column_pairs(source, target, dict(override.rename), override.ignore)
+    found, _ = column_pairs(source, target, override.rename, override.ignore)
     partner = {this.name: other for this, other in found}
     if gone := [c.name for c in pair.columns if c.name not in partner]:
         raise RepairError(f"{pair.id}: column {gone[0]} is gone", hint="The table changed: verify it again.")

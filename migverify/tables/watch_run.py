@@ -222,7 +222,7 @@ def _applied(config: Config, name: str) -> Applied:
     settings = config.watch
     shard = name.partition(".")[2]
     if settings.applied == "checkpoint" and settings.checkpoint is not None:
-        return CheckpointTable(settings.checkpoint, dict(settings.checkpoint_ids).get(shard))
+        return CheckpointTable(settings.checkpoint, (settings.checkpoint_id or {}).get(shard))
     if settings.applied == "marker" and settings.marker is not None:
         database, _, table = settings.marker.partition(".")
         return Marker(settings.marker, ".".join(route(config, shard, database, table)), f"migverify {name}")

@@ -289,7 +289,7 @@ def test_float_tolerance(databases: Databases, way: Road) -> None:
     databases.both("CREATE TABLE t (id INT PRIMARY KEY, f DOUBLE, g DOUBLE)")
     databases.source("INSERT INTO t VALUES (1,1.0e0,1e0),(2,1.0e0,1e0),(3,NULL,1e0),(4,1e300,1e0),(5,1.0e0,1e0)")
     databases.target("INSERT INTO t VALUES (1,1.0005e0,1e0),(2,1.002e0,1e0),(3,0,1e0),(4,1e300,1e0),(5,1.0e0,1.0005e0)")
-    override = TableOverride(column_tolerances=(("f", 0.001),))
+    override = TableOverride(float_tolerance={"f": 0.001})
     for rules in (RULES, SMALL, DENSE):
         found = way.verify("t", override, rules=rules)
         assert seen(found) == [(("2",), DIFFERS), (("3",), DIFFERS), (("5",), DIFFERS)]

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +38,12 @@ class World:
         self.server, self.exporter = server, exporter
         self.address = f"127.0.0.1:{exporter.port}"
         self.settings = MonitorSettings(
-            prometheus=server.url, timeout=2.0, max_age=6.0, watchdog="Watchdog",
-            jobs=(ExpectedJob("exporter", 1, (self.address,), 6.0),),
-            series=(
-                ExpectedSeries("lag", "lag_seconds", series=2, job="exporter", max=5.0, max_age=6.0),
-                ExpectedSeries("queries", "sum(rate(queries_total[8s]))", min=0.5, max_age=6.0),
-            ),
+            prometheus=server.url, timeout_seconds=2.0, max_age_seconds=6.0, watchdog="Watchdog",
+            jobs={"exporter": ExpectedJob(instances=(self.address,), max_age_seconds=6.0)},
+            series={
+                "lag": ExpectedSeries(query="lag_seconds", series=2, job="exporter", max=5.0),
+                "queries": ExpectedSeries(query="sum(rate(queries_total[8s]))", min=0.5),
+            },
         )  # fmt: skip
 
     def ask(self, settings: MonitorSettings | None = None) -> GuardResult:
@@ -146,7 +145,7 @@ def test_a_target_that_nobody_scrapes_any_more(world: World) -> None:
 
 
 def test_a_job_of_two_instances_with_one(world: World) -> None:
-    two = replace(world.settings, jobs=(ExpectedJob("exporter", 2, (), 6.0),))
+    two = world.settings.model_copy(update={"jobs": {"exporter": ExpectedJob(instances=2, max_age_seconds=6.0)}})
     found = world.until(State.INCONCLUSIVE, "targets exporter", two)
     assert found is not None
     assert "1 of 2 instances" in found.value
@@ -180,7 +179,9 @@ def test_samples_of_a_while_ago_are_stale(world: World) -> None:
     # With a time of its own a sample outlives its scrape: an instant query shows it for five minutes as of now.
     past = int((time.time() - 60) * 1000)
     world.exporter.page = LAG + f"copied {7} {past}\n"
-    stale = replace(world.settings, series=(ExpectedSeries("copied", "max(copied)", max_age=6.0),))
+    stale = world.settings.model_copy(
+        update={"series": {"copied": ExpectedSeries(query="max(copied)", max_age_seconds=6.0)}}
+    )
     try:
         found = world.until(State.INCONCLUSIVE, "value copied", stale, "s old")
         assert found is not None
@@ -247,7 +248,7 @@ def test_a_refused_configuration_fails(world: World) -> None:
 
 
 def test_a_query_that_is_none_is_blind(world: World) -> None:
-    wrong = replace(world.settings, series=(ExpectedSeries("lag", "sum(", max_age=6.0),))
+    wrong = world.settings.model_copy(update={"series": {"lag": ExpectedSeries(query="sum(", max_age_seconds=6.0)}})
     found = world.until(State.INCONCLUSIVE, "value lag", wrong)
     assert found is not None
     assert "HTTP 400" in found.value

@@ -29,7 +29,15 @@ PASS = {"action": "world.is", "state": "pass", "text": "asked", "value": True, "
 FAIL = PASS | {"state": "fail"}
 
 
-NO_FLOOR = ReadinessFloor(0, 0, False, False, False, 0, 1000.0)
+NO_FLOOR = ReadinessFloor(
+    drills_min=0,
+    clean_last=0,
+    same_runbook=False,
+    same_schema=False,
+    full_cast_last=False,
+    rollback_drills_min=0,
+    max_age_days=1000.0,
+)
 
 
 def at_home(actor: Actor) -> Actor:

@@ -145,7 +145,7 @@ def test_commented_keys_of_the_template_are_valid(tmp_path: Path) -> None:
     path = tmp_path / "m.yaml"
     path.write_text("source: {url: mysql://u@h}\ntarget: {url: tidb://u@h}\n" + "\n".join(lines), encoding="utf-8")
     config = load_config(path)
-    assert config.overrides[0].override.key == ("id",)
+    assert config.overrides[0].key == ("id",)
     assert config.limits.max_threads_running == 50
 
 

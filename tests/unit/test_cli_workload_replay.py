@@ -54,7 +54,9 @@ def test_options_are_those_of_the_configuration_unless_said(config: Path) -> Non
     assert (str(options.pace), options.ask.protocol, options.ask.noise) == ("x2", Protocol.BOTH, 0.25)
     assert (options.connections, setup.idle, setup.jobs) == (64, 1_500_000, 1)
     assert [level.name for level in setup.levels] == ["checkout", "payments"]
-    assert load_config(config).workload.service_levels == (ServiceLevel("checkout", 1.0, 2.0, 0.99, 0.5),)
+    assert load_config(config).workload.service_levels == {
+        "checkout": ServiceLevel(writes=1.0, reads=2.0, quantile=0.99, seconds=0.5)
+    }
     setup = set_up(config, given(pace="fast", protocol="text", noise=0.0, connections=3, idle=0.0, target_only=True))
     assert (str(setup.options.pace), setup.options.ask.protocol, setup.options.ask.noise) == ("fast", Protocol.TEXT, 0)
     assert (setup.options.connections, setup.idle, list(setup.sides.endpoints)) == (3, 0, [Side.TARGET])

@@ -40,12 +40,16 @@ monitors:
 """,
     ).monitors
     assert found.prometheus == "https://prom:9090/path"
-    assert found.jobs == (
-        ExpectedJob("mysql", 2, (), 30.0), ExpectedJob("tidb", 2, ("a:1", "b:1"), 30.0),
-        ExpectedJob("kafka", 1, (), 5.0),
-    )  # fmt: skip
-    assert found.series == (ExpectedSeries("lag", "lag", 1, "mysql", None, 5.0, 30.0, ("lag",)),)
-    assert (found.retention, found.sql.max_lock_waits, found.password_env) == (7200.0, 3, "PROM")
+    assert found.jobs == {
+        "mysql": ExpectedJob(instances=2), "tidb": ExpectedJob(instances=("a:1", "b:1")),
+        "kafka": ExpectedJob(instances=1, max_age_seconds=5.0),
+    }  # fmt: skip
+    assert [(job.count, job.labels, found.max_age_of(job)) for job in found.jobs.values()] == [
+        (2, (), 30.0), (2, ("a:1", "b:1"), 30.0), (1, (), 5.0),
+    ]  # fmt: skip
+    assert found.series == {"lag": ExpectedSeries(query="lag", job="mysql", max=5.0, age_of=("lag",))}
+    assert found.max_age_of(found.series["lag"]) == 30.0
+    assert (found.retention_hours * 3600, found.sql.max_lock_waits, found.password_env) == (7200.0, 3, "PROM")
 
 
 @pytest.mark.parametrize(

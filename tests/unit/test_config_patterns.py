@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migverify.config import Config, includes, load_config, make_route, parse_pattern, route, unmatched_includes
-from migverify.config.conditions import check_condition
+from migverify.config.fields import check_condition
 from migverify.config.patterns import quote_part
 
 NAME = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12)

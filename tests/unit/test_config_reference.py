@@ -15,8 +15,8 @@ import yaml
 from pydantic import BaseModel
 
 from migverify.config import load_config
-from migverify.config.document import ConfigDocument
 from migverify.config.reference import json_schema, json_schema_text, keys_under, known_keys, markdown
+from migverify.config.settings import Config
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -32,8 +32,8 @@ def models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def names_by_model() -> dict[str, set[str]]:
     return {
-        model.__name__: {field.alias or name for name, field in model.model_fields.items()}
-        for model in models(ConfigDocument)
+        model.__name__: {str(field.validation_alias or name) for name, field in model.model_fields.items()}
+        for model in models(Config)
     }
 
 
@@ -49,7 +49,7 @@ def test_known_keys_are_all_keys_of_all_models() -> None:
 def test_every_key_is_in_the_schema() -> None:
     schema = json_schema()
     for name, keys in names_by_model().items():
-        part = schema if name == "ConfigDocument" else schema["$defs"][name]
+        part = schema if name == "Config" else schema["$defs"][name]
         assert set(part["properties"]) == keys
         assert part["additionalProperties"] is False
 
@@ -71,7 +71,7 @@ def test_examples_in_the_documentation_are_valid(tmp_path: Path) -> None:
         path.write_text(example if "\ntarget:" in example else both + example, encoding="utf-8")
         load_config(path, environment={})
         data = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506  (text only)
-        assert set(data) <= names_by_model()["ConfigDocument"]
+        assert set(data) <= names_by_model()["Config"]
 
 
 def test_the_schema_file_is_current() -> None:

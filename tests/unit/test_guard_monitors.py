@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -263,8 +262,8 @@ class World:
 
 
 SETTINGS = MonitorSettings(
-    watchdog="Watchdog", heartbeat="beat", jobs=(ExpectedJob("mysql", 1, (ADDRESS,), 60.0),),
-    series=(ExpectedSeries("lag", "rate(lag[5m])", 1, "mysql", 0.0, 10.0, 60.0),),
+    watchdog="Watchdog", heartbeat="beat", jobs={"mysql": ExpectedJob(instances=(ADDRESS,))},
+    series={"lag": ExpectedSeries(query="rate(lag[5m])", job="mysql", min=0.0, max=10.0)},
 )  # fmt: skip
 
 
@@ -276,7 +275,7 @@ def world(server: Given) -> World:
 
 
 def answers(server: Given, settings: MonitorSettings = SETTINGS) -> dict[str, Answer]:
-    result = MonitorsGuard(replace(settings, prometheus=server.url), now=lambda: NOW).ask()
+    result = MonitorsGuard(settings.model_copy(update={"prometheus": server.url}), now=lambda: NOW).ask()
     assert not result.unasked
     return {a.name: a for a in result.answers}
 
@@ -356,10 +355,10 @@ def test_what_nobody_expects_cannot_be_missed(server: Given, world: World) -> No
 
 def test_an_age_that_cannot_be_told_is_blind_until_it_is_named(server: Given, world: World) -> None:
     del world
-    shifted = ExpectedSeries("lag", "lag - lag offset 5m", max=10.0)
-    assert "age_of" in answers(server, replace(SETTINGS, series=(shifted,)))["value"].value
-    named = replace(shifted, age_of=("lag",))
-    assert answers(server, replace(SETTINGS, series=(named,)))["value"].state is State.PASS
+    shifted = ExpectedSeries(query="lag - lag offset 5m", max=10.0)
+    assert "age_of" in answers(server, SETTINGS.model_copy(update={"series": {"lag": shifted}}))["value"].value
+    named = shifted.model_copy(update={"age_of": ("lag",)})
+    assert answers(server, SETTINGS.model_copy(update={"series": {"lag": named}}))["value"].state is State.PASS
 
 
 def test_another_kind_of_server_is_blind(server: Given) -> None:

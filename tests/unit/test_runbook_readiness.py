@@ -741,7 +741,7 @@ def test_a_failed_drill_with_a_wrong_clock_is_still_the_last_one(story: Path, da
 
 @pytest.mark.attack("runbook", "drills of months ago", "drills older than 30 days do not count")
 def test_drills_expire(story: Path) -> None:
-    a_month = replace(NO_FLOOR, max_age_days=30.0)
+    a_month = NO_FLOOR.model_copy(update={"max_age_days": 30.0})
     assert answer(story, now_book(), floor=a_month).verdict == "ready"
     later = {"now": START + 34 * DAY, "cases": {"kill": "p0"}}
     found = answer(story, now_book(**policy(dr_cases=())), floor=a_month, **later)
@@ -775,7 +775,7 @@ def test_a_runbook_cannot_lower_what_is_asked_of_it(tmp_path: Path) -> None:
 
 def test_the_configuration_can_lower_the_floor_and_it_is_said_first(tmp_path: Path) -> None:
     clean(tmp_path, small(), "d1", day=2)
-    found = answer(tmp_path, small(), floor=replace(ReadinessFloor(), drills_min=1, max_age_days=90))
+    found = answer(tmp_path, small(), floor=ReadinessFloor(drills_min=1, max_age_days=90))
     assert found.conditions[0].reasons[:2] == (
         "migverify.yaml asks for less than what is built in: drills_min 1, built in 4",
         "migverify.yaml asks for less than what is built in: max_age_days 90, built in 30",

@@ -12,7 +12,7 @@ import pymysql
 import pytest
 from pymysql.constants import CLIENT
 
-from migverify.config.document import TlsPart
+from migverify.config.endpoints import TlsSettings
 from migverify.db import tls
 from migverify.errors import ConfigError
 from migverify.model import Tls, default_tls_mode
@@ -155,6 +155,6 @@ def test_a_server_without_tls_is_refused_where_it_has_to_be_verified() -> None:
 )  # fmt: skip
 def test_the_default_mode_verifies_every_other_machine(host: str, mode: str) -> None:
     assert default_tls_mode(host, verifies=False) == mode
-    assert TlsPart().settings(host) == Tls(mode)
-    assert TlsPart(ca="ca.pem").settings(host).mode == "verify-identity"
-    assert TlsPart(mode="required").settings(host).mode == "required"
+    assert TlsSettings().for_host(host) == Tls(mode)
+    assert TlsSettings(ca="ca.pem").for_host(host).mode == "verify-identity"
+    assert TlsSettings(mode="required").for_host(host).mode == "required"

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from migverify.config.strict import Strict
+from migverify.config.fields import Strict
 from migverify.runbook.definition.fields import Bound, Duration, Id, Moment, Names, Scalar, StepId, Text
 from migverify.runbook.definition.parameters import TYPES
 from migverify.runbook.model import CASE_PARTS

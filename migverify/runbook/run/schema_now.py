@@ -24,8 +24,6 @@ def schema_fingerprint(config: Path) -> str:
     EndpointError, ReadError
         a server cannot be asked.
     """
-    from dataclasses import replace
-
     from migverify.config import load_config
     from migverify.guards.schema_read import Scope, read_snapshot
     from migverify.secrets import resolve_password
@@ -33,5 +31,5 @@ def schema_fingerprint(config: Path) -> str:
     loaded = load_config(config)
     secrets = {e.name: resolve_password(e).reveal() for e in loaded.endpoints if e.password_env or e.password_command}
     # The definitions of now, not those of a snapshot that a verification reads at.
-    found = read_snapshot(Scope(replace(loaded, target=replace(loaded.target, snapshot=None)), secrets))
+    found = read_snapshot(Scope(loaded.at_snapshot(None), secrets))
     return fingerprint_of({side.endpoint: side.fingerprint for side in found.sides})

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from migverify.config.document import TlsPart
-from migverify.config.strict import Strict
+from migverify.config.endpoints import TlsSettings
+from migverify.config.fields import Strict
 from migverify.runbook.definition.fields import Duration, Id, Text
 
 TITLE = "migverify traffic"
@@ -113,7 +113,9 @@ class ProxysqlInstancePart(Strict):
     port: int = Field(default=6032, ge=1, le=65535, description="Of the admin interface.")
     user: Text = Field(description="May write `mysql_servers`.")
     password_env: Text = Field(description="Environment variable with the password.")
-    tls: TlsPart = Field(default_factory=TlsPart, description="Encryption, with the keys of an endpoint's `tls`.")
+    tls: TlsSettings = Field(
+        default_factory=TlsSettings, description="Encryption, with the keys of an endpoint's `tls`."
+    )
 
 
 class ProxysqlPart(Strict):

@@ -149,7 +149,7 @@ def _proxysql(traffic: Traffic, _context: Context, stack: ExitStack) -> Driver:
         password = resolve_variable(one.password_env, f"password_env of {one.name}").reveal()
         endpoint = Endpoint(
             f"admin interface {one.name}", one.host, one.port, one.user, one.password_env,
-            tls=one.tls.settings(one.host),
+            tls=one.tls.for_host(one.host),
         )  # fmt: skip
         admins[one.name] = open_unpinned(endpoint, password, seconds=part.settle)
         stack.callback(admins[one.name].close)

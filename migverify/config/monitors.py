@@ -1,4 +1,4 @@
-"""The shape of ``monitors:`` in ``migverify.yaml``: what Prometheus is expected to know."""
+"""What Prometheus is expected to know: the keys under ``monitors``. Times are seconds."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from migverify.config.fields import HttpUrl, Seconds, VariableName
-from migverify.config.strict import Strict
+from migverify.config.fields import HttpUrl, Many, Seconds, Strict, VariableName
 
 Bound = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class ExpectedJobPart(Strict):
+class ExpectedJob(Strict):
     """What a job scrapes."""
 
     instances: Annotated[
-        int | list[str],
+        int | Many[str],
         Field(description="How many instances there are, or their `instance` labels: `[tidb1:10080, tidb2:10080]`."),
     ]
     max_age_seconds: float | None = Field(
@@ -24,7 +23,7 @@ class ExpectedJobPart(Strict):
     )
 
     @model_validator(mode="after")
-    def _some(self) -> ExpectedJobPart:
+    def _some(self) -> ExpectedJob:
         if isinstance(self.instances, int):
             if self.instances < 1:
                 raise ValueError("`instances` is at least 1")
@@ -32,8 +31,18 @@ class ExpectedJobPart(Strict):
             raise ValueError("`instances` names none, an empty one, or one twice")
         return self
 
+    @property
+    def count(self) -> int:
+        """How many instances there must be."""
+        return self.instances if isinstance(self.instances, int) else len(self.instances)
 
-class ExpectedSeriesPart(Strict):
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Their ``instance`` labels; empty where only their number is known."""
+        return () if isinstance(self.instances, int) else self.instances
+
+
+class ExpectedSeries(Strict):
     """A value that somebody relies on."""
 
     query: str = Field(min_length=1, description="PromQL that gives the value: an instant vector or a scalar.")
@@ -46,20 +55,20 @@ class ExpectedSeriesPart(Strict):
     max_age_seconds: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="Instead of the `max_age_seconds` of `monitors`."
     )
-    age_of: list[str] = Field(
-        default_factory=list,
+    age_of: Many[str] = Field(
+        default_factory=tuple,
         description="Selectors of the series whose age counts. Default: those in `query`; needed where it has `offset`"
         " or `@`.",
     )
 
     @model_validator(mode="after")
-    def _consistent(self) -> ExpectedSeriesPart:
+    def _consistent(self) -> ExpectedSeries:
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError("`min` is above `max`")
         return self
 
 
-class SqlProbesPart(Strict):
+class SqlProbes(Strict):
     """Bounds of the values that are asked of the servers themselves where Prometheus is blind."""
 
     max_lag_seconds: Seconds = Field(default=10.0, description="Replication lag.")
@@ -70,7 +79,7 @@ class SqlProbesPart(Strict):
     max_lock_waits: int = Field(default=10, ge=0, description="Transactions that wait for a lock.")
 
 
-class MonitorsPart(Strict):
+class MonitorSettings(Strict):
     """What the monitoring is expected to know, for `migverify monitors`."""
 
     prometheus: HttpUrl | None = Field(
@@ -111,25 +120,25 @@ class MonitorsPart(Strict):
     jobs: dict[
         str,
         Annotated[
-            ExpectedJobPart,
+            ExpectedJob,
             BeforeValidator(
                 lambda value: {"instances": value} if isinstance(value, int | list) else value,
-                json_schema_input_type=int | list[str] | ExpectedJobPart,
+                json_schema_input_type=int | list[str] | ExpectedJob,
             ),
         ],
     ] = Field(
         default_factory=dict,
         description="Jobs that must be scraped, by their `job` label: a number of instances, a list of them, or more.",
     )
-    series: dict[str, ExpectedSeriesPart] = Field(
+    series: dict[str, ExpectedSeries] = Field(
         default_factory=dict, description="Values that must be known, by a name of your own."
     )
-    sql: SqlProbesPart = Field(
-        default_factory=lambda: SqlProbesPart(), description="What the servers are asked where Prometheus is blind."
+    sql: SqlProbes = Field(
+        default_factory=SqlProbes, description="What the servers are asked where Prometheus is blind."
     )
 
     @model_validator(mode="after")
-    def _consistent(self) -> MonitorsPart:
+    def _consistent(self) -> MonitorSettings:
         if self.user and self.token_env:
             raise ValueError("give either `user` or `token_env`")
         if bool(self.user) != bool(self.password_env):
@@ -138,3 +147,7 @@ class MonitorsPart(Strict):
         if unknown:
             raise ValueError(f"`job: {unknown[0]}` of a series is not under `jobs`")
         return self
+
+    def max_age_of(self, part: ExpectedJob | ExpectedSeries) -> float:
+        """Return how old samples of a job or a series may be, in seconds."""
+        return part.max_age_seconds or self.max_age_seconds
