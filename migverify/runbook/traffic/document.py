@@ -6,10 +6,10 @@ import re
 import shlex
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from migverify.config.endpoints import TlsSettings
-from migverify.config.fields import Strict
+from migverify.config.fields import Strict, in_folder
 from migverify.runbook.definition.fields import Duration, Id, Text
 
 TITLE = "migverify traffic"
@@ -37,6 +37,7 @@ def _fits(pattern: re.Pattern[str], what: str) -> BeforeValidator:
     return BeforeValidator(check, json_schema_input_type=str)
 
 
+PathText = Annotated[Text, AfterValidator(in_folder)]
 Words = Annotated[list[Text], BeforeValidator(_words, json_schema_input_type=str | list[str]), Field(min_length=1)]
 Variable = Annotated[str, _fits(_VARIABLE, "a variable has lower-case letters, digits and _, and begins with a letter")]
 Value = Annotated[str, _fits(_VALUE, "a value has letters, digits, _, -, . and :")]
@@ -61,12 +62,12 @@ class NginxInstancePart(Strict):
     """One nginx."""
 
     name: Id = Field(description="Its name in texts.")
-    include: Text = Field(description="File that holds the split; it is ours alone. A path on this machine.")
+    include: PathText = Field(description="File that holds the split; it is ours alone. A path on this machine.")
     test: Words = Field(description="Command that tests the whole configuration: `nginx -t`. No shell.")
     reload: Words = Field(description="Command that has it read its configuration: `nginx -s reload`. No shell.")
     status: Url = Field(description="Address that answers `$<variable>_traffic`, of this instance and no other.")
-    access_log: Text = Field(description="Log in the format `migverify_<variable>`. A path on this machine.")
-    pid: Text | None = Field(
+    access_log: PathText = Field(description="Log in the format `migverify_<variable>`. A path on this machine.")
+    pid: PathText | None = Field(
         default=None, description="File with the master's process id: then old workers are seen until they have ended."
     )
 
@@ -126,7 +127,7 @@ class ProxysqlPart(Strict):
     old: list[Address] = Field(min_length=1, description="Servers of the old side, host:port.")
     new: list[Address] = Field(min_length=1, description="Servers of the new side, host:port.")
     instances: list[ProxysqlInstancePart] = Field(min_length=1, description="All that share this traffic.")
-    state: Text = Field(description="Folder for counters as they were at a change, and for the lock.")
+    state: PathText = Field(description="Folder for counters as they were at a change, and for the lock.")
     settle: Duration = Field(default=10.0, description="An instance has to serve a change within this time.")
 
     @model_validator(mode="after")
@@ -157,7 +158,7 @@ class CommandPart(Strict):
     kind: Literal["command"] = Field(description="`command`.")
     sticky: bool = Field(description="true: the same key goes to one side, and a higher share moves none back.")
     instances: list[CommandInstancePart] = Field(min_length=1, description="All that share this traffic.")
-    state: Text = Field(description="Folder for the lock.")
+    state: PathText = Field(description="Folder for the lock.")
     settle: Duration = Field(default=10.0, description="An instance has to serve a change within this time.")
     command_timeout: Duration = Field(default=15.0, description="For each command.")
 

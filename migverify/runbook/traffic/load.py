@@ -96,22 +96,10 @@ def load_traffic(path: Path) -> Traffic:
         )
     rounds = 2 if driver.kind == "nginx" and driver.held is not None else 1
     least = (rounds + 1) * len(driver.instances) * driver.settle
-    _anchor(document, path.parent)
     return Traffic(
         document.id, document.carries == "writes", ladder, document.tolerance, document.confidence,
         document.min_sample, least, document,
     )  # fmt: skip
-
-
-def _anchor(document: TrafficDocument, folder: Path) -> None:
-    """Make relative paths start at the folder of the file: a runbook may be run from anywhere."""
-    driver = document.driver
-    if driver.kind == "nginx":
-        for one in driver.instances:
-            one.include, one.access_log = str(folder / one.include), str(folder / one.access_log)
-            one.pid = None if one.pid is None else str(folder / one.pid)
-    else:
-        driver.state = str(folder / driver.state)
 
 
 def nginx_parts(part: NginxPart) -> tuple[Split, tuple[NginxInstance, ...]]:
