@@ -42,6 +42,7 @@ class KeyState(IntEnum):
     PENDING = 0  # not read since its last touch
     DOUBT = 1  # read once since, and the sides differed
     DIVERGED = 2  # the source stood still, the target had applied past, and they still differed
+    REREAD = 3  # diverged in an earlier process, which may be repaired since: this process did not read it yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ class Ledger:
                 "state=0 AND source=? AND seq<=? AND due<=? ORDER BY seq LIMIT ?", [source, seq, now, limit]
             )
             found += [k for k in pending if all(applied.get(s, -1) >= at for s, at in k.heads.items() if s != source)]
-        for state in (KeyState.DOUBT, KeyState.DIVERGED):
+        for state in (KeyState.DOUBT, KeyState.DIVERGED, KeyState.REREAD):
             again = self._keys("state=? AND due<=? ORDER BY due LIMIT ?", [state, now, limit])
             found += [
                 k for k in again
@@ -254,7 +255,7 @@ class Ledger:
             "SELECT pair, sum(state=0 AND NOT diverged AND NOT (touches>1 AND first<?)), "
             "sum(state=1 AND NOT diverged), "
             "sum(state=0 AND NOT diverged AND touches>1 AND first<?), sum(diverged), "
-            "min(CASE WHEN state<2 THEN first END) FROM touched GROUP BY pair",
+            "min(CASE WHEN state<>2 THEN first END) FROM touched GROUP BY pair",
             [hot_before, hot_before],
         )
         for pair, pending, doubt, hot, diverged, oldest in rows:
@@ -271,7 +272,7 @@ class Ledger:
         """
         where = " OR ".join(["typeof(head)='text'", *("(source=? AND seq<=?)" for _ in heads)])
         values = [v for source, seq in heads.items() for v in (source, seq)]
-        sql = f"SELECT count(*) FROM touched WHERE state<2 AND ({where})"  # noqa: S608 - words of this module
+        sql = f"SELECT count(*) FROM touched WHERE state<>2 AND ({where})"  # noqa: S608 - words of this module
         return int(self._read(sql, values)[0][0])
 
     def since(self) -> dict[int, dict[int, int]]:
@@ -281,7 +282,7 @@ class Ledger:
         """
         found: dict[int, dict[int, int]] = {}
         for pair, source, seq in self._read(
-            "SELECT pair,source,min(since) FROM touched WHERE state<2 GROUP BY pair,source", []
+            "SELECT pair,source,min(since) FROM touched WHERE state<>2 GROUP BY pair,source", []
         ):
             found.setdefault(int(pair), {})[int(source)] = int(seq)
         return found
@@ -294,10 +295,10 @@ class Ledger:
         """Return keys that are diverged, or were and are not proved since."""
         return self._keys("diverged=1 LIMIT ?", [limit])
 
-    def doubt_diverged(self) -> None:
+    def reread_diverged(self) -> None:
         """Let every diverged key be read again before anything is concluded: it may be repaired since."""
         with self._transaction() as db:
-            db.execute("UPDATE touched SET state=1, due=0 WHERE state=2")
+            db.execute("UPDATE touched SET state=3, due=0 WHERE state=2")
 
     def progress(self) -> dict[int, tuple[Position, int]]:
         """Return position and number of commits read, per source."""

@@ -142,7 +142,7 @@ class Watch:
 
     def _begin(self, stack: ExitStack) -> None:
         known = self.ledger.progress()
-        self.ledger.doubt_diverged()
+        self.ledger.reread_diverged()
         self._begin_stale({number: place(position) for number, (position, _) in known.items() if position.file})
         for number, stream in enumerate(self.streams):
             position, commits = known.get(number, (stream.start, 0))
@@ -216,7 +216,9 @@ class Watch:
             self._stale.mark(finding.pair, {source: finding.seq})
             return
         # The place tells two equal statements of one second apart.
-        where = f" at {shown(finding.seq, read)}" if stale else ""
+        # Each server numbers its own binlog: one place may be on two shards.
+        server = f"{self.streams[source].endpoint.name} " if len(self.streams) > 1 else ""
+        where = f" at {server}{shown(finding.seq, read)}" if stale else ""
         if self.ledger.note(finding.pair, finding.kind, f"{moment} UTC{where}: {finding.text}", stale=stale) and stale:
             self._stale.mark(finding.pair, {source: finding.seq})
 

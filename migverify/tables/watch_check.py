@@ -141,7 +141,7 @@ def _judge(
         )
         return
     result.unlike.append((entry, KeyState.DIVERGED, *seen, entry.heads, max(wait, 5 * moment.delay)))
-    if not entry.diverged or entry.state is not KeyState.DIVERGED:
+    if finding_of(entry).state is not LiveState.DIVERGED:
         full = _with_columns(reader, diff)
         if full is not None:
             result.transitions.append((entry, full))
@@ -151,7 +151,7 @@ def finding_of(entry: LedgerKey) -> Finding:
     """Return what is known of a key: of one that was written since it was read last, only that it was diverged."""
     if entry.state is KeyState.PENDING:
         return Finding(reads=entry.reads, reported=entry.diverged)
-    state = LiveState.DIVERGED if entry.state is KeyState.DIVERGED else LiveState.UNCONFIRMED
+    state = LiveState.UNCONFIRMED if entry.state is KeyState.DOUBT else LiveState.DIVERGED
     return Finding((entry.source_sum, entry.target_sum), state, entry.reads, reported=entry.diverged)
 
 

@@ -6,8 +6,9 @@ read again, and ``advance`` says what each read makes of it:
 - *unconfirmed*: it differs, and what is needed to conclude is not there yet;
 - *converged*: both sides were equal at the last read. A difference that comes after that is a new one;
 - *hot*: the reads are used up and the rows kept moving. Nothing is concluded, and more reads may still conclude it;
-- *diverged*: both sides stood still for ``Criteria.still_reads`` reads after the one before, and at the last of them
-  the target had applied past the change.
+- *diverged*: both sides stood still for ``Criteria.still_reads`` reads after the first that showed this, and at the
+  last of them the target had applied past the change. It remains diverged for as long as neither side moves: what was
+  proved needs no second proof.
 
 There is no way from hot or unconfirmed to an agreement but a read that found both sides equal.
 """
@@ -76,10 +77,13 @@ def advance(finding: Finding, read: Read, criteria: Criteria) -> Finding:
         return Finding(state=LiveState.CONVERGED, reads=reads)
     stood_still = finding.look is not None and read.look == finding.look
     still = finding.still + 1 if stood_still else 0
-    state = LiveState.UNCONFIRMED
-    if still >= criteria.still_reads:
+    if stood_still and finding.state is LiveState.DIVERGED:
+        state = LiveState.DIVERGED
+    elif still >= criteria.still_reads:
         # Not hot either: what stands still is only waiting for the target.
         state = LiveState.DIVERGED if read.applied_past else LiveState.UNCONFIRMED
     elif criteria.most_reads is not None and reads >= criteria.most_reads:
         state = LiveState.HOT
+    else:
+        state = LiveState.UNCONFIRMED
     return Finding(read.look, state, reads, still, finding.reported or state is LiveState.DIVERGED)

@@ -32,9 +32,13 @@ def test_nothing_is_diverged_but_what_stood_still_after_the_target_had_applied_p
     reads: list[Read], criteria: Criteria
 ) -> None:
     finding = after(reads, criteria)
-    needed = reads[-(criteria.still_reads + 1) :]
-    still = len(needed) > criteria.still_reads and len({r.look for r in needed}) == 1
-    proved = still and not any(r.equal for r in needed) and needed[-1].applied_past
+    last = reads[-1:]
+    same: list[Read] = []  # the reads that showed what the last one did, since one side moved or both were equal
+    for read in reversed(reads):
+        if read.equal or read.look != last[0].look:
+            break
+        same.insert(0, read)
+    proved = any(read.applied_past for read in same[criteria.still_reads :])
     assert (finding.state is LiveState.DIVERGED) == proved
 
 
@@ -151,6 +155,8 @@ def test_a_target_that_applies_within_the_settle_time_has_no_diverged_row(
         ([Read("a"), Read("b"), Read("a"), Read("a")], LiveState.DIVERGED),
         ([Read("a"), Read("b"), Read(equal=True)], LiveState.CONVERGED),
         ([Read("a"), Read("a"), Read("b")], LiveState.HOT),
+        ([Read("a"), Read("a"), Read("a", applied_past=False)], LiveState.DIVERGED),
+        ([Read("a"), Read("a"), Read("b"), Read("b", applied_past=False)], LiveState.UNCONFIRMED),
     ],
 )
 def test_stories(reads: list[Read], state: LiveState) -> None:

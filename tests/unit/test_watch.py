@@ -323,6 +323,27 @@ def test_a_row_repaired_while_no_watch_ran_is_read_again_before_the_drain_ends(m
     assert status.verdict is Verdict.MATCH, status
 
 
+def test_a_diverged_key_that_stands_still_does_not_hold_a_drain_open(made: Any) -> None:
+    """A new process has no key yet whose rows are equal, and inside a write stop none will come: no witness."""
+    world = World(random.Random(1), skip={3})
+    for n in range(20):
+        world.write(str(n), n)
+    world.apply(20)
+    watch = made(world, SettleTime(0.05))
+    assert drain(watch, world).verdict is Verdict.MISMATCH
+    watch.ledger.close()
+    again = made(world, SettleTime(0.05), ledger=watch.ledger.path)
+    began = time.monotonic()
+    status = drain(again, world, seconds=60.0)
+    assert (status.verdict, status.tables[0].diverged) == (Verdict.MISMATCH, 1)
+    assert not any("time limit" in reason for reason in status.reasons)
+    assert time.monotonic() - began < 30.0
+    assert not again.store.row_diffs(again.run_id, "app.t"), "it was recorded by the process that proved it"
+    again.ledger.close()
+    world.target["2"] = 2  # repaired while no watch ran
+    assert drain(made(world, SettleTime(0.05), ledger=watch.ledger.path), world).verdict is Verdict.MATCH
+
+
 class Broken(World):
     """A world whose stream breaks after its last transaction."""
 
@@ -873,6 +894,31 @@ def test_a_statement_of_one_shard_waits_for_the_position_of_that_shard(sharded: 
     first.apply(1)
     status = drain_shards(again, worlds)
     assert status.verdict is Verdict.MATCH, status
+
+
+def test_one_statement_at_one_place_of_two_shards_waits_for_both(sharded: Any) -> None:
+    """The binlogs of two servers count apart, and DDL goes to all shards: place, second and text may be the same."""
+    first, second = worlds = two_shards()
+    first.swap_source({"1": 1})
+    second.swap_source({"1": 1, "2": 2})
+    watch = sharded(first, second)
+    places = {n: place(w.position(1)) for n, w in enumerate(worlds)}
+    assert places[0] == places[1]
+    status = run_until(watch, lambda: bool(watch._stale.stale) and watch._stale.stale[0].waits == places)
+    assert status.verdict is Verdict.INCONCLUSIVE
+    assert watch._stale.stale[0].waits == places
+    statements = [text for text in status.tables[0].findings if "RENAME" in text]
+    assert [any(f"source.{name} b.000001:100" in text for text in statements) for name in "ab"] == [True, True]
+    watch.ledger.close()
+    first.apply(1)
+    between = sharded(first, second, ledger=watch.ledger.path)
+    status = drain_shards(between, worlds, seconds=0.5)
+    assert status.verdict is Verdict.INCONCLUSIVE, "the other shard's statement is not on the target yet"
+    assert "it waits for its comparison" in " ".join(status.tables[0].reasons)
+    between.ledger.close()
+    second.apply(1)
+    again = sharded(first, second, ledger=watch.ledger.path)
+    assert drain_shards(again, worlds).verdict is Verdict.MATCH
 
 
 def test_a_sweep_of_a_sharded_table_waits_for_every_shard(sharded: Any) -> None:
