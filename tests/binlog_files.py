@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from migverify.changes.archive import BinaryLog
 from migverify.changes.events import ARTIFICIAL, HEADER, HEADER_BYTES, IN_USE, MAGIC, EventType, RawEvent
 from migverify.changes.gtid import parse_gtids
 from migverify.changes.model import Position
+from migverify.db.server_state import BinaryLog
 from migverify.errors import PurgedError, RetryableReadError
 
 SERVER = "11111111-2222-3333-4444-555555555555"

@@ -43,6 +43,7 @@ from migverify.changes.manifest import (
     write_gap,
 )  # fmt: skip
 from migverify.changes.storage import LocalStorage, Storage, Window, WorkFile
+from migverify.db.server_state import BinaryLog
 from migverify.errors import ChangeError, PurgedError, RetryableReadError, UsageError
 
 LOG = logging.getLogger(__name__)
@@ -56,15 +57,6 @@ _COPY_BYTES = 1 << 20
 _HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class BinaryLog:
-    """A binlog file that a server has now. An encrypted file is 512 bytes longer than what the server sends of it."""
-
-    name: str
-    size: int
-    encrypted: bool = False
 
 
 class BinlogServer(Protocol):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from migverify.changes.archive import BinaryLog
 from migverify.changes.events import RawEvent
 from migverify.changes.model import Position
 from migverify.changes.server import HEARTBEAT_SECONDS, server_events, source_state
+from migverify.db.server_state import BinaryLog, binary_logs
 from migverify.db.session import Session, open_session
 from migverify.errors import ChangeError, EndpointError, PrivilegeError, RetryableReadError
 from migverify.model import Endpoint, Side
@@ -44,11 +44,7 @@ class LiveServer:
     def logs(self) -> list[BinaryLog]:
         """Its binlog files now, in their order."""
         with self._session() as session:
-            rows = session.query_named("SHOW BINARY LOGS")
-        return [
-            BinaryLog(row["Log_name"] or "", int(row["File_size"] or 0), (row.get("Encrypted") or "No") != "No")
-            for row in rows
-        ]  # fmt: skip
+            return binary_logs(session)
 
     def events(self, file: str, offset: int, *, follow: bool) -> Iterator[RawEvent]:
         """Everything it sends from there on over one connection."""

@@ -15,6 +15,7 @@ from migverify.changes.gtid import parse_gtids
 from migverify.changes.model import Item, Position
 from migverify.changes.positions import FIRST_OFFSET, before
 from migverify.changes.server import server_events, source_state
+from migverify.db.server_state import executed_gtids
 from migverify.db.session import open_session
 from migverify.errors import ChangeError, PurgedError
 from migverify.model import Endpoint, Flavor, Side
@@ -126,9 +127,7 @@ def audit_server(
     """
     with open_session(endpoint, password, side=Side.SOURCE) as session:
         # The set first: a server names offsets of transactions before it counts them as executed, never after.
-        executed = ""
-        if session.flavor is Flavor.MYSQL:
-            executed = (session.query("SELECT @@GLOBAL.gtid_executed")[0][0] or "").replace("\n", "")
+        executed = executed_gtids(session)
         state = source_state(session)
         executed = executed if session.flavor is Flavor.MYSQL else state.executed
     by_set = since is not None and not since.file

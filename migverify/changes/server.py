@@ -24,6 +24,7 @@ from migverify.changes.model import Commit, Idle, Item, Position
 from migverify.changes.positions import FIRST_OFFSET, before, until_position
 from migverify.changes.statements import Xid
 from migverify.changes.transactions import items, prepared_before
+from migverify.db.server_state import binary_logs, binlog_status
 from migverify.db.session import Session, open_session
 from migverify.errors import (
     ChangeError,
@@ -31,7 +32,6 @@ from migverify.errors import (
     MigverifyError,
     PrivilegeError,
     PurgedError,
-    ReadError,
     RetryableReadError,
 )
 from migverify.model import Endpoint, Flavor, Side
@@ -70,29 +70,19 @@ def source_state(session: Session) -> SourceState:
             f"{session.endpoint.name} is a TiDB, which has no binlog to read.",
             hint="Read its changes from TiCDC (canal-json or open protocol).",
         )
-    status = _status(session)
-    logs = session.query("SHOW BINARY LOGS") if status else []
-    if not status or not logs:
+    status = binlog_status(session)
+    logs = binary_logs(session) if status is not None else []
+    if status is None or not logs:
         raise ChangeError(f"{session.endpoint.name} writes no binlog.", hint="Set log_bin on the source.")
-    end = Position(status.get("File") or "", int(status.get("Position") or 0))
-    first = Position(logs[0][0] or "", FIRST_OFFSET)
+    end = Position(status.file, status.offset)
+    first = Position(logs[0].name, FIRST_OFFSET)
     if session.flavor is Flavor.MARIADB:
         answer = session.query(f"SELECT BINLOG_GTID_POS('{end.file}', {end.offset}), @@server_uid")
         executed, uid = answer[0][0] or "", answer[0][1] or ""
         return SourceState(uid, session.flavor, bool(executed), first, end, executed)
     mode, server = session.query("SELECT @@GLOBAL.gtid_mode, @@server_uuid")[0]
-    executed = str(parse_gtids((status.get("Executed_Gtid_Set") or "").replace("\n", "")))
+    executed = str(parse_gtids(status.gtids))
     return SourceState(server or "", session.flavor, mode == "ON", first, end, executed)
-
-
-def _status(session: Session) -> dict[str, str | None]:
-    try:
-        found = session.query_named("SHOW BINARY LOG STATUS")
-    except PrivilegeError:
-        raise
-    except ReadError:  # before 8.2, and MariaDB
-        found = session.query_named("SHOW MASTER STATUS")
-    return found[0] if found else {}
 
 
 def current_position(session: Session) -> Position:
@@ -262,7 +252,7 @@ class _Reader:
     def _look_back(self, xid: Xid, at: Position) -> Held | None:
         """Find an XA transaction that was prepared before the start, in the files that the server still has."""
         with open_session(self.endpoint, self.password, side=Side.SOURCE) as session:
-            names = [row[0] or "" for row in session.query("SHOW BINARY LOGS")]
+            names = [log.name for log in binary_logs(session)]
         for name in reversed(names):
             head = Position(name, FIRST_OFFSET)
             if before(at, head):

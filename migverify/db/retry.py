@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import TypeVar
 
+from migverify.db.server_state import replica_status
 from migverify.db.session import Session
 from migverify.errors import (
     EndpointError,
@@ -112,9 +114,5 @@ def _lag_seconds(session: Session) -> float:
     """Seconds a replica is behind its source; 0 on a server that is none, infinite when it does not replicate."""
     if session.flavor is Flavor.TIDB:
         return 0.0  # never a replica
-    word = "SLAVE" if session.flavor is Flavor.MARIADB else "REPLICA"
-    rows = session.query_named(f"SHOW {word} STATUS")
-    if not rows:
-        return 0.0
-    behind = rows[0].get("Seconds_Behind_Source", rows[0].get("Seconds_Behind_Master"))
-    return float("inf") if behind is None else float(behind)
+    _, channels = replica_status(session)
+    return max((inf if c.seconds_behind is None else c.seconds_behind for c in channels), default=0.0)

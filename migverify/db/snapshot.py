@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
+from migverify.db.server_state import binlog_status, executed_gtids
 from migverify.db.session import Session, open_session
 from migverify.errors import EndpointError, MigverifyError, PrivilegeError, ReadError, RetryableReadError
 from migverify.model import Endpoint, Flavor, Side
@@ -263,27 +264,15 @@ def binlog_place(session: Session) -> str:
 
     Both together: the end of the file moves before a transaction becomes visible, the GTID set after it.
     """
-    parts = []
-    if session.flavor is Flavor.MYSQL:
-        executed = session.query("SELECT @@GLOBAL.gtid_executed")[0][0]
-        parts.append((executed or "").replace("\n", ""))
-    elif session.flavor is Flavor.MARIADB:
-        parts.append(session.query("SELECT @@GLOBAL.gtid_binlog_pos")[0][0] or "")
-    words = ["SHOW MASTER STATUS"]
-    if session.flavor is Flavor.MYSQL:
-        words.insert(0, "SHOW BINARY LOG STATUS")
-    for statement in words:
-        try:
-            rows = session.query_named(statement)
-        except PrivilegeError:
-            break  # without the grant, the GTID set alone must do
-        except RetryableReadError:
-            raise
-        except ReadError:
-            continue  # MySQL before 8.2 knows the older words only
-        if rows:
-            parts.append(f"{rows[0].get('File')}:{rows[0].get('Position')}")
-        break
+    parts = [executed_gtids(session)]
+    try:
+        status = binlog_status(session)
+    except RetryableReadError:
+        raise
+    except (PrivilegeError, ReadError):
+        status = None  # without the grant, the GTID set alone must do
+    if status is not None:
+        parts.append(f"{status.file}:{status.offset}")
     return " ".join(part for part in parts if part)
 
 

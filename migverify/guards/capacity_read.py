@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from migverify.db.server_state import binary_logs
 from migverify.db.session import Session
 from migverify.errors import ChangeError, EndpointError, MigverifyError, ReadError, RetryableReadError
 from migverify.model import Flavor
@@ -112,14 +113,14 @@ def read_logs(session: Session, begun: Callable[[str], float] | None) -> Logs:
     ReadError, PrivilegeError
         there is no binlog, or it may not be listed.
     """
-    rows = session.query(sql.LOGS)
+    logs = binary_logs(session)
     since = None
-    if rows and begun is not None:
+    if logs and begun is not None:
         try:
-            since = begun(rows[0][0] or "")
+            since = begun(logs[0].name)
         except (ChangeError, ReadError, EndpointError, OSError):
             since = None  # told as "not told": only the rate of the whole rests on it
-    return Logs(len(rows), sum(int(row[1] or 0) for row in rows), since)
+    return Logs(len(logs), sum(log.size for log in logs), since)
 
 
 def first_words(error: MigverifyError) -> str:

@@ -12,6 +12,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from migverify.db.server_state import (
+    BinaryLog,
+    binary_logs,
+    binlog_status,
+    first_known,
+    replica_ids,
+    replica_status,
+)
 from migverify.errors import MigverifyError, PrivilegeError, ReadError, RetryableReadError
 from migverify.guards.check_basics import CLOCK_SECONDS
 from migverify.guards.check_binlog_settings import (
@@ -30,11 +38,11 @@ from migverify.guards.check_read import Server
 from migverify.guards.model import Answer, State
 from migverify.model import Flavor, TableDef, Verdict
 from migverify.sql.grants import account_text
+from migverify.sql.load import BINLOG_STATUS, LOGS, REPLICA, REPLICAS
 from migverify.sql.settings import CLOCK, foreign_keys, referential_rules
 
 T = TypeVar("T")
 Refusal = ReadError | PrivilegeError
-Named = list[dict[str, str]]
 
 NAME = "changes"
 CASCADING = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
@@ -44,13 +52,10 @@ OVERRIDES = (
     " WHERE VARIABLE_NAME IN ('binlog_format', 'binlog_row_image', 'binlog_row_value_options',"
     " 'binlog_transaction_compression', 'sql_log_bin') GROUP BY VARIABLE_NAME, VARIABLE_VALUE"
 )
-_STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
-_REPLICAS = ("SHOW REPLICAS", "SHOW SLAVE HOSTS")
-_REPLICATION = ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 _MARIADB_WORDS = {"REPLICATION SLAVE": "REPLICATION REPLICA", "REPLICATION CLIENT": "BINLOG MONITOR"}
 _GRANTS = (
-    ("REPLICATION SLAVE", _REPLICAS, "The server sends its binlog to nobody without it."),
-    ("REPLICATION CLIENT", _STATUS, "Without it the list of logs and the current position stay unknown."),
+    ("REPLICATION SLAVE", REPLICAS, "The server sends its binlog to nobody without it."),
+    ("REPLICATION CLIENT", BINLOG_STATUS, "Without it the list of logs and the current position stay unknown."),
 )
 _GOOD = {
     "binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_value_options": "", "sql_log_bin": "ON",
@@ -179,22 +184,6 @@ def _account(server: Server) -> str:
     return account_text(server.session.query("SELECT CURRENT_USER()")[0][0] or "")
 
 
-def _ask(server: Server, statements: Sequence[str]) -> Named:
-    """Run the first statement that the server knows; column names in lower case."""
-    for statement in statements[:-1]:
-        rows = _answer(lambda words=statement: server.session.query_named(words))  # type: ignore[misc]
-        if isinstance(rows, PrivilegeError):
-            raise rows
-        if not isinstance(rows, ReadError):
-            return _lower(rows)
-        # Servers know either the new words or the old ones: the last statement's refusal counts.
-    return _lower(server.session.query_named(statements[-1]))
-
-
-def _lower(rows: list[dict[str, str | None]]) -> Named:
-    return [{name.lower(): value or "" for name, value in row.items()} for row in rows]
-
-
 # --- settings -------------------------------------------------------------------------------------------------------
 
 
@@ -261,7 +250,7 @@ def _grants(server: Server) -> Iterator[Told]:
             granted = any(word in listing for word in (grant, _MARIADB_WORDS[grant], "ALL PRIVILEGES ON *.*"))
             refused: object = None if granted else PrivilegeError("missing")
         else:
-            refused = _answer(lambda words=statements: _ask(server, words))  # type: ignore[misc]
+            refused = _answer(lambda words=statements: first_known(server.session, words))  # type: ignore[misc]
         if isinstance(refused, PrivilegeError):
             yield _told(grant, State.FAIL, "missing", "granted", query, why, todo)
         elif isinstance(refused, ReadError):
@@ -272,21 +261,21 @@ def _grants(server: Server) -> Iterator[Told]:
 
 def _logs(server: Server) -> Iterator[Told]:
     """Ask which logs there are, how large, and what is left out of them."""
-    query, why = "SHOW BINARY LOGS", "What is older than the first log can be verified by reading tables only."
-    rows = _answer(lambda: _ask(server, (query,)))
-    status = _answer(lambda: _ask(server, _STATUS))
-    if isinstance(rows, Refusal):
-        yield _refused(server, "binary logs", "at least one", query, why, rows)
+    query, why = LOGS, "What is older than the first log can be verified by reading tables only."
+    files = _answer(lambda: binary_logs(server.session))
+    status = _answer(lambda: binlog_status(server.session))
+    if isinstance(files, Refusal):
+        yield _refused(server, "binary logs", "at least one", query, why, files)
         return
     if isinstance(status, Refusal):
         yield _refused(server, "binary logs", "at least one", query, why, status)
         return
-    if not rows:
+    if not files:
         yield _told("binary logs", State.FAIL, "none", "at least one", query, why, "Turn log_bin on.")
         return
-    sizes = [int(row["file_size"]) for row in rows if row.get("file_size", "").isdigit()]
+    sizes = [log.size for log in files]
     purged = server.variables.get("gtid_purged", "").replace("\n", "")
-    value = f"oldest {rows[0].get('log_name')}{_age(server, rows[0])}, {len(rows)} files, {sum(sizes)} bytes"
+    value = f"oldest {files[0].name}{_age(server, files[0])}, {len(files)} files, {sum(sizes)} bytes"
     value += f", purged {purged if len(purged) <= 120 else purged[:117] + '...'}" if purged else ""
     yield _told("binary logs", State.PASS, value, "at least one", query, why)
     largest, limit = max(sizes, default=0), server.variables.get("max_binlog_cache_size", "") or "unknown"
@@ -296,20 +285,19 @@ def _logs(server: Server) -> Iterator[Told]:
         "Offsets in events have 32 bits, and a transaction is never split: a large one makes a large file.",
         "Resume by GTIDs only, and keep bulk changes in smaller transactions.",
     )  # fmt: skip
-    filters = [f"{name} {row[name]}" for row in status for name in ("binlog_do_db", "binlog_ignore_db")
-               if row.get(name)]  # fmt: skip
+    filters = [f"{name} {value}" for name, value in (status.filters if status is not None else {}).items()]
     yield _told(
-        "binlog filters", State.FAIL if filters else State.PASS, "; ".join(filters) or "none", "none", _STATUS[0],
+        "binlog filters", State.FAIL if filters else State.PASS, "; ".join(filters) or "none", "none", BINLOG_STATUS[0],
         "A filter keeps databases out of the log, and nothing in the log says so.",
         "Remove binlog-do-db and binlog-ignore-db from the option file; restart.",
     )  # fmt: skip
 
 
-def _age(server: Server, row: dict[str, str]) -> str:
+def _age(server: Server, log: BinaryLog) -> str:
     if server.begun is None:
         return ""
     try:
-        moment = datetime.fromtimestamp(server.begun(row.get("log_name", "")), UTC)
+        moment = datetime.fromtimestamp(server.begun(log.name), UTC)
     except MigverifyError as error:  # without the grant the stream does not come; that has a question of its own
         return f" (its age is unknown: {_first_line(error)})"
     return f" of {moment:%Y-%m-%d %H:%M:%SZ}"
@@ -317,20 +305,20 @@ def _age(server: Server, row: dict[str, str]) -> str:
 
 def _replica(server: Server) -> Iterator[Told]:
     """Ask whether the source is a replica itself, and then whether its log holds what it replicates."""
-    wanted, query = "ON where the source is a replica", _REPLICATION[0]
+    wanted, query = "ON where the source is a replica", REPLICA[0]
     name = next((n for n in REPLICA_UPDATES.names if n in server.variables), REPLICA_UPDATES.names[0])
-    rows = _answer(lambda: _ask(server, _REPLICATION))
-    if isinstance(rows, Refusal):
-        yield _refused(server, name, wanted, query, REPLICA_UPDATES.why, rows)
+    channels = _answer(lambda: replica_status(server.session)[1])
+    if isinstance(channels, Refusal):
+        yield _refused(server, name, wanted, query, REPLICA_UPDATES.why, channels)
         return
-    if not rows:
+    if not channels:
         yield _told(name, State.PASS, "the source is no replica", wanted, query, REPLICA_UPDATES.why)
         return
     yield _setting(server, REPLICA_UPDATES)
     harmless = {"replicate_ignore_server_ids", "replicate_rewrite_db"}
-    bad = [f"{key} {row[key]}" for row in rows for key in row
-           if key.startswith("replicate_") and row[key] and key not in harmless]  # fmt: skip
-    if any(row.get(key) == "No" for row in rows for key in ("replica_sql_running", "slave_sql_running")):
+    bad = [f"{key} {value}" for channel in channels for key, value in channel.columns.items()
+           if key.startswith("replicate_") and value and key not in harmless]  # fmt: skip
+    if not all(channel.applier_runs for channel in channels):
         bad.append("its applier is stopped")
     yield _told(
         "replica", State.WARN if bad else State.PASS, "; ".join(bad) or "runs without filters", "runs without filters",
@@ -341,15 +329,15 @@ def _replica(server: Server) -> Iterator[Told]:
 
 def _server_id(server: Server, reader_id: int | None) -> Told:
     """Ask which server ids are taken; a reader needs one of its own."""
-    name, wanted, query = "server_id of the reader", "used by nobody", _REPLICAS[0]
+    name, wanted, query = "server_id of the reader", "used by nobody", REPLICAS[0]
     why = "Two readers of one server_id end each other's stream."
-    rows = _answer(lambda: _ask(server, _REPLICAS))
-    if isinstance(rows, Refusal):
-        told = _refused(server, name, wanted, query, why, rows)
+    readers = _answer(lambda: replica_ids(server.session)[1])
+    if isinstance(readers, Refusal):
+        told = _refused(server, name, wanted, query, why, readers)
         # Without a requested one, the reader takes a number at random out of two thousand million.
         state = told.state if reader_id is not None else State.WARN
         return _told(name, state, told.value, wanted, query, why, told.todo)
-    taken = {row.get("server_id", "") for row in rows} | {server.variables.get("server_id", "")}
+    taken = readers | {server.variables.get("server_id", "")}
     numbers = ", ".join(sorted(taken - {""}, key=lambda t: (len(t), t)))
     if reader_id is not None and str(reader_id) in taken:
         return _told(name, State.FAIL, f"{reader_id} is taken", wanted, query, why,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeVar
 
+from migverify.db.server_state import Queries, global_variables
 from migverify.db.session import Encryption
 from migverify.errors import MigverifyError, PrivilegeError, ReadError, RetryableReadError
 from migverify.guards.check_binlog_settings import Platform
@@ -23,26 +24,8 @@ Named = list[dict[str, str | None]]
 CLOCK_TRIES = 3
 
 
-class Connection(Protocol):
+class Connection(Queries, Protocol):
     """The part of a session that the guard needs."""
-
-    @property
-    def flavor(self) -> Flavor:
-        """What kind of server answers."""
-        ...
-
-    @property
-    def version(self) -> str:
-        """Its own words for its version."""
-        ...
-
-    def query(self, sql: str) -> Rows:
-        """Run one statement; every value is the server's text."""
-        ...
-
-    def query_named(self, sql: str) -> Named:
-        """Run one statement; rows as column name -> text."""
-        ...
 
     def encryption(self) -> Encryption | None:
         """What the connection negotiated."""
@@ -156,7 +139,7 @@ class Server:
     @cached_property
     def variables(self) -> dict[str, str]:
         """All global variables, names in lower case."""
-        return {(name or "").lower(): value or "" for name, value in self.session.query(sql.VARIABLES)}
+        return global_variables(self.session)
 
     @cached_property
     def platform(self) -> Platform:

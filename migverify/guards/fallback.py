@@ -9,8 +9,9 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from migverify.config import SqlProbes
+from migverify.db.server_state import replica_status
 from migverify.db.session import Session, open_session
-from migverify.errors import EndpointError, ReadError, RetryableReadError
+from migverify.errors import EndpointError, ReadError
 from migverify.guards.counters import (
     QUERIES,
     READS,
@@ -182,15 +183,14 @@ class Fallback:
             yield Told(State.PASS, "is no replica")
 
     def _replica(self, session: Session) -> Iterator[Told]:
-        query, rows = _replica_status(session)
-        for row in rows:
-            behind = row.get("Seconds_Behind_Source", row.get("Seconds_Behind_Master"))
-            if behind is None:
-                words = row.get("Last_SQL_Error") or row.get("Last_IO_Error") or "it does not replicate"
+        query, channels = replica_status(session)
+        for channel in channels:
+            if channel.seconds_behind is None:
+                words = channel.last_error or "it does not replicate"
                 yield Told(State.FAIL, f"unknown: {words}", "START REPLICA, after a look at the error.", query)
                 continue
-            yield self._lag(float(behind), "", query)
-        if session.endpoint.name == "target" and not rows:
+            yield self._lag(channel.seconds_behind, "", query)
+        if session.endpoint.name == "target" and not channels:
             yield Told(State.INCONCLUSIVE, _UNTOLD, query=query)
 
     def _checkpoints(self, session: Session) -> Iterator[Told]:
@@ -216,13 +216,3 @@ class Fallback:
 
 _LAG = "What is not applied yet is missing on the target."
 _UNTOLD = "no checkpoint of a replicator is here: `migverify tables watch` with a marker row tells the lag"
-
-
-def _replica_status(session: Session) -> tuple[str, list[dict[str, str | None]]]:
-    """Ask in the words of this version: MySQL before 8.0.22 and MariaDB before 10.5 know the old ones only."""
-    try:
-        return sql.REPLICA[0], session.query_named(sql.REPLICA[0])
-    except RetryableReadError:
-        raise
-    except ReadError:
-        return sql.REPLICA[1], session.query_named(sql.REPLICA[1])

@@ -52,7 +52,10 @@ TIDB_OLDEST_TRANSACTION = (
 LOCK_WAITS = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'"
 TIDB_LOCK_WAITS = "SELECT COUNT(*) FROM information_schema.CLUSTER_TIDB_TRX WHERE STATE = 'LockWaiting'"
 
+BINLOG_STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
+"""The same question in the words of new and of old versions, as the two below."""
 REPLICA = ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
+REPLICAS = ("SHOW REPLICAS", "SHOW SLAVE HOSTS")
 LOGS = "SHOW BINARY LOGS"
 """Name and bytes of every log; 1064 on TiDB."""
 

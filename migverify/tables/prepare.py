@@ -13,9 +13,10 @@ from typing import Any
 from migverify.codec import encode
 from migverify.config import Config, comparison_digest, includes, override_for, route, unmatched_includes
 from migverify.db.retry import ReadLimits, attempt
+from migverify.db.server_state import binlog_status
 from migverify.db.session import Session, open_session, session_statements
 from migverify.errors import ConfigError, PrivilegeError, ReadError, RetryableReadError
-from migverify.model import Flavor, TableDef
+from migverify.model import TableDef
 from migverify.sql.catalog import read_names, read_tables
 from migverify.sql.checksum import HASHES
 from migverify.sql.fingerprint import digest, layout_fingerprint
@@ -254,25 +255,17 @@ def endpoint_facts(session: Session) -> dict[str, Any]:
 
 def position(session: Session) -> str:
     """Return where the server's change stream stands: GTID set or file and position; the TSO on TiDB."""
-    words = (
-        ["SHOW MASTER STATUS"]
-        if session.flavor is not Flavor.MYSQL
-        else ["SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"]
-    )
-    for statement in words:
-        try:
-            rows = session.query_named(statement)
-        except PrivilegeError:
-            return f"{UNKNOWN}: {session.endpoint.user} lacks the REPLICATION CLIENT privilege"
-        except RetryableReadError:
-            raise
-        except ReadError:
-            continue  # MySQL before 8.2 knows the older words only
-        if not rows:
-            return NO_BINARY_LOG
-        file_position = f"{rows[0].get('File')}:{rows[0].get('Position')}"
-        return (rows[0].get("Executed_Gtid_Set") or file_position).replace("\n", "")
-    return f"{UNKNOWN}: the server has no statement for it"
+    try:
+        status = binlog_status(session)
+    except PrivilegeError:
+        return f"{UNKNOWN}: {session.endpoint.user} lacks the REPLICATION CLIENT privilege"
+    except RetryableReadError:
+        raise
+    except ReadError:
+        return f"{UNKNOWN}: the server has no statement for it"
+    if status is None:
+        return NO_BINARY_LOG
+    return status.gtids or f"{status.file}:{status.offset}"
 
 
 def choose_hash(wanted: str, sessions: Sequence[Session]) -> str:

@@ -1,0 +1,158 @@
+"""What a server reports of its binlog, of its replication and of its settings, in the words of every version.
+
+MySQL 8.0.22 renamed SLAVE to REPLICA, 8.2 MASTER STATUS to BINARY LOG STATUS and 8.4 dropped the old statements;
+MariaDB and TiDB know MASTER STATUS only. TiDB reports its newest timestamp as a position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from migverify.errors import PrivilegeError, ReadError, RetryableReadError
+from migverify.model import Flavor
+from migverify.sql.load import BINLOG_STATUS, LOGS, REPLICA, REPLICAS
+from migverify.sql.settings import VARIABLES
+
+Named = list[dict[str, str]]
+
+
+class Queries(Protocol):
+    """The part of a session that asks a server about itself."""
+
+    @property
+    def flavor(self) -> Flavor:
+        """What kind of server answers."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """Its own words for its version."""
+        ...
+
+    def query(self, sql: str) -> list[tuple[str | None, ...]]:
+        """Run one statement; every value is the server's text."""
+        ...
+
+    def query_named(self, sql: str) -> list[dict[str, str | None]]:
+        """Run one statement; rows as column name -> text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BinlogStatus:
+    """The end of a server's binlog. ``gtids`` is the executed set, empty without GTIDs and on MariaDB.
+
+    A server names file and offset of transactions that it has written but not committed yet, so set and offset of one
+    answer need not agree. ``filters`` are databases that are kept in or out, by the name of their option.
+    """
+
+    file: str
+    offset: int
+    gtids: str = ""
+    filters: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryLog:
+    """A binlog file that a server has now. An encrypted file is 512 bytes longer than what the server sends of it."""
+
+    name: str
+    size: int
+    encrypted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """One channel by which a server replicates. ``seconds_behind`` is None while it does not replicate.
+
+    ``columns`` is the whole row, names in lower case, NULL as an empty text.
+    """
+
+    seconds_behind: float | None
+    last_error: str
+    columns: Mapping[str, str]
+
+    @property
+    def applier_runs(self) -> bool:
+        """Whether the thread that applies changes is not stopped."""
+        return "No" not in (self.columns.get("replica_sql_running"), self.columns.get("slave_sql_running"))
+
+
+def first_known(session: Queries, statements: Sequence[str]) -> tuple[str, Named]:
+    """Run the first statement that the server knows; returns it with the rows, NULL as an empty text.
+
+    Column names are in lower case.
+
+    Raises
+    ------
+    PrivilegeError
+        the user lacks the grant.
+    ReadError
+        the server knows none of them, or refuses.
+    """
+    for statement in statements[:-1]:
+        try:
+            return statement, _lowered(session.query_named(statement))
+        except (PrivilegeError, RetryableReadError):
+            raise
+        except ReadError:
+            continue  # servers know either the new words or the old ones: the last statement's refusal counts
+    return statements[-1], _lowered(session.query_named(statements[-1]))
+
+
+def _lowered(rows: list[dict[str, str | None]]) -> Named:
+    return [{name.lower(): value or "" for name, value in row.items()} for row in rows]
+
+
+def binlog_status(session: Queries) -> BinlogStatus | None:
+    """Return where the binlog of a server ends; None where it writes none. Raises as ``first_known``."""
+    # The new words are an error of syntax on these, and a round trip.
+    old = session.flavor in (Flavor.MARIADB, Flavor.TIDB)
+    _, rows = first_known(session, BINLOG_STATUS[1:] if old else BINLOG_STATUS)
+    if not rows:
+        return None
+    row = rows[0]
+    filters = {name: row[name] for name in ("binlog_do_db", "binlog_ignore_db") if row.get(name)}
+    gtids = row.get("executed_gtid_set", "").replace("\n", "")
+    return BinlogStatus(row["file"], int(row["position"] or 0), gtids, filters)
+
+
+def binary_logs(session: Queries) -> list[BinaryLog]:
+    """Return the binlog files of a server, the oldest first. Raises ReadError where it writes none."""
+    return [
+        BinaryLog(row["log_name"], int(row.get("file_size") or 0), row.get("encrypted", "No") not in ("No", ""))
+        for row in _lowered(session.query_named(LOGS))
+    ]
+
+
+def executed_gtids(session: Queries) -> str:
+    """Return the executed GTID set (MariaDB: the position of its binlog); empty without GTIDs."""
+    if session.flavor is Flavor.TIDB:
+        return ""
+    name = "gtid_executed" if session.flavor is Flavor.MYSQL else "gtid_binlog_pos"
+    return (session.query(f"SELECT @@GLOBAL.{name}")[0][0] or "").replace("\n", "")
+
+
+def replica_status(session: Queries) -> tuple[str, list[ReplicaStatus]]:
+    """Return the statement that was asked and the channels of a replica; none on a server that is no replica."""
+    statement, rows = first_known(session, REPLICA)
+    return statement, [_replica(row) for row in rows]
+
+
+def _replica(row: Mapping[str, str]) -> ReplicaStatus:
+    behind = row.get("seconds_behind_source", row.get("seconds_behind_master", ""))
+    error = row.get("last_sql_error") or row.get("last_io_error") or ""
+    return ReplicaStatus(float(behind) if behind else None, error, row)
+
+
+def replica_ids(session: Queries) -> tuple[str, set[str]]:
+    """Return the statement that was asked and the server ids of the readers that are connected now."""
+    statement, rows = first_known(session, REPLICAS)
+    return statement, {row.get("server_id", "") for row in rows} - {""}
+
+
+def global_variables(session: Queries) -> dict[str, str]:
+    """Return all global variables, names in lower case, NULL as an empty text."""
+    return {(name or "").lower(): value or "" for name, value in session.query(VARIABLES)}
