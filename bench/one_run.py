@@ -21,6 +21,7 @@ import psutil
 from bench.measure import PeakMemory, ServerClock
 from bench.setting import Setting, endpoint, plan
 from migverify.db.session import open_session
+from migverify.model import StoredKind
 from migverify.store.open import open_store
 from migverify.tables.engine import Engine
 from migverify.tables.local import LocalEngine
@@ -86,7 +87,7 @@ def _measure(setting: Setting, engine: Engine, asked: dict[str, Any]) -> dict[st
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         store = open_store(f"sqlite:///{folder}/runs.db")
         with PeakMemory(_python_workers if spark else list) as workers:
-            run = store.start_run("verify", "bench", {"pairs": []}, {})
+            run = store.start_run("verify", "bench", {"pairs": []}, {}, kind=StoredKind.TABLES)
             used = sum(me.cpu_times()[:2])
             clock.start()
             verdict = verify_tables([pair], engine, store, run, rules, Controls(source_still_since=still))

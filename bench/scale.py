@@ -25,6 +25,7 @@ from migverify.model import (
     Endpoint,
     IndexDef,
     KeyRange,
+    StoredKind,
     TableDef,
     TableRef,
 )
@@ -112,7 +113,7 @@ def run(tables: int, rows: int, columns: int, chunk_rows: int) -> None:
             for pair in found:
                 yield plan_pair(pair.sources, pair.target, ENDPOINTS, TableOverride(), "SHA2")
 
-        run_id = store.start_run("verify", "bench", {"pairs": []}, {})
+        run_id = store.start_run("verify", "bench", {"pairs": []}, {}, kind=StoredKind.TABLES)
         verdict = verify_tables(pairs(), engine, store, run_id, Rules(), Controls())
         store.close()
     seconds = time.perf_counter() - started

@@ -437,6 +437,28 @@ class TableResult:
     details: dict[str, Any] = field(default_factory=dict)
 
 
+class StoredKind(StrEnum):
+    """What a run was about."""
+
+    TABLES = "tables"
+    RULES = "rules"
+    GUARDS = "guards"
+    REPLAY = "replay"
+    CLIENTS = "clients"
+    PROBE = "probe"
+    UNKNOWN = "unknown"
+
+    @property
+    def words(self) -> str:
+        """The kind in messages, after "a run"."""
+        match self:
+            case StoredKind.REPLAY | StoredKind.PROBE:
+                return f"of a {self.value}"
+            case StoredKind.UNKNOWN:
+                return "of an unknown kind"
+        return f"of {self.value}"
+
+
 @dataclass(frozen=True, slots=True)
 class RunInfo:
     """One run as the store remembers it. ``finished`` None means the run was cut off: INCONCLUSIVE."""
@@ -449,3 +471,4 @@ class RunInfo:
     plan_hash: str
     plan: dict[str, Any]
     facts: dict[str, Any] = field(default_factory=dict)
+    kind: StoredKind = StoredKind.UNKNOWN

@@ -10,7 +10,17 @@ from dataclasses import replace
 from typing import Any
 
 from migverify.errors import StoreError, UsageError
-from migverify.model import ChunkResult, ChunkState, KeyRange, KeyText, RowDiff, RunInfo, TableResult, Verdict
+from migverify.model import (
+    ChunkResult,
+    ChunkState,
+    KeyRange,
+    KeyText,
+    RowDiff,
+    RunInfo,
+    StoredKind,
+    TableResult,
+    Verdict,
+)
 
 
 class _Run:
@@ -51,10 +61,14 @@ class FakeStore:
         if self.fail or self.closed:
             raise StoreError(f"the store does not answer ({call})")
 
-    def start_run(self, command: str, plan_hash: str, plan: dict[str, Any], facts: dict[str, Any]) -> str:
+    def start_run(
+        self, command: str, plan_hash: str, plan: dict[str, Any], facts: dict[str, Any], *, kind: StoredKind
+    ) -> str:
         self._called("start_run")
         run_id = f"run-{len(self._runs) + 1:06d}"
-        info = RunInfo(run_id, command, self._now(), None, Verdict.INCONCLUSIVE, plan_hash, dict(plan), dict(facts))
+        info = RunInfo(
+            run_id, command, self._now(), None, Verdict.INCONCLUSIVE, plan_hash, dict(plan), dict(facts), kind
+        )
         self._runs[run_id] = _Run(info)
         return run_id
 

@@ -16,6 +16,7 @@ from migverify.model import (
     RowDiff,
     SchemaClass,
     SchemaDifference,
+    StoredKind,
     TableResult,
     Verdict,
 )
@@ -89,7 +90,9 @@ def chunk(pair: str, number: int, state: ChunkState = ChunkState.EQUAL, **more: 
 
 def start(store: ResultStore, plan: dict[str, Any] | None = None, facts: dict[str, Any] | None = None) -> str:
     """Begin a run with the usual facts."""
-    return store.start_run("tables verify --engine spark", "plan-5f2c", plan or {}, {**FACTS, **(facts or {})})
+    return store.start_run(
+        "tables verify --engine spark", "plan-5f2c", plan or {}, {**FACTS, **(facts or {})}, kind=StoredKind.TABLES
+    )
 
 
 def store_at_fixed_times() -> FakeStore:

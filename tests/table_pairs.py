@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from migverify.config import TableOverride
 from migverify.db.session import Session, open_session
-from migverify.model import Endpoint, LiveState, RowDiff, TableDef, TableResult, Verdict
+from migverify.model import Endpoint, LiveState, RowDiff, StoredKind, TableDef, TableResult, Verdict
 from migverify.sql.catalog import read_table
 from migverify.tables.local import LocalEngine
 from migverify.tables.plan import plan_pair
@@ -69,7 +69,7 @@ class Road:
 
     def run(self, plan: PairPlan, rules: Rules = RULES) -> Verified:
         store = FakeStore()
-        run = store.start_run("verify", "none", {}, {})
+        run = store.start_run("verify", "none", {}, {}, kind=StoredKind.TABLES)
         verify_tables([plan], self.engine, store, run, rules, Controls())
         (result,) = store.table_results(run)
         found = store.row_diffs(run, plan.id, states=[LiveState.DIVERGED.value], limit=100_000)

@@ -22,6 +22,7 @@ from migverify.cli.guards import (
     run_guards,
 )
 from migverify.errors import ExitCode, UsageError
+from migverify.model import StoredKind
 
 if TYPE_CHECKING:
     from migverify.guards.model import GuardResult
@@ -76,8 +77,9 @@ def snapshot(
         if not any(side.tables for side in found.sides):
             raise UsageError("no table is in scope on any side", hint="tables.include names what takes part.")
         prints = {side.endpoint: side.fingerprint for side in found.sides}
-        run_id = opened.start_run(command_line(), "", {"guards": [NAME], "snapshot": True}, {
-            "endpoints": _facts(scope), "fingerprints": prints})  # fmt: skip
+        facts = {"endpoints": _facts(scope), "fingerprints": prints}
+        plan = {"guards": [NAME], "snapshot": True}
+        run_id = opened.start_run(command_line(), "", plan, facts, kind=StoredKind.GUARDS)
         for side in found.sides:
             keep_side(opened, run_id, side)
         kept = Kept(opened, run_id)

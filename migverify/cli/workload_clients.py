@@ -14,7 +14,7 @@ import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, command_line, examples, say
 from migverify.errors import ExitCode, UsageError
-from migverify.model import Verdict
+from migverify.model import StoredKind, Verdict
 from migverify.secrets import Secret, remember
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _run(
 ) -> Verdict:
     from migverify.cli.report import open_run_store
     from migverify.cli.workload_clients_setup import set_up
-    from migverify.workload.clients.keep import COMMAND_KIND, keep_result, keep_totals, results_as_json
+    from migverify.workload.clients.keep import keep_result, keep_totals, results_as_json
     from migverify.workload.clients.run import run_cells
 
     started = time.time()
@@ -162,9 +162,9 @@ def _run(
                 hint="migverify workload clients --list shows what there is.",
             )
         facts = {**ready.facts, **told}
-        plan = {"kind": COMMAND_KIND, "cells": [f"{cell.rule} {cell.window}" for cell in cells]}
+        plan = {"kind": StoredKind.CLIENTS.value, "cells": [f"{cell.rule} {cell.window}" for cell in cells]}
         _hide_login(wanted.repository)
-        run_id = store.start_run(command_line(), "", plan, {"endpoints": ready.facts})
+        run_id = store.start_run(command_line(), "", plan, {"endpoints": ready.facts}, kind=StoredKind.CLIENTS)
         if not output.quiet:
             say(f"run {run_id}: {len(cells)} cells, {len(left)} left out")
 

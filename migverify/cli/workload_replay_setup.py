@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from migverify.cli.console import command_line
 from migverify.errors import ConfigError, PlanError, UsageError
+from migverify.model import StoredKind
 
 if TYPE_CHECKING:
     from migverify.config import Config
@@ -156,7 +157,6 @@ def begin(
         a side is not what the run needs (``sides.inspect``).
     """
     from migverify.workload.replay.sides import inspect
-    from migverify.workload.replay.store import COMMAND_KIND
 
     facts = inspect(
         setup.sides, setup.given.leave, setup.config.workload.clone_marker,
@@ -167,11 +167,13 @@ def begin(
     try:
         plan = plan_of(setup, capture, fresh / "plan", selection, reader, progress)
         body = {
-            "kind": COMMAND_KIND, **plan.as_json(), "capture": str(capture.resolve()),
+            "kind": StoredKind.REPLAY.value, **plan.as_json(), "capture": str(capture.resolve()),
             "sides": [side.value for side in setup.sides.endpoints],
         }  # fmt: skip
         command = command_line()
-        run_id = store.start_run(command, plan.hash, body, {"endpoints": facts, **_options(setup)})
+        run_id = store.start_run(
+            command, plan.hash, body, {"endpoints": facts, **_options(setup)}, kind=StoredKind.REPLAY
+        )
         folder = root / run_id
         fresh.rename(folder)
     except BaseException:
@@ -188,7 +190,7 @@ def carry_on(setup: Setup, store: ResultStore, run: str, capture: Path) -> tuple
     UsageError, PlanError
         there is no such run, it is of another capture, or it was begun with other rights.
     """
-    from migverify.store.named import StoredKind, named_run
+    from migverify.store.base import named_run
     from migverify.workload.replay.plan import load_plan
     from migverify.workload.replay.sides import inspect
 

@@ -8,7 +8,7 @@ from itertools import islice
 
 from migverify.errors import StoreError
 from migverify.guards.capacity_read import TableSize
-from migverify.model import RunInfo
+from migverify.model import RunInfo, StoredKind
 from migverify.store.base import ResultStore
 
 RUNS = 5
@@ -119,7 +119,7 @@ def measure(store: ResultStore, info: RunInfo) -> Measured | None:
 def is_verification(info: RunInfo) -> bool:
     """Whether a run read whole tables: no watch, no repair, no recheck of parts."""
     facts = info.facts
-    return "engine" in facts and not any(facts.get(name) for name in ("watch", "repairs", "rechecks"))
+    return info.kind is StoredKind.TABLES and not any(facts.get(name) for name in ("watch", "repairs", "rechecks"))
 
 
 def verifications(store: ResultStore, engine: str, pairs: set[str]) -> list[Measured]:
@@ -290,8 +290,8 @@ def last_replay(store: ResultStore) -> tuple[str, float] | None:
     """Return the newest finished replay and its seconds; None where there was none."""
     for info in store.runs(LOOKED_AT):
         seconds = info.facts.get("seconds")
-        if "pace" not in info.facts or not isinstance(seconds, int | float) or info.finished is None:
+        if info.kind is not StoredKind.REPLAY or "pace" not in info.facts or info.finished is None:
             continue
-        if store.load_run(info.run_id).plan.get("kind") == "replay":
+        if isinstance(seconds, int | float):
             return info.run_id, float(seconds)
     return None

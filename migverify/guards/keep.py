@@ -11,7 +11,7 @@ from typing import Any
 
 from migverify.errors import StoreError
 from migverify.guards.model import Answer, GuardResult, State, worst
-from migverify.model import RunInfo, Verdict
+from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.store.base import ResultStore
 
 PAGE = 1000
@@ -25,7 +25,7 @@ def scope(guard: str) -> str:
 
 def begin(store: ResultStore, command: str, guards: Sequence[str], facts: Mapping[str, Any]) -> str:
     """Begin a run of guards and return its id. ``command`` is the command line's text, without secrets."""
-    return store.start_run(command, "", {"guards": list(guards)}, dict(facts))
+    return store.start_run(command, "", {"guards": list(guards)}, dict(facts), kind=StoredKind.GUARDS)
 
 
 class Kept:
@@ -95,8 +95,7 @@ def answers(store: ResultStore, run_id: str, guard: str) -> Iterator[Answer]:
 def earlier(store: ResultStore, guard: str, limit: int = 200) -> Iterator[RunInfo]:
     """Yield runs that asked a guard, the newest first, of the ``limit`` newest runs of any kind."""
     for info in store.runs(limit):
-        whole = info if info.plan else store.load_run(info.run_id)
-        if guard in guards_of(whole):
+        if info.kind is StoredKind.GUARDS and guard in guards_of(whole := store.load_run(info.run_id)):
             yield whole
 
 

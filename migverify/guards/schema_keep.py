@@ -16,10 +16,10 @@ from typing import Any
 
 from migverify.codec import decode, encode
 from migverify.errors import StoreError, UsageError
-from migverify.guards.keep import guards_of
+from migverify.guards.keep import earlier, guards_of
 from migverify.guards.model import Answer, GuardResult, State
 from migverify.guards.schema_model import COMMAND, FORM, NAME, SideSchema, Snapshot
-from migverify.model import RunInfo
+from migverify.model import RunInfo, StoredKind
 from migverify.store.base import ResultStore
 
 BLOB = "schema"
@@ -62,10 +62,7 @@ def endpoints_of(info: RunInfo) -> list[str]:
 
 def snapshot_runs(store: ResultStore) -> Iterator[RunInfo]:
     """Yield runs that keep definitions, the newest first."""
-    for info in store.runs(NEWEST):
-        whole = info if info.plan else store.load_run(info.run_id)
-        if NAME in guards_of(whole):
-            yield whole
+    return earlier(store, NAME, NEWEST)
 
 
 def load_snapshot(store: ResultStore, run: str) -> Snapshot:
@@ -144,13 +141,12 @@ class EarlierRuns:
         self._runs: list[_Known] = []
         self._snapshots: list[tuple[float, dict[str, str]]] = []
         for info in store.runs(NEWEST):
-            whole = info if info.plan else store.load_run(info.run_id)
-            if whole.run_id == leave_out:
+            if info.run_id == leave_out:
                 continue
-            guards = guards_of(whole)
-            if NAME in guards:
+            whole = store.load_run(info.run_id)
+            if NAME in guards_of(whole):
                 self._snapshots += _times(store, whole)
-            elif not guards:
+            elif info.kind is not StoredKind.GUARDS:
                 self._runs.append(_Known(whole, layouts_of(whole.plan)))
         self._snapshots.sort(key=lambda one: -one[0])
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from migverify import __version__
 from migverify.errors import CanceledError, MigverifyError, PlanError, StoreError, UsageError
-from migverify.model import RunInfo, TableResult, Verdict
+from migverify.model import RunInfo, StoredKind, TableResult, Verdict
 from migverify.recon.bodies import DONE, result_of, window_text
 from migverify.recon.build import Built
 from migverify.recon.evaluate import Conditions, Sink, evaluate, inconclusive
@@ -30,8 +30,7 @@ from migverify.recon.outcome import rule_result
 from migverify.recon.relation import Engine
 from migverify.recon.steps import Span, Step, plan_body, rests, steps_of, widened
 from migverify.recon.volume import volume_of
-from migverify.store.base import ResultStore
-from migverify.store.named import StoredKind, named_run
+from migverify.store.base import ResultStore, named_run
 
 IMMUTABLE = "immutable: read and matched in run"
 Build = Callable[[Rule, Window | None], Built]
@@ -161,7 +160,7 @@ def begin(rules: RuleSet, tools: Tools, store: ResultStore, request: Request) ->
         "engine": tools.engine.name, "migverify": __version__, "python": platform.python_version(),
         "rules": rules.path, "windows at": now, **request.facts,
     }  # fmt: skip
-    return steps, store.start_run(request.command, digest, plan, facts)
+    return steps, store.start_run(request.command, digest, plan, facts, kind=StoredKind.RULES)
 
 
 def _planned(rules: RuleSet, request: Request, info: RunInfo) -> list[Step]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from migverify import __version__
 from migverify.errors import PlanError, UsageError
-from migverify.model import RunInfo, Verdict
+from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.recon.bodies import DONE, result_of
 from migverify.recon.model import ParameterValue, Rule, RuleSet, Window
 from migverify.recon.outcome import rule_result
@@ -23,8 +23,7 @@ from migverify.recon.watch_rule import RuleWatch
 from migverify.recon.watch_state import WatchLimits
 from migverify.recon.watch_status import Patience, ReconStatus
 from migverify.recon.windows import moment_of, require_grid, unix_time, window_at
-from migverify.store.base import ResultStore
-from migverify.store.named import StoredKind, named_run
+from migverify.store.base import ResultStore, named_run
 
 FACT = "recon_watch"
 """The fact of a run that says it is a watch of rules, with where each rule's windows begin."""
@@ -115,7 +114,7 @@ def _open(
     else:
         told = {rule.name: _begin(rule, rules, request) for rule in rules.rules}
         facts = {FACT: told, "migverify": __version__, "rules": rules.path, **request.facts}
-        return store.start_run(request.command, digest, plan, facts), _windows(rules, told)
+        return store.start_run(request.command, digest, plan, facts, kind=StoredKind.RULES), _windows(rules, told)
     return info.run_id, _windows(rules, told)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migverify.errors import UsageError
+from migverify.model import StoredKind
 from migverify.report.summary import ReportData, ReportOptions, read_report
 
 if TYPE_CHECKING:
@@ -53,18 +54,14 @@ def read_any(
     StoreError
         The store cannot be read.
     """
-    from migverify.workload.replay.store import is_replay
-
     info = store.load_run(run_id)
-    if is_replay(store, info):
+    if info.kind is StoredKind.REPLAY:
         from migverify.report.replay import read_replay_report
 
         if whole:
             return read_replay_report(store, run_id, options, listed=None)
         return read_replay_report(store, run_id, options)
-    from migverify.guards.keep import guards_of
-
-    if guards_of(info):
+    if info.kind is StoredKind.GUARDS:
         from migverify.report.guards import read_guard_report
 
         return read_guard_report(store, info)

@@ -6,16 +6,22 @@ INCONCLUSIVE. One process writes a run; any number may read it meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from migverify.model import ChunkResult, KeyRange, RowDiff, RunInfo, TableResult, Verdict
+from migverify.errors import UsageError
+from migverify.model import ChunkResult, KeyRange, RowDiff, RunInfo, StoredKind, TableResult, Verdict
+
+RUNS_SEARCHED = 1000
+_STARTED_BY = {StoredKind.TABLES: "tables verify", StoredKind.RULES: "recon run", StoredKind.REPLAY: "workload replay"}
 
 
 class ResultStore(Protocol):
     """Append-only run results. Every method raises ``StoreError`` when the store cannot be written or read."""
 
-    def start_run(self, command: str, plan_hash: str, plan: dict[str, Any], facts: dict[str, Any]) -> str:
+    def start_run(
+        self, command: str, plan_hash: str, plan: dict[str, Any], facts: dict[str, Any], *, kind: StoredKind
+    ) -> str:
         """Begin a run and return its id (sortable by time, unique across processes)."""
         ...
 
@@ -133,3 +139,42 @@ class ResultStore(Protocol):
     def close(self) -> None:
         """Release connections."""
         ...
+
+
+def named_run(
+    store: ResultStore, name: str, kind: StoredKind, digest: str | None = None, *,
+    suits: Callable[[RunInfo], bool] = lambda _: True,
+) -> RunInfo:  # fmt: skip
+    """Return a run of a kind by its id. ``last`` is the newest of the kind that suits and has the digest.
+
+    Parameters
+    ----------
+    digest
+        The hash of what is compared; None for any. Where no run has it, ``last`` is the newest with another one, and
+        who compares digests tells what changed.
+    suits
+        A further condition for ``last``, on what ``ResultStore.runs`` returns.
+
+    Raises
+    ------
+    UsageError
+        there is no such run, or it is of another kind.
+    """
+    if name != "last":
+        info = store.load_run(name)
+        if info.kind is not kind:
+            guards = info.plan.get("guards")
+            names = f" ({', '.join(map(str, guards))})" if isinstance(guards, list) else ""
+            raise UsageError(
+                f"run {info.run_id} is one {info.kind.words}{names}; a run {kind.words} is needed",
+                hint=f"`last` names the newest run {kind.words}; `migverify report {info.run_id}` shows this one.",
+            )
+        return info
+    fitting = [info for info in store.runs(RUNS_SEARCHED) if info.kind is kind and suits(info)]
+    if not fitting:
+        raise UsageError(
+            f"the store holds no such run {kind.words} among its newest {RUNS_SEARCHED:,}",
+            hint=f"Start one by `migverify {_STARTED_BY[kind]}`, or name a run by its id.",
+        )
+    same = (info for info in fitting if digest is None or info.plan_hash == digest)
+    return store.load_run(next(same, fitting[0]).run_id)

@@ -1,41 +1,35 @@
-"""What a stored row looks like: nouns to columns and back, without I/O.
+"""What a stored row holds: nouns to columns and back, without I/O.
 
 Everything of open length is JSON in ASCII (with escapes), so that no character set between here and the store
 can change it, and a NUL or an emoji in a key is the same bytes everywhere. Integers in JSON have no width: sums
-above 2^63 stay exact. ``None`` is JSON's ``null``, never a word.
+above 2^63 stay exact. ``None`` is JSON's ``null``, never a word. What each field of a noun becomes is
+``migverify.codec``'s; this module says only which fields are columns.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
 
+from migverify.codec import decode, encode
 from migverify.errors import StoreError
-from migverify.model import (
-    ChunkChecksum,
-    ChunkResult,
-    ChunkState,
-    ColumnDiff,
-    DiffKind,
-    KeyRange,
-    KeyText,
-    LiveState,
-    NotCovered,
-    RowDiff,
-    SchemaClass,
-    SchemaDifference,
-    TableResult,
-    Verdict,
-)
+from migverify.model import ChunkResult, ColumnDiff, KeyRange, KeyText, RowDiff, TableResult
 
 Row = Mapping[Any, Any]
 """A row of the store by column name."""
 
+T = TypeVar("T")
+
 # One encoder for all: json.dumps with options of its own builds an encoder per call, which costs more than a key.
 _ENCODE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
+
+_SIDES = ("source", "target")
+_SUMS = ("exact", "value")  # decimal text in the store: they pass 2^63 after a dozen rows
+_COLUMN_DIFF = tuple(field.name for field in fields(ColumnDiff))
+_DIFF_COLUMNS = ("source_checksum", "target_checksum", "source_count", "target_count", "shard", "read_at")
 
 
 def encode_json(value: object, what: str) -> str:
@@ -51,17 +45,17 @@ def encode_json(value: object, what: str) -> str:
 
 def decode_json(text: str, what: str) -> Any:
     """Return the value of JSON text; ``StoreError`` when the text is damaged."""
-    try:
-        return json.loads(text)
-    except (TypeError, ValueError, RecursionError) as exc:
-        raise _damaged(what, exc) from exc
+    return _read(what, lambda: json.loads(text))
 
 
 def decode_object(text: str, what: str) -> dict[str, Any]:
     """Return the JSON object in ``text``; ``StoreError`` when it is damaged or not an object."""
-    value = decode_json(text, what)
+    return _read(what, lambda: _object(json.loads(text)))
+
+
+def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _damaged(what, TypeError(f"an object was expected, got {type(value).__name__}"))
+        raise TypeError(f"an object was expected, got {type(value).__name__}")
     return value
 
 
@@ -72,12 +66,12 @@ def encode_key(key: KeyText) -> str:
 
 def decode_key(text: str) -> KeyText:
     """Return the key that ``encode_key`` wrote."""
-    return _key(decode_json(text, "a key"))
+    return _read("a key", lambda: _key(json.loads(text)))
 
 
 def _key(parts: object) -> KeyText:
     if not isinstance(parts, list) or not all(part is None or isinstance(part, str) for part in parts):
-        raise _damaged("a key", TypeError("a list of texts and nulls was expected"))
+        raise TypeError("a list of texts and nulls was expected")
     return tuple(parts)
 
 
@@ -98,71 +92,46 @@ def encode_range(key_range: KeyRange) -> str:
 
 def decode_range(text: str) -> KeyRange:
     """Return the key range that ``encode_range`` wrote."""
-    body = decode_json(text, "a key range")
-    if not isinstance(body, list) or len(body) != 3 or not isinstance(body[2], bool):
-        raise _damaged("a key range", TypeError("[lower, upper, nulls] was expected"))
-    lower, upper, nulls = body
-    return KeyRange(
-        lower=None if lower is None else _key(lower), upper=None if upper is None else _key(upper), nulls=nulls
-    )
+    return _read("a key range", lambda: decode(KeyRange, _range(text)))
+
+
+def _range(text: str) -> dict[str, Any]:
+    lower, upper, nulls = json.loads(text)
+    return {"lower": lower, "upper": upper, "nulls": nulls}
 
 
 def encode_chunk(result: ChunkResult) -> dict[str, Any]:
     """Return the columns of a chunk attempt, without ``scope`` and ``seq``. Sums are decimal text."""
-    source, target = result.source, result.target
-    return {
-        "span": result.span,
-        "number": result.number,
-        "key_range": encode_range(result.range),
-        "state": result.state.value,
-        "source_rows": None if source is None else source.rows,
-        "source_hashed": None if source is None else source.hashed,
-        "source_exact": None if source is None else str(source.exact),
-        "source_value": None if source is None else str(source.value),
-        "target_rows": None if target is None else target.rows,
-        "target_hashed": None if target is None else target.hashed,
-        "target_exact": None if target is None else str(target.exact),
-        "target_value": None if target is None else str(target.value),
-        "started": result.started,
-        "seconds": result.seconds,
-        "source_seconds": result.source_seconds,
-        "target_seconds": result.target_seconds,
-        "attempts": result.attempts,
-        "reason": result.reason,
-    }
+    row: dict[str, Any] = encode(result)
+    del row["pair"], row["range"]
+    row["key_range"] = encode_range(result.range)
+    for side in _SIDES:
+        checksum = row.pop(side) or dict.fromkeys(("rows", "hashed", *_SUMS))
+        for name, value in checksum.items():
+            row[f"{side}_{name}"] = str(value) if name in _SUMS and value is not None else value
+    return row
 
 
 def decode_chunk(pair: str, row: Row) -> ChunkResult:
     """Return the chunk attempt that ``encode_chunk`` wrote."""
-    try:
-        return ChunkResult(
-            pair=pair,
-            span=row["span"],
-            number=row["number"],
-            range=decode_range(row["key_range"]),
-            state=ChunkState(row["state"]),
-            source=_checksum(row, "source"),
-            target=_checksum(row, "target"),
-            started=row["started"],
-            seconds=row["seconds"],
-            source_seconds=row["source_seconds"],
-            target_seconds=row["target_seconds"],
-            attempts=row["attempts"],
-            reason=row["reason"],
-        )
-    except (KeyError, TypeError, ValueError) as exc:
-        raise _damaged(f"a chunk of {pair}", exc) from exc
+
+    def chunk() -> ChunkResult:
+        body = {name: row[name] for name in _CHUNK_COLUMNS}
+        sides = {side: _checksum(row, side) for side in _SIDES}
+        return decode(ChunkResult, {**body, "pair": pair, "range": _range(row["key_range"]), **sides})
+
+    return _read(f"a chunk of {pair}", chunk)
 
 
-def _checksum(row: Row, side: str) -> ChunkChecksum | None:
+_CHUNK_COLUMNS = tuple(
+    field.name for field in fields(ChunkResult) if field.name not in ("pair", "range", "source", "target")
+)
+
+
+def _checksum(row: Row, side: str) -> dict[str, int] | None:
     if row[f"{side}_rows"] is None:
         return None
-    return ChunkChecksum(
-        rows=int(row[f"{side}_rows"]),
-        hashed=int(row[f"{side}_hashed"]),
-        exact=int(row[f"{side}_exact"]),
-        value=int(row[f"{side}_value"]),
-    )
+    return {name: int(row[f"{side}_{name}"]) for name in ("rows", "hashed", *_SUMS)}
 
 
 def encode_diff(diff: RowDiff) -> dict[str, Any]:
@@ -175,58 +144,36 @@ def encode_diff(diff: RowDiff) -> dict[str, Any]:
         "kind": diff.kind.value,
         "state": diff.state.value,
         "column_diffs": _ENCODE(columns),
-        "source_checksum": diff.source_checksum,
-        "target_checksum": diff.target_checksum,
-        "source_count": diff.source_count,
-        "target_count": diff.target_count,
-        "shard": diff.shard,
-        "read_at": diff.read_at,
+        **{name: getattr(diff, name) for name in _DIFF_COLUMNS},
     }
 
 
 def decode_diff(pair: str, row: Row) -> RowDiff:
     """Return the row diff that ``encode_diff`` wrote."""
-    try:
-        return RowDiff(
-            pair=pair,
-            key=decode_key(row["row_key"]),
-            kind=DiffKind(row["kind"]),
-            state=LiveState(row["state"]),
-            columns=tuple(ColumnDiff(*parts) for parts in decode_json(row["column_diffs"], "a row diff")),
-            source_checksum=row["source_checksum"],
-            target_checksum=row["target_checksum"],
-            source_count=row["source_count"],
-            target_count=row["target_count"],
-            shard=row["shard"],
-            read_at=row["read_at"],
-        )
-    except (KeyError, TypeError, ValueError) as exc:
-        raise _damaged(f"a row diff of {pair}", exc) from exc
+
+    def diff() -> RowDiff:
+        columns = [dict(zip(_COLUMN_DIFF, parts, strict=True)) for parts in json.loads(row["column_diffs"])]
+        body = {name: row[name] for name in ("kind", "state", *_DIFF_COLUMNS)}
+        return decode(RowDiff, {**body, "pair": pair, "key": json.loads(row["row_key"]), "columns": columns})
+
+    return _read(f"a row diff of {pair}", diff)
 
 
 def encode_table_result(result: TableResult) -> str:
     """Return a table result as one JSON object; ``details`` must be what JSON can hold."""
-    return encode_json(asdict(result), f"the result of {result.pair}")
+    return encode_json(encode(result), f"the result of {result.pair}")
 
 
 def decode_table_result(text: str) -> TableResult:
     """Return the table result that ``encode_table_result`` wrote. Keys of ``details`` come back as text."""
-    body = decode_object(text, "a table result")
+    return _read("a table result", lambda: decode(TableResult, json.loads(text)))
+
+
+def _read(what: str, work: Callable[[], T]) -> T:
     try:
-        body["verdict"] = Verdict(body["verdict"])
-        body["not_covered"] = tuple(NotCovered(**item) for item in body["not_covered"])
-        body["schema"] = tuple(
-            SchemaDifference(**{**item, "level": SchemaClass(item["level"])}) for item in body["schema"]
-        )
-        for name in ("reasons", "lanes", "blind_spots"):
-            body[name] = tuple(body[name])
-        return TableResult(**body)
-    except (KeyError, TypeError, ValueError) as exc:
-        raise _damaged("a table result", exc) from exc
-
-
-def _damaged(what: str, cause: Exception) -> StoreError:
-    return StoreError(
-        f"{what} in the store is damaged: {cause}",
-        hint="Something other than migverify wrote to the store; verify again into a new one.",
-    )
+        return work()
+    except (KeyError, TypeError, ValueError, RecursionError) as cause:
+        raise StoreError(
+            f"{what} in the store is damaged: {cause}",
+            hint="Something other than migverify wrote to the store; verify again into a new one.",
+        ) from cause

@@ -5,31 +5,19 @@ A journal ends where its row in ``migverify_runbook_runs`` says. Whoever appends
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Double, Engine, event, func, insert, literal_column, select, update
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy import ColumnElement, Double, event, func, insert, literal_column, select, update
 
 from migverify.errors import StoreError
 from migverify.model import Tls
 from migverify.store import schema as t
-from migverify.store.failures import connection_lost, rolled_back, store_error
+from migverify.store.database import Connection, Database
 from migverify.store.open import open_store
 from migverify.store.sql import SqlStore
 
-__all__ = [
-    "Connection", "Database", "End", "LeaseRow", "add_lines", "end_of", "lines_of", "newest_run", "open_database",
-    "put_lease", "read_lease", "run_ids",
-]  # fmt: skip
-
-T = TypeVar("T")
-
-_ATTEMPTS = 7
-_BACKOFF_SECONDS = 0.05  # doubled each time: 3 s in all, a restart of a proxy
 _PAGE = 500
 
 
@@ -39,92 +27,6 @@ class End:
 
     events: int
     head: str
-
-
-@dataclass(frozen=True, slots=True)
-class Database:
-    """A result store's database, for runs. ``label`` and errors hold no password."""
-
-    engine: Engine
-    label: str
-    secret: object = field(default=None, repr=False)
-
-    def read(self, action: str, work: Callable[[Connection], T]) -> T:
-        """Read in one transaction; again when the connection broke.
-
-        Raises
-        ------
-        StoreError
-            it cannot be read.
-        """
-        for attempt in range(_ATTEMPTS):
-            try:
-                with self.engine.connect() as connection:
-                    return work(connection)
-            except SQLAlchemyError as error:
-                if attempt + 1 == _ATTEMPTS or not _worth_another(error):
-                    raise self._error(action, error) from error
-            time.sleep(_BACKOFF_SECONDS * 2**attempt)
-        raise StoreError(f"{action} the store {self.label}: no attempt was made")
-
-    def write(
-        self, action: str, work: Callable[[Connection], T], arrived: Callable[[Connection, T], bool] | None = None
-    ) -> T:
-        """Write in one transaction: all of it is there when this returns, and nothing when it raises.
-
-        Parameters
-        ----------
-        work
-            May be called several times; only the last one's transaction is committed.
-        arrived
-            Tells in a new transaction, under the lock that ``work`` takes, whether what ``work`` returned was
-            committed; asked when the answer to a COMMIT was lost. None: it may be written twice.
-
-        Raises
-        ------
-        StoreError
-            it cannot be written; says so when nobody knows whether it was.
-        """
-        for attempt in range(_ATTEMPTS):
-            done: list[T] = []
-            try:
-                with self._writing() as connection:
-                    result = work(connection)
-                    done.append(result)
-                    connection.commit()
-                    return result
-            except SQLAlchemyError as error:
-                # Whatever a COMMIT answers but "done" says nothing for certain.
-                if done and arrived is not None and self._was_committed(action, done[0], arrived):
-                    return done[0]
-                if attempt + 1 == _ATTEMPTS or not _worth_another(error):
-                    raise self._error(action, error) from error
-            time.sleep(_BACKOFF_SECONDS * 2**attempt)
-        raise StoreError(f"{action} the store {self.label}: no attempt was made")
-
-    def _was_committed(self, action: str, result: T, arrived: Callable[[Connection, T], bool]) -> bool:
-        for attempt in range(_ATTEMPTS):
-            try:
-                with self._writing() as connection:
-                    return arrived(connection, result)
-            except SQLAlchemyError as error:
-                if attempt + 1 == _ATTEMPTS or not _worth_another(error):
-                    raise self._error(f"{action} (nobody knows whether it was written) in", error) from error
-            time.sleep(_BACKOFF_SECONDS * 2**attempt)
-        raise StoreError(f"{action} the store {self.label}: no attempt was made")
-
-    @contextmanager
-    def _writing(self) -> Iterator[Connection]:
-        with self.engine.execution_options(migverify_write=True).connect() as connection:
-            yield connection
-
-    def _error(self, action: str, error: SQLAlchemyError) -> StoreError:
-        return store_error(action, self.label, error, secret=self.secret)
-
-
-def _worth_another(error: SQLAlchemyError) -> bool:
-    # A key that is there already: somebody else was first, and this one has to look again.
-    return connection_lost(error) or rolled_back(error) or isinstance(error, IntegrityError)
 
 
 # -- journals -------------------------------------------------------------------------------------------------------
@@ -272,4 +174,4 @@ def open_database(
     prepare = _PREPARE.get(store.engine.dialect.name, ())
     event.listen(store.engine, "connect", lambda connection, _record: _execute(connection, prepare))
     store.engine.dispose()  # connections that were opened before this
-    return Database(store.engine, store.label, store.secret)
+    return store.database

@@ -16,8 +16,8 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from migverify.errors import StoreError, StoreSettingError
 from migverify.model import Tls, default_tls_mode
 from migverify.store.base import ResultStore
-from migverify.store.failures import label_of, store_error
-from migverify.store.schema import prepare
+from migverify.store.create import prepare
+from migverify.store.database import label_of, store_error
 from migverify.store.sql import SqlStore
 
 _BUSY_SECONDS = 30.0

@@ -1,4 +1,4 @@
-"""The tables of a result store, and how they come to be.
+"""The tables of a result store.
 
 Every table is append-only but four: ``migverify_row_diff_heads`` and ``migverify_finding_heads`` are indexes, kept in
 the same transaction, that point from a key to the last row diff or finding written for it. They hold nothing that the
@@ -12,9 +12,6 @@ the auto-increment of a cluster does not follow the order of commits, and a read
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import (
@@ -22,7 +19,6 @@ from sqlalchemy import (
     Column,
     Connection,
     Double,
-    Engine,
     Integer,
     LargeBinary,
     MetaData,
@@ -30,17 +26,10 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    insert,
     inspect,
-    select,
-    text,
 )
 from sqlalchemy.dialects import mysql
-from sqlalchemy.exc import DBAPIError, IntegrityError
-from sqlalchemy.schema import CreateTable
 from sqlalchemy.types import TypeEngine
-
-from migverify.errors import StoreError
 
 SCHEMA_VERSION = 1
 """Written into a new store. A store of a higher version is refused; there is no lower one yet."""
@@ -51,9 +40,6 @@ NAME_LENGTH = 190
 
 IN_LIST = 500
 """Most values in one IN (...): some databases bound the number of parameters."""
-
-_CREATE_ATTEMPTS = 5
-_LOCK_SECONDS = 60
 
 metadata = MetaData()
 
@@ -106,6 +92,8 @@ runs = _table(
 )
 
 plan_parts = _table("plan_parts", _run_id(), _key("part", Integer()), Column("content", _LONG_BYTES, nullable=False))
+
+run_kinds = _table("run_kinds", _run_id(), Column("kind", String(16), nullable=False))
 
 run_events = _table(
     "run_events",
@@ -276,114 +264,11 @@ runbook_leases = _table(
 RULE_TABLES = (rule_windows, findings, finding_heads)
 """Tables without which a store has no rules."""
 
-RUNBOOK_TABLES = (runbook_runs, runbook_events, runbook_leases)
-"""Tables of runs of runbooks."""
-
-LATER_TABLES = (*RULE_TABLES, finding_windows, *RUNBOOK_TABLES)
+LATER_TABLES = (*RULE_TABLES, finding_windows, run_kinds, runbook_runs, runbook_events, runbook_leases)
 """Tables that a store of version 1 may lack: it was created before they were. Opening it adds them."""
 
 
-def prepare(engine: Engine, label: str, *, create: bool = True) -> None:
-    """Create the tables of a new store, or check that an existing one is of this version and complete.
-
-    Without ``create`` a store that is not there is an error. Safe when several processes open a new store at once.
-    Raises ``StoreError`` for a store of another version and for an SQLite file of something
-    else; database errors pass through.
-    """
-    for attempt in range(_CREATE_ATTEMPTS):
-        with engine.connect() as connection:
-            version = _read_version(connection, label)
-            complete = version is not None and not missing(connection)
-        if version is not None:
-            check_version(version, label)
-            if complete or not create:
-                return
-        elif not create:
-            raise StoreError(
-                f"the store {label} holds no results",
-                hint="Check the URL; without a configuration (--config) nothing is created in a database.",
-            )
-        try:
-            _create(engine, label)
-        except DBAPIError as exc:
-            if version is not None and _read_only(exc):
-                return  # an old store on a medium that cannot be written is still read; what it lacks is empty
-            # Another process may have created it between our look and our CREATE; look again, then give up.
-            if attempt + 1 == _CREATE_ATTEMPTS:
-                raise
-            time.sleep(0.1 * (attempt + 1))
-    raise StoreError(f"the store {label} has no version after it was created", hint="Look at its server's log.")
-
-
-def check_version(version: str, label: str) -> None:
-    """Raise ``StoreError`` unless ``version`` (as stored) is the one this migverify reads and writes."""
-    if version == str(SCHEMA_VERSION):
-        return
-    if version.isdecimal() and int(version) > SCHEMA_VERSION:
-        raise StoreError(
-            f"the store {label} has schema version {version}; this migverify reads version {SCHEMA_VERSION}",
-            hint="A newer migverify wrote it: use that one, or give this one a store of its own.",
-        )
-    raise StoreError(
-        f"the store {label} has schema version {version!r}, which never existed;"
-        f" this migverify reads version {SCHEMA_VERSION}",
-        hint="The store is damaged: open another one.",
-    )
-
-
-def missing(connection: Connection, tables: Sequence[Table] = LATER_TABLES) -> list[str]:
+def missing(connection: Connection) -> list[str]:
     """Return the names of later tables that this store of version 1 lacks."""
     names = set(inspect(connection).get_table_names())
-    return [table.name for table in tables if table.name not in names]
-
-
-def _read_only(exc: DBAPIError) -> bool:
-    return any(word in str(exc.orig).lower() for word in ("readonly", "read-only", "read only", "denied"))
-
-
-def _read_version(connection: Connection, label: str) -> str | None:
-    names = set(inspect(connection).get_table_names())
-    if store_info.name in names:
-        version = connection.scalar(select(store_info.c.value).where(store_info.c.name == "schema_version"))
-        return None if version is None else str(version)
-    if names and connection.dialect.name == "sqlite" and not any(name.startswith(PREFIX) for name in names):
-        raise StoreError(
-            f"the store {label} is an SQLite database of something else (it has the table {min(names)!r})",
-            hint="Name a file of its own for the store.",
-        )
-    return None
-
-
-def _create(engine: Engine, label: str) -> None:
-    with engine.execution_options(migverify_write=True).connect() as connection, _creating(connection, label):
-        for table in metadata.sorted_tables:
-            connection.execute(CreateTable(table, if_not_exists=True))
-        found = connection.scalar(select(store_info.c.value).where(store_info.c.name == "schema_version"))
-        if found is None:
-            # Last, so that a store half created by a process that died is completed by the next one.
-            try:
-                connection.execute(insert(store_info).values(name="schema_version", value=str(SCHEMA_VERSION)))
-            except IntegrityError:
-                connection.rollback()  # another process was first; its version is checked by the caller
-                return
-        connection.commit()
-
-
-@contextmanager
-def _creating(connection: Connection, label: str) -> Iterator[None]:
-    # SQLite creates tables inside the write transaction. MySQL commits each CREATE, so a named lock stands guard.
-    if connection.dialect.name not in ("mysql", "mariadb"):
-        yield
-        return
-    lock = text("SELECT GET_LOCK(CONCAT('migverify_store_', LEFT(SHA2(DATABASE(), 256), 32)), :seconds)")
-    if connection.scalar(lock, {"seconds": _LOCK_SECONDS}) != 1:
-        raise StoreError(
-            f"the store {label} is being created by another process for more than {_LOCK_SECONDS} s",
-            hint="Wait for it, or end it, and try again.",
-        )
-    try:
-        yield
-    finally:
-        # A lost connection has given the lock back already, and must not hide the error that lost it.
-        if not connection.invalidated:
-            connection.execute(text("SELECT RELEASE_LOCK(CONCAT('migverify_store_', LEFT(SHA2(DATABASE(), 256), 32)))"))
+    return [table.name for table in LATER_TABLES if table.name not in names]

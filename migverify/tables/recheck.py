@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from migverify.model import ChunkResult, ChunkState, KeyRange, RunInfo, Verdict
-from migverify.store.base import ResultStore
-from migverify.store.named import StoredKind, named_run
+from migverify.model import ChunkResult, ChunkState, KeyRange, RunInfo, StoredKind, Verdict
+from migverify.store.base import ResultStore, named_run
 
 CHUNKS_AT_ONCE = 1000
 

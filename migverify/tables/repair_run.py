@@ -18,7 +18,7 @@ from migverify.config import Config
 from migverify.db.pool import SessionPool
 from migverify.db.session import open_session
 from migverify.errors import MigverifyError, PlanError, ReadError, RepairError
-from migverify.model import Endpoint, LiveState, RunInfo, TableResult, Verdict
+from migverify.model import Endpoint, LiveState, RunInfo, StoredKind, TableResult, Verdict
 from migverify.secrets import scrub
 from migverify.sql.repair import identity_sql, session_sql
 from migverify.store.base import ResultStore
@@ -244,7 +244,7 @@ def _apply(
     facts = {"engine": "local", "slots": 1, "migverify": __version__, "endpoints": prepared.facts,
              "repairs": repair.of, "skipped": []}  # fmt: skip
     command = f"migverify tables repair {repair.of} --out {repair.folder} --apply"
-    repair.run_id = store.start_run(command, prepared.digest, stored, facts)
+    repair.run_id = store.start_run(command, prepared.digest, stored, facts, kind=StoredKind.TABLES)
     say(f"run {repair.run_id} (repairs {repair.of})")
     verdict, reasons = Verdict.INCONCLUSIVE, [f"interrupted; every transaction is whole: repair run {repair.of} again"]
     try:

@@ -16,7 +16,7 @@ from migverify import __version__
 from migverify.config import Config
 from migverify.db.session import open_session
 from migverify.errors import MigverifyError, PlanError, in_words
-from migverify.model import Endpoint, RunInfo, Verdict
+from migverify.model import Endpoint, RunInfo, StoredKind, Verdict
 from migverify.store.base import ResultStore
 from migverify.tables.engine import Engine, Secrets
 from migverify.tables.immutable import narrowed, proved_runs
@@ -116,14 +116,14 @@ def _open_run(prepared: Prepared, store: ResultStore, request: Request, engine: 
         "endpoints": prepared.facts, "skipped": list(prepared.skipped),
     }  # fmt: skip
     if request.recheck is None:
-        return store.start_run(request.command, prepared.digest, prepared.stored(), facts), None
+        return _started(store, prepared, request, prepared.stored(), facts), None
     old = tables_run(store, request.recheck, prepared.digest)
     _refuse_other(prepared, old)
     again = pairs_to_recheck(store, old.run_id)
     stored = prepared.stored()
     stored["pairs"] = [entry for entry in stored["pairs"] if entry["id"] in again]
     facts["rechecks"] = old.run_id
-    run_id = store.start_run(request.command, prepared.digest, stored, facts)
+    run_id = _started(store, prepared, request, stored, facts)
     replaced = {result.pair for result in store.table_results(old.run_id) if result.details.get("replaced")}
     for pair in sorted(again - replaced):
         recorded = list(store.blobs(old.run_id, pair, "plan"))
@@ -132,6 +132,12 @@ def _open_run(prepared: Prepared, store: ResultStore, request: Request, engine: 
                 for content in store.blobs(old.run_id, pair, name):
                     store.add_blob(run_id, pair, name, content)
     return run_id, again
+
+
+def _started(
+    store: ResultStore, prepared: Prepared, request: Request, plan: dict[str, Any], facts: dict[str, Any]
+) -> str:
+    return store.start_run(request.command, prepared.digest, plan, facts, kind=StoredKind.TABLES)
 
 
 def _planned(info: RunInfo) -> set[str]:

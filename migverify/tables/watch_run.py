@@ -16,7 +16,7 @@ from migverify.config import Config, includes, override_for, route
 from migverify.db.pool import SessionPool
 from migverify.db.session import Session
 from migverify.errors import PlanError, UsageError
-from migverify.model import LiveState, RunInfo, Verdict
+from migverify.model import LiveState, RunInfo, StoredKind, Verdict
 from migverify.sql.identity import TableIdentity
 from migverify.store.base import ResultStore
 from migverify.tables.applied import Applied, CheckpointTable, Marker, SettleTime
@@ -128,7 +128,7 @@ def _new_run(prepared: Prepared, store: ResultStore, request: WatchRequest, base
     start = (request.start.gtids or str(request.start)) if request.start is not None else ""
     facts = {"watch": True, "since": base.run_id if base else "", "start": start, "endpoints": prepared.facts,
              "skipped": list(prepared.skipped)}  # fmt: skip
-    return store.start_run(request.command, prepared.digest, prepared.stored(), facts)
+    return store.start_run(request.command, prepared.digest, prepared.stored(), facts, kind=StoredKind.TABLES)
 
 
 def _make_watch(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from migverify.errors import UsageError
-from migverify.model import RunInfo, Side, Verdict
+from migverify.model import RunInfo, Side, StoredKind, Verdict
 from migverify.store.base import ResultStore
 from migverify.workload.catalogue.model import ProbeState
 from migverify.workload.catalogue.versions import Server
@@ -21,7 +21,7 @@ def start_probe(store: ResultStore, endpoints: dict[Side, str], servers: dict[Si
         "endpoints": {side.value: {"address": address} for side, address in endpoints.items()},
         "versions": {side.value: server.text for side, server in servers.items()},
     }
-    return store.start_run(COMMAND, "", {"probe": list(ids)}, facts)
+    return store.start_run(COMMAND, "", {"probe": list(ids)}, facts, kind=StoredKind.PROBE)
 
 
 def add_probe(store: ResultStore, run_id: str, result: ProbeResult) -> None:
@@ -44,7 +44,7 @@ def probe_states(store: ResultStore, run_id: str) -> dict[str, ProbeState]:
     """
     run = store.load_run(run_id)
     ids = run.plan.get("probe")
-    if run.command != COMMAND or not isinstance(ids, list):
+    if run.kind is not StoredKind.PROBE or not isinstance(ids, list):
         raise UsageError(f"the run {run.run_id} is none of `migverify workload probe`")
     found: dict[str, ProbeState] = {}
     for identity in ids:
@@ -59,7 +59,7 @@ def last_probe(store: ResultStore, addresses: Mapping[str, str] | None = None) -
     ``addresses`` (``host:port`` by ``source`` and ``target``) takes only a run on these servers.
     """
     for run in store.runs(500):
-        if run.command != COMMAND or run.finished is None:
+        if run.kind is not StoredKind.PROBE or run.finished is None:
             continue
         told = {name: end.get("address") for name, end in run.facts.get("endpoints", {}).items()}
         if addresses is None or told == dict(addresses):

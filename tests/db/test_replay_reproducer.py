@@ -10,7 +10,7 @@ import pytest
 
 from migverify.cli.main import run as run_command
 from migverify.lab.servers import LabServers
-from migverify.model import Endpoint, Side
+from migverify.model import Endpoint, Side, StoredKind
 from migverify.store.open import open_store
 from migverify.workload.meaning import Meanings
 from migverify.workload.replay.compare import judge
@@ -45,7 +45,7 @@ def replayed(pair: LabServers, database: str, store: str, *statements: str) -> s
         wire.close()
     found = verdict(tally)
     with closing(open_store(store)) as opened:
-        run = opened.start_run("test", "h", {"kind": "replay"}, {})
+        run = opened.start_run("test", "h", {"kind": "replay"}, {}, kind=StoredKind.REPLAY)
         write_replay(opened, run, tally, found)
         opened.finish_run(run, found.verdict, {})
     return run

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from migverify.model import StoredKind
 from migverify.store.open import open_store
 from migverify.store.sql import SqlStore
 
@@ -35,7 +36,7 @@ def finding(key: str | None, kind: str, window: str = "w") -> dict[str, Any]:
 
 
 def test_later_ones_count_and_withdrawn_ones_are_gone(store: SqlStore) -> None:
-    run = store.start_run("recon run", "hash", {}, {})
+    run = store.start_run("recon run", "hash", {}, {}, kind=StoredKind.RULES)
     store.add_window(run, RULE, {"window": "w", "state": "open"}, [finding("1", "a"), finding(None, "a")])
     store.add_window(run, RULE, {"window": "v", "state": "done"}, [finding("1", "b", "v")])
     store.add_window(run, RULE, {"window": "w", "state": "done", "n": 2**80}, [finding("1", ""), finding("2", "c")])
@@ -48,7 +49,7 @@ def test_later_ones_count_and_withdrawn_ones_are_gone(store: SqlStore) -> None:
 
 
 def test_many_findings_are_paged_in_order(store: SqlStore) -> None:
-    run = store.start_run("recon run", "hash", {}, {})
+    run = store.start_run("recon run", "hash", {}, {}, kind=StoredKind.RULES)
     store.add_window(run, RULE, {"window": "w", "state": "done"}, [finding(str(n), "a") for n in range(1200)])
     seen, after = 0, 0
     while page := store.findings(run, RULE, after=after, limit=500):
@@ -60,7 +61,7 @@ def test_many_findings_are_paged_in_order(store: SqlStore) -> None:
 def test_a_store_from_before_there_were_rules_is_completed(url: str) -> None:
     first = open_store(url)
     assert isinstance(first, SqlStore)
-    run = first.start_run("tables verify", "hash", {}, {})
+    run = first.start_run("tables verify", "hash", {}, {}, kind=StoredKind.RULES)
     with first.engine.connect() as connection:
         for table in ("rule_windows", "findings", "finding_heads"):
             connection.execute(text(f"DROP TABLE migverify_{table}"))

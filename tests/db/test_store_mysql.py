@@ -22,6 +22,7 @@ from migverify.model import (
     KeyRange,
     LiveState,
     RowDiff,
+    StoredKind,
     TableResult,
     Verdict,
 )
@@ -61,7 +62,7 @@ def chunk(number: int, state: ChunkState = ChunkState.EQUAL) -> ChunkResult:
 
 
 def test_what_is_recorded_comes_back(store: SqlStore, url: str) -> None:
-    run_id = store.start_run("verify 😀", "hash", {"pairs": [PAIR] * 3}, {"version": "8"})
+    run_id = store.start_run("verify 😀", "hash", {"pairs": [PAIR] * 3}, {"version": "8"}, kind=StoredKind.TABLES)
     store.add_span(run_id, PAIR, 0, KeyRange(None, ("é",)))
     store.add_chunks(run_id, [chunk(0, ChunkState.FAILED), chunk(1)], [diff("1"), diff(None)])
     store.add_chunks(run_id, [chunk(0)], [diff("1", LiveState.HOT), diff("1", LiveState.DIVERGED)])
@@ -118,7 +119,7 @@ def test_what_is_recorded_comes_back(store: SqlStore, url: str) -> None:
 
 
 def test_pages_and_counts_of_many_row_diffs(store: SqlStore) -> None:
-    run_id = store.start_run("verify", "hash", {}, {})
+    run_id = store.start_run("verify", "hash", {}, {}, kind=StoredKind.TABLES)
     store.add_row_diffs(run_id, [diff(str(n)) for n in range(5000)])
     store.add_row_diffs(run_id, [diff(str(n), LiveState.CONVERGED) for n in range(0, 5000, 2)])
     keys = []
@@ -134,13 +135,13 @@ def test_pages_and_counts_of_many_row_diffs(store: SqlStore) -> None:
 
 
 def test_a_long_key_and_a_long_value(store: SqlStore) -> None:
-    run_id = store.start_run("verify", "hash", {}, {})
+    run_id = store.start_run("verify", "hash", {}, {}, kind=StoredKind.TABLES)
     store.add_row_diffs(run_id, [diff("k" * 200_000), diff("k" * 200_000 + "x")])
     assert [len(found.key[0] or "") for _, found in store.row_diffs(run_id, PAIR)] == [200_000, 200_001]
 
 
 def test_a_connection_cut_between_and_within_writes_is_taken_up(store: SqlStore, url: str) -> None:
-    run_id = store.start_run("verify", "hash", {}, {})
+    run_id = store.start_run("verify", "hash", {}, {}, kind=StoredKind.TABLES)
     _cut_pooled_connection(store, url)
     store.add_chunks(run_id, [chunk(0)], [diff("1")])
 
@@ -163,7 +164,7 @@ def test_runs_that_write_at_once_do_not_disturb_each_other(url: str) -> None:
     def write(name: str) -> tuple[str, SqlStore]:
         mine = open_store(url)
         assert isinstance(mine, SqlStore)
-        run_id = mine.start_run(name, "hash", {}, {})
+        run_id = mine.start_run(name, "hash", {}, {}, kind=StoredKind.TABLES)
         for n in range(10):
             mine.add_chunks(run_id, [chunk(n)], [diff(str(key)) for key in range(n * 30, n * 30 + 60)])
         return run_id, mine
@@ -177,7 +178,7 @@ def test_runs_that_write_at_once_do_not_disturb_each_other(url: str) -> None:
 
 
 def test_a_connection_cut_at_the_commit_repeats_no_blob(store: SqlStore) -> None:
-    run_id = store.start_run("verify", "hash", {}, {})
+    run_id = store.start_run("verify", "hash", {}, {}, kind=StoredKind.TABLES)
     event.listen(store.engine, "commit", _cut, once=True)
     with pytest.raises(StoreError, match="may or may not have arrived"):
         store.add_blob(run_id, PAIR, "sums", b"1")
@@ -204,8 +205,8 @@ def _cut_pooled_connection(store: SqlStore, url: str) -> None:
 
 def test_processes_may_create_the_same_store_at_once(url: str) -> None:
     code = (
-        "import sys; from migverify.store.open import open_store\n"
-        "print(open_store(sys.argv[1]).start_run('x', 'h', {}, {}))"
+        "import sys; from migverify.store.open import open_store\nfrom migverify.model import StoredKind\n"
+        "print(open_store(sys.argv[1]).start_run('x', 'h', {}, {}, kind=StoredKind.TABLES))"
     )
     jobs = [subprocess.Popen([sys.executable, "-c", code, url], stdout=subprocess.PIPE, text=True) for _ in range(4)]
     ids = {job.communicate(timeout=120)[0].strip() for job in jobs}
@@ -215,7 +216,7 @@ def test_processes_may_create_the_same_store_at_once(url: str) -> None:
 
 
 def test_a_process_that_was_replaced_may_not_write(store: SqlStore, url: str) -> None:
-    run_id = store.start_run("x", "h", {}, {})
+    run_id = store.start_run("x", "h", {}, {}, kind=StoredKind.TABLES)
     successor = open_store(url)
     successor.resume_run(run_id)
     with pytest.raises(StoreError, match="resumed by another process"):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migverify.model import DiffKind, KeyRange, LiveState, RowDiff, Verdict
+from migverify.model import DiffKind, KeyRange, LiveState, RowDiff, StoredKind, Verdict
 from migverify.tables import confirm as confirm_module
 from migverify.tables import diff as diff_module
 from migverify.tables.confirm import confirm
@@ -136,7 +136,7 @@ def test_writes_in_flight_are_never_diverged_and_planted_faults_always_are(seed:
             value = None if rng.random() < 0.1 else f"w{next(values)}"
             world.write(at, rng.randrange(50), value, lag=applied - at)
         store, pair = FakeStore(), make_pair(60, spread=rng.random() < 0.5)
-        run = store.start_run("verify", "h", {"pairs": []}, {})
+        run = store.start_run("verify", "h", {"pairs": []}, {}, kind=StoredKind.TABLES)
         engine = ToyEngine(world.source, world.target)
         verdict = verify_tables([pair], engine, store, run, LIVE, Controls())
         diverged = {d.key for _, d in store.row_diffs(run, pair.id, states=["diverged"])}

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from migverify.db.snapshot import Anchor
 from migverify.errors import ConfigError, StoreError, UsageError
-from migverify.model import ColumnDef, Endpoint, Verdict
+from migverify.model import ColumnDef, Endpoint, StoredKind, Verdict
 from migverify.recon import expectations_gx as gx
 from migverify.recon.expectation_suite import Expectation, check_suite, read_suite
 from migverify.recon.expectation_types import TYPES, How
@@ -347,7 +347,7 @@ def test_an_outcome_without_expectations_is_inconclusive() -> None:
 def test_results_are_kept_and_written(tmp_path: Path) -> None:
     outcome = run({"type": "expect_column_values_to_not_be_null", "column": "note"})
     store = FakeStore()
-    run_id = store.start_run("recon", "", {}, {})
+    run_id = store.start_run("recon", "", {}, {}, kind=StoredKind.RULES)
     with pytest.raises(StoreError, match="kept no result"):
         write_outcome(store, run_id, "fit", tmp_path)
     keep_outcome(store, run_id, "fit", outcome)

@@ -38,6 +38,7 @@ from migverify.model import (
     Endpoint,
     Flavor,
     KeyRange,
+    StoredKind,
     TableResult,
     Verdict,
 )
@@ -134,7 +135,8 @@ def table(pair: str, rows: int, *, differing: int = 0, **details: Any) -> TableR
 
 
 def keep(store: ResultStore, results: Sequence[TableResult], seconds: float = 1.0, **facts: Any) -> str:
-    run_id = store.start_run("c", "p", {"kind": facts.pop("kind", "")}, {"engine": "local", "slots": 4, **facts})
+    kind = StoredKind(facts.pop("kind", "tables"))
+    run_id = store.start_run("c", "p", {}, {"engine": "local", "slots": 4, **facts}, kind=kind)
     for result in results:
         store.add_span(run_id, result.pair, 0, KeyRange())
         both = ChunkChecksum(result.rows_source or 0, result.rows_source or 0, 1)
@@ -161,7 +163,7 @@ def test_only_whole_verifications_count(store: ResultStore) -> None:
     keep(store, [table("d.a", 1000)], engine="spark")
     keep(store, [table("other.t", 1000)])
     keep(store, [table("d.a", 1000)], seconds=10_000.0)  # its seconds are not those between start and end: resumed
-    store.start_run("c", "p", {}, {"engine": "local", "slots": 4})  # under way
+    store.start_run("c", "p", {}, {"engine": "local", "slots": 4}, kind=StoredKind.TABLES)  # under way
     assert verifications(store, "local", {"d.a"}) == []
     wanted = keep(store, [table("d.a", 1000)])
     assert [one.run_id for one in verifications(store, "local", {"d.a"})] == [wanted]

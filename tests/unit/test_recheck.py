@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migverify.errors import RetryableReadError
-from migverify.model import ChunkState, KeyRange, LiveState, Verdict
+from migverify.model import ChunkState, KeyRange, LiveState, StoredKind, Verdict
 from migverify.tables.recheck import carry_over, pairs_to_recheck
 from migverify.tables.verify import Controls, verify_tables
 from tests.fakes import FakeStore
@@ -41,7 +41,7 @@ def test_a_recheck_reads_what_was_not_equal_and_only_that(seed: int, cut_off: bo
     pair = make_pair(len(source), nullable=True, spread=rng.random() < 0.7)
     store = FakeStore()
     rules = replace(RULES, budget_seconds=0.0)
-    old = store.start_run("verify", "h", {"pairs": [{"id": pair.id}]}, {})
+    old = store.start_run("verify", "h", {"pairs": [{"id": pair.id}]}, {}, kind=StoredKind.TABLES)
     driven = DyingStore(store, rng.randrange(0, 60) if cut_off else 10**9, after=True)
     try:
         verify_tables([pair], ToyEngine(ToySide(source, before), ToySide(target)), driven, old, rules, Controls())  # type: ignore[arg-type]
@@ -49,7 +49,7 @@ def test_a_recheck_reads_what_was_not_equal_and_only_that(seed: int, cut_off: bo
         assert cut_off
     equal = [c for c in store.chunks(old, pair.id) if c.state is ChunkState.EQUAL]
 
-    new = store.start_run("verify", "h", {"pairs": [{"id": pair.id}]}, {})
+    new = store.start_run("verify", "h", {"pairs": [{"id": pair.id}]}, {}, kind=StoredKind.TABLES)
     assert carry_over(store, old, new, pair.id) == len(equal)
     assert {c.range for c in store.chunks(new, pair.id)} == {c.range for c in equal}
     engine = ToyEngine(ToySide(source), ToySide(target))
@@ -64,10 +64,10 @@ def test_a_recheck_reads_what_was_not_equal_and_only_that(seed: int, cut_off: bo
 def test_a_table_that_was_fixed_matches_in_the_recheck() -> None:
     source = dict.fromkeys(range(100), "a")
     pair, store = make_pair(100), FakeStore()
-    old = store.start_run("verify", "h", {"pairs": [{"id": pair.id}]}, {})
+    old = store.start_run("verify", "h", {"pairs": [{"id": pair.id}]}, {}, kind=StoredKind.TABLES)
     verify_tables([pair], ToyEngine(ToySide(dict(source)), ToySide({**source, 7: "b"})), store, old, RULES, Controls())
     assert pairs_to_recheck(store, old) == {pair.id}
-    new = store.start_run("verify", "h", {"pairs": [{"id": pair.id}]}, {})
+    new = store.start_run("verify", "h", {"pairs": [{"id": pair.id}]}, {}, kind=StoredKind.TABLES)
     carry_over(store, old, new, pair.id)
     engine = ToyEngine(ToySide(dict(source)), ToySide(dict(source)))
     assert verify_tables([pair], engine, store, new, RULES, Controls()) is Verdict.MATCH
@@ -76,5 +76,5 @@ def test_a_table_that_was_fixed_matches_in_the_recheck() -> None:
 
 def test_pairs_that_a_run_never_reached_are_rechecked() -> None:
     store = FakeStore()
-    run = store.start_run("verify", "h", {"pairs": [{"id": "app.a"}, {"id": "app.b"}]}, {})
+    run = store.start_run("verify", "h", {"pairs": [{"id": "app.a"}, {"id": "app.b"}]}, {}, kind=StoredKind.TABLES)
     assert pairs_to_recheck(store, run) == {"app.a", "app.b"}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from migverify.cli.recon_watch import headline
 from migverify.db.snapshot import Anchor
-from migverify.model import Verdict
+from migverify.model import StoredKind, Verdict
 from migverify.recon.keep import keep_window, known_windows
 from migverify.recon.listing import COLUMNS, safe, unsafe, write_csv
 from migverify.recon.model import Class, Covered, Deviation, Kind, Money, Rule, RuleFinding, RuleResult, Severity
@@ -45,7 +45,11 @@ def finding(key: str, kind: Class = Class.VALUE_MISMATCH, **more: Any) -> RuleFi
 
 def stored(store: ResultStore, rule: Rule = PAY, *findings: RuleFinding, verdict: Verdict = Verdict.MISMATCH) -> str:
     run = store.start_run(
-        "recon run", "plan", {"rules": [rule.name], "pairs": [{"id": rule.name}]}, {"engine": "local"}
+        "recon run",
+        "plan",
+        {"rules": [rule.name], "pairs": [{"id": rule.name}]},
+        {"engine": "local"},
+        kind=StoredKind.RULES,
     )
     found = findings or (finding("1"), finding("2", Class.KNOWN_EXCEPTION, reason="known exception of bob"))
     counts: dict[Class, int] = {}
@@ -131,7 +135,7 @@ def test_the_share_of_the_volume_is_told() -> None:
 
 def test_a_rule_without_a_result_is_not_finished() -> None:
     store = FakeStore()
-    run = store.start_run("recon run", "plan", {"rules": ["pay"], "pairs": [{"id": "pay"}]}, {})
+    run = store.start_run("recon run", "plan", {"rules": ["pay"], "pairs": [{"id": "pay"}]}, {}, kind=StoredKind.RULES)
     store.finish_run(run, Verdict.MATCH, {})
     data = read_report(store, run)
     assert data.verdict is Verdict.INCONCLUSIVE
@@ -140,7 +144,7 @@ def test_a_rule_without_a_result_is_not_finished() -> None:
 
 def test_a_window_that_was_cut_off_is_evaluated_again_from_its_beginning() -> None:
     store = FakeStore()
-    run = store.start_run("recon run", "plan", {}, {})
+    run = store.start_run("recon run", "plan", {}, {}, kind=StoredKind.RULES)
 
     def killed(sink: Any) -> RuleResult:
         sink([finding("1"), finding("2")])
@@ -161,7 +165,7 @@ def test_a_window_that_was_cut_off_is_evaluated_again_from_its_beginning() -> No
 
 def test_masked_findings_never_reach_the_store() -> None:
     store = FakeStore()
-    run = store.start_run("recon run", "plan", {}, {})
+    run = store.start_run("recon run", "plan", {}, {}, kind=StoredKind.RULES)
 
     def evaluate(sink: Any) -> RuleResult:
         sink([finding("1", message="payment 1: amount differs")])
@@ -197,7 +201,9 @@ def several_rules() -> ReportData:
     warning = Rule("warn", Kind.SAME_ROWS, "orders", "payments", PLACE, severity=Severity.WARNING, money=PAY.money)
     fine = Rule("fine", Kind.SAME_ROWS, "orders", "payments", PLACE)
     names = [rule.name for rule in (PAY, warning, fine)]
-    run = store.start_run("recon run", "plan", {"rules": names, "pairs": [{"id": n} for n in names]}, {})
+    run = store.start_run(
+        "recon run", "plan", {"rules": names, "pairs": [{"id": n} for n in names]}, {}, kind=StoredKind.RULES
+    )
     for rule, counts, verdict in (
         (PAY, ({Class.VALUE_MISMATCH: 2, Class.PENDING: 4}, {Class.MISSING_ON_TARGET: 1, Class.LATE_MATCHED: 7}),
          Verdict.MISMATCH),
@@ -243,7 +249,13 @@ def test_headlines_count_what_each_rule_found_without_warnings_and_without_sums_
 def test_money_is_shown_only_where_a_rule_has_money() -> None:
     bare = Rule("bare", Kind.SAME_ROWS, "orders", "payments", PLACE)
     store = FakeStore()
-    run = store.start_run("recon run", "plan", {"rules": ["bare"], "pairs": [{"id": "bare"}]}, {"windows at": 1.8e9})
+    run = store.start_run(
+        "recon run",
+        "plan",
+        {"rules": ["bare"], "pairs": [{"id": "bare"}]},
+        {"windows at": 1.8e9},
+        kind=StoredKind.RULES,
+    )
     counts = {Class.VALUE_MISMATCH: 1200}
     result = RuleResult("bare", None, Verdict.MISMATCH, ("1,200 keys differ",), Covered(1, 1, 0), counts, {}, (), 1.0)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from migverify.errors import ConfigError, EndpointError, PlanError, UsageError
-from migverify.model import Verdict
+from migverify.model import StoredKind, Verdict
 from migverify.recon.build import Built
 from migverify.recon.model import Kind, Rule, RuleSet, Window, WindowRule
 from migverify.recon.run import IMMUTABLE, Request, Tools, run_rules
@@ -133,7 +133,7 @@ def test_ctrl_c_keeps_what_is_finished_and_resume_skips_it(at: int) -> None:
     first = {body["window"]: body for body in store.windows(info.run_id, "pay") if body["state"] == "done"}
     assert len(first) == at - 1
     engine = Interrupting(clock, UNLIKE, 100)
-    store.start_run("migverify check", "", {"guards": ["check"]}, {})
+    store.start_run("migverify check", "", {"guards": ["check"]}, {}, kind=StoredKind.GUARDS)
     run_id, verdict = run_rules(windowed_set(), tools(engine, clock), store, replace(request, resume="last"))
     assert (run_id, verdict) == (info.run_id, Verdict.MISMATCH)
     assert 100 - engine.left == 4 - len(first)

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migverify.errors import StoreError
-from migverify.model import Verdict
+from migverify.model import StoredKind, Verdict
 from migverify.recon.bodies import finding_of, result_body, result_of
 from migverify.recon.model import Class, Covered, Kind, Rule, RuleFinding, RuleResult, Severity, Window, WindowRule
 from migverify.recon.watch import Watch
@@ -57,7 +57,7 @@ class Dying(FakeStore):
 
 
 def start(store: ResultStore) -> str:
-    return store.start_run("migverify recon watch", "digest", {}, {})
+    return store.start_run("migverify recon watch", "digest", {}, {}, kind=StoredKind.RULES)
 
 
 def watching(world: World, store: ResultStore, run: str, *rules: Rule, limits: WatchLimits = LIMITS) -> Watch:

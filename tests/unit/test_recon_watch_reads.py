@@ -13,7 +13,7 @@ import pytest
 from migverify.cli.main import run
 from migverify.cli.metrics import metrics_page
 from migverify.errors import ConfigError, PlanError, ReadError, UsageError
-from migverify.model import ColumnDef, KeyText, Verdict
+from migverify.model import ColumnDef, KeyText, StoredKind, Verdict
 from migverify.recon.build import Built
 from migverify.recon.evaluate import Conditions
 from migverify.recon.metrics import prometheus_text
@@ -210,7 +210,7 @@ def test_a_watch_ends_in_the_store_as_a_run_does() -> None:
     with pytest.raises(PlanError):
         ended(world, store, make_rule("other"), resume="last")
     with pytest.raises(UsageError):
-        ended(world, store, rule, resume=store.start_run("verify", "x", {}, {}))
+        ended(world, store, rule, resume=store.start_run("verify", "x", {}, {}, kind=StoredKind.TABLES))
 
 
 def test_windows_without_a_name_are_refused() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from migverify.cli.main import run as run_command
 from migverify.errors import StoreError, UsageError
-from migverify.model import Verdict
+from migverify.model import StoredKind, Verdict
 from migverify.report.render import Format, read_any, render
 from migverify.report.replay import ReplayReport, read_replay_report
 from migverify.report.summary import ReportOptions
@@ -59,7 +59,11 @@ def store(tmp_path: Path) -> Iterator[ResultStore]:
 def written(store: ResultStore, tally: Tally, *, capture: str = "", command: str = "workload replay c") -> str:
     found = verdict(tally, policy=Policy(digests_share=0, judged_share=0))
     run = store.start_run(
-        command, "h", {"kind": "replay", "capture": capture}, {"endpoints": {"source": {"version": "9.7"}}}
+        command,
+        "h",
+        {"kind": "replay", "capture": capture},
+        {"endpoints": {"source": {"version": "9.7"}}},
+        kind=StoredKind.REPLAY,
     )
     level = {"name": "payments", "met": True, "reasons": []}
     write_replay(store, run, tally, found, facts={"slo": [level], "pace": "x2"}, seconds=2.5)
@@ -85,7 +89,7 @@ def test_a_replay_comes_back_whole(store: ResultStore) -> None:
 
 
 def test_a_replay_that_has_no_result_is_inconclusive(store: ResultStore) -> None:
-    run = store.start_run("workload replay c", "h", {"kind": "replay"}, {})
+    run = store.start_run("workload replay c", "h", {"kind": "replay"}, {}, kind=StoredKind.REPLAY)
     data = report(store, run)
     assert data.verdict is Verdict.INCONCLUSIVE
     assert any("did not get to its result" in reason for reason in data.reasons)
@@ -95,7 +99,7 @@ def test_a_replay_that_has_no_result_is_inconclusive(store: ResultStore) -> None
 
 def test_a_run_cannot_claim_more_than_its_replay(store: ResultStore) -> None:
     tally = tally_of()
-    run = store.start_run("workload replay c", "h", {"kind": "replay"}, {})
+    run = store.start_run("workload replay c", "h", {"kind": "replay"}, {}, kind=StoredKind.REPLAY)
     write_replay(store, run, tally, verdict(tally))
     store.finish_run(run, Verdict.MATCH, {})
     data = report(store, run)
@@ -199,7 +203,9 @@ def test_what_was_replayed_is_known_from_the_store(store: ResultStore, tmp_path:
     assert [one.day for one in found] == ["2026-01-01", "2026-01-02"]
     assert pending(found, nights(store, folder)) == found
     run = written(store, tally_of(), capture=str(found[0].path))
-    store.start_run("workload replay", "h", {"kind": "replay", "capture": str(found[1].path)}, {})  # cut off
+    store.start_run(
+        "workload replay", "h", {"kind": "replay", "capture": str(found[1].path)}, {}, kind=StoredKind.REPLAY
+    )  # cut off
     now, told = record(store, run, found[0], nights(store, folder))
     done = nights(store, folder)
     assert [one.run_id for one in done] == [run]

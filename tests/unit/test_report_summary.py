@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migverify.errors import ExitCode, StoreError, UsageError
-from migverify.model import ChunkState, ColumnDiff, DiffKind, LiveState, Verdict
+from migverify.model import ChunkState, ColumnDiff, DiffKind, LiveState, StoredKind, Verdict
 from migverify.report.coverage import Timeline
 from migverify.report.summary import ReportOptions, planned_pairs, read_report, redact, utc
 from migverify.store.base import ResultStore
@@ -248,7 +248,7 @@ def test_secrets_do_not_pass() -> None:
         "nested": {"db_password": "hunter2", "token": "t0ken"},
         "endpoints": {"source": {"url": "mysql://u:s3cr3t@h/", "password": "hunter2"}},
     }
-    run = store.start_run("verify --store mysql://a:b0b@h/x", "p", {}, facts)
+    run = store.start_run("verify --store mysql://a:b0b@h/x", "p", {}, facts, kind=StoredKind.TABLES)
     store.add_table_result(run, result("a"))
     store.add_sql(run, "a", "source", "x", "-- mysql://u:s3cr3t@h/")
     data = read_report(store, run)
@@ -266,7 +266,7 @@ def test_redact_leaves_other_text() -> None:
 
 def test_missing_facts_are_named_as_missing() -> None:
     store = FakeStore()
-    run = store.start_run("verify", "p", {}, {"version": None})
+    run = store.start_run("verify", "p", {}, {"version": None}, kind=StoredKind.TABLES)
     data = read_report(store, run)
     assert data.engine == "not recorded"
     assert data.facts[0].value == "not recorded"

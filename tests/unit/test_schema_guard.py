@@ -24,7 +24,7 @@ from migverify.guards.schema_history import compare_named, moments
 from migverify.guards.schema_keep import EarlierRuns, keep_side, load_snapshot, newest_snapshot
 from migverify.guards.schema_model import SideSchema, Snapshot, TableSchema, from_json, to_json
 from migverify.guards.schema_read import Scope, whole_of
-from migverify.model import ColumnDef, Flavor, IndexDef, Verdict
+from migverify.model import ColumnDef, Flavor, IndexDef, StoredKind, Verdict
 from migverify.sql.fingerprint import layout_fingerprint, table_fingerprint
 from migverify.sql.parts import Check, Parts
 from migverify.store.base import ResultStore
@@ -178,7 +178,7 @@ def keep(store: ResultStore, *sides: SideSchema, snapshot: bool = True) -> str:
     run_id = begin(store, "migverify schema", ["schema"], {"endpoints": {s.endpoint: {} for s in sides}})
     if snapshot:
         run_id = store.start_run("migverify schema snapshot", "", {"guards": ["schema"], "snapshot": True},
-                                 {"endpoints": {s.endpoint: {} for s in sides}})  # fmt: skip
+                                 {"endpoints": {s.endpoint: {} for s in sides}}, kind=StoredKind.GUARDS)  # fmt: skip
     for one in sides:
         keep_side(store, run_id, one)
     return run_id
@@ -192,7 +192,7 @@ def test_snapshots_come_back_as_they_were(store: ResultStore) -> None:
     assert newest is not None
     assert newest.label == kept  # what a guard saw is no baseline
     with pytest.raises(UsageError, match="keeps no definitions"):
-        load_snapshot(store, store.start_run("other", "", {}, {}))
+        load_snapshot(store, store.start_run("other", "", {}, {}, kind=StoredKind.TABLES))
 
 
 def test_a_file_comes_back_and_another_form_is_refused() -> None:
@@ -216,11 +216,11 @@ def test_history_leaves_out_what_did_not_change(store: ResultStore) -> None:
 def test_runs_become_stale_by_what_they_recorded_or_by_the_snapshot_before(store: ResultStore) -> None:
     before, after = plain("source").tables[0].layout, plain("source", column("x")).tables[0].layout
     plan: dict[str, Any] = {"pairs": [{"id": "d.t", "layouts": {"source/d.t": before}}]}
-    old = store.start_run("migverify tables verify", "", plan, {})
+    old = store.start_run("migverify tables verify", "", plan, {}, kind=StoredKind.TABLES)
     plan = {"pairs": [{"id": "d.t", "layouts": {"source/d.t": after}}]}
-    store.start_run("migverify tables verify", "", plan, {})
+    store.start_run("migverify tables verify", "", plan, {}, kind=StoredKind.TABLES)
     keep(store, side("source", *plain("source").tables, at=1.0))
-    replay = store.start_run("migverify workload replay", "", {}, {})
+    replay = store.start_run("migverify workload replay", "", {}, {}, kind=StoredKind.REPLAY)
     earlier = EarlierRuns(store)
     assert {one.run_id for one in earlier.stale("source", "d.t", after)} == {old, replay}
     assert {one.run_id: one.recorded for one in earlier.stale("source", "d.t", after)} == {old: True, replay: False}

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migverify.errors import StoreError
+from migverify.model import StoredKind
 from migverify.store import codec
 from migverify.store.open import open_store
 from migverify.store.sql import SqlStore
@@ -34,7 +35,7 @@ def open_sqlite(path: Path) -> SqlStore:
 
 
 def new_run(store: SqlStore | FakeStore) -> str:
-    return store.start_run("recon run", "hash", {}, {})
+    return store.start_run("recon run", "hash", {}, {}, kind=StoredKind.RULES)
 
 
 def window(name: str = "", state: str = "done", **more: Any) -> dict[str, Any]:
@@ -158,7 +159,7 @@ def test_an_old_store_that_cannot_be_written_is_still_read(tmp_path: Path) -> No
 def _read_only(path: Path) -> SqlStore:
     from sqlalchemy import create_engine
 
-    from migverify.store.schema import prepare
+    from migverify.store.create import prepare
 
     engine = create_engine(
         "sqlite://", creator=lambda: sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 
 from migverify.codec import encode
 from migverify.errors import UsageError
@@ -18,14 +19,15 @@ from migverify.guards.capacity_speed import last_replay
 from migverify.guards.keep import answers, body, earlier
 from migverify.guards.schema_history import moments
 from migverify.guards.schema_keep import EarlierRuns, newest_snapshot
-from migverify.model import DiffKind, KeyRange, LiveState, RunInfo, Verdict
+from migverify.model import DiffKind, KeyRange, LiveState, RunInfo, StoredKind, Verdict
 from migverify.recon.listing import rows
 from migverify.report.render import Format, read_any, render
 from migverify.report.summary import ReportOptions
 from migverify.runbook.record.room_db import DbRoom, open_db_room
-from migverify.store.base import ResultStore
-from migverify.store.named import StoredKind, named_run
+from migverify.store.base import ResultStore, named_run
+from migverify.store.create import prepare
 from migverify.store.open import open_store
+from migverify.store.sql import SqlStore
 from migverify.tables.recheck import carry_over, pairs_to_recheck
 from migverify.workload.probe_store import last_probe, probe_states
 from migverify.workload.replay.nightly import nights
@@ -108,7 +110,7 @@ def histories(store: ResultStore) -> dict[str, Any]:
     assert probe is not None
     stale = EarlierRuns(store)
     return {
-        "last": {kind.value: _last(store, kind) for kind in StoredKind},
+        "last": {kind.words: _last(store, kind) for kind in StoredKind},
         "guards": {name: [one.run_id for one in earlier(store, name)] for name in ("check", "ids", "schema")},
         "answers": {one.run_id: [encode(one) for one in answers(store, one.run_id, "check")]
                     for one in earlier(store, "check")},
@@ -151,7 +153,7 @@ def resumed(store: ResultStore) -> dict[str, Any]:
             "accounts": summary(of_scope(store, run, "accounts")), "pay": summary(of_scope(store, run, "pay")),
         }  # fmt: skip
     first = store.runs()[-1].run_id
-    new = store.start_run("migverify tables verify --recheck", "digest-1", {"pairs": []}, {})
+    new = store.start_run("migverify tables verify --recheck", "digest-1", {"pairs": []}, {}, kind=StoredKind.TABLES)
     found["carried"] = {pair: carry_over(store, first, new, pair) for pair in ("accounts", "payments")}
     found["carried to"] = of_scope(store, new, "accounts")
     return found
@@ -200,3 +202,43 @@ def test_a_store_of_the_first_release_reads_and_resumes_as_it_did(
     found = everything(path, tmp_path)
     for part, value in expected.items():
         assert found[part] == value, part
+
+
+KINDS = ["tables", "rules", "rules", "tables", "rules", "guards", "guards", "guards", "replay", "replay", "clients",
+         "probe", "unknown", "unknown"]  # fmt: skip
+
+
+def test_opening_it_records_the_kind_of_each_run(path: Path) -> None:
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        assert [one.kind.value for one in reversed(store.runs())] == KINDS
+        assert all(store.load_run(one.run_id).kind is one.kind for one in store.runs())
+    with closing(sqlite3.connect(path)) as raw:
+        rows = raw.execute("SELECT kind FROM migverify_run_kinds ORDER BY run_id").fetchall()
+        assert [kind for (kind,) in rows] == KINDS
+        # A process of the first release that is still alive starts a run without a kind.
+        raw.execute("DELETE FROM migverify_run_kinds WHERE kind = 'probe'")
+        raw.commit()
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        assert [one.kind.value for one in reversed(store.runs())] == KINDS
+
+
+def test_on_a_medium_that_cannot_be_written_it_is_read_as_it_is(path: Path, expected: dict[str, Any]) -> None:
+    engine = create_engine(
+        "sqlite://", creator=lambda: sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)
+    )
+    prepare(engine, "old")
+    with closing(SqlStore(engine, "old")) as store:
+        assert [one.kind.value for one in reversed(store.runs())] == KINDS
+        assert json.loads(json.dumps(contents(store))) == expected["contents"]
+        assert json.loads(json.dumps(histories(store))) == expected["histories"]
+
+
+def test_a_kind_of_a_later_release_is_listed_and_belongs_to_no_command(path: Path) -> None:
+    open_store(f"sqlite:///{path}").close()
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute("UPDATE migverify_run_kinds SET kind = 'streams' WHERE kind = 'replay'")
+        raw.commit()
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        assert "unknown" in {one.kind.value for one in store.runs()}
+        with pytest.raises(UsageError, match="no such run of a replay"):
+            named_run(store, "last", StoredKind.REPLAY)

@@ -26,6 +26,7 @@ from migverify.model import (
     KeyRange,
     LiveState,
     RowDiff,
+    StoredKind,
     Verdict,
 )
 from migverify.store.open import open_store
@@ -42,7 +43,7 @@ def open_sqlite(path: Path, timeout: float = 5) -> SqlStore:
 
 
 def new_run(store: SqlStore) -> str:
-    return store.start_run("tables verify", "hash", {}, {})
+    return store.start_run("tables verify", "hash", {}, {}, kind=StoredKind.TABLES)
 
 
 def chunk(number: int) -> ChunkResult:
@@ -67,7 +68,7 @@ class TestSqliteFiles:
     def test_a_bare_path_is_a_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         store = open_store("results/store.db")
-        run_id = store.start_run("x", "h", {}, {})
+        run_id = store.start_run("x", "h", {}, {}, kind=StoredKind.TABLES)
         store.close()
         assert open_sqlite(tmp_path / "results" / "store.db").load_run("last").run_id == run_id
 
@@ -134,9 +135,9 @@ class TestSqliteFiles:
 
     def test_processes_may_create_the_same_store_at_once(self, tmp_path: Path) -> None:
         code = (
-            "import sys, time; from migverify.store.open import open_store\n"
+            "import sys, time; from migverify.store.open import open_store\nfrom migverify.model import StoredKind\n"
             "time.sleep(max(0, float(sys.argv[2]) - time.time()))\n"
-            "print(open_store(sys.argv[1]).start_run('x', 'h', {}, {}))"
+            "print(open_store(sys.argv[1]).start_run('x', 'h', {}, {}, kind=StoredKind.TABLES))"
         )
         path, at = tmp_path / "new" / "s.db", time.time() + 1.5
         jobs = [

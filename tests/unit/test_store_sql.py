@@ -24,10 +24,11 @@ from migverify.model import (
     LiveState,
     NotCovered,
     RowDiff,
+    StoredKind,
     TableResult,
     Verdict,
 )
-from migverify.store import history
+from migverify.store import runs
 from migverify.store import sql as store_sql
 from migverify.store.open import open_store
 from migverify.store.sql import SqlStore
@@ -49,7 +50,7 @@ def open_sqlite(path: Path) -> SqlStore:
 
 
 def new_run(store: SqlStore) -> str:
-    return store.start_run("tables verify", "hash", {"tables": [PAIR]}, {"source": "8.0"})
+    return store.start_run("tables verify", "hash", {"tables": [PAIR]}, {"source": "8.0"}, kind=StoredKind.TABLES)
 
 
 def diff(
@@ -118,7 +119,7 @@ class TestRuns:
 
     @given(st.lists(st.floats(0, 4e9), min_size=2, max_size=2).map(sorted))
     def test_run_ids_sort_by_time(self, times: list[float]) -> None:
-        earlier, later = (history.new_run_id(now)[:19] for now in times)
+        earlier, later = (runs.new_run_id(now)[:19] for now in times)
         assert earlier <= later
 
     def test_an_unknown_run_is_a_usage_error(self, store: SqlStore) -> None:
@@ -138,12 +139,12 @@ class TestRuns:
     def test_a_large_plan_is_kept_in_parts(self, store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(store_sql, "_PART_BYTES", 100)
         plan = {str(n): str(n**9) for n in range(2000)}
-        run_id = store.start_run("x", "h", plan, {})
+        run_id = store.start_run("x", "h", plan, {}, kind=StoredKind.TABLES)
         assert store.load_run(run_id).plan == plan
 
     def test_facts_that_json_cannot_hold_start_no_run(self, store: SqlStore) -> None:
         with pytest.raises(StoreError, match="facts of a run"):
-            store.start_run("x", "h", {}, {"when": object()})
+            store.start_run("x", "h", {}, {"when": object()}, kind=StoredKind.TABLES)
         assert store.runs() == []
 
     def test_the_process_that_was_replaced_may_not_write(self, store: SqlStore, tmp_path: Path) -> None:
@@ -227,7 +228,7 @@ class TestSpansAndChunks:
             connection.execute(text("DROP TRIGGER t"))
         # The pair's number given in the failed transaction is gone with it: it must not be used again.
         store.add_chunks(run_id, [chunk(0)], [diff("1")])
-        assert list(open_sqlite(Path(store.label)).chunks(run_id, PAIR)) == [chunk(0)]
+        assert list(open_sqlite(Path(store.database.label)).chunks(run_id, PAIR)) == [chunk(0)]
 
 
 class TestRowDiffs:
@@ -367,7 +368,7 @@ class TestTheRest:
 
     def test_a_reader_goes_on_while_another_process_writes(self, store: SqlStore) -> None:
         run_id = new_run(store)
-        reader = open_sqlite(Path(store.label))
+        reader = open_sqlite(Path(store.database.label))
         store.add_chunks(run_id, [chunk(n) for n in range(2500)], [])
         stream = reader.chunks(run_id, PAIR)
         assert next(stream).number == 0

@@ -26,7 +26,7 @@ from migverify.errors import (
     StoreError,
     TimeLimitError,
 )
-from migverify.model import DiffKind, KeyRange, LiveState, RowDiff, Verdict
+from migverify.model import DiffKind, KeyRange, LiveState, RowDiff, StoredKind, Verdict
 from migverify.tables.pair_run import PairRun
 from migverify.tables.tasks import PairPlan, Rules, Task
 from migverify.tables.verify import WAITING, Controls, Progress, verify_tables
@@ -54,7 +54,7 @@ def verify(
 
 
 def start(store: FakeStore, pair: PairPlan) -> str:
-    return store.start_run("verify", "h", {"pairs": [{"id": pair.id}]}, {})
+    return store.start_run("verify", "h", {"pairs": [{"id": pair.id}]}, {}, kind=StoredKind.TABLES)
 
 
 def chunk_proof(store: FakeStore, run: str, pair: PairPlan) -> None:
@@ -259,7 +259,7 @@ def test_counts_that_do_not_add_up_are_inconclusive_unless_writes_are_expected()
 
 def test_an_empty_run_proves_nothing() -> None:
     store = FakeStore()
-    run = store.start_run("verify", "h", {"pairs": []}, {})
+    run = store.start_run("verify", "h", {"pairs": []}, {}, kind=StoredKind.TABLES)
     engine = ToyEngine(ToySide({}), ToySide({}))
     assert verify_tables([], engine, store, run, RULES, Controls()) is Verdict.INCONCLUSIVE
 
@@ -346,7 +346,7 @@ def test_pairs_that_never_began_keep_a_run_from_match() -> None:
     """The first pair matches just when the time is over; of the second nothing is known."""
     rows: Rows = dict.fromkeys(range(50), "a")
     store, pairs = FakeStore(), [make_pair(50, name=name, spread=False) for name in ("app.a", "app.b")]
-    run = store.start_run("verify", "h", {"pairs": []}, {})
+    run = store.start_run("verify", "h", {"pairs": []}, {}, kind=StoredKind.TABLES)
 
     def dawdle(progress: Progress) -> None:
         if progress.finished is not None and progress.finished.pair == "app.a":
@@ -376,7 +376,7 @@ def test_a_pause_before_a_pair_begins_is_no_end_of_the_run(tmp_path: Path, pairs
         elif progress.paused:
             pause.unlink()
 
-    run = store.start_run("verify", "h", {"pairs": []}, {})
+    run = store.start_run("verify", "h", {"pairs": []}, {}, kind=StoredKind.TABLES)
     plans = [make_pair(50, name=f"app.t{n}") for n in range(pairs)]
     engine = ToyEngine(ToySide(rows), ToySide(rows))
     controls = Controls(pause_file=pause, on_progress=watch)
@@ -458,7 +458,7 @@ def test_the_end_of_an_answer_is_checked_against_its_span(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(("still_since", "reads", "delay"), [(None, 3, 1.0), ("long ago", 1, 0.0), ("now", 1, 3.0)])
 def test_a_source_that_nobody_writes_needs_one_more_read(still_since: str | None, reads: int, delay: float) -> None:
     store = FakeStore()
-    run = store.start_run("verify", "none", {}, {})
+    run = store.start_run("verify", "none", {}, {}, kind=StoredKind.TABLES)
     rules = replace(RULES, delay_seconds=1.0, rounds=3, still_reads=3)
     since = {None: None, "long ago": time.time() - 60, "now": time.time()}[still_since]
     pair = PairRun(make_pair(4, spread=False), rules, store, run, 1, lambda: since)
@@ -477,7 +477,7 @@ def test_few_rows_are_read_again_while_spans_are_still_read(monkeypatch: pytest.
     clock = [1000.0]
     monkeypatch.setattr(pair_run.time, "time", lambda: clock[0])
     store = FakeStore()
-    run = store.start_run("verify", "none", {}, {})
+    run = store.start_run("verify", "none", {}, {}, kind=StoredKind.TABLES)
     pair = PairRun(make_pair(4, spread=False), replace(RULES, delay_seconds=1.0), store, run, 1)
     pair.begin()
     (first,) = pair.ready

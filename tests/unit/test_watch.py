@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from migverify.changes.model import Begin, ColumnMap, Commit, Idle, Item, Op, Position, Rows, Statement, TableMap
 from migverify.errors import ChangeError, EndpointError, MigverifyError, PlanError, ReadError
-from migverify.model import DiffKind, Endpoint, KeyText, LiveState, RowDiff, Verdict
+from migverify.model import DiffKind, Endpoint, KeyText, LiveState, RowDiff, StoredKind, Verdict
 from migverify.sql.identity import TableIdentity
 from migverify.tables import watch as watch_module
 from migverify.tables import watch_check, watch_identity, watch_stale, watch_stream
@@ -168,7 +168,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
             pair.sources[0].endpoint, world.stream, world.head, applied or Counted(world), Position("b.000001", 0)
         )  # fmt: skip
         store = FakeStore()
-        run = store.start_run("watch", "h", {"pairs": []}, {})
+        run = store.start_run("watch", "h", {"pairs": []}, {}, kind=StoredKind.TABLES)
         limits = options.pop("limits", WatchRules(0.02, 30.0, None, 10.0))
         return Watch(
             [watched], [stream], Ledger(options.pop("ledger", tmp_path / "w.db")), store, run, ToyPool(),  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from migverify.lab.faults import plant
 from migverify.lab.matrix.competitors import COMPETITORS, Both
 from migverify.lab.matrix.gallery import Gallery, target_name
 from migverify.lab.planting import Planted, Planter, Row
-from migverify.model import DiffKind, Endpoint, LiveState, RowDiff, Side, TableDef, TableResult, Verdict
+from migverify.model import DiffKind, Endpoint, LiveState, RowDiff, Side, StoredKind, TableDef, TableResult, Verdict
 from migverify.sql.catalog import read_table
 from migverify.sql.checksum import row_checksum
 from migverify.sql.quoting import quote_name
@@ -184,7 +184,7 @@ class Examiner:
 
     def verify(self, plan: PairPlan) -> tuple[TableResult, tuple[RowDiff, ...]]:
         """Verify one pair on the engine and return its result with its row diffs."""
-        run = self.store.start_run("verify", "fault matrix", {}, {})
+        run = self.store.start_run("verify", "fault matrix", {}, {}, kind=StoredKind.TABLES)
         verify_tables([plan], self.engine, self.store, run, RULES, Controls())
         (result,) = self.store.table_results(run)
         found = self.store.row_diffs(run, plan.id, states=[LiveState.DIVERGED.value], limit=1_000_000)

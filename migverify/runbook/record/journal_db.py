@@ -20,7 +20,8 @@ from migverify.runbook.events import Event
 from migverify.runbook.record.chain import Draft, Link, Made, fence
 from migverify.runbook.record.lease_db import DbLease
 from migverify.runbook.record.lease_place import LeasePlace
-from migverify.store.journals import Connection, Database, End, add_lines, end_of, lines_of
+from migverify.store.database import Connection, Database
+from migverify.store.journals import End, add_lines, end_of, lines_of
 
 __all__ = ["DbJournal"]
 

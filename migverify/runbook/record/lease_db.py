@@ -7,7 +7,8 @@ from dataclasses import asdict, replace
 
 from migverify.codec import parse_json
 from migverify.runbook.record.lease_place import Lease, Seen, taken_over
-from migverify.store.journals import Connection, Database, put_lease, read_lease
+from migverify.store.database import Connection, Database
+from migverify.store.journals import put_lease, read_lease
 
 __all__ = ["DbLease"]
 

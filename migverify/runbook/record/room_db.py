@@ -21,7 +21,8 @@ from migverify.runbook.record.journal_db import DbJournal
 from migverify.runbook.record.room import LAST, check_id, written_whole
 from migverify.runbook.record.run_record import RunRecord, new_run_id
 from migverify.secrets import Secret, remember
-from migverify.store.journals import Connection, Database, end_of, newest_run, open_database, run_ids
+from migverify.store.database import Connection, Database
+from migverify.store.journals import end_of, newest_run, open_database, run_ids
 
 __all__ = ["DbRoom", "open_db_room"]
 

@@ -12,7 +12,6 @@ from migverify.workload.clients.compare import total
 from migverify.workload.clients.matrix import Left
 from migverify.workload.clients.model import CellResult, Difference
 
-COMMAND_KIND = "clients"
 """What a run's plan holds under ``kind`` when it is one of clients."""
 
 

@@ -14,21 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from migverify.errors import UsageError
-from migverify.model import RunInfo
+from migverify.model import RunInfo, StoredKind
 from migverify.store.base import ResultStore
-from migverify.workload.replay.store import COMMAND_KIND, read_digests, read_trend, read_whole, write_trend
+from migverify.workload.replay.store import read_digests, read_trend, read_whole, write_trend
 
 FAILING = ("blocker", "review")
 _SUMMARY = "_summary.json"
 _RUNS = 100_000
 _SHOWN = 30
 _LISTED = 200
-_OTHERS = tuple(
-    f"migverify {word} "
-    for word in ("tables", "recon", "changes", "check", "ids", "schema", "monitors", "capacity", "workload probe",
-                 "workload clients")
-)  # fmt: skip
-"""Runs that are no replays by their command: a long history of them is passed over without a look at each plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +79,11 @@ def nights(store: ResultStore, folder: Path) -> list[Night]:
     root = folder.resolve()
     found: dict[str, Night] = {}
     for brief in reversed(store.runs(_RUNS)):
-        if brief.finished is None or brief.command.startswith(_OTHERS):
+        if brief.finished is None or brief.kind is not StoredKind.REPLAY:
             continue
         info = store.load_run(brief.run_id)
         capture = str(info.plan.get("capture", ""))
-        if info.plan.get("kind") != COMMAND_KIND or not capture:
+        if not capture:
             continue
         if Path(capture) != root and Path(capture).parent != root:
             continue

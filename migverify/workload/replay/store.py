@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from migverify.errors import StoreError
-from migverify.model import NotCovered, RunInfo, TableResult, Verdict
+from migverify.model import NotCovered, TableResult, Verdict
 from migverify.store.base import ResultStore
 from migverify.workload.replay.tally import DigestTally, Tally
 from migverify.workload.replay.verdict import WEIGHTS, DigestVerdict, ReplayVerdict
 
 RULE = "workload replay"
-COMMAND_KIND = "replay"
-"""What a run's plan holds under ``kind`` when it is a replay."""
-
 _TREND = "trend"
 _AT_ONCE = 200
 _PAGE = 500
@@ -88,11 +85,6 @@ class StoredDigest:
 
     tally: DigestTally
     verdict: Mapping[str, Any]
-
-
-def is_replay(store: ResultStore, info: RunInfo) -> bool:
-    """Tell whether a run is a replay, finished or not."""
-    return info.plan.get("kind") == COMMAND_KIND or any(one.pair == RULE for one in store.table_results(info.run_id))
 
 
 def read_whole(store: ResultStore, run_id: str) -> Mapping[str, Any] | None:

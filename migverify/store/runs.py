@@ -1,4 +1,4 @@
-"""What the store knows of a run: its id, its events, who writes it, and what follows from them."""
+"""What the store knows of a run: its id, its kind, its events, who writes it, and what follows from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, func, insert, select
 
 from migverify.errors import StoreError, UsageError
-from migverify.model import RunInfo, Verdict
+from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.store import codec
 from migverify.store import schema as t
 from migverify.store.schema import IN_LIST
@@ -64,7 +64,6 @@ def refuse_if_taken_over(connection: Connection, run_id: str, mark: str) -> None
 def add_event(
     connection: Connection,
     run_id: str,
-    number: int,
     kind: str,
     mark: str,
     *,
@@ -73,10 +72,11 @@ def add_event(
     facts: str = "{}",
 ) -> None:
     """Append one event of a run."""
+    last = connection.scalar(select(func.max(t.run_events.c.number)).where(t.run_events.c.run_id == run_id))
     connection.execute(
         insert(t.run_events).values(
             run_id=run_id,
-            number=number,
+            number=0 if last is None else int(last) + 1,
             event=kind,
             at=time.time() if at is None else at,
             writer=mark,
@@ -84,12 +84,6 @@ def add_event(
             facts=facts,
         )
     )
-
-
-def next_event(connection: Connection, run_id: str) -> int:
-    """Return the number after the run's last event; 0 when it has none."""
-    last = connection.scalar(select(func.max(t.run_events.c.number)).where(t.run_events.c.run_id == run_id))
-    return 0 if last is None else int(last) + 1
 
 
 def events_of(connection: Connection, run_ids: Sequence[str]) -> dict[str, list[RowMapping]]:
@@ -103,7 +97,7 @@ def events_of(connection: Connection, run_ids: Sequence[str]) -> dict[str, list[
     return events
 
 
-def run_info(row: RowMapping, plan: dict[str, Any], events: list[RowMapping]) -> RunInfo:
+def run_info(row: RowMapping, kind: StoredKind, plan: dict[str, Any], events: list[RowMapping]) -> RunInfo:
     """Fold a run's events: only a finish that nothing came after is an end, and only its verdict holds."""
     facts = codec.decode_object(row["facts"], "the facts of a run")
     finished: float | None = None
@@ -121,19 +115,14 @@ def run_info(row: RowMapping, plan: dict[str, Any], events: list[RowMapping]) ->
         for event in events:
             facts.update(codec.decode_object(event["facts"], "the facts of a run"))
     return RunInfo(
-        run_id=row["run_id"],
-        command=row["command"],
-        started=row["started"],
-        finished=finished,
-        verdict=verdict,
-        plan_hash=row["plan_hash"],
-        plan=plan,
-        facts=facts,
-    )
+        row["run_id"], row["command"], row["started"], finished, verdict, row["plan_hash"], plan, facts, kind
+    )  # fmt: skip
 
 
-def unpack_plan(run_id: str, packed: bytes) -> dict[str, Any]:
-    """Return the plan that ``start_run`` packed; ``StoreError`` when it is damaged."""
+def plan_of(connection: Connection, run_id: str) -> dict[str, Any]:
+    """Return the plan of a run; ``StoreError`` when it is damaged."""
+    parts = t.plan_parts.c
+    packed = b"".join(connection.scalars(select(parts.content).where(parts.run_id == run_id).order_by(parts.part)))
     try:
         text = zlib.decompress(packed).decode("ascii")
     except (zlib.error, UnicodeDecodeError) as exc:
@@ -142,3 +131,50 @@ def unpack_plan(run_id: str, packed: bytes) -> dict[str, Any]:
             hint="Verify again into another store.",
         ) from exc
     return codec.decode_object(text, "a plan")
+
+
+# -- kinds ----------------------------------------------------------------------------------------------------------
+
+
+def kinds_of(connection: Connection, run_ids: Sequence[str], *, recorded: bool) -> dict[str, StoredKind]:
+    """Return the kinds of these runs.
+
+    Parameters
+    ----------
+    recorded
+        The store has the table of kinds. One of the first release that cannot be written has none, and a process of
+        that release may still start runs in a store that has it: the kind of such a run follows from its plan.
+    """
+    columns, found = t.run_kinds.c, {}
+    for start in range(0, len(run_ids) if recorded else 0, IN_LIST):
+        some = columns.run_id.in_(run_ids[start : start + IN_LIST])
+        found.update(
+            {row.run_id: _stored_kind(row.kind) for row in connection.execute(select(t.run_kinds).where(some))}
+        )
+    return {run_id: found.get(run_id) or _kind_by_plan(connection, run_id) for run_id in run_ids}
+
+
+def add_kinds(connection: Connection) -> None:
+    """Record the kind of each run that has none: those of the first release."""
+    known = select(t.run_kinds.c.run_id)
+    for run_id in list(connection.scalars(select(t.runs.c.run_id).where(t.runs.c.run_id.not_in(known)))):
+        kind = _kind_by_plan(connection, run_id)
+        connection.execute(insert(t.run_kinds).values(run_id=run_id, kind=kind.value))
+
+
+def _stored_kind(text: str) -> StoredKind:
+    # A later migverify may know more kinds: its runs are listed, and belong to none of this one's commands.
+    return next((kind for kind in StoredKind if kind.value == text), StoredKind.UNKNOWN)
+
+
+def _kind_by_plan(connection: Connection, run_id: str) -> StoredKind:
+    try:
+        plan = plan_of(connection, run_id)
+    except StoreError:
+        return StoredKind.UNKNOWN  # a listing shows the run; who loads it learns that its plan is damaged
+    if plan.get("kind") in (StoredKind.REPLAY, StoredKind.CLIENTS):
+        return StoredKind(plan["kind"])
+    # A run of rules lists them as pairs too.
+    keys = {"guards": StoredKind.GUARDS, "probe": StoredKind.PROBE, "rules": StoredKind.RULES,
+            "pairs": StoredKind.TABLES}  # fmt: skip
+    return next((kind for key, kind in keys.items() if key in plan), StoredKind.UNKNOWN)

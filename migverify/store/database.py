@@ -1,13 +1,28 @@
-"""What went wrong with a store, in words: database errors to ``StoreError``, and which are worth another try."""
+"""The database of a store: transactions that are tried again where that is safe, and errors in words."""
 
 from __future__ import annotations
 
-from sqlalchemy import URL
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from sqlalchemy import URL, Connection, Engine
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from migverify.db import tls
 from migverify.errors import StoreError, StoreSettingError
+
+__all__ = ["Connection", "Database", "label_of", "store_error"]
+
+T = TypeVar("T")
+
+_ATTEMPTS = 7
+_BACKOFF_SECONDS = 0.05  # doubled each time: 3 s in all, a restart of a proxy
+
+# What drivers raise in Python's words: a lone surrogate, an integer above 64 bits.
+_NOT_STORABLE = (UnicodeError, OverflowError)
 
 _HINTS = (
     ("database or disk is full", "Free space on its disk and resume the run: everything committed is there."),
@@ -43,6 +58,98 @@ _DEFAULT_HINT = "Nothing committed is lost: put the store in order and resume th
 _ROLLED_BACK = frozenset({1205, 1213, 8002, 8022, 8027, 8028, 9005, 9007})
 
 
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A store's database. ``label`` and errors hold no password."""
+
+    engine: Engine
+    label: str
+    secret: object = field(default=None, repr=False)
+
+    def read(self, action: str, work: Callable[[Connection], T]) -> T:
+        """Read in one transaction; again when the connection broke.
+
+        Raises
+        ------
+        StoreError
+            it cannot be read.
+        """
+        return self._tried(action, lambda: self._run(work, write=False))
+
+    def write(
+        self,
+        action: str,
+        work: Callable[[Connection], T],
+        arrived: Callable[[Connection, T], bool] | None = None,
+        *,
+        repeatable: bool = True,
+    ) -> T:
+        """Write in one transaction: all of it is there when this returns, and nothing when it raises.
+
+        Parameters
+        ----------
+        work
+            May be called several times; only the last one's transaction is committed.
+        arrived
+            Tells in a new transaction, under the lock that ``work`` takes, whether what ``work`` returned was
+            committed; asked when the answer to a COMMIT was lost. None: it is written again when ``repeatable``.
+
+        Raises
+        ------
+        StoreError
+            it cannot be written; says so when it is not known whether it was.
+        """
+
+        def attempt() -> T:
+            done: list[T] = []
+
+            def whole(connection: Connection) -> T:
+                result = work(connection)
+                done.append(result)
+                connection.commit()
+                return result
+
+            try:
+                return self._run(whole, write=True)
+            except SQLAlchemyError as error:
+                # Any answer to a COMMIT but "done" says nothing for certain.
+                if done and arrived is not None and self._arrived(action, arrived, done[0]):
+                    return done[0]
+                if done and not repeatable and _connection_lost(error):
+                    raise self._error(f"{action} (its commit may or may not have arrived)", error) from error
+                raise
+
+        return self._tried(action, attempt)
+
+    def _arrived(self, action: str, arrived: Callable[[Connection, T], bool], result: T) -> bool:
+        unknown = f"{action} (it is not known whether it was written) in"
+        return self._tried(unknown, lambda: self._run(lambda connection: arrived(connection, result), write=True))
+
+    def _run(self, work: Callable[[Connection], T], *, write: bool) -> T:
+        with self.engine.execution_options(migverify_write=write).connect() as connection:
+            return work(connection)
+
+    def _tried(self, action: str, attempt: Callable[[], T]) -> T:
+        for number in range(_ATTEMPTS):
+            try:
+                return attempt()
+            except SQLAlchemyError as error:
+                if number + 1 == _ATTEMPTS or not _worth_another(error):
+                    raise self._error(action, error) from error
+            except _NOT_STORABLE as error:
+                raise self._error(action, error) from error
+            time.sleep(_BACKOFF_SECONDS * 2**number)
+        raise StoreError(f"{action} the store {self.label}: no attempt was made")
+
+    def _error(self, action: str, error: Exception) -> StoreError:
+        return store_error(action, self.label, error, secret=self.secret)
+
+
+def _worth_another(error: SQLAlchemyError) -> bool:
+    # A key that is there already: somebody else was first, and this one has to look again.
+    return _connection_lost(error) or _rolled_back(error) or isinstance(error, IntegrityError)
+
+
 def label_of(url: URL) -> str:
     """Return the name of a store for messages: no password, and no options, which may hold one."""
     if url.get_backend_name() == "sqlite":
@@ -69,13 +176,13 @@ def store_error(action: str, label: str, exc: Exception, *, secret: object = Non
     return kind(f"{action} the store {label}: {reason}", hint=hint)
 
 
-def rolled_back(exc: SQLAlchemyError) -> bool:
+def _rolled_back(exc: SQLAlchemyError) -> bool:
     """Whether the server says that it undid the transaction and that it may be tried again."""
     if not isinstance(exc, DBAPIError) or exc.orig is None or not exc.orig.args:
         return False
     return exc.orig.args[0] in _ROLLED_BACK
 
 
-def connection_lost(exc: SQLAlchemyError) -> bool:
+def _connection_lost(exc: SQLAlchemyError) -> bool:
     """Whether the connection broke; what was being committed may or may not be there."""
     return isinstance(exc, DBAPIError) and exc.connection_invalidated
