@@ -127,7 +127,7 @@ def _once(guards: Sequence[Guard], kept: Kept, asking: Asking, publish: Callable
 def _watched(guards: Sequence[Guard], kept: Kept, asking: Asking, publish: Callable[[str], None]) -> ExitCode:
     from migverify.guards.metrics import prometheus_text
     from migverify.guards.text import change_line, status_as_json
-    from migverify.guards.watch import watch
+    from migverify.guards.watch import GuardsWatch
 
     stopped = threading.Event()
 
@@ -147,7 +147,7 @@ def _watched(guards: Sequence[Guard], kept: Kept, asking: Asking, publish: Calla
 
     say(f"watch {kept.run_id} (every {asking.every:g} s; stop it with Ctrl-C)")
     with stop_on_signals(stopped):
-        status = watch(guards, asking.every, stop=stopped.is_set, on_status=tell, wait=stopped.wait)
+        status = GuardsWatch(guards, asking.every, tell).run(stopped.is_set, stopped.wait)
         verdict = kept.finish(status.results, {"turns": status.turn})
     say(f"{verdict}: {status.turn} askings")
     return ExitCode.INTERRUPTED if stopped.is_set() else _CODES[verdict]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from migverify.guards.model import Answer, Guard, GuardResult, State, worst
 from migverify.guards.run import ask
 from migverify.model import Verdict
+from migverify.watch.loop import Ending, watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,34 +39,53 @@ class GuardStatus:
         return worst(self.results)
 
 
-def watch(
-    guards: Sequence[Guard], every: float, *, stop: Callable[[], bool], on_status: Callable[[GuardStatus], None],
-    now: Callable[[], float] = time.time, wait: Callable[[float], object] = time.sleep, turns: int | None = None,
-) -> GuardStatus:  # fmt: skip
-    """Ask until ``stop``, every ``every`` seconds, and return the last status.
+@dataclass(slots=True)
+class GuardsWatch:
+    """Guards that are asked every ``every`` seconds, ``turns`` times or until the watch is stopped.
 
-    Parameters
-    ----------
-    wait
-        Waits so many seconds, or less where it is woken (an Event's ``wait``).
-    turns
-        End after so many askings; None never.
+    ``on_status`` receives the status of each asking, the last included.
     """
-    turn = 0
-    before: dict[tuple[str, str, str], State] = {}
-    while True:
-        began = now()
-        results = tuple(ask(guards, now=now))
-        changes = _changes(before, results) if turn else ()
-        turn += 1
-        status = GuardStatus(now(), turn, results, changes)
-        before = {(a.guard, a.subject, a.name): a.state for result in results for a in result.answers}
-        on_status(status)
-        if stop() or (turns is not None and turn >= turns):
-            return status
-        wait(max(0.0, began + every - now()))
-        if stop():
-            return status
+
+    guards: Sequence[Guard]
+    every: float
+    on_status: Callable[[GuardStatus], None]
+    now: Callable[[], float] = time.time
+    turns: int | None = None
+    _turn: int = 0
+    _before: dict[tuple[str, str, str], State] = field(default_factory=dict)
+    _latest: GuardStatus = GuardStatus(0.0, 0, (), ())
+
+    def run(
+        self, stop: Callable[[], bool] = lambda: False, wait: Callable[[float], object] = time.sleep
+    ) -> GuardStatus:
+        """Ask until it ends, and return the last status."""
+        return watch(self, stop=stop, clock=self.now, wait=wait)
+
+    def due(self, began: float) -> float:
+        """Return the seconds until the next asking."""
+        return began + self.every - self.now()
+
+    def check(self, stop: Callable[[], bool]) -> tuple[GuardResult, ...]:
+        """Ask every guard."""
+        del stop
+        return tuple(ask(self.guards, now=self.now))
+
+    def record(self, work: tuple[GuardResult, ...]) -> None:
+        """Report the answers, and what changed since the asking before."""
+        changes = _changes(self._before, work) if self._turn else ()
+        self._turn += 1
+        self._before = {(a.guard, a.subject, a.name): a.state for result in work for a in result.answers}
+        self._latest = GuardStatus(self.now(), self._turn, work, changes)
+        self.on_status(self._latest)
+
+    def ending(self) -> Ending | None:
+        """Return DONE after the last asking."""
+        return Ending.DONE if self.turns is not None and self._turn >= self.turns else None
+
+    def status(self, ending: Ending | None = None) -> GuardStatus:
+        """Return the status of the last asking."""
+        del ending
+        return self._latest
 
 
 def _changes(before: dict[tuple[str, str, str], State], results: Sequence[GuardResult]) -> tuple[Change, ...]:

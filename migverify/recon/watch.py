@@ -1,6 +1,6 @@
 """Keep the verdict of rules current: windows are evaluated as they close, open findings are read again.
 
-One loop over the rules, one rule at a time: never more connections than one evaluation needs. All state is in the
+One rule at a time: never more connections than one evaluation needs. All state is in the
 store, one transaction for each step of a rule (``migverify.recon.watch_rule``).
 """
 
@@ -13,12 +13,13 @@ from datetime import datetime
 
 from migverify.recon.watch_rule import RuleWatch
 from migverify.recon.watch_status import Patience, ReconStatus, status_of
+from migverify.watch.loop import Ending, watch
 
 TICK_SECONDS = 1.0
 
 
 @dataclass(slots=True)
-class Watch:
+class RulesWatch:
     """Rules that are watched together. Make it, call ``run``."""
 
     run_id: str
@@ -28,6 +29,10 @@ class Watch:
     sleep: Callable[[float], None] = time.sleep
     tick: float = TICK_SECONDS
     on_status: Callable[[ReconStatus], None] = lambda _: None
+    _once: bool = False
+    _until: datetime | None = None
+    _time_limit: float | None = None
+    _quiet: int = 0
 
     def run(
         self,
@@ -53,41 +58,57 @@ class Watch:
         StoreError
             the state cannot be recorded; what was recorded before counts.
         """
+        self._once, self._until, self._time_limit = once, until, time_limit
         for one in self.rules:
             one.restore()
             one.until = until
-        deadline = None if time_limit is None else self.clock() + time_limit
-        quiet = 0
-        while not stop():
-            began = self.clock()
-            progress = False
-            for one in self.rules:
-                progress = one.turn(stop) or progress
-                if stop():
-                    break
-            quiet = 0 if progress else quiet + 1
-            if once and not progress and (self._decided() or quiet > self._reads):
-                return self._end("")
-            if until is not None and self._closed(until) and self._decided():
-                return self._end("")
-            if deadline is not None and self.clock() >= deadline:
-                return self._end(f"the time limit of {time_limit:g} s is over")
-            self.on_status(self._status())
-            # While windows wait to be evaluated there is no reason to pause.
-            self.sleep(self._pause(once=once) if not progress else 0.0 if once else self._left(began))
-        return self._end("stopped before it was done" if once or until is not None else "")
+        return watch(
+            self, stop=stop, time_limit=time_limit, on_status=self.on_status, clock=self.clock, wait=self.sleep
+        )  # fmt: skip
+
+    def check(self, stop: Callable[[], bool]) -> bool:
+        """Give each rule its turn; returns whether a window was evaluated."""
+        progress = False
+        for one in self.rules:
+            progress = one.turn(stop) or progress
+            if stop():
+                break
+        return progress
+
+    def record(self, work: bool) -> None:
+        """Count the turns without progress: each rule recorded its own windows, one transaction each."""
+        self._quiet = 0 if work else self._quiet + 1
+
+    def due(self, began: float) -> float:
+        """Return the seconds until the next turn: while windows wait to be evaluated there is no reason to pause."""
+        if self._quiet:
+            return max((one.rule.delay for one in self.rules), default=self.tick) if self._once else self.tick
+        behind = any(one.late_by(self.clock()) > 0 for one in self.rules)
+        return 0.0 if self._once or behind else self.tick - (self.clock() - began)
+
+    def ending(self) -> Ending | None:
+        """Return DONE when everything that is asked for is decided."""
+        if self._once and self._quiet and (self._decided() or self._quiet > self._reads):
+            return Ending.DONE
+        if self._until is not None and self._closed(self._until) and self._decided():
+            return Ending.DONE
+        return None
+
+    def status(self, ending: Ending | None = None) -> ReconStatus:
+        """Return what is known now; a watch that ends before it was to has a reason."""
+        reason = ""
+        if ending is Ending.TIMED_OUT:
+            reason = f"the time limit of {self._time_limit:g} s is over"
+        elif ending is Ending.STOPPED and (self._once or self._until is not None):
+            reason = "stopped before it was done"
+        return status_of(
+            self.run_id, self.rules, self.clock(), self.patience, final=ending is not None, reason=reason
+        )  # fmt: skip
 
     @property
     def _reads(self) -> int:
         """Turns without progress after which ``once`` ends: the re-reads that a difference needs."""
         return max((one.rule.rereads for one in self.rules), default=0) + 2
-
-    def _pause(self, *, once: bool) -> float:
-        return max((one.rule.delay for one in self.rules), default=self.tick) if once else self.tick
-
-    def _left(self, began: float) -> float:
-        behind = any(one.late_by(self.clock()) > 0 for one in self.rules)
-        return 0.0 if behind else max(0.0, self.tick - (self.clock() - began))
 
     def _decided(self) -> bool:
         return not any(one.waiting or one.errors for one in self.rules)
@@ -99,9 +120,3 @@ class Watch:
             or (one.following is not None and one.following.end > until and not one.sums.tally.pending)
             for one in self.rules
         )
-
-    def _status(self) -> ReconStatus:
-        return status_of(self.run_id, self.rules, self.clock(), self.patience)
-
-    def _end(self, reason: str) -> ReconStatus:
-        return status_of(self.run_id, self.rules, self.clock(), self.patience, final=True, reason=reason)

@@ -17,7 +17,7 @@ from migverify.recon.bodies import DONE, result_of
 from migverify.recon.model import ParameterValue, Rule, RuleSet, Window
 from migverify.recon.outcome import rule_result
 from migverify.recon.steps import Span, plan_body, windowed
-from migverify.recon.watch import Watch
+from migverify.recon.watch import RulesWatch
 from migverify.recon.watch_judge import RuleReads
 from migverify.recon.watch_rule import RuleWatch
 from migverify.recon.watch_state import WatchLimits
@@ -94,7 +94,7 @@ def watch_rules(
         )
         for rule in rules.rules
     ]  # fmt: skip
-    watch = Watch(run_id, watched, patience, on_status=on_status)
+    watch = RulesWatch(run_id, watched, patience, on_status=on_status)
     try:
         status = watch.run(stop, once=request.once, until=request.until, time_limit=request.time_limit)
     except KeyboardInterrupt:

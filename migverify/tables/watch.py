@@ -34,6 +34,7 @@ from migverify.tables.watch_status import Track, WatchStatus
 from migverify.tables.watch_stream import Collected, StreamFinding, StreamReader
 from migverify.tables.watch_sweep import MOST_ROWS, Comparison, Sweep, Swept, sweep_range
 from migverify.tables.watch_verdict import Base, Facts, WatchRules, shown, status_of, transition_text
+from migverify.watch.loop import Ending, watch
 
 TICK_SECONDS = 0.1
 AT_ONCE = 500
@@ -41,7 +42,6 @@ AT_ONCE = 500
 WITNESSES = 3
 MARKER_SECONDS = 1.0
 STATUS_SECONDS = 1.0
-STATUS_SHARE = 20
 
 
 def _no_plan(pairs: Sequence[Watched]) -> Sequence[Watched]:
@@ -64,7 +64,7 @@ class Stream:
 
 
 @dataclass(slots=True)
-class Watch:
+class TablesWatch:
     """The state of one watch. Make it, call ``run``."""
 
     pairs: Sequence[Watched]
@@ -96,6 +96,7 @@ class Watch:
     _troubles: dict[str, str] = field(default_factory=dict)
     _marked_at: float = 0.0
     _stale: StaleTables = field(init=False)
+    _threads: ThreadPoolExecutor = field(init=False)
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> WatchStatus:
         """Watch until it is drained, its time is over, every stream has failed, or ``stop`` says so.
@@ -110,35 +111,35 @@ class Watch:
         StoreError
             the ledger or the store cannot be written.
         """
-        started = time.monotonic()
-        told, pause = 0.0, STATUS_SECONDS
         with ExitStack() as stack:
-            threads = stack.enter_context(ThreadPoolExecutor(self.slots, thread_name_prefix="check"))
+            self._threads = stack.enter_context(ThreadPoolExecutor(self.slots, thread_name_prefix="check"))
             self._begin(stack)
-            while True:
-                began = time.monotonic()
-                self._collect()
-                self._ask_applied()
-                self._look()
-                by_number = {w.number: w for w in self.pairs}
-                self._submit(threads, by_number)
-                self._sweep_on(threads, by_number)
-                self._finish(by_number)
-                over = self.limits.time_limit is not None and began - started > self.limits.time_limit
-                ended = stop() or over or self._all_failed()
-                if ended:
-                    self._look(now=True)
-                elif self._drained():
-                    # What nobody wrote in a binlog may have happened until now.
-                    ended = self._look(now=True) and self._drained()
-                if began - told >= pause and not ended:
-                    told = began
-                    self.on_status(self.status())
-                    # Counting a ledger of millions takes a while: it may take a small part of the time, no more.
-                    pause = max(STATUS_SECONDS, STATUS_SHARE * (time.monotonic() - began))
-                if ended:
-                    return self.status(final=True, timed_out=over and not self._drained())
-                time.sleep(max(0.0, TICK_SECONDS - (time.monotonic() - began)))
+            return watch(
+                self, stop=stop, time_limit=self.limits.time_limit, on_status=self.on_status,
+                status_seconds=STATUS_SECONDS,
+            )  # fmt: skip
+
+    def due(self, began: float) -> float:
+        """Return the seconds until the streams and the target are asked again."""
+        return TICK_SECONDS - (time.monotonic() - began)
+
+    def check(self, stop: Callable[[], bool]) -> list[Future[Checked]]:
+        """Take what the streams collected, begin to read what is due, and return the batches that were read."""
+        del stop
+        self._collect()
+        self._ask_applied()
+        self._look()
+        by_number = {w.number: w for w in self.pairs}
+        self._submit(by_number)
+        self._sweep_on(by_number)
+        return [future for future in self._under_way if future.done()]
+
+    def ending(self) -> Ending | None:
+        """Return whether the watch is drained, or every stream failed."""
+        if self._all_failed():
+            return Ending.FAILED
+        # What nobody wrote in a binlog may have happened until now.
+        return Ending.DONE if self._drained() and self._look(now=True) and self._drained() else None
 
     def _begin(self, stack: ExitStack) -> None:
         known = self.ledger.progress()
@@ -244,7 +245,7 @@ class Watch:
                 if endpoint not in endpoints or not is_table(self.pool, endpoints[endpoint], (name[0], name[1])):
                     self.ledger.unnote(pair, kind, text)
 
-    def _sweep_on(self, threads: ThreadPoolExecutor, by_number: Mapping[int, Watched]) -> None:
+    def _sweep_on(self, by_number: Mapping[int, Watched]) -> None:
         """Take what was read in the background, and begin the next: stale tables first, then the slow tour over all."""
         if self._sweeping is not None:
             if not self._sweeping.done():
@@ -257,7 +258,7 @@ class Watch:
             self._sweeping_pair = number
             step = partial(self._sweep_range, by_number[number].pair, self.sweep.lower())
         if step is not None:
-            self._sweeping = threads.submit(step)
+            self._sweeping = self._threads.submit(step)
 
     def _sweep_range(self, pair: PairPlan, lower: KeyText | None) -> tuple[Swept, None]:
         reader = self._reader(pair)
@@ -322,7 +323,7 @@ class Watch:
         self._troubles.pop("applied", None)
         self._applied.update(found)
 
-    def _submit(self, threads: ThreadPoolExecutor, by_number: Mapping[int, Watched]) -> None:
+    def _submit(self, by_number: Mapping[int, Watched]) -> None:
         room = 2 * self.slots - len(self._under_way)
         if room <= 0:
             return
@@ -336,7 +337,7 @@ class Watch:
         doubted = self.ledger.doubted_writes() if due else frozenset[int]()
         batches = [(p, keys[i : i + AT_ONCE]) for p, keys in by_pair.items() for i in range(0, len(keys), AT_ONCE)]
         for pair, keys in batches[:room]:
-            future = threads.submit(self._check, by_number[pair].pair, keys, doubted)
+            future = self._threads.submit(self._check, by_number[pair].pair, keys, doubted)
             self._under_way[future] = keys
             self._taken.update((k.pair, k.key) for k in keys)
 
@@ -367,9 +368,11 @@ class Watch:
         with self.pool.session(stream.endpoint) as session:
             return place(stream.head(session))
 
-    def _finish(self, by_number: Mapping[int, Watched]) -> None:
+    def record(self, work: Sequence[Future[Checked]]) -> None:
+        """Keep what was read in the ledger, and row diffs whose state changed in the store."""
+        by_number = {w.number: w for w in self.pairs}
         now = time.time()
-        for future in [f for f in self._under_way if f.done()]:
+        for future in work:
             keys = self._under_way.pop(future)
             self._taken.difference_update((k.pair, k.key) for k in keys)
             try:
@@ -379,9 +382,9 @@ class Watch:
                 self.ledger.wait(keys, now + self.limits.delay)
                 continue
             self._troubles.pop("read", None)
-            self._record(checked, by_number, now)
+            self._record_batch(checked, by_number, now)
 
-    def _record(self, checked: Checked, by_number: Mapping[int, Watched], now: float) -> None:
+    def _record_batch(self, checked: Checked, by_number: Mapping[int, Watched], now: float) -> None:
         stand = self.ledger.proved(checked.proved) | self.ledger.seen(checked.unlike, now)
         for key in checked.present:
             top = self._witnesses.setdefault(key.source, [])
@@ -424,11 +427,14 @@ class Watch:
         """Return what is open per pair."""
         return self.ledger.counts(time.time() - self.limits.hot_seconds)
 
-    def status(self, *, final: bool = False, timed_out: bool = False) -> WatchStatus:
-        """Return what is known now; the verdict of a final status stands."""
+    def status(self, ending: Ending | None = None) -> WatchStatus:
+        """Return what is known now; the verdict of the last status stands."""
+        if ending not in (None, Ending.DONE):
+            self._look(now=True)
         facts = Facts(
             self.run_id, [s.endpoint.name for s in self.streams], [s.applied for s in self.streams], self._tracks,
-            self._applied, self._failures, self.limits, tuple(self._troubles.values()), final, timed_out,
+            self._applied, self._failures, self.limits, tuple(self._troubles.values()), ending is not None,
+            ending is Ending.TIMED_OUT,
             tuple(self.uncovered), self._stale.progress(),
         )  # fmt: skip
         return status_of(facts, self.pairs, self.base, self.counts(), self.ledger.since(), self.ledger.notes())

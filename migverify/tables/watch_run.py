@@ -26,7 +26,7 @@ from migverify.tables.prepare import Prepared, prepare, rules_of
 from migverify.tables.recheck import tables_run
 from migverify.tables.tasks import PairPlan
 from migverify.tables.touched import Watched, form_of
-from migverify.tables.watch import Stream, Watch
+from migverify.tables.watch import Stream, TablesWatch
 from migverify.tables.watch_identity import identities_of
 from migverify.tables.watch_status import WatchStatus
 from migverify.tables.watch_sweep import Sweep, sweepable
@@ -65,7 +65,7 @@ def watch_tables(
     on_status: Callable[[WatchStatus], None] = lambda _: None,
     stopped: threading.Event | None = None,
 ) -> WatchStatus:
-    """Watch what was prepared and return the last status.
+    """TablesWatch what was prepared and return the last status.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def _make_watch(
     run_id: str,
     pool: SessionPool,
     ledger: Ledger,
-) -> Watch:
+) -> TablesWatch:
     pairs = list(prepared.pairs())
     marker = config.watch.marker if config.watch.applied == "marker" else None
     # The marker's own table goes another way: its rows are how the others are judged.
@@ -163,7 +163,7 @@ def _make_watch(
                 until[number] = _place_of(request.at, stream, session)
     limits = WatchRules(config.watch.delay, config.watch.hot_seconds, until, request.time_limit)
     covered = {(w.database, w.table) for w in watched}
-    return Watch(
+    return TablesWatch(
         watched, streams, ledger, store, run_id, pool, config.target,
         replace(rules_of(config), live=True), limits, started,
         lambda d, t: includes(config, d, t) and (d, t) not in covered and f"{d}.{t}" != marker,
@@ -266,7 +266,7 @@ def _bases(store: ResultStore, base: RunInfo | None, pairs: Sequence[PairPlan]) 
     return found
 
 
-def _seed(watch: Watch, store: ResultStore, base: RunInfo) -> None:
+def _seed(watch: TablesWatch, store: ResultStore, base: RunInfo) -> None:
     """Put every row that the run left open into the ledger: it is read again until it is equal or stands."""
     states = [LiveState.DIVERGED.value, LiveState.HOT.value, LiveState.UNCONFIRMED.value]
     for watched in {w.number: w for w in watch.pairs}.values():
@@ -310,7 +310,7 @@ def _known(
     return {number: identities_of(stored[pair.id] or {}) for number, pair in enumerate(pairs) if stored.get(pair.id)}
 
 
-def _record_end(watch: Watch, store: ResultStore, run_id: str, status: WatchStatus, started: float) -> None:
+def _record_end(watch: TablesWatch, store: ResultStore, run_id: str, status: WatchStatus, started: float) -> None:
     seconds = time.time() - started
     start = " ".join(str(s.start.gtids or s.start) for s in watch.streams if s.start is not None)
     by_source = {t.source: t for t in status.tables}

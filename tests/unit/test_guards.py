@@ -16,7 +16,7 @@ from migverify.guards.metrics import prometheus_text
 from migverify.guards.model import Answer, GuardResult, State
 from migverify.guards.run import ask
 from migverify.guards.text import change_line, result_lines, results_as_json, status_as_json
-from migverify.guards.watch import GuardStatus, watch
+from migverify.guards.watch import GuardStatus, GuardsWatch
 from migverify.model import Verdict
 from migverify.report.render import Format, read_any, render
 from migverify.report.summary import ReportOptions
@@ -106,8 +106,8 @@ class Clock:
 def run_watch(turns: list[GuardResult | Exception]) -> list[GuardStatus]:
     clock = Clock()
     seen: list[GuardStatus] = []
-    last = watch([Given(turns)], 30.0, stop=lambda: False, on_status=seen.append, now=clock.now, wait=clock.wait,
-                 turns=len(turns))  # fmt: skip
+    watch = GuardsWatch([Given(turns)], 30.0, seen.append, now=clock.now, turns=len(turns))
+    last = watch.run(wait=clock.wait)
     assert last is seen[-1]
     assert clock.waited == [30.0] * (len(turns) - 1)
     return seen

@@ -20,7 +20,7 @@ from migverify.errors import StoreError
 from migverify.model import StoredKind, Verdict
 from migverify.recon.bodies import finding_of, result_body, result_of
 from migverify.recon.model import Class, Covered, Kind, Rule, RuleFinding, RuleResult, Severity, Window, WindowRule
-from migverify.recon.watch import Watch
+from migverify.recon.watch import RulesWatch
 from migverify.recon.watch_judge import judge_again, judge_fresh
 from migverify.recon.watch_rule import RuleWatch
 from migverify.recon.watch_state import State, WatchLimits, gaps_of, kept_of
@@ -60,13 +60,13 @@ def start(store: ResultStore) -> str:
     return store.start_run("migverify recon watch", "digest", {}, {}, kind=StoredKind.RULES)
 
 
-def watching(world: World, store: ResultStore, run: str, *rules: Rule, limits: WatchLimits = LIMITS) -> Watch:
+def watching(world: World, store: ResultStore, run: str, *rules: Rule, limits: WatchLimits = LIMITS) -> RulesWatch:
     watched = [
         RuleWatch(rule, window_at(rule.window, START) if rule.window else None, world, store, run, limits, world.clock,
                   show=True)
         for rule in rules or (make_rule(),)
     ]  # fmt: skip
-    return Watch(run, watched, Patience(), world.clock, world.sleep)
+    return RulesWatch(run, watched, Patience(), world.clock, world.sleep)
 
 
 def watch(world: World, store: ResultStore, run: str, *rules: Rule, seconds: float = 300.0,

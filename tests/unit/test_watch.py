@@ -26,7 +26,7 @@ from migverify.tables import watch_check, watch_identity, watch_stale, watch_str
 from migverify.tables.applied import SettleTime
 from migverify.tables.ledger import Ledger, PairCounts, place
 from migverify.tables.touched import Watched
-from migverify.tables.watch import Stream, Watch
+from migverify.tables.watch import Stream, TablesWatch
 from migverify.tables.watch_status import WatchStatus, prometheus_text
 from migverify.tables.watch_sweep import Sweep, Swept
 from migverify.tables.watch_verdict import Base, WatchRules, table_result
@@ -133,7 +133,7 @@ class ToyPool:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    def make(world: World, applied: Any = None, **options: Any) -> Watch:
+    def make(world: World, applied: Any = None, **options: Any) -> TablesWatch:
         def unlike(
             reader: Any, keys: Sequence[KeyText], *, presence: bool = False
         ) -> tuple[list[RowDiff], set[KeyText]]:
@@ -170,7 +170,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         store = FakeStore()
         run = store.start_run("watch", "h", {"pairs": []}, {}, kind=StoredKind.TABLES)
         limits = options.pop("limits", WatchRules(0.02, 30.0, None, 10.0))
-        return Watch(
+        return TablesWatch(
             [watched], [stream], Ledger(options.pop("ledger", tmp_path / "w.db")), store, run, ToyPool(),  # type: ignore[arg-type]
             pair.sources[0].endpoint, RULES, limits, options.pop("base", {}), in_app, slots=2,
             known=options.pop("known", {0: world.identities()}), replan=options.pop("replan", lambda watched: watched),
@@ -187,17 +187,17 @@ def diff_of(key: KeyText, ours: int | None, theirs: int | None) -> RowDiff:
                    target_checksum=None if theirs is None else str(theirs))  # fmt: skip
 
 
-def run_until(watch: Watch, right: Callable[[], bool], seconds: float = PATIENCE) -> WatchStatus:
+def run_until(watch: TablesWatch, right: Callable[[], bool], seconds: float = PATIENCE) -> WatchStatus:
     """Run until something is so; on a slow machine that takes a while, and the assertions say what is missing."""
     deadline = time.monotonic() + seconds
     return watch.run(lambda: time.monotonic() > deadline or right())
 
 
-def noted(watch: Watch) -> set[str]:
+def noted(watch: TablesWatch) -> set[str]:
     return {kind for _, kind, _ in watch.ledger.notes()}
 
 
-def proved(watch: Watch) -> int:
+def proved(watch: TablesWatch) -> int:
     return watch.ledger.counts(0).get(0, PairCounts()).proved
 
 
@@ -206,7 +206,7 @@ def in_app(database: str, table: str) -> bool:
     return database == "app"
 
 
-def drain(watch: Watch, world: World, seconds: float = PATIENCE) -> WatchStatus:
+def drain(watch: TablesWatch, world: World, seconds: float = PATIENCE) -> WatchStatus:
     until = {0: place(world.position(len(world.log)))}
     watch.limits = WatchRules(watch.limits.delay, watch.limits.hot_seconds, until, seconds)
     return watch.run()
@@ -820,7 +820,7 @@ def test_what_was_read_of_a_key_that_was_written_meanwhile_is_not_recorded(
     assert LiveState.DIVERGED not in states
 
 
-def _open(watch: Watch) -> int:
+def _open(watch: TablesWatch) -> int:
     counts = watch.ledger.counts(0).get(0, PairCounts())
     return counts.pending + counts.doubt + counts.hot + counts.diverged
 
@@ -829,8 +829,8 @@ def _open(watch: Watch) -> int:
 def sharded(made: Any) -> Any:
     """Two sources with binlogs of their own, one target; the rows of both are one table."""
 
-    def make(first: World, second: World, **options: Any) -> Watch:
-        watch: Watch = made(first, base={0: Base("r1", Verdict.MATCH)}, **options)
+    def make(first: World, second: World, **options: Any) -> TablesWatch:
+        watch: TablesWatch = made(first, base={0: Base("r1", Verdict.MATCH)}, **options)
         (one,) = watch.pairs
         side, (stream,) = one.pair.sources[0], watch.streams
         sides = [replace(side, endpoint=replace(side.endpoint, name=f"source.{name}")) for name in "ab"]
@@ -851,7 +851,7 @@ def two_shards() -> tuple[Swapping, Swapping]:
     return first, Swapping(random.Random(1), first.source, first.target, tables=first.tables)
 
 
-def drain_shards(watch: Watch, worlds: Sequence[World], seconds: float = PATIENCE) -> WatchStatus:
+def drain_shards(watch: TablesWatch, worlds: Sequence[World], seconds: float = PATIENCE) -> WatchStatus:
     until = {n: place(w.position(len(w.log))) for n, w in enumerate(worlds)}
     watch.limits = WatchRules(watch.limits.delay, watch.limits.hot_seconds, until, seconds)
     return watch.run()
