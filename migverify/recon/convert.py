@@ -26,8 +26,8 @@ from migverify.recon.model import (
 )
 from migverify.recon.parameters import parse_moment
 from migverify.recon.statements import check_expression, check_query
-from migverify.recon.tokens import Form, SqlProblem, tokens
 from migverify.sql.quoting import quote_name
+from migverify.sql.tokens import Form, SqlProblem, tokens
 
 if TYPE_CHECKING:
     from migverify.recon.document import PartPart, UnionPart

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from migverify.recon.tokens import SqlProblem
+from migverify.sql.tokens import SqlProblem
 
 if TYPE_CHECKING:
     from sqlglot import exp

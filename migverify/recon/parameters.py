@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from migverify.errors import UsageError
 from migverify.recon.model import Parameter, ParameterValue, RuleSet, Window
-from migverify.recon.tokens import Form, SqlProblem, tokens
+from migverify.sql.tokens import Form, SqlProblem, tokens
 
 WINDOW_PARAMETERS = ("window_start", "window_end")
 """Parameters of every rule with windows: datetimes, UTC, start inclusive and end exclusive."""

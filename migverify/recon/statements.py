@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from migverify.recon.functions import BUILT_IN, MEANINGLESS, REFUSED, UNSPACED
-from migverify.recon.tokens import Form, SqlProblem, Token, tokens, without_comments
+from migverify.sql.tokens import Form, SqlProblem, Token, tokens, without_comments
 
 if TYPE_CHECKING:
     from sqlglot import exp

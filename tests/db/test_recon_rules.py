@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from migverify.cli.main import run
 from migverify.recon.statements import check_query
-from migverify.recon.tokens import Form, SqlProblem, tokens
+from migverify.sql.tokens import Form, SqlProblem, tokens
 
 pytestmark = pytest.mark.db
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from migverify.errors import UsageError
 from migverify.recon.model import Parameter, ParameterValue, Place, RuleSet, Window
 from migverify.recon.parameters import bind, literal, parameters_of, parse_given, parse_value, values_for
-from migverify.recon.tokens import Form, tokens
+from migverify.sql.tokens import Form, tokens
 
 PLACE = Place("recon.yaml", 3)
 LITERAL = re.compile(

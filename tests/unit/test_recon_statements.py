@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migverify.recon.statements import check_expression, check_query, selected_columns
-from migverify.recon.tokens import Form, SqlProblem, tokens, without_comments
+from migverify.sql.tokens import Form, SqlProblem, tokens, without_comments
 
 READS = [
     "SELECT 1",
@@ -278,6 +278,17 @@ REFUSED = {
     "WITH f(a) AS (SELECT 1), g(b) AS (SELECT f(1)) SELECT a FROM f": "not a function that is known to read only",
     "SELECT 1 /*! INTO OUTFILE 'x' */": "a comment that some servers run",
     "SELECT 1 /*!50000 + 1 */": "a comment that some servers run",
+    "SELECT 1 /*!80000 INTO OUTFILE 'x' */": "a comment that some servers run",
+    "SELECT 1 {# INTO OUTFILE 'x' #}": "cannot be read",  # a comment to sqlglot, a brace and a comment to MySQL
+    "SELECT {# 1 #} 2": "cannot be read",
+    "SELECT 1 {% INTO OUTFILE 'x' %}": "writes (INTO)",
+    "SELECT $$ INTO OUTFILE $$": "writes (INTO)",  # quotes to other dialects
+    "SELECT array_size(a) FROM t": "not a function that is known to read only",  # built in elsewhere only
+    "SELECT EXPLODE(a) FROM t": "not a function that is known to read only",
+    "SELECT SAFE_DIVIDE(a, b) FROM t": "not a function that is known to read only",
+    "SELECT 1 # a\n; DELETE FROM t": "more than one statement",
+    "SELECT 'a' INTO OUTFILE 'x' -- '": "writes (INTO)",
+    "SELECT \"a\" INTO OUTFILE 'x' # \"": "writes (INTO)",
     "SELECT 1 /*M! + 1 */": "a comment that some servers run",
     "SELECT 1 /*T! + 1 */": "a comment that some servers run",
     "SELECT 1 /*T[auto_rand] + 1 */": "a comment that some servers run",

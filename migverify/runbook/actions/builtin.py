@@ -321,7 +321,7 @@ def reading(sql: str) -> str:
     UsageError
         it is not one SELECT, SHOW, TABLE, ADMIN CHECK or ADMIN SHOW, or it writes a file or a variable, or locks rows.
     """
-    from migverify.recon.tokens import Form, SqlProblem, tokens, without_comments
+    from migverify.sql.tokens import Form, SqlProblem, tokens, without_comments
 
     try:
         parts = [part for part in tokens(without_comments(sql)) if part.form is not Form.SPACE]
