@@ -288,7 +288,7 @@ REFUSED = {
     "SELECT SAFE_DIVIDE(a, b) FROM t": "not a function that is known to read only",
     "SELECT 1 # a\n; DELETE FROM t": "more than one statement",
     "SELECT 'a' INTO OUTFILE 'x' -- '": "writes (INTO)",
-    "SELECT \"a\" INTO OUTFILE 'x' # \"": "writes (INTO)",
+    'SELECT "a" INTO OUTFILE \'x\' # "': "writes (INTO)",
     "SELECT 1 /*M! + 1 */": "a comment that some servers run",
     "SELECT 1 /*T! + 1 */": "a comment that some servers run",
     "SELECT 1 /*T[auto_rand] + 1 */": "a comment that some servers run",
