@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 
 from migverify.errors import RepairError
-from migverify.model import ColumnDef, ColumnPair, Flavor, KeyText, Lane, Side
+from migverify.model import ColumnDef, ColumnPair, Flavor, KeyText, Side
 from migverify.sql.canonical import FAMILIES, pair_column
 from migverify.sql.checksum import SideSql, frame, row_checksum
 from migverify.sql.key_range import KeyColumn, matched
@@ -226,9 +226,9 @@ def _where(side: SideSql, key: KeyText, guards: Sequence[str]) -> str:
 # --- questions about the target ------------------------------------------------------------------------------
 
 
-def identity_sql() -> str:
-    """Return the question that two connections to one server answer alike."""
-    return "SELECT @@hostname, @@port, @@server_uuid"
+SERVER_IDENTITY = "SELECT @@hostname, @@port, @@server_uuid"
+"""Two connections to one server get the same answer."""
+PACKET = "SELECT @@max_allowed_packet"
 
 
 def foreign_keys_sql(database: str, table: str) -> str:
@@ -256,8 +256,3 @@ def restorable(columns: Sequence[ColumnDef]) -> tuple[list[ColumnPair], list[str
         else:
             joined.append(pair)
     return joined, others
-
-
-def lane_columns(columns: Sequence[ColumnDef], lanes: Sequence[Lane], wanted: Lane) -> list[int]:
-    """Return the places of the columns of one lane that can be written."""
-    return [n for n, (c, lane) in enumerate(zip(columns, lanes, strict=True)) if lane is wanted and not c.generation]

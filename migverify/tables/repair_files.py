@@ -148,6 +148,37 @@ class Stack:
         self.close()
 
 
+class Scripts:
+    """The two scripts of a table: the repair as it comes, and the inverse, which undoes the last change first.
+
+    The caller opens both, so that an abandoned one leaves nothing behind.
+    """
+
+    def __init__(self, repair: Script, inverse: Script) -> None:
+        self._repair, self._inverse, self._undo = repair, inverse, Stack()
+
+    def add(self, forward: Sequence[str], inverse: Sequence[str]) -> None:
+        """Append what changes a row, or several rows together, and keep what restores them."""
+        self._repair.add(*forward)
+        self._undo.push("\n".join(inverse))  # a statement holds no line break
+
+    def close(self) -> tuple[FileFacts, FileFacts]:
+        """Finish both files; returns the facts of the repair and of its inverse."""
+        for statements in self._undo.statements():
+            self._inverse.add(*statements.split("\n"))
+        # The inverse first: a repair without one must not lie about.
+        inverse = self._inverse.close()
+        return self._repair.close(), inverse
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._undo.close()
+
+
 class Transaction(list[str]):
     """The statements of a transaction; ``together`` when none of them may be executed without the others."""
 

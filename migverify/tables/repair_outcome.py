@@ -12,9 +12,10 @@ from migverify import __version__
 from migverify.model import LiveState, NotCovered, RunInfo, SchemaClass, TableResult, Verdict
 from migverify.tables.plan import plan_digest
 from migverify.tables.prepare import Prepared
-from migverify.tables.repair import EXCHANGED, Written, why_no_delete
+from migverify.tables.repair import EXCHANGED, Written
 from migverify.tables.repair_apply import Applied
 from migverify.tables.repair_files import FileFacts
+from migverify.tables.repair_plan import why_no_delete
 from migverify.tables.tasks import PairPlan
 
 

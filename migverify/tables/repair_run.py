@@ -20,32 +20,16 @@ from migverify.db.session import open_session
 from migverify.errors import MigverifyError, PlanError, ReadError, RepairError
 from migverify.model import Endpoint, LiveState, RunInfo, StoredKind, TableResult, Verdict
 from migverify.secrets import scrub
-from migverify.sql.repair import identity_sql, session_sql
+from migverify.sql.repair import SERVER_IDENTITY, session_sql
 from migverify.store.base import ResultStore
 from migverify.tables.confirm import confirm
 from migverify.tables.engine import Secrets
 from migverify.tables.plan import check_same_plan, plan_digest
 from migverify.tables.prepare import Prepared, rules_of
 from migverify.tables.recheck import tables_run
-from migverify.tables.repair import (
-    Written,
-    current,
-    diverged,
-    open_reader,
-    row_reader,
-    shape_of,
-    why_no_delete,
-    why_not,
-    write_statements,
-)  # fmt: skip
+from migverify.tables.repair import Written, diverged, write_statements
 from migverify.tables.repair_apply import execute_script
-from migverify.tables.repair_files import (
-    BATCH,
-    Script,
-    clear_folder,
-    file_stem,
-    write_manifest,
-)  # fmt: skip
+from migverify.tables.repair_files import BATCH, Script, Scripts, clear_folder, file_stem, write_manifest
 from migverify.tables.repair_outcome import (
     Repair,
     TableRepair,
@@ -55,6 +39,7 @@ from migverify.tables.repair_outcome import (
     moment,
     written_line,
 )
+from migverify.tables.repair_plan import current, open_reader, plan_repair, why_no_delete, why_not
 from migverify.tables.tasks import PairPlan, Rules
 
 Say = Callable[[str], None]
@@ -148,7 +133,7 @@ def _refuse_same_server(config: Config, secrets: Secrets) -> None:
 
 def _identity(endpoint: Endpoint, secrets: Secrets) -> tuple[str | None, ...]:
     with open_session(endpoint, secrets.get(endpoint.name)) as session:
-        return session.query(identity_sql())[0]
+        return session.query(SERVER_IDENTITY)[0]
 
 
 def _has_work(store: ResultStore, run_id: str, pair: PairPlan, result: TableResult | None) -> bool:
@@ -179,19 +164,19 @@ def _write_table(
     table.no_delete = why_no_delete(result, store.chunk_totals(info.run_id, pair.id))
     try:
         check_same_plan(pair, recorded)
-        shape = shape_of(pool, current(pair), config, table.no_delete)
-        table.no_delete, table.notes = shape.no_delete, shape.notes
-        with closing(row_reader(shape, pool, rules)) as reader:
-            stem = _stem(pair)
-            names = f"{stem}.repair.sql", f"{stem}.inverse.sql"
-            session = session_sql(shape.flavor)
-            with (
-                Script(folder / names[0], _header(table, info, config, names), session) as forward,
-                Script(folder / names[1], _header(table, info, config, names[::-1]), session) as inverse,
-            ):
-                table.written = write_statements(shape, reader, store, info.run_id, forward, inverse)
-                # The inverse first: a repair without one must not lie about.
-                table.inverse, table.repair = inverse.close(), forward.close()
+        plan = plan_repair(pool, current(pair), config, table.no_delete)
+        table.no_delete, table.notes = plan.no_delete, plan.notes
+        stem = _stem(pair)
+        names = f"{stem}.repair.sql", f"{stem}.inverse.sql"
+        session = session_sql(plan.flavor)
+        with (
+            closing(plan.row_reader(pool, rules)) as reader,
+            Script(folder / names[0], _header(table, info, config, names), session) as forward,
+            Script(folder / names[1], _header(table, info, config, names[::-1]), session) as inverse,
+            Scripts(forward, inverse) as scripts,
+        ):
+            table.written = write_statements(plan, reader, store, info.run_id, scripts)
+            table.repair, table.inverse = scripts.close()
     except (ReadError, RepairError, PlanError) as error:
         table.written, table.repair, table.inverse = Written(), None, None
         table.refused = scrub(error.message)

@@ -25,7 +25,6 @@ from migverify.sql.repair import (
 )
 from migverify.tables import repair_order
 from migverify.tables.prepare import Prepared
-from migverify.tables.repair import why_no_delete
 from migverify.tables.repair_files import (
     BATCH,
     MANIFEST,
@@ -37,6 +36,7 @@ from migverify.tables.repair_files import (
     write_manifest,
 )
 from migverify.tables.repair_order import Change, Exchange, Movers, Value, why_not_together
+from migverify.tables.repair_plan import why_no_delete
 from migverify.tables.repair_run import refuse_run
 
 
