@@ -35,7 +35,7 @@ from migverify.errors import (
 from migverify.model import READS_NOW, Endpoint, Flavor, Side
 from migverify.secrets import Secret, scrub
 from migverify.sql.grants import check_grants
-from migverify.sql.stamp import TABLESPACES_SQL
+from migverify.sql.identity import TABLESPACES_SQL
 
 Row = tuple[bytes | None, ...]
 

@@ -19,14 +19,8 @@ from migverify.guards.schema_model import SideSchema, Snapshot, TableSchema
 from migverify.model import Endpoint
 from migverify.sql.catalog import Wanted, read_names, read_tables
 from migverify.sql.fingerprint import Renamed, layout_fingerprint, table_fingerprint, whole_fingerprint
-from migverify.sql.parts import (
-    DatabaseObject,
-    asks_one_by_one,
-    hidden_parts,
-    read_grants,
-    read_objects,
-    read_parts,
-)
+from migverify.sql.grants import check_grants, hidden_parts
+from migverify.sql.parts import DatabaseObject, asks_one_by_one, read_objects, read_parts
 from migverify.tables.access import refuse_hidden
 from migverify.tables.pairs import FoundPair, find_pairs
 from migverify.tables.prepare import position
@@ -115,7 +109,7 @@ def read_side(session: Session, wanted: Wanted, renamed: Renamed) -> SideSchema:
     return SideSchema(
         endpoint.name, f"{endpoint.host}:{endpoint.port}", session.flavor.value, session.version, float(told or 0),
         time.time(), at, tuple(found), tuple(objects), whole_of(found, objects, renamed),
-        hidden_parts(session.flavor, read_grants(session)),
+        hidden_parts(session.flavor, check_grants(session)),
     )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ from migverify.recon.model import (
     Window,
 )  # fmt: skip
 from migverify.recon.relation import Engine, Pairing, Totals
-from migverify.sql.recon_select import sum_of_counts_sql
+from migverify.sql.recon import sum_of_counts_sql
 from migverify.watch.lifecycle import Criteria, Finding, Read, advance
 
 ROW = "row"

@@ -16,7 +16,7 @@ from typing import Protocol, TypeAlias
 from migverify.db.snapshot import Anchor
 from migverify.model import ColumnDef, KeyText
 from migverify.recon.model import ChangesPart, FilePart
-from migverify.sql.key_range import KeyColumn
+from migverify.sql.recon import Selection
 
 Texts: TypeAlias = tuple[str | None, ...]
 
@@ -36,7 +36,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class SqlRead:
+class SqlRead(Selection):
     """A SELECT of canonical texts from one endpoint.
 
     ``table`` is what stands behind FROM: a quoted name or ``(query) AS q``. ``key`` and ``values`` are expressions of
@@ -52,19 +52,9 @@ class SqlRead:
     (``having``, or a condition that looks for violations); empty where every row that was looked at comes back.
     """
 
-    endpoint: str
-    table: str
-    key: tuple[str, ...]
-    values: tuple[str, ...]
-    where: str = ""
-    grouped: bool = False
-    having: str = ""
     cut: Cut | None = None
     shard: str = ""
     rows: int = -1
-    strings: tuple[bool, ...] = ()
-    lookup: tuple[KeyColumn, ...] = ()
-    lost: str = ""
     unique: bool = False
     population: str = ""
     row_bytes: int = -1

@@ -28,7 +28,7 @@ from migverify.recon.model import (
 from migverify.recon.parameters import values_for
 from migverify.recon.sides import open_side
 from migverify.recon.verdict import conclude
-from migverify.sql.recon_select import select_sql
+from migverify.sql.recon import select_sql
 from migverify.store.base import ResultStore
 
 

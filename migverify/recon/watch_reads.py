@@ -48,7 +48,7 @@ from migverify.recon.watermark import (
     writer_mark,
 )
 from migverify.recon.windows import moment_of
-from migverify.sql.recon_windows import signature_sql
+from migverify.sql.recon import signature_sql
 from migverify.tables.applied import CheckpointTable
 
 BY_KEY = GROUPED | {Kind.SAME_ROWS, Kind.ORPHANS, Kind.UNIQUE}

@@ -22,7 +22,7 @@ CATALOG_DATABASES = frozenset({"information_schema", "performance_schema", "metr
 SYSTEM_DATABASES = frozenset({"mysql", "sys"})
 
 COLUMNS_AT_ONCE = 4000  # bounds one batch in memory: about 10 MB of rows
-_TABLES_AT_ONCE = 500
+TABLES_AT_ONCE = 500
 _FIRST_BATCH = 20  # before the width of the tables is known: 20,000 columns at most
 
 # An optional column is read as NULL where the server's catalog does not have it.
@@ -122,7 +122,7 @@ def read_tables(
         tables = _read_batch(session, endpoint_name, features, batch)
         yield from tables
         width = sum(len(table.columns) for table in tables) / max(1, len(tables))
-        size = max(1, min(_TABLES_AT_ONCE, int(COLUMNS_AT_ONCE / max(1.0, width))))
+        size = max(1, min(TABLES_AT_ONCE, int(COLUMNS_AT_ONCE / max(1.0, width))))
 
 
 def read_table(session: Catalog, endpoint_name: str, database: str, table: str) -> TableDef | None:
@@ -211,18 +211,22 @@ def access_sql(database: str, table: str) -> str:
 
 
 def select_sql(view: str, features: frozenset[tuple[str, str]], names: Sequence[Name]) -> str:
-    """Return the query on TABLES, COLUMNS or STATISTICS for a batch of tables.
+    """Return the query on TABLES, COLUMNS or STATISTICS for a batch of tables; it gives a superset of them.
 
-    The two IN lists select a superset (table ``t`` of every database of the batch): both engines can look
-    names up in them, which they cannot for pairs. ``parse_tables`` keeps what was asked for.
+    ``parse_tables`` keeps what was asked for.
     """
     lacking = {n: text for n, text in _OPTIONAL.get(view, {}).items() if (view, n) not in features}
     if view == "TABLES" and NO_ESTIMATES in features:
         lacking |= dict.fromkeys(_ESTIMATED, "NULL")
     columns = (lacking.get(name, name) for name in READ[view])
-    databases = sorted({database for database, _ in names})
-    tables = sorted({table for _, table in names})
-    return (
-        f"SELECT {', '.join(columns)} FROM information_schema.{view}"
-        f" WHERE TABLE_SCHEMA IN ({quote_texts(databases)}) AND TABLE_NAME IN ({quote_texts(tables)})"
-    )
+    return f"SELECT {', '.join(columns)} FROM information_schema.{view} WHERE {names_condition(names)}"
+
+
+def names_condition(names: Sequence[Name], database: str = "TABLE_SCHEMA", table: str = "TABLE_NAME") -> str:
+    """Return the condition on rows of a catalog view for a batch of tables.
+
+    Its two lists select a superset (table ``t`` of every database of the batch): both engines can look names up in
+    them, which they cannot for pairs.
+    """
+    databases, tables = (sorted({name[place] for name in names}) for place in (0, 1))
+    return f"{database} IN ({quote_texts(databases)}) AND {table} IN ({quote_texts(tables)})"

@@ -12,7 +12,7 @@ hashes reaches (10**11 rows of 2**60 stay below 1.2 * 10**29), so one evaluation
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from migverify.errors import IncompleteReadError
@@ -59,13 +59,16 @@ class SideSql:
 
 def frame(columns: Sequence[ColumnPair], side: Side, lane: Lane) -> str:
     """Return the framed row of one lane; a constant for a lane without columns."""
+    # Binary columns lead: behind two texts of different collations TiDB would convert them to characters (3854).
+    ordered = sorted(columns, key=lambda c: 2 - is_binary(c.source) - is_binary(c.target))
+    return framed((*_side(column, side), column.string) for column in ordered if column.lane is lane)
+
+
+def framed(texts: Iterable[tuple[str, bool, bool]]) -> str:
+    """Return the frame of (canonical text, whether it may be NULL, whether it may hold a comma); see the module."""
     values, lengths, strings = [], [], []
-    # Binary columns lead: behind two texts of unlike collations TiDB would convert them to characters (3854).
-    for column in sorted(columns, key=lambda c: 2 - is_binary(c.source) - is_binary(c.target)):
-        if column.lane is not lane:
-            continue
-        text, nullable = _side(column, side)
-        if column.string:
+    for text, nullable, string in texts:
+        if string:
             lengths.append(f"IFNULL(LENGTH({text}),'N')" if nullable else f"LENGTH({text})")
             strings.append(text)
         else:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from migverify.errors import PrivilegeError, ReadError, RetryableReadError
+from migverify.model import Flavor
 from migverify.sql.quoting import quote_name
 
 # Privileges with which nothing can be changed. A privilege that is not listed counts as one to write.
@@ -24,6 +25,12 @@ _TO_SEE = frozenset({"TRIGGER", "EVENT", "REFERENCES"})
 _SPELLINGS = {
     "REPLICATION CLIENT": ("BINLOG MONITOR",), "REPLICATION SLAVE": ("REPLICATION REPLICA",),
 }  # fmt: skip
+_SEEN_WITH = {
+    "triggers": ("TRIGGER",), "events": ("EVENT",),
+    "procedures and functions": ("SHOW_ROUTINE", "EXECUTE", "CREATE ROUTINE", "ALTER ROUTINE"),
+    "texts of views": ("SHOW VIEW",),
+}  # fmt: skip
+_MORE_THAN_SELECT = ("INSERT", "UPDATE", "DELETE", "REFERENCES", "ALTER", "CREATE", "DROP", "INDEX", "TRIGGER")
 _GRANT = re.compile(r"GRANT (?P<what>.+?) ON (?P<on>.+?) TO (?P<rest>.+)\Z", re.DOTALL)
 _REVOKE = re.compile(r"REVOKE (?P<what>.+?) ON (?P<on>.+?) FROM (?P<rest>.+)\Z", re.DOTALL)
 _ROLES = re.compile(r"GRANT (?P<roles>[`'\"].+?) TO (?P<rest>.+)\Z", re.DOTALL)
@@ -128,7 +135,7 @@ def check_grants(session: Server) -> Grants:
     """
     account = session.query("SELECT CURRENT_USER()")[0][0] or ""
     own = [row[0] or "" for row in session.query("SHOW GRANTS")]
-    active = tuple(grant for line in own for grant in _grants(line))
+    active = tuple(grant for line in own for grant in grants_in(line))
     varying = any(re.search("[_%]", grant.database or "") for grant in active if grant.table is None)
     literal = varying and names_are_literal(session)  # asked only where it makes a difference
     lines, roles = list(own), sorted({role for line in own for role in _roles(line)})
@@ -143,6 +150,22 @@ def check_grants(session: Server) -> Grants:
             return Grants(account, tuple(lines), tuple(roles), unknown, active, literal)
     lines = list(dict.fromkeys(lines))
     return Grants(account, tuple(lines), tuple(roles), _writing(lines), active, literal)
+
+
+def hidden_parts(flavor: Flavor, grants: Grants) -> tuple[str, ...]:
+    """Return what a server hides from a user with these grants: it looks as if there were none.
+
+    A grant on any database counts for all: this is about users that lack it altogether.
+    """
+    if flavor is Flavor.TIDB:
+        return ()  # it has no triggers, routines and events, and shows the rest
+    held = {grant.privilege for grant in grants.active if not grant.taken}
+    if held & {"ALL", "ALL PRIVILEGES"}:
+        return ()
+    hidden = [what for what, needed in _SEEN_WITH.items() if not held.intersection(needed)]
+    if flavor is Flavor.MARIADB and not held.intersection(_MORE_THAN_SELECT):
+        hidden.append("foreign keys")
+    return tuple(hidden)
 
 
 def account_text(account: str) -> str:
@@ -181,7 +204,8 @@ def _of_roles(session: Server, roles: Sequence[str]) -> list[str]:
     return found
 
 
-def _grants(line: str) -> Iterator[Grant]:
+def grants_in(line: str) -> Iterator[Grant]:
+    """Yield the privileges of one line of SHOW GRANTS; none for a role, a routine or a proxied account."""
     found, taken = _GRANT.match(line), False
     if found is None:
         found, taken = _REVOKE.match(line), True

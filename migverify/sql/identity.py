@@ -1,23 +1,31 @@
-"""Which table a name means at this moment: identities from the catalogs, cheap enough to be read again and again.
+"""Which table a name means, and which columns it has: it may be swapped, emptied, restored or altered at any time.
 
-A table that was swapped, emptied, restored or altered keeps its name. The storage engine's ids do not stay (InnoDB's
-TABLE_ID, TiDB's TIDB_TABLE_ID, those of partitions), and CREATE_TIME moves with every other change of a definition.
+``RENAME`` (as gh-ost and pt-osc do), ``DROP`` and ``CREATE``, ``TRUNCATE`` and ``EXCHANGE PARTITION`` leave a name as
+it is. The storage engine's ids change (InnoDB's, TiDB's TIDB_TABLE_ID, those of partitions), and CREATE_TIME moves with
+every other change of a definition. There are two readings:
+
+- ``read_identities``: many tables by a few statements, cheap enough to be read again and again.
+- The *stamp* of one table, ``IDENTITY/COLUMNS``: an expression in the very statement that reads its rows. A statement
+  holds its tables while it runs, so what it reads of the catalog is true of the rows that it reads. On MySQL with the
+  PROCESS privilege it has ids of tablespaces, one a partition: an id is not used again, and a lookup by name takes less
+  than a millisecond; INNODB_TABLES (TABLE_ID) is searched from end to end, 31 ms for 3,000 tables. Otherwise, and for
+  tables of a shared tablespace, it has the time of creation: two tables made in one second look the same.
 """
 
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from migverify.errors import PrivilegeError, ReadError
-from migverify.model import Flavor
-from migverify.sql.catalog import Catalog
+from migverify.model import Flavor, TableDef
+from migverify.sql.catalog import TABLES_AT_ONCE, Catalog, names_condition
 from migverify.sql.definitions import Name, text_of
 from migverify.sql.fingerprint import digest
-from migverify.sql.quoting import quote_texts
+from migverify.sql.quoting import quote_text
 
-_TABLES_AT_ONCE = 500
 _SPECIAL = re.compile(r"[^A-Za-z0-9_]")
 _ENCODED = re.compile(r"@(?:[0-9a-f]{4}|..)")
 UNKNOWN_ID = "unknown (needs PROCESS)"
@@ -73,8 +81,8 @@ def read_identities(session: Catalog, names: Sequence[Name]) -> dict[Name, Table
     wanted = sorted(set(names))
     inner = {} if session.flavor is Flavor.TIDB or not wanted else _innodb_ids(session, set(wanted))
     found: dict[Name, TableIdentity] = {}
-    for start in range(0, len(wanted), _TABLES_AT_ONCE):
-        found |= _read_batch(session, wanted[start : start + _TABLES_AT_ONCE], inner)
+    for start in range(0, len(wanted), TABLES_AT_ONCE):
+        found |= _read_batch(session, wanted[start : start + TABLES_AT_ONCE], inner)
     return found
 
 
@@ -82,10 +90,7 @@ def _read_batch(
     session: Catalog, names: Sequence[Name], inner: dict[Name, list[tuple[str, str]]] | None
 ) -> dict[Name, TableIdentity]:
     wanted = set(names)
-    where = (
-        f" WHERE TABLE_SCHEMA IN ({quote_texts(sorted({d for d, _ in names}))})"
-        f" AND TABLE_NAME IN ({quote_texts(sorted({t for _, t in names}))})"
-    )
+    where = f" WHERE {names_condition(names)}"
     columns: dict[Name, list[tuple[str, ...]]] = {}
     for database, table, *parts in session.query(
         "SELECT TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION, COLUMN_NAME, COLUMN_TYPE, COLLATION_NAME, IS_NULLABLE,"
@@ -148,3 +153,63 @@ def _shape(name: str, special: re.Pattern[str]) -> str:
     Newer servers do not decode such names. Names of one shape share their ids: a change of one counts for all.
     """
     return special.sub("?", name).casefold()
+
+
+# --- the stamp of one table ------------------------------------------------------------------------------
+
+TABLESPACES_SQL = "SELECT 1 FROM information_schema.INNODB_TABLESPACES_BRIEF LIMIT 0"
+"""Refused where the PROCESS privilege (or the view: MySQL 5.7, MariaDB) is missing."""
+
+BY_CREATION = "time of creation"
+CREATED_LIMIT = "a table replaced by one made in the same second: table ids need the PROCESS privilege of MySQL"
+"""What is not seen where tables are told apart by their time of creation."""
+
+
+def stamp_sql(flavor: Flavor, database: str, table: str, *, table_ids: bool, partitioned: bool) -> str:
+    """Return the expression for the identity of a table and the checksum of its columns; never NULL.
+
+    Parameters
+    ----------
+    table_ids
+        Whether this session may read ids of tables (``Session.sees_table_ids``).
+    partitioned
+        Whether the table has partitions.
+    """
+    named = f"TABLE_SCHEMA={quote_text(database)} AND TABLE_NAME={quote_text(table)}"
+    if flavor is Flavor.TIDB:
+        parts = [f"(SELECT MAX(TIDB_TABLE_ID) FROM information_schema.TABLES WHERE {named})"]
+        if partitioned:
+            ids = "GROUP_CONCAT(TIDB_PARTITION_ID ORDER BY TIDB_PARTITION_ID)"
+            parts.append(f"(SELECT {ids} FROM information_schema.PARTITIONS WHERE {named})")
+    else:
+        created = f"(SELECT MAX(CREATE_TIME) FROM information_schema.TABLES WHERE {named})"
+        parts = [f"IFNULL({_tablespaces(database, table)},{created})" if table_ids else created]
+    columns = f"SELECT SUM(CRC32(CONCAT_WS(',',{','.join(_COLUMNS)}))) FROM information_schema.COLUMNS WHERE {named}"
+    identity = ",':',".join(f"IFNULL({part},'?')" for part in parts)
+    return f"CONCAT({identity},'/',IFNULL(({columns}),'?'))"
+
+
+_COLUMNS = ("COLUMN_NAME", "COLUMN_TYPE", "IS_NULLABLE", "IFNULL(COLLATION_NAME,'')")
+
+
+def _tablespaces(database: str, table: str) -> str:
+    name = f"{database}/{table}"
+    pattern = name.replace("|", "||").replace("%", "|%").replace("_", "|_") + "#p#%"
+    return (
+        "(SELECT GROUP_CONCAT(SPACE ORDER BY SPACE) FROM information_schema.INNODB_TABLESPACES_BRIEF"
+        f" WHERE NAME={quote_text(name)} OR NAME LIKE {quote_text(pattern)} ESCAPE '|')"
+    )
+
+
+def columns_number(table: TableDef) -> int:
+    """Return what the stamp of a table of this definition has behind the slash."""
+    total = 0
+    for column in table.columns:
+        parts = (column.name, column.column_type, "YES" if column.nullable else "NO", column.collation or "")
+        total += zlib.crc32(",".join(parts).encode("utf-8", "surrogateescape"))
+    return total
+
+
+def stamped(select: str, stamp: str) -> str:
+    """Return a SELECT with the stamp of its table as one more column, in front."""
+    return f"SELECT {stamp},{select.removeprefix('SELECT ')}"

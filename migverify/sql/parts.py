@@ -12,13 +12,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from migverify.errors import ReadError
 from migverify.model import Flavor, TableDef
-from migverify.sql.catalog import Catalog, Skipped, Wanted
+from migverify.sql.catalog import TABLES_AT_ONCE, Catalog, Skipped, Wanted, names_condition
 from migverify.sql.definitions import Name, Row, text_of
 from migverify.sql.quoting import quote_path, quote_text, quote_texts
-
-AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +158,10 @@ def _texts(row: Sequence[str | None]) -> tuple[str, ...]:
 
 def _conditions(names: Sequence[Name], one_by_one: bool, database: str, table: str) -> Iterator[str]:
     if one_by_one:
-        for d, t in names:
-            yield f"{database} = {quote_text(d)} AND {table} = {quote_text(t)}"
+        yield from (f"{database} = {quote_text(d)} AND {table} = {quote_text(t)}" for d, t in names)
         return
-    for start in range(0, len(names), AT_ONCE):
-        batch = names[start : start + AT_ONCE]
-        databases, tables = (sorted({name[i] for name in batch}) for i in (0, 1))
-        yield f"{database} IN ({quote_texts(databases)}) AND {table} IN ({quote_texts(tables)})"
+    for start in range(0, len(names), TABLES_AT_ONCE):
+        yield names_condition(names[start : start + TABLES_AT_ONCE], database, table)
 
 
 # --- SQL -------------------------------------------------------------------------------------------------
@@ -252,46 +246,6 @@ def read_objects(
                 said = kind or text_of(row[3]).lower()
                 found.append(DatabaseObject(said, database, name, " ".join((row[2] or "").split())))
     return sorted(found, key=lambda one: (one.database, one.kind, one.name))
-
-
-_SEEN_WITH = {
-    "triggers": ("TRIGGER",), "events": ("EVENT",),
-    "procedures and functions": ("SHOW_ROUTINE", "EXECUTE", "CREATE ROUTINE", "ALTER ROUTINE"),
-    "texts of views": ("SHOW VIEW",),
-}  # fmt: skip
-_MORE_THAN_SELECT = ("INSERT", "UPDATE", "DELETE", "REFERENCES", "ALTER", "CREATE", "DROP", "INDEX", "TRIGGER")
-
-
-def read_grants(session: Catalog) -> list[str]:
-    """Return what the user was granted, roles in force included, as statements."""
-    if session.flavor is Flavor.MYSQL:
-        try:
-            roles = text_of(session.query("SELECT CURRENT_ROLE()")[0][0])
-            if roles.upper() != "NONE":
-                return [text_of(r[0]) for r in session.query(f"SHOW GRANTS FOR CURRENT_USER() USING {roles}")]
-        except ReadError:
-            pass  # before 8.0 there are no roles
-    return [text_of(row[0]) for row in session.query("SHOW GRANTS")]
-
-
-def hidden_parts(flavor: Flavor, grants: Iterable[str]) -> tuple[str, ...]:
-    """Say what a server hides from a user with these grants: it looks as if there were none.
-
-    A grant on any database counts for all: this tells of users that lack it altogether.
-    """
-    if flavor is Flavor.TIDB:
-        return ()  # it has no triggers, routines and events, and shows the rest
-    words = {
-        word.strip()
-        for grant in grants
-        for word in grant.upper().partition(" ON ")[0].removeprefix("GRANT ").split(",")
-    }
-    if "ALL PRIVILEGES" in words:
-        return ()
-    hidden = [what for what, needed in _SEEN_WITH.items() if not words.intersection(needed)]
-    if flavor is Flavor.MARIADB and not words.intersection(_MORE_THAN_SELECT):
-        hidden.append("foreign keys")
-    return tuple(hidden)
 
 
 # --- rows ------------------------------------------------------------------------------------------------

@@ -7,13 +7,14 @@ Nothing here knows of rules. A ``Selection`` names what stands behind FROM and t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
 from migverify.errors import IncompleteReadError, ReadError
 from migverify.model import ColumnDef, KeyText
 from migverify.sql.canonical import FAMILIES
-from migverify.sql.checksum import checksum_sum, row_checksum
+from migverify.sql.checksum import checksum_sum, framed, row_checksum
 from migverify.sql.key_range import KeyColumn, keys_predicate
 from migverify.sql.quoting import quote_bytes, quote_name, quote_path, quote_text
 from migverify.sql.union_text import bytes_sql
@@ -39,29 +40,25 @@ class Range(Protocol):
     def nullable(self) -> bool: ...  # noqa: D102
 
 
-class Selection(Protocol):
-    """What is read from one endpoint; see ``migverify.recon.relation.SqlRead``."""
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is read from one endpoint: texts of keys and values; see ``migverify.recon.relation.SqlRead``.
 
-    @property
-    def endpoint(self) -> str: ...  # noqa: D102
-    @property
-    def table(self) -> str: ...  # noqa: D102
-    @property
-    def key(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def values(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def strings(self) -> tuple[bool, ...]: ...  # noqa: D102
-    @property
-    def where(self) -> str: ...  # noqa: D102
-    @property
-    def grouped(self) -> bool: ...  # noqa: D102
-    @property
-    def having(self) -> str: ...  # noqa: D102
-    @property
-    def lookup(self) -> tuple[KeyColumn, ...]: ...  # noqa: D102
-    @property
-    def lost(self) -> str: ...  # noqa: D102
+    ``strings`` says per key column, then per value, whether its text may hold a comma. With ``grouped`` the values are
+    aggregates over the rows of a key, and ``having`` is a condition on the groups. ``lost`` is not 0 for a row of which
+    a text is longer than the server's max_allowed_packet; empty where none can be.
+    """
+
+    endpoint: str
+    table: str
+    key: tuple[str, ...]
+    values: tuple[str, ...]
+    where: str = ""
+    grouped: bool = False
+    having: str = ""
+    strings: tuple[bool, ...] = ()
+    lookup: tuple[KeyColumn, ...] = ()
+    lost: str = ""
 
 
 # --- what is read ----------------------------------------------------------------------------------------
@@ -77,10 +74,15 @@ def query_sql(sql: str) -> str:
     return f"({sql.strip().rstrip(';')}) AS q"
 
 
+def select_sql(table: str, columns: Sequence[tuple[str, str]], where: str = "") -> str:
+    """Return the SELECT of (name, expression) columns; ``table`` stands behind FROM as it is."""
+    listed = ", ".join(f"{expression} AS {quote_name(name)}" for name, expression in columns)
+    return f"SELECT {listed} FROM {table}{where_sql(where)}"
+
+
 def mapped_sql(table: str, columns: Sequence[tuple[str, str]], where: str = "") -> str:
     """Return a domain mapping as it stands behind FROM: each expression under its name."""
-    listed = ", ".join(f"{expression} AS {quote_name(name)}" for name, expression in columns)
-    return f"(SELECT {listed} FROM {table}{where_sql(where)}) AS m"
+    return f"({select_sql(table, columns, where)}) AS m"
 
 
 def describe_sql(table: str) -> str:
@@ -174,12 +176,12 @@ def row_frame(read: Selection, carried: int = 0) -> str:
     The last ``carried`` values do not count.
     """
     texts = (*read.key, *read.values)
-    chosen = list(zip(texts, read.strings, strict=True))[: len(texts) - carried]
-    plain = [f"IFNULL({text},'N')" for text, string in chosen if not string]
-    lengths = [f"IFNULL(LENGTH({text}),'N')" for text, string in chosen if string]
-    strings = [text for text, string in chosen if string]
-    framed = f"CONCAT_WS(',',{','.join(plain + lengths + strings)})" if chosen else "'-'"
-    return f"IF({read.lost},NULL,{framed})" if read.lost else framed
+    return _frame(texts[: len(texts) - carried], read.strings[: len(texts) - carried], read.lost)
+
+
+def _frame(texts: Sequence[str], strings: Sequence[bool], lost: str) -> str:
+    whole = framed((text, True, string) for text, string in zip(texts, strings, strict=True))
+    return f"IF({lost},NULL,{whole})" if lost else whole
 
 
 def bucket_sums_sql(read: Selection, buckets: int, carried: int = 0, condition: str = "") -> str:
@@ -201,6 +203,31 @@ def repeated_buckets_sql(read: Selection, buckets: int) -> str:
     rows = f"{read.table}{where_sql(read.where)}"
     inner = f"SELECT {keys}{bucket(read, buckets)} AS b,COUNT(*) AS n FROM {rows} GROUP BY {places}"
     return f"SELECT DISTINCT b FROM ({inner}) AS g WHERE n>1"
+
+
+def signature_sql(read: Selection) -> str:
+    """Return the statement of (rows or groups, sum of their checksums) of a read, in one scan.
+
+    It shows whether rows came or changed since they were read. A condition on groups does not count: a group that
+    agreed is part of what was read too.
+    """
+    chosen = _groups(read) if read.grouped else read
+    total = checksum_sum(row_frame(chosen), HASH)
+    return f"SELECT COUNT(*) AS n,{total} AS s FROM {chosen.table}{where_sql(chosen.where)}"
+
+
+def _groups(read: Selection) -> Selection:
+    """Return the rows of a grouped read as a selection of their own."""
+    keys = tuple(f"k{n}" for n in range(len(read.key)))
+    values = tuple(f"v{n}" for n in range(len(read.values)))
+    listed = [f"{text} AS {name}" for text, name in zip((*read.key, *read.values), (*keys, *values), strict=True)]
+    listed.append("COUNT(*) AS n")
+    if read.lost:
+        listed.append(f"SUM({read.lost}) AS l")
+    by = " GROUP BY " + ",".join(str(n + 1) for n in range(len(keys))) if keys else ""
+    table = f"(SELECT {','.join(listed)} FROM {read.table}{where_sql(read.where)}{by}) AS w"
+    strings, lost = (*read.strings, False), "l" if read.lost else ""
+    return Selection(read.endpoint, table, keys, (*values, "n"), strings=strings, lost=lost)
 
 
 # --- keys ------------------------------------------------------------------------------------------------
@@ -292,6 +319,11 @@ def counts_added_sql(statements: Sequence[str]) -> str:
     return f"SELECT SUM(a),SUM(b) FROM ({parts}) AS c"
 
 
+def sum_of_counts_sql(statements: Sequence[str]) -> str:
+    """Return the statement of the sum of several counts, each a SELECT of one number that is never NULL."""
+    return "SELECT " + "+".join(f"({statement})" for statement in statements)
+
+
 def nulls_sql(table: str, sql: str, where: str = "") -> str:
     """Return the statement that counts rows in which an expression is NULL."""
     return f"SELECT COUNT(*) FROM {table}{where_sql(where, f'{sql} IS NULL')}"
@@ -330,13 +362,7 @@ def absolute(sql: str, column: ColumnDef) -> str:
 
 def rows_checksum(texts: Sequence[str], strings: Sequence[bool], lost: str = "") -> tuple[str, str]:
     """Return the checksum of some columns over the rows of a group, and the condition that a row has none."""
-    plain = [f"IFNULL({t},'N')" for t, s in zip(texts, strings, strict=True) if not s]
-    lengths = [f"IFNULL(LENGTH({t}),'N')" for t, s in zip(texts, strings, strict=True) if s]
-    long = [t for t, s in zip(texts, strings, strict=True) if s]
-    framed = f"CONCAT_WS(',',{','.join(plain + lengths + long)})"
-    if lost:
-        framed = f"IF({lost},NULL,{framed})"
-    hashed = row_checksum(framed, HASH)
+    hashed = row_checksum(_frame(texts, strings, lost), HASH)
     return f"SUM(CAST(CONV({hashed},16,10) AS UNSIGNED))", f"{hashed} IS NULL"
 
 

@@ -27,9 +27,9 @@ from migverify.model import (
 )
 from migverify.sql.canonical import FAMILIES, is_binary, pair_column, rule_named
 from migverify.sql.checksum import SideSql, frame, wide_frame
+from migverify.sql.identity import columns_number
 from migverify.sql.key_range import KeyColumn, sorts_alike
 from migverify.sql.quoting import quote_name, quote_path, quote_text
-from migverify.sql.stamp import columns_number
 from migverify.tables.schema import column_pairs, compare_tables
 from migverify.tables.tasks import PairPlan, ReadColumn, SidePlan
 

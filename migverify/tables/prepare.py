@@ -20,8 +20,7 @@ from migverify.model import TableDef
 from migverify.sql.catalog import read_names, read_tables
 from migverify.sql.checksum import HASHES
 from migverify.sql.fingerprint import digest, layout_fingerprint
-from migverify.sql.identity import TableIdentity, read_identities
-from migverify.sql.stamp import BY_CREATION, CREATED_LIMIT
+from migverify.sql.identity import BY_CREATION, CREATED_LIMIT, TableIdentity, read_identities
 from migverify.tables.access import refuse_hidden
 from migverify.tables.engine import Secrets
 from migverify.tables.pairs import FoundPair, find_pairs

@@ -18,8 +18,8 @@ from migverify.errors import ReplacedError
 from migverify.model import ChunkChecksum, KeyRange, KeyText
 from migverify.sql import checksum
 from migverify.sql.catalog import read_table
+from migverify.sql.identity import stamp_sql, stamped
 from migverify.sql.key_range import sure_bound
-from migverify.sql.stamp import stamp_sql, stamped
 from migverify.tables.tasks import Rules, SidePlan
 
 T = TypeVar("T")

@@ -44,7 +44,7 @@ class SidePlan:
     """One table of a pair: where it is, and the parts of its statements.
 
     ``columns_number`` is the checksum of the columns it was planned with, ``stamp`` the stamp of its first read
-    (``migverify.sql.stamp``); a read that shows another one is not of this table. 0 and ``""`` expect nothing.
+    (``migverify.sql.identity``); a read that shows another one is not of this table. 0 and ``""`` expect nothing.
     """
 
     endpoint: Endpoint

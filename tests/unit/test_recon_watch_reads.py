@@ -38,7 +38,7 @@ from migverify.recon.watch_run import WatchRequest, watch_rules
 from migverify.recon.watch_state import WatchLimits
 from migverify.recon.watch_status import Patience, ReconStatus, RuleStatus, SourceMark
 from migverify.recon.watermark import Watermark
-from migverify.sql.recon_windows import signature_sql
+from migverify.sql.recon import signature_sql
 from tests.fakes import FakeStore
 from tests.recon_world import START, World, make_rule
 

@@ -6,7 +6,8 @@ import pytest
 
 from migverify.model import Flavor
 from migverify.sql.definitions import Row
-from migverify.sql.parts import asks_one_by_one, hidden_parts, read_parts
+from migverify.sql.grants import Grants, grants_in, hidden_parts
+from migverify.sql.parts import asks_one_by_one, read_parts
 from tests.definitions import column, table
 
 
@@ -70,4 +71,5 @@ ROUTINES, VIEWS = "procedures and functions", "texts of views"
     ],
 )  # fmt: skip
 def test_what_a_user_does_not_see(flavor: Flavor, grants: list[str], hidden: set[str]) -> None:
-    assert set(hidden_parts(flavor, grants)) == hidden
+    active = tuple(grant for line in grants for grant in grants_in(line))
+    assert set(hidden_parts(flavor, Grants("u@%", tuple(grants), (), (), active))) == hidden
