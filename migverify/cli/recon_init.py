@@ -69,14 +69,14 @@ def _look(endpoint: Endpoint, config: Config, databases: list[str]) -> Seen:
     from migverify.config import is_system_database
     from migverify.db.session import open_session
     from migverify.model import Side
-    from migverify.recon.starter import REFERENCES_SQL, Seen, parents
+    from migverify.recon.starter import Seen, parents
     from migverify.secrets import resolve_password
-    from migverify.sql.catalog import read_tables
+    from migverify.sql.catalog import REFERENCES, read_tables
 
     wanted = _wanted(endpoint, config, databases, is_system_database)
     with open_session(endpoint, resolve_password(endpoint).reveal() or None, side=Side.SOURCE) as session:
         tables = tuple(read_tables(session, endpoint.name, wanted))
-        references = parents(session.query_named(REFERENCES_SQL), endpoint.name)
+        references = parents(session.query_named(REFERENCES), endpoint.name)
     return Seen(endpoint.name, tables, references)
 
 

@@ -20,7 +20,7 @@ from migverify.errors import (
     TimeLimitError,
 )
 from migverify.model import Flavor
-from migverify.sql.load import RUNNING, TIDB_RUNNING
+from migverify.sql.server import RUNNING, TIDB_RUNNING
 
 T = TypeVar("T")
 

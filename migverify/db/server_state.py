@@ -12,7 +12,7 @@ from typing import Protocol
 
 from migverify.errors import PrivilegeError, ReadError, RetryableReadError
 from migverify.model import Flavor
-from migverify.sql.load import BINLOG_STATUS, LOGS, REPLICA, REPLICAS
+from migverify.sql.server import BINLOG_STATUS, LOGS, REPLICA, REPLICAS
 from migverify.sql.settings import VARIABLES
 
 Named = list[dict[str, str]]

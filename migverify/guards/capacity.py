@@ -18,6 +18,7 @@ from migverify.guards.counters import Reading, connections, rates, read_counters
 from migverify.guards.model import Answer, GuardResult, State
 from migverify.model import Endpoint, Flavor
 from migverify.sql import settings
+from migverify.sql.server import CLOCK
 from migverify.store.base import ResultStore
 
 _LONGEST = 60.0
@@ -115,7 +116,7 @@ class CapacityGuard:
     def _read_all(self, place: Place, session: Session, have: Have) -> None:
         """Read what there is between two readings of counters; what is refused is told with its reason."""
         have.flavor = session.flavor
-        ((told,),) = session.query(settings.CLOCK)
+        ((told,),) = session.query(CLOCK)
         have.server_time = None if told is None else float(told)
         began = time.time()
         before = have.attempt("rates", lambda: read_counters(session))

@@ -10,7 +10,7 @@ from migverify.guards.capacity_model import Facts, Point, Told
 from migverify.guards.capacity_speed import Span, last_replay, repair_pace, watch_pace
 from migverify.guards.counters import QUERIES, READS, ROWS_READ, ROWS_WRITTEN, WRITES, Rate
 from migverify.guards.model import State
-from migverify.sql import load as sql
+from migverify.sql import server as sql
 from migverify.sql import settings
 
 DAY = 86_400.0

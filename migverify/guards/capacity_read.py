@@ -10,7 +10,7 @@ from migverify.db.server_state import binary_logs
 from migverify.db.session import Session
 from migverify.errors import ChangeError, EndpointError, MigverifyError, ReadError, RetryableReadError
 from migverify.model import Flavor
-from migverify.sql import load as sql
+from migverify.sql import server as sql
 from migverify.sql.catalog import Wanted, read_names, read_tables
 
 Name = tuple[str, str]
@@ -72,14 +72,8 @@ def read_sizes(session: Session, endpoint: str, wanted: Wanted) -> Sizes:
         found[table.ref.database, table.ref.table] = TableSize(table.rows, table.bytes)
     kept = len(names) - len(rest)
     how = f"{kept} of {len(names)} tables by mysql.innodb_table_stats, the rest by the catalog"
-    query = sql.INNODB_TABLES + " FROM mysql.innodb_table_stats" if kept else _CATALOG
+    query = sql.INNODB_TABLES if kept else sql.TABLE_SIZE
     return Sizes(found, how if kept else "by the catalog", query)
-
-
-_CATALOG = (
-    "SELECT TABLE_ROWS, DATA_LENGTH + INDEX_LENGTH FROM information_schema.TABLES"
-    " WHERE TABLE_SCHEMA = ... AND TABLE_NAME = ..."
-)
 
 
 def _statistics(session: Session, names: Iterable[Name]) -> dict[Name, TableSize]:

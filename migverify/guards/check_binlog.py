@@ -14,11 +14,7 @@ from typing import TypeVar
 
 from migverify.db.server_state import (
     BinaryLog,
-    binary_logs,
-    binlog_status,
     first_known,
-    replica_ids,
-    replica_status,
 )
 from migverify.errors import MigverifyError, PrivilegeError, ReadError, RetryableReadError
 from migverify.guards.check_basics import CLOCK_SECONDS
@@ -38,8 +34,8 @@ from migverify.guards.check_read import Server
 from migverify.guards.model import Answer, State
 from migverify.model import Flavor, TableDef, Verdict
 from migverify.sql.grants import account_text
-from migverify.sql.load import BINLOG_STATUS, LOGS, REPLICA, REPLICAS
-from migverify.sql.settings import CLOCK, foreign_keys, referential_rules
+from migverify.sql.server import ACCOUNT, BINLOG_OVERRIDES, BINLOG_STATUS, CLOCK, GRANTS, REPLICA, REPLICAS
+from migverify.sql.settings import foreign_keys, referential_rules
 
 T = TypeVar("T")
 Refusal = ReadError | PrivilegeError
@@ -47,11 +43,6 @@ Refusal = ReadError | PrivilegeError
 NAME = "changes"
 CASCADING = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
 RETENTION_CALL = "CALL mysql.rds_show_configuration"
-OVERRIDES = (
-    "SELECT VARIABLE_NAME, VARIABLE_VALUE, COUNT(*) FROM performance_schema.variables_by_thread"
-    " WHERE VARIABLE_NAME IN ('binlog_format', 'binlog_row_image', 'binlog_row_value_options',"
-    " 'binlog_transaction_compression', 'sql_log_bin') GROUP BY VARIABLE_NAME, VARIABLE_VALUE"
-)
 _MARIADB_WORDS = {"REPLICATION SLAVE": "REPLICATION REPLICA", "REPLICATION CLIENT": "BINLOG MONITOR"}
 _GRANTS = (
     ("REPLICATION SLAVE", REPLICAS, "The server sends its binlog to nobody without it."),
@@ -181,7 +172,7 @@ def _first_line(refusal: MigverifyError) -> str:
 
 
 def _account(server: Server) -> str:
-    return account_text(server.session.query("SELECT CURRENT_USER()")[0][0] or "")
+    return account_text(server.session.query(ACCOUNT)[0][0] or "")
 
 
 # --- settings -------------------------------------------------------------------------------------------------------
@@ -242,11 +233,11 @@ def _grants(server: Server) -> Iterator[Told]:
     A grant is proved by using it: SHOW GRANTS does not name what comes through roles that are not active. MariaDB's
     statements need other grants than the stream itself, so there the grants are read.
     """
-    listing = " ".join(row[0] or "" for row in server.session.query("SHOW GRANTS")).upper()
+    listing = " ".join(row[0] or "" for row in server.session.query(GRANTS)).upper()
     for grant, statements, why in _GRANTS:
         query, todo = statements[0], f"GRANT {grant} ON *.* TO {_account(server)};"
         if server.flavor is Flavor.MARIADB:
-            query = "SHOW GRANTS"
+            query = GRANTS
             granted = any(word in listing for word in (grant, _MARIADB_WORDS[grant], "ALL PRIVILEGES ON *.*"))
             refused: object = None if granted else PrivilegeError("missing")
         else:
@@ -261,11 +252,11 @@ def _grants(server: Server) -> Iterator[Told]:
 
 def _logs(server: Server) -> Iterator[Told]:
     """Ask which logs there are, how large, and what is left out of them."""
-    query, why = LOGS, "What is older than the first log can be verified by reading tables only."
-    files = _answer(lambda: binary_logs(server.session))
-    status = _answer(lambda: binlog_status(server.session))
-    if isinstance(files, Refusal):
-        yield _refused(server, "binary logs", "at least one", query, why, files)
+    query, why = "SHOW BINARY LOGS", "What is older than the first log can be verified by reading tables only."
+    rows = _answer(lambda: _ask(server, (query,)))
+    status = _answer(lambda: _ask(server, BINLOG_STATUS))
+    if isinstance(rows, Refusal):
+        yield _refused(server, "binary logs", "at least one", query, why, rows)
         return
     if isinstance(status, Refusal):
         yield _refused(server, "binary logs", "at least one", query, why, status)
@@ -307,9 +298,9 @@ def _replica(server: Server) -> Iterator[Told]:
     """Ask whether the source is a replica itself, and then whether its log holds what it replicates."""
     wanted, query = "ON where the source is a replica", REPLICA[0]
     name = next((n for n in REPLICA_UPDATES.names if n in server.variables), REPLICA_UPDATES.names[0])
-    channels = _answer(lambda: replica_status(server.session)[1])
-    if isinstance(channels, Refusal):
-        yield _refused(server, name, wanted, query, REPLICA_UPDATES.why, channels)
+    rows = _answer(lambda: _ask(server, REPLICA))
+    if isinstance(rows, Refusal):
+        yield _refused(server, name, wanted, query, REPLICA_UPDATES.why, rows)
         return
     if not channels:
         yield _told(name, State.PASS, "the source is no replica", wanted, query, REPLICA_UPDATES.why)
@@ -331,9 +322,9 @@ def _server_id(server: Server, reader_id: int | None) -> Told:
     """Ask which server ids are taken; a reader needs one of its own."""
     name, wanted, query = "server_id of the reader", "used by nobody", REPLICAS[0]
     why = "Two readers of one server_id end each other's stream."
-    readers = _answer(lambda: replica_ids(server.session)[1])
-    if isinstance(readers, Refusal):
-        told = _refused(server, name, wanted, query, why, readers)
+    rows = _answer(lambda: _ask(server, REPLICAS))
+    if isinstance(rows, Refusal):
+        told = _refused(server, name, wanted, query, why, rows)
         # Without a requested one, the reader takes a number at random out of two thousand million.
         state = told.state if reader_id is not None else State.WARN
         return _told(name, state, told.value, wanted, query, why, told.todo)
@@ -350,17 +341,25 @@ def _sessions(server: Server) -> Told:
     """Ask which sessions have values of their own now."""
     name, wanted = "sessions", "none with values of their own"
     why = "These settings can be set by a session for itself; a session keeps its value while the global one changes."
-    rows = _answer(lambda: server.session.query(OVERRIDES))
+    rows = _answer(lambda: server.session.query(BINLOG_OVERRIDES))
     if isinstance(rows, Refusal):
         # Not INCONCLUSIVE: sessions of the next minute are no better known; it is a blind spot either way.
         todo = "Nothing here tells; ask the owners of long-lived sessions."
         if isinstance(rows, PrivilegeError):
             todo = f"GRANT SELECT ON performance_schema.* TO {_account(server)}; to see them."
-        return _told(name, State.WARN, _first_line(rows), wanted, OVERRIDES, why, todo)
+        return _told(name, State.WARN, _first_line(rows), wanted, BINLOG_OVERRIDES, why, todo)
     bad = [f"{count} with {variable} = {value or repr('')}" for variable, value, count in rows
            if (value or "").upper() != _GOOD.get(variable or "", "")]  # fmt: skip
     todo = "Find them in performance_schema.variables_by_thread, and let them reconnect."
-    return _told(name, State.WARN if bad else State.PASS, "; ".join(bad) or "none", wanted, OVERRIDES, why, todo)
+    return _told(
+        name,
+        State.WARN if bad else State.PASS,
+        "; ".join(bad) or "none",
+        wanted,
+        BINLOG_OVERRIDES,
+        why,
+        todo,
+    )
 
 
 def _clock(server: Server) -> Told:

@@ -12,6 +12,7 @@ from migverify.guards import check_tables as tables
 from migverify.guards.check_binlog import binlog
 from migverify.guards.check_model import ALL, MOVING, READING, Of, Question, Work
 from migverify.sql import settings as sql
+from migverify.sql.server import CLOCK
 
 _CUTOVER = frozenset({Work.CUTOVER})
 _FOLLOWING = frozenset({Work.CHANGES, Work.CUTOVER})
@@ -103,7 +104,7 @@ QUESTIONS: tuple[Question, ...] = (
         "Load them: mysql_tzinfo_to_sql /usr/share/zoneinfo | mysql mysql", pair=basics.named_zones,
     ),
     Question(
-        "clock", Of.EACH, ALL, f"within {basics.CLOCK_SECONDS:g} s", sql.CLOCK,
+        "clock", Of.EACH, ALL, f"within {basics.CLOCK_SECONDS:g} s", CLOCK,
         "Lag, settle times, deadlines and the order of evidence are judged by clocks.",
         "Let all hosts follow the same time source.", basics.clock, basics.clock_pair, others=True,
     ),

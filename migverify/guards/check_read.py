@@ -17,6 +17,7 @@ from migverify.model import Endpoint, Flavor, TableDef
 from migverify.sql import settings as sql
 from migverify.sql.catalog import CatalogNames, Skipped, read_names, read_tables
 from migverify.sql.grants import Grants, check_grants
+from migverify.sql.server import CLOCK
 
 T = TypeVar("T")
 Rows = list[tuple[str | None, ...]]
@@ -156,7 +157,7 @@ class Server:
     def _clock(self) -> Clock:
         before = self.now()
         # Not the kept answer: a clock that is read twice says two things.
-        told = self.session.session.query(sql.CLOCK)[0][0]
+        told = self.session.session.query(CLOCK)[0][0]
         after = self.now()
         if told is None:
             raise ReadError(f"{self.name}: the server does not tell its clock")

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from migverify.errors import ReadError
 from migverify.model import Flavor
-from migverify.sql import load as sql
+from migverify.sql import server as sql
 from migverify.sql.grants import check_grants
 
 QUERIES, READS, WRITES, ROWS_READ, ROWS_WRITTEN = "queries", "reads", "writes", "rows read", "rows written"

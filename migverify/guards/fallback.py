@@ -25,7 +25,7 @@ from migverify.guards.counters import (
 from migverify.guards.model import Answer, State
 from migverify.guards.monitors_model import NAME, Told
 from migverify.model import Endpoint, Flavor
-from migverify.sql import load as sql
+from migverify.sql import server as sql
 from migverify.sql import settings
 
 LABEL = " (SQL fallback)"
@@ -78,7 +78,7 @@ class Fallback:
         answers: list[Answer] = []
         try:
             with closing(open_session(limited, password)) as session:
-                ((told,),) = session.query(settings.CLOCK)
+                ((told,),) = session.query(sql.CLOCK)
                 clock = None if told is None else float(told)
                 for probe in self._probes(endpoint, session.flavor):
                     answers += self._answers(endpoint, session, probe, clock)

@@ -19,10 +19,11 @@ from migverify.guards.schema_diff import compare_over_time, compare_snapshot, ex
 from migverify.guards.schema_drift import Drift
 from migverify.guards.schema_keep import EarlierRuns
 from migverify.guards.schema_model import COMMAND, NAME, Difference, SideSchema, Snapshot, TableComparison, split_name
-from migverify.guards.schema_read import CLOCK, Scope, read_snapshot
+from migverify.guards.schema_read import Scope, read_snapshot
 from migverify.model import Endpoint, Flavor, SchemaClass
 from migverify.sql import schema_watch as sql
 from migverify.sql.fingerprint import digest
+from migverify.sql.server import CLOCK
 
 FULL_EVERY = 60.0
 REMEMBERED = 200

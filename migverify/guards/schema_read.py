@@ -21,12 +21,10 @@ from migverify.sql.catalog import Wanted, read_names, read_tables
 from migverify.sql.fingerprint import Renamed, layout_fingerprint, table_fingerprint, whole_fingerprint
 from migverify.sql.grants import check_grants, hidden_parts
 from migverify.sql.parts import DatabaseObject, asks_one_by_one, read_objects, read_parts
+from migverify.sql.server import CLOCK, DATABASES
 from migverify.tables.access import refuse_hidden
 from migverify.tables.pairs import FoundPair, find_pairs
 from migverify.tables.prepare import position
-
-CLOCK = "SELECT UNIX_TIMESTAMP(NOW(6))"
-DATABASES = "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA"
 
 
 @dataclass(frozen=True, slots=True)

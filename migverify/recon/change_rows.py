@@ -33,6 +33,7 @@ from migverify.recon import spill
 from migverify.recon.relation import ChangeRead, Relation
 from migverify.recon.spill import Bytes, Record
 from migverify.sql.canonical import FAMILIES
+from migverify.sql.server import PURGED, UTC_NOW
 
 BEFORE = "_before."
 LATE_SECONDS = 300
@@ -113,9 +114,9 @@ def _stream(read: ChangeRead, endpoints: Mapping[str, Endpoint], secrets: Mappin
 def _server(endpoint: Endpoint, password: str | None, since: Position | None, until: Position | None) -> _Stream:
     with open_session(endpoint, password, side=Side.SOURCE) as session:
         # The clock first: what is committed later has a later time, and lies behind the end asked for next.
-        clock = _micros(session.query("SELECT UTC_TIMESTAMP(6)")[0][0] or "")
+        clock = _micros(session.query(UTC_NOW)[0][0] or "")
         state = source_state(session)
-        purged = "" if session.flavor is not Flavor.MYSQL else session.query("SELECT @@GLOBAL.gtid_purged")[0][0]
+        purged = "" if session.flavor is not Flavor.MYSQL else session.query(PURGED)[0][0]
     birth = since is None and state.gtids and not purged and state.first.file.endswith((".000001", ".0000001"))
     items = (item for item in read_server(endpoint, password, since or state.first, until=until, follow=False))
     return _Stream(

@@ -21,6 +21,7 @@ from migverify.recon.relation import Cut
 from migverify.sql import recon as sql
 from migverify.sql.catalog import read_table
 from migverify.sql.quoting import quote_name
+from migverify.sql.server import PACKET
 
 KEEP_SECONDS = 300.0
 """A description older than this is made again: a column may have been changed."""
@@ -99,7 +100,7 @@ class Describer:
 
 def describe(session: Session, part: Describable, text: str, columns: tuple[tuple[str, str], ...]) -> Described:
     """Describe a part on a session; see ``Describer``. ``text`` is the bound query, or condition of a table."""
-    packet = int(session.query("SELECT @@max_allowed_packet")[0][0] or 0)
+    packet = int(session.query(PACKET)[0][0] or 0)
     if isinstance(part, QueryPart):
         table = sql.query_sql(text)
         if columns:

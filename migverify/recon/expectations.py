@@ -33,6 +33,7 @@ from migverify.recon.expectations_gx import Answer
 from migverify.recon.model import Class, Covered, Deviation, Rule, RuleFinding, Window
 from migverify.secrets import Secret, remember, scrub
 from migverify.sql.expectations import all_rows, batch_of, row_count
+from migverify.sql.server import TIDB_PROBE
 from migverify.store.base import ResultStore
 
 __all__ = ["Batch", "SuiteOutcome", "check_suite", "keep_outcome", "read_suite", "run_suite", "write_outcome"]
@@ -351,7 +352,7 @@ def sessions(passwords: Callable[[Endpoint], str | None]) -> OpenReader:
         remember(Secret(password or ""))
         secrets = {} if password is None else {endpoint.name: password}
         # One session: a transaction at its timestamp on TiDB, one consistent snapshot elsewhere.
-        with anchored(endpoint, secrets, 1, "SELECT COUNT(*) FROM mysql.tidb") as found:
+        with anchored(endpoint, secrets, 1, TIDB_PROBE) as found:
             yield _SessionReader(found.sessions[0], found.anchor)
 
     return opened

@@ -285,7 +285,7 @@ def _plain(text: str) -> str:
 
 
 def parents(rows: Iterable[Mapping[str, str | None]], endpoint: str) -> tuple[Reference, ...]:
-    """Foreign keys from rows of ``information_schema.KEY_COLUMN_USAGE`` (``REFERENCES_SQL``)."""
+    """Foreign keys from rows of ``information_schema.KEY_COLUMN_USAGE`` (``sql.catalog.REFERENCES``)."""
     found: dict[tuple[str, str, str], list[tuple[str, str, str, str]]] = {}
     for row in rows:
         text = {name.upper(): value or "" for name, value in row.items()}
@@ -301,10 +301,3 @@ def parents(rows: Iterable[Mapping[str, str | None]], endpoint: str) -> tuple[Re
         )
         for (database, table, _), parts in sorted(found.items())
     )  # fmt: skip
-
-
-REFERENCES_SQL = (
-    "SELECT TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, COLUMN_NAME, REFERENCED_TABLE_SCHEMA, REFERENCED_TABLE_NAME,"
-    " REFERENCED_COLUMN_NAME FROM information_schema.KEY_COLUMN_USAGE WHERE REFERENCED_TABLE_NAME IS NOT NULL"
-    " ORDER BY TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, ORDINAL_POSITION"
-)

@@ -24,16 +24,18 @@ from migverify.db.session import Session
 from migverify.errors import ChangeError, MigverifyError, PrivilegeError, ReadError
 from migverify.model import Flavor
 from migverify.sql.applied import columns_sql, read_marker_sql, syncpoint_sql, write_marker_sql
+from migverify.sql.server import (
+    ALLOW_WRITES,
+    CLOCK,
+    INNODB_READ_ONLY,
+    OLDEST_WRITE,
+    REFUSE_WRITES,
+    REPLICA,
+    TIDB_OLDEST_WRITE,
+)
 from migverify.tables.applied import CheckpointTable
 from migverify.tables.ledger import place
 
-CLOCK = "SELECT UNIX_TIMESTAMP(NOW(6))"
-# InnoDB tells the start in the server's own time zone, whatever the session's is.
-OLDEST_WRITE = (
-    "SELECT TIMESTAMPDIFF(SECOND, MIN(trx_started), CONVERT_TZ(NOW(), @@session.time_zone, 'SYSTEM')) "
-    "FROM information_schema.INNODB_TRX WHERE trx_rows_modified > 0"
-)
-OLDEST_WRITE_TIDB = "SELECT MIN(ID) FROM information_schema.CLUSTER_TIDB_TRX WHERE MEM_BUFFER_KEYS > 0"
 LIST_SECONDS = 0.2
 """InnoDB's list of transactions may be a tenth of a second old: one that began since then is not on it."""
 
@@ -145,11 +147,11 @@ class MarkerTime:
             rows = source.query(read_marker_sql(self.on_source, self.name))
             self._number = int(rows[0][0] or 0) if rows else 0
         self._number += 1
-        source.execute("SET SESSION TRANSACTION READ WRITE")
+        source.execute(ALLOW_WRITES)
         try:
             source.execute(write_marker_sql(self.on_source, self.name, self._number))
         finally:
-            source.execute("SET SESSION TRANSACTION READ ONLY")
+            source.execute(REFUSE_WRITES)
         self._written[self._number] = now
         if len(self._written) > MOST_SAMPLES:
             self._written = {n: t for n, t in self._written.items() if n % 2 or n == self._number}
@@ -198,15 +200,14 @@ def writer_mark(session: Session, name: str) -> Watermark:
     clock = read_clock(session)
     if session.flavor is Flavor.TIDB:
         return _writer(session, name, clock)
-    word = "SLAVE" if session.flavor is Flavor.MARIADB else "REPLICA"
     try:
-        replica = session.query_named(f"SHOW {word} STATUS")
+        replica = session.query_named(REPLICA[session.flavor is Flavor.MARIADB])
     except PrivilegeError as error:
         reason = "whether it is a replica cannot be told without REPLICATION CLIENT"
         return Watermark(name, None, "replica status", f"{reason}. {error.hint}", True, clock.offset, clock.error)
     if replica:
         return replica_mark(name, clock, replica)
-    if session.flavor is Flavor.MYSQL and session.query("SELECT @@innodb_read_only")[0][0] != "0":
+    if session.flavor is Flavor.MYSQL and session.query(INNODB_READ_ONLY)[0][0] != "0":
         reason = "it is read-only and no replica by its own word (an Aurora reader?): read from the writer"
         return Watermark(name, None, "replica status", reason, True, clock.offset, clock.error)
     return _writer(session, name, clock)
@@ -215,7 +216,7 @@ def writer_mark(session: Session, name: str) -> Watermark:
 def _writer(session: Session, name: str, clock: Clock) -> Watermark:
     """Return the clock, or when the oldest transaction began that has written: its rows will have times from then."""
     try:
-        told = session.query(OLDEST_WRITE_TIDB if session.flavor is Flavor.TIDB else OLDEST_WRITE)[0][0]
+        told = session.query(TIDB_OLDEST_WRITE if session.flavor is Flavor.TIDB else OLDEST_WRITE)[0][0]
     except PrivilegeError:
         how = "server clock; open transactions are not seen without PROCESS"
         return Watermark(name, clock.now, how, "", False, clock.offset, clock.error)

@@ -205,6 +205,14 @@ def column_grants_sql() -> str:
     return "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME FROM information_schema.COLUMN_PRIVILEGES"
 
 
+REFERENCES = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, COLUMN_NAME, REFERENCED_TABLE_SCHEMA, REFERENCED_TABLE_NAME,"
+    " REFERENCED_COLUMN_NAME FROM information_schema.KEY_COLUMN_USAGE WHERE REFERENCED_TABLE_NAME IS NOT NULL"
+    " ORDER BY TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, ORDINAL_POSITION"
+)
+"""The foreign keys that the user sees, a row a column."""
+
+
 def access_sql(database: str, table: str) -> str:
     """Return a query that is refused where a grant is missing, and fails otherwise where the table is."""
     return f"SELECT 1 FROM {quote_path(database, table)} LIMIT 0"

@@ -130,6 +130,11 @@ def parse_checksum(row: Sequence[str | None]) -> ChunkChecksum:
     return ChunkChecksum(rows, rows - max(lost), sums[0] % LOST_ROW, sums[1] % LOST_ROW if len(sums) > 1 else 0)
 
 
+def hash_probe_sql(hash_name: str) -> str:
+    """Return the statement that fails, or gives NULL, on a server without this hash function."""
+    return "SELECT " + HASHES[hash_name].format("'a'")
+
+
 def count_sql(side: SideSql) -> str:
     """Return the statement that counts the table (under the configured condition)."""
     return f"SELECT COUNT(*) FROM {side.table}" + (f" WHERE {side.where}" if side.where else "")

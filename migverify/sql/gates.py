@@ -12,7 +12,6 @@ from migverify.model import Flavor
 from migverify.sql.applied import qualified
 from migverify.sql.quoting import quote_name, quote_text
 
-CLOCK = "SELECT UNIX_TIMESTAMP(NOW(6))"
 SESSIONS = "SHOW FULL PROCESSLIST"
 TIDB_SESSIONS = (
     "SELECT INSTANCE, ID AS Id, USER AS User, HOST AS Host, COMMAND AS Command, TIME AS Time, INFO AS Info"

@@ -10,6 +10,7 @@ from typing import Protocol
 from migverify.errors import PrivilegeError, ReadError, RetryableReadError
 from migverify.model import Flavor
 from migverify.sql.quoting import quote_name
+from migverify.sql.server import ACCOUNT, GRANTS
 
 # Privileges with which nothing can be changed. A privilege that is not listed counts as one to write.
 _READING = frozenset({
@@ -133,8 +134,8 @@ def check_grants(session: Server) -> Grants:
     ReadError
         the server does not tell.
     """
-    account = session.query("SELECT CURRENT_USER()")[0][0] or ""
-    own = [row[0] or "" for row in session.query("SHOW GRANTS")]
+    account = session.query(ACCOUNT)[0][0] or ""
+    own = [row[0] or "" for row in session.query(GRANTS)]
     active = tuple(grant for line in own for grant in grants_in(line))
     varying = any(re.search("[_%]", grant.database or "") for grant in active if grant.table is None)
     literal = varying and names_are_literal(session)  # asked only where it makes a difference

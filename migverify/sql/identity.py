@@ -210,6 +210,11 @@ def columns_number(table: TableDef) -> int:
     return total
 
 
+def value_sql(expression: str) -> str:
+    """Return the SELECT of one expression without a table."""
+    return f"SELECT {expression}"
+
+
 def stamped(select: str, stamp: str) -> str:
     """Return a SELECT with the stamp of its table as one more column, in front."""
     return f"SELECT {stamp},{select.removeprefix('SELECT ')}"

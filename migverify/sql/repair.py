@@ -22,6 +22,7 @@ from migverify.sql.quoting import quote_bytes, quote_name, quote_text
 SQL_MODE = "STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO"
 """Strict, so that nothing is cut to fit; zero, partial and invalid dates and a 0 in AUTO_INCREMENT stay values."""
 
+BEGIN, COMMIT = "BEGIN", "COMMIT"
 _PLANNED, _UNCHANGED = "@migverify_planned", "@migverify_unchanged"
 """Rows of the open exchange: how many there are, and how many of them still are what was read."""
 
@@ -224,11 +225,6 @@ def _where(side: SideSql, key: KeyText, guards: Sequence[str]) -> str:
 
 
 # --- questions about the target ------------------------------------------------------------------------------
-
-
-SERVER_IDENTITY = "SELECT @@hostname, @@port, @@server_uuid"
-"""Two connections to one server get the same answer."""
-PACKET = "SELECT @@max_allowed_packet"
 
 
 def foreign_keys_sql(database: str, table: str) -> str:

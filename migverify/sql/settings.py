@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from migverify.sql.quoting import quote_name, quote_path, quote_text, quote_texts
 
-CLOCK = "SELECT UNIX_TIMESTAMP(NOW(6))"
 VARIABLES = "SHOW GLOBAL VARIABLES"
 CONNECTED = "SHOW GLOBAL STATUS LIKE 'Threads_connected'"
 TIDB_CONNECTED = "SELECT COUNT(*) FROM information_schema.PROCESSLIST"

@@ -17,6 +17,7 @@ from migverify.changes.model import Position
 from migverify.db.session import Session
 from migverify.errors import ConfigError, ReadError
 from migverify.sql.applied import checkpoint_sql, columns_sql, read_marker_sql, write_marker_sql
+from migverify.sql.server import ALLOW_WRITES, REFUSE_WRITES
 from migverify.tables.ledger import place
 
 
@@ -126,11 +127,11 @@ class Marker:
     def write(self, source: Session) -> None:
         """Write the next marker: the session is read-only but for this one statement."""
         self._number += 1
-        source.execute("SET SESSION TRANSACTION READ WRITE")
+        source.execute(ALLOW_WRITES)
         try:
             source.execute(write_marker_sql(self.on_source, self.name, self._number))
         finally:
-            source.execute("SET SESSION TRANSACTION READ ONLY")
+            source.execute(REFUSE_WRITES)
 
     def begin(self, source: Session) -> None:
         """Go on from the number that an earlier watch of this name left."""

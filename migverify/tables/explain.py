@@ -9,6 +9,7 @@ from migverify.db.session import Session
 from migverify.errors import ReadError
 from migverify.model import Flavor, KeyRange
 from migverify.sql.checksum import bucket_sql, checksum_sql, walk_sql
+from migverify.sql.server import explain_sql
 from migverify.tables.tasks import PairPlan, SidePlan
 
 _FUNCTIONS = re.compile(r"\b([a-z0-9_]+)\(", re.IGNORECASE)
@@ -37,9 +38,7 @@ def explain_side(session: Session, pair: PairPlan, side: SidePlan) -> SideExplai
     """
     statement = bucket_sql(side.sql, 64) if pair.whole else checksum_sql(side.sql, _sample_range(session, side))
     try:
-        rows = session.query_named(
-            "EXPLAIN " + ("FORMAT=TRADITIONAL " if session.flavor is Flavor.MYSQL else "") + statement
-        )
+        rows = session.query_named(explain_sql(session.flavor, statement))
     except ReadError as error:
         return SideExplain(side.endpoint.name, statement, "unknown", None, (f"EXPLAIN failed: {error.message}",))
     if session.flavor is Flavor.TIDB:

@@ -18,9 +18,10 @@ from migverify.db.session import Session, open_session, session_statements
 from migverify.errors import ConfigError, PrivilegeError, ReadError, RetryableReadError
 from migverify.model import TableDef
 from migverify.sql.catalog import read_names, read_tables
-from migverify.sql.checksum import HASHES
+from migverify.sql.checksum import HASHES, hash_probe_sql
 from migverify.sql.fingerprint import digest, layout_fingerprint
 from migverify.sql.identity import BY_CREATION, CREATED_LIMIT, TableIdentity, read_identities
+from migverify.sql.server import PACKET
 from migverify.tables.access import refuse_hidden
 from migverify.tables.engine import Secrets
 from migverify.tables.pairs import FoundPair, find_pairs
@@ -247,7 +248,7 @@ def endpoint_facts(session: Session) -> dict[str, Any]:
         "snapshot": endpoint.snapshot or "none",
         "identity": "table ids" if session.sees_table_ids else BY_CREATION,
         "connections": endpoint.connections,
-        "max_allowed_packet": session.query("SELECT @@max_allowed_packet")[0][0],
+        "max_allowed_packet": session.query(PACKET)[0][0],
         "session": session_statements(session.flavor, endpoint, source=source),
     }
 
@@ -287,7 +288,7 @@ def choose_hash(wanted: str, sessions: Sequence[Session]) -> str:
 
 def _has(session: Session, name: str) -> bool:
     try:
-        return bool(session.query("SELECT " + HASHES[name].format("'a'"))[0][0])
+        return bool(session.query(hash_probe_sql(name))[0][0])
     except RetryableReadError:
         raise
     except ReadError:

@@ -18,7 +18,7 @@ from migverify.errors import ReplacedError
 from migverify.model import ChunkChecksum, KeyRange, KeyText
 from migverify.sql import checksum
 from migverify.sql.catalog import read_table
-from migverify.sql.identity import stamp_sql, stamped
+from migverify.sql.identity import stamp_sql, stamped, value_sql
 from migverify.sql.key_range import sure_bound
 from migverify.tables.tasks import Rules, SidePlan
 
@@ -138,7 +138,7 @@ class Reader:
     def check_table(self) -> None:
         """Read the stamp alone: for statements that cannot hold it. Raises ReplacedError as ``query`` does."""
         if self.side.columns_number:
-            self._check(self.attempt(lambda s: s.query_bytes(f"SELECT {self._stamp_sql(s)}"))[0][0] or b"")
+            self._check(self.attempt(lambda s: s.query_bytes(value_sql(self._stamp_sql(s))))[0][0] or b"")
 
     def _stamp_sql(self, session: Session) -> str:
         side = self.side

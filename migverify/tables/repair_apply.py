@@ -13,6 +13,7 @@ from migverify.db.session import Session, open_session
 from migverify.errors import PrivilegeError, ReadError, RetryableReadError
 from migverify.model import Endpoint
 from migverify.secrets import scrub
+from migverify.sql.repair import BEGIN, COMMIT
 from migverify.tables.engine import Secrets
 from migverify.tables.repair_files import Transaction, transactions
 from migverify.tables.tasks import Rules
@@ -104,9 +105,9 @@ class _Writer:
         session = self._session or self._open()
         done = False
         try:
-            session.execute("BEGIN")
+            session.execute(BEGIN)
             found = [session.execute(statement) for statement in batch]
-            session.execute("COMMIT")
+            session.execute(COMMIT)
             done = True
         except PrivilegeError as error:
             raise PrivilegeError(  # without the statement: it holds the row's values

@@ -16,6 +16,7 @@ from migverify.sql.catalog import read_table
 from migverify.sql.checksum import SideSql
 from migverify.sql.grants import check_grants
 from migverify.sql.quoting import quote_name
+from migverify.sql.server import PACKET
 from migverify.tables.diff import PairReader
 from migverify.tables.read import Reader
 from migverify.tables.repair_order import UniqueIndex, unique_indexes
@@ -129,7 +130,7 @@ def plan_repair(pool: SessionPool, pair: PairPlan, config: Config, no_delete: st
         source = _definition(session, first.database, first.table)
     with pool.session(side.endpoint) as session:
         target = _definition(session, side.database, side.table)
-        packet = int(session.query(statements.PACKET)[0][0] or 0)
+        packet = int(session.query(PACKET)[0][0] or 0)
         flavor, notes = session.flavor, _notes(session, side.database, side.table)
         no_exchange = _no_exchange(session, side.database, side.table)
     override = override_for(config, first.database, first.table)

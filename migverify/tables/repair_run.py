@@ -20,7 +20,8 @@ from migverify.db.session import open_session
 from migverify.errors import MigverifyError, PlanError, ReadError, RepairError
 from migverify.model import Endpoint, LiveState, RunInfo, StoredKind, TableResult, Verdict
 from migverify.secrets import scrub
-from migverify.sql.repair import SERVER_IDENTITY, session_sql
+from migverify.sql.repair import session_sql
+from migverify.sql.server import IDENTITY
 from migverify.store.base import ResultStore
 from migverify.tables.confirm import confirm
 from migverify.tables.engine import Secrets
@@ -133,7 +134,7 @@ def _refuse_same_server(config: Config, secrets: Secrets) -> None:
 
 def _identity(endpoint: Endpoint, secrets: Secrets) -> tuple[str | None, ...]:
     with open_session(endpoint, secrets.get(endpoint.name)) as session:
-        return session.query(SERVER_IDENTITY)[0]
+        return session.query(IDENTITY)[0]
 
 
 def _has_work(store: ResultStore, run_id: str, pair: PairPlan, result: TableResult | None) -> bool:

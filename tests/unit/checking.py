@@ -15,6 +15,7 @@ from migverify.guards.model import Answer, GuardResult
 from migverify.model import Endpoint, Flavor, Tls
 from migverify.sql import settings as sql
 from migverify.sql.definitions import READ
+from migverify.sql.server import CLOCK
 from tests.unit.test_preflight import MARIADB, MYSQL_57, MYSQL_97, NOW
 
 BIN = "utf8mb4_bin"
@@ -121,7 +122,7 @@ class Fake:
     def _catalog(self, text: str) -> Any:
         if text == sql.VARIABLES:
             return list(self.variables.items())
-        if text == sql.CLOCK:
+        if text == CLOCK:
             return [(f"{NOW + self.offset:.6f}",)]
         if text == "SHOW GRANTS":
             return [(line,) for line in self.grants]

@@ -23,6 +23,7 @@ from migverify.guards.model import State
 from migverify.model import Tls, Verdict
 from migverify.sql import settings as sql
 from migverify.sql.catalog import column_grants_sql
+from migverify.sql.server import CLOCK
 from tests.unit.checking import BIN, PLATFORMS, Column, Fake, Index, Table, answer, ask, guard, source, target
 from tests.unit.test_preflight import NOW
 
@@ -330,7 +331,7 @@ def test_a_server_that_does_not_answer_is_one_inconclusive(side: int) -> None:
     assert other.closed
 
 
-@pytest.mark.parametrize("statement", [sql.CLOCK, sql.events("app"), sql.STATISTICS, sql.ZONE_OFFSETS])
+@pytest.mark.parametrize("statement", [CLOCK, sql.events("app"), sql.STATISTICS, sql.ZONE_OFFSETS])
 def test_a_connection_that_is_lost_ends_the_asking_once(statement: str) -> None:
     s, t = source(), target()
     side = t if statement in (sql.STATISTICS, sql.ZONE_OFFSETS) else s
@@ -360,7 +361,7 @@ def test_nothing_is_written_and_no_statement_is_asked_twice() -> None:
                 for one in fake.asked
             )
             several = {one for one in fake.asked if fake.asked.count(one) > 1}
-            assert several <= {sql.CLOCK}
+            assert several <= {CLOCK}
 
 
 def test_every_statement_over_the_catalog_names_a_database() -> None:

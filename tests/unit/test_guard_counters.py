@@ -28,8 +28,7 @@ from migverify.guards.counters import (
 from migverify.guards.fallback import Fallback
 from migverify.guards.model import Answer, State
 from migverify.model import Endpoint, Flavor
-from migverify.sql import load as sql
-from migverify.sql import settings
+from migverify.sql import server as sql
 
 ALL = "GRANT ALL PRIVILEGES ON *.* TO 'u'@'%'"
 
@@ -181,7 +180,7 @@ def test_connections_of_the_fullest_server() -> None:
 # --- fallback ----------------------------------------------------------------------------------------------
 
 WELL: dict[str, Any] = {
-    settings.CLOCK: [("1795272721.5",)], sql.COUNTERS: STATUS, sql.MOST_CONNECTIONS: [("151",)],
+    sql.CLOCK: [("1795272721.5",)], sql.COUNTERS: STATUS, sql.MOST_CONNECTIONS: [("151",)],
     sql.CONNECTIONS: [("Threads_connected", "12")], sql.OLDEST_TRANSACTION: [("1", "3")], sql.LOCK_WAITS: [("0",)],
     "SHOW REPLICA STATUS": [],
 }  # fmt: skip

@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 import pytest
 
 from migverify.errors import ChangeError, PrivilegeError, ReadError, RetryableReadError
-from migverify.guards.check_binlog import OVERRIDES, RETENTION_CALL, Preflight, preflight
+from migverify.guards.check_binlog import RETENTION_CALL, Preflight, preflight
 from migverify.guards.check_binlog_settings import SETTINGS, Platform
 from migverify.guards.check_model import Plan
 from migverify.guards.check_read import Cached, Server
 from migverify.guards.model import Answer, State
 from migverify.model import ColumnDef, Endpoint, Flavor, IndexDef, TableDef, TableRef, Verdict
+from migverify.sql.server import BINLOG_OVERRIDES as OVERRIDES
 from migverify.sql.settings import foreign_keys, referential_rules, version_number
 
 NOW = 1_800_000_000.0

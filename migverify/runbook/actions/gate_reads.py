@@ -17,6 +17,7 @@ from migverify.model import ColumnDef, Endpoint, Flavor, Side
 from migverify.runbook.actions.gate_judges import Attempt, Marker, NextId, Open, Told
 from migverify.sql import gates as sql
 from migverify.sql.grants import check_grants
+from migverify.sql.server import CLOCK
 
 __all__ = [
     "AutoColumn", "Door", "auto_columns", "clock", "ddl_statements", "marker_of", "missing_servers", "next_ids",
@@ -76,7 +77,7 @@ def opened(door: Door, *, writes: bool = False) -> Iterator[Session]:
 
 def clock(session: Session) -> float | None:
     """Return the server's time, Unix seconds."""
-    told = session.query(sql.CLOCK)[0][0]
+    told = session.query(CLOCK)[0][0]
     return None if told is None else float(told)
 
 

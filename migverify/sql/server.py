@@ -1,8 +1,24 @@
-"""SQL for what goes on at a server now: counters, sessions, transactions, locks, logs. Opens no table of users."""
+"""SQL for what a server is and what goes on there now: clock, counters, sessions, locks, logs. Opens no user table."""
 
 from __future__ import annotations
 
+from migverify.model import Flavor
 from migverify.sql.quoting import quote_text, quote_texts
+
+CLOCK = "SELECT UNIX_TIMESTAMP(NOW(6))"
+UTC_NOW = "SELECT UTC_TIMESTAMP(6)"
+PACKET = "SELECT @@max_allowed_packet"
+IDENTITY = "SELECT @@hostname, @@port, @@server_uuid"
+"""Two connections to one server get the same answer."""
+ACCOUNT = "SELECT CURRENT_USER()"
+GRANTS = "SHOW GRANTS"
+DATABASES = "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA"
+PURGED = "SELECT @@GLOBAL.gtid_purged"
+INNODB_READ_ONLY = "SELECT @@innodb_read_only"
+TIDB_PROBE = "SELECT COUNT(*) FROM mysql.tidb"
+"""Reads a table that every TiDB has, so that a snapshot can be checked."""
+ALLOW_WRITES = "SET SESSION TRANSACTION READ WRITE"
+REFUSE_WRITES = "SET SESSION TRANSACTION READ ONLY"
 
 WRITING = (
     "Com_insert", "Com_insert_select", "Com_update", "Com_update_multi", "Com_delete", "Com_delete_multi",
@@ -52,19 +68,45 @@ TIDB_OLDEST_TRANSACTION = (
 LOCK_WAITS = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'"
 TIDB_LOCK_WAITS = "SELECT COUNT(*) FROM information_schema.CLUSTER_TIDB_TRX WHERE STATE = 'LockWaiting'"
 
+# Which writing transactions are open. InnoDB tells the start in the server's own time zone, whatever the session's is.
+OLDEST_WRITE = (
+    "SELECT TIMESTAMPDIFF(SECOND, MIN(trx_started), CONVERT_TZ(NOW(), @@session.time_zone, 'SYSTEM')) "
+    "FROM information_schema.INNODB_TRX WHERE trx_rows_modified > 0"
+)
+TIDB_OLDEST_WRITE = "SELECT MIN(ID) FROM information_schema.CLUSTER_TIDB_TRX WHERE MEM_BUFFER_KEYS > 0"
+
 BINLOG_STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
 """The same question in the words of new and of old versions, as the two below."""
 REPLICA = ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 REPLICAS = ("SHOW REPLICAS", "SHOW SLAVE HOSTS")
+BINLOG_OVERRIDES = (
+    "SELECT VARIABLE_NAME, VARIABLE_VALUE, COUNT(*) FROM performance_schema.variables_by_thread"
+    " WHERE VARIABLE_NAME IN ('binlog_format', 'binlog_row_image', 'binlog_row_value_options',"
+    " 'binlog_transaction_compression', 'sql_log_bin') GROUP BY VARIABLE_NAME, VARIABLE_VALUE"
+)
+"""Settings of the binlog that open sessions have of their own."""
 LOGS = "SHOW BINARY LOGS"
 """Name and bytes of every log; 1064 on TiDB."""
 
-INNODB_TABLES = "SELECT database_name, table_name, n_rows, clustered_index_size, sum_of_other_index_sizes"
+INNODB_TABLES = (
+    "SELECT database_name, table_name, n_rows, clustered_index_size, sum_of_other_index_sizes"
+    " FROM mysql.innodb_table_stats"
+)
+TABLE_SIZE = (
+    "SELECT TABLE_ROWS, DATA_LENGTH + INDEX_LENGTH FROM information_schema.TABLES"
+    " WHERE TABLE_SCHEMA = ... AND TABLE_NAME = ..."
+)
+"""What a reader runs to see the size of a table again."""
 
 
 def innodb_statistics(database: str) -> str:
     """Return rows and pages of a database's tables from the persistent statistics: no table is opened."""
-    return f"{INNODB_TABLES} FROM mysql.innodb_table_stats WHERE database_name = {quote_text(database)}"
+    return f"{INNODB_TABLES} WHERE database_name = {quote_text(database)}"
 
 
 PAGE_BYTES = "SELECT @@GLOBAL.innodb_page_size"
+
+
+def explain_sql(flavor: Flavor, statement: str) -> str:
+    """Return the statement that shows the plan of another one as a table."""
+    return f"EXPLAIN {'FORMAT=TRADITIONAL ' if flavor is Flavor.MYSQL else ''}{statement}"
