@@ -14,7 +14,11 @@ from typing import TypeVar
 
 from migverify.db.server_state import (
     BinaryLog,
+    binary_logs,
+    binlog_status,
     first_known,
+    replica_ids,
+    replica_status,
 )
 from migverify.errors import MigverifyError, PrivilegeError, ReadError, RetryableReadError
 from migverify.guards.check_basics import CLOCK_SECONDS
@@ -34,7 +38,7 @@ from migverify.guards.check_read import Server
 from migverify.guards.model import Answer, State
 from migverify.model import Flavor, TableDef, Verdict
 from migverify.sql.grants import account_text
-from migverify.sql.server import ACCOUNT, BINLOG_OVERRIDES, BINLOG_STATUS, CLOCK, GRANTS, REPLICA, REPLICAS
+from migverify.sql.server import ACCOUNT, BINLOG_OVERRIDES, BINLOG_STATUS, CLOCK, GRANTS, LOGS, REPLICA, REPLICAS
 from migverify.sql.settings import foreign_keys, referential_rules
 
 T = TypeVar("T")
@@ -252,11 +256,11 @@ def _grants(server: Server) -> Iterator[Told]:
 
 def _logs(server: Server) -> Iterator[Told]:
     """Ask which logs there are, how large, and what is left out of them."""
-    query, why = "SHOW BINARY LOGS", "What is older than the first log can be verified by reading tables only."
-    rows = _answer(lambda: _ask(server, (query,)))
-    status = _answer(lambda: _ask(server, BINLOG_STATUS))
-    if isinstance(rows, Refusal):
-        yield _refused(server, "binary logs", "at least one", query, why, rows)
+    query, why = LOGS, "What is older than the first log can be verified by reading tables only."
+    files = _answer(lambda: binary_logs(server.session))
+    status = _answer(lambda: binlog_status(server.session))
+    if isinstance(files, Refusal):
+        yield _refused(server, "binary logs", "at least one", query, why, files)
         return
     if isinstance(status, Refusal):
         yield _refused(server, "binary logs", "at least one", query, why, status)
@@ -298,9 +302,9 @@ def _replica(server: Server) -> Iterator[Told]:
     """Ask whether the source is a replica itself, and then whether its log holds what it replicates."""
     wanted, query = "ON where the source is a replica", REPLICA[0]
     name = next((n for n in REPLICA_UPDATES.names if n in server.variables), REPLICA_UPDATES.names[0])
-    rows = _answer(lambda: _ask(server, REPLICA))
-    if isinstance(rows, Refusal):
-        yield _refused(server, name, wanted, query, REPLICA_UPDATES.why, rows)
+    channels = _answer(lambda: replica_status(server.session)[1])
+    if isinstance(channels, Refusal):
+        yield _refused(server, name, wanted, query, REPLICA_UPDATES.why, channels)
         return
     if not channels:
         yield _told(name, State.PASS, "the source is no replica", wanted, query, REPLICA_UPDATES.why)
@@ -322,9 +326,9 @@ def _server_id(server: Server, reader_id: int | None) -> Told:
     """Ask which server ids are taken; a reader needs one of its own."""
     name, wanted, query = "server_id of the reader", "used by nobody", REPLICAS[0]
     why = "Two readers of one server_id end each other's stream."
-    rows = _answer(lambda: _ask(server, REPLICAS))
-    if isinstance(rows, Refusal):
-        told = _refused(server, name, wanted, query, why, rows)
+    readers = _answer(lambda: replica_ids(server.session)[1])
+    if isinstance(readers, Refusal):
+        told = _refused(server, name, wanted, query, why, readers)
         # Without a requested one, the reader takes a number at random out of two thousand million.
         state = told.state if reader_id is not None else State.WARN
         return _told(name, state, told.value, wanted, query, why, told.todo)
@@ -351,15 +355,7 @@ def _sessions(server: Server) -> Told:
     bad = [f"{count} with {variable} = {value or repr('')}" for variable, value, count in rows
            if (value or "").upper() != _GOOD.get(variable or "", "")]  # fmt: skip
     todo = "Find them in performance_schema.variables_by_thread, and let them reconnect."
-    return _told(
-        name,
-        State.WARN if bad else State.PASS,
-        "; ".join(bad) or "none",
-        wanted,
-        BINLOG_OVERRIDES,
-        why,
-        todo,
-    )
+    return _told(name, State.WARN if bad else State.PASS, "; ".join(bad) or "none", wanted, BINLOG_OVERRIDES, why, todo)
 
 
 def _clock(server: Server) -> Told:

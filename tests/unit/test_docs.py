@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from migverify.cli.main import COMMANDS
-from migverify.sql.type_page import type_page
+from tests.pages import page_statements, page_table, type_page
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "bench" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -83,8 +83,6 @@ NEEDS_MARKS = ("<!-- needs -->\n", "<!-- /needs -->")
 
 
 def test_the_page_of_privileges_is_the_table_of_needs() -> None:
-    from migverify.sql.privileges import page_table
-
     page = ROOT / "docs" / "privileges.md"
     before, rest = page.read_text().split(NEEDS_MARKS[0])
     _, after = rest.split(NEEDS_MARKS[1])
@@ -97,7 +95,6 @@ def test_the_page_of_privileges_is_the_table_of_needs() -> None:
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_the_statements_of_the_check_are_those_of_the_table(side: str) -> None:
     from migverify.model import Flavor, Side
-    from migverify.sql.privileges import page_statements
 
     page, mark = ROOT / "docs" / "check.md", f"<!-- grants: {side} -->\n```sql\n"
     before, rest = page.read_text().split(mark)

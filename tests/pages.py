@@ -1,0 +1,97 @@
+"""Pages of the documentation that are made of the package's own tables: types and privileges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from migverify.model import Flavor, Lane, Side
+from migverify.sql.canonical import FAMILIES, TYPE_TABLE
+from migverify.sql.grants import Grants
+from migverify.sql.privileges import (
+    CHECKPOINT,
+    DATABASES,
+    MARKER,
+    NEEDS,
+    RESOURCE_GROUP,
+    Need,
+    Scopes,
+    commands,
+    missing,
+    statements,
+    wanted_for,
+)
+
+_HEAD = """# Which types are compared, and what is one value
+
+Generated from the type table of `migverify/sql/canonical.py`; do not edit.
+
+Each row joins a type of the source with a type of the target. The servers make one text of each value; *counts as one
+value* says which unlike spellings are equal on purpose, *cannot see* what is lost. Types that no row joins are not
+compared: `migverify tables plan` lists them, and the table is INCONCLUSIVE, not MATCH.
+
+The lane **exact** is hashed by the servers. The lane **value** is hashed too, and where the texts of a row differ its
+values are compared one by one.
+
+"""
+
+
+def type_page() -> str:
+    """Return docs/types.md: the type table."""
+    lines = ["| rule | source | target | lane | counts as one value | cannot see |", "|---|---|---|---|---|---|"]
+    for rule in TYPE_TABLE:
+        lane = "value" if rule.lane is Lane.VALUE else "exact"
+        cells = [rule.name, _types(rule.source), _types(rule.target), lane, rule.equates, rule.blind_to]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    families: dict[str, list[str]] = {}
+    for name, family in FAMILIES.items():
+        families.setdefault(family, []).append(name.upper())
+    members = [f"- **{family}**: {', '.join(names)}" for family, names in families.items()]
+    return _HEAD + "\n".join(lines) + "\n\n## Families\n\n" + "\n".join(members) + "\n"
+
+
+def _types(families: frozenset[str]) -> str:
+    return ", ".join(sorted(families))
+
+
+def page_table() -> str:
+    """Return the table of all needs for docs/privileges.md."""
+    lines = ["| grant | on | where | commands | what for | without it |", "|---|---|---|---|---|---|"]
+    for need in NEEDS:
+        on = {DATABASES: "the databases in scope", MARKER: "the marker table", CHECKPOINT: "the checkpoint table",
+              RESOURCE_GROUP: "`*.*`"}  # fmt: skip
+        cells = (
+            f"`{', '.join(need.privileges)}`", on.get(need.on, f"`{need.on}`"), _where(need),
+            ", ".join(f"`{command}`" for command in _grouped(need.commands)), need.reads, need.without,
+        )  # fmt: skip
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _where(need: Need) -> str:
+    names = {Flavor.MYSQL: "MySQL", Flavor.MARIADB: "MariaDB", Flavor.TIDB: "TiDB"}
+    sides = "both sides" if need.sides == frozenset(Side) else next(iter(need.sides)).value
+    if need.flavors == frozenset(Flavor):
+        return sides
+    kinds = ", ".join(names[flavor] for flavor in Flavor if flavor in need.flavors)
+    since = f" {'.'.join(map(str, need.since))} and later" if need.since else ""
+    before = f" before {'.'.join(map(str, need.before))}" if need.before else ""
+    return f"{sides}: {kinds}{since}{before}"
+
+
+def _grouped(names: Iterable[str]) -> list[str]:
+    """Return command names sorted, ``group *`` where all of a group that the table knows are among them."""
+    given, out = set(names), list[str]()
+    for name in sorted(given):
+        group = name.partition(" ")[0]
+        known = {one for one in commands() if one.startswith(f"{group} ") and "--" not in one}
+        shown = f"{group} *" if len(known) > 1 and known <= given and name in known else name
+        if shown not in out:
+            out.append(shown)
+    return out
+
+
+def page_statements(command: str, side: Side, flavor: Flavor) -> str:
+    """Return the statements for a command as a page shows them, for the database ``app``."""
+    nobody = Grants("migverify@%", (), (), ())
+    lacking = missing(wanted_for((command,), side, flavor), nobody, Scopes(("app",)))
+    return "\n".join(statements(lacking, nobody.account)) + "\n"
