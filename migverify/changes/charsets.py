@@ -1,21 +1,56 @@
 """Character sets of the server: which collation belongs to which, and bytes to text as the server converts them.
 
 The server's tables differ from Python's codecs of like names: latin1 is cp1252 with its five holes filled, swe7 is
-ASCII with Swedish letters, and where a byte sequence has no character the server gives a question mark. The tables
-here were read from MySQL 9.7 and MariaDB 10.11, which agree; tests/db reads them again.
+ASCII with Swedish letters, and where a well-formed byte sequence has no character the server gives a question mark.
+``data/charsets.json`` (numbers of collations, 256 characters of each single-byte set) and ``data/multi_byte.json`` (a
+Python codec, and the sequences that the server reads otherwise) were read from MySQL 9.7.4 by converting every single
+byte, every double-byte sequence, and every triple-byte one of the EUC sets; MariaDB 10.11 gives the same. tests/db
+reads them again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import codecs
+import json
+import re
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from importlib import resources
+from typing import Any
 
-from migverify.changes.charset_data import COLLATIONS, SINGLE_BYTE
-from migverify.changes.multi_byte import multi_byte_decoder
 from migverify.errors import ChangeError
 
 Decode = Callable[[bytes], str]
 """Bytes of a value -> its text; UnicodeDecodeError where they are not of the character set."""
+
+MOST_REMEMBERED = 100_000
+_EUC_JP = rb"\x8f[\xa1-\xfe][\xa1-\xfe]|\x8e[\xa1-\xdf]|[\xa1-\xfe][\xa1-\xfe]"
+_SHIFT_JIS = rb"[\x81-\x9f\xe0-\xfc][\x40-\x7e\x80-\xfc]"
+_LONG = {
+    "big5": rb"[\xa1-\xf9][\x40-\x7e\xa1-\xfe]",
+    "cp932": _SHIFT_JIS,
+    "eucjpms": _EUC_JP,
+    "euckr": rb"[\x81-\xfe][\x41-\x5a\x61-\x7a\x81-\xfe]",
+    "gb18030": rb"[\x81-\xfe][\x30-\x39][\x81-\xfe][\x30-\x39]|[\x81-\xfe][\x40-\x7e\x80-\xfe]",
+    "gb2312": rb"[\xa1-\xf7][\xa1-\xfe]",
+    "gbk": rb"[\x81-\xfe][\x40-\x7e\x80-\xfe]",
+    "sjis": _SHIFT_JIS,
+    "ujis": _EUC_JP,
+}
+"""Character set -> what a character of more than one byte looks like."""
+
+
+@lru_cache
+def _data(name: str) -> Mapping[str, Any]:
+    text = (resources.files("migverify.changes") / "data" / name).read_text(encoding="utf-8")
+    data: Mapping[str, Any] = json.loads(text)
+    return data
+
+
+COLLATIONS: Mapping[str, str] = _data("charsets.json")["collations"]
+"""Character set -> numbers of its collations on MySQL 9.7 and MariaDB 10.11, which use no number twice."""
+SINGLE_BYTE: Mapping[str, str] = _data("charsets.json")["single_byte"]
+"""Character set -> the characters of its 256 bytes."""
 
 
 def _expand(ranges: str) -> list[int]:
@@ -43,26 +78,14 @@ def text_decoder(charset: str) -> Decode | None:
     if charset in ("utf8mb4", "utf8mb3"):
         return bytes.decode
     if charset in SINGLE_BYTE:
-        return _single_byte(charset)
-    if charset in _FIXED:
-        return _FIXED[charset]
-    return multi_byte_decoder(charset)
+        return _single_byte(SINGLE_BYTE[charset])
+    return _FIXED[charset] if charset in _FIXED else _multi_byte(charset)
 
 
-def _single_byte(charset: str) -> Decode:
-    codec, changed = SINGLE_BYTE[charset]
-    table = [bytes((i,)).decode(codec, "replace").replace("\ufffd", "?") for i in range(256)]
-    for i, character in changed.items():
-        table[i] = character
-    mapping = "".join(table)
-    if mapping[:128].encode() == bytes(range(128)):
-        import codecs
-
-        charmap = codecs.charmap_decode
-        return lambda data: data.decode("ascii") if data.isascii() else charmap(data, "strict", mapping)[0]
-    import codecs
-
+def _single_byte(mapping: str) -> Decode:
     charmap = codecs.charmap_decode
+    if mapping[:128].encode() == bytes(range(128)):
+        return lambda data: data.decode("ascii") if data.isascii() else charmap(data, "strict", mapping)[0]
     return lambda data: charmap(data, "strict", mapping)[0]
 
 
@@ -80,6 +103,42 @@ _FIXED: dict[str, Decode] = {
     "utf16le": lambda data: data.decode("utf-16-le"),
     "utf32": lambda data: data.decode("utf-32-be"),
 }
+
+
+class _Characters(dict[bytes, str]):
+    """Bytes of one character -> the character; made when first asked for, bounded."""
+
+    def __init__(self, codec: str, exceptions: Mapping[bytes, str]) -> None:
+        super().__init__()
+        self._decode = codecs.lookup(codec).decode
+        self._exceptions = exceptions
+
+    def __missing__(self, piece: bytes) -> str:
+        if len(self) >= MOST_REMEMBERED:
+            self.clear()
+        text = self[piece] = self._exceptions[piece] if piece in self._exceptions else self._plain(piece)
+        return text
+
+    def _plain(self, piece: bytes) -> str:
+        try:
+            return self._decode(piece, "strict")[0]
+        except UnicodeDecodeError:
+            if len(piece) == 1:  # half of a character: no server stores it
+                raise
+            return "?"
+
+
+def _multi_byte(charset: str) -> Decode | None:
+    table = _data("multi_byte.json").get(charset)
+    if table is None:
+        return None
+    characters = _Characters(table["codec"], {bytes.fromhex(k): v for k, v in table["unlike"].items()})
+    pieces = re.compile(_LONG[charset] + rb"|[\x00-\xff]", re.DOTALL).findall
+
+    def decode(data: bytes) -> str:
+        return data.decode("ascii") if data.isascii() else "".join(map(characters.__getitem__, pieces(data)))
+
+    return decode
 
 
 def label_text(label: bytes, charset: str) -> str:

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from pymysql.charset import charset_by_id
-
+from migverify.changes.charsets import charset_of_collation, text_decoder
 from migverify.changes.payload import packed_integer
 from migverify.errors import ChangeError
 
@@ -23,12 +22,6 @@ _TAGGED_FIELDS = 12
 _STATUS_SIZES = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1,
                  128: 3, 129: 8}  # fmt: skip
 _NO_BACKSLASH_ESCAPES = 1 << 20
-_CODECS = {"latin1": "cp1252", "utf8": "utf-8", "utf8mb3": "utf-8", "utf8mb4": "utf-8", "binary": "utf-8",
-           "ascii": "ascii", "gbk": "gbk", "gb2312": "gb2312", "gb18030": "gb18030", "big5": "big5", "sjis": "cp932",
-           "cp932": "cp932", "ujis": "euc_jp", "euckr": "cp949", "koi8r": "koi8_r", "koi8u": "koi8_u",
-           "cp1250": "cp1250", "cp1251": "cp1251", "cp1256": "cp1256", "cp1257": "cp1257", "latin2": "iso8859_2",
-           "latin5": "iso8859_9", "latin7": "iso8859_13", "greek": "iso8859_7", "hebrew": "iso8859_8",
-           "tis620": "tis_620", "cp850": "cp850", "cp852": "cp852", "cp866": "cp866"}  # fmt: skip
 
 
 class Gtid(NamedTuple):
@@ -65,17 +58,14 @@ class Query(NamedTuple):
 
     def text(self) -> str:
         """The statement, decoded by the character set of the session that sent it; undecodable bytes as escapes."""
-        codec = _CODECS.get(self._charset(), "utf-8")
-        return self.sql.decode(codec, "backslashreplace")
-
-    def _charset(self) -> str:
         for code, value in _status(self.status):
-            if code == 4:
+            decode = text_decoder(charset_of_collation(int.from_bytes(value[:2], "little"))) if code == 4 else None
+            if decode is not None:
                 try:
-                    return str(vars(charset_by_id(int.from_bytes(value[:2], "little")))["name"])
-                except KeyError:
-                    return ""
-        return ""
+                    return decode(self.sql)
+                except UnicodeDecodeError:  # a session may send what is not of its character set
+                    break
+        return self.sql.decode("utf-8", "backslashreplace")
 
     def invoker(self) -> str:
         """``user@host`` where the server logged it, else empty."""

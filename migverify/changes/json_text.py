@@ -1,7 +1,7 @@
 """MySQL's binary JSON -> the text that SELECT gives.
 
 Source of the format: MySQL's ``sql-common/json_binary.h``. A value is a type byte and its data; objects and arrays hold
-a table of entries with offsets from their own start, small values stand in the table itself. SELECT writes ``": "`` and
+a table of entries with offsets from their own start, small values are in the table itself. SELECT writes ``": "`` and
 ``", "``, keys in the order in which they are stored, doubles with ``.0`` where they would read as integers.
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Generic, NamedTuple, TypeVar
 
 from migverify.changes.numbers import MOST_JSON_DIGITS, decimal_bytes, decimal_reader, double_text
 from migverify.changes.temporal import packed_date, packed_datetime, packed_time
@@ -18,15 +19,41 @@ from migverify.errors import ChangeError
 MOST_DEPTH = 101
 """MySQL stores documents of at most 100 levels."""
 _LITERALS = {0: "null", 1: "true", 2: "false"}
-_OBJECTS, _ARRAYS = (0, 1), (2, 3)
-_LITERAL, _STRING, _OPAQUE = 4, 12, 15
-_NUMBERS = {5: "<h", 6: "<H", 7: "<i", 8: "<I", 9: "<q", 10: "<Q"}
-_DOUBLE = 11
+_LARGE_OBJECT, _LARGE_ARRAY = 1, 3
+_LARGE = (_LARGE_OBJECT, _LARGE_ARRAY)
+_STRING, _OPAQUE = 12, 15
+SCALARS = (4, 5, 6, 7, 8, 9, 10, 11, _STRING, _OPAQUE)
+_SIZES = {4: 1, 5: 2, 6: 2, 7: 4, 8: 4, 9: 8, 10: 8, 11: 8}
+_INLINE, _INLINE_LARGE = frozenset({4, 5, 6}), frozenset({4, 5, 6, 7, 8})
+"""Types whose values are in the table of entries itself."""
+_SHORT_AT, _LONG_AT = struct.Struct("<H").unpack_from, struct.Struct("<I").unpack_from
 _DECIMAL, _DATE, _TIME, _DATETIME, _TIMESTAMP = 246, 10, 11, 12, 7
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _TABLE = str.maketrans({**{chr(n): f"\\u{n:04x}" for n in range(0x20)}, **_ESCAPES})
 _LINE = 76
 _MOMENT_BYTES = 8
+
+
+T = TypeVar("T")
+
+
+class Shape(NamedTuple, Generic[T]):
+    """What is made of a binary value: of a scalar by its type (bytes, where its content begins), object and array."""
+
+    scalars: Mapping[int, Callable[[bytes, int], T]]
+    object: Callable[[list[bytes], list[T]], T]
+    array: Callable[[list[T]], T]
+
+
+def read_json(data: bytes, shape: Shape[T]) -> T:
+    """Read a binary JSON value, its type byte first.
+
+    Raises
+    ------
+    ChangeError, IndexError, struct.error
+        damaged, deeper than MySQL allows, or a type that is not known.
+    """
+    return _value(data[0], data, 1, 0, [len(data)], shape)
 
 
 def json_text(data: bytes) -> str:
@@ -46,59 +73,40 @@ def json_text(data: bytes) -> str:
     if not data:
         return "null"
     try:
-        return _value(data[0], data, 1, 0, [len(data)])
+        return read_json(data, _TEXT)
     except (IndexError, struct.error, UnicodeDecodeError, ValueError) as error:
         raise ChangeError(f"a JSON value of {len(data)} bytes is damaged: {error}") from error
 
 
-def _value(kind: int, data: bytes, at: int, depth: int, left: list[int]) -> str:
+def _value(kind: int, data: bytes, at: int, depth: int, left: list[int], shape: Shape[T]) -> T:
     if depth > MOST_DEPTH:
         raise ChangeError(f"a JSON value is deeper than {MOST_DEPTH - 1} levels.")
-    if kind in _OBJECTS:
-        return _container(data, at, depth, left, large=kind == _OBJECTS[1], object_=True)
-    if kind in _ARRAYS:
-        return _container(data, at, depth, left, large=kind == _ARRAYS[1], object_=False)
-    if kind == _LITERAL:
-        return _LITERALS[data[at]] if data[at] in _LITERALS else _unknown("literal", data[at])
-    if kind in _NUMBERS:
-        return str(struct.unpack_from(_NUMBERS[kind], data, at)[0])
-    if kind == _DOUBLE:
-        return _double(struct.unpack_from("<d", data, at)[0])
-    if kind == _STRING:
-        size, at = _length(data, at)
-        return quoted(_piece(data, at, size, left).decode("utf-8"))
-    if kind == _OPAQUE:
-        return _opaque(data[at], data, at + 1, left)
-    return _unknown("type", kind)
-
-
-def _unknown(what: str, number: int) -> str:
-    raise ChangeError(f"a JSON value holds a {what} that is not known: {number}.")
-
-
-def quoted(text: str) -> str:
-    """Return a JSON string as MySQL writes it: control characters escaped, all others as they are."""
-    return f'"{text.translate(_TABLE)}"'
-
-
-def _double(value: float) -> str:
-    text = double_text(value)
-    return text if "." in text or "e" in text else f"{text}.0"
+    if kind <= _LARGE_ARRAY:
+        return _container(kind, data, at, depth, left, shape)
+    if kind not in shape.scalars:
+        raise ChangeError(f"a JSON value holds a type that is not known: {kind}.")
+    size, start = _SIZES.get(kind), at
+    if size is None:  # the type of an opaque value comes before its length
+        length, start = _length(data, at + (kind == _OPAQUE))
+        size = start - at + length
+    return shape.scalars[kind](_piece(data, at, size, left), start - at)
 
 
 def _piece(data: bytes, at: int, size: int, left: list[int]) -> bytes:
     found = data[at : at + size]
     if len(found) < size:
         raise ChangeError(f"a JSON value is cut: {size} bytes are wanted, {len(found)} are left.")
-    _spend(left, size)
+    left[0] -= size
+    if left[0] < 0:
+        _spend(left, 0)
     return found
 
 
 def _spend(left: list[int], size: int) -> None:
-    """Take entries or bytes of text from what a value of this length can hold.
+    """Take entries or bytes from what a value of this length can hold.
 
-    Each has a place of its own. Damaged offsets may make one place serve two, at every level, and the text grow without
-    bound.
+    Each has a place of its own. Damaged offsets may make one place serve two, at every level, and the value grow
+    without bound.
     """
     left[0] -= size
     if left[0] < 0:
@@ -116,40 +124,73 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
     raise ChangeError("a JSON value holds a length of more than five bytes.")
 
 
-def _container(data: bytes, start: int, depth: int, left: list[int], *, large: bool, object_: bool) -> str:
-    width, word = (4, "<I") if large else (2, "<H")
-    count = struct.unpack_from(word, data, start)[0]
+def _container(kind: int, data: bytes, start: int, depth: int, left: list[int], shape: Shape[T]) -> T:
+    large, is_object = kind in _LARGE, kind <= _LARGE_OBJECT
+    width = 4 if large else 2
+    offset_at, inline = (_LONG_AT, _INLINE_LARGE) if large else (_SHORT_AT, _INLINE)
+    count = offset_at(data, start)[0]
     table = start + 2 * width
-    entries = table + count * (width + 2) if object_ else table
+    entries = table + count * (width + 2) if is_object else table
     if entries + count * (width + 1) > len(data):
         raise ChangeError("a JSON value is cut inside its table of entries.")
     _spend(left, count)
-    parts = []
-    for n in range(count):
-        entry = entries + n * (width + 1)
-        text = _entry(data, start, entry, depth, left, word, large=large)
-        if object_:
-            place = table + n * (width + 2)
-            offset = start + struct.unpack_from(word, data, place)[0]
-            size = struct.unpack_from("<H", data, place + width)[0]
-            text = f"{quoted(_piece(data, offset, size, left).decode('utf-8'))}: {text}"
-        parts.append(text)
-    inner = ", ".join(parts)
-    return f"{{{inner}}}" if object_ else f"[{inner}]"
+    scalars, values = shape.scalars, []
+    for entry in range(entries, entries + count * (width + 1), width + 1):
+        of = data[entry]
+        # What fits into the offset is in its place.
+        at = entry + 1 if of in inline else start + offset_at(data, entry + 1)[0]
+        size = _SIZES.get(of)
+        if size is None:
+            values.append(_value(of, data, at, depth + 1, left, shape))
+        else:  # the same without a call: most values are numbers
+            values.append(scalars[of](_piece(data, at, size, left), 0))
+    if not is_object:
+        return shape.array(values)
+    names = [
+        _piece(data, start + offset_at(data, place)[0], _SHORT_AT(data, place + width)[0], left)
+        for place in range(table, entries, width + 2)
+    ]
+    return shape.object(names, values)
 
 
-def _entry(data: bytes, start: int, entry: int, depth: int, left: list[int], word: str, *, large: bool) -> str:
-    kind = data[entry]
-    # What fits into the offset stands there itself.
-    if kind in (_LITERAL, 5, 6) or (large and kind in (7, 8)):
-        return _value(kind, data, entry + 1, depth + 1, left)
-    offset = struct.unpack_from(word, data, entry + 1)[0]
-    return _value(kind, data, start + offset, depth + 1, left)
+# --- text -----------------------------------------------------------------------------------------------------------
 
 
-def _opaque(kind: int, data: bytes, at: int, left: list[int]) -> str:
-    size, at = _length(data, at)
-    raw = _piece(data, at, size, left)
+def quoted(text: str) -> str:
+    """Return a JSON string as MySQL writes it: control characters escaped, all others as they are."""
+    return f'"{text.translate(_TABLE)}"'
+
+
+def _literal(data: bytes, _: int) -> str:
+    if data[0] not in _LITERALS:
+        raise ChangeError(f"a JSON value holds a literal that is not known: {data[0]}.")
+    return _LITERALS[data[0]]
+
+
+def _signed(data: bytes, _: int) -> str:
+    return str(int.from_bytes(data, "little", signed=True))
+
+
+def _unsigned(data: bytes, _: int) -> str:
+    return str(int.from_bytes(data, "little"))
+
+
+def _double(data: bytes, _: int) -> str:
+    text = double_text(struct.unpack("<d", data)[0])
+    return text if "." in text or "e" in text else f"{text}.0"
+
+
+def _string(data: bytes, start: int) -> str:
+    return quoted(data[start:].decode("utf-8"))
+
+
+def _object_text(names: list[bytes], values: list[str]) -> str:
+    members = (f"{quoted(name.decode('utf-8'))}: {value}" for name, value in zip(names, values, strict=True))
+    return f"{{{', '.join(members)}}}"
+
+
+def _opaque(data: bytes, start: int) -> str:
+    kind, raw = data[0], data[start:]
     if kind == _DECIMAL:
         read = decimal_reader(raw[0], raw[1], MOST_JSON_DIGITS)
         _sized(raw, 2 + decimal_bytes(raw[0], raw[1]))
@@ -172,3 +213,9 @@ def _sized(raw: bytes, size: int) -> None:
 _MOMENTS: dict[int, Callable[[int], str]] = {
     _DATE: packed_date, _DATETIME: packed_datetime, _TIMESTAMP: packed_datetime, _TIME: packed_time,
 }  # fmt: skip
+
+_TEXT: Shape[str] = Shape(
+    {4: _literal, **dict.fromkeys((5, 7, 9), _signed), **dict.fromkeys((6, 8, 10), _unsigned), 11: _double,
+     _STRING: _string, _OPAQUE: _opaque},
+    _object_text, lambda values: f"[{', '.join(values)}]",
+)  # fmt: skip

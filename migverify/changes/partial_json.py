@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from migverify.changes.column_types import Type
 from migverify.changes.columns import Column, column_of
-from migverify.changes.json_text import MOST_DEPTH
+from migverify.changes.json_text import SCALARS, Shape, read_json
 from migverify.changes.model import TableMap
 from migverify.changes.payload import packed_integer
 from migverify.errors import ChangeError
@@ -179,67 +179,16 @@ def _unescaped(text: str) -> str:
 
 # --- binary JSON: into parts, and back ------------------------------------------------------------------------------
 
-_SIZES = {4: 1, 5: 2, 6: 2, 7: 4, 8: 4, 9: 8, 10: 8, 11: 8}
+_NODE: Shape[Node] = Shape(
+    {kind: lambda data, _, kind=kind: (kind, data) for kind in SCALARS},  # type: ignore[misc]
+    lambda names, values: dict(zip(names, values, strict=True)),
+    lambda values: values,
+)
 
 
 def parsed(value: bytes) -> Node:
-    """Return the parts of a binary value.
-
-    Each part has a place of its own. Damaged offsets may make one place serve two, at every level: what a value of this
-    length can hold is counted down.
-    """
-    return _parse(value[0], value, 1, 0, [len(value)])
-
-
-def _parse(kind: int, data: bytes, at: int, depth: int, left: list[int]) -> Node:
-    if depth > MOST_DEPTH:
-        raise ValueError(f"a JSON value is deeper than {MOST_DEPTH - 1} levels")
-    if kind in (0, 1, 2, 3):
-        return _container(kind, data, at, depth, left)
-    if kind in _SIZES:
-        return kind, _piece(data, at, _SIZES[kind], left)
-    if kind in (12, 15):
-        head = at + (kind == 15)  # the type of an opaque value stands before its length
-        size = shift = 0
-        for place in range(head, head + 5):
-            size |= (data[place] & 0x7F) << shift
-            if not data[place] & 0x80:
-                return kind, _piece(data, at, place + 1 - at + size, left)
-            shift += 7
-    raise ValueError(f"a JSON value holds a type or a length that is not known: {kind}")
-
-
-def _piece(data: bytes, at: int, size: int, left: list[int]) -> bytes:
-    found = data[at : at + size]
-    left[0] -= size
-    if len(found) < size or left[0] < 0:
-        raise ValueError("a JSON value is cut, or its offsets are damaged")
-    return found
-
-
-def _container(kind: int, data: bytes, start: int, depth: int, left: list[int]) -> Node:
-    large, is_object = kind in (1, 3), kind in (0, 1)
-    width, word = (4, "<I") if large else (2, "<H")
-    count = int(struct.unpack_from(word, data, start)[0])
-    table = start + 2 * width
-    entries = table + count * (width + 2) if is_object else table
-    left[0] -= count
-    if entries + count * (width + 1) > len(data) or left[0] < 0:
-        raise ValueError("a JSON value is cut inside its table of entries, or its offsets are damaged")
-    values = []
-    for n in range(count):
-        entry = entries + n * (width + 1)
-        inline = data[entry] in (4, 5, 6) or (large and data[entry] in (7, 8))
-        place = entry + 1 if inline else start + struct.unpack_from(word, data, entry + 1)[0]
-        values.append(_parse(data[entry], data, place, depth + 1, left))
-    if not is_object:
-        return values
-    names = []
-    for n in range(count):
-        offset = struct.unpack_from(word, data, table + n * (width + 2))[0]
-        size = struct.unpack_from("<H", data, table + n * (width + 2) + width)[0]
-        names.append(_piece(data, start + offset, size, left))
-    return dict(zip(names, values, strict=True))
+    """Return the parts of a binary value."""
+    return read_json(value, _NODE)
 
 
 def encoded(node: Node) -> Scalar:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from migverify.changes.charset_data import COLLATIONS, SINGLE_BYTE
+from migverify.changes.charsets import COLLATIONS, SINGLE_BYTE
 from migverify.changes.charsets import charset_of_collation, text_decoder
 from migverify.changes.column_types import Type
 from migverify.changes.decode import FIRST_SETS, OFTEN, decoder
@@ -308,7 +308,7 @@ def test_many_rows_of_few_sets_of_nulls(server: DecodedServer) -> None:
     assert ids == [(str(n),) for n in range(count)]
 
 
-# Character sets: the data of charset_data.py and data/multi_byte.json against the server.
+# Character sets: data/charsets.json and data/multi_byte.json against the server.
 
 
 def test_collations_are_those_of_the_server(server: DecodedServer) -> None:
