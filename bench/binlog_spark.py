@@ -18,8 +18,7 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
-from migverify.changes.archive import archive
-from migverify.changes.archive_server import LiveServer
+from migverify.changes.archive import LiveServer, archive
 from migverify.changes.decode import decoder
 from migverify.changes.manifest import read_manifest
 from migverify.changes.model import Rows

@@ -42,18 +42,20 @@ from migverify.changes.manifest import (
     write_entry,
     write_gap,
 )  # fmt: skip
+from migverify.changes.model import Position
+from migverify.changes.positions import FIRST_OFFSET
+from migverify.changes.server import HEARTBEAT_SECONDS, RECONNECT_SECONDS, server_events, source_state
 from migverify.changes.storage import LocalStorage, Storage, Window, WorkFile
-from migverify.db.server_state import BinaryLog
-from migverify.errors import ChangeError, PurgedError, RetryableReadError, UsageError
+from migverify.db.server_state import BinaryLog, binary_logs
+from migverify.db.session import Session, open_session
+from migverify.errors import ChangeError, EndpointError, PrivilegeError, PurgedError, RetryableReadError, UsageError
+from migverify.model import Endpoint, Side
 
 LOG = logging.getLogger(__name__)
 
 LOCAL_SECONDS, REMOTE_SECONDS = 1.0, 60.0
-FIRST_OFFSET = 4
-RECONNECT_SECONDS = 300.0
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
 _32_BITS = 0xFFFFFFFF
-_COPY_BYTES = 1 << 20
 _HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
 
 Say = Callable[[str], None]
@@ -74,6 +76,58 @@ class BinlogServer(Protocol):
         Ends at the newest event, with ``follow`` at no event. Checksums are verified. Raises RetryableReadError when
         the connection is lost, and ChangeError when another server answers than before.
         """
+
+
+class LiveServer:
+    """A MySQL or MariaDB over the network; see ``BinlogServer``.
+
+    Parameters
+    ----------
+    endpoint, password
+        Its user needs REPLICATION SLAVE and REPLICATION CLIENT.
+
+    Raises
+    ------
+    ChangeError
+        it writes no binlog.
+    EndpointError
+        it cannot be reached, or refuses the user.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, password: str | None, *, heartbeat_seconds: float = HEARTBEAT_SECONDS
+    ) -> None:
+        self._endpoint = endpoint
+        self._password = password
+        self._heartbeat = heartbeat_seconds
+        with self._session() as session:
+            self.uuid = source_state(session).server
+
+    def _session(self) -> Session:
+        return open_session(self._endpoint, self._password, side=Side.SOURCE)
+
+    def logs(self) -> list[BinaryLog]:
+        """Its binlog files now, in their order."""
+        with self._session() as session:
+            return binary_logs(session)
+
+    def events(self, file: str, offset: int, *, follow: bool) -> Iterator[RawEvent]:
+        """Everything it sends from there on over one connection."""
+        try:
+            with self._session() as session:
+                server = source_state(session).server
+            if server != self.uuid:
+                raise ChangeError(
+                    f"{self._endpoint.name} is another server now (its uuid was {self.uuid}, is {server}).",
+                    hint="Its binlog files are others: give it an archive of its own.",
+                )
+            yield from server_events(
+                self._endpoint, self._password, Position(file, offset), follow=follow, heartbeat_seconds=self._heartbeat
+            )
+        except PrivilegeError:
+            raise
+        except EndpointError as error:  # it answered before, so it may answer again
+            raise RetryableReadError(error.message, hint=error.hint) from error
 
 
 def event_bytes(event: RawEvent) -> bytes:

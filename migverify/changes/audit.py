@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from migverify.changes.accounts import Accounts
 from migverify.changes.ddl import DdlFinding, ddl_finding
-from migverify.changes.decode import decoder
+from migverify.changes.decode import count_rows
 from migverify.changes.events import EventType, RawEvent
 from migverify.changes.gaps import Gaps
 from migverify.changes.held import whole
-from migverify.changes.model import Begin, Commit, Item, Op, Position, Rows, Statement
+from migverify.changes.model import Begin, Commit, Item, Position, Rows, Statement
 from migverify.changes.positions import until_position
 from migverify.changes.transactions import items
 from migverify.errors import ChangeError
@@ -152,16 +152,6 @@ class Books:
             if self.largest is None or size > self.largest.bytes:
                 self.largest = Largest(begin.gtid, size, self._rows, begin.start)
         self._begin = None
-
-
-def count_rows(rows: Rows) -> int:
-    """Count the rows of an event: the images of one column are decoded, halved for an UPDATE."""
-    layout = rows.table
-    name = layout.columns[layout.key[0] if layout.key else 0].name
-    images = len(decoder(layout, [name]).texts(rows.images))
-    if rows.op is Op.UPDATE and images % 2:
-        raise ChangeError(f"{rows.file}:{rows.offset}: an update of {layout.name} has a before without an after.")
-    return images // 2 if rows.op is Op.UPDATE else images
 
 
 def run_audit(

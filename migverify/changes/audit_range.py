@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
 from migverify.changes.accounts import Accounts, Wanted
 from migverify.changes.audit import Audit, Books, conclude, run_audit
-from migverify.changes.events import ARTIFICIAL, HEADER_BYTES, EventType, RawEvent, file_events
-from migverify.changes.files import Opener, file_name, open_file, set_before
+from migverify.changes.events import EventType, RawEvent
+from migverify.changes.files import BinlogFiles, Opener, open_file
 from migverify.changes.gtid import parse_gtids
 from migverify.changes.model import Item, Position
 from migverify.changes.positions import FIRST_OFFSET, before
 from migverify.changes.server import server_events, source_state
 from migverify.db.server_state import executed_gtids
 from migverify.db.session import open_session
-from migverify.errors import ChangeError, PurgedError
+from migverify.errors import ChangeError
 from migverify.model import Endpoint, Flavor, Side
 
 
@@ -30,36 +29,6 @@ class Scope:
     also: Callable[[Item], None] | None = None
 
 
-class _Files:
-    """The raw events of files in order; remembers how far it came, so that somebody may go on behind a damaged one."""
-
-    def __init__(self, paths: Sequence[str], opener: Opener) -> None:
-        self.paths = paths
-        self.opener = opener
-        self.place = 0
-
-    def sizes(self) -> dict[str, int]:
-        found = {}
-        for path in self.paths:
-            with closing(self.opener(path)) as stream:
-                found[file_name(path)] = stream.seek(0, 2)
-        return found
-
-    def events(self) -> Iterator[RawEvent]:
-        while self.place < len(self.paths):
-            path = self.paths[self.place]
-            self.place += 1
-            yield _named(file_name(path))
-            with closing(self.opener(path)) as stream:
-                yield from file_events(stream, file_name(path))
-
-
-def _named(name: str) -> RawEvent:
-    """Return the event with which a server announces a file."""
-    body = struct.pack("<Q", FIRST_OFFSET) + name.encode()
-    return RawEvent(EventType.ROTATE, 0, 0, len(body) + HEADER_BYTES, 0, ARTIFICIAL, body)
-
-
 def audit_files(
     paths: Sequence[str], scope: Scope, *, since: Position | None = None, until: Position | None = None,
     opener: Opener = open_file,
@@ -69,7 +38,7 @@ def audit_files(
     Parameters
     ----------
     paths
-        Files in their order; local paths or fsspec URLs.
+        As for ``BinlogFiles``.
     since, until
         The range whose rows are counted; None is the start of the first file and the end of the last. Every file from
         the one with ``since`` on is read from its head, because the set there is what GTIDs are held against.
@@ -79,32 +48,14 @@ def audit_files(
     ChangeError
         no file is given, one cannot be opened, or ``since`` lies in none of them.
     """
-    files = _Files(_from_since(paths, since, opener), opener)
+    files = BinlogFiles(paths, since, opener)
     accounts = Accounts(scope.wanted, since=since, until=until)
     accounts.sizes(files.sizes())
     books = Books(scope.wanted, scope.wanted_database, scope.also)
-    start = Position(file_name(files.paths[0]), FIRST_OFFSET)
     refused = run_audit(
-        files.events(), accounts, books, start=start, since=since, until=until, rest=files.events
+        files.events(), accounts, books, start=files.start, since=since, until=until, rest=files.events
     )  # fmt: skip
     return conclude(accounts, books, refused, partial=since is not None or until is not None)
-
-
-def _from_since(paths: Sequence[str], since: Position | None, opener: Opener) -> Sequence[str]:
-    if not paths:
-        raise ChangeError("no binlog files were given.")
-    if since is None:
-        return paths
-    if since.file:
-        for place, path in enumerate(paths):
-            if file_name(path) == since.file:
-                return paths[place:]
-        raise ChangeError(f"{since} lies in none of the given files.", hint="Give the file that the position names.")
-    wanted = parse_gtids(since.gtids)
-    for place in range(len(paths) - 1, -1, -1):
-        if not wanted.missing(set_before(paths[place], opener)):  # type: ignore[arg-type]
-            return paths[place:]
-    raise PurgedError(f"the files begin after {since.gtids[:200]}.", hint="Give earlier binlog files as well.")
 
 
 def audit_server(

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from migverify.changes.columns import Column, column_of
-from migverify.changes.model import TableMap, Texts
+from migverify.changes.model import Op, Rows, TableMap, Texts
 from migverify.errors import ChangeError
 
 FIRST_SETS = 8
@@ -150,6 +150,22 @@ def decoder(table: TableMap, columns: Sequence[str] | None = None, *, exact: boo
         _by_identity.clear()
     _by_identity[id(table), names, exact] = table, made
     return made
+
+
+def count_rows(rows: Rows) -> int:
+    """Count the rows of an event: the images of one column are decoded, halved for an UPDATE.
+
+    Raises
+    ------
+    ChangeError
+        an image cannot be read, or an update has a before without an after.
+    """
+    layout = rows.table
+    name = layout.columns[layout.key[0] if layout.key else 0].name
+    images = len(decoder(layout, [name]).texts(rows.images))
+    if rows.op is Op.UPDATE and images % 2:
+        raise ChangeError(f"{rows.file}:{rows.offset}: an update of {layout.name} has a before without an after.")
+    return images // 2 if rows.op is Op.UPDATE else images
 
 
 def _compile(columns: Sequence[Column], wanted: Sequence[int], nulls: bytes | None) -> Step:

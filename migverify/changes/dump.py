@@ -108,28 +108,20 @@ def _packets(connection: Any, session: Session) -> Iterator[bytes]:
     read = connection._rfile.read
     expected: int | None = None
     while True:
-        head = read(4)
-        if len(head) < 4:
-            raise OSError("the server closed it")
-        size, sequence = head[0] | head[1] << 8 | head[2] << 16, head[3]
-        if expected is not None and sequence != expected:
-            raise OSError(f"packet {sequence} came, {expected} was next")
-        expected = sequence + 1 & 0xFF
-        data = read(size)
-        if len(data) < size:
-            raise OSError("the server closed it in the middle of a packet")
-        if size == _PACKET:
-            pieces = [data]
-            while size == _PACKET:
-                head = read(4)
-                if len(head) < 4:
-                    raise OSError("the server closed it in the middle of a packet")
-                size, expected = head[0] | head[1] << 8 | head[2] << 16, head[3] + 1 & 0xFF
-                more = read(size)
-                if len(more) < size:
-                    raise OSError("the server closed it in the middle of a packet")
-                pieces.append(more)
-            data = b"".join(pieces)
+        pieces: list[bytes] = []
+        size = _PACKET
+        while size == _PACKET:
+            head = read(4)
+            if len(head) < 4:
+                raise OSError("the server closed it")
+            size, sequence = head[0] | head[1] << 8 | head[2] << 16, head[3]
+            if expected is not None and sequence != expected:
+                raise OSError(f"packet {sequence} came, {expected} was next")
+            expected = sequence + 1 & 0xFF
+            pieces.append(read(size))
+            if len(pieces[-1]) < size:
+                raise OSError("the server closed it in the middle of a packet")
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         status = data[0] if data else _ERROR
         if status == 0:
             yield data[1:]

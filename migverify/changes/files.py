@@ -42,6 +42,110 @@ def file_name(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2]
 
 
+class BinlogFiles:
+    """Binlog files in their order, from the one that holds a position on.
+
+    Parameters
+    ----------
+    paths
+        Local paths or fsspec URLs; the last part of each is the binlog's name.
+    since
+        File and offset, or a GTID set: earlier files are left out. None keeps all.
+
+    Raises
+    ------
+    ChangeError
+        no file is given, one cannot be opened, or the position lies in none of them.
+    PurgedError
+        the files begin after the position.
+    """
+
+    def __init__(
+        self, paths: Sequence[str | Path], since: Position | None = None, opener: Opener = open_file
+    ) -> None:  # fmt: skip
+        self.given = [str(path) for path in paths]
+        self._opener = opener
+        if not self.given:
+            raise ChangeError("no binlog files were given.")
+        self.paths = self.given[self._first(since) if since is not None else 0 :]
+        self._next = 0
+
+    @property
+    def start(self) -> Position:
+        """Where the first event of the first file is."""
+        return Position(file_name(self.paths[0]), FIRST_OFFSET)
+
+    def _first(self, since: Position) -> int:
+        names = [file_name(path) for path in self.given]
+        if since.file:
+            if since.file in names:
+                return names.index(since.file)
+            raise ChangeError(
+                f"{since} lies in none of the files {names[0]} to {names[-1]}.",
+                hint="Give the file that the position names.",
+            )
+        wanted = parse_gtids(since.gtids)
+        for place in range(len(names) - 1, -1, -1):
+            executed = self._set_before(self.given[place])
+            if not executed or not wanted.missing(executed):  # type: ignore[arg-type]
+                return place
+        raise PurgedError(
+            f"the files begin after the transactions {since.gtids[:200]}.", hint="Give earlier binlog files as well."
+        )
+
+    def _set_before(self, path: str) -> GtidSet | MariadbPosition:
+        """Return the set that was executed before a file, from the events at its head; empty if it has none."""
+        with closing(self._opener(path)) as stream:
+            for event in file_events(stream, file_name(path)):
+                if event.type == EventType.PREVIOUS_GTIDS:
+                    return decode_gtids(event.body)
+                if event.type == EventType.MARIADB_GTID_LIST:
+                    return decode_gtid_list(event.body)
+                if event.type not in (EventType.FORMAT_DESCRIPTION, EventType.START_ENCRYPTION):
+                    break
+        return GtidSet()
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of each file by its name."""
+        sizes = {}
+        for path in self.paths:
+            with closing(self._opener(path)) as stream:
+                sizes[file_name(path)] = stream.seek(0, 2)
+        return sizes
+
+    def events(self, offset: int = FIRST_OFFSET) -> Iterator[RawEvent]:
+        """Yield the events of all files, in front of each file's the ROTATE that a server would send.
+
+        Called again after an error, it goes on with the file after the one that failed.
+
+        Parameters
+        ----------
+        offset
+            Where to begin in the first file.
+        """
+        while self._next < len(self.paths):
+            path, start = self.paths[self._next], offset if self._next == 0 else FIRST_OFFSET
+            self._next += 1
+            yield from self._file(path, start)
+
+    def _file(self, path: str, start: int) -> Iterator[RawEvent]:
+        body = struct.pack("<Q", start) + file_name(path).encode()
+        yield RawEvent(EventType.ROTATE, 0, 0, len(body) + HEADER_BYTES, 0, ARTIFICIAL, body)
+        with closing(self._opener(path)) as stream:
+            yield from file_events(stream, file_name(path), start)
+
+    def look_back(self, xid: Xid, at: Position) -> Held | None:
+        """Return the rows of an XA transaction that was prepared before a place, None where no file has it."""
+        for path in reversed(self.given):
+            head = Position(file_name(path), FIRST_OFFSET)
+            if before(head, at):
+                stop = at if head.file == at.file else None
+                found = prepared_before(self._file(path, FIRST_OFFSET), head, stop)
+                if xid in found:
+                    return found[xid]
+        return None
+
+
 def read_files(
     paths: Sequence[str | Path],
     since: Position | None = None,
@@ -54,8 +158,7 @@ def read_files(
     Parameters
     ----------
     paths
-        Binlog files in their order, without a gap; local paths or fsspec URLs. The last part of each is the
-        binlog's name.
+        Binlog files in their order, without a gap; as for ``BinlogFiles``.
     since
         Start here: file and offset of one of the files, or (with an empty file) a GTID set. None is the start of the
         first file. A position with both starts at file and offset and takes its set as the executed one there.
@@ -70,68 +173,10 @@ def read_files(
     PurgedError
         the files begin after ``since``.
     """
-    names = [str(path) for path in paths]
-    if not names:
-        raise ChangeError("no binlog files were given.")
-    first, start = _first(names, since, opener)
-    events = _events(names[first:], start.offset, opener)
+    files = BinlogFiles(paths, since, opener)
+    start, left_out = files.start, since
     # Offsets before a position without a set are read too: they tell the set, and that it lies between transactions.
-    left_out = None if since is not None and since.file and since.gtids else since
-
-    def look_back(xid: Xid, at: Position) -> Held | None:
-        for path in reversed(names):
-            head = Position(file_name(path), FIRST_OFFSET)
-            if before(head, at):
-                stop = at if head.file == at.file else None
-                found = prepared_before(_events([path], FIRST_OFFSET, opener), head, stop)
-                if xid in found:
-                    return found[xid]
-        return None
-
-    yield from until_position(whole(items(events, start, since=left_out, look_back=look_back)), until, since)
-
-
-def _first(names: list[str], since: Position | None, opener: Opener) -> tuple[int, Position]:
-    """Which file to begin with, and where in it."""
-    if since is None:
-        return 0, Position(file_name(names[0]), 4)
-    if since.file:
-        for place, name in enumerate(names):
-            if file_name(name) == since.file:
-                return place, (since if since.gtids else Position(since.file, 4))
-        raise ChangeError(
-            f"{since} lies in none of the files {file_name(names[0])} to {file_name(names[-1])}.",
-            hint="Give the file that the position names.",
-        )
-    wanted = parse_gtids(since.gtids)
-    for place in range(len(names) - 1, -1, -1):
-        had = set_before(names[place], opener)
-        if not had or not wanted.missing(had):  # type: ignore[arg-type]
-            return place, Position(file_name(names[place]), 4)
-    raise PurgedError(
-        f"the files begin after the transactions {since.gtids[:200]}.", hint="Give earlier binlog files as well."
-    )
-
-
-def set_before(name: str, opener: Opener = open_file) -> GtidSet | MariadbPosition:
-    """Return the set that was executed before a file, from the events at its head; empty if it has none."""
-    with closing(opener(name)) as stream:
-        for event in file_events(stream, file_name(name)):
-            if event.type == EventType.PREVIOUS_GTIDS:
-                return decode_gtids(event.body)
-            if event.type == EventType.MARIADB_GTID_LIST:
-                return decode_gtid_list(event.body)
-            if event.type in (EventType.FORMAT_DESCRIPTION, EventType.START_ENCRYPTION):
-                continue
-            break
-    return GtidSet()
-
-
-def _events(names: list[str], start: int, opener: Opener) -> Iterator[RawEvent]:
-    """Events of all files; in front of each stands the ROTATE that a server would send."""
-    for place, path in enumerate(names):
-        name, offset = file_name(path), start if place == 0 else 4
-        body = struct.pack("<Q", offset) + name.encode()
-        yield RawEvent(EventType.ROTATE, 0, 0, len(body) + HEADER_BYTES, 0, ARTIFICIAL, body)
-        with closing(opener(path)) as stream:
-            yield from file_events(stream, name, offset)
+    if since is not None and since.file and since.gtids:
+        start, left_out = since, None
+    stream = items(files.events(start.offset), start, since=left_out, look_back=files.look_back)
+    yield from until_position(whole(stream), until, since)

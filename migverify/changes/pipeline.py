@@ -19,6 +19,7 @@ from migverify.changes.carriers.dead_letters import DeadLetters
 from migverify.changes.carriers.files import FileSource, StorageFolder, json_lines, open_protocol_events
 from migverify.changes.carriers.sequence import LIMIT, Completeness, Counts
 from migverify.changes.carriers.sequence import Sequence as Order
+from migverify.changes.decode import count_rows
 from migverify.changes.traffic import (
     CarriedCounts,
     PartitionTraffic,
@@ -26,7 +27,6 @@ from migverify.changes.traffic import (
     Traffic,
     TransactionSizes,
     count_source,
-    rows_of,
 )
 from migverify.errors import UsageError
 from migverify.model import Verdict
@@ -315,7 +315,7 @@ def count_binlog(paths: Sequence[Path]) -> SourceCounts:
     """Count rows and transactions in binlog files; ChangeError where one cannot be read exactly."""
     from migverify.changes.files import read_files
 
-    return count_source(read_files(paths), rows_of)
+    return count_source(read_files(paths), count_rows)
 
 
 def measure(

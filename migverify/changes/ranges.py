@@ -17,13 +17,11 @@ from migverify.changes.events import file_events
 from migverify.changes.held import Held
 from migverify.changes.manifest import FileEntry, Manifest, OpenXa, require_unbroken
 from migverify.changes.model import Item, Position
+from migverify.changes.positions import FIRST_OFFSET
 from migverify.changes.statements import Xid
 from migverify.changes.storage import Storage, Window
 from migverify.changes.transactions import items
 from migverify.errors import ChangeError
-
-FIRST = 4
-"""Offset of the first event of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ def file_ranges(manifest: Manifest, start: Position | None = None, end: Position
     open_xa = _open_before(manifest.files[:first])
     found = []
     for entry in files:
-        begin = start.offset if start and entry.name == start.file else FIRST
+        begin = start.offset if start and entry.name == start.file else FIRST_OFFSET
         stop = end.offset if end and entry.name == end.file else entry.whole
         if stop > entry.whole or begin > entry.whole:
             raise ChangeError(
@@ -135,11 +133,11 @@ def read_range(storage: Storage, wanted: FileRange) -> Iterator[Item]:
             _all_there(window, one.file, one.end)
     with closing(storage.open(wanted.file)) as stream:
         window = Window(stream, wanted.end)
-        if wanted.xa and wanted.start > FIRST:
+        if wanted.xa and wanted.start > FIRST_OFFSET:
             # A transaction prepared before the range may commit in it.
             events = file_events(cast("BinaryIO", window), wanted.file)
             since = Position(wanted.file, wanted.start)
-            yield from items(events, Position(wanted.file, FIRST), since=since, prepared=prepared)
+            yield from items(events, Position(wanted.file, FIRST_OFFSET), since=since, prepared=prepared)
         else:
             events = file_events(cast("BinaryIO", window), wanted.file, wanted.start)
             yield from items(events, Position(wanted.file, wanted.start), prepared=prepared)

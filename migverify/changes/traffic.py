@@ -121,7 +121,7 @@ class Sizes:
 
 
 def count_source(items: Iterable[Item], count_rows: Callable[[Rows], int]) -> SourceCounts:
-    """Count what a binlog holds; ``count_rows`` tells the rows of one event (see ``rows_of``).
+    """Count what a binlog holds; ``count_rows`` tells the rows of one event (see ``decode.count_rows``).
 
     Rows of a transaction without its commit do not count.
     """
@@ -137,15 +137,6 @@ def count_source(items: Iterable[Item], count_rows: Callable[[Rows], int]) -> So
             tables.update(waiting)
             waiting.clear()
     return SourceCounts(dict(tables), sizes.result())
-
-
-def rows_of(event: Rows) -> int:
-    """Return how many rows a rows event changes, by decoding one column of each image."""
-    from migverify.changes.decode import decoder
-
-    name = event.table.columns[event.table.key[0] if event.table.key else 0].name
-    images = len(decoder(event.table, [name]).texts(event.images))
-    return images // 2 if event.op is Op.UPDATE else images
 
 
 @dataclass(slots=True)

@@ -57,8 +57,8 @@ def archive(
         found = check_archive(storage, say)
         typer.echo(json.dumps(_check_dict(found)) if as_json else _check_text(found))
         raise typer.Exit(int(ExitCode.INCONCLUSIVE if found.findings else ExitCode.MATCH))
+    from migverify.changes.archive import LiveServer
     from migverify.changes.archive import archive as fetch
-    from migverify.changes.archive_server import LiveServer
     from migverify.secrets import resolve_password
 
     endpoint = _source(config, source)

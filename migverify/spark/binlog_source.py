@@ -22,7 +22,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from migverify.changes.manifest import Manifest, read_manifest
 from migverify.changes.model import Position
-from migverify.changes.ranges import FIRST, FileRange, file_ranges, read_range
+from migverify.changes.positions import FIRST_OFFSET
+from migverify.changes.ranges import FileRange, file_ranges, read_range
 from migverify.changes.storage import open_storage
 from migverify.errors import ChangeError, ConfigError
 from migverify.spark.change_batches import SPARK_SCHEMA, TableFilter, batches
@@ -85,7 +86,7 @@ def _position(options: Mapping[str, str], name: str) -> Position | None:
         return None
     file, colon, offset = text.rpartition(":")
     if not colon:
-        return Position(text, FIRST)
+        return Position(text, FIRST_OFFSET)
     if not offset.isdigit():
         raise ConfigError(f"{name} is FILE or FILE:OFFSET, not {text!r}.")
     return Position(file, int(offset))
@@ -162,7 +163,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name)
         """The place to start without a checkpoint."""
-        since = self._options.since or Position(_manifest(self._options.path).files[0].name, FIRST)
+        since = self._options.since or Position(_manifest(self._options.path).files[0].name, FIRST_OFFSET)
         return {"file": since.file, "pos": since.offset}
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802  (Spark's name)

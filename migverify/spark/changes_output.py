@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from migverify.changes.manifest import Manifest, read_manifest
 from migverify.changes.model import Position
-from migverify.changes.ranges import FIRST, FileRange, Prepared, file_ranges, read_range
+from migverify.changes.positions import FIRST_OFFSET
+from migverify.changes.ranges import FileRange, Prepared, file_ranges, read_range
 from migverify.changes.storage import Storage, open_storage
 from migverify.errors import ChangeError
 
@@ -107,7 +108,7 @@ def _state(target: Storage, manifest: Manifest, tables: tuple[str, ...], since: 
     uuid = manifest.files[0].server_uuid
     data = target.read(STATE)
     if data is None:
-        return _State(uuid, tables, Position(since or manifest.files[0].name, FIRST), ())
+        return _State(uuid, tables, Position(since or manifest.files[0].name, FIRST_OFFSET), ())
     known = _decode_state(data, f"{target.url}/{STATE}")
     if (known.server_uuid, known.tables) != (uuid, tables):
         raise ChangeError(
@@ -172,7 +173,7 @@ def _reached(
         pieces.setdefault(one.file, []).append((one.start, one.end))
     reached = {}
     for file, found in pieces.items():
-        at = since.offset if file == since.file else FIRST
+        at = since.offset if file == since.file else FIRST_OFFSET
         for start, end in sorted(found):
             if start != at:
                 raise ChangeError(

@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from migverify.changes.archive import archive
+from migverify.changes.archive import LiveServer, archive
 from migverify.changes.archive_check import check_archive
-from migverify.changes.archive_server import LiveServer
 from migverify.changes.decode import decoder
 from migverify.changes.manifest import FileState, breaks, read_manifest
 from migverify.changes.model import Rows

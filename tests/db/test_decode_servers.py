@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from migverify.changes.charsets import COLLATIONS, SINGLE_BYTE
-from migverify.changes.charsets import charset_of_collation, text_decoder
+from migverify.changes.charsets import COLLATIONS, SINGLE_BYTE, charset_of_collation, text_decoder
 from migverify.changes.column_types import Type
 from migverify.changes.decode import FIRST_SETS, OFTEN, decoder
 from migverify.changes.events import EventType, file_events

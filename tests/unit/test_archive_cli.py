@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from migverify.changes import archive_server
+from migverify.changes import archive as archive_module
 from migverify.changes.archive import archive
 from migverify.changes.storage import open_storage
 from migverify.cli.main import run
@@ -31,7 +31,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(getattr(endpoint, "name", ""))
         return FakeServer(history([2, 3]))
 
-    monkeypatch.setattr(archive_server, "LiveServer", made)
+    monkeypatch.setattr(archive_module, "LiveServer", made)
     monkeypatch.setenv("ARCHIVE_PASSWORD", "geheim")
     return found
 
@@ -118,7 +118,7 @@ def test_a_server_that_purged_too_early(
     monkeypatch.setenv("ARCHIVE_PASSWORD", "geheim")
     files: list[BinlogFile] = history([1, 1, 1, 1])
     archive(open_storage(str(tmp_path / "archive")), FakeServer(files[:1]))
-    monkeypatch.setattr(archive_server, "LiveServer", lambda *_: FakeServer(files[3:]))
+    monkeypatch.setattr(archive_module, "LiveServer", lambda *_: FakeServer(files[3:]))
     assert command(tmp_path) == 3
     assert "--since binlog.000004" in capsys.readouterr().err
     assert command(tmp_path, "--since", "binlog.000004") == 0

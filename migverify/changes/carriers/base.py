@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from migverify.changes.model import Change
+from migverify.changes.model import Change, Op
 
 Types: TypeAlias = Mapping[str, Mapping[str, str]]
 """Declared column types: ``database.table`` -> column -> COLUMN_TYPE as in information_schema."""
+Image: TypeAlias = dict[str, str | None]
+"""Column -> text of one row."""
+Key: TypeAlias = tuple[tuple[str, str | None], ...]
+"""Key columns with their texts."""
 
 
 class UndecodableError(ValueError):
@@ -65,10 +69,35 @@ class Carried:
     place: Place
     index: int
     order: Order | None
-    key: tuple[tuple[str, str | None], ...] | None
+    key: Key | None
     whole: bool = True
     snapshot: bool = False
     sent: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What all changes of a message share: table, commit time, GTID or TSO, and order in the source.
+
+    ``at`` is file and offset in the source's binlog where the message names them, else the message's own place counts.
+    """
+
+    message: Message
+    table: str
+    time: float
+    gtid: str
+    order: Order | None
+    at: tuple[str, int] | None = None
+
+    def carried(
+        self, op: Op, before: Image | None = None, after: Image | None = None, key: Key | None = None, *,
+        index: int = 0, whole: bool = True, sql: str = "", snapshot: bool = False,
+    ) -> Carried:  # fmt: skip
+        """Return one change of the message."""
+        place = self.message.place
+        file, position = self.at or (f"{place.topic}/{place.partition}", place.offset)
+        change = Change(op, self.table, before, after, self.gtid, file, position, self.time, sql)
+        return Carried(change, place, index, self.order, key, whole, snapshot, self.message.time)
 
 
 @dataclass(frozen=True, slots=True)

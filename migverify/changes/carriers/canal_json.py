@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import tzinfo
-from typing import TypeAlias
 
 from migverify.changes.carriers import column_text as texts
 from migverify.changes.carriers import exact_json
 from migverify.changes.carriers.base import (
     Carried,
     CarriedItem,
+    Head,
+    Image,
     Message,
     Order,
     Types,
@@ -27,10 +28,8 @@ from migverify.changes.carriers.base import (
 )
 from migverify.changes.carriers.column_text import ColumnType
 from migverify.changes.carriers.exact_json import Json
-from migverify.changes.model import Change, Op
+from migverify.changes.model import Op
 from migverify.model import Flavor
-
-Image: TypeAlias = dict[str, str | None]
 
 _ROW_OPS = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 _STATEMENTS = frozenset(
@@ -74,14 +73,11 @@ class CanalJson:
             return
         commit = exact_json.integer(extension["commitTs"], "commitTs") if "commitTs" in extension else None
         milliseconds = exact_json.integer(body.get("es"), "es")
-        head = _Head(
-            message,
-            exact_json.text(body.get("database"), "database"),
-            exact_json.text(body.get("table"), "table"),
-            milliseconds / 1000 if commit is None else tso_time(commit),
-            None if commit is None else Order("", (commit,)),
-            "" if commit is None else str(commit),
-        )
+        table = ".".join(exact_json.text(body.get(part), part) for part in ("database", "table"))
+        if commit is None:
+            head = Head(message, table, milliseconds / 1000, "", None)
+        else:
+            head = Head(message, table, tso_time(commit), str(commit), Order("", (commit,)))
         if body.get("isDdl") is True:
             yield _statement(head, kind, exact_json.text(body.get("sql"), "sql"))
         elif kind in _ROW_OPS:
@@ -89,10 +85,10 @@ class CanalJson:
         else:
             raise UndecodableError(f"event type {kind[:40]!r} is not known")
 
-    def _rows(self, head: _Head, op: Op, body: dict[str, Json], *, whole: bool) -> Iterator[CarriedItem]:
+    def _rows(self, head: Head, op: Op, body: dict[str, Json], *, whole: bool) -> Iterator[CarriedItem]:
         if not whole and op is not Op.DELETE:
             raise UndecodableError("the row was too large for a message: only its handle key was sent")
-        columns = self._columns(head.table_name, body)
+        columns = self._columns(head.table, body)
         data = exact_json.sequence(body.get("data"), "data")
         old = body.get("old")
         olds = [None] * len(data) if old is None else exact_json.sequence(old, "old")
@@ -107,11 +103,8 @@ class CanalJson:
             named = before if after is None else after
             if named is None or any(name not in named for name in key_names):
                 raise UndecodableError("a column of pkNames is not in the row")
-            yield head.carried(
-                op, index, before, after,
-                key=tuple((name, named[name]) for name in key_names) or None,
-                whole=whole and len(image) == len(columns),
-            )  # fmt: skip
+            key = tuple((name, named[name]) for name in key_names) or None
+            yield head.carried(op, before, after, key, index=index, whole=whole and len(image) == len(columns))
 
     def _columns(self, table: str, body: dict[str, Json]) -> dict[str, _Column]:
         declared = self.types.get(table, {})
@@ -133,37 +126,12 @@ class CanalJson:
 
     def _text(self, value: str, column: _Column) -> str:
         kind, what = column.kind, column.name
-        base = kind.base
-        if base in texts.TEXTS | texts.VECTORS:
-            return value
-        if base in texts.INTEGERS:
-            return texts.integer_text(value, kind)
-        if base in texts.DECIMALS:
-            return texts.decimal_text(value)
-        if base in texts.BINARIES:
-            return texts.hex_text(_latin1(value, what), kind)
-        if base == "timestamp":
-            return texts.utc_text(value, self.time_zone, what)
-        if base in ("date", "datetime", "time"):
-            return texts.check_temporal(value, kind)
-        if base in texts.FLOATS:
-            number = texts.number_of(value, what)
-            return (
-                texts.float_text(number, self.flavor, kind)
-                if base == "float"
-                else texts.double_text(number, self.flavor, kind)
-            )
-        if base in ("enum", "set") and column.sql_type not in _INTEGER_SQL_TYPES:
-            return value
-        if base in ("enum", "set", "bit"):
-            number_text = texts.integer_text(value, ColumnType(base))
-            spell = {"enum": texts.enum_text, "set": texts.set_text, "bit": texts.bit_text}[base]
-            return spell(int(number_text), kind, what)
-        if base == "year":
-            return texts.year_text(value)
-        if base == "json":
-            return texts.json_text(value, self.flavor)
-        raise UndecodableError(f"the type of {what}, {base[:40]!r}, is not known")
+        raw: str | int | bytes = value
+        if kind.base in texts.BINARIES:
+            raw = _latin1(value, what)
+        elif kind.base == "bit" or (kind.base in ("enum", "set") and column.sql_type in _INTEGER_SQL_TYPES):
+            raw = int(texts.integer_text(value, ColumnType(kind.base)))
+        return texts.value_text(raw, kind, what, self.flavor, self.time_zone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,35 +141,10 @@ class _Column:
     sql_type: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """What all changes of a message share."""
-
-    message: Message
-    database: str
-    table: str
-    time: float
-    order: Order | None
-    gtid: str
-
-    @property
-    def table_name(self) -> str:
-        return f"{self.database}.{self.table}"
-
-    def carried(
-        self, op: Op, index: int, before: Image | None, after: Image | None, *,
-        key: tuple[tuple[str, str | None], ...] | None = None, whole: bool = True, sql: str = "",
-    ) -> Carried:  # fmt: skip
-        place = self.message.place
-        file = f"{place.topic}/{place.partition}"
-        change = Change(op, self.table_name, before, after, self.gtid, file, place.offset, self.time, sql)
-        return Carried(change, place, index, self.order, key, whole, sent=self.message.time)
-
-
-def _statement(head: _Head, kind: str, sql: str) -> Carried:
+def _statement(head: Head, kind: str, sql: str) -> Carried:
     if kind not in _STATEMENTS:
         raise UndecodableError(f"statement type {kind[:40]!r} is not known")
-    return head.carried(Op.TRUNCATE if kind == "TRUNCATE" else Op.DDL, 0, None, None, sql=sql)
+    return head.carried(Op.TRUNCATE if kind == "TRUNCATE" else Op.DDL, sql=sql)
 
 
 def _images(

@@ -78,6 +78,48 @@ def parse_type(column_type: str, flavor: Flavor = Flavor.MYSQL) -> ColumnType:
     return ColumnType(match[1].lower(), length, scale, bool(words & {"unsigned", "zerofill"}), "zerofill" in words)
 
 
+def value_text(
+    value: str | int | bytes, kind: ColumnType, what: str, flavor: Flavor, zone: tzinfo | None = None
+) -> str:
+    """Return the text of one value by the type of its column.
+
+    Parameters
+    ----------
+    value
+        Bytes of a binary column; the number of an ENUM, SET or BIT; of all others the number, or the carrier's text.
+    what
+        The column in messages.
+    zone
+        Zone of the TIMESTAMP texts; None refuses them.
+    """
+    base = kind.base
+    if isinstance(value, bytes):
+        return hex_text(value, kind)
+    if base in INTEGERS:
+        return integer_text(value, kind)
+    if base == "year":
+        return year_text(value)
+    if isinstance(value, int):
+        spell = {"enum": enum_text, "set": set_text, "bit": bit_text}.get(base)
+        if spell is None:
+            raise UndecodableError(f"the type of {what}, {base[:40]!r}, is not known")
+        return spell(value, kind, what)
+    if base in TEXTS | VECTORS or base in ("enum", "set"):
+        return value
+    if base in DECIMALS:
+        return decimal_text(value)
+    if base == "timestamp":
+        return utc_text(value, zone, what)
+    if base in ("date", "datetime", "time"):
+        return check_temporal(value, kind)
+    if base in FLOATS:
+        spell_float = float_text if base == "float" else double_text
+        return spell_float(number_of(value, what), flavor, kind)
+    if base == "json":
+        return json_text(value, flavor)
+    raise UndecodableError(f"the type of {what}, {base[:40]!r}, is not known")
+
+
 def integer_text(value: str | int, kind: ColumnType) -> str:
     """Return an integer's text; ZEROFILL pads it as SELECT does."""
     text = str(value)

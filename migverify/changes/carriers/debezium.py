@@ -16,6 +16,9 @@ from migverify.changes.carriers import exact_json
 from migverify.changes.carriers.base import (
     Carried,
     CarriedItem,
+    Head,
+    Image,
+    Key,
     Message,
     Order,
     Place,
@@ -28,7 +31,7 @@ from migverify.changes.carriers.base import (
 )
 from migverify.changes.carriers.debezium_text import Encoding, value_text
 from migverify.changes.carriers.exact_json import Json
-from migverify.changes.model import Change, Op
+from migverify.changes.model import Op
 from migverify.model import Flavor
 
 BLIND_SPOTS = ("a zero DATE, DATETIME or TIMESTAMP in a nullable column arrives as NULL",)
@@ -88,7 +91,7 @@ class Debezium:
             else:
                 yield Watermark(source.commit, message.place)
         elif op == "t":
-            yield source.carried(Op.TRUNCATE, None, None, None)
+            yield source.head.carried(Op.TRUNCATE)
         elif op in _ROW_OPS:
             yield self._row(source, op, body, schema)
         else:
@@ -115,23 +118,23 @@ class Debezium:
             raise UndecodableError(f"op {op} without the row before it: binlog_row_image was not FULL")
         named = before if after is None else after
         key = self._key(source, {} if named is None else named)
-        return source.carried(kind, before, after, key, snapshot=op == "r" or source.snapshot)
+        return source.head.carried(kind, before, after, key, snapshot=op == "r" or source.snapshot)
 
-    def _image(self, source: _Source, row: dict[str, Json], fields: dict[str, Json]) -> dict[str, str | None]:
-        declared = self._seen.get(source.table, {}) | dict(self.types.get(source.table, {}))
-        image: dict[str, str | None] = {}
+    def _image(self, source: _Source, row: dict[str, Json], fields: dict[str, Json]) -> Image:
+        declared = self._seen.get(source.head.table, {}) | dict(self.types.get(source.head.table, {}))
+        image: Image = {}
         for name, value in row.items():
             encoding = Encoding.of(
-                f"{source.table}.{name}", fields.get(name), declared.get(name), self.binary, source.flavor
+                f"{source.head.table}.{name}", fields.get(name), declared.get(name), self.binary, source.flavor
             )
             image[name] = value_text(value, encoding)
         return image
 
-    def _key(self, source: _Source, image: dict[str, str | None]) -> tuple[tuple[str, str | None], ...] | None:
+    def _key(self, source: _Source, image: Image) -> Key | None:
         """Return the columns of the message key with the texts of the row."""
-        if source.message.key is None:
+        if source.head.message.key is None:
             return None
-        body = exact_json.mapping(exact_json.load(source.message.key), "the key")
+        body = exact_json.mapping(exact_json.load(source.head.message.key), "the key")
         names = exact_json.mapping(body.get("payload", body) or {}, "the key")
         missing = [name for name in names if name not in image]
         if missing:
@@ -144,7 +147,7 @@ class Debezium:
             for change in exact_json.sequence(body.get("tableChanges") or [], "tableChanges"):
                 self._learn(exact_json.mapping(change, "a table change"))
         truncate = re.match(r"\s*TRUNCATE\b", sql, re.IGNORECASE) is not None
-        return source.carried(Op.TRUNCATE if truncate else Op.DDL, None, None, None, sql=sql, snapshot=source.snapshot)
+        return source.head.carried(Op.TRUNCATE if truncate else Op.DDL, sql=sql, snapshot=source.snapshot)
 
     def _learn(self, change: dict[str, Json]) -> None:
         """Keep the column types that a table change states.
@@ -167,15 +170,9 @@ class Debezium:
 class _Source:
     """The ``source`` block of an envelope."""
 
-    message: Message
-    table: str
+    head: Head
     flavor: Flavor
-    time: float
-    gtid: str
-    file: str
-    position: int
     commit: int | None
-    order: Order | None
     snapshot: bool
 
     @classmethod
@@ -189,25 +186,12 @@ class _Source:
         position = exact_json.integer(source["pos"], "source.pos") if source.get("pos") is not None else 0
         milliseconds = exact_json.integer(source.get("ts_ms"), "source.ts_ms")
         names = [exact_json.text(source.get(part) or "", f"source.{part}") for part in ("db", "table")]
-        return cls(
-            message,
-            ".".join(names),
-            flavor,
-            milliseconds / 1000 if commit is None else tso_time(commit),
+        head = Head(
+            message, ".".join(names), milliseconds / 1000 if commit is None else tso_time(commit),
             exact_json.text(source.get("gtid") or "", "source.gtid") if commit is None else str(commit),
-            file or f"{message.place.topic}/{message.place.partition}",
-            position if file else message.place.offset,
-            commit,
-            _order(source, file, position, commit),
-            source.get("snapshot") not in (None, False, "false"),
-        )
-
-    def carried(
-        self, op: Op, before: dict[str, str | None] | None, after: dict[str, str | None] | None,
-        key: tuple[tuple[str, str | None], ...] | None, *, sql: str = "", snapshot: bool = False,
-    ) -> Carried:  # fmt: skip
-        change = Change(op, self.table, before, after, self.gtid, self.file, self.position, self.time, sql)
-        return Carried(change, self.message.place, 0, self.order, key, snapshot=snapshot, sent=self.message.time)
+            _order(source, file, position, commit), (file, position) if file else None,
+        )  # fmt: skip
+        return cls(head, flavor, commit, source.get("snapshot") not in (None, False, "false"))
 
 
 def _order(source: dict[str, Json], file: str, position: int, commit: int | None) -> Order | None:

@@ -17,8 +17,8 @@ from typing import TypeAlias
 
 from migverify.changes.carriers import exact_json
 from migverify.changes.carriers.base import (
-    Carried,
     CarriedItem,
+    Head,
     Message,
     Order,
     Parser,
@@ -29,7 +29,7 @@ from migverify.changes.carriers.base import (
     tso_time,
 )
 from migverify.changes.carriers.open_protocol import VERSION
-from migverify.changes.model import Change, Op
+from migverify.changes.model import Op
 from migverify.errors import ChangeError
 
 LONGEST = 256 * 1024 * 1024
@@ -165,9 +165,11 @@ class StorageFolder:
             truncate = exact_json.integer(body.get("Type"), "Type") == _TRUNCATE_TABLE
         except UndecodableError as error:
             return Reject(str(error), place, None, raw)
-        op = Op.TRUNCATE if truncate else Op.DDL
-        change = Change(op, ".".join(names), None, None, str(commit), str(path), 0, tso_time(commit), sql)
-        return Carried(change, place, 0, Order("", (commit,)), None)
+        head = Head(
+            Message(place, None, None), ".".join(names), tso_time(commit), str(commit), Order("", (commit,)),
+            (str(path), 0),
+        )  # fmt: skip
+        return head.carried(Op.TRUNCATE if truncate else Op.DDL, sql=sql)
 
 
 def json_lines(path: Path) -> Iterator[Message | Reject]:

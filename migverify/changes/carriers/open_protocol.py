@@ -11,7 +11,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 
 from migverify.changes.carriers import column_text as texts
@@ -19,6 +19,8 @@ from migverify.changes.carriers import exact_json
 from migverify.changes.carriers.base import (
     Carried,
     CarriedItem,
+    Head,
+    Image,
     Message,
     Order,
     Types,
@@ -29,7 +31,7 @@ from migverify.changes.carriers.base import (
 )
 from migverify.changes.carriers.column_text import ColumnType
 from migverify.changes.carriers.exact_json import Json, Number
-from migverify.changes.model import Change, Op
+from migverify.changes.model import Op
 from migverify.model import Flavor
 
 VERSION = 1
@@ -38,11 +40,14 @@ _ROW, _DDL, _RESOLVED = 1, 2, 3
 _TRUNCATE_TABLE = 11
 _BINARY, _HANDLE = 0x01, 0x02
 
-_INTEGERS = {1: "tinyint", 2: "smallint", 3: "int", 8: "bigint", 9: "mediumint"}
 _TEMPORALS = {10: "date", 11: "time", 12: "datetime", 14: "date"}
+_BASES = {
+    1: "tinyint", 2: "smallint", 3: "int", 4: "float", 5: "double", 7: "timestamp", 8: "bigint", 9: "mediumint",
+    13: "year", 16: "bit", 225: "vector", 245: "json", 246: "decimal", 247: "enum", 248: "set", **_TEMPORALS,
+}  # fmt: skip
+_AS_INTEGERS = frozenset({1, 2, 3, 8, 9, 13, 16, 247, 248})
 _STRINGS = frozenset({15, 253, 254})
 _BLOBS = frozenset({249, 250, 251, 252})
-_VECTOR = 225
 
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([abfnrtv\\'\"]))|\\", re.DOTALL)
 _SIMPLE = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92, "'": 39, '"': 34}
@@ -82,32 +87,31 @@ class OpenProtocol:
             raise UndecodableError("the row is not in the message but in the changefeed's claim-check storage")
         body = exact_json.mapping(exact_json.load(value), "the value")
         names = [exact_json.text(key.get(part, ""), part) for part in ("scm", "tbl")]
-        event = _Event(message, index, commit, ".".join(names))
+        head = Head(message, ".".join(names), tso_time(commit), str(commit), Order("", (commit,)))
         if kind == _DDL:
             truncate = exact_json.integer(body.get("t"), "t") == _TRUNCATE_TABLE
-            return event.carried(
-                Op.TRUNCATE if truncate else Op.DDL, None, None, None, sql=exact_json.text(body.get("q"), "q")
-            )
-        return self._row(event, body, only_key=key.get("ohk") is True)
+            sql = exact_json.text(body.get("q"), "q")
+            return head.carried(Op.TRUNCATE if truncate else Op.DDL, index=index, sql=sql)
+        return self._row(head, index, body, only_key=key.get("ohk") is True)
 
-    def _row(self, event: _Event, body: dict[str, Json], *, only_key: bool) -> Carried:
+    def _row(self, head: Head, index: int, body: dict[str, Json], *, only_key: bool) -> Carried:
         if set(body) not in ({"u"}, {"u", "p"}, {"d"}):
             raise UndecodableError(f"a row event with {', '.join(sorted(body)) or 'nothing'} in it")
         if only_key and "d" not in body:
             raise UndecodableError("the row was too large for a message: only its handle key was sent")
         part = exact_json.mapping(body["d" if "d" in body else "u"], "the row")
-        image = self._image(event.table, part)
+        image = self._image(head.table, part)
         key = tuple((name, image[name]) for name in sorted(image) if _flags(part[name]) & _HANDLE) or None
         if "d" in body:
             # Which columns there are is not said: a delete of handle keys alone looks like a small table.
             whole = not only_key and any(not _flags(column) & _HANDLE for column in part.values())
-            return event.carried(Op.DELETE, image, None, key, whole=whole)
+            return head.carried(Op.DELETE, image, None, key, index=index, whole=whole)
         if "p" not in body:
-            return event.carried(Op.INSERT, None, image, key)
-        before = image | self._image(event.table, exact_json.mapping(body["p"], "p"))
-        return event.carried(Op.UPDATE, before, image, key)
+            return head.carried(Op.INSERT, None, image, key, index=index)
+        before = image | self._image(head.table, exact_json.mapping(body["p"], "p"))
+        return head.carried(Op.UPDATE, before, image, key, index=index)
 
-    def _image(self, table: str, row: dict[str, Json]) -> dict[str, str | None]:
+    def _image(self, table: str, row: dict[str, Json]) -> Image:
         declared = self.types.get(table, {})
         return {
             name: self._text(exact_json.mapping(column, name), f"{table}.{name}", declared.get(name))
@@ -118,60 +122,27 @@ class OpenProtocol:
         code, value = exact_json.integer(column.get("t"), "t"), column.get("v")
         if value is None:
             return None
-        binary = bool(_flags(column) & _BINARY)
+        binary = _flags(column) & _BINARY
         kind = None if declared is None else texts.parse_type(declared, Flavor.TIDB)
-        if code in _INTEGERS:
-            return texts.integer_text(exact_json.integer(value, what), kind or ColumnType(_INTEGERS[code]))
         if code in _STRINGS:
             text = exact_json.text(value, what)
             return texts.hex_text(unquote(text), kind) if binary else text
         if code in _BLOBS:
-            raw = _base64(exact_json.text(value, what), what)
-            return texts.hex_text(raw) if binary else _utf8(raw, what)
-        if code == 246:
-            return texts.decimal_text(exact_json.text(value, what))
-        if code == 7:
-            return texts.utc_text(exact_json.text(value, what), self.time_zone, what)
-        if code in _TEMPORALS:
-            return texts.check_temporal(exact_json.text(value, what), ColumnType(_TEMPORALS[code]))
-        return _rare_text(code, value, what, kind)
-
-
-def _rare_text(code: int, value: Json, what: str, kind: ColumnType | None) -> str:
-    if code in (4, 5):
-        if not isinstance(value, Number):
-            raise UndecodableError(f"{what} is no number")
-        number = texts.number_of(value.text, what)
-        return (
-            texts.float_text(number, Flavor.TIDB, kind) if code == 4 else texts.double_text(number, Flavor.TIDB, kind)
-        )
-    if code == 13:
-        return texts.year_text(exact_json.integer(value, what))
-    if code == 245:
-        return texts.json_text(exact_json.text(value, what), Flavor.TIDB)
-    spell = {16: texts.bit_text, 247: texts.enum_text, 248: texts.set_text}.get(code)
-    if spell is not None:
-        return spell(exact_json.integer(value, what), kind or ColumnType("?"), what)
-    if code == _VECTOR:
-        return exact_json.text(value, what)
-    raise UndecodableError(f"the type of {what}, code {code}, is not known")
-
-
-@dataclass(frozen=True, slots=True)
-class _Event:
-    message: Message
-    index: int
-    commit: int
-    table: str
-
-    def carried(
-        self, op: Op, before: dict[str, str | None] | None, after: dict[str, str | None] | None,
-        key: tuple[tuple[str, str | None], ...] | None, *, whole: bool = True, sql: str = "",
-    ) -> Carried:  # fmt: skip
-        place, commit = self.message.place, self.commit
-        file = f"{place.topic}/{place.partition}"
-        change = Change(op, self.table, before, after, str(commit), file, place.offset, tso_time(commit), sql)
-        return Carried(change, place, self.index, Order("", (commit,)), key, whole, sent=self.message.time)
+            data = _base64(exact_json.text(value, what), what)
+            return texts.hex_text(data) if binary else _utf8(data, what)
+        base = _BASES.get(code)
+        if base is None:
+            raise UndecodableError(f"the type of {what}, code {code}, is not known")
+        # The message says what the value is; only length, labels and the like are taken from what was declared.
+        kind = ColumnType(base) if kind is None else replace(kind, base=base)
+        raw: str | int
+        if base in texts.FLOATS:
+            if not isinstance(value, Number):
+                raise UndecodableError(f"{what} is no number")
+            raw = value.text
+        else:
+            raw = exact_json.integer(value, what) if code in _AS_INTEGERS else exact_json.text(value, what)
+        return texts.value_text(raw, kind, what, Flavor.TIDB, self.time_zone)
 
 
 def split_keys(raw: bytes) -> list[bytes]:
