@@ -10,15 +10,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from migverify.db.reader import Reader, SidePlan
 from migverify.errors import CanceledError, ReadError
 from migverify.model import ChunkChecksum, Endpoint, KeyRange, KeyText, Lane
 from migverify.sql.checksum import SideSql
 from migverify.sql.key_range import KeyColumn
 from migverify.tables.confirm import confirm
 from migverify.tables.diff import PairReader
-from migverify.tables.read import Reader
 from migverify.tables.span import run_span
-from migverify.tables.tasks import Outcome, PairPlan, ReadColumn, Rules, SidePlan, Task, task_from_text
+from migverify.tables.tasks import Outcome, PairPlan, ReadColumn, Rules, Task, task_from_text
 from migverify.tables.work import edges
 
 RULES = Rules(

@@ -207,6 +207,13 @@ def parse_key(columns: Sequence[KeyColumn], parts: Sequence[str]) -> KeyText:
     return tuple(key)
 
 
+def split_element(columns: Sequence[KeyColumn], element: bytes) -> tuple[KeyText, str]:
+    """Split an element into its key and its checksums."""
+    parts = element.decode("ascii").split(",")
+    size = len(columns)
+    return parse_key(columns, parts[:size]), ",".join(parts[size:])
+
+
 def rows_sql(side: SideSql, key_range: KeyRange, *, wide: bool = False, share: tuple[int, int] | None = None) -> str:
     """Return the statement of a row list: the elements of a range in one text, and their count beside it.
 

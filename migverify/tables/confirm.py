@@ -17,7 +17,6 @@ from dataclasses import replace
 from functools import partial
 
 from migverify.model import ColumnDiff, DiffKind, LiveState, RowDiff
-from migverify.sql.checksum import full_rows_sql
 from migverify.tables.diff import (
     WIDE,
     PairReader,
@@ -27,7 +26,6 @@ from migverify.tables.diff import (
     joined,
     read_rows,
     rows_at_once,
-    split_element,
 )
 from migverify.tables.values import column_diff, same_value
 from migverify.watch.lifecycle import Criteria, Finding, Read, advance, read_once
@@ -105,13 +103,8 @@ def _with_shards(reader: PairReader, diff: RowDiff) -> RowDiff:
     """Name the shards that hold the key of a row diff, where more than one does: no row of the target is wrong then."""
     if len(reader.sources) == 1 or diff.source_count < 2:
         return diff
-    text = [full_rows_sql(side.sql, [diff.key]) for side in reader.sources]
-    rows = [side.later(partial(side.query, text[n])) for n, side in enumerate(reader.sources)]
-    holders = [
-        side.side.endpoint.name
-        for side, found in zip(reader.sources, rows, strict=True)
-        if any(split_element(reader, row[0] or b"")[0] == diff.key for row in found.result())
-    ]
+    rows = [side.later(partial(side.lookup, [diff.key], reader.key)) for side in reader.sources]
+    holders = [side.side.endpoint.name for side, found in zip(reader.sources, rows, strict=True) if found.result()]
     return replace(diff, shard=", ".join(holders)) if len(holders) > 1 else diff
 
 

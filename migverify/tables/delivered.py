@@ -15,12 +15,11 @@ from enum import StrEnum
 
 from migverify.changes.delivered import LastImage, LastImages, TableCounts
 from migverify.db.pool import SessionPool
+from migverify.db.reader import Reader
 from migverify.model import ColumnDiff, KeyText, LiveState, Verdict
-from migverify.sql.checksum import full_rows_sql
 from migverify.sql.quoting import quote_name
 from migverify.tables.diff import rows_at_once, texts_of
 from migverify.tables.image_values import image_form, image_literal, same_image, shown_form
-from migverify.tables.read import Reader
 from migverify.tables.tasks import PairPlan, ReadColumn, Rules
 from migverify.tables.values import column_diff
 from migverify.watch.lifecycle import Criteria, Read, advance, read_once
@@ -327,7 +326,7 @@ class _Judge:
         if reader is None or not images:
             return found
         keys = [tuple(image_literal(c, t) for c, t in zip(self.key, image.key, strict=True)) for image in images]
-        for row in reader.query(full_rows_sql(reader.sql, keys)):
+        for row in reader.rows(keys):
             texts = texts_of(self.pair.columns, row[1:])
             form = tuple(shown_form(c, texts[place]) for c, place in zip(self.key, self.places, strict=True))
             found.setdefault(form, []).append(texts)

@@ -12,15 +12,16 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from migverify.errors import IncompleteReadError, TimeLimitError
+from migverify.db.pool import SessionPool
+from migverify.db.reader import KeyRow, Reader
+from migverify.errors import IncompleteReadError, ReadError, TimeLimitError
 from migverify.model import ChunkChecksum, DiffKind, KeyRange, KeyText, Lane, LiveState, RowDiff
 from migverify.sql import checksum
 from migverify.sql.key_range import KeyColumn
 from migverify.tables.compare import ListDifference, compare_lists, same_checksum
-from migverify.tables.read import Reader
 from migverify.tables.tasks import PairPlan, ReadColumn, Rules
 from migverify.tables.values import same_value, value_form
 
@@ -38,6 +39,20 @@ class PairReader:
         self.target = target
         self.rules = rules
         self.key: tuple[KeyColumn, ...] = target.sql.key
+
+    @classmethod
+    def open(cls, pair: PairPlan, pool: SessionPool, rules: Rules) -> PairReader:
+        """Return readers of all sides of a pair; the caller closes it.
+
+        Raises
+        ------
+        ReadError
+            the table is on one side only.
+        """
+        if pair.target_side is None or not pair.sources:
+            raise ReadError(f"{pair.id}: the table is on one side only, there is nothing to read")
+        sources = [Reader(side, pool, rules) for side in pair.sources]
+        return cls(pair, sources, Reader(pair.target_side, pool, rules), rules)
 
     @property
     def walker(self) -> Reader:
@@ -66,10 +81,25 @@ class PairReader:
     def checksums_in_pieces(self, key_range: KeyRange, rows: int) -> tuple[ChunkChecksum, ChunkChecksum]:
         """Like ``checksums``, in pieces of about ``rows`` rows: for a range that took too long at once."""
         totals = [ChunkChecksum(0, 0, 0), ChunkChecksum(0, 0, 0)]
-        for piece in cut(self, key_range, rows, by_target=False):
+        for piece in self.walker.cut(key_range, rows):
             for side, found in enumerate(self.checksums(piece)):
                 totals[side] += found
         return totals[0], totals[1]
+
+    def lookup(
+        self, keys: Sequence[KeyText], *, wide: bool = False
+    ) -> tuple[dict[KeyText, list[KeyRow]], dict[KeyText, list[KeyRow]]]:
+        """Return the rows of some keys of source and target, read at the same time.
+
+        A key that is absent has no entry; one that several shards hold has a row of each.
+        """
+        futures = [r.later(partial(r.lookup, keys, self.key, wide=wide)) for r in self.readers]
+        *parts, theirs = [f.result() for f in futures]
+        ours: dict[KeyText, list[KeyRow]] = {}
+        for part in parts:
+            for key, rows in part.items():
+                ours.setdefault(key, []).extend(rows)
+        return ours, theirs
 
     def close(self) -> None:
         """Release the threads of all sides."""
@@ -80,26 +110,14 @@ class PairReader:
 def locate(reader: PairReader, key_range: KeyRange, rows: tuple[int, int], *, wide: bool = False) -> Iterator[RowDiff]:
     """Yield the unconfirmed row diffs of a range that differs; ``rows`` are its counts on both sides."""
     if max(rows) > reader.rules.leaf_rows and not key_range.nulls and reader.target.sql.range_key:
-        for piece in cut(reader, key_range, reader.rules.leaf_rows, by_target=rows[1] > rows[0]):
+        # Of about ``leaf_rows`` rows on the side that has more of them.
+        walker = reader.target if rows[1] > rows[0] else reader.walker
+        for piece in walker.cut(key_range, reader.rules.leaf_rows):
             source, target = reader.checksums(piece, wide=wide)
             if not same_checksum(source, target):
                 yield from leaf(reader, piece, max(source.rows, target.rows), wide=wide)
         return
     yield from leaf(reader, key_range, max(rows), wide=wide)
-
-
-def cut(reader: PairReader, key_range: KeyRange, rows: int, *, by_target: bool) -> Iterator[KeyRange]:
-    """Yield consecutive pieces of a range, of about ``rows`` rows on the side that has more of them."""
-    walker = reader.target if by_target or len(reader.sources) > 1 else reader.sources[0]
-    lower = key_range.lower
-    while True:
-        rest = KeyRange(lower, key_range.upper)
-        upper = walker.later(partial(walker.boundary, rest, rows)).result()
-        if upper is None or upper in (lower, key_range.upper):
-            yield rest
-            return
-        yield KeyRange(lower, upper)
-        lower = upper
 
 
 def leaf(reader: PairReader, key_range: KeyRange, rows: int, *, wide: bool = False) -> Iterator[RowDiff]:
@@ -117,7 +135,7 @@ def leaf(reader: PairReader, key_range: KeyRange, rows: int, *, wide: bool = Fal
     except (IncompleteReadError, TimeLimitError):
         pieces = [key_range]
         if not key_range.nulls and reader.target.sql.range_key:
-            pieces = list(cut(reader, key_range, max(1, rows // SMALLER), by_target=False))
+            pieces = list(reader.walker.cut(key_range, max(1, rows // SMALLER)))
         if len(pieces) > 1:
             for piece in pieces:
                 yield from leaf(reader, piece, -(-rows // SMALLER), wide=wide)
@@ -156,16 +174,9 @@ def by_key(reader: PairReader, elements: Sequence[bytes]) -> dict[KeyText, list[
     """Group elements by key; the values are their checksum parts, in order."""
     found: dict[KeyText, list[str]] = {}
     for element in elements:
-        key, rest = split_element(reader, element)
+        key, rest = checksum.split_element(reader.key, element)
         found.setdefault(key, []).append(rest)
     return found
-
-
-def split_element(reader: PairReader, element: bytes) -> tuple[KeyText, str]:
-    """Split an element into its key and its checksums."""
-    parts = element.decode("ascii").split(",")
-    size = len(reader.key)
-    return checksum.parse_key(reader.key, parts[:size]), ",".join(parts[size:])
 
 
 def _exact(pair: PairPlan, checksums: list[str]) -> list[str] | object:
@@ -207,7 +218,7 @@ def count_rows(reader: PairReader, elements: Sequence[str]) -> tuple[Counter[str
     def count(side: Reader) -> Counter[str]:
         found: Counter[str] = Counter()
         for batch in batches(exact, rows_at_once(reader.pair)):
-            for row in side.query(checksum.rows_by_checksum_sql(side.sql, [key[0] or "" for key in batch])):
+            for row in side.rows_by_checksum([key[0] or "" for key in batch]):
                 found[_multiset_element(reader.pair, row)] += 1
         return found
 
@@ -246,23 +257,12 @@ RowsByKey = dict[KeyText, list[tuple[str, Texts]]]
 
 def read_rows(reader: PairReader, keys: Sequence[KeyText], *, wide: bool = False) -> tuple[RowsByKey, RowsByKey]:
     """Read the rows of some keys on both sides at the same time. A key that is absent has no entry."""
+    ours, theirs = reader.lookup(keys, wide=wide)
+    return _decoded(reader.pair.columns, ours), _decoded(reader.pair.columns, theirs)
 
-    def read(side: Reader) -> RowsByKey:
-        found: RowsByKey = {}
-        wanted = set(keys)
-        for row in side.query(checksum.full_rows_sql(side.sql, keys, wide=wide)):
-            key, checksums = split_element(reader, row[0] or b"")
-            if key in wanted:  # a collation may have found more than was asked for
-                found.setdefault(key, []).append((checksums, texts_of(reader.pair.columns, row[1:])))
-        return found
 
-    futures = [r.later(partial(read, r)) for r in reader.readers]
-    *ours, theirs = [f.result() for f in futures]
-    merged: RowsByKey = {}
-    for part in ours:
-        for key, rows in part.items():
-            merged.setdefault(key, []).extend(rows)
-    return merged, theirs
+def _decoded(columns: Sequence[ReadColumn], found: Mapping[KeyText, Sequence[KeyRow]]) -> RowsByKey:
+    return {key: [(sums, texts_of(columns, row)) for sums, row in rows] for key, rows in found.items()}
 
 
 def texts_of(columns: Sequence[ReadColumn], row: Sequence[bytes | None]) -> Texts:

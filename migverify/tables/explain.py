@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from migverify.db.reader import SidePlan
 from migverify.db.session import Session
 from migverify.errors import ReadError
 from migverify.model import Flavor, KeyRange
 from migverify.sql.checksum import bucket_sql, checksum_sql, walk_sql
 from migverify.sql.server import explain_sql
-from migverify.tables.tasks import PairPlan, SidePlan
+from migverify.tables.tasks import PairPlan
 
 _FUNCTIONS = re.compile(r"\b([a-z0-9_]+)\(", re.IGNORECASE)
 

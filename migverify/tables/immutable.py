@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from migverify.db.reader import SidePlan
 from migverify.model import NotCovered, TableResult, Verdict
 from migverify.store.base import ResultStore
 from migverify.tables.plan import plan_digest
-from migverify.tables.tasks import PairPlan, SidePlan, with_stamps
+from migverify.tables.tasks import PairPlan, with_stamps
 
 RUNS_SEARCHED = 200
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from migverify.db.reader import check_stamp
 from migverify.errors import ReadError, ReplacedError
 from migverify.model import (
     ChunkChecksum,
@@ -30,7 +31,6 @@ from migverify.tables.chain import Chain, missing_spans
 from migverify.tables.confirm import JITTER
 from migverify.tables.outcome import conclude, may_miss_moves
 from migverify.tables.plan import check_same_plan, plan_digest
-from migverify.tables.read import check_stamp
 from migverify.tables.tasks import ONE_CHUNK, Outcome, PairPlan, Rules, Task, with_stamps
 from migverify.tables.whole import add_sums, differing
 

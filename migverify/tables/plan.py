@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from migverify.codec import encode
 from migverify.config import TableOverride
+from migverify.db.reader import SidePlan
 from migverify.errors import PlanError
 from migverify.model import (
     ColumnPair,
@@ -31,7 +32,7 @@ from migverify.sql.identity import columns_number
 from migverify.sql.key_range import KeyColumn, sorts_alike
 from migverify.sql.quoting import quote_name, quote_path, quote_text
 from migverify.tables.schema import column_pairs, compare_tables
-from migverify.tables.tasks import PairPlan, ReadColumn, SidePlan
+from migverify.tables.tasks import PairPlan, ReadColumn
 
 UNSPREAD_ROWS = 100_000
 """Tables estimated smaller than this are walked in one go: finding marks would cost more than it gains."""

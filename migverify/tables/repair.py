@@ -1,4 +1,4 @@
-"""Row diffs of one table -> statements that make the target's rows what the source's are, and what restores them.
+"""KeyRow diffs of one table -> statements that make the target's rows what the source's are, and what restores them.
 
 Both rows of every diff are read again. A statement is written only where both still are what the run recorded:
 its values are of this read, and it compares with this read before it sets. Rows come in pages, statements go to
@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
+from migverify.db.reader import KeyRow
 from migverify.errors import RepairError
 from migverify.model import DiffKind, KeyText, Lane, LiveState, RowDiff
 from migverify.secrets import scrub
 from migverify.sql import repair as statements
-from migverify.sql.checksum import full_rows_sql
 from migverify.store.base import ResultStore
-from migverify.tables.diff import WIDE, PairReader, joined, rows_at_once, split_element, texts_of
-from migverify.tables.read import Reader
+from migverify.tables.diff import WIDE, PairReader, joined, rows_at_once, texts_of
 from migverify.tables.repair_files import Scripts
 from migverify.tables.repair_order import Change, Exchange, Movers, why_not_together
 from migverify.tables.repair_plan import RepairPlan
@@ -31,11 +29,6 @@ ORDER = (DiffKind.MISSING_ON_SOURCE, DiffKind.VALUE_DIFFERS, DiffKind.MISSING_ON
 """DELETE, UPDATE, INSERT: a row that goes makes room for one whose unique keys collide with it."""
 EXCHANGED = "deleted_and_inserted_again"
 """Rows that exchange unique values, counted apart from the UPDATEs that they do not get."""
-
-Row = tuple[str, tuple[bytes | None, ...]]
-"""The checksums of a row, and the canonical texts of its columns as the server sent them."""
-
-RowsByKey = dict[KeyText, list[Row]]
 
 
 @dataclass(slots=True)
@@ -118,7 +111,7 @@ def _page(plan: RepairPlan, reader: PairReader, diffs: Sequence[RowDiff], writte
         some = [d for d in diffs if (d.source_checksum or d.target_checksum or "").startswith(WIDE) is wide]
         if not some:
             continue
-        ours, theirs = _read(reader, [diff.key for diff in some], wide=wide)
+        ours, theirs = reader.lookup([diff.key for diff in some], wide=wide)
         for diff in some:
             try:
                 change = _change(plan, diff, ours.get(diff.key, []), theirs.get(diff.key, []), written, wide=wide)
@@ -129,32 +122,8 @@ def _page(plan: RepairPlan, reader: PairReader, diffs: Sequence[RowDiff], writte
                 yield change
 
 
-def _read(reader: PairReader, keys: Sequence[KeyText], *, wide: bool) -> tuple[RowsByKey, RowsByKey]:
-    """Read rows by key on both sides; a key that several shards hold has a row of each."""
-    wanted = set(keys)
-
-    def read(side: Reader) -> list[tuple[KeyText, Row]]:
-        found = []
-        for row in side.query(full_rows_sql(side.sql, keys, wide=wide)):
-            key, checksums = split_element(reader, row[0] or b"")
-            if key in wanted:  # a collation may have found more than was asked for
-                found.append((key, (checksums, tuple(row[1:]))))
-        return found
-
-    futures = [r.later(partial(read, r)) for r in reader.readers]
-    *ours, theirs = [f.result() for f in futures]
-    return _grouped([entry for part in ours for entry in part]), _grouped(theirs)
-
-
-def _grouped(rows: Sequence[tuple[KeyText, Row]]) -> RowsByKey:
-    found: RowsByKey = {}
-    for key, row in rows:
-        found.setdefault(key, []).append(row)
-    return found
-
-
 def _change(
-    plan: RepairPlan, diff: RowDiff, ours: list[Row], theirs: list[Row], written: Written, *, wide: bool
+    plan: RepairPlan, diff: RowDiff, ours: list[KeyRow], theirs: list[KeyRow], written: Written, *, wide: bool
 ) -> Change | None:
     """Return the statements of one row; None (and counted) when it is equal by now or changed since the run.
 
@@ -186,7 +155,7 @@ def _change(
     return change
 
 
-def _differing(plan: RepairPlan, ours: list[Row], theirs: list[Row]) -> list[int] | None:
+def _differing(plan: RepairPlan, ours: list[KeyRow], theirs: list[KeyRow]) -> list[int] | None:
     """Return the positions of the columns that differ; None when a side has no row, empty when both have none."""
     if not ours and not theirs:
         return []
@@ -200,7 +169,7 @@ def _differing(plan: RepairPlan, ours: list[Row], theirs: list[Row]) -> list[int
     return found
 
 
-def _exact(row: Row) -> str:
+def _exact(row: KeyRow) -> str:
     return row[0].partition(",")[0]
 
 
@@ -222,7 +191,7 @@ class RowImage:
     others: tuple[str, ...] = ()
 
 
-def _present(plan: RepairPlan, row: Row, *, wide: bool) -> RowImage:
+def _present(plan: RepairPlan, row: KeyRow, *, wide: bool) -> RowImage:
     """Return the target's row as it was read."""
     size, more = len(plan.columns), len(plan.extra)
     texts = row[1][:size]
@@ -235,7 +204,7 @@ def _present(plan: RepairPlan, row: Row, *, wide: bool) -> RowImage:
 
 
 def _intended(
-    plan: RepairPlan, row: Row, before: RowImage | None, differing: Sequence[int], *, wide: bool
+    plan: RepairPlan, row: KeyRow, before: RowImage | None, differing: Sequence[int], *, wide: bool
 ) -> RowImage:  # fmt: skip
     """Return the target's row as the repair leaves it: the source's values, the target's where both are one value."""
     columns, new, settable = plan.columns, row[1], _settable(plan, differing)

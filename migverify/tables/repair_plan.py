@@ -18,7 +18,6 @@ from migverify.sql.grants import check_grants
 from migverify.sql.quoting import quote_name
 from migverify.sql.server import PACKET
 from migverify.tables.diff import PairReader
-from migverify.tables.read import Reader
 from migverify.tables.repair_order import UniqueIndex, unique_indexes
 from migverify.tables.schema import column_pairs
 from migverify.tables.tasks import PairPlan, Rules
@@ -63,7 +62,7 @@ class RepairPlan:
             raise RepairError(f"{self.pair.id}: the target has no such table")
         sql = replace(self.sql, texts=(*self.sql.texts, *(column.target_sql for column in self.extra), *self.others))
         sources = tuple(replace(side, sql=replace(side.sql, where="")) for side in self.pair.sources)
-        return open_reader(
+        return PairReader.open(
             replace(self.pair, sources=sources, target_side=replace(self.pair.target_side, sql=sql)), pool, rules
         )
 
@@ -209,11 +208,3 @@ def _no_exchange(session: Session, database: str, table: str) -> str:
         return (f"the target's table {name} has the trigger {', '.join(firing)}, which would fire: drop it, repair, "
                 "create it again; or change these rows by hand")  # fmt: skip
     return ""
-
-
-def open_reader(pair: PairPlan, pool: SessionPool, rules: Rules) -> PairReader:
-    """Return readers of all sides of a pair; the caller closes it."""
-    if pair.target_side is None:
-        raise RepairError(f"{pair.id}: the target has no such table")
-    sources = [Reader(side, pool, rules) for side in pair.sources]
-    return PairReader(pair, sources, Reader(pair.target_side, pool, rules), rules)

@@ -24,6 +24,7 @@ from migverify.sql.repair import session_sql
 from migverify.sql.server import IDENTITY
 from migverify.store.base import ResultStore
 from migverify.tables.confirm import confirm
+from migverify.tables.diff import PairReader
 from migverify.tables.engine import Secrets
 from migverify.tables.plan import check_same_plan, plan_digest
 from migverify.tables.prepare import Prepared, rules_of
@@ -40,7 +41,7 @@ from migverify.tables.repair_outcome import (
     moment,
     written_line,
 )
-from migverify.tables.repair_plan import current, open_reader, plan_repair, why_no_delete, why_not
+from migverify.tables.repair_plan import current, plan_repair, why_no_delete, why_not
 from migverify.tables.tasks import PairPlan, Rules
 
 Say = Callable[[str], None]
@@ -274,7 +275,7 @@ def _read_again(
     table: TableRepair, pair: PairPlan, pool: SessionPool, rules: Rules, store: ResultStore, runs: tuple[str, str]
 ) -> None:
     """Read every row that differed in run ``runs[0]`` again and keep its state under ``runs[1]``."""
-    with closing(open_reader(pair, pool, rules)) as reader:
+    with closing(PairReader.open(pair, pool, rules)) as reader:
         for page in diverged(store, runs[0], pair.id):
             confirmed = list(confirm(reader, page))
             store.add_row_diffs(runs[1], confirmed)

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 
+from migverify.db.reader import Reader
 from migverify.errors import (
     CanceledError,
     EndpointError,
@@ -25,7 +26,6 @@ from migverify.errors import (
 from migverify.model import ChunkChecksum, ChunkResult, ChunkState, KeyRange, KeyText, RowDiff
 from migverify.tables.compare import checksum_of, compare_lists, same_checksum
 from migverify.tables.diff import PairReader, list_diffs, locate
-from migverify.tables.read import Reader
 from migverify.tables.tasks import ONE_CHUNK, Outcome, Task
 
 AHEAD = 3

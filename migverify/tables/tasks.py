@@ -7,18 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from migverify.codec import decode, encode
+from migverify.db.reader import SidePlan
 from migverify.db.retry import ReadLimits
 from migverify.model import (
     ChunkChecksum,
     ChunkResult,
-    Endpoint,
     KeyRange,
     Lane,
     NotCovered,
     RowDiff,
     SchemaDifference,
 )
-from migverify.sql.checksum import SideSql
 
 ONE_CHUNK = 1 << 40
 """``Task.rows`` of a span that must stay one chunk: one that failed is read again under its own number."""
@@ -37,23 +36,6 @@ class ReadColumn:
     compare: str
     binary: bool
     tolerance: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SidePlan:
-    """One table of a pair: where it is, and the parts of its statements.
-
-    ``columns_number`` is the checksum of the columns it was planned with, ``stamp`` the stamp of its first read
-    (``migverify.sql.identity``); a read that shows another one is not of this table. 0 and ``""`` expect nothing.
-    """
-
-    endpoint: Endpoint
-    database: str
-    table: str
-    sql: SideSql
-    columns_number: int = 0
-    partitioned: bool = False
-    stamp: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from migverify.store.base import ResultStore
 from migverify.tables.applied import Applied, Marker, applied_places
 from migverify.tables.diff import PairReader
 from migverify.tables.ledger import Ledger, LedgerKey, PairCounts, place
-from migverify.tables.read import Reader
 from migverify.tables.tasks import PairPlan, Rules
 from migverify.tables.touched import Watched, form_of
 from migverify.tables.watch_check import Checked, Moment, check
@@ -358,10 +357,7 @@ class TablesWatch:
             reader.close()
 
     def _reader(self, pair: PairPlan) -> PairReader:
-        if pair.target_side is None:
-            raise ReadError(f"{pair.id}: the table is on one side only")
-        sources = [Reader(side, self.pool, self.rules) for side in pair.sources]
-        return PairReader(pair, sources, Reader(pair.target_side, self.pool, self.rules), self.rules)
+        return PairReader.open(pair, self.pool, self.rules)
 
     def _head(self, source: int) -> int:
         stream = self.streams[source]

@@ -19,9 +19,8 @@ from migverify.model import DiffKind, KeyText, LiveState, RowDiff
 from migverify.sql import checksum
 from migverify.tables.compare import compare_lists
 from migverify.tables.confirm import read_of
-from migverify.tables.diff import PairReader, list_diffs, read_rows, rows_at_once, split_element
+from migverify.tables.diff import PairReader, list_diffs, read_rows, rows_at_once
 from migverify.tables.ledger import KeyState, LedgerKey
-from migverify.tables.read import Reader
 from migverify.tables.touched import form_of
 from migverify.watch.lifecycle import Criteria, Finding, Read, advance, read_once
 
@@ -106,13 +105,8 @@ def unlike_rows(
 
     The keys with a row are found only where ``presence`` asks for them.
     """
-
-    def read(side: Reader) -> list[bytes]:
-        row = side.query(checksum.keys_sql(side.sql, keys))[0]
-        return checksum.parse_rows(row, side.sql)
-
     try:
-        futures = [r.later(partial(read, r)) for r in reader.readers]
+        futures = [r.later(partial(r.key_list, keys)) for r in reader.readers]
         *parts, theirs = [f.result() for f in futures]
     except IncompleteReadError:
         if len(keys) == 1:
@@ -122,7 +116,7 @@ def unlike_rows(
         other = unlike_rows(reader, keys[middle:], presence=presence)
         return one[0] + other[0], one[1] | other[1]
     ours = [element for part in parts for element in part]
-    present = {form_of(reader.key, split_element(reader, e)[0]) for e in ours} if presence else set()
+    present = {form_of(reader.key, checksum.split_element(reader.key, e)[0]) for e in ours} if presence else set()
     return list(list_diffs(reader, compare_lists(ours, theirs))), present
 
 

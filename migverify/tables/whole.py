@@ -10,46 +10,22 @@ the largest group.
 from __future__ import annotations
 
 import tempfile
-import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from migverify.db.session import Session
+from migverify.db.reader import Reader
 from migverify.errors import ReadError
 from migverify.model import ChunkChecksum, RowDiff
 from migverify.sql import checksum
 from migverify.tables.compare import compare_lists
 from migverify.tables.diff import PairReader, list_diffs
-from migverify.tables.read import Reader
 from migverify.tables.tasks import Outcome, Task
 
 GROUPS = 64
 DIFFS_AT_ONCE = 50_000
-
-
-def bucket_sums(side: Reader, task: Task) -> Outcome:
-    """Sum one side by bucket.
-
-    Raises
-    ------
-    ReadError
-        a row had no checksum (longer than max_allowed_packet): the wide frame is for ranges only.
-    """
-    started = time.monotonic()
-    sums = []
-    for row in side.query(checksum.bucket_sql(side.sql, task.buckets)):
-        parts = [None if part is None else part.decode("ascii") for part in row]
-        found = checksum.parse_checksum(parts[1:])
-        if found.hashed < found.rows:
-            raise ReadError(
-                f"{task.pair.id}: {found.rows - found.hashed} rows are longer than max_allowed_packet",
-                hint="Give the table a key that both sides sort alike, or raise max_allowed_packet.",
-            )
-        sums.append((int(parts[0] or 0), found))
-    return Outcome("sums", task.pair.id, sums=tuple(sums), seconds=time.monotonic() - started)
 
 
 def bucket_rows(reader: PairReader, task: Task) -> Outcome:
@@ -78,7 +54,8 @@ def _still_differ(reader: PairReader, task: Task) -> bool:
 
     The VALUE lane does not count, since unlike texts may be one value.
     """
-    *ours, theirs = [f.result().sums for f in [r.later(partial(bucket_sums, r, task)) for r in reader.readers]]
+    futures = [r.later(partial(r.bucket_sums, task.buckets)) for r in reader.readers]
+    *ours, theirs = [f.result() for f in futures]
     source, target = ([(b, replace(c, value=0)) for b, c in part] for part in (add_sums(ours), theirs))
     return bool(differing(source, target))
 
@@ -106,22 +83,18 @@ def _condition(side: Reader, task: Task) -> str:
 
 def _spool(side: Reader, condition: str, folder: Path, number: int) -> None:
     """Stream the elements of one side into one file per group; a retry begins with empty files."""
-    text = checksum.stream_sql(side.sql, condition)
 
-    def read(session: Session) -> None:
+    def take(elements: Iterator[bytes]) -> None:
         folder.mkdir(exist_ok=True)
         files = [(folder / f"{group}.{number}").open("wb") for group in range(GROUPS)]
         try:
-            for row in session.stream(text):
-                element = row[0] or b""
+            for element in elements:
                 files[_group(element, len(side.sql.key))].write(element + b"\n")
         finally:
             for file in files:
                 file.close()
 
-    side.check_table()
-    side.attempt(read)
-    side.check_table()
+    side.stream(condition, take)
 
 
 def _group(element: bytes, key_parts: int) -> int:

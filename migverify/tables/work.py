@@ -7,19 +7,21 @@ has nothing else. Sessions are kept between tasks of one process.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 from migverify.db.pool import SessionPool
+from migverify.db.reader import Reader
 from migverify.errors import ReadError
 from migverify.model import KeyRange, KeyText
 from migverify.tables.confirm import confirm
 from migverify.tables.diff import PairReader
-from migverify.tables.read import Reader
 from migverify.tables.span import run_span
 from migverify.tables.tasks import Outcome, Task, task_from_text
-from migverify.tables.whole import bucket_rows, bucket_sums
+from migverify.tables.whole import bucket_rows
 
 _pools: dict[tuple[tuple[str, str], ...], SessionPool] = {}
 _lock = threading.Lock()
@@ -59,21 +61,22 @@ def perform(task: Task, pool: SessionPool) -> Outcome:
         a read was of another table than the one before it; nothing of the task counts.
     """
     pair = task.pair
-    if pair.target_side is None or not pair.sources:
-        raise ReadError(f"{pair.id}: the table is on one side only, there is nothing to read")
     if task.kind in ("count", "sums"):
+        if not pair.readable:
+            raise ReadError(f"{pair.id}: the table is on one side only, there is nothing to read")
         side = Reader(pair.sides[task.side], pool, task.rules)
+        started = time.monotonic()
         try:
-            outcome = Outcome("count", pair.id, count=side.count()) if task.kind == "count" else bucket_sums(side, task)
-            return replace(outcome, stamps=tuple(side.stamp if n == task.side else "" for n in range(len(pair.sides))))
+            outcome = (
+                Outcome("count", pair.id, count=side.count())
+                if task.kind == "count"
+                else Outcome("sums", pair.id, sums=tuple(side.bucket_sums(task.buckets)))
+            )
+            stamps = tuple(side.stamp if n == task.side else "" for n in range(len(pair.sides)))
+            return replace(outcome, stamps=stamps, seconds=time.monotonic() - started)
         finally:
             side.close()
-    reader = PairReader(
-        pair,
-        [Reader(s, pool, task.rules) for s in pair.sources],
-        Reader(pair.target_side, pool, task.rules),
-        task.rules,
-    )
+    reader = PairReader.open(pair, pool, task.rules)
     try:
         outcome = _with_both(reader, task)
         return replace(outcome, stamps=tuple(side.stamp for side in reader.readers))
@@ -103,13 +106,5 @@ def edges(reader: PairReader) -> tuple[str, ...]:
 
 def marks(reader: PairReader, task: Task) -> tuple[KeyText, ...]:
     """Return keys that cut the table into parts of about ``task.rows`` rows, by a walk over the walker's index."""
-    found: list[KeyText] = []
-    position: KeyText | None = None
-    walker = reader.walker
-    while len(found) < task.parts - 1:
-        upper = walker.later(partial(walker.walk, KeyRange(position), task.rows)).result()
-        if upper is None or upper == position:
-            break
-        found.append(upper)
-        position = upper
-    return tuple(found)
+    pieces = islice(reader.walker.cut(KeyRange(), task.rows), max(0, task.parts - 1))
+    return tuple(piece.upper for piece in pieces if piece.upper is not None)

@@ -18,13 +18,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pymysql.constants import ER
 
+from migverify.db.reader import Reader
 from migverify.db.session import Row, Session
 from migverify.errors import MigverifyError
 from migverify.lab.session import connect
 from migverify.model import Verdict
 from migverify.tables import run as tables_run
 from migverify.tables.outcome import MOVES
-from migverify.tables.read import Reader
 from tests.conftest import Databases
 from tests.db.reconciling import reconcile
 from tests.db.verifying import Ending, fill, verify, write_config

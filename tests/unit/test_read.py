@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from migverify.db import pool as pool_module
+from migverify.db import reader as read_module
 from migverify.db.pool import SessionPool
+from migverify.db.reader import Reader
 from migverify.db.session import Session
 from migverify.errors import (
     CanceledError,
@@ -25,8 +27,6 @@ from migverify.errors import (
     TimeLimitError,
 )
 from migverify.model import Flavor
-from migverify.tables import read as read_module
-from migverify.tables.read import Reader
 from migverify.tables.tasks import Rules
 from tests.toy_tables import make_pair
 

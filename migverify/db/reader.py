@@ -1,4 +1,4 @@
-"""One chunk, one endpoint -> checksum or rows: the reads of a worker, with retries and throttles.
+"""The one way to read a table: counts, checksums, keys, rows, lookups by key and cuts of its key space.
 
 Every read is a single autocommit statement, so it is a consistent read of its own. A connection that failed is
 thrown away; a read that fails is repeated up to ``retries`` times, each time later, and then raises.
@@ -7,20 +7,22 @@ thrown away; a read that fails is repeated up to ``retries`` times, each time la
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from migverify.db.pool import SessionPool
-from migverify.db.retry import Throttle, attempt
+from migverify.db.retry import ReadLimits, Throttle, attempt
 from migverify.db.session import Session
-from migverify.errors import ReplacedError
-from migverify.model import ChunkChecksum, KeyRange, KeyText
+from migverify.errors import ReadError, ReplacedError
+from migverify.model import ChunkChecksum, Endpoint, KeyRange, KeyText
 from migverify.sql import checksum
 from migverify.sql.catalog import read_table
+from migverify.sql.checksum import SideSql
 from migverify.sql.identity import stamp_sql, stamped, value_sql
-from migverify.sql.key_range import sure_bound
-from migverify.tables.tasks import Rules, SidePlan
+from migverify.sql.key_range import KeyColumn, sure_bound
 
 T = TypeVar("T")
 
@@ -38,6 +40,28 @@ def check_stamp(side: SidePlan, stamp: str, first: str) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class SidePlan:
+    """One table of a pair: where it is, and the parts of its statements.
+
+    ``columns_number`` is the checksum of the columns it was planned with, ``stamp`` the stamp of its first read
+    (``migverify.sql.identity``); a read that shows another one is not of this table. 0 and ``""`` expect nothing.
+    """
+
+    endpoint: Endpoint
+    database: str
+    table: str
+    sql: SideSql
+    columns_number: int = 0
+    partitioned: bool = False
+    stamp: str = ""
+
+
+Rows = list[tuple[bytes | None, ...]]
+KeyRow = tuple[str, tuple[bytes | None, ...]]
+"""The checksums of a row, and the canonical texts of its columns as the server sent them."""
+
+
 class Reader:
     """Reads one side of a pair on a thread of its own, one statement at a time.
 
@@ -46,13 +70,13 @@ class Reader:
 
     stamp = ""
 
-    def __init__(self, side: SidePlan, pool: SessionPool, rules: Rules) -> None:
+    def __init__(self, side: SidePlan, pool: SessionPool, limits: ReadLimits) -> None:
         self.side = side
         self.sql = side.sql
         self._pool = pool
-        self._rules = rules
+        self._limits = limits
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=side.endpoint.name)
-        self._throttle = Throttle(rules, self.pause)
+        self._throttle = Throttle(limits, self.pause)
         self._probe = checksum.probe_sql(side.sql)
         self.stamp = side.stamp
 
@@ -80,6 +104,79 @@ class Reader:
         """Return the elements of a range, or of one share of it; IncompleteReadError when the server cut the list."""
         text = checksum.rows_sql(self.sql, key_range, wide=wide, share=share)
         return checksum.parse_rows(self.query(text)[0], self.sql)
+
+    def key_list(self, keys: Sequence[KeyText]) -> list[bytes]:
+        """Return the elements of some keys, wherever they are in the table; raises as ``row_list``."""
+        return checksum.parse_rows(self.query(checksum.keys_sql(self.sql, keys))[0], self.sql)
+
+    def rows(self, keys: Sequence[KeyText], *, wide: bool = False) -> Rows:
+        """Return the rows of some keys: element, then the canonical text of every compared column.
+
+        A collation may find more than was asked for.
+        """
+        return self.query(checksum.full_rows_sql(self.sql, keys, wide=wide))
+
+    def lookup(
+        self, keys: Sequence[KeyText], columns: Sequence[KeyColumn], *, wide: bool = False
+    ) -> dict[KeyText, list[KeyRow]]:
+        """Return the rows of some keys by key; a key that is absent has no entry.
+
+        Parameters
+        ----------
+        columns
+            The key columns of the target, by which both sides of a pair spell a key.
+        """
+        found: dict[KeyText, list[KeyRow]] = {}
+        wanted = set(keys)
+        for row in self.rows(keys, wide=wide):
+            key, checksums = checksum.split_element(columns, row[0] or b"")
+            if key in wanted:
+                found.setdefault(key, []).append((checksums, row[1:]))
+        return found
+
+    def rows_by_checksum(self, checksums: Sequence[str]) -> Rows:
+        """Return the rows of a table without a key by their row checksums, each as ``rows`` does."""
+        return self.query(checksum.rows_by_checksum_sql(self.sql, checksums))
+
+    def bucket_sums(self, buckets: int) -> list[tuple[int, ChunkChecksum]]:
+        """Sum the whole table by bucket: its number and the checksum of its rows.
+
+        Raises
+        ------
+        ReadError
+            a row has no checksum (longer than max_allowed_packet): the wide frame is for ranges only.
+        """
+        sums = []
+        for row in self.query(checksum.bucket_sql(self.sql, buckets)):
+            parts = [None if part is None else part.decode("ascii") for part in row]
+            total = checksum.parse_checksum(parts[1:])
+            if total.hashed < total.rows:
+                raise ReadError(
+                    f"{self.side.database}.{self.side.table}: {total.rows - total.hashed} rows are longer than"
+                    " max_allowed_packet",
+                    hint="Give the table a key that both sides sort alike, or raise max_allowed_packet.",
+                )
+            sums.append((int(parts[0] or 0), total))
+        return sums
+
+    def stream(self, condition: str, take: Callable[[Iterator[bytes]], None]) -> None:
+        """Give ``take`` the elements of the whole table under a condition, one by one; again after a failure."""
+        text = checksum.stream_sql(self.sql, condition)
+        self.check_table()
+        self.attempt(lambda session: take(row[0] or b"" for row in session.stream(text)))
+        self.check_table()
+
+    def cut(self, key_range: KeyRange, rows: int) -> Iterator[KeyRange]:
+        """Yield consecutive pieces of a range, of about ``rows`` rows each; reads on this side's thread."""
+        lower = key_range.lower
+        while True:
+            rest = KeyRange(lower, key_range.upper)
+            upper = self.later(partial(self.boundary, rest, rows)).result()
+            if upper is None or upper in (lower, key_range.upper):
+                yield rest
+                return
+            yield KeyRange(lower, upper)
+            lower = upper
 
     def walk(self, key_range: KeyRange, rows: int) -> KeyText | None:
         """Return the key ``rows`` rows into the range or somewhat more, or None when the range holds fewer.
@@ -118,7 +215,7 @@ class Reader:
         """Return the number of rows of the table (under the configured condition)."""
         return int(self.attempt(lambda s: s.query(checksum.count_sql(self.sql)))[0][0] or 0)
 
-    def query(self, text: str) -> list[tuple[bytes | None, ...]]:
+    def query(self, text: str) -> Rows:
         """Run one SELECT of ``migverify.sql`` and return its rows.
 
         Raises
@@ -180,4 +277,4 @@ class Reader:
                 self._throttle.wait(session)
                 return read(session)
 
-        return attempt(once, self._rules, self.pause)
+        return attempt(once, self._limits, self.pause)
