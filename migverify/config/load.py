@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from migverify.config.problems import at, validate
-from migverify.config.yaml_text import YamlProblem, read_yaml
+from migverify.config.problems import read_document, validate
 from migverify.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,27 +32,14 @@ def load_config(path: Path, *, environment: Mapping[str, str] | None = None) -> 
         The file is missing, is not YAML, or says something it cannot; the message names file, line and column
         and never shows a value.
     """
-    text = _read(path)
-    try:
-        document = read_yaml(text, environment)
-    except YamlProblem as problem:
-        raise ConfigError(f"{at(path, problem.place)}: {problem.problem}", hint=problem.hint) from None
+    _, document = read_document(
+        path,
+        "configuration file",
+        "Run `migverify init` to write one, or name another with --config.",
+        environment=environment,
+    )
     if document.data is None:
         raise ConfigError(f"{path}: the file is empty", hint=f"Run `migverify init --force -o {path}`.")
     from migverify.config.settings import Config  # pydantic costs a tenth of a second
 
     return validate(path, document, Config)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ConfigError(
-            f"there is no configuration file {path}",
-            hint="Run `migverify init` to write one, or name another with --config.",
-        ) from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 (byte {error.start})", hint="Save the file as UTF-8.") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or type(error).__name__}") from None

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from migverify.config.yaml_text import Place, Steps, YamlDocument
+from migverify.config.yaml_text import Place, Steps, YamlDocument, YamlProblem, read_yaml
 from migverify.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -58,6 +58,34 @@ def refuse(path: Path, problems: Iterable[Problem]) -> NoReturn:
     if len(found) > _SHOWN_PROBLEMS:
         lines.append(f"... and {len(found) - _SHOWN_PROBLEMS} more")
     raise ConfigError(f"{path}: {len(found)} problems\n" + "\n".join(lines))
+
+
+def read_document(path: Path, what: str, hint: str, **options: Any) -> tuple[str, YamlDocument]:
+    """Return the text of a YAML file, line ends as they are, and what is in it.
+
+    Parameters
+    ----------
+    what, hint
+        What the file is (``runbook``), and what to do where it is missing.
+    options
+        For ``read_yaml``.
+
+    Raises
+    ------
+    ConfigError
+        there is no such file, or it is not YAML; the message names file, line and column and never shows a value.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8")
+        return text, read_yaml(text, **options)
+    except FileNotFoundError:
+        raise ConfigError(f"there is no {what} {path}", hint=hint) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 (byte {error.start})", hint="Save the file as UTF-8.") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or type(error).__name__}") from None
+    except YamlProblem as problem:
+        raise ConfigError(f"{at(path, problem.place)}: {problem.problem}", hint=problem.hint) from None
 
 
 def validate(path: Path, document: YamlDocument, root: type[Model]) -> Model:

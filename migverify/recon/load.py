@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from migverify.config.problems import Problem, at, problem_at, refuse, validate
+from migverify.config.problems import Problem, problem_at, read_document, refuse, validate
 from migverify.config.yaml_text import Place as YamlPlace
-from migverify.config.yaml_text import Steps, YamlDocument, YamlProblem, read_yaml
+from migverify.config.yaml_text import Steps, YamlDocument
 from migverify.errors import ConfigError
 from migverify.recon.meaning import digest_of
 from migverify.recon.model import Dataset, KnownException, Parameter, Place, Rule, RuleSet
@@ -115,20 +115,9 @@ def _files(path: Path) -> list[Path]:
 def _read(path: Path) -> RulesFile:
     from migverify.recon.document import RulesDocument  # pydantic costs a tenth of a second
 
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ConfigError(
-            f"there is no rules file {path}", hint="Run `migverify recon init` to write one, or name another."
-        ) from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 (byte {error.start})", hint="Save the file as UTF-8.") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or type(error).__name__}") from None
-    try:
-        document = read_yaml(text, variables=False, exact=True)
-    except YamlProblem as problem:
-        raise ConfigError(f"{at(path, problem.place)}: {problem.problem}", hint=problem.hint) from None
+    text, document = read_document(
+        path, "rules file", "Run `migverify recon init` to write one, or name another.", variables=False, exact=True
+    )
     if document.data is None:
         raise ConfigError(f"{path}: the file is empty", hint="A rules file begins with `version: recon/v1`.")
     return RulesFile(path, tuple(text.splitlines()), document, validate(path, document, RulesDocument))

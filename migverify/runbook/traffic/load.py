@@ -64,20 +64,10 @@ def load_traffic(path: Path) -> Traffic:
     ConfigError
         it is missing, is not YAML, has a wrong key, or asks for what no driver may do.
     """
-    from migverify.config.problems import at, validate
-    from migverify.config.yaml_text import YamlProblem, read_yaml
+    from migverify.config.problems import at, read_document, validate
     from migverify.runbook.traffic.document import TrafficDocument
 
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ConfigError(f"there is no traffic file {path}", hint="docs/traffic.md shows one.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {type(error).__name__}") from None
-    try:
-        yaml = read_yaml(text)
-    except YamlProblem as problem:
-        raise ConfigError(f"{at(path, problem.place)}: {problem.problem}", hint=problem.hint) from None
+    _, yaml = read_document(path, "traffic file", "docs/traffic.md shows one.")
     document = validate(path, yaml, TrafficDocument)
     driver = document.driver
     ladder = tuple(hundredths(rung) for rung in document.ladder)
