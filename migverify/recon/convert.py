@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from migverify.config.problems import Problem
 from migverify.config.yaml_text import Steps
@@ -15,7 +15,6 @@ from migverify.recon.model import (
     Dataset,
     FilePart,
     Kind,
-    Measure,
     Money,
     Part,
     QueryPart,
@@ -63,7 +62,7 @@ def dataset_of(file: RulesFile, name: str, problems: list[Problem]) -> Dataset |
     return Dataset(
         name, parts, file.place(steps), columns,
         tuple((column, tuple(texts.items())) for column, texts in part.values.items()),
-        tuple(part.key or ()), part.time, part.static, by_shard,
+        part.key or (), part.time, part.static, by_shard,
     )  # fmt: skip
 
 
@@ -75,7 +74,7 @@ class _Unfit(Exception):  # noqa: N818  (becomes a Problem)
 
 
 def _union(file: RulesFile, part: UnionPart, steps: Steps, problems: list[Problem]) -> Iterator[Part]:
-    shards = part.shards or []
+    shards = part.shards or ()
     numbers = list(range(len(shards)))
     if part.range is not None:
         first, last = part.range.split("..")
@@ -85,7 +84,7 @@ def _union(file: RulesFile, part: UnionPart, steps: Steps, problems: list[Proble
             )
         width = len(first) if first.startswith("0") and len(first) > 1 else 0
         numbers = list(range(int(first), int(last) + 1))
-        shards = [f"{number:0{width}d}" if width else str(number) for number in numbers]
+        shards = tuple(f"{number:0{width}d}" if width else str(number) for number in numbers)
     _refuse_unlike_names(part.template, (*steps, "template"))
     seen: set[tuple[str, ...]] = set()
     for shard, number in zip(shards, numbers, strict=True):
@@ -148,7 +147,7 @@ def _part(file: RulesFile, part: PartPart, steps: Steps, shard: str, problems: l
     if part.parquet is not None:
         return FilePart(_from(file, part.parquet), shard)
     database, table = _split(part.changes or "", (*steps, "changes"))
-    operations = tuple(part.operations or ("insert", "update", "delete"))
+    operations = part.operations or ("insert", "update", "delete")
     path = _from(file, part.path) if part.path else ""
     return ChangesPart(part.endpoint or "", path, database, table, operations, bool(part.state), shard)
 
@@ -234,12 +233,15 @@ def rule_of(file: RulesFile, steps: Steps) -> Rule:
     part: RulePart = file.document.rules[int(steps[1])]
     defaults = file.document.defaults
     kind = Kind(part.kind)
+    options = {name: getattr(part, name) for name in type(part).model_fields if name not in _COMMON}
+    if options.get("groups", ()) is None:
+        options["groups"] = ()
     return Rule(
         name=part.name, kind=kind, source=part.source, target=getattr(part, "target", None),
         place=file.place((*steps, "name")),
-        key=tuple(part.key or ()),
-        compare=tuple(getattr(part, "compare", None) or ()),
-        tolerance=tuple((_measure_name(name), value) for name, value in getattr(part, "tolerance", {}).items()),
+        key=part.key or (),
+        compare=getattr(part, "compare", None) or (),
+        tolerance=tuple(getattr(part, "tolerance", {}).items()),
         settle=part.settle if part.settle is not None else defaults.settle,
         severity=Severity(part.severity or defaults.severity),
         owner=part.owner or defaults.owner or "",
@@ -248,7 +250,7 @@ def rule_of(file: RulesFile, steps: Steps) -> Rule:
         rereads=defaults.rereads if part.rereads is None else part.rereads,
         delay=defaults.delay if part.delay is None else part.delay,
         description=part.description,
-        options={name: _plain(name, getattr(part, name)) for name in type(part).model_fields if name not in _COMMON},
+        options=options,
     )  # fmt: skip
 
 
@@ -256,26 +258,3 @@ def _window(part: WindowPart | None) -> WindowRule | None:
     if part is None or not part.every:
         return None
     return WindowRule(part.every, parse_moment(part.start) if part.start else None, part.immutable)
-
-
-def _measure_name(name: str) -> str:
-    return re.sub(r"\s+", "", name) if "(" in name else "count(*)" if name == "count" else name
-
-
-def _plain(name: str, value: Any) -> Any:
-    if name == "measures":
-        return tuple(_measure(text) for text in value)
-    if name == "suite":
-        return value
-    if name == "groups" and value is None:
-        return ()
-    if isinstance(value, list):
-        return tuple(value)
-    if isinstance(value, dict):
-        return {key: tuple(one) if isinstance(one, list) else one for key, one in value.items()}
-    return value
-
-
-def _measure(text: str) -> Measure:
-    function, _, inner = text.rstrip(")").partition("(")
-    return Measure(function, None if inner == "*" else inner)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from migverify.config.fields import NAME, Moment, Strict
+from migverify.config.fields import NAME, Many, Moment, Strict
 from migverify.recon.fields import (
     Duration,
     Names,
@@ -65,7 +65,7 @@ class PartPart(Strict):
         min_length=1,
         description="With `changes`: an archive of `changes archive`, or copied binlog files, instead of `endpoint`.",
     )
-    operations: list[Operation] | None = Field(
+    operations: Many[Operation] | None = Field(
         default=None, min_length=1, description="With `changes`: only `insert`, `update` or `delete`. Default: all."
     )
     state: bool | None = Field(
@@ -168,7 +168,7 @@ class ExceptionPart(Strict):
 
     rule: str = Field(min_length=1, description="Name of the rule.")
     key: Annotated[
-        list[ScalarText | None] | None,
+        Many[ScalarText | None] | None,
         BeforeValidator(
             lambda value: value if value is None or isinstance(value, list) else [value],
             json_schema_input_type=str | int | list[str | int | None],

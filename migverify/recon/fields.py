@@ -6,9 +6,11 @@ import re
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, GetPydanticSchema
+from pydantic_core import core_schema
 
-from migverify.config.fields import SHARD
+from migverify.config.fields import SHARD, Many
+from migverify.recon.model import Measure
 from migverify.recon.parameters import TYPES
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d{1,6})?)s)?(?:(\d+)ms)?")
@@ -68,18 +70,21 @@ def _names(value: object) -> object:
     return names
 
 
-def _measure(value: object) -> object:
-    if not isinstance(value, str):
-        return value
+def _measure(value: str) -> Measure:
     text = value.strip()
     if text in ("count", "count(*)", "count()"):
-        return "count(*)"
+        return Measure("count", None)
     found = _MEASURE.fullmatch(text)
     columns = [column.strip() for column in found[2].split(",")] if found else []
     many = found is not None and found[1] == "checksum"
     if found is None or not all(columns) or (len(columns) > 1 and not many) or "*" in columns:
         raise ValueError("a measure is count, count(x), sum(x), min(x), max(x) or checksum(a, b)")
-    return f"{found[1]}({','.join(columns)})"
+    return Measure(found[1], ",".join(columns))
+
+
+def _measure_name(name: str) -> str:
+    """Spell a measure as ``str`` of a ``Measure`` does; the name of a column stays."""
+    return re.sub(r"\s+", "", name) if "(" in name else "count(*)" if name == "count" else name
 
 
 def _name(value: object) -> object:
@@ -133,9 +138,19 @@ Duration = Annotated[float, _before(parse_duration, str)]
 Exact = Annotated[Decimal, _before(_exact, str | float)]
 Share = Annotated[Decimal, _before(_exact, str | float), Field(le=1)]
 ScalarText = Annotated[str, _before(scalar_text, str | int | float | bool)]
-Names = Annotated[list[str], _before(_names, str | list[str])]
-Measure = Annotated[str, _before(_measure, str)]
+Names = Annotated[tuple[str, ...], _before(_names, str | list[str]), Field(strict=False)]
+Measures = Many[
+    Annotated[
+        Measure,
+        GetPydanticSchema(lambda _, handler: core_schema.no_info_after_validator_function(_measure, handler(str))),
+    ]
+]
+Tolerances = dict[Annotated[str, AfterValidator(_measure_name)], Exact]
 RuleName = Annotated[str, _before(_name, str), Field(max_length=100)]
-Shards = Annotated[list[str], _before(_shards, list[str | int]), Field(min_length=1)]
+Shards = Annotated[
+    tuple[str, ...],
+    Field(min_length=1, strict=False),
+    _before(_shards, Annotated[list[str | int], Field(min_length=1)]),
+]
 Table = Annotated[str, _before(_table, str)]
 ParameterType = Annotated[str, _before(_kind_of_parameter, str)]

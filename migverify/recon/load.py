@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
+import json
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +15,6 @@ from migverify.config.problems import Problem, problem_at, read_document, refuse
 from migverify.config.yaml_text import Place as YamlPlace
 from migverify.config.yaml_text import Steps, YamlDocument
 from migverify.errors import ConfigError
-from migverify.recon.meaning import digest_of
 from migverify.recon.model import Dataset, KnownException, Parameter, Place, Rule, RuleSet
 from migverify.recon.parameters import parse_moment, parse_value
 
@@ -143,9 +145,8 @@ def _parameter(file: RulesFile, name: str, problems: list[Problem]) -> Parameter
 def _exceptions(files: list[RulesFile]) -> Iterator[KnownException]:
     for file in files:
         for number, part in enumerate(file.document.exceptions):
-            key = None if part.key is None else tuple(part.key)
             place = file.place(("exceptions", number))
-            yield KnownException(part.rule, key, part.owner, part.reason, parse_moment(part.expires), place)
+            yield KnownException(part.rule, part.key, part.owner, part.reason, parse_moment(part.expires), place)
 
 
 def nearest(name: str, known: Collection[str], noun: str) -> str:
@@ -155,3 +156,41 @@ def nearest(name: str, known: Collection[str], noun: str) -> str:
         return f"Did you mean {close[0]}?"
     listed = ", ".join(sorted(known)[:12])
     return f"Known {noun}: {listed}." if listed else f"There are no {noun}."
+
+
+_WORDS_ONLY = frozenset({"place", "owner", "description", "reason", "path", "digest"})
+_LATER = frozenset({"by_shard"})
+"""Options that came later: where they say nothing, rules keep the digest that earlier runs have in the store."""
+
+
+def digest_of(rules: RuleSet) -> RuleSet:
+    """Return the rules with their digest: sha256 as hex over all that decides an outcome.
+
+    Owners, descriptions, reasons, the names of files and the places in them decide nothing and are left out. The path
+    of a Parquet or change part is in: it is what is read.
+    """
+    view = {
+        "rules": [_meaning(rule) for rule in rules.rules],
+        "datasets": {name: _meaning(dataset) for name, dataset in rules.datasets.items()},
+        "parameters": {name: _meaning(parameter) for name, parameter in rules.parameters.items()},
+        "exceptions": [_meaning(entry) for entry in rules.exceptions],
+    }
+    text = json.dumps(view, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return replace(rules, digest=hashlib.sha256(text.encode()).hexdigest())
+
+
+def _meaning(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        kind = type(value).__name__
+        names = [f.name for f in fields(value) if f.name not in _WORDS_ONLY or (f.name == "path" and "Part" in kind)]
+        names = [name for name in names if name not in _LATER or getattr(value, name)]
+        return {"": kind} | {name: _meaning(getattr(value, name)) for name in names}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return [[str(key), _meaning(one)] for key, one in value.items()]
+    if isinstance(value, tuple | list):
+        return [_meaning(one) for one in value]
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return str(value)  # Decimal, date, float: their texts tell them apart

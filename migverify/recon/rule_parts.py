@@ -1,8 +1,6 @@
 """What a rule of each kind holds in a rules file, as pydantic models; part of ``document``.
 
-The fields of a kind that its base does not have become ``Rule.options`` under the same names: names of columns as
-tuples, ``measures`` as ``Measure`` (the columns of a checksum joined by commas), durations in seconds, shares as
-Decimal, what is not given as its default.
+The fields of a kind that its base does not have become ``Rule.options`` under the same names, as they are.
 """
 
 from __future__ import annotations
@@ -11,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from migverify.config.fields import Moment, Strict
-from migverify.recon.fields import Duration, Exact, Measure, Names, RuleName, ScalarText, Share
+from migverify.config.fields import Many, Moment, Strict
+from migverify.recon.fields import Duration, Measures, Names, RuleName, ScalarText, Share, Tolerances
 
 
 class WindowPart(Strict):
@@ -83,7 +81,7 @@ class SameRowsRule(RulePart):
     kind: Literal["same_rows"] = Field(description="What the rule asks; see the kinds below.")
     target: str = _TARGET
     compare: Names | None = _COMPARE
-    tolerance: dict[str, Exact] = _TOLERANCE
+    tolerance: Tolerances = _TOLERANCE
     duplicates: Literal["allow", "report"] = Field(
         default="report", description="Whether a key that a side holds more than once is a finding."
     )
@@ -95,11 +93,11 @@ class SameGroupsRule(RulePart):
     kind: Literal["same_groups"] = Field(description="What the rule asks; see the kinds below.")
     target: str = _TARGET
     groups: Names = _GROUPS
-    measures: list[Measure] = Field(
+    measures: Measures = Field(
         min_length=1, description="`count`, `count(x)`, `sum(x)`, `min(x)`, `max(x)`, `checksum(a, b)`."
     )
     compare: Names | None = Field(default=None, description="Columns compared in rows of unlike groups.")
-    tolerance: dict[str, Exact] = _TOLERANCE
+    tolerance: Tolerances = _TOLERANCE
     drill: bool | None = Field(
         default=None, description="Whether rows of unlike groups are compared by key. Default: where there is a key."
     )
@@ -112,7 +110,7 @@ class ZeroSumRule(RulePart):
     groups: Names = _GROUPS
     amount: str = Field(min_length=1, description="Column that is summed.")
     currency: str | None = _CURRENCY
-    tolerance: dict[str, Exact] = _TOLERANCE
+    tolerance: Tolerances = _TOLERANCE
 
 
 class BalanceRule(RulePart):
@@ -124,7 +122,7 @@ class BalanceRule(RulePart):
     entries_key: Names = Field(description="Columns of an entry that name its balance, in the order of `key`.")
     amount: str = Field(min_length=1, description="Column of an entry that is summed.")
     currency: str | None = _CURRENCY
-    tolerance: dict[str, Exact] = _TOLERANCE
+    tolerance: Tolerances = _TOLERANCE
 
 
 class TransitionsRule(RulePart):
@@ -132,13 +130,13 @@ class TransitionsRule(RulePart):
 
     kind: Literal["transitions"] = Field(description="What the rule asks; see the kinds below.")
     column: str = Field(min_length=1, description="Column of the state.")
-    allowed: dict[str, list[ScalarText]] = Field(
+    allowed: dict[str, Many[ScalarText]] = Field(
         min_length=1, description="From each state, the states that may follow."
     )
-    initial: Annotated[list[ScalarText] | None, Field(min_length=1)] = Field(
+    initial: Annotated[Many[ScalarText] | None, Field(min_length=1)] = Field(
         default=None, description="States in which a row may begin. Default: any."
     )
-    final: Annotated[list[ScalarText] | None, Field(min_length=1)] = Field(
+    final: Annotated[Many[ScalarText] | None, Field(min_length=1)] = Field(
         default=None, description="States that nothing may follow."
     )
     order: str | None = Field(
