@@ -21,7 +21,7 @@ from migverify.lab.columns import unique_key
 from migverify.lab.replicator_plan import Plan, TargetTable, statements, target_table
 from migverify.lab.session import connect
 from migverify.sql.quoting import quote_name, quote_text
-from migverify.tables.ledger import place as ledger_place
+from migverify.watch.ledger import place as ledger_place
 
 if TYPE_CHECKING:
     import pymysql

@@ -34,8 +34,7 @@ from migverify.recon.relation import Engine, FileRead, Held, Pairing, Relation, 
 from migverify.recon.watch_judge import GROUPED, Sink
 from migverify.recon.watermark import (
     AppliedTime,
-    CheckpointTime,
-    MarkerTime,
+    SampledTime,
     SyncpointTime,
     Watermark,
     applied_mark,
@@ -49,7 +48,7 @@ from migverify.recon.watermark import (
 )
 from migverify.recon.windows import moment_of
 from migverify.sql.recon import signature_sql
-from migverify.tables.applied import CheckpointTable
+from migverify.watch.applied import CheckpointTable, Marker
 
 BY_KEY = GROUPED | {Kind.SAME_ROWS, Kind.ORPHANS, Kind.UNIQUE}
 """Kinds whose findings can be read again by their key."""
@@ -137,12 +136,12 @@ class Marks:
             if settings.applied == "marker" and settings.marker is not None:
                 database, _, table = settings.marker.partition(".")
                 target = ".".join(route(self.config, shard, database, table))
-                yield source.name, MarkerTime(settings.marker, target, f"migverify recon {source.name}")
+                yield source.name, SampledTime(Marker(settings.marker, target, f"migverify recon {source.name}"))
             elif settings.checkpoint is not None and syncpoints:
                 yield source.name, SyncpointTime(settings.checkpoint)
             elif settings.checkpoint is not None:
                 row = (settings.checkpoint_id or {}).get(shard)
-                yield source.name, CheckpointTime(CheckpointTable(settings.checkpoint, row))
+                yield source.name, SampledTime(CheckpointTable(settings.checkpoint, row))
             else:
                 raise ConfigError(
                     f"watch.applied is {settings.applied}, and watch.{settings.applied} is missing",

@@ -23,18 +23,15 @@ from migverify.changes.storage import open_storage
 from migverify.db.session import Session
 from migverify.errors import ChangeError, MigverifyError, PrivilegeError, ReadError
 from migverify.model import Flavor
-from migverify.sql.applied import columns_sql, read_marker_sql, syncpoint_sql, write_marker_sql
+from migverify.sql.applied import columns_sql, syncpoint_sql
 from migverify.sql.server import (
-    ALLOW_WRITES,
     CLOCK,
     INNODB_READ_ONLY,
     OLDEST_WRITE,
-    REFUSE_WRITES,
     REPLICA,
     TIDB_OLDEST_WRITE,
 )
-from migverify.tables.applied import CheckpointTable
-from migverify.tables.ledger import place
+from migverify.watch.applied import Sampled
 
 LIST_SECONDS = 0.2
 """InnoDB's list of transactions may be a tenth of a second old: one that began since then is not on it."""
@@ -95,7 +92,7 @@ class AppliedTime(Protocol):
     """Up to when a target has applied its sources' changes, for one source endpoint."""
 
     def sample(self, source: Session) -> None:
-        """Note where the source stands now."""
+        """Note where the source is now."""
         ...
 
     def reached(self, target: Session) -> tuple[float | None, str]:
@@ -104,66 +101,29 @@ class AppliedTime(Protocol):
 
 
 @dataclass(slots=True)
-class CheckpointTime:
-    """A replicator's checkpoint (file and offset), turned into a time by noting where the source stood when."""
+class SampledTime:
+    """What the target has applied (a replicator's checkpoint, a marker row), as a time: that of a sample."""
 
-    table: CheckpointTable
+    applied: Sampled
     _samples: deque[tuple[float, int]] = field(default_factory=deque)
     _reached: float | None = None
 
     def sample(self, source: Session) -> None:
-        """Note the source's time, then its end: what was committed before that time lies before that end."""
+        """Note the source's time, then a sample: what was committed before that time is older than the sample."""
         now = read_clock(source).now
-        at = place(source_state(source).end)
-        self._samples.append((now, at))
+        self._samples.append((now, self.applied.sample(source)))
         if len(self._samples) > MOST_SAMPLES:
-            self._samples = deque(s for n, s in enumerate(self._samples) if n % 2)
+            newest = len(self._samples) - 1
+            self._samples = deque(s for n, s in enumerate(self._samples) if n % 2 or n == newest)
 
     def reached(self, target: Session) -> tuple[float | None, str]:
-        """Return the newest noted time whose place the checkpoint has passed."""
-        at = self.table.place(target)
-        if at is None:
-            return None, f"checkpoint table {self.table.table} is empty"
-        while self._samples and self._samples[0][1] <= at:
+        """Return the time of the newest sample that the target has passed."""
+        number, reason = self.applied.reached(target)
+        if number is None:
+            return None, reason
+        while self._samples and self._samples[0][1] <= number:
             self._reached = self._samples.popleft()[0]
-        return self._reached, "" if self._reached else "the replicator has not come to where the watch began"
-
-
-@dataclass(slots=True)
-class MarkerTime:
-    """A row that is written on the source and seen again on the target: the only write a source ever sees."""
-
-    on_source: str
-    on_target: str
-    name: str
-    _written: dict[int, float] = field(default_factory=dict)
-    _number: int | None = None
-    _reached: float | None = None
-
-    def sample(self, source: Session) -> None:
-        """Write the next marker; the session is read-only but for this one statement."""
-        now = read_clock(source).now
-        if self._number is None:
-            rows = source.query(read_marker_sql(self.on_source, self.name))
-            self._number = int(rows[0][0] or 0) if rows else 0
-        self._number += 1
-        source.execute(ALLOW_WRITES)
-        try:
-            source.execute(write_marker_sql(self.on_source, self.name, self._number))
-        finally:
-            source.execute(REFUSE_WRITES)
-        self._written[self._number] = now
-        if len(self._written) > MOST_SAMPLES:
-            self._written = {n: t for n, t in self._written.items() if n % 2 or n == self._number}
-
-    def reached(self, target: Session) -> tuple[float | None, str]:
-        """Return when the newest marker that is on the target was written."""
-        rows = target.query(read_marker_sql(self.on_target, self.name))
-        number = int(rows[0][0] or 0) if rows else 0
-        for old in [n for n in self._written if n <= number]:
-            written = self._written.pop(old)
-            self._reached = written if self._reached is None else max(self._reached, written)
-        return self._reached, "" if self._reached else f"no marker of this watch is in {self.on_target} yet"
+        return self._reached, "" if self._reached else reason
 
 
 @dataclass(slots=True)

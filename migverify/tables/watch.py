@@ -21,9 +21,7 @@ from migverify.db.session import Session
 from migverify.errors import EndpointError, MigverifyError, PlanError, ReadError
 from migverify.model import Endpoint, KeyText, RowDiff
 from migverify.store.base import ResultStore
-from migverify.tables.applied import Applied, Marker, applied_places
 from migverify.tables.diff import PairReader
-from migverify.tables.ledger import Ledger, LedgerKey, PairCounts, place
 from migverify.tables.tasks import PairPlan, Rules
 from migverify.tables.touched import Watched, form_of
 from migverify.tables.watch_check import Checked, Moment, check
@@ -33,6 +31,8 @@ from migverify.tables.watch_status import Track, WatchStatus
 from migverify.tables.watch_stream import Collected, StreamFinding, StreamReader
 from migverify.tables.watch_sweep import MOST_ROWS, Comparison, Sweep, Swept, sweep_range
 from migverify.tables.watch_verdict import Base, Facts, WatchRules, shown, status_of, transition_text
+from migverify.watch.applied import Applied, Marker, applied_places
+from migverify.watch.ledger import Ledger, LedgerKey, PairCounts, place
 from migverify.watch.loop import Ending, watch
 
 TICK_SECONDS = 0.1
@@ -152,9 +152,6 @@ class TablesWatch:
                 self.ledger.touch({}, {number: (position, commits)}, time.time())
             elif position is not None and number in known:
                 self._tracks[number].last, self._tracks[number].last_seq = position, place(position)
-            if isinstance(stream.applied, Marker):
-                with self.pool.session(stream.endpoint) as session:
-                    stream.applied.begin(session)
             name = stream.endpoint.name
             tables = {(w.database, w.table): w for w in self.pairs if w.endpoint == name}
             begin = partial(stream.open, position)
@@ -313,7 +310,7 @@ class TablesWatch:
                 for stream in self.streams:
                     if isinstance(stream.applied, Marker):
                         with self.pool.session(stream.endpoint) as session:
-                            stream.applied.write(session)
+                            stream.applied.sample(session)
             with self.pool.session(self.target) as session:
                 found = applied_places({n: s.applied for n, s in enumerate(self.streams)}, session)
         except (ReadError, EndpointError) as error:

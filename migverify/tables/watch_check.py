@@ -20,8 +20,8 @@ from migverify.sql import checksum
 from migverify.tables.compare import compare_lists
 from migverify.tables.confirm import read_of
 from migverify.tables.diff import PairReader, list_diffs, read_rows, rows_at_once
-from migverify.tables.ledger import KeyState, LedgerKey
 from migverify.tables.touched import form_of
+from migverify.watch.ledger import KeyState, LedgerKey
 from migverify.watch.lifecycle import Criteria, Finding, Read, advance, read_once
 
 MOST_WAIT = 30.0

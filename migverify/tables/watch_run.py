@@ -19,9 +19,7 @@ from migverify.errors import PlanError, UsageError
 from migverify.model import LiveState, RunInfo, StoredKind, Verdict
 from migverify.sql.identity import TableIdentity
 from migverify.store.base import ResultStore
-from migverify.tables.applied import Applied, CheckpointTable, Marker, SettleTime
 from migverify.tables.engine import Secrets
-from migverify.tables.ledger import Ledger, place
 from migverify.tables.prepare import Prepared, prepare, rules_of
 from migverify.tables.recheck import tables_run
 from migverify.tables.tasks import PairPlan
@@ -31,6 +29,8 @@ from migverify.tables.watch_identity import identities_of
 from migverify.tables.watch_status import WatchStatus
 from migverify.tables.watch_sweep import Sweep, sweepable
 from migverify.tables.watch_verdict import Base, WatchRules, table_result
+from migverify.watch.applied import Applied, CheckpointTable, Marker, SettleTime
+from migverify.watch.ledger import Ledger, place
 
 SEED_PAGE = 1000
 HEARTBEAT_SECONDS = 1.0

@@ -15,7 +15,6 @@ from migverify.db.pool import SessionPool
 from migverify.errors import MigverifyError, PlanError, ReadError
 from migverify.model import Endpoint
 from migverify.tables.diff import PairReader
-from migverify.tables.ledger import Ledger, PairCounts
 from migverify.tables.tasks import PairPlan
 from migverify.tables.touched import Watched, form_of
 from migverify.tables.watch_identity import Identities, IdentityWatch, changes, identities_text, read_pairs
@@ -28,6 +27,7 @@ from migverify.tables.watch_sweep import (
     Swept,
     sweep_range,
 )
+from migverify.watch.ledger import Ledger, PairCounts
 
 MOST_REASONS = 20
 """Statements kept of one stale pair."""

@@ -17,9 +17,9 @@ from migverify.changes.decode import decoder
 from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement
 from migverify.errors import MigverifyError
 from migverify.model import KeyText
-from migverify.tables.applied import Applied, Marker
-from migverify.tables.ledger import place
 from migverify.tables.touched import Touches, Watched, immutable_changes, touched_keys
+from migverify.watch.applied import Applied, Marker
+from migverify.watch.ledger import place
 
 MOST_COLLECTED = 100_000
 POINT_COMMITS = 16

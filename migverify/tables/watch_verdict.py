@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from migverify.changes.model import Position
 from migverify.model import NotCovered, RowDiff, TableResult, Verdict
-from migverify.tables.applied import Applied
-from migverify.tables.ledger import LedgerKey, PairCounts
 from migverify.tables.outcome import schema_mismatches, uncovered_columns
 from migverify.tables.plan import plan_digest
 from migverify.tables.touched import Watched
 from migverify.tables.watch_status import SourceStatus, TableStatus, Track, WatchStatus
+from migverify.watch.applied import Applied
+from migverify.watch.ledger import LedgerKey, PairCounts
 
 OFFSET_BITS = 40
 SILENT_SECONDS = 60.0

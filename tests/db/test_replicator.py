@@ -28,8 +28,8 @@ from migverify.lab.session import connect
 from migverify.lab.workload import Workload, WorkloadOptions, create
 from migverify.model import DiffKind, Verdict
 from migverify.store.open import open_store
-from migverify.tables.applied import CheckpointTable
-from migverify.tables.ledger import place
+from migverify.watch.applied import CheckpointTable
+from migverify.watch.ledger import place
 from tests.conftest import Databases
 from tests.db.verifying import Ending, all_diffs, execute, verify, write_config
 from tests.table_pairs import endpoint

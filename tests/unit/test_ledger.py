@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from migverify.changes.model import Position
 from migverify.errors import StoreError
-from migverify.tables.ledger import KeyState, Ledger, place
+from migverify.watch.ledger import KeyState, Ledger, place
 
 K = ("1",)
 

@@ -11,11 +11,10 @@ import pytest
 
 from migverify.errors import PrivilegeError, ReadError
 from migverify.model import Flavor
-from migverify.recon import watermark
 from migverify.recon.watermark import (
-    CheckpointTime,
+    LIST_SECONDS,
     Clock,
-    MarkerTime,
+    SampledTime,
     SyncpointTime,
     Watermark,
     applied_mark,
@@ -28,6 +27,8 @@ from migverify.recon.watermark import (
     static_mark,
     writer_mark,
 )
+from migverify.watch import applied as applied_module
+from migverify.watch.applied import CheckpointTable, Marker
 
 CLOCK = Clock(1000.0, 0.5, 0.1)
 
@@ -66,7 +67,7 @@ def test_the_clock_is_read_between_asking_and_hearing() -> None:
 
 def test_a_writer_is_complete_up_to_its_clock_less_the_age_of_its_list() -> None:
     mark = writer_mark(Server(), "orders")  # type: ignore[arg-type]
-    assert (mark.at, mark.how, mark.proof) == (1000.0 - watermark.LIST_SECONDS, "server clock", True)
+    assert (mark.at, mark.how, mark.proof) == (1000.0 - LIST_SECONDS, "server clock", True)
 
 
 def test_an_open_write_holds_a_writer_back() -> None:
@@ -141,18 +142,17 @@ def test_a_target_is_as_far_as_the_last_of_its_sources() -> None:
 
 
 def test_a_checkpoint_gives_the_time_at_which_the_source_stood_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Table:
-        table = "dm.ck"
+    class Table(CheckpointTable):
         at: int | None = None
 
         def place(self, _target: object) -> int | None:
             return self.at
 
-    table: Any = Table()
-    way = CheckpointTime(table)
+    table = Table("dm.ck")
+    way = SampledTime(table)
     assert way.reached(Server())[0] is None  # type: ignore[arg-type]
-    monkeypatch.setattr(watermark, "source_state", lambda s: type("S", (), {"end": s.end}))
-    monkeypatch.setattr(watermark, "place", lambda end: end)
+    monkeypatch.setattr(applied_module, "source_state", lambda s: type("S", (), {"end": s.end}))
+    monkeypatch.setattr(applied_module, "place", lambda end: end)
     for now, end in ((100, 10), (101, 20), (102, 20), (103, 40)):
         server: Any = Server(**{"SELECT UNIX_TIMESTAMP": [(str(now),)]})
         server.end = end
@@ -163,7 +163,7 @@ def test_a_checkpoint_gives_the_time_at_which_the_source_stood_there(monkeypatch
 
 
 def test_a_marker_gives_the_time_at_which_it_was_written() -> None:
-    way = MarkerTime("a.m", "b.m", "w")
+    way = SampledTime(Marker("a.m", "b.m", "w"))
     source = Server(number=[("7",)])
     for now in (100, 105):
         source.answers["SELECT UNIX_TIMESTAMP"] = [(str(now),)]

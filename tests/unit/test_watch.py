@@ -23,13 +23,13 @@ from migverify.model import DiffKind, Endpoint, KeyText, LiveState, RowDiff, Sto
 from migverify.sql.identity import TableIdentity
 from migverify.tables import watch as watch_module
 from migverify.tables import watch_check, watch_identity, watch_stale, watch_stream
-from migverify.tables.applied import SettleTime
-from migverify.tables.ledger import Ledger, PairCounts, place
 from migverify.tables.touched import Watched
 from migverify.tables.watch import Stream, TablesWatch
 from migverify.tables.watch_status import WatchStatus, prometheus_text
 from migverify.tables.watch_sweep import Sweep, Swept
 from migverify.tables.watch_verdict import Base, WatchRules, table_result
+from migverify.watch.applied import SettleTime
+from migverify.watch.ledger import Ledger, PairCounts, place
 from tests.fakes import FakeStore
 from tests.toy_tables import RULES, make_pair
 from tests.waiting import PATIENCE

@@ -14,15 +14,16 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from migverify.changes.model import Position
+from migverify.changes.server import source_state
 from migverify.db.session import Session
 from migverify.errors import ConfigError, ReadError
 from migverify.sql.applied import checkpoint_sql, columns_sql, read_marker_sql, write_marker_sql
 from migverify.sql.server import ALLOW_WRITES, REFUSE_WRITES
-from migverify.tables.ledger import place
+from migverify.watch.ledger import place
 
 
 class Applied(Protocol):
-    """Where the target stands, for one source endpoint."""
+    """What the target has applied, for one source endpoint: by its place in the source's binlog."""
 
     proof: bool
     """Whether the place is a fact of the target, not a guess."""
@@ -33,6 +34,18 @@ class Applied(Protocol):
 
     def read_to(self, at: int, now: float) -> None:
         """Hear that the stream was read to a place."""
+        ...
+
+
+class Sampled(Protocol):
+    """What the target has applied, by samples of the source: numbers that grow, each newer than what was committed."""
+
+    def sample(self, source: Session) -> int:
+        """Take a sample of the source and return its number."""
+        ...
+
+    def reached(self, target: Session) -> tuple[int | None, str]:
+        """Return the newest sample that the target has passed, and why there may be none of this process."""
         ...
 
 
@@ -74,6 +87,16 @@ class CheckpointTable:
 
     def read_to(self, at: int, now: float) -> None:
         """Take no notice: the target says itself where it stands."""
+
+    def sample(self, source: Session) -> int:
+        """Return the place where the source's binlog ends: whatever is committed by now lies before it."""
+        return place(source_state(source).end)
+
+    def reached(self, target: Session) -> tuple[int | None, str]:
+        """Return the recorded place."""
+        at = self.place(target)
+        empty = f"checkpoint table {self.table} is empty"
+        return at, empty if at is None else "the replicator has not come to where the watch began"
 
     def place(self, target: Session) -> int | None:
         """Return the recorded place; None while there is no record."""
@@ -118,25 +141,32 @@ class Marker:
     name: str
     proof: bool = True
     _places: dict[int, int] = field(default_factory=dict)
-    _number: int = 0
+    _number: int | None = None
     _reached: int | None = None
 
     def read_to(self, at: int, now: float) -> None:
         """Take no notice: only markers count."""
 
-    def write(self, source: Session) -> None:
-        """Write the next marker: the session is read-only but for this one statement."""
+    def sample(self, source: Session) -> int:
+        """Write the next marker and return its number: the session is read-only but for this one statement."""
+        if self._number is None:
+            # An earlier watch of this name left one.
+            self._number = self._newest(source, self.on_source)
         self._number += 1
         source.execute(ALLOW_WRITES)
         try:
             source.execute(write_marker_sql(self.on_source, self.name, self._number))
         finally:
             source.execute(REFUSE_WRITES)
+        return self._number
 
-    def begin(self, source: Session) -> None:
-        """Go on from the number that an earlier watch of this name left."""
-        rows = source.query(read_marker_sql(self.on_source, self.name))
-        self._number = int(rows[0][0] or 0) if rows else 0
+    def reached(self, target: Session) -> tuple[int | None, str]:
+        """Return the number of the newest marker that is on the target."""
+        return self._newest(target, self.on_target), f"no marker of this watch is in {self.on_target} yet"
+
+    def _newest(self, session: Session, table: str) -> int:
+        rows = session.query(read_marker_sql(table, self.name))
+        return int(rows[0][0] or 0) if rows else 0
 
     def passed(self, number: int, at: int) -> None:
         """Hear at which place of the stream a marker was committed."""
@@ -144,8 +174,7 @@ class Marker:
 
     def place(self, target: Session) -> int | None:
         """Return the place of the newest marker that is on the target."""
-        rows = target.query(read_marker_sql(self.on_target, self.name))
-        number = int(rows[0][0] or 0) if rows else 0
+        number = self._newest(target, self.on_target)
         reached = [n for n in self._places if n <= number]
         if reached:
             self._reached = self._places[max(reached)]
