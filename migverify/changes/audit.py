@@ -1,26 +1,32 @@
-"""Is a range of the stream complete? Two readers over the same bytes, and what both of them say.
+"""Is a range of the binlog complete, in files or on a running server? Two readers over the same bytes must agree.
 
-``accounts`` adds up raw events: every byte, every position, every GTID. ``transactions`` reads rows and statements. The
-range is complete when no number and no byte is missing, when both readers count the same, and when nothing was refused.
+``byte_accounting`` adds up raw events: every byte, every position, every GTID. ``transactions`` reads rows and
+statements. The range is complete when no number and no byte is missing, when both readers count the same, and when
+nothing was refused.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from migverify.changes.accounts import Accounts
+from migverify.changes.byte_accounting import ByteAccounting, Wanted
 from migverify.changes.ddl import DdlFinding, ddl_finding
 from migverify.changes.decode import count_rows
 from migverify.changes.events import EventType, RawEvent
+from migverify.changes.files import BinlogFiles, Opener, open_file
 from migverify.changes.gaps import Gaps
+from migverify.changes.gtid import parse_gtids
 from migverify.changes.held import whole
 from migverify.changes.model import Begin, Commit, Item, Position, Rows, Statement
-from migverify.changes.positions import until_position
+from migverify.changes.positions import FIRST_OFFSET, before, until_position
+from migverify.changes.server import server_events, source_state
 from migverify.changes.transactions import items
+from migverify.db.server_state import executed_gtids
+from migverify.db.session import open_session
 from migverify.errors import ChangeError
-from migverify.model import Verdict
+from migverify.model import Endpoint, Flavor, Side, Verdict
 
 MOST_DDL = 10_000
 BLIND_SPOTS = (
@@ -84,16 +90,24 @@ class Audit:
     blind_spots: tuple[str, ...] = BLIND_SPOTS
 
 
-@dataclass(slots=True)
-class Books:
-    """Counts what the reader of transactions gives. ``also`` gets every item after it was counted.
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What an audit is about.
 
     ``wanted`` says which (database, table) are in scope, ``wanted_database`` which databases hold any that could be.
+    ``also`` gets every item after it was counted.
     """
 
-    wanted: Callable[[str, str], bool]
+    wanted: Wanted
     wanted_database: Callable[[str], bool]
     also: Callable[[Item], None] | None = None
+
+
+@dataclass(slots=True)
+class StreamCounters:
+    """Counts what the reader of transactions gives."""
+
+    scope: Scope
     transactions: int = 0
     begun: int = 0
     rows_events: int = 0
@@ -125,19 +139,21 @@ class Books:
             self.idle_until = item.time
             self.first = self.first or item.at
             self.last = item.at
-        if self.also is not None:
-            self.also(item)
+        if self.scope.also is not None:
+            self.scope.also(item)
 
     def _take_rows(self, item: Rows) -> None:
         self.rows_events += 1
-        if self.wanted(item.table.database, item.table.table):
+        if self.scope.wanted(item.table.database, item.table.table):
             rows = count_rows(item)
             self._rows += rows
             self.tables.setdefault(item.table.name, Counter())[item.op.value] += rows
 
     def _statement(self, item: Statement) -> None:
         # A statement whose tables cannot be told may concern any of them.
-        if item.tables and not any(self.wanted(d, t) if t else self.wanted_database(d) for d, t in item.tables):
+        if item.tables and not any(
+            self.scope.wanted(d, t) if t else self.scope.wanted_database(d) for d, t in item.tables
+        ):
             return
         self.ddl_count += 1
         if len(self.ddl) < MOST_DDL:
@@ -154,9 +170,91 @@ class Books:
         self._begin = None
 
 
-def run_audit(
-    events: Iterable[RawEvent], accounts: Accounts, books: Books, *, start: Position, since: Position | None,
-    until: Position | None, rest: Callable[[], Iterator[RawEvent]] | None = None,
+def audit_files(
+    paths: Sequence[str], scope: Scope, *, since: Position | None = None, until: Position | None = None,
+    opener: Opener = open_file,
+) -> Audit:  # fmt: skip
+    """Audit binlog files.
+
+    Parameters
+    ----------
+    paths
+        As for ``BinlogFiles``.
+    since, until
+        The range whose rows are counted; None is the start of the first file and the end of the last. Every file from
+        the one with ``since`` on is read from its head, because the set there is what GTIDs are held against.
+
+    Raises
+    ------
+    ChangeError
+        no file is given, one cannot be opened, or ``since`` lies in none of them.
+    """
+    files = BinlogFiles(paths, since, opener)
+    accounting = ByteAccounting(scope.wanted, since=since, until=until)
+    accounting.sizes(files.sizes())
+    counters = StreamCounters(scope)
+    refused = _read(
+        files.events(), accounting, counters, start=files.start, since=since, until=until, rest=files.events
+    )  # fmt: skip
+    return _conclude(accounting, counters, refused, partial=since is not None or until is not None)
+
+
+def audit_server(
+    endpoint: Endpoint, password: str | None, scope: Scope, *, since: Position | None = None,
+    until: Position | None = None,
+) -> Audit:  # fmt: skip
+    """Audit what a running server has, up to where it stands when the audit begins, or to ``until``.
+
+    Parameters
+    ----------
+    since
+        File and offset, or a GTID set; None is the oldest log that the server has.
+
+    Raises
+    ------
+    ChangeError
+        the server has no binlog, or no longer what ``since`` asks for.
+    EndpointError
+        it cannot be reached, or the user lacks a grant.
+    """
+    with open_session(endpoint, password, side=Side.SOURCE) as session:
+        # The set first: a server names offsets of transactions before it counts them as executed, never after.
+        executed = executed_gtids(session)
+        state = source_state(session)
+        executed = executed if session.flavor is Flavor.MYSQL else state.executed
+    by_set = since is not None and not since.file
+    accounting = ByteAccounting(
+        scope.wanted, jumps=by_set or state.flavor is Flavor.MARIADB, since=since, until=until
+    )  # fmt: skip
+    counters = StreamCounters(scope)
+    if by_set and since is not None:
+        accounting.begin_after(since.gtids)
+        origin, asked = Position("", 0), Position("", 0, since.gtids)
+    else:
+        # From the head of the file: what was executed before it is told there.
+        origin = asked = Position(since.file if since is not None else state.first.file, FIRST_OFFSET)
+    events = server_events(endpoint, password, asked, follow=False)
+    refused = _read(events, accounting, counters, start=origin, since=since, until=until)
+    more = []
+    if until is None:
+        if executed:
+            accounting.numbers.word(parse_gtids(executed), exact=False)
+        if not refused and _short_of(accounting, state.end):
+            more.append(f"the server ended the stream before {state.end}, where it stood when the audit began")
+    partial = since is not None or until is not None
+    return _conclude(accounting, counters, refused, partial=partial, live=until is None, more=more)
+
+
+def _short_of(accounting: ByteAccounting, end: Position) -> bool:
+    if not accounting.files:
+        return True
+    last = accounting.files[-1]
+    return before(Position(last.name, last.offset), end)
+
+
+def _read(
+    events: Iterable[RawEvent], accounting: ByteAccounting, counters: StreamCounters, *, start: Position,
+    since: Position | None, until: Position | None, rest: Callable[[], Iterator[RawEvent]] | None = None,
 ) -> str:  # fmt: skip
     """Read a stream with both readers.
 
@@ -176,131 +274,143 @@ def run_audit(
     str
         What the reader of transactions refused, empty if nothing. Raw events behind that place are counted on.
     """
-    watched = _watched(events, accounts)
+    watched = _watched(events, accounting)
     try:
-        for item in until_position(whole(items(watched, start, since=since, gaps=accounts.jumps)), until, since):
-            books.take(item)
+        for item in until_position(whole(items(watched, start, since=since, gaps=accounting.jumps)), until, since):
+            counters.take(item)
     except ChangeError as error:
         refused = error.message + (f" {error.hint}" if error.hint else "")
     else:
-        accounts.finish()
+        accounting.finish()
         return ""
     try:
         for _ in watched:
             pass
-        for _ in _watched(rest() if rest is not None else (), accounts):
+        for _ in _watched(rest() if rest is not None else (), accounting):
             pass
     except ChangeError as error:
         if error.message not in refused:
             refused += "; " + error.message
-    accounts.finish()
+    accounting.finish()
     return refused
 
 
-def _watched(events: Iterable[RawEvent], accounts: Accounts) -> Iterator[RawEvent]:
+def _watched(events: Iterable[RawEvent], accounting: ByteAccounting) -> Iterator[RawEvent]:
     try:
         for event in events:
-            accounts.take(event)
+            accounting.take(event)
             yield event
     except ChangeError:
-        accounts.broken = True
+        accounting.broken = True
         raise
 
 
-def conclude(
-    accounts: Accounts, books: Books, refused: str, *, partial: bool, live: bool = False, more: Iterable[str] = ()
-) -> Audit:
+def _conclude(
+    accounting: ByteAccounting,
+    counters: StreamCounters,
+    refused: str,
+    *,
+    partial: bool,
+    live: bool = False,
+    more: Iterable[str] = (),
+) -> Audit:  # fmt: skip
     """Judge what was read.
 
     Parameters
     ----------
     refused
-        What ``run_audit`` returned.
+        What ``_read`` returned.
     partial
-        The range begins or ends inside of what the accounts saw, so both readers need not count the same.
+        The range begins or ends inside of what the accounting saw, so both readers need not count the same.
     live
         A running server told what it has executed, so nothing can be missing behind the end.
     more
         Further reasons for INCONCLUSIVE.
     """
-    gaps = accounts.numbers.gaps()
-    proven = list(_proven(accounts, gaps))
-    doubts = [*_doubts(accounts, books, gaps, partial=partial or bool(refused)), *more]
-    if accounts.broken:  # what was not read may hold what seems to be missing
+    gaps = accounting.numbers.gaps()
+    proven = list(_proven(accounting, gaps))
+    doubts = [*_doubts(accounting, counters, gaps, partial=partial or bool(refused)), *more]
+    if accounting.broken:  # what was not read may hold what seems to be missing
         doubts, proven = [*proven, *doubts], []
     if refused:
         doubts.insert(0, f"the stream cannot be read on: {refused}")
     verdict = Verdict.MISMATCH if proven else Verdict.INCONCLUSIVE if doubts else Verdict.MATCH
+    files = tuple(FileSum(f.name, f.events, f.bytes, f.size, f.in_use) for f in accounting.files)
     return Audit(
-        verdict, (*proven, *doubts), tuple(_notes(accounts, books)), books.first, books.last, books.first_time,
-        books.last_time, tuple(FileSum(f.name, f.events, f.bytes, f.size, f.in_use) for f in accounts.files),
-        {_name(kind): (count, size) for kind, (count, size) in sorted(accounts.by_type.items())},
-        accounts.bytes_in, sum(file.size for file in accounts.files), books.transactions, accounts.anonymous,
-        accounts.rows_events, {name: dict(ops) for name, ops in sorted(books.tables.items())}, tuple(books.ddl),
-        books.ddl_count, books.largest, gaps, accounts.heartbeats, books.idle_until if live else 0.0,
+        verdict, (*proven, *doubts), tuple(_notes(accounting, counters)), counters.first, counters.last,
+        counters.first_time, counters.last_time, files,
+        {_name(kind): (count, size) for kind, (count, size) in sorted(accounting.by_type.items())},
+        accounting.bytes_in, sum(file.size for file in accounting.files), counters.transactions, accounting.anonymous,
+        accounting.rows_events, {name: dict(ops) for name, ops in sorted(counters.tables.items())}, tuple(counters.ddl),
+        counters.ddl_count, counters.largest, gaps, accounting.heartbeats, counters.idle_until if live else 0.0,
         BLIND_SPOTS[:1] if live else BLIND_SPOTS,
     )  # fmt: skip
 
 
-def _proven(accounts: Accounts, gaps: Gaps) -> Iterator[str]:
+def _proven(accounting: ByteAccounting, gaps: Gaps) -> Iterator[str]:
     if gaps.lost:
         yield f"transactions that the server executed are not in the stream: {gaps.lost}"
-    if gaps.holes and not accounts.group and not accounts.mariadb:
+    if gaps.holes and not accounting.group and not accounting.mariadb:
         yield f"transactions are missing between others of their source: {gaps.holes}"
     if gaps.repeated:
         yield f"transactions came more than once: {gaps.repeated}"
-    for place in accounts.missing_bytes:
+    for place in accounting.missing_bytes:
         yield f"bytes are missing: {place}"
 
 
-def _doubts(accounts: Accounts, books: Books, gaps: Gaps, *, partial: bool) -> Iterator[str]:
-    if not any(file.events for file in accounts.files):
+def _doubts(accounting: ByteAccounting, counters: StreamCounters, gaps: Gaps, *, partial: bool) -> Iterator[str]:
+    if not any(file.events for file in accounting.files):
         yield "nothing was read"
-    if accounts.relay:
+    if accounting.relay:
         yield "this is a relay log: its positions are those of another server; audit the source's own binlog"
     if gaps.foreign:
         yield f"the stream holds transactions that a later file of the server does not know: {gaps.foreign}"
-    if gaps.holes and accounts.group:
+    if gaps.holes and accounting.group:
         yield f"numbers are missing, which group replication may leave out by itself: {gaps.holes}"
-    if gaps.holes and accounts.mariadb:
+    if gaps.holes and accounting.mariadb:
         # MariaDB states how far a domain came, not what it skipped, so nobody contradicts a number that never was.
         yield f"numbers are missing; they were lost, or skipped by hand (gtid_seq_no): {gaps.holes}"
-    for place in accounts.misplaced:
+    for place in accounting.misplaced:
         yield f"positions do not fit: {place}"
-    for place in accounts.orphan_rows:
+    for place in accounting.orphan_rows:
         yield f"rows without a table map: {place}"
-    for place in accounts.barren_maps:
+    for place in accounting.barren_maps:
         yield f"a table map without any rows behind it: {place}"
     if not partial:
-        yield from accounts.unread()
-        yield from _unlike(accounts, books)
+        yield from accounting.unread()
+        yield from _different(accounting, counters)
 
 
-def _unlike(accounts: Accounts, books: Books) -> Iterator[str]:
+def _different(accounting: ByteAccounting, counters: StreamCounters) -> Iterator[str]:
     """Say where the two readers disagree."""
-    if accounts.transactions != books.transactions:
-        yield f"{accounts.transactions} transactions begin, {books.transactions} were read to their end"
+    if accounting.transactions != counters.transactions:
+        yield f"{accounting.transactions} transactions begin, {counters.transactions} were read to their end"
     # Rows of a prepared XA transaction come with its commit, those of one that was rolled back never.
-    xa = EventType.XA_PREPARE in accounts.by_type
-    if accounts.rows_events != books.rows_events and not (xa and books.rows_events < accounts.rows_events):
-        yield f"{accounts.rows_events} rows events are in the stream, {books.rows_events} were given out"
+    xa = EventType.XA_PREPARE in accounting.by_type
+    if accounting.rows_events != counters.rows_events and not (xa and counters.rows_events < accounting.rows_events):
+        yield f"{accounting.rows_events} rows events are in the stream, {counters.rows_events} were given out"
 
 
-def _notes(accounts: Accounts, books: Books) -> Iterator[str]:
-    if accounts.anonymous:
-        yield f"{accounts.anonymous} transactions have no GTID: that none is missing rests on positions alone"
-    if accounts.numbers.base is None and accounts.transactions > accounts.anonymous:
+def _notes(accounting: ByteAccounting, counters: StreamCounters) -> Iterator[str]:
+    if accounting.anonymous:
+        yield f"{accounting.anonymous} transactions have no GTID: that none is missing rests on positions alone"
+    if accounting.numbers.base is None and accounting.transactions > accounting.anonymous:
         yield "no set of executed transactions stands before the range: only numbers from its first one on are judged"
-    for name, count in accounts.silent_maps.most_common(20):
+    for name, count in accounting.silent_maps.most_common(20):
         yield f"{name}: {count} table maps without rows of their own (a statement maps all tables it may write)"
-    if accounts.left_out_bytes:
-        yield f"the server left out {accounts.left_out_bytes} bytes between transactions, as the start position asks"
-    if EventType.XA_PREPARE in accounts.by_type:
+    if accounting.left_out_bytes:
+        yield f"the server left out {accounting.left_out_bytes} bytes between transactions, as the start position asks"
+    if EventType.XA_PREPARE in accounting.by_type:
         yield "XA transactions: rows count where they are committed; prepared ones without an end are not counted"
-    if accounts.files and accounts.files[-1].in_use and not accounts.files[-1].closed and accounts.files[-1].size:
-        yield f"{accounts.files[-1].name} was still written, or its server died: the range ends where the copy ends"
-    if books.ddl_count > len(books.ddl):
-        yield f"{books.ddl_count} schema changes; the first {len(books.ddl)} are listed"
+    if (
+        accounting.files
+        and accounting.files[-1].in_use
+        and not accounting.files[-1].closed
+        and accounting.files[-1].size
+    ):
+        yield f"{accounting.files[-1].name} was still written, or its server died: the range ends where the copy ends"
+    if counters.ddl_count > len(counters.ddl):
+        yield f"{counters.ddl_count} schema changes; the first {len(counters.ddl)} are listed"
 
 
 def _name(kind: int) -> str:

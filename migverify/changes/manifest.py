@@ -11,11 +11,12 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from migverify import codec
 from migverify.changes.gtid import GtidSet, MariadbPosition, parse_gtids
 from migverify.changes.storage import Storage
 from migverify.errors import ChangeError
@@ -174,9 +175,9 @@ def read_manifest(storage: Storage) -> Manifest:
             raise ChangeError(f"{storage.url}/{FOLDER}/{name} vanished while it was read.", hint="Try again.")
         where = f"{storage.url}/{FOLDER}/{name}"
         if name.startswith(_GAP):
-            gaps.append(_decode(Gap, data, where))
+            gaps.append(decode(Gap, data, where))
         else:
-            files.append(_decode(FileEntry, data, where))
+            files.append(decode(FileEntry, data, where))
     files.sort(key=lambda file: number(file.name))
     gaps.sort(key=lambda gap: number(gap.after))
     return Manifest(tuple(files), tuple(gaps))
@@ -194,32 +195,20 @@ def write_gap(storage: Storage, gap: Gap) -> None:
 
 def encode(entry: FileEntry | Gap) -> bytes:
     """Return an entry as JSON with its version and the hash of its content."""
-    content = {"version": VERSION, "kind": _kind(type(entry)), **asdict(entry)}
+    content = {"version": VERSION, "kind": _KINDS[type(entry)], **codec.encode(entry)}
     return json.dumps({**content, "hash": _hash(content)}, indent=1).encode()
 
 
-def decode_entry(data: bytes, where: str) -> FileEntry:
-    """Read back what ``encode`` made of a file's entry.
+def decode(kind: type[_T], data: bytes, where: str) -> _T:
+    """Read back what ``encode`` made.
 
     Raises
     ------
     ChangeError
         torn, edited, or of a newer version.
     """
-    return _decode(FileEntry, data, where)
-
-
-def _kind(of: type[FileEntry | Gap]) -> str:
-    return "file" if of is FileEntry else "gap"
-
-
-def _hash(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def _decode(kind: type[_T], data: bytes, where: str) -> _T:
     try:
-        content = json.loads(data)
+        content = codec.parse_json(data)
     except ValueError as error:
         raise _damaged(where, "it is not whole JSON") from error
     if not isinstance(content, dict):
@@ -232,13 +221,19 @@ def _decode(kind: type[_T], data: bytes, where: str) -> _T:
     if stated != _hash(content):
         raise _damaged(where, "its content does not fit its own hash")
     del content["version"]
-    if content.pop("kind", None) != _kind(kind) or content.keys() != {field.name for field in fields(kind)}:
-        raise _damaged(where, "its fields are not those of a manifest")
-    if kind is FileEntry:
-        content["state"] = FileState(content["state"])
-        content["xa_open"] = tuple(OpenXa(**one) for one in content["xa_open"])
-        content["xa_closed"] = tuple(content["xa_closed"])
-    return kind(**content)
+    try:
+        if content.pop("kind", None) != _KINDS[kind]:
+            raise ValueError("another kind of entry")
+        return codec.decode(kind, content)
+    except ValueError as error:
+        raise _damaged(where, f"its fields are not those of a manifest ({error})") from error
+
+
+_KINDS: dict[type, str] = {FileEntry: "file", Gap: "gap"}
+
+
+def _hash(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _damaged(where: str, reason: str) -> ChangeError:

@@ -13,11 +13,12 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 from migverify.changes.dump import dump, packet_events
-from migverify.changes.events import RawEvent
+from migverify.changes.events import EventType, RawEvent
 from migverify.changes.gtid import MariadbPosition, parse_gtids
 from migverify.changes.held import Held, whole
 from migverify.changes.model import Commit, Idle, Item, Position
@@ -315,3 +316,36 @@ def server_events(
         start = current_position(session) if since is None else since
         gtids = "" if start.file else start.gtids
         yield from packet_events(dump(session, start, gtids, wait=follow, heartbeat=heartbeat_seconds))
+
+
+def stood_still(endpoint: Endpoint, password: str | None, since: Position | None) -> bool:
+    """Whether a source has written nothing since a place of its binlog; False where that cannot be told."""
+    if since is None:
+        return False
+    with open_session(endpoint, password, side=Side.SOURCE) as session:
+        state = source_state(session)
+    if since.gtids and state.executed:
+        then, now = parse_gtids(since.gtids), parse_gtids(state.executed)
+        return not then.missing(now)  # type: ignore[arg-type]  # both of one server
+    return not before(since, state.end)
+
+
+def log_begun(endpoint: Endpoint, password: str | None, name: str) -> float:
+    """Return the Unix time at which a server began a binlog file, from the head of the file.
+
+    Raises
+    ------
+    ChangeError
+        the server does not send it, or it begins with something else.
+    """
+
+    def head() -> Generator[RawEvent, None, None]:
+        yield from server_events(endpoint, password, Position(name, FIRST_OFFSET), follow=False)
+
+    with closing(head()) as events:  # closing it ends the connection, long before the end of the log
+        for event in events:
+            if event.type == EventType.FORMAT_DESCRIPTION and event.time:
+                return float(event.time)
+            if event.type not in (EventType.ROTATE, EventType.FORMAT_DESCRIPTION):
+                break
+    raise ChangeError(f"{endpoint.name}: {name} does not say when it was begun.")

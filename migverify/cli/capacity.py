@@ -164,7 +164,7 @@ def _history(store: ResultStore) -> dict[str, list[Point]]:
 
 
 def _begun(endpoint: Endpoint, password: str | None, log: str) -> float:
-    from migverify.changes.audit_range import log_begun
+    from migverify.changes.server import log_begun
 
     return log_begun(endpoint, password, log)
 

@@ -16,8 +16,7 @@ from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from migverify.changes.audit import Audit
-    from migverify.changes.audit_range import Scope
+    from migverify.changes.audit import Audit, Scope
     from migverify.changes.model import Position
     from migverify.config import Config, TablePattern
     from migverify.model import Endpoint, Verdict
@@ -113,7 +112,7 @@ def _verdicts(one: Audit, delivery: Delivery | None) -> list[Verdict]:
 
 
 def _audits(path: Path, source: str | None, asked: _Asked) -> Iterator[tuple[str, Audit]]:
-    from migverify.changes.audit_range import audit_files, audit_server
+    from migverify.changes.audit import audit_files, audit_server
     from migverify.config import load_config
     from migverify.secrets import resolve_password
 
@@ -155,8 +154,9 @@ def _delivered(
 def _deliver_one(
     config: Config, endpoint: Endpoint, secrets: dict[str, str], pairs: list[PairPlan], asked: _Asked
 ) -> tuple[str, Audit, Delivery | None]:
-    from migverify.changes.audit_range import audit_files, audit_server, stood_still
+    from migverify.changes.audit import audit_files, audit_server
     from migverify.changes.delivered import LastImages
+    from migverify.changes.server import stood_still
     from migverify.tables.delivered import Wait, followed_keys, judge, pairs_of
     from migverify.tables.prepare import rules_of
 
@@ -179,7 +179,7 @@ def _deliver_one(
 
 
 def _scope(config: Config | None, asked: _Asked, also: Callable[..., None] | None = None) -> Scope:
-    from migverify.changes.audit_range import Scope
+    from migverify.changes.audit import Scope
     from migverify.config import includes, is_system_database
 
     patterns = asked.patterns

@@ -73,7 +73,7 @@ def chosen_sources(config: Config, name: str | None) -> list[Endpoint]:
 
 def check_source(config: Config, endpoint: Endpoint, server_id: int | None) -> Preflight:
     """Ask one source."""
-    from migverify.changes.audit_range import log_begun
+    from migverify.changes.server import log_begun
     from migverify.config import includes
     from migverify.db.session import open_session
     from migverify.guards.check_binlog import preflight

@@ -123,7 +123,7 @@ def _place(config: Config, endpoint: Endpoint) -> Place:
 
 
 def _begun(endpoint: Endpoint, password: str | None, log: str) -> float:
-    from migverify.changes.audit_range import log_begun
+    from migverify.changes.server import log_begun
 
     return log_begun(endpoint, password, log)
 

@@ -18,7 +18,7 @@ from migverify.changes.manifest import (
     Manifest,
     OpenXa,
     breaks,
-    decode_entry,
+    decode,
     encode,
     number,
     read_manifest,
@@ -40,14 +40,14 @@ ENTRY = FileEntry(
 
 
 def test_an_entry_comes_back() -> None:
-    assert decode_entry(encode(ENTRY), "here") == ENTRY
+    assert decode(FileEntry, encode(ENTRY), "here") == ENTRY
 
 
 @given(st.integers(0, 10_000))
 def test_a_torn_entry_is_recognized(cut: int) -> None:
     data = encode(ENTRY)
     with pytest.raises(ChangeError, match="damaged manifest"):
-        decode_entry(data[: cut % len(data)], "here")
+        decode(FileEntry, data[: cut % len(data)], "here")
 
 
 @given(st.integers(0, 10_000), st.integers(1, 255))
@@ -55,7 +55,7 @@ def test_a_changed_byte_is_recognized_or_means_nothing(place: int, change: int) 
     data = bytearray(encode(ENTRY))
     data[place % len(data)] ^= change
     try:
-        found = decode_entry(bytes(data), "here")
+        found = decode(FileEntry, bytes(data), "here")
     except ChangeError:
         return
     assert found == ENTRY  # white space
@@ -64,13 +64,13 @@ def test_a_changed_byte_is_recognized_or_means_nothing(place: int, change: int) 
 def test_another_version() -> None:
     content = json.loads(encode(ENTRY)) | {"version": VERSION + 1}
     with pytest.raises(ChangeError, match="version 2"):
-        decode_entry(json.dumps(content).encode(), "here")
+        decode(FileEntry, json.dumps(content).encode(), "here")
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"null", b"{}", b'{"version": 1}', b"\xff\xfe"])
 def test_something_else(text: bytes) -> None:
     with pytest.raises(ChangeError, match="damaged manifest"):
-        decode_entry(text, "here")
+        decode(FileEntry, text, "here")
 
 
 @pytest.mark.parametrize("kind", ["folder", "memory"])

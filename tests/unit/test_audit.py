@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migverify.changes.accounts import Accounts
-from migverify.changes.audit import Audit
-from migverify.changes.audit_range import Scope, audit_files
+from migverify.changes.audit import Audit, Scope, audit_files
+from migverify.changes.byte_accounting import ByteAccounting
 from migverify.changes.ddl import ddl_finding
 from migverify.changes.events import IN_USE, EventType, RawEvent
 from migverify.changes.gtid import parse_gtids
@@ -236,15 +235,15 @@ def test_what_cannot_be_read_exactly_is_inconclusive(tmp_path: Path, make: objec
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(list(EventType)), st.binary(max_size=60), st.integers(0, 0xFFFF), st.integers(0, 200))
 def test_no_bytes_break_the_accounts(kind: EventType, body: bytes, flags: int, end: int) -> None:
-    accounts = Accounts(SCOPE.wanted)
+    accounting = ByteAccounting(SCOPE.wanted)
     for event in one_file(1).events():
-        accounts.take(event)
+        accounting.take(event)
     try:
-        accounts.take(RawEvent(kind, TIME, 1, len(body) + 23, end, flags, body))
+        accounting.take(RawEvent(kind, TIME, 1, len(body) + 23, end, flags, body))
     except ChangeError:
         return
-    accounts.finish()
-    assert accounts.by_type[EventType.XID][0] >= 1
+    accounting.finish()
+    assert accounting.by_type[EventType.XID][0] >= 1
 
 
 def test_maps_of_tables_that_a_statement_did_not_change_are_a_note(tmp_path: Path) -> None:

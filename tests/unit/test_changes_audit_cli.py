@@ -94,7 +94,7 @@ def test_the_configuration_restricts_what_is_counted(tmp_path: Path, capsys: pyt
 
 
 def test_a_delivery_shows_keys_columns_and_values(tmp_path: Path) -> None:
-    from migverify.changes.audit_range import Scope, audit_files
+    from migverify.changes.audit import Scope, audit_files
 
     found = audit_files([log(tmp_path)], Scope(lambda *_: True, lambda _: True))
     diffs = [

@@ -12,7 +12,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migverify.changes.accounts import Accounts
+from migverify.changes.byte_accounting import ByteAccounting
 from migverify.changes.decode import decoder
 from migverify.changes.events import IGNORABLE, EventType, RawEvent
 from migverify.changes.files import read_files
@@ -462,10 +462,10 @@ def test_an_unknown_event_that_may_be_ignored_is_passed_over_and_counted(
     assert found[-1].at.offset == log.events()[-1].end
     (said,) = caplog.messages
     assert f"type {kind} " in said
-    accounts = Accounts(lambda *_: True)
+    accounting = ByteAccounting(lambda *_: True)
     for event in log.events():
-        accounts.take(event)
-    assert accounts.by_type[kind][0] == 3
+        accounting.take(event)
+    assert accounting.by_type[kind][0] == 3
 
 
 @pytest.mark.attack("changes", "an event that changes rows by statement says that it may be ignored", "the stream ends")

@@ -44,7 +44,7 @@ Wanted = Callable[[str, str], bool]
 
 
 @dataclass(slots=True)
-class FileAccount:
+class FileAccounting:
     """What was read of one file. ``offset`` is where the next event must begin; ``size`` is 0 where nobody knows."""
 
     name: str
@@ -57,7 +57,7 @@ class FileAccount:
 
 
 @dataclass(slots=True)
-class Accounts:
+class ByteAccounting:
     """Takes raw events in order. ``wanted`` says which (database, table) are in scope.
 
     Events, anonymous transactions, rows and table maps count from ``since`` to ``until``; files, positions and
@@ -71,7 +71,7 @@ class Accounts:
     jumps: bool = False
     since: Position | None = None
     until: Position | None = None
-    files: list[FileAccount] = field(default_factory=list)
+    files: list[FileAccounting] = field(default_factory=list)
     by_type: dict[int, list[int]] = field(default_factory=dict)
     numbers: Numbers = field(default_factory=Numbers)
     transactions: int = 0
@@ -125,7 +125,7 @@ class Accounts:
             self._open(event)
             return
         if not self.files:
-            self.files.append(FileAccount(""))
+            self.files.append(FileAccounting(""))
         self._count(event)
         if kind in _UNPLACED:
             self.heartbeats += 1
@@ -150,7 +150,7 @@ class Accounts:
         name = event.body[8:].decode("utf-8", "replace")
         offset = int.from_bytes(event.body[:8], "little")
         if not self.files or self.files[-1].name != name:
-            self.files.append(FileAccount(name, self._sizes.get(name, 0), offset))
+            self.files.append(FileAccounting(name, self._sizes.get(name, 0), offset))
             self._maps.clear()
             self._with_rows.clear()
 
@@ -183,7 +183,7 @@ class Accounts:
         begun = since is None or not since.file or not before(at, since)
         return self._named and begun and (until is None or not until.file or before(at, until))
 
-    def _place(self, file: FileAccount, event: RawEvent) -> None:
+    def _place(self, file: FileAccounting, event: RawEvent) -> None:
         begins = (event.end - event.size) % _WRAP
         if begins == file.offset % _WRAP or self.relay:
             file.offset += event.size
