@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from migverify.model import Flavor, Lane, Side
+from migverify.recon.expectation_types import TYPES, Group, How
 from migverify.sql.canonical import FAMILIES, TYPE_TABLE
 from migverify.sql.grants import Grants
 from migverify.sql.privileges import (
@@ -95,3 +96,19 @@ def page_statements(command: str, side: Side, flavor: Flavor) -> str:
     nobody = Grants("migverify@%", (), (), ())
     lacking = missing(wanted_for((command,), side, flavor), nobody, Scopes(("app",)))
     return "\n".join(statements(lacking, nobody.account)) + "\n"
+
+
+_GROUPS = {
+    Group.WIDE: "DECIMAL, BIGINT, BIT", Group.SMALL: "other integers, YEAR", Group.FLOAT: "FLOAT, DOUBLE",
+    Group.TEMPORAL: "dates, times", Group.OTHER: "text, bytes, others",
+}  # fmt: skip
+_COMPUTED_BY = {How.GX: "Great Expectations", How.REFUSED: "refused"}
+
+
+def support_table() -> str:
+    """Return who computes each expectation on columns of each group, as a table of Markdown."""
+    lines = [f"| expectation | {' | '.join(_GROUPS.values())} |", "|---" * (len(_GROUPS) + 1) + "|"]
+    for name, known in sorted(TYPES.items()):
+        cells = [_COMPUTED_BY.get(known.of([group]), "migverify, exactly") for group in _GROUPS]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"

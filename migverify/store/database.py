@@ -122,7 +122,7 @@ class Database:
         return self._tried(action, attempt)
 
     def _arrived(self, action: str, arrived: Callable[[Connection, T], bool], result: T) -> bool:
-        unknown = f"{action} (it is not known whether it was written) in"
+        unknown = f"{action.removesuffix(' in')} (it is not known whether it was written) in"
         return self._tried(unknown, lambda: self._run(lambda connection: arrived(connection, result), write=True))
 
     def _run(self, work: Callable[[Connection], T], *, write: bool) -> T:

@@ -4,21 +4,203 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 import zlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, RowMapping, func, insert, select
+from sqlalchemy import Connection, Engine, RowMapping, Select, Table, func, insert, select
 
 from migverify.errors import StoreError, UsageError
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.store import codec
 from migverify.store import schema as t
+from migverify.store.database import Database
 from migverify.store.schema import IN_LIST
 
+T = TypeVar("T")
 
-def no_run(run_id: str, label: str) -> UsageError:
+_PART_BYTES = 1 << 20  # TiDB refuses a row above 6 MiB, MySQL a packet above max_allowed_packet
+
+
+class RunLog:
+    """The runs of a store, and their transactions; may be used by many threads.
+
+    A run is written by one process. The one that started or last resumed it may write; an older one that is still
+    alive is refused, because its plan of what is left to do is out of date.
+    """
+
+    def __init__(self, engine: Engine, label: str, *, secret: object = None) -> None:
+        self.database = Database(engine, label, secret)
+        self._writing = threading.Lock()
+        self._marks: dict[str, str] = {}
+        self._scopes: dict[tuple[str, str], int] = {}
+        self._new_scopes: dict[tuple[str, str], int] = {}  # of the transaction that is open
+        self._missing: frozenset[str] | None = None
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the store's database."""
+        return self.database.engine
+
+    # Runs
+
+    def start_run(
+        self, command: str, plan_hash: str, plan: dict[str, Any], facts: dict[str, Any], *, kind: StoredKind
+    ) -> str:
+        """Begin a run and return its id; runs are ordered by when they were recorded here."""
+        packed = zlib.compress(codec.encode_json(plan, "the plan").encode("ascii"), level=1)
+        facts_text = codec.encode_json(facts, "the facts of a run")
+        mark = _new_mark()
+
+        def work(connection: Connection) -> str:
+            now = time.time()
+            run_id = new_run_id(now)
+            newest = connection.scalar(select(func.max(t.runs.c.position)))
+            row = {"run_id": run_id, "position": (newest or 0) + 1, "command": command, "plan_hash": plan_hash,
+                   "started": now, "facts": facts_text}  # fmt: skip
+            connection.execute(insert(t.runs), [row])
+            parts = [{"run_id": run_id, "part": n, "content": c} for n, c in enumerate(parts_of(packed))]
+            connection.execute(insert(t.plan_parts), parts)
+            if self._has(connection, t.run_kinds):
+                connection.execute(insert(t.run_kinds), [{"run_id": run_id, "kind": kind.value}])
+            _add_event(connection, run_id, "run_started", mark, at=now)
+            return run_id
+
+        run_id = self._write("cannot start a run in", work)
+        self._marks[run_id] = mark
+        return run_id
+
+    def resume_run(self, run_id: str) -> RunInfo:
+        """Mark that this process goes on with the run; the process that wrote it before is refused from here on."""
+        action = f"cannot load run {run_id} from"
+        run_id = self.database.read(action, lambda connection: self._find(connection, run_id))
+        mark = _new_mark()
+
+        def work(connection: Connection) -> None:
+            _lock_run(connection, run_id, self.database.label)
+            _add_event(connection, run_id, "run_resumed", mark)
+
+        self._write(f"cannot resume run {run_id} in", work)
+        self._marks[run_id] = mark
+        return self.load_run(run_id)
+
+    def finish_run(self, run_id: str, verdict: Verdict, facts: dict[str, Any]) -> None:
+        """End a run; ``facts`` are merged over those of ``start_run``."""
+        facts_text = codec.encode_json(facts, "the facts of a run")
+
+        def work(connection: Connection) -> None:
+            mark = self._marks.get(run_id, "")
+            _add_event(connection, run_id, "run_finished", mark, verdict=verdict, facts=facts_text)
+
+        self._write_run(run_id, "cannot finish", work)
+
+    def load_run(self, run_id: str) -> RunInfo:
+        """One run with its plan; ``last`` names the newest. ``UsageError`` when there is none."""
+
+        def work(connection: Connection) -> RunInfo:
+            found = self._find(connection, run_id)
+            row = connection.execute(select(t.runs).where(t.runs.c.run_id == found)).mappings().one()
+            (info,) = self._infos(connection, [row], {found: _plan_of(connection, found)})
+            return info
+
+        return self.database.read(f"cannot load run {run_id} from", work)
+
+    def runs(self, limit: int = 50) -> list[RunInfo]:
+        """The newest runs first, without their plans."""
+
+        def work(connection: Connection) -> list[RunInfo]:
+            rows = connection.execute(select(t.runs).order_by(t.runs.c.position.desc()).limit(limit))
+            return self._infos(connection, list(rows.mappings()), {})
+
+        return self.database.read("cannot list the runs of", work)
+
+    def _infos(self, connection: Connection, rows: list[RowMapping], plans: dict[str, dict[str, Any]]) -> list[RunInfo]:
+        names = [row["run_id"] for row in rows]
+        events = _events_of(connection, names)
+        kinds = _kinds_of(connection, names, recorded=self._has(connection, t.run_kinds))
+        return [_run_info(row, kinds[name], plans.get(name, {}), events[name])
+                for name, row in zip(names, rows, strict=True)]  # fmt: skip
+
+    def _find(self, connection: Connection, run_id: str) -> str:
+        query = select(t.runs.c.run_id)
+        if run_id == "last":
+            query = query.order_by(t.runs.c.position.desc()).limit(1)
+        else:
+            query = query.where(t.runs.c.run_id == run_id)
+        found = connection.scalar(query)
+        if found is None:
+            raise _no_run(run_id, self.database.label)
+        return str(found)
+
+    def close(self) -> None:
+        """Release connections."""
+        self.engine.dispose()
+
+    # Transactions
+
+    def _page(self, run_id: str, query: Select[Any]) -> list[RowMapping]:
+        return self.database.read(
+            f"cannot read run {run_id} from", lambda connection: list(connection.execute(query).mappings())
+        )
+
+    def _write_run(self, run_id: str, action: str, work: Callable[[Connection], T], *, repeatable: bool = True) -> T:
+        """Write to a run that exists and that no later process has taken over."""
+
+        def guarded(connection: Connection) -> T:
+            _lock_run(connection, run_id, self.database.label)
+            mark = self._marks.get(run_id)
+            if mark is not None:
+                _refuse_if_taken_over(connection, run_id, mark)
+            return work(connection)
+
+        return self._write(f"{action} run {run_id} in", guarded, repeatable=repeatable)
+
+    def _write(self, action: str, work: Callable[[Connection], T], *, repeatable: bool = True) -> T:
+        def anew(connection: Connection) -> T:
+            self._new_scopes.clear()
+            return work(connection)
+
+        with self._writing:
+            result = self.database.write(action, anew, repeatable=repeatable)
+            # Only now: a number given in a transaction that is undone may go to another process.
+            self._scopes.update(self._new_scopes)
+            self._new_scopes.clear()
+            return result
+
+    def _scope(self, connection: Connection, run_id: str, pair: str) -> int:
+        """Return the scope of (run, pair) inside a write transaction, making it when it is new."""
+        scope = self._new_scopes.get((run_id, pair)) or self._known_scope(connection, run_id, pair)
+        if scope is None:
+            values = {"run_id": run_id, "pair_hash": codec.text_digest(pair), "pair": pair}
+            made = connection.execute(insert(t.scopes).values(values))
+            scope = int(made.inserted_primary_key[0])  # type: ignore[index]
+        self._new_scopes[run_id, pair] = scope
+        return scope
+
+    def _known_scope(self, connection: Connection, run_id: str, pair: str) -> int | None:
+        cached = self._scopes.get((run_id, pair))
+        if cached is not None:
+            return cached
+        columns = t.scopes.c
+        where = (columns.run_id == run_id, columns.pair_hash == codec.text_digest(pair))
+        found = connection.scalar(select(columns.scope).where(*where))
+        return None if found is None else int(found)
+
+    def _has(self, connection: Connection, *tables: Table) -> bool:
+        # A store of the first release on a medium that cannot be written lacks what was added since.
+        if self._missing is None:
+            self._missing = frozenset(t.missing(connection))
+        return not any(table.name in self._missing for table in tables)
+
+
+def parts_of(content: bytes) -> list[bytes]:
+    """Cut into parts that any server takes as one value; empty content is one empty part."""
+    return [content[at : at + _PART_BYTES] for at in range(0, len(content), _PART_BYTES)] or [b""]
+
+
+def _no_run(run_id: str, label: str) -> UsageError:
     """Return the error for a run id that this store does not hold."""
     if run_id == "last":
         return UsageError(f"the store {label} holds no run yet", hint="Start one: migverify tables verify.")
@@ -31,20 +213,20 @@ def new_run_id(now: float) -> str:
     return f"{stamp}-{int(now % 1 * 4096):03x}{int.from_bytes(os.urandom(2)) & 0xFFF:03x}"
 
 
-def new_mark() -> str:
+def _new_mark() -> str:
     """Return text that names this process as a writer, and no other one ever."""
     return f"{socket.gethostname()[:200]} process {os.getpid()} {os.urandom(6).hex()}"
 
 
-def lock_run(connection: Connection, run_id: str, label: str) -> None:
+def _lock_run(connection: Connection, run_id: str, label: str) -> None:
     """Take the write turn of a run; ``UsageError`` when there is no such run."""
     # The row lock makes writers of one run take turns on a server; SQLite has one writer anyway.
     query = select(t.runs.c.run_id).where(t.runs.c.run_id == run_id).with_for_update()
     if connection.scalar(query) is None:
-        raise no_run(run_id, label)
+        raise _no_run(run_id, label)
 
 
-def refuse_if_taken_over(connection: Connection, run_id: str, mark: str) -> None:
+def _refuse_if_taken_over(connection: Connection, run_id: str, mark: str) -> None:
     """Raise ``StoreError`` when a later process than the one of ``mark`` resumed the run."""
     events = t.run_events.c
     query = (
@@ -61,7 +243,7 @@ def refuse_if_taken_over(connection: Connection, run_id: str, mark: str) -> None
         )
 
 
-def add_event(
+def _add_event(
     connection: Connection,
     run_id: str,
     kind: str,
@@ -86,7 +268,7 @@ def add_event(
     )
 
 
-def events_of(connection: Connection, run_ids: Sequence[str]) -> dict[str, list[RowMapping]]:
+def _events_of(connection: Connection, run_ids: Sequence[str]) -> dict[str, list[RowMapping]]:
     """Return the events of these runs, each in their order."""
     events: dict[str, list[RowMapping]] = {run_id: [] for run_id in run_ids}
     columns = t.run_events.c
@@ -97,7 +279,7 @@ def events_of(connection: Connection, run_ids: Sequence[str]) -> dict[str, list[
     return events
 
 
-def run_info(row: RowMapping, kind: StoredKind, plan: dict[str, Any], events: list[RowMapping]) -> RunInfo:
+def _run_info(row: RowMapping, kind: StoredKind, plan: dict[str, Any], events: list[RowMapping]) -> RunInfo:
     """Fold a run's events: only a finish that nothing came after is an end, and only its verdict holds."""
     facts = codec.decode_object(row["facts"], "the facts of a run")
     finished: float | None = None
@@ -119,7 +301,7 @@ def run_info(row: RowMapping, kind: StoredKind, plan: dict[str, Any], events: li
     )  # fmt: skip
 
 
-def plan_of(connection: Connection, run_id: str) -> dict[str, Any]:
+def _plan_of(connection: Connection, run_id: str) -> dict[str, Any]:
     """Return the plan of a run; ``StoreError`` when it is damaged."""
     parts = t.plan_parts.c
     packed = b"".join(connection.scalars(select(parts.content).where(parts.run_id == run_id).order_by(parts.part)))
@@ -136,7 +318,7 @@ def plan_of(connection: Connection, run_id: str) -> dict[str, Any]:
 # -- kinds ----------------------------------------------------------------------------------------------------------
 
 
-def kinds_of(connection: Connection, run_ids: Sequence[str], *, recorded: bool) -> dict[str, StoredKind]:
+def _kinds_of(connection: Connection, run_ids: Sequence[str], *, recorded: bool) -> dict[str, StoredKind]:
     """Return the kinds of these runs.
 
     Parameters
@@ -169,7 +351,7 @@ def _stored_kind(text: str) -> StoredKind:
 
 def _kind_by_plan(connection: Connection, run_id: str) -> StoredKind:
     try:
-        plan = plan_of(connection, run_id)
+        plan = _plan_of(connection, run_id)
     except StoreError:
         return StoredKind.UNKNOWN  # a listing shows the run; who loads it learns that its plan is damaged
     if plan.get("kind") in (StoredKind.REPLAY, StoredKind.CLIENTS):

@@ -264,7 +264,10 @@ runbook_leases = _table(
 RULE_TABLES = (rule_windows, findings, finding_heads)
 """Tables without which a store has no rules."""
 
-LATER_TABLES = (*RULE_TABLES, finding_windows, run_kinds, runbook_runs, runbook_events, runbook_leases)
+RUNBOOK_TABLES = (runbook_runs, runbook_events, runbook_leases)
+"""Tables of runs of runbooks."""
+
+LATER_TABLES = (*RULE_TABLES, finding_windows, run_kinds, *RUNBOOK_TABLES)
 """Tables that a store of version 1 may lack: it was created before they were. Opening it adds them."""
 
 

@@ -3,21 +3,16 @@
 Each ``add_...`` is one transaction: when it returns, its rows are committed, and when it raises, none of them is
 (unless the connection broke during the commit, which the message says). Reads page by key instead of holding a
 cursor, so a long read keeps neither a transaction nor more than a page.
-
-A run is written by one process. The one that started or last resumed it may write; an older one that is still
-alive is refused, because its plan of what is left to do is out of date.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, Select, Table, and_, exists, func, insert, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, and_, exists, func, insert, select
 
 from migverify.errors import StoreError, UsageError
 from migverify.model import (
@@ -26,131 +21,24 @@ from migverify.model import (
     KeyRange,
     LiveState,
     RowDiff,
-    RunInfo,
-    StoredKind,
     TableResult,
-    Verdict,
     rows_of,
 )
-from migverify.store import codec, facts, runs
+from migverify.store import codec, facts
 from migverify.store import schema as t
-from migverify.store.database import Database
 from migverify.store.facts import FINDINGS, ROW_DIFFS, WITHDRAWN, insert_many, next_number
+from migverify.store.runs import RunLog, parts_of
 
 T = TypeVar("T")
 
 _PAGE = 1000
-_PART_BYTES = 1 << 20  # TiDB refuses a row above 6 MiB, MySQL a packet above max_allowed_packet
 
 
-class SqlStore:
+class SqlStore(RunLog):
     """Run results in an SQL database; see ``ResultStore`` for what each method promises.
 
     May be used by many threads: writes of one process wait for each other, reads do not.
     """
-
-    def __init__(self, engine: Engine, label: str, *, secret: object = None) -> None:
-        self.database = Database(engine, label, secret)
-        self._writing = threading.Lock()
-        self._marks: dict[str, str] = {}
-        self._scopes: dict[tuple[str, str], int] = {}
-        self._new_scopes: dict[tuple[str, str], int] = {}  # of the transaction that is open
-        self._missing: frozenset[str] | None = None
-
-    @property
-    def engine(self) -> Engine:
-        """The engine of the store's database."""
-        return self.database.engine
-
-    # Runs
-
-    def start_run(
-        self, command: str, plan_hash: str, plan: dict[str, Any], facts: dict[str, Any], *, kind: StoredKind
-    ) -> str:
-        """Begin a run and return its id; runs are ordered by when they were recorded here."""
-        packed = zlib.compress(codec.encode_json(plan, "the plan").encode("ascii"), level=1)
-        facts_text = codec.encode_json(facts, "the facts of a run")
-        mark = runs.new_mark()
-
-        def work(connection: Connection) -> str:
-            now = time.time()
-            run_id = runs.new_run_id(now)
-            newest = connection.scalar(select(func.max(t.runs.c.position)))
-            row = {"run_id": run_id, "position": (newest or 0) + 1, "command": command, "plan_hash": plan_hash,
-                   "started": now, "facts": facts_text}  # fmt: skip
-            connection.execute(insert(t.runs), [row])
-            parts = [{"run_id": run_id, "part": n, "content": c} for n, c in enumerate(_parts(packed))]
-            connection.execute(insert(t.plan_parts), parts)
-            if self._has(connection, t.run_kinds):
-                connection.execute(insert(t.run_kinds), [{"run_id": run_id, "kind": kind.value}])
-            runs.add_event(connection, run_id, "run_started", mark, at=now)
-            return run_id
-
-        run_id = self._write("cannot start a run in", work)
-        self._marks[run_id] = mark
-        return run_id
-
-    def resume_run(self, run_id: str) -> RunInfo:
-        """Mark that this process goes on with the run; the process that wrote it before is refused from here on."""
-        action = f"cannot load run {run_id} from"
-        run_id = self.database.read(action, lambda connection: self._find(connection, run_id))
-        mark = runs.new_mark()
-
-        def work(connection: Connection) -> None:
-            runs.lock_run(connection, run_id, self.database.label)
-            runs.add_event(connection, run_id, "run_resumed", mark)
-
-        self._write(f"cannot resume run {run_id} in", work)
-        self._marks[run_id] = mark
-        return self.load_run(run_id)
-
-    def finish_run(self, run_id: str, verdict: Verdict, facts: dict[str, Any]) -> None:
-        """End a run; ``facts`` are merged over those of ``start_run``."""
-        facts_text = codec.encode_json(facts, "the facts of a run")
-
-        def work(connection: Connection) -> None:
-            mark = self._marks.get(run_id, "")
-            runs.add_event(connection, run_id, "run_finished", mark, verdict=verdict, facts=facts_text)
-
-        self._write_run(run_id, "cannot finish", work)
-
-    def load_run(self, run_id: str) -> RunInfo:
-        """One run with its plan; ``last`` names the newest. ``UsageError`` when there is none."""
-
-        def work(connection: Connection) -> RunInfo:
-            found = self._find(connection, run_id)
-            row = connection.execute(select(t.runs).where(t.runs.c.run_id == found)).mappings().one()
-            (info,) = self._infos(connection, [row], {found: runs.plan_of(connection, found)})
-            return info
-
-        return self.database.read(f"cannot load run {run_id} from", work)
-
-    def runs(self, limit: int = 50) -> list[RunInfo]:
-        """The newest runs first, without their plans."""
-
-        def work(connection: Connection) -> list[RunInfo]:
-            rows = connection.execute(select(t.runs).order_by(t.runs.c.position.desc()).limit(limit))
-            return self._infos(connection, list(rows.mappings()), {})
-
-        return self.database.read("cannot list the runs of", work)
-
-    def _infos(self, connection: Connection, rows: list[RowMapping], plans: dict[str, dict[str, Any]]) -> list[RunInfo]:
-        names = [row["run_id"] for row in rows]
-        events = runs.events_of(connection, names)
-        kinds = runs.kinds_of(connection, names, recorded=self._has(connection, t.run_kinds))
-        return [runs.run_info(row, kinds[name], plans.get(name, {}), events[name])
-                for name, row in zip(names, rows, strict=True)]  # fmt: skip
-
-    def _find(self, connection: Connection, run_id: str) -> str:
-        query = select(t.runs.c.run_id)
-        if run_id == "last":
-            query = query.order_by(t.runs.c.position.desc()).limit(1)
-        else:
-            query = query.where(t.runs.c.run_id == run_id)
-        found = connection.scalar(query)
-        if found is None:
-            raise runs.no_run(run_id, self.database.label)
-        return str(found)
 
     # Spans and chunks
 
@@ -362,7 +250,7 @@ class SqlStore:
             )
             key = {"scope": scope, "name": name, "number": (last or 0) + 1}
             connection.execute(
-                insert(table), [{**key, "part": n, "content": part} for n, part in enumerate(_parts(content))]
+                insert(table), [{**key, "part": n, "content": part} for n, part in enumerate(parts_of(content))]
             )
 
         # Not repeatable: after a lost commit a second try could append it twice, and sums would count it twice.
@@ -445,17 +333,6 @@ class SqlStore:
 
         return {row["kind"]: int(row["n"]) for row in self._rows_of(run_id, rule, query, of_rules=True)}
 
-    def close(self) -> None:
-        """Release connections."""
-        self.engine.dispose()
-
-    # Transactions
-
-    def _page(self, run_id: str, query: Select[Any]) -> list[RowMapping]:
-        return self.database.read(
-            f"cannot read run {run_id} from", lambda connection: list(connection.execute(query).mappings())
-        )
-
     def _rows_of(
         self, run_id: str, pair: str, query: Callable[[int], Select[Any]], order: ColumnElement[Any] | None = None,
         *, of_rules: bool = False,
@@ -467,57 +344,8 @@ class SqlStore:
         find = self._rule_scope if of_rules else self._known_scope
         return self.database.read(f"cannot read run {run_id} from", lambda connection: find(connection, run_id, pair))
 
-    def _write_run(self, run_id: str, action: str, work: Callable[[Connection], T], *, repeatable: bool = True) -> T:
-        """Write to a run that exists and that no later process has taken over."""
-
-        def guarded(connection: Connection) -> T:
-            runs.lock_run(connection, run_id, self.database.label)
-            mark = self._marks.get(run_id)
-            if mark is not None:
-                runs.refuse_if_taken_over(connection, run_id, mark)
-            return work(connection)
-
-        return self._write(f"{action} run {run_id} in", guarded, repeatable=repeatable)
-
-    def _write(self, action: str, work: Callable[[Connection], T], *, repeatable: bool = True) -> T:
-        def anew(connection: Connection) -> T:
-            self._new_scopes.clear()
-            return work(connection)
-
-        with self._writing:
-            result = self.database.write(action, anew, repeatable=repeatable)
-            # Only now: a number given in a transaction that is undone may go to another process.
-            self._scopes.update(self._new_scopes)
-            self._new_scopes.clear()
-            return result
-
-    def _scope(self, connection: Connection, run_id: str, pair: str) -> int:
-        """Return the scope of (run, pair) inside a write transaction, making it when it is new."""
-        scope = self._new_scopes.get((run_id, pair)) or self._known_scope(connection, run_id, pair)
-        if scope is None:
-            values = {"run_id": run_id, "pair_hash": codec.text_digest(pair), "pair": pair}
-            made = connection.execute(insert(t.scopes).values(values))
-            scope = int(made.inserted_primary_key[0])  # type: ignore[index]
-        self._new_scopes[run_id, pair] = scope
-        return scope
-
-    def _known_scope(self, connection: Connection, run_id: str, pair: str) -> int | None:
-        cached = self._scopes.get((run_id, pair))
-        if cached is not None:
-            return cached
-        columns = t.scopes.c
-        where = (columns.run_id == run_id, columns.pair_hash == codec.text_digest(pair))
-        found = connection.scalar(select(columns.scope).where(*where))
-        return None if found is None else int(found)
-
     def _rule_scope(self, connection: Connection, run_id: str, rule: str) -> int | None:
         return self._known_scope(connection, run_id, rule) if self._has(connection, *t.RULE_TABLES) else None
-
-    def _has(self, connection: Connection, *tables: Table) -> bool:
-        # A store of the first release on a medium that cannot be written lacks what was added since.
-        if self._missing is None:
-            self._missing = frozenset(t.missing(connection))
-        return not any(table.name in self._missing for table in tables)
 
 
 def _is_last(table: Table, key: Sequence[str], number: str = "number") -> ColumnElement[bool]:
@@ -555,11 +383,6 @@ def _encode_window(rule: str, body: dict[str, Any]) -> dict[str, Any]:
 
 def _bodies(rule: str, rows: Sequence[RowMapping]) -> list[tuple[int, dict[str, Any]]]:
     return [(row["number"], codec.decode_object(row["body"], f"a finding of {rule}")) for row in rows]
-
-
-def _parts(content: bytes) -> list[bytes]:
-    """Cut into parts that any server takes as one value; empty content is one empty part."""
-    return [content[at : at + _PART_BYTES] for at in range(0, len(content), _PART_BYTES)] or [b""]
 
 
 def _check_name(name: str, what: str) -> None:

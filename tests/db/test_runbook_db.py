@@ -365,7 +365,7 @@ def test_when_nobody_can_be_asked_it_is_said_that_nobody_knows(
     record = begun(through)
     before = record.status
     proxy.lose, proxy.close_after = what, True
-    with pytest.raises(StoreError, match="nobody knows whether it was written"):
+    with pytest.raises(StoreError, match="it is not known whether it was written"):
         say(record, 1)
     assert record.status == before
     assert numbers(direct) == ([1] if what == "answer" else [])

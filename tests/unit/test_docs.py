@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from migverify.cli.main import COMMANDS
-from tests.pages import page_statements, page_table, type_page
+from tests.pages import page_statements, page_table, support_table, type_page
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "bench" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -21,6 +21,16 @@ def test_the_type_page_is_the_type_table() -> None:
     if os.environ.get("REGEN") == "1":
         page.write_text(type_page())
     assert page.read_text() == type_page(), "run the tests once with REGEN=1 and look at the change"
+
+
+def test_the_page_of_expectations_lists_what_runs() -> None:
+    page = ROOT / "docs" / "expectations.md"
+    begin, end = "do not edit -->\n", "<!-- end of the support table -->"
+    head, _, rest = page.read_text().partition(begin)
+    text = head + begin + "\n" + support_table() + "\n" + end + rest.partition(end)[2]
+    if os.environ.get("REGEN") == "1":
+        page.write_text(text)
+    assert page.read_text() == text, "run the tests once with REGEN=1 and look at the change"
 
 
 def leaves() -> Iterator[str]:

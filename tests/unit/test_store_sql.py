@@ -137,7 +137,7 @@ class TestRuns:
         assert store.load_run(run_id).verdict is Verdict.INCONCLUSIVE
 
     def test_a_large_plan_is_kept_in_parts(self, store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(store_sql, "_PART_BYTES", 100)
+        monkeypatch.setattr(runs, "_PART_BYTES", 100)
         plan = {str(n): str(n**9) for n in range(2000)}
         run_id = store.start_run("x", "h", plan, {}, kind=StoredKind.TABLES)
         assert store.load_run(run_id).plan == plan
@@ -356,7 +356,7 @@ class TestTheRest:
             store.add_sql(run_id, PAIR, "source", "p" * 191, "")
 
     def test_blobs_stream_in_order(self, store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(store_sql, "_PART_BYTES", 10)
+        monkeypatch.setattr(runs, "_PART_BYTES", 10)
         run_id = new_run(store)
         contents = [bytes(range(256)), b"", b"x" * 10, b"\x00"]
         for content in contents:
