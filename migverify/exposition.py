@@ -9,8 +9,14 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from migverify.model import Verdict
+
 Sample = tuple[Mapping[str, str], str]
 """Labels of one series, and its value as text; see ``number``."""
+
+
+VERDICTS = {Verdict.MATCH: "0", Verdict.MISMATCH: "1", Verdict.INCONCLUSIVE: "3"}
+"""A verdict as a sample value: the exit code of the command."""
 
 
 class Metric(NamedTuple):
@@ -28,6 +34,14 @@ def page(metrics: Iterable[Metric]) -> str:
         lines += [f"# HELP {name} {_help(text)}", f"# TYPE {name} gauge"]
         lines += [f"{name}{labels_text(labels)} {value}" for labels, value in samples]
     return "\n".join(lines) + "\n"
+
+
+def standing(prefix: str, verdict: Verdict, at: float) -> list[Metric]:
+    """Return the gauges that every watch has: its verdict, and when the page was made, so that a dead watch is seen."""
+    return [
+        Metric(f"{prefix}_verdict", "0 match, 1 mismatch, 3 inconclusive.", [({}, VERDICTS[verdict])]),
+        Metric(f"{prefix}_time_seconds", "Unix time of this page.", [({}, f"{at:.3f}")]),
+    ]
 
 
 def number(value: float | None) -> str:

@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from migverify.cli.console import command_line, say
-from migverify.cli.metrics import metrics_page
-from migverify.cli.watch import stop_on_signals
+from migverify.cli.watching import EXIT_CODES, metrics_page, stop_on_signals
 from migverify.errors import ExitCode, UsageError
-from migverify.model import Verdict
 
 if TYPE_CHECKING:
     from migverify.guards.keep import Kept
@@ -26,10 +24,6 @@ if TYPE_CHECKING:
     from migverify.guards.watch import GuardStatus
     from migverify.model import Endpoint
     from migverify.store.base import ResultStore
-
-_CODES = {
-    Verdict.MATCH: ExitCode.MATCH, Verdict.MISMATCH: ExitCode.MISMATCH, Verdict.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
-}  # fmt: skip
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object; with --watch one a turn.")]
 WatchOption = Annotated[bool, typer.Option("--watch", help="Ask again and again until Ctrl-C; tell what changes.")]
@@ -121,7 +115,7 @@ def _once(guards: Sequence[Guard], kept: Kept, asking: Asking, publish: Callable
         for result in results:
             for line in asking.text(result):
                 typer.echo(line)
-    return _CODES[verdict]
+    return EXIT_CODES[verdict]
 
 
 def _watched(guards: Sequence[Guard], kept: Kept, asking: Asking, publish: Callable[[str], None]) -> ExitCode:
@@ -150,4 +144,4 @@ def _watched(guards: Sequence[Guard], kept: Kept, asking: Asking, publish: Calla
         status = GuardsWatch(guards, asking.every, tell).run(stopped.is_set, stopped.wait)
         verdict = kept.finish(status.results, {"turns": status.turn})
     say(f"{verdict}: {status.turn} askings")
-    return ExitCode.INTERRUPTED if stopped.is_set() else _CODES[verdict]
+    return ExitCode.INTERRUPTED if stopped.is_set() else EXIT_CODES[verdict]

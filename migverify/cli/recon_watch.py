@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-import time
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, command_line, examples, say
-from migverify.cli.metrics import metrics_page
 from migverify.cli.recon_check import DEFAULT_RULES, ParamOption, RulesArgument
 from migverify.cli.recon_setup import EngineOption, MasterOption, RuleOption, Setup, opened_engine, set_up
-from migverify.cli.watch import stop_on_signals
+from migverify.cli.watching import EXIT_CODES, StatusLines, metrics_page, stop_on_signals
 from migverify.errors import ExitCode, UsageError
 from migverify.model import Verdict
 
@@ -35,8 +34,6 @@ EPILOG = examples(
     "migverify recon watch --until 2026-02-01T06:00:00 --timeout 3600",
     "migverify recon watch --resume last",
 )
-LINE_SECONDS = 10.0
-_CODES = {"MATCH": ExitCode.MATCH, "MISMATCH": ExitCode.MISMATCH, "INCONCLUSIVE": ExitCode.INCONCLUSIVE}
 
 
 def watch(
@@ -102,11 +99,10 @@ def watch(
     from migverify.cli.report import open_run_store
     from migverify.db.pool import SessionPool
     from migverify.recon.fit import present, refuse_unfit
-    from migverify.recon.metrics import prometheus_text
     from migverify.recon.run import fits
     from migverify.recon.watch_run import WatchRequest, watch_rules
     from migverify.recon.watch_state import WatchLimits
-    from migverify.recon.watch_status import Patience
+    from migverify.recon.watch_status import Patience, prometheus_text
 
     if timeout is not None and not (once or until):
         raise UsageError("--timeout belongs to --once and --until")
@@ -121,7 +117,7 @@ def watch(
     )  # fmt: skip
     limits = WatchLimits(recheck=0.0 if once else recheck, whole=every, lookback=lookback, idle=idle_windows)
     stopped = threading.Event()
-    show = _Lines(as_json=as_json, quiet=quiet)
+    show = StatusLines(_lines, as_json=as_json, quiet=quiet)
     with ExitStack() as stack:
         opened = stack.enter_context(closing(open_run_store(store, config)))
         runner = stack.enter_context(opened_engine(setup, spark_master))
@@ -147,7 +143,7 @@ def watch(
         )  # fmt: skip
         publish(prometheus_text(status))
     typer.echo(json.dumps(status.as_dict(), ensure_ascii=False) if as_json else final_text(status))
-    raise typer.Exit(int(ExitCode.INTERRUPTED if stopped.is_set() else _CODES[status.verdict.value]))
+    raise typer.Exit(int(ExitCode.INTERRUPTED if stopped.is_set() else EXIT_CODES[status.verdict]))
 
 
 def _sparing(setup: Setup) -> Setup:
@@ -196,25 +192,9 @@ def _reads(setup: Setup, engine: Engine, pool: SessionPool, suite: Suite, run_id
     return EngineReads(setup.rules, engine, setup.build, marks, conditions, run_id, suite)
 
 
-class _Lines:
-    """A line now and then for logs, or one JSON object a turn; a verdict that changes is told at once."""
-
-    def __init__(self, *, as_json: bool, quiet: bool) -> None:
-        self._json, self._quiet = as_json, quiet
-        self._told, self._verdict = -LINE_SECONDS, ""
-
-    def __call__(self, status: ReconStatus) -> None:
-        """Take one status."""
-        if self._json:
-            typer.echo(json.dumps(status.as_dict(), ensure_ascii=False))
-            return
-        changed = status.verdict.value != self._verdict
-        if self._quiet or (not changed and time.monotonic() - self._told < LINE_SECONDS):
-            return
-        self._told, self._verdict = time.monotonic(), status.verdict.value
-        say(headline(status))
-        for line in _reasons(status, most=1):
-            say(line)
+def _lines(status: ReconStatus) -> Iterator[str]:
+    yield headline(status)
+    yield from _reasons(status, most=1)
 
 
 def headline(status: ReconStatus) -> str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
@@ -15,16 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, command_line, raw_stream, say
-from migverify.cli.metrics import metrics_page
+from migverify.cli.watching import EXIT_CODES, StatusLines, metrics_page, stop_on_signals
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from migverify.changes.model import Position
     from migverify.tables.watch_status import WatchStatus
 
-LINE_SECONDS = 10.0
 SHOWN_TABLES = 30
-_CODES = {"MATCH": ExitCode.MATCH, "MISMATCH": ExitCode.MISMATCH, "INCONCLUSIVE": ExitCode.INCONCLUSIVE}
 
 
 def watch(
@@ -100,7 +96,7 @@ def watch(
         )  # fmt: skip
         publish(status)
     typer.echo(json.dumps(status.as_dict(), ensure_ascii=False) if as_json else final_text(status))
-    raise typer.Exit(int(ExitCode.INTERRUPTED if stopped.is_set() else _CODES[status.verdict.value]))
+    raise typer.Exit(int(ExitCode.INTERRUPTED if stopped.is_set() else EXIT_CODES[status.verdict]))
 
 
 def _folder(config: Path) -> Path:
@@ -116,26 +112,6 @@ def _position(text: str | None) -> Position | None:
 
 
 @contextmanager
-def stop_on_signals(stopped: threading.Event) -> Iterator[None]:
-    """Let the first Ctrl-C or TERM end the watch in order; a second one ends it at once."""
-
-    def handle(number: int, frame: object) -> None:
-        del frame
-        if stopped.is_set():
-            raise KeyboardInterrupt
-        stopped.set()
-        if number == signal.SIGINT:
-            say("stopping: what is known is being recorded (Ctrl-C again to leave at once)")
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
-
-
-@contextmanager
 def _metrics(port: int | None) -> Iterator[Callable[[WatchStatus], None]]:
     """Serve the newest status as Prometheus text while the watch runs."""
     if port is None:
@@ -148,24 +124,9 @@ def _metrics(port: int | None) -> Iterator[Callable[[WatchStatus], None]]:
 
 
 def _screen(*, as_json: bool, quiet: bool) -> AbstractContextManager[Callable[[WatchStatus], None]]:
-    if as_json:
-        return nullcontext(lambda s: typer.echo(json.dumps(s.as_dict(), ensure_ascii=False)))
-    if quiet:
-        return nullcontext(lambda _: None)
-    return _live() if sys.stderr.isatty() else nullcontext(_Lines())
-
-
-class _Lines:
-    """One line now and then, for logs."""
-
-    def __init__(self) -> None:
-        self._told = 0.0
-
-    def __call__(self, status: WatchStatus) -> None:
-        if time.monotonic() - self._told < LINE_SECONDS:
-            return
-        self._told = time.monotonic()
-        say(headline(status))
+    if as_json or quiet or not sys.stderr.isatty():
+        return nullcontext(StatusLines(_lines, as_json=as_json, quiet=quiet))
+    return _live()
 
 
 @contextmanager
@@ -204,6 +165,13 @@ def headline(status: WatchStatus) -> str:
     proved = sum(t.keys for t in status.tables)
     parts.append(f"{proved:,} keys proved, {status.open_keys:,} open, {diverged:,} diverged")
     return "; ".join(parts)
+
+
+def _lines(status: WatchStatus) -> Iterator[str]:
+    yield headline(status)
+    for table in status.tables:
+        if table.verdict.value == "MISMATCH":
+            yield f"  {table.source or table.target}: {table.reasons[0]}"
 
 
 def final_text(status: WatchStatus) -> str:

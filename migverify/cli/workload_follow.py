@@ -82,7 +82,7 @@ def follow_logs(
     UsageError
         a log is a URL, packed, not there or of a format that is not followed; or the output is there already.
     """
-    from migverify.cli.watch import stop_on_signals
+    from migverify.cli.watching import stop_on_signals
     from migverify.workload.capture import check_out
     from migverify.workload.follow import Follower, follow_until
     from migverify.workload.lines import size_of

@@ -70,7 +70,7 @@ def poll(
 
 def _poll(config: Path, source: str | None, raw: Path, seconds: float | None, interval: float) -> tuple[PollCount, str]:
     from migverify.cli.changes_check import chosen_sources
-    from migverify.cli.watch import stop_on_signals
+    from migverify.cli.watching import stop_on_signals
     from migverify.config import load_config
     from migverify.db.session import open_session
     from migverify.model import Side

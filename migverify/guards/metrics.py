@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from migverify.exposition import Metric, number, page
+from migverify.exposition import VERDICTS, Metric, number, page
 from migverify.guards.model import Answer, GuardResult, State
-from migverify.model import Verdict
 
-_VERDICTS = {Verdict.MATCH: "0", Verdict.MISMATCH: "1", Verdict.INCONCLUSIVE: "3"}
 _STATES = {State.PASS: "0", State.FAIL: "1", State.WARN: "2", State.INCONCLUSIVE: "3"}
 
 
@@ -20,7 +18,7 @@ def prometheus_text(results: Sequence[GuardResult], at: float) -> str:
 def _metrics(results: Sequence[GuardResult], at: float) -> Iterator[Metric]:
     answers = [answer for result in results for answer in result.answers]
     yield Metric("migverify_guard_verdict", "0 pass, 1 fail, 3 inconclusive.",
-                 [({"guard": r.guard}, _VERDICTS[r.verdict]) for r in results])  # fmt: skip
+                 [({"guard": r.guard}, VERDICTS[r.verdict]) for r in results])  # fmt: skip
     yield Metric("migverify_guard_answer", "0 pass, 1 fail, 2 warn, 3 inconclusive.",
                  [(_labels(a), _STATES[a.state]) for a in answers])  # fmt: skip
     yield Metric("migverify_guard_number", "A number that an answer rests on.", [

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from migverify.changes.model import Position
-from migverify.exposition import Metric, number, page
+from migverify.exposition import VERDICTS, Metric, number, page, standing
 from migverify.model import Verdict
 
 
@@ -125,11 +125,8 @@ def prometheus_text(status: WatchStatus) -> str:
     return page(_metrics(status))
 
 
-_CODES = {Verdict.MATCH: "0", Verdict.MISMATCH: "1", Verdict.INCONCLUSIVE: "3"}
-
-
 def _metrics(status: WatchStatus) -> Iterator[Metric]:
-    yield Metric("migverify_watch_verdict", "0 match, 1 mismatch, 3 inconclusive.", [({}, _CODES[status.verdict])])
+    yield from standing("migverify_watch", status.verdict, status.at)
     of_source = (
         ("lag_seconds", "lag_seconds", "How far the target is behind what was read, by time."),
         ("lag_transactions", "lag_transactions", "How far the target is behind what was read, by transactions."),
@@ -152,5 +149,4 @@ def _metrics(status: WatchStatus) -> Iterator[Metric]:
         yield Metric(f"migverify_watch_table_{name}", text,
                      [({"table": t.source}, number(getattr(t, name))) for t in status.tables])  # fmt: skip
     yield Metric("migverify_watch_table_verdict", "Verdict of the table: 0 match, 1 mismatch, 3 inconclusive.",
-                 [({"table": t.source}, _CODES[t.verdict]) for t in status.tables])  # fmt: skip
-    yield Metric("migverify_watch_time_seconds", "Unix time of this page.", [({}, f"{status.at:.3f}")])
+                 [({"table": t.source}, VERDICTS[t.verdict]) for t in status.tables])  # fmt: skip

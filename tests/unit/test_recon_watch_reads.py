@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from migverify.cli.main import run
-from migverify.cli.metrics import metrics_page
+from migverify.cli.watching import metrics_page
 from migverify.errors import ConfigError, PlanError, ReadError, UsageError
 from migverify.model import ColumnDef, KeyText, StoredKind, Verdict
 from migverify.recon.build import Built
 from migverify.recon.evaluate import Conditions
-from migverify.recon.metrics import prometheus_text
 from migverify.recon.model import (
     Class,
     Dataset,
@@ -36,7 +35,7 @@ from migverify.recon.relation import Combine, Held, Keep, Relation, SqlRead
 from migverify.recon.watch_reads import EngineReads, Marks
 from migverify.recon.watch_run import WatchRequest, watch_rules
 from migverify.recon.watch_state import WatchLimits
-from migverify.recon.watch_status import Patience, ReconStatus, RuleStatus, SourceMark
+from migverify.recon.watch_status import Patience, ReconStatus, RuleStatus, SourceMark, prometheus_text
 from migverify.recon.watermark import Watermark
 from migverify.sql.recon import signature_sql
 from tests.fakes import FakeStore
