@@ -7,11 +7,12 @@ one table. The models load when they are first used: pydantic costs a tenth of a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from migverify.config.digest import comparison_digest, describe, full_digest
-from migverify.config.load import DEFAULT_NAME, load_config
 from migverify.config.matching import (
     database_patterns,
     includes,
@@ -22,12 +23,15 @@ from migverify.config.matching import (
     unmatched_includes,
 )
 from migverify.config.patterns import Route, TablePattern, make_route, parse_pattern
+from migverify.config.problems import read_document, validate
+from migverify.errors import ConfigError
 
 if TYPE_CHECKING:
     from migverify.config.monitors import ExpectedJob, ExpectedSeries, MonitorSettings, SqlProbes
     from migverify.config.settings import Config, ReadinessFloor, ServiceLevel
     from migverify.config.tables import TableOverride
 
+DEFAULT_NAME = "migverify.yaml"
 _MODELS = {
     "monitors": ("ExpectedJob", "ExpectedSeries", "MonitorSettings", "SqlProbes"),
     "settings": ("Config", "ReadinessFloor", "ServiceLevel"),
@@ -60,6 +64,36 @@ __all__ = [
     "shard_of",
     "unmatched_includes",
 ]
+
+
+def load_config(path: Path, *, environment: Mapping[str, str] | None = None) -> Config:
+    """Read and check a configuration file.
+
+    Parameters
+    ----------
+    path
+        The file. Relative paths in it (an SQLite store, the pause file) start at its folder; TLS files do
+        not, because they are opened by whichever machine connects.
+    environment
+        Variables for ``${NAME}``; the process's own by default.
+
+    Raises
+    ------
+    ConfigError
+        The file is missing, is not YAML, or says something it cannot; the message names file, line and column
+        and never shows a value.
+    """
+    _, document = read_document(
+        path,
+        "configuration file",
+        "Run `migverify init` to write one, or name another with --config.",
+        environment=environment,
+    )
+    if document.data is None:
+        raise ConfigError(f"{path}: the file is empty", hint=f"Run `migverify init --force -o {path}`.")
+    from migverify.config.settings import Config  # pydantic costs a tenth of a second
+
+    return validate(path, document, Config)
 
 
 def __getattr__(name: str) -> Any:

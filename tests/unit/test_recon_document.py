@@ -13,9 +13,9 @@ import yaml
 
 from migverify.config.reference import json_schema, json_schema_text, keys_under, known_keys, markdown
 from migverify.recon.document import RulesDocument
-from migverify.recon.functions import BUILT_IN, REFUSED
 from migverify.recon.load import load_rules
 from migverify.recon.model import Kind
+from migverify.recon.statements import BUILT_IN, REFUSED
 
 PAGE = Path(__file__).parents[2] / "docs" / "recon.md"
 TITLE = "migverify reconciliation rules"
