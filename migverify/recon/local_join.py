@@ -14,6 +14,7 @@ from migverify.db.snapshot import Anchor
 from migverify.errors import CanceledError
 from migverify.recon import pushdown, spill
 from migverify.recon.change_rows import change_records
+from migverify.recon.packed import even_steps, step_condition
 from migverify.recon.readers import Crew, Job
 from migverify.recon.relation import ChangeRead, Keep, Pairing, Relation, SqlRead, Texts, Totals
 from migverify.sql import recon as sql
@@ -30,7 +31,7 @@ def ranges(read: SqlRead) -> list[str]:
     """Return the conditions that cut a read into statements of bearable size; one empty condition for none."""
     if read.cut is None or read.rows <= RANGE_ROWS or read.grouped:
         return [""]
-    return sql.cut_conditions(read.cut, read.rows // RANGE_ROWS + 1)
+    return [step_condition(read, step) for step in even_steps(read, read.rows // RANGE_ROWS + 1)]
 
 
 def _rows(text: str, session: Session) -> list[spill.Bytes]:

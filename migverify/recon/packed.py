@@ -64,10 +64,18 @@ def _with_nulls(steps: list[Step], cut: Cut, rows: int) -> list[Step]:
     return [*steps, Step(rows=rows, nulls=True)] if cut.nullable and len(steps) > 1 else steps
 
 
+def step_condition(read: SqlRead, step: Step) -> str:
+    """Return the condition that selects the rows of a step; empty for a read that is not cut."""
+    if read.cut is None:
+        return ""
+    name = read.cut.name
+    return packed.nulls_condition(name) if step.nulls else packed.span_condition(name, step.lower, step.upper)
+
+
 def sum_buckets(session: Session, read: SqlRead, buckets: int, carried: int, step: Step) -> list[list[bytes]] | None:
     """Return number, rows and sum of row checksums of each bucket; None where the answer was cut or a key has none."""
     total = checksum_sum(recon.row_frame(read, carried), recon.HASH)
-    where = recon.both(read.where, _condition(read, step))
+    where = recon.both(read.where, step_condition(read, step))
     answer = session.query_bytes(packed.packed_sums_sql(read.table, where, recon.bucket(read, buckets), total))[0]
     return packed.split_sums(int(answer[0] or 0), answer[1])
 
@@ -150,12 +158,12 @@ def read_steps(
     """
     if read.grouped:
         for step in steps:
-            yield from _groups(session, read, recon.both(_condition(read, step), where))
+            yield from _groups(session, read, recon.both(step_condition(read, step), where))
         return
     sql = _packed_sql(read, carried, where)
     plain = True  # once a text held a control byte, more of this read will
     for step in steps:
-        condition = _condition(read, step)
+        condition = step_condition(read, step)
         if plain and 0 <= step.rows <= 2 * STEP_ROWS:
             answer = session.query_bytes(packed.packed_rows_sql(sql, condition))[0]
             _refuse_lost(read, answer[1])
@@ -166,13 +174,6 @@ def read_steps(
                 continue
             plain = False
         yield from _stream(session, read, packed.packed_stream_sql(sql, condition))
-
-
-def _condition(read: SqlRead, step: Step) -> str:
-    if read.cut is None:
-        return ""
-    name = read.cut.name
-    return packed.nulls_condition(name) if step.nulls else packed.span_condition(name, step.lower, step.upper)
 
 
 def _stream(session: Session, read: SqlRead, sql: str) -> Iterator[Sections]:

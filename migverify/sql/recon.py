@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Protocol
 
 from migverify.errors import IncompleteReadError, ReadError
 from migverify.model import ColumnDef, KeyText
@@ -25,19 +23,6 @@ LARGEST = 65
 GROUP_DIGITS = 12
 """A sum of this many digits of rows must fit the widest DECIMAL."""
 _MOMENTS = frozenset({"date", "datetime", "timestamp"})
-
-
-class Range(Protocol):
-    """A whole-number column that cuts a read; see ``migverify.recon.relation.Cut``."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def lower(self) -> int: ...  # noqa: D102
-    @property
-    def upper(self) -> int: ...  # noqa: D102
-    @property
-    def nullable(self) -> bool: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,21 +259,6 @@ def key_column(sql: str, column: ColumnDef, text: str, *, binary: bool) -> KeyCo
 def edges_sql(table: str, name: str) -> str:
     """Return the statement of the least and greatest value of a column; two NULLs for no values."""
     return f"SELECT MIN({name}),MAX({name}) FROM {table}"
-
-
-def cut_conditions(cut: Range, parts: int) -> list[str]:
-    """Return conditions that part a read: each row is in exactly one; the first and last are open."""
-    span = cut.upper - cut.lower + 1
-    parts = max(1, min(parts, span))
-    bounds = [cut.lower + span * n // parts for n in range(1, parts)]
-    if not bounds:
-        return [""]
-    found = [f"{cut.name}<{bounds[0]}"]
-    found += [f"{cut.name}>={one} AND {cut.name}<{other}" for one, other in pairwise(bounds)]
-    found.append(f"{cut.name}>={bounds[-1]}")
-    if cut.nullable:
-        found.append(f"{cut.name} IS NULL")
-    return found
 
 
 def window_condition(sql: str, column: ColumnDef, start: str, end: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from migverify.errors import ReadError, UsageError
-from migverify.model import Flavor
+from migverify.sql.gates import kill_sql
 from migverify.workload.catalogue.expected import Outcome
 from migverify.workload.probe_session import ProbeSession
 
@@ -81,8 +81,7 @@ class Scratch:
 
     def kill(self, session: ProbeSession) -> None:
         """Stop what a session's server thread still does; it may have ended meanwhile."""
-        word = "KILL TIDB" if self._control.server.flavor is Flavor.TIDB else "KILL"
-        outcome = self._control.run(f"{word} {session.thread_id}", _SECONDS)
+        outcome = self._control.run(kill_sql(self._control.server.flavor, session.thread_id), _SECONDS)
         if outcome.failed:
             raise ReadError(f"{self._side}: {outcome.failed}\n  SQL: {outcome.sql}")
 

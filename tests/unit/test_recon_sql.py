@@ -14,6 +14,7 @@ from migverify.errors import ConfigError, IncompleteReadError, ReadError
 from migverify.model import ColumnDef
 from migverify.recon import change_rows
 from migverify.recon.describe import column_of
+from migverify.recon.packed import even_steps, step_condition
 from migverify.recon.relation import Cut, SqlRead
 from migverify.sql import recon as sql
 from migverify.sql import recon_order, union_text
@@ -124,7 +125,8 @@ def test_nothing_is_grouped_by_an_alias() -> None:
 def test_every_value_is_in_exactly_one_range(
     lower: int, span: int, parts: int, nullable: bool, value: int | None
 ) -> None:
-    conditions = sql.cut_conditions(Cut("c", lower, lower + span, nullable or value is None), parts)
+    read = SqlRead("source", "t", ("c",), (), cut=Cut("c", lower, lower + span, nullable or value is None))
+    conditions = [step_condition(read, step) for step in even_steps(read, parts)]
     at = None if value is None else lower + value
     hits = [c for c in conditions if holds(c, at)]
     assert len(hits) == 1
