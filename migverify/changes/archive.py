@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import random
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +43,7 @@ from migverify.changes.manifest import (
 )  # fmt: skip
 from migverify.changes.model import Position
 from migverify.changes.positions import FIRST_OFFSET
-from migverify.changes.server import HEARTBEAT_SECONDS, RECONNECT_SECONDS, server_events, source_state
+from migverify.changes.server import HEARTBEAT_SECONDS, RECONNECT_SECONDS, Reconnection, server_events, source_state
 from migverify.changes.storage import LocalStorage, Storage, Window, WorkFile
 from migverify.db.server_state import BinaryLog, binary_logs
 from migverify.db.session import Session, open_session
@@ -54,7 +53,6 @@ from migverify.model import Endpoint, Side
 LOG = logging.getLogger(__name__)
 
 LOCAL_SECONDS, REMOTE_SECONDS = 1.0, 60.0
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
 _32_BITS = 0xFFFFFFFF
 _HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
 
@@ -347,12 +345,12 @@ class _Stream:
     def run(self, start: _Start, stop_before: str, *, follow: bool) -> None:
         """Fetch from a file on, up to the newest event or to the file named."""
         self._keeper = self._open(start)
-        alive, wait = time.monotonic(), _FIRST_WAIT
+        reconnection = Reconnection(RECONNECT_SECONDS)
         try:
             while True:
                 try:
                     for event in self._from_here(follow=follow):
-                        alive, wait = time.monotonic(), _FIRST_WAIT
+                        reconnection.alive()
                         if self._take(event, stop_before):
                             return
                     if not follow:
@@ -360,11 +358,10 @@ class _Stream:
                     raise RetryableReadError("the server ended the stream")
                 except RetryableReadError as error:
                     self._keeper.publish()
-                    if time.monotonic() - alive > RECONNECT_SECONDS:
+                    if reconnection.is_hopeless:
                         raise ChangeError(f"the connection stayed lost: {error.message}", hint=error.hint) from error
                     LOG.info("reading again from %s:%d: %s", self._keeper.name, self._keeper.offset, error.message)
-                    time.sleep(wait * random.uniform(0.5, 1.0))
-                    wait = min(2 * wait, _LONGEST_WAIT)
+                    reconnection.wait()
             self._finish(self._keeper)
         except BaseException:
             # Whole events only are in the file: what came before the failure is certain.

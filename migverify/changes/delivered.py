@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from migverify.changes.decode import Decoder, decoder
-from migverify.changes.model import Begin, Commit, Item, Op, Rows, Statement, TableMap, Texts
+from migverify.changes.model import Begin, Item, Op, Rows, Statement, TableMap, Texts
 from migverify.changes.statements import tokens
 from migverify.errors import ChangeError
 
@@ -99,7 +99,6 @@ class LastImages:
         self._waiting: dict[tuple[int, str], tuple[int, int, str | None, int, str]] = {}
         self._seq = 0
         self._at = ""
-        self.transactions = 0
         self._base = sqlite3.connect("")  # the empty name: a temporary file that SQLite itself removes
         self._base.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         self._base.execute("PRAGMA journal_mode = OFF")
@@ -126,8 +125,6 @@ class LastImages:
             self._at = item.gtid or str(item.start)
         elif isinstance(item, Statement):
             self._statement(item)
-        elif isinstance(item, Commit):
-            self.transactions += 1
 
     def _rows(self, table: _Table, rows: Rows) -> None:
         if table.layout is not rows.table and not self._follow(table, rows.table):

@@ -38,11 +38,9 @@ class FileFacts:
     anonymous: int = 0
     server_version: str = ""
     checksum: str = ""
-    mariadb: bool = False
     xa: bool = False
     xa_open: dict[str, OpenXa] = field(default_factory=dict)
     xa_closed: list[str] = field(default_factory=list)
-    ended: bool = False
     following: str = ""
     _group: int = 0
     _in_transaction: bool = False
@@ -139,17 +137,13 @@ class FileFacts:
         kind, body = event.type, event.body
         if kind == EventType.FORMAT_DESCRIPTION:
             self.server_version = body[2:52].rstrip(b"\0").decode("ascii", "replace")
-            self.mariadb = "mariadb" in self.server_version.lower()
             self.checksum = "crc32" if event.size > HEADER_BYTES + len(body) else "none"
         elif kind == EventType.PREVIOUS_GTIDS:
             self.gtids_before = str(decode_gtids(body))
         elif kind == EventType.MARIADB_GTID_LIST:
             self.gtids_before = str(decode_gtid_list(body))
         elif kind == EventType.ROTATE:
-            self.ended = True
             self.following = body[8:].decode("utf-8", "replace")
-        elif kind == EventType.STOP:
-            self.ended = True
 
     @property
     def gtids(self) -> str:

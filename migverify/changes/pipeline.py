@@ -15,7 +15,7 @@ from pathlib import Path
 
 from migverify.changes.carriers import kafka as kafka_carrier
 from migverify.changes.carriers.base import CarriedItem, ChangeSource, Parser, Reject, tso_time
-from migverify.changes.carriers.dead_letters import DeadLetters
+from migverify.changes.carriers.dead_letters import DeadLetterFile
 from migverify.changes.carriers.files import FileSource, StorageFolder, json_lines, open_protocol_events
 from migverify.changes.carriers.sequence import LIMIT, Completeness, Counts
 from migverify.changes.carriers.sequence import Sequence as Order
@@ -319,7 +319,7 @@ def count_binlog(paths: Sequence[Path]) -> SourceCounts:
 
 
 def measure(
-    opened: Opened, source: SourceCounts | None = None, letters: DeadLetters | None = None, limit: int = LIMIT
+    opened: Opened, source: SourceCounts | None = None, letters: DeadLetterFile | None = None, limit: int = LIMIT
 ) -> Facts:
     """Read the carrier to its end and return everything that was measured.
 

@@ -39,7 +39,7 @@ from migverify.model import Endpoint, Flavor, Side
 
 HEARTBEAT_SECONDS = 5.0
 RECONNECT_SECONDS = 300.0
-_LONGEST_WAIT = 15.0
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
 
 _log = logging.getLogger(__name__)
 
@@ -161,6 +161,28 @@ def read_server(
     yield from until_position(reader.read(start, state), until, start, may_end=to_the_end)
 
 
+class Reconnection:
+    """A growing wait before a lost connection is opened again, and when to stop trying, by the last sign of life."""
+
+    def __init__(self, patience: float) -> None:
+        self.patience = patience
+        self.alive()
+
+    def alive(self) -> None:
+        """Take note of a sign of life."""
+        self._since, self._wait = time.monotonic(), _FIRST_WAIT
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the connection stayed lost for longer than the patience."""
+        return time.monotonic() - self._since > self.patience
+
+    def wait(self) -> None:
+        """Wait before the next attempt."""
+        time.sleep(self._wait * random.uniform(0.5, 1.0))
+        self._wait = min(2 * self._wait, _LONGEST_WAIT)
+
+
 class _Reader:
     """Reads one server over as many connections as it takes."""
 
@@ -168,17 +190,15 @@ class _Reader:
         self, endpoint: Endpoint, password: str | None, *, follow: bool, heartbeat: float, patience: float
     ) -> None:
         self.endpoint, self.password = endpoint, password
-        self.follow, self.heartbeat, self.patience = follow, heartbeat, patience
+        self.follow, self.heartbeat, self.reconnection = follow, heartbeat, Reconnection(patience)
         self.server = ""
         self.ends_at_place = self.any_table = False
         self.prepared: dict[Xid, Held] = {}
         self.left_out: Position | None = None
-        self.alive = time.monotonic()
 
     def read(self, start: Position, state: SourceState) -> Iterator[Item]:
         """Yield items from the start on, over lost connections."""
         done: Position | None = None
-        wait = 0.5
         while True:
             stream = self._connect(start if done is None else done, state, again=done is not None)
             try:
@@ -187,24 +207,24 @@ class _Reader:
                         done = item.end
                     elif isinstance(item, Idle):
                         done = item.at
-                    self.alive, wait = time.monotonic(), 0.5
+                    self.reconnection.alive()
                     yield item
             except (RetryableReadError, EndpointError) as error:
                 if isinstance(error, PrivilegeError) or (done is None and isinstance(error, EndpointError)):
                     raise
-                self._wait_or_give_up(error, done, wait)
-                wait = min(wait * 2, _LONGEST_WAIT)
+                self._wait_or_give_up(error, done)
             else:
                 return
 
-    def _wait_or_give_up(self, error: MigverifyError, done: Position | None, wait: float) -> None:
-        if time.monotonic() - self.alive > self.patience:
+    def _wait_or_give_up(self, error: MigverifyError, done: Position | None) -> None:
+        if self.reconnection.is_hopeless:
             raise ChangeError(
-                f"{self.endpoint.name}: the connection stayed lost for {self.patience:.0f} s: {error.message}",
+                f"{self.endpoint.name}: the connection stayed lost for {self.reconnection.patience:.0f} s:"
+                f" {error.message}",
                 hint=f"Everything up to {_shown(done)} was read; go on from there." if done else error.hint,
             ) from error
         _log.info("%s: reading again from %s: %s", self.endpoint.name, _shown(done), error.message)
-        time.sleep(wait * random.uniform(0.5, 1.0))
+        self.reconnection.wait()
 
     def _connect(self, start: Position, state: SourceState, *, again: bool) -> Iterator[Item]:
         with open_session(self.endpoint, self.password, side=Side.SOURCE) as session:

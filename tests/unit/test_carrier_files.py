@@ -43,21 +43,12 @@ def ids(items: Any) -> list[str]:
     return [item.change.after["id"] if isinstance(item, Carried) else type(item).__name__ for item in items]
 
 
-def test_lines_and_reading_on(tmp_path: Path) -> None:
+def test_lines(tmp_path: Path) -> None:
     path = tmp_path / "events.json"
     path.write_bytes(line(0) + b"\n" + line(1) + b"broken\n" + line(2)[:-2])
-    source = FileSource([path], CanalJson(), json_lines)
-    found = list(source.items())
+    found = list(FileSource([path], CanalJson(), json_lines).items())
     assert ids(found) == ["0", "1", "Reject", "2"]
     assert [item.place.offset for item in found] == [0, 1, 2, 3]
-    assert source.places() == {(str(path), 0): 4}
-    with path.open("ab") as file:
-        file.write(b"\n" + line(3) + line(4)[:20])
-    again = FileSource([path], CanalJson(), json_lines, source.places())
-    assert ids(again.items()) == ["3", "Reject"]
-    path.write_bytes(line(0))
-    with pytest.raises(ChangeError, match="another file"):
-        list(FileSource([path], CanalJson(), json_lines, source.places()).items())
     with pytest.raises(ChangeError, match="cannot read"):
         list(FileSource([tmp_path / "none"], CanalJson(), json_lines).items())
 
@@ -159,7 +150,6 @@ def test_dead_letters_are_kept_once_and_survive_a_torn_line(tmp_path: Path) -> N
         again = DeadLetterFile(path)
         assert again.add([letter(2), letter(3)]) == (1 if cut != raw[:-1] else 2)
         assert list(DeadLetterFile(path).read()) == [letter(1), letter(2), letter(3)]
-    assert DeadLetterFile(path).reasons() == {"reason 1": 1, "reason 2": 1, "reason 3": 1}
     assert "xff" not in repr(letter(3))
 
 

@@ -67,7 +67,7 @@ def test_sets_of_the_other_kind_of_server_are_refused() -> None:
 
 def test_a_connection_that_stays_lost_ends_the_stream_with_the_place() -> None:
     made = reader()
-    made.alive -= 1
+    made.reconnection._since -= 1
     with pytest.raises(ChangeError, match=r"stayed lost") as error:
-        made._wait_or_give_up(ChangeError("gone"), Position("binlog.000004", 700), 0.0)
+        made._wait_or_give_up(ChangeError("gone"), Position("binlog.000004", 700))
     assert "binlog.000004:700" in str(error.value)

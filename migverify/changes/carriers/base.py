@@ -151,17 +151,13 @@ class ChangeSource(Protocol):
     """A carrier that is being read: Kafka partitions, files."""
 
     def items(self) -> Iterator[CarriedItem]:
-        """Yield what the carrier holds from where the source was opened, in the order of each partition.
+        """Yield what the carrier holds from its first message to its present end, in the order of each partition.
 
         Raises
         ------
         ChangeError
             The carrier lost messages, or cannot be read on.
         """
-        ...
-
-    def places(self) -> Mapping[tuple[str, int], int]:
-        """Return the offset of the next message per (topic, partition): what to hand in to read on."""
         ...
 
 

@@ -9,28 +9,14 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from migverify.changes.carriers.base import Place, Reject
 from migverify.errors import ChangeError, StoreError
 
 MOST = 100_000
 """Dead letters that a file takes. More of them mean a wrong format or wrong types, not bad messages."""
-
-
-class DeadLetters(Protocol):
-    """Where rejects are kept."""
-
-    def add(self, rejects: Iterable[Reject]) -> int:
-        """Keep the rejects that are not kept yet, durably, and return how many those were."""
-        ...
-
-    def read(self) -> Iterator[Reject]:
-        """Yield everything that is kept, in the order of writing."""
-        ...
 
 
 class DeadLetterFile:
@@ -94,10 +80,6 @@ class DeadLetterFile:
                     yield _reject(json.loads(line))
                 except (ValueError, KeyError, TypeError) as error:
                     raise StoreError(f"line {number} of {self._path} is no dead letter") from error
-
-    def reasons(self) -> Mapping[str, int]:
-        """Return how many dead letters have which reason."""
-        return Counter(reject.reason for reject in self.read())
 
     def _cut_torn_line(self) -> None:
         """Remove a last line without its end: the process was killed while it wrote, and writes it again."""

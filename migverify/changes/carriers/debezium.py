@@ -3,7 +3,8 @@
 Format: debezium.io/documentation/reference/stable/connectors/mysql.html (change events, data type mappings) and
 docs.pingcap.com/tidb/stable/ticdc-debezium. A message says how a value was encoded, not what SELECT gives, and says
 it only when it carries its schema. What both leave open must be stated as column types; a schema change message with
-``tableChanges`` states them too, for the messages after it in the same parser.
+``tableChanges`` states them too, for the messages after it in the same parser. Whatever is stated, a zero DATE,
+DATETIME or TIMESTAMP in a nullable column arrives as NULL.
 """
 
 from __future__ import annotations
@@ -33,9 +34,6 @@ from migverify.changes.carriers.debezium_text import Encoding, value_text
 from migverify.changes.carriers.exact_json import Json
 from migverify.changes.model import Op
 from migverify.model import Flavor
-
-BLIND_SPOTS = ("a zero DATE, DATETIME or TIMESTAMP in a nullable column arrives as NULL",)
-"""What Debezium messages cannot show, whatever is stated."""
 
 _ROW_OPS = {"c": Op.INSERT, "r": Op.INSERT, "u": Op.UPDATE, "d": Op.DELETE}
 _FLAVORS = {"mysql": Flavor.MYSQL, "mariadb": Flavor.MARIADB, "ticdc": Flavor.TIDB}

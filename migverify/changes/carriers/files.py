@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
@@ -55,42 +55,21 @@ class FileSource:
         The format of the messages.
     split
         How a file holds messages: ``json_lines`` or ``open_protocol_events``.
-    since
-        (path, 0) -> number of the next message, as ``places`` gave it: reading goes on there.
     """
 
-    def __init__(
-        self, paths: Sequence[Path], parser: Parser, split: Split, since: Mapping[tuple[str, int], int] | None = None
-    ) -> None:
+    def __init__(self, paths: Sequence[Path], parser: Parser, split: Split) -> None:
         self._paths = paths
         self._parser = parser
         self._split = split
-        self._places = {(str(path), 0): (since or {}).get((str(path), 0), 0) for path in paths}
 
     def items(self) -> Iterator[CarriedItem]:
-        """Yield what the files hold; ChangeError when one cannot be read, or is shorter than where to go on."""
+        """Yield what the files hold; ChangeError when one cannot be read."""
         for path in self._paths:
-            yield from self._read(path)
-
-    def _read(self, path: Path) -> Iterator[CarriedItem]:
-        here = (str(path), 0)
-        start = self._places[here]
-        seen = 0
-        try:
-            for message in self._split(path):
-                seen += 1
-                if seen <= start:
-                    continue
-                yield from [message] if isinstance(message, Reject) else self._parser.parse(message)
-                self._places[here] = seen
-        except OSError as error:
-            raise ChangeError(f"cannot read {path}: {error.strerror}") from error
-        if seen < start:
-            raise ChangeError(f"{path} holds {seen} messages, and {start} were read before: it is another file")
-
-    def places(self) -> Mapping[tuple[str, int], int]:
-        """Return the number of the next message of each file."""
-        return dict(self._places)
+            try:
+                for message in self._split(path):
+                    yield from [message] if isinstance(message, Reject) else self._parser.parse(message)
+            except OSError as error:
+                raise ChangeError(f"cannot read {path}: {error.strerror}") from error
 
 
 class StorageFolder:
@@ -103,7 +82,6 @@ class StorageFolder:
     def __init__(self, root: Path, parser: Parser) -> None:
         self._root = root
         self._parser = parser
-        self._places: dict[tuple[str, int], int] = {}
 
     def items(self) -> Iterator[CarriedItem]:
         """Yield statements, changes and one watermark.
@@ -117,10 +95,6 @@ class StorageFolder:
         for folder in sorted(path for path in self._tables() if path.is_dir()):
             yield from self._table(folder)
         yield Watermark(complete_to, Place(str(self._root / "metadata"), 0, 0), everywhere=True)
-
-    def places(self) -> Mapping[tuple[str, int], int]:
-        """Return the number of the next message of each file that was read."""
-        return dict(self._places)
 
     def _tables(self) -> Iterator[Path]:
         for database in sorted(path for path in self._root.iterdir() if path.is_dir()):
@@ -151,9 +125,7 @@ class StorageFolder:
             data = [path for path in paths if _DATA_FILE.match(path.name)]
             yield from (self._statement(path) for path in paths if path not in data and _is_ddl(path))
             _refuse_missing(data)
-            source = FileSource(sorted(data), self._parser, json_lines)
-            yield from source.items()
-            self._places |= source.places()
+            yield from FileSource(sorted(data), self._parser, json_lines).items()
 
     def _statement(self, path: Path) -> CarriedItem:
         place, raw = Place(str(path), 0, 0), path.read_bytes()

@@ -8,7 +8,7 @@ partition's first offset is asked for wherever the first message is not the want
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -259,17 +259,9 @@ class KafkaSource:
             self.bounds = bounds(login, consumer, topics)
         finally:
             consumer.close()
-        self._places = {here: low for here, (low, _) in self.bounds.items()}
 
     def items(self) -> Iterator[CarriedItem]:
         """Yield one partition after the other."""
-        for (topic, partition), (_, high) in sorted(self.bounds.items()):
-            here = (topic, partition)
-            for message in fetch(self._login, topic, partition, self._places[here], high):
+        for (topic, partition), (low, high) in sorted(self.bounds.items()):
+            for message in fetch(self._login, topic, partition, low, high):
                 yield from self._parser.parse(message)
-                self._places[here] = message.place.offset + 1
-            self._places[here] = max(self._places[here], high)
-
-    def places(self) -> Mapping[tuple[str, int], int]:
-        """Return the next offset of each partition."""
-        return dict(self._places)
