@@ -19,6 +19,8 @@ from migverify.sql.quoting import quote_bytes, quote_text
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?\Z")
 _MOMENT = re.compile(r"-?[0-9][0-9 :.-]*\Z")
+_NUMBERS = ("integer", "bit", "year", "decimal")
+_MOMENTS = ("date", "datetime", "time")
 
 SORTABLE = frozenset({"integer", "bit", "year", "decimal", "date", "datetime", "time", "binary"})
 """Families whose order is the same on both servers, whatever the collation."""
@@ -81,18 +83,22 @@ def literal(column: KeyColumn, text: str) -> str:
     ReadError
         the text is not what the column's family can hold; nothing unchecked gets into a statement.
     """
-    if column.family in ("integer", "bit", "year", "decimal"):
-        if _NUMBER.match(text):
-            return text
-    elif column.family in ("date", "datetime", "time"):
-        if _MOMENT.match(text):
-            return f"'{text}'"
-    elif column.family == "binary":
-        if text.startswith("0x"):
-            return quote_bytes(bytes.fromhex(text[2:]))
-    else:
+    if (plain := plain_literal(column.family, text)) is not None:
+        return plain
+    if column.family == "binary" and text.startswith("0x"):
+        return quote_bytes(bytes.fromhex(text[2:]))
+    if column.family not in (*_NUMBERS, *_MOMENTS, "binary"):
         return quote_text(text)
     raise ReadError(f"{text!r} is not a value of key column {column.name} ({column.family})")
+
+
+def plain_literal(family: str | None, text: str) -> str | None:
+    """Return the literal of an exact number or a moment; None for any other family, and for a text that is none."""
+    if family in _NUMBERS and _NUMBER.match(text):
+        return text
+    if family in _MOMENTS and _MOMENT.match(text):
+        return f"'{text}'"
+    return None
 
 
 def sure_bound(columns: Sequence[KeyColumn], key: KeyText) -> bool:
@@ -196,6 +202,14 @@ def _steps(values: list[tuple[str, str]], sign: str, last: str) -> str:
     return " OR ".join(steps)
 
 
+def key_predicate(columns: Sequence[KeyColumn], key: KeyText) -> str:
+    """Return the condition on one key, NULLs included; under a collation it may fit further rows, never fewer."""
+    return " AND ".join(
+        f"{column.name} IS NULL" if part is None else f"{matched(column, part)} = {literal(column, part)}"
+        for column, part in zip(columns, key, strict=True)
+    )
+
+
 def keys_predicate(columns: Sequence[KeyColumn], keys: Sequence[KeyText]) -> str:
     """Return the condition that selects rows by key; may select more (equal under a collation), never fewer.
 
@@ -204,13 +218,10 @@ def keys_predicate(columns: Sequence[KeyColumn], keys: Sequence[KeyText]) -> str
     rows: dict[tuple[str, ...], list[list[str]]] = {}
     parts = []
     for key in keys:
-        whole = zip(columns, key, strict=True)
         if None in key:
-            each = (f"{c.name} IS NULL" if part is None else f"{matched(c, part)} = {literal(c, part)}"
-                    for c, part in whole)  # fmt: skip
-            parts.append("(" + " AND ".join(each) + ")")
+            parts.append(f"({key_predicate(columns, key)})")
             continue
-        pairs = [(matched(c, part or ""), literal(c, part or "")) for c, part in whole]
+        pairs = [(matched(c, part or ""), literal(c, part or "")) for c, part in zip(columns, key, strict=True)]
         rows.setdefault(tuple(name for name, _ in pairs), []).append([value for _, value in pairs])
     for names, values in rows.items():
         if len(names) == 1:

@@ -15,8 +15,7 @@ from migverify.errors import RepairError
 from migverify.model import ColumnDef, ColumnPair, Flavor, KeyText, Side
 from migverify.sql.canonical import FAMILIES, pair_column
 from migverify.sql.checksum import SideSql, frame, row_checksum
-from migverify.sql.key_range import KeyColumn, matched
-from migverify.sql.key_range import literal as key_literal
+from migverify.sql.key_range import key_predicate, plain_literal
 from migverify.sql.quoting import quote_bytes, quote_name, quote_text
 
 SQL_MODE = "STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO"
@@ -26,8 +25,7 @@ BEGIN, COMMIT = "BEGIN", "COMMIT"
 _PLANNED, _UNCHANGED = "@migverify_planned", "@migverify_unchanged"
 """Rows of the open exchange: how many there are, and how many of them still are what was read."""
 
-_NUMBER = re.compile(rb"-?\d+(\.\d+)?([eE][+-]?\d+)?\Z")
-_MOMENT = re.compile(rb"-?[0-9][0-9 :.-]*\Z")
+_FLOAT = re.compile(rb"-?\d+(\.\d+)?([eE][+-]?\d+)?\Z")
 
 Value = tuple[ColumnDef, bytes | None]
 """A target column and the canonical text it holds or shall hold; None is NULL."""
@@ -70,21 +68,19 @@ def literal(column: ColumnDef, text: bytes | None) -> str:
     if text is None:
         return "NULL"
     family = FAMILIES.get(column.data_type)
-    if family in ("integer", "bit", "year", "decimal", "float"):
-        if _NUMBER.match(text):
-            number = text.decode("ascii")
-            # With an exponent the literal is a double; without one it would be a DECIMAL first.
-            return f"{number}e0" if family == "float" and "e" not in number.lower() else number
-    elif family in ("date", "datetime", "time"):
-        if _MOMENT.match(text):
-            return f"'{text.decode('ascii')}'"
-    elif family == "binary":
+    if (plain := plain_literal(family, text.decode("latin-1"))) is not None:
+        return plain
+    if family == "float" and _FLOAT.match(text):
+        number = text.decode("ascii")
+        # With an exponent the literal is a double; without one it would be a DECIMAL first.
+        return number if "e" in number.lower() else f"{number}e0"
+    if family == "binary":
         return quote_bytes(text)
-    elif family in ("text", "label", "labels"):
+    if family in ("text", "label", "labels"):
         if family == "label" and not text and "" not in column.members:
             raise RepairError(f"column {column.name}: the error value of an ENUM (index 0) cannot be written")
         return _quoted(column, text)
-    elif family == "json":
+    if family == "json":
         return f"CAST({_quoted(column, text)} AS JSON)"
     raise RepairError(f"column {column.name}: the value cannot be written as {column.column_type}")
 
@@ -109,16 +105,6 @@ def other_checksums(columns: Sequence[ColumnPair], hash_name: str) -> tuple[str,
 
 
 # --- conditions ----------------------------------------------------------------------------------------------
-
-
-def key_condition(columns: Sequence[KeyColumn], key: KeyText) -> str:
-    """Return the condition on the key; under a collation it may fit further rows, never fewer."""
-    parts = []
-    for column, value in zip(columns, key, strict=True):
-        parts.append(
-            f"{column.name} IS NULL" if value is None else f"{matched(column, value)} = {key_literal(column, value)}"
-        )
-    return " AND ".join(parts)
 
 
 def checksum_guard(side: SideSql, exact: str, value: str | None = None, *, wide: bool = False) -> str:
@@ -171,10 +157,13 @@ def _hex(checksum: str) -> str:
 
 def insert_sql(side: SideSql, key: KeyText, values: Sequence[Value]) -> str:
     """Return the INSERT of a row whose key is absent; a key that is there, under the column's collation, stops it."""
+    return _insert(side, values, f"NOT EXISTS (SELECT 1 FROM {side.table} WHERE {key_predicate(side.key, key)})")
+
+
+def _insert(side: SideSql, values: Sequence[Value], condition: str) -> str:
     names = ", ".join(quote_name(column.name) for column, _ in values)
     written = ", ".join(literal(column, text) for column, text in values)
-    absent = f"NOT EXISTS (SELECT 1 FROM {side.table} WHERE {key_condition(side.key, key)})"
-    return f"INSERT INTO {side.table} ({names}) SELECT {written} FROM DUAL WHERE {absent}"
+    return f"INSERT INTO {side.table} ({names}) SELECT {written} FROM DUAL WHERE {condition}"
 
 
 def update_sql(side: SideSql, key: KeyText, guards: Sequence[str], values: Sequence[Value], kept: Sequence[str]) -> str:
@@ -204,14 +193,8 @@ def exchange_row_sql(
     count = (
         f"SELECT {_UNCHANGED} := {_UNCHANGED} + COUNT(*) FROM {side.table} WHERE {_where(side, key, guards)} FOR UPDATE"
     )
-    names = ", ".join(quote_name(column.name) for column, _ in values)
-    written = ", ".join(literal(column, text) for column, text in values)
     whole = f"{_UNCHANGED} = {_PLANNED}"
-    return (
-        count,
-        delete_sql(side, key, [*guards, whole]),
-        f"INSERT INTO {side.table} ({names}) SELECT {written} FROM DUAL WHERE {whole}",
-    )
+    return count, delete_sql(side, key, [*guards, whole]), _insert(side, values, whole)
 
 
 def exchange_sql(rows: Sequence[tuple[str, str, str]]) -> list[str]:
@@ -221,7 +204,7 @@ def exchange_sql(rows: Sequence[tuple[str, str, str]]) -> list[str]:
 
 
 def _where(side: SideSql, key: KeyText, guards: Sequence[str]) -> str:
-    return " AND ".join([key_condition(side.key, key), *(guard for guard in guards if guard)])
+    return " AND ".join([key_predicate(side.key, key), *(guard for guard in guards if guard)])
 
 
 # --- questions about the target ------------------------------------------------------------------------------

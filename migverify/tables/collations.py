@@ -19,7 +19,6 @@ class Equality:
     weights: str
 
 
-_WEIGHTS = ("0900", "unicode_520", "unicode", "general", "uca1400")
 _CHARSETS = ("utf8mb4_", "utf8mb3_", "utf8_")
 
 

@@ -12,6 +12,7 @@ from difflib import SequenceMatcher
 
 from migverify.model import ColumnDef, IndexDef, NotCovered, SchemaClass, SchemaDifference, TableDef
 from migverify.sql.fingerprint import (
+    Renamed,
     automatic,
     implied_keys,
     key_shape,
@@ -23,7 +24,7 @@ from migverify.sql.fingerprint import (
 from migverify.sql.parts import Parts
 from migverify.sql.spelling import fold_label, grouped_equally, normal_default, normal_expression, rewritten_alike
 from migverify.tables.collations import describe_change
-from migverify.tables.schema_parts import Renamed, compare_parts
+from migverify.tables.schema_parts import compare_parts, difference, matched
 from migverify.tables.type_change import type_change
 
 _BREAKS, _LOSES, _COSMETIC = SchemaClass.BREAKS_COMPARISON, SchemaClass.MAY_LOSE_DATA, SchemaClass.COSMETIC
@@ -345,8 +346,6 @@ def _describe(column: ColumnDef) -> str:
 
 # --- keys ---------------------------------------------------------------------------------------------------
 
-_Shape = tuple[tuple[str, int | None], ...]
-
 
 def _in_unique_key(table: TableDef, column: str) -> bool:
     return any(index.unique and column in index.columns for index in table.indexes)
@@ -355,23 +354,17 @@ def _in_unique_key(table: TableDef, column: str) -> bool:
 def _compare_keys(
     source: TableDef, target: TableDef, names: Mapping[str, str], parts: tuple[Parts, Parts]
 ) -> Iterator[SchemaDifference]:
-    """Match keys by what they cover, not by name, since the servers name them unlike.
+    """Match keys by what they cover, not by name, since the servers name them differently.
 
     What a server made by itself for a foreign key that both have is no difference, whether the other did so or not.
     """
     made = [implied_keys(t, p.foreign_keys) for t, p in zip((source, target), parts, strict=True)]
-    waiting = list(target.indexes)
-    lone = []
-    # Two keys may cover the same columns: those of the same name go first, so that none takes another's partner.
-    namesakes = {index.name.lower() for index in target.indexes}
-    for index in sorted(source.indexes, key=lambda index: index.name.lower() not in namesakes):
-        wanted = _key(source, index, names)
-        same = [other for other in waiting if _key(target, other, {}) == wanted]
-        if not same:
-            lone.append(index)
-            continue
-        partner = min(same, key=lambda other: other.name.lower() != index.name.lower())
-        waiting.remove(partner)
+    pairs, lone, extra = matched(
+        [(index, _form(source, index, names)) for index in source.indexes],
+        [(index, _form(target, index, {})) for index in target.indexes],
+        lambda form: form["covers"],
+    )
+    for (index, _), (partner, _) in pairs:
         if index.name not in made[0] or partner.name not in made[1]:
             yield from _compare_matched(index, partner)
     # What a server makes for a foreign key is no difference where the other has that foreign key.
@@ -379,37 +372,38 @@ def _compare_keys(
         {tuple(names.get(c, c).casefold() for c in key.columns) for key in parts[0].foreign_keys},
         {tuple(c.casefold() for c in key.columns) for key in parts[1].foreign_keys},
     ]
-    for index in lone:
-        if index.name in made[0] and tuple(names.get(c or "", c or "").casefold() for c in index.columns) in keyed[1]:
-            continue
-        yield _key_difference(index, _partner(source, index, names, target), on_source=True)
-    for index in waiting:
+    for index, _ in lone:
+        if (
+            index.name not in made[0]
+            or tuple(names.get(c or "", c or "").casefold() for c in index.columns) not in keyed[1]
+        ):
+            yield _key_difference(index, _partner(source, index, names, target), on_source=True)
+    for index, _ in extra:
         if index.name not in made[1] or tuple((c or "").casefold() for c in index.columns) not in keyed[0]:
             yield _key_difference(index, None, on_source=False)
 
 
-def _key(table: TableDef, index: IndexDef, names: Mapping[str, str]) -> tuple[bool, bool, _Shape]:
-    return index.primary, index.unique, key_shape(table, index, names)
+def _form(table: TableDef, index: IndexDef, names: Mapping[str, str]) -> dict[str, object]:
+    return {"covers": (index.primary, index.unique, key_shape(table, index, names)), "name": index.name.lower()}
 
 
 def _compare_matched(source: IndexDef, target: IndexDef) -> Iterator[SchemaDifference]:
     where = f"key {source.name}"
     if source.name != target.name:
-        yield SchemaDifference("key-name", where, source.name, target.name, _COSMETIC, f"{where}: has another name")
+        yield difference("key-name", where, source.name, target.name, _COSMETIC, "has another name")
     if source.visible != target.visible:
         ours, theirs = ("VISIBLE" if index.visible else "INVISIBLE" for index in (source, target))
-        message = f"{where}: {ours} became {theirs}: queries may use another plan"
-        yield SchemaDifference("key-visibility", where, ours, theirs, _COSMETIC, message)
+        text = f"{ours} became {theirs}: queries may use another plan"
+        yield difference("key-visibility", where, ours, theirs, _COSMETIC, text)
     if source.kind != target.kind:
-        message = f"{where}: {source.kind} became {target.kind}"
-        yield SchemaDifference("key-kind", where, source.kind, target.kind, _COSMETIC, message)
+        text = f"{source.kind} became {target.kind}"
+        yield difference("key-kind", where, source.kind, target.kind, _COSMETIC, text)
     if source.descending != target.descending:
         ours, theirs = (_direction(index) for index in (source, target))
-        message = f"{where}: {ours} became {theirs}: queries that sort by it may use another plan"
-        yield SchemaDifference("key-order", where, ours, theirs, _COSMETIC, message)
+        text = f"{ours} became {theirs}: queries that sort by it may use another plan"
+        yield difference("key-order", where, ours, theirs, _COSMETIC, text)
     if fold_label(source.comment) != fold_label(target.comment):
-        message = f"{where}: the comments differ"
-        yield SchemaDifference("key-comment", where, source.comment, target.comment, _COSMETIC, message)
+        yield difference("key-comment", where, source.comment, target.comment, _COSMETIC, "the comments differ")
 
 
 def _direction(index: IndexDef) -> str:
@@ -428,7 +422,7 @@ def _key_difference(index: IndexDef, partner: IndexDef | None, *, on_source: boo
         text = f"only the target has {shown}"
         text += ": rows that the source accepts are refused" if index.unique else ""
         level = _LOSES if index.unique else _COSMETIC
-        return SchemaDifference("key-extra", where, None, shown, level, f"{where}: {text}")
+        return difference("key-extra", where, None, shown, level, text)
     theirs = None if partner is None else _describe_key(partner)
     became = "is missing on the target" if theirs is None else f"became {theirs}"
     if not index.unique:
@@ -440,7 +434,7 @@ def _key_difference(index: IndexDef, partner: IndexDef | None, *, on_source: boo
     else:
         text = f"{shown} {became}: uniqueness is not enforced, so that duplicates can come in"
         level = _LOSES
-    return SchemaDifference("key-missing", where, shown, theirs, level, f"{where}: {text}")
+    return difference("key-missing", where, shown, theirs, level, text)
 
 
 def _describe_key(index: IndexDef) -> str:
@@ -476,4 +470,4 @@ def _compare_options(source: TableDef, target: TableDef, *, partitions: bool) ->
 
 def _option(kind: str, source: str | None, target: str | None, text: str) -> SchemaDifference:
     shown = f"{source or 'none'} became {target or 'none'}" if kind != "comment" else "comment"
-    return SchemaDifference(kind, "table", source, target, _COSMETIC, f"table: {shown}: {text}")
+    return difference(kind, "table", source, target, _COSMETIC, f"{shown}: {text}")

@@ -10,12 +10,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from migverify.model import SchemaClass, SchemaDifference, TableDef
-from migverify.sql.definitions import Name
 from migverify.sql.fingerprint import Renamed, check_form, foreign_key_form, normal_bound, partitioning_form, zerofilled
 from migverify.sql.parts import Check, ForeignKey, Partitioning, Parts, Trigger
 from migverify.sql.spelling import fold_label, grouped_equally
-
-__all__ = ["Renamed", "compare_parts"]
 
 _LOSES, _COSMETIC = SchemaClass.MAY_LOSE_DATA, SchemaClass.COSMETIC
 _LOSING_ATTRIBUTES = {"ttl": "the server deletes rows by their age"}
@@ -43,60 +40,24 @@ def compare_parts(
     yield from _attributes(dict(ours.attributes), dict(theirs.attributes))
     yield from _zerofill(source, target, ours, theirs, names)
     if (source.engine or "").casefold() != (target.engine or "").casefold():
-        message = f"table: engine {source.engine} became {target.engine}"
-        yield SchemaDifference("engine", "table", source.engine, target.engine, _COSMETIC, message)
+        text = f"engine {source.engine} became {target.engine}"
+        yield difference("engine", "table", source.engine, target.engine, _COSMETIC, text)
 
 
-def _foreign_keys(
-    source: TableDef, target: TableDef, ours: Sequence[ForeignKey], theirs: Sequence[ForeignKey], renamed: Renamed,
-    names: Mapping[str, str],
-) -> Iterator[SchemaDifference]:  # fmt: skip
-    here = [
-        (replace(k, columns=tuple(names.get(c, c) for c in k.columns)), k) for k in ours
-    ]  # columns in the target's names
-    ours_forms = [(key, foreign_key_form(source, moved, renamed)) for moved, key in here]
-    theirs_forms = [(key, foreign_key_form(target, key, _same)) for key in theirs]
-    core = ("columns", "references", "referenced")
-    pairs, lone, extra = _matched(ours_forms, theirs_forms, lambda form: tuple(str(form[name]) for name in core))
-    for (one, form), (other, found) in pairs:
-        where = f"foreign key {one.name}"
-        for rule in ("on_delete", "on_update"):
-            if form[rule] != found[rule]:
-                said = rule.replace("_", " ").upper()
-                text = f"{where}: {said} {form[rule]} became {found[rule]}: other child rows go or stay"
-                yield SchemaDifference(f"foreign-key-{rule.replace('_', '-')}", where, form[rule], found[rule], _LOSES,
-                                       text)  # fmt: skip
-        if form["name"] != found["name"]:
-            text = f"{where}: has another name on the target: {other.name}"
-            yield SchemaDifference("foreign-key-name", where, one.name, other.name, _COSMETIC, text)
-    for one, form in lone:
-        text = f"foreign key {one.name}: {_shown(form)} is missing on the target: rows without a parent can come in"
-        yield SchemaDifference("foreign-key-missing", f"foreign key {one.name}", _shown(form), None, _LOSES, text)
-    for one, form in extra:
-        text = f"foreign key {one.name}: only the target has {_shown(form)}: rows that the source accepts are refused"
-        yield SchemaDifference("foreign-key-extra", f"foreign key {one.name}", None, _shown(form), _LOSES, text)
+def difference(
+    kind: str, where: str, source: str | None, target: str | None, level: SchemaClass, text: str
+) -> SchemaDifference:
+    """Return a difference whose message begins with its place."""
+    return SchemaDifference(kind, where, source, target, level, f"{where}: {text}")
 
 
-def _same(database: str, table: str) -> Name:
-    return database, table
+Formed = tuple[Part, Form]
 
 
-def _shown(form: Form) -> str:
-    columns, referenced = ", ".join(form["columns"]), ", ".join(form["referenced"])
-    rules = "".join(
-        f" {name.replace('_', ' ').upper()} {form[name]}"
-        for name in ("on_delete", "on_update")
-        if form[name] != "RESTRICT"
-    )
-    return f"({columns}) REFERENCES {form['references']} ({referenced}){rules}"
-
-
-def _matched(
-    ours: Sequence[tuple[Part, Form]], theirs: Sequence[tuple[Part, Form]], core: Callable[[Form], object]
-) -> tuple[
-    list[tuple[tuple[Part, Form], tuple[Part, Form]]], list[tuple[Part, Form]], list[tuple[Part, Form]]
-]:  # fmt: skip
-    """Pair by what they say, then namesakes first, so that none takes another's partner; return pairs and the rest."""
+def matched(
+    ours: Sequence[Formed[Part]], theirs: Sequence[Formed[Part]], core: Callable[[Form], object]
+) -> tuple[list[tuple[Formed[Part], Formed[Part]]], list[Formed[Part]], list[Formed[Part]]]:
+    """Pair parts of equal cores, namesakes first, so that none takes another's partner; return pairs and the rest."""
     waiting, pairs, lone = list(theirs), [], []
     whole = [form for _, form in theirs]
     for one in sorted(ours, key=lambda part: part[1] not in whole):
@@ -110,38 +71,75 @@ def _matched(
     return pairs, lone, waiting
 
 
+def _foreign_keys(
+    source: TableDef, target: TableDef, ours: Sequence[ForeignKey], theirs: Sequence[ForeignKey], renamed: Renamed,
+    names: Mapping[str, str],
+) -> Iterator[SchemaDifference]:  # fmt: skip
+    moved = [replace(key, columns=tuple(names.get(c, c) for c in key.columns)) for key in ours]  # the target's names
+    pairs, lone, extra = matched(
+        [(key, foreign_key_form(source, one, renamed)) for key, one in zip(ours, moved, strict=True)],
+        [(key, foreign_key_form(target, key, lambda database, table: (database, table))) for key in theirs],
+        lambda form: tuple(str(form[name]) for name in ("columns", "references", "referenced")),
+    )
+    for (one, form), (other, found) in pairs:
+        where = f"foreign key {one.name}"
+        for rule in ("on_delete", "on_update"):
+            if form[rule] != found[rule]:
+                text = f"{_words(rule)} {form[rule]} became {found[rule]}: other child rows go or stay"
+                kind = f"foreign-key-{rule.replace('_', '-')}"
+                yield difference(kind, where, form[rule], found[rule], _LOSES, text)
+        if form["name"] != found["name"]:
+            text = f"has another name on the target: {other.name}"
+            yield difference("foreign-key-name", where, one.name, other.name, _COSMETIC, text)
+    for one, form in lone:
+        text = f"{_shown(form)} is missing on the target: rows without a parent can come in"
+        yield difference("foreign-key-missing", f"foreign key {one.name}", _shown(form), None, _LOSES, text)
+    for one, form in extra:
+        text = f"only the target has {_shown(form)}: rows that the source accepts are refused"
+        yield difference("foreign-key-extra", f"foreign key {one.name}", None, _shown(form), _LOSES, text)
+
+
+def _shown(form: Form) -> str:
+    columns, referenced = ", ".join(form["columns"]), ", ".join(form["referenced"])
+    rules = [f" {_words(name)} {form[name]}" for name in ("on_delete", "on_update") if form[name] != "RESTRICT"]
+    return f"({columns}) REFERENCES {form['references']} ({referenced}){''.join(rules)}"
+
+
+def _words(rule: str) -> str:
+    return rule.replace("_", " ").upper()
+
+
 def _checks(
     source: TableDef, target: TableDef, ours: Sequence[Check], theirs: Sequence[Check]
 ) -> Iterator[SchemaDifference]:
     forms = [[(one, check_form(table, one)) for one in found] for table, found in ((source, ours), (target, theirs))]
-    pairs, lone, extra = _matched(forms[0], forms[1], lambda form: form["clause"])
+    pairs, lone, extra = matched(forms[0], forms[1], lambda form: form["clause"])
     # A clause that became another one under a name that somebody gave is one difference, not two.
     for one, form in list(lone):
         other = next((o for o in extra if form["name"] and o[1]["name"] == form["name"]), None)
         if other is not None:
             lone.remove((one, form))
             extra.remove(other)
-            where = f"check {one.name}"
-            text = f"{where}: {one.clause} became {other[0].clause}: other rows are refused"
-            yield SchemaDifference("check", where, one.clause, other[0].clause, _LOSES, text)
-    for (one, form), (other_check, found) in pairs:
+            text = f"{one.clause} became {other[0].clause}: other rows are refused"
+            yield difference("check", f"check {one.name}", one.clause, other[0].clause, _LOSES, text)
+    for (one, form), (partner, found) in pairs:
         where = f"check {one.name}"
         if form["enforced"] != found["enforced"]:
-            words = ["ENFORCED" if enforced else "NOT ENFORCED" for enforced in (one.enforced, other_check.enforced)]
-            text = f"{where}: {words[0]} became {words[1]}: other rows are refused"
-            yield SchemaDifference("check-enforced", where, words[0], words[1], _LOSES, text)
-        if not grouped_equally(one.clause, other_check.clause):
-            text = f"{where}: {one.clause} and {other_check.clause} are grouped otherwise: other rows are refused"
-            yield SchemaDifference("check", where, one.clause, other_check.clause, _LOSES, text)
+            words = ["ENFORCED" if enforced else "NOT ENFORCED" for enforced in (one.enforced, partner.enforced)]
+            text = f"{words[0]} became {words[1]}: other rows are refused"
+            yield difference("check-enforced", where, words[0], words[1], _LOSES, text)
+        if not grouped_equally(one.clause, partner.clause):
+            text = f"{one.clause} and {partner.clause} are grouped otherwise: other rows are refused"
+            yield difference("check", where, one.clause, partner.clause, _LOSES, text)
         if form["name"] != found["name"]:
-            text = f"{where}: has another name on the target: {other_check.name}"
-            yield SchemaDifference("check-name", where, one.name, other_check.name, _COSMETIC, text)
+            text = f"has another name on the target: {partner.name}"
+            yield difference("check-name", where, one.name, partner.name, _COSMETIC, text)
     for one, _ in lone:
-        text = f"check {one.name}: {one.clause} is missing on the target: rows that the source refuses can come in"
-        yield SchemaDifference("check-missing", f"check {one.name}", one.clause, None, _LOSES, text)
+        text = f"{one.clause} is missing on the target: rows that the source refuses can come in"
+        yield difference("check-missing", f"check {one.name}", one.clause, None, _LOSES, text)
     for one, _ in extra:
-        text = f"check {one.name}: only the target has {one.clause}: rows that the source accepts are refused"
-        yield SchemaDifference("check-extra", f"check {one.name}", None, one.clause, _LOSES, text)
+        text = f"only the target has {one.clause}: rows that the source accepts are refused"
+        yield difference("check-extra", f"check {one.name}", None, one.clause, _LOSES, text)
 
 
 def _triggers(ours: Sequence[Trigger], theirs: Sequence[Trigger]) -> Iterator[SchemaDifference]:
@@ -151,13 +149,13 @@ def _triggers(ours: Sequence[Trigger], theirs: Sequence[Trigger]) -> Iterator[Sc
         if one == other:
             continue
         if other is None:
-            text = f"{where}: missing on the target (TiDB has no triggers): what it writes or refuses is not done there"
-            yield SchemaDifference("trigger-missing", where, one, None, _LOSES, text)
+            text = "missing on the target (TiDB has no triggers): what it writes or refuses is not done there"
+            yield difference("trigger-missing", where, one, None, _LOSES, text)
         elif one is None:
-            text = f"{where}: only the target has it: it changes what replication writes"
-            yield SchemaDifference("trigger-extra", where, None, other, _LOSES, text)
+            text = "only the target has it: it changes what replication writes"
+            yield difference("trigger-extra", where, None, other, _LOSES, text)
         else:
-            yield SchemaDifference("trigger", where, one, other, _LOSES, f"{where}: does something else on the target")
+            yield difference("trigger", where, one, other, _LOSES, "does something else on the target")
 
 
 def _spoken(trigger: Trigger) -> str:
@@ -174,23 +172,18 @@ def _partitioning(
     if ours is None or theirs is None or forms[0] is None or forms[1] is None:
         # A RANGE or LIST without a partition for the rest refuses rows; HASH and KEY have a place for each.
         refuses = theirs is not None and _refuses(theirs)
-        level = _LOSES if refuses else _COSMETIC
         words = [None if p is None else _described(p) for p in (ours, theirs)]
-        more = ": rows outside of the target's partitions are refused" if refuses else ": rows are placed otherwise"
-        text = f"table: {words[0] or 'not partitioned'} became {words[1] or 'not partitioned'}{more}"
-        yield SchemaDifference("partitioning", "table", words[0], words[1], level, text)
+        more = "rows outside of the target's partitions are refused" if refuses else "rows are placed otherwise"
+        text = f"{words[0] or 'not partitioned'} became {words[1] or 'not partitioned'}: {more}"
+        yield difference("partitioning", "table", words[0], words[1], _LOSES if refuses else _COSMETIC, text)
         return
     for name in ("method", "expression", "sub_method", "sub_expression", "sub_count"):
         if forms[0][name] != forms[1][name]:
-            one, other = _told(forms[0][name]), _told(forms[1][name])
-            text = f"table: partitions: {name.replace('_', ' ')} {one or 'none'} became {other or 'none'}"
-            yield SchemaDifference(f"partition-{name.replace('_', '-')}", "table", one, other, _COSMETIC,
-                                   f"{text}: rows are placed otherwise")  # fmt: skip
+            one, other = (str(form[name]) if form[name] else None for form in (forms[0], forms[1]))
+            text = f"partitions: {name.replace('_', ' ')} {one or 'none'} became {other or 'none'}"
+            kind = f"partition-{name.replace('_', '-')}"
+            yield difference(kind, "table", one, other, _COSMETIC, f"{text}: rows are placed otherwise")
     yield from _each_partition(ours, theirs)
-
-
-def _told(value: object) -> str | None:
-    return str(value) if value else None
 
 
 def _each_partition(ours: Partitioning, theirs: Partitioning) -> Iterator[SchemaDifference]:
@@ -202,25 +195,23 @@ def _each_partition(ours: Partitioning, theirs: Partitioning) -> Iterator[Schema
         if other is None:
             # Its rows have a place where another partition reaches as far, or takes all the rest.
             lost = bool(one.bound) and _refuses(theirs) and normal_bound(one.bound, method) not in bounds
-            level = _LOSES if lost else _COSMETIC
             more = "its rows may be refused there" if lost else "rows are placed otherwise"
-            yield SchemaDifference("partition-missing", where, one.bound or name, None, level,
-                                   f"{where}: the target has no such partition: {more}")  # fmt: skip
+            text, level = f"the target has no such partition: {more}", _LOSES if lost else _COSMETIC
+            yield difference("partition-missing", where, one.bound or name, None, level, text)
             continue
         if normal_bound(one.bound, method) != normal_bound(other.bound, method):
             level = _LOSES if _refuses(theirs) else _COSMETIC
-            text = f"{where}: {one.bound} became {other.bound}: rows are placed otherwise or refused"
-            yield SchemaDifference("partition-bound", where, one.bound, other.bound, level, text)
+            text = f"{one.bound} became {other.bound}: rows are placed otherwise or refused"
+            yield difference("partition-bound", where, one.bound, other.bound, level, text)
         if fold_label(one.comment) != fold_label(other.comment):
-            yield SchemaDifference("partition-comment", where, one.comment, other.comment, _COSMETIC,
-                                   f"{where}: the comments differ")  # fmt: skip
+            yield difference("partition-comment", where, one.comment, other.comment, _COSMETIC, "the comments differ")
     for name, other in there.items():
         if name not in here:
-            text = f"partition {name}: only the target has it: rows are placed otherwise"
-            yield SchemaDifference("partition-extra", f"partition {name}", None, other.bound or name, _COSMETIC, text)
+            text = "only the target has it: rows are placed otherwise"
+            yield difference("partition-extra", f"partition {name}", None, other.bound or name, _COSMETIC, text)
     if list(here) != list(there) and sorted(here) == sorted(there):
-        text = "table: partitions stand in another order"
-        yield SchemaDifference("partition-order", "table", ", ".join(here), ", ".join(there), _COSMETIC, text)
+        text = "partitions stand in another order"
+        yield difference("partition-order", "table", ", ".join(here), ", ".join(there), _COSMETIC, text)
 
 
 def _refuses(found: Partitioning) -> bool:
@@ -254,5 +245,5 @@ def _zerofill(
     known = {column.name for column in target.columns}
     for name in sorted((here ^ there) & known):
         one, other = ("ZEROFILL", None) if name in here else (None, "ZEROFILL")
-        text = f"{name}: ZEROFILL {'is lost' if name in here else 'is new'}: clients read other text, 00042 or 42"
-        yield SchemaDifference("zerofill", name, one, other, _LOSES, text)
+        text = f"ZEROFILL {'is lost' if name in here else 'is new'}: clients read other text, 00042 or 42"
+        yield difference("zerofill", name, one, other, _LOSES, text)
