@@ -202,7 +202,7 @@ def history(
 ) -> None:
     """List the fingerprints in the store over time, and what changed from each to the next."""
     from migverify.cli.report import open_run_store
-    from migverify.guards.schema_history import moments
+    from migverify.guards.schema_keep import moments
 
     with closing(open_run_store(store, config)) as opened:
         found = list(moments(opened, table))
@@ -278,7 +278,7 @@ def _diff_of_two(
     """Compare two snapshots and exit: of one endpoint over time, or the source of one with the target of the other."""
     from migverify.guards.schema_causes import cause_lines, causes_of, is_to_tidb
     from migverify.guards.schema_guard import judged
-    from migverify.guards.schema_history import compare_named
+    from migverify.guards.schema_keep import compare_named
     from migverify.guards.schema_read import read_snapshot
 
     first = _named(scope, store, from_)

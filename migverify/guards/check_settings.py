@@ -12,7 +12,7 @@ from migverify.guards.check_read import Server
 from migverify.guards.model import State
 from migverify.model import Flavor
 from migverify.sql import settings as sql
-from migverify.tables.collations import describe_change
+from migverify.tables.type_change import collation_change
 
 GIB = 1 << 30
 _ISOLATION = ("transaction_isolation", "tx_isolation")
@@ -49,7 +49,7 @@ def charset(source: Server, target: Server) -> Iterator[Told]:
         if ours == theirs:
             yield Told(State.PASS, value, part=name, query=query)
             continue
-        words, otherwise = describe_change(ours, theirs) if "collation" in name else ("other characters", True)
+        words, otherwise = collation_change(ours, theirs) if "collation" in name else ("other characters", True)
         todo = "Spell CHARACTER SET and COLLATE out in every CREATE TABLE and connection, or make them equal."
         yield Told(State.WARN if otherwise else State.PASS, f"{value}: {words}", todo, part=name, query=query)
 

@@ -14,7 +14,7 @@ from migverify.model import ColumnDef, Flavor, TableDef
 from migverify.sql import settings as sql
 from migverify.sql.catalog import access_sql
 from migverify.sql.grants import account_text
-from migverify.tables.collations import describe_change
+from migverify.tables.type_change import collation_change
 
 _SPATIAL = frozenset({
     "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection",
@@ -170,7 +170,7 @@ def collations(source: Server, target: Server) -> Iterator[Told]:
             ours = _spelled(column.collation, known | {twin.collation.lower()})
             if ours == twin.collation.lower():
                 continue
-            words, otherwise = describe_change(column.collation, twin.collation)
+            words, otherwise = collation_change(column.collation, twin.collation)
             in_key = any(index.unique and column.name in index.columns for index in table.indexes)
             place = in_keys if in_key and otherwise else elsewhere
             place[f"{column.collation} became {twin.collation} ({words})"].append(f"{table.ref}.{column.name}")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from migverify.model import SchemaClass, SchemaDifference, TableDef
-from migverify.tables.schema import column_pairs, compare_tables
+from migverify.tables.schema import compare_tables
 
 Name = tuple[str, str]
 Included = Callable[[str, str], bool]
@@ -129,15 +129,6 @@ def compare_sources(
             yield SchemaDifference(
                 "sources-differ", found.where, found.source, found.target, SchemaClass.BREAKS_COMPARISON, message
             )
-
-
-def common_columns(sources: tuple[TableDef, ...]) -> set[str]:
-    """Return the names of the first source's columns that every source has."""
-    common = {column.name for column in sources[0].columns} if sources else set()
-    for other in sources[1:]:
-        pairs, _ = column_pairs(sources[0], other)
-        common &= {first.name for first, _ in pairs}
-    return common
 
 
 def _match_names(

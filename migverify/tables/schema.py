@@ -23,9 +23,8 @@ from migverify.sql.fingerprint import (
 )
 from migverify.sql.parts import Parts
 from migverify.sql.spelling import fold_label, grouped_equally, normal_default, normal_expression, rewritten_alike
-from migverify.tables.collations import describe_change
 from migverify.tables.schema_parts import compare_parts, difference, matched
-from migverify.tables.type_change import type_change
+from migverify.tables.type_change import collation_change, type_change
 
 _BREAKS, _LOSES, _COSMETIC = SchemaClass.BREAKS_COMPARISON, SchemaClass.MAY_LOSE_DATA, SchemaClass.COSMETIC
 _ORDER = {_BREAKS: 0, _LOSES: 1, _COSMETIC: 2}
@@ -239,7 +238,7 @@ def _compare_columns(
         and target.collation
         and normal_collation(source.collation) != normal_collation(target.collation)
     ):
-        text, otherwise = describe_change(source.collation, target.collation)
+        text, otherwise = collation_change(source.collation, target.collation)
         where = ", and a unique key holds this column" if in_unique_key else ""
         level = _LOSES if otherwise or (in_unique_key and "single characters" in text) else _COSMETIC
         message = f"{source.collation} became {target.collation}{where}: {text}"

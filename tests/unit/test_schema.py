@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from migverify.model import ColumnDef, NotCovered, SchemaClass, SchemaDifference, TableDef
 from migverify.sql.spelling import fold_label, normal_default, normal_expression, rewritten_alike
-from migverify.tables.collations import describe_change
 from migverify.tables.schema import column_pairs, compare_tables
-from migverify.tables.type_change import CHARSET_BYTES, holds_charset, normal_type
+from migverify.tables.type_change import CHARSET_BYTES, collation_change, holds_charset, normal_type
 from tests.definitions import column, key, table
 
 BREAKS, LOSES, COSMETIC = SchemaClass.BREAKS_COMPARISON, SchemaClass.MAY_LOSE_DATA, SchemaClass.COSMETIC
@@ -223,7 +222,7 @@ def test_holding_is_what_python_codecs_say(source: str, target: str) -> None:
     ],
 )
 def test_collations(source: str, target: str, otherwise: bool, words: str) -> None:
-    message, changed = describe_change(source, target)
+    message, changed = collation_change(source, target)
     assert changed is otherwise
     assert words in message
 

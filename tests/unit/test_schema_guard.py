@@ -20,8 +20,7 @@ from migverify.guards.run import ask
 from migverify.guards.schema_ddl import Accounts, Ddl, attributed
 from migverify.guards.schema_diff import compare_over_time, compare_snapshot
 from migverify.guards.schema_guard import Limits, SchemaGuard
-from migverify.guards.schema_history import compare_named, moments
-from migverify.guards.schema_keep import EarlierRuns, keep_side, load_snapshot, newest_snapshot
+from migverify.guards.schema_keep import EarlierRuns, compare_named, keep_side, load_snapshot, moments, newest_snapshot
 from migverify.guards.schema_model import SideSchema, Snapshot, TableSchema, from_json, to_json
 from migverify.guards.schema_read import Scope, whole_of
 from migverify.model import ColumnDef, Flavor, IndexDef, StoredKind, Verdict

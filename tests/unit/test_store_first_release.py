@@ -17,8 +17,7 @@ from migverify.codec import encode
 from migverify.errors import UsageError
 from migverify.guards.capacity_speed import last_replay
 from migverify.guards.keep import answers, body, earlier
-from migverify.guards.schema_history import moments
-from migverify.guards.schema_keep import EarlierRuns, newest_snapshot
+from migverify.guards.schema_keep import EarlierRuns, moments, newest_snapshot
 from migverify.model import DiffKind, KeyRange, LiveState, RunInfo, StoredKind, Verdict
 from migverify.recon.listing import rows
 from migverify.report.render import Format, read_any, render
