@@ -13,10 +13,10 @@ import re
 import tempfile
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from migverify.errors import RepairError, UsageError
 from migverify.secrets import scrub
@@ -40,7 +40,7 @@ class FileFacts:
     statements: int
 
 
-class Script:
+class Script(AbstractContextManager["Script"]):
     """A script while it is written. It gets its name at ``close``; an abandoned one leaves nothing behind."""
 
     def __init__(self, path: Path, header: Sequence[str], session: Sequence[str]) -> None:
@@ -93,18 +93,13 @@ class Script:
         self._bytes += len(data)
         self._file.write(data)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self._file.closed:
             self._file.close()
             self._part.unlink(missing_ok=True)
 
 
-class Stack:
+class Stack(AbstractContextManager["Stack"]):
     """Statements kept on disk until all are known, then given back last first.
 
     What undoes a list of changes undoes the last of them first: a value that one row gave up for another to take is
@@ -139,16 +134,11 @@ class Stack:
         """Forget all statements."""
         self._file.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-class Scripts:
+class Scripts(AbstractContextManager["Scripts"]):
     """The two scripts of a table: the repair as it comes, and the inverse, which undoes the last change first.
 
     The caller opens both, so that an abandoned one leaves nothing behind.
@@ -170,12 +160,7 @@ class Scripts:
         inverse = self._inverse.close()
         return self._repair.close(), inverse
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._undo.close()
 
 

@@ -11,9 +11,8 @@ import json
 import unicodedata
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from migverify.errors import RepairError
 from migverify.model import TableDef
@@ -90,7 +89,7 @@ class Change:
     exchange: Exchange | str = ""
 
 
-class Movers:
+class Movers(AbstractContextManager["Movers"]):
     """The changes of rows that take or give up a unique value, until all are known; statements are on disk."""
 
     def __init__(self) -> None:
@@ -141,12 +140,7 @@ class Movers:
         forward, inverse, *rest = json.loads(self._texts[number])
         return Change(forward, inverse, exchange=Exchange(*map(tuple, rest)) if len(rest) > 1 else rest[0])
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._texts.close()
 
 
