@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "migverify"
-PACKAGES = ("tables", "recon", "guards")
+PACKAGES = ("tables", "watch", "recon", "guards")
 CATALOG = re.compile(r"\bFROM (information_schema|performance_schema|mysql|sys)\.", re.IGNORECASE)
 SENT = {"query", "query_named", "query_bytes", "execute", "stream"}
 
