@@ -1,9 +1,12 @@
-"""Pages of the documentation that are made of the package's own tables: types and privileges."""
+"""Pages of the documentation that are made of the package's own tables: types, privileges, questions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from migverify.guards.check_model import ALL, Work
+from migverify.guards.check_questions import QUESTIONS
+from migverify.guards.check_settings import TIDB_VARIABLES
 from migverify.model import Flavor, Lane, Side
 from migverify.recon.expectation_types import TYPES, Group, How
 from migverify.sql.canonical import FAMILIES, TYPE_TABLE
@@ -111,4 +114,22 @@ def support_table() -> str:
     for name, known in sorted(TYPES.items()):
         cells = [_COMPUTED_BY.get(known.of([group]), "migverify, exactly") for group in _GROUPS]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def questions_table() -> str:
+    """Return the table of all questions for docs/check.md."""
+    lines = ["| question | asked of | for | wanted | why |", "|---|---|---|---|---|"]
+    for question in QUESTIONS:
+        works = "all" if question.work == ALL else ", ".join(work.value for work in Work if work in question.work)
+        of = question.of.value + (" and pair" if question.judge and question.pair else "")
+        cells = (f"`{question.name}`", of, works, question.threshold, question.why)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def variables_table() -> str:
+    """Return the table of TiDB's variables for docs/check.md."""
+    lines = ["| variable | wanted | why |", "|---|---|---|"]
+    lines += [f"| `{own.name}` | {own.wanted} | {own.why} |" for own in TIDB_VARIABLES]
     return "\n".join(lines) + "\n"

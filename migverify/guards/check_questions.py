@@ -265,21 +265,3 @@ def chosen(
         if (not only or question.name in only) and question.name not in skip and (not work or question.work & set(work))
     ]
     return tuple(wanted), unknown
-
-
-def page_table() -> str:
-    """Return the table of all questions for docs/check.md."""
-    lines = ["| question | asked of | for | wanted | why |", "|---|---|---|---|---|"]
-    for question in QUESTIONS:
-        works = "all" if question.work == ALL else ", ".join(work.value for work in Work if work in question.work)
-        of = question.of.value + (" and pair" if question.judge and question.pair else "")
-        cells = (f"`{question.name}`", of, works, question.threshold, question.why)
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def variables_table() -> str:
-    """Return the table of TiDB's variables for docs/check.md."""
-    lines = ["| variable | wanted | why |", "|---|---|---|"]
-    lines += [f"| `{own.name}` | {own.wanted} | {own.why} |" for own in settings.TIDB_VARIABLES]
-    return "\n".join(lines) + "\n"

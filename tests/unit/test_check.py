@@ -18,12 +18,13 @@ from migverify.db.session import Encryption
 from migverify.errors import EndpointError, PrivilegeError, ReadError, RetryableReadError, TimeLimitError
 from migverify.guards import check_basics, check_feeds, check_settings
 from migverify.guards.check_model import Of, Plan, Work
-from migverify.guards.check_questions import QUESTIONS, chosen, page_table, variables_table
+from migverify.guards.check_questions import QUESTIONS, chosen
 from migverify.guards.model import State
 from migverify.model import Tls, Verdict
 from migverify.sql import settings as sql
 from migverify.sql.catalog import column_grants_sql
 from migverify.sql.server import CLOCK
+from tests.pages import questions_table, variables_table
 from tests.unit.checking import BIN, PLATFORMS, Column, Fake, Index, Table, answer, ask, guard, source, target
 from tests.unit.test_preflight import NOW
 
@@ -607,7 +608,7 @@ def test_further_endpoints_are_asked_what_needs_no_scope() -> None:
 
 def test_the_page_lists_every_question() -> None:
     page = Path(__file__).parents[2] / "docs" / "check.md"
-    for mark, table in (("questions", page_table()), ("variables", variables_table())):
+    for mark, table in (("questions", questions_table()), ("variables", variables_table())):
         text = page.read_text()
         begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"
         before, _, rest = text.partition(begin)
