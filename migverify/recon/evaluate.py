@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -19,10 +19,9 @@ from migverify.errors import CanceledError, MigverifyError, ReadError, StoreErro
 from migverify.model import KeyText, Verdict
 from migverify.recon.build import Built
 from migverify.recon.exceptions import Exceptions
-from migverify.recon.kinds.amounts import EXACT, add_to, amount
+from migverify.recon.kinds.amounts import add_to, amount
 from migverify.recon.kinds.scene import money_rule
 from migverify.recon.model import (
-    MISMATCHES,
     Class,
     Covered,
     Kind,
@@ -34,38 +33,13 @@ from migverify.recon.model import (
 )
 from migverify.recon.part import Conditions, Part, moves
 from migverify.recon.relation import Engine, Keep, Pairing
+from migverify.recon.tally import Tally
 from migverify.recon.verdict import conclude, nothing_read
 
-__all__ = ["Conditions", "Evaluation", "Sink", "Tally", "evaluate", "inconclusive", "keyed", "moves"]
+__all__ = ["Conditions", "Evaluation", "Sink", "evaluate", "inconclusive", "keyed", "moves"]
 
 Sink = Callable[[Sequence[RuleFinding]], None]
 """Takes findings in batches of at most ``Conditions.batch``; each key once."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """What adds up while findings go to the sink."""
-
-    counts: Counter[Class] = field(default_factory=Counter)
-    money: dict[tuple[Class, str], Decimal] = field(default_factory=dict)
-    unknown_money: Counter[str] = field(default_factory=Counter)
-
-    def add(self, finding: RuleFinding) -> None:
-        """Count a finding and its money, exactly."""
-        self.counts[finding.kind] += 1
-        amounts = [] if finding.money is None else [(finding.currency or "", finding.money)]
-        for currency, value in (*amounts, *finding.also):
-            known = self.money.get((finding.kind, currency), Decimal(0))
-            self.money[finding.kind, currency] = EXACT.add(known, value)
-
-    @property
-    def unexplained(self) -> dict[str, Decimal]:
-        """Money at risk by currency over all findings that nothing explains."""
-        sums: dict[str, Decimal] = {}
-        for (kind, currency), value in self.money.items():
-            if kind in MISMATCHES:
-                add_to(sums, currency, value)
-        return sums
 
 
 def evaluate(
@@ -116,7 +90,7 @@ def evaluate(
     return RuleResult(
         rule=rule.name, window=window, verdict=verdict, reasons=(*reasons, *work.notes()), covered=work.covered,
         counts=dict(work.tally.counts), money=work.tally.money, anchors=work.anchors,
-        seconds=time.monotonic() - started, unexplained=work.tally.unexplained, volume=work.volume,
+        seconds=time.monotonic() - started, unexplained=work.tally.at_risk(), volume=work.volume,
         gaps=(*work.gaps, *([empty] if empty else [])),
     )  # fmt: skip
 
@@ -142,6 +116,7 @@ class Evaluation:
         self.conditions, self.sink = conditions, sink
         self.exceptions = Exceptions.of(rule.name, rules.exceptions, _utc(conditions.now()))
         self.tally = Tally()
+        self._unknown_money: Counter[str] = Counter()
         self.covered = Covered()
         self.anchors: tuple[Anchor, ...] = ()
         self.expired = 0
@@ -195,7 +170,7 @@ class Evaluation:
             yield f"{self._dropped:,} more findings are counted and not kept (limit {self.rule.options.get('limit')})"
         if self.expired:
             yield f"{self.expired:,} findings had an exception that expired"
-        for reason, count in self.tally.unknown_money.most_common():
+        for reason, count in self._unknown_money.most_common():
             yield f"{reason} ({count:,} {'finding' if count == 1 else 'findings'})"
 
     def keep(self, finding: RuleFinding, reads: int) -> None:
@@ -203,7 +178,7 @@ class Evaluation:
         finding = replace(finding, window=self.window, reads=reads, at=self.conditions.now())
         self.tally.add(finding)
         if "money is not known" in finding.reason and finding.kind is not Class.LATE_MATCHED:
-            self.tally.unknown_money[finding.reason[finding.reason.index("money is not known") :]] += 1
+            self._unknown_money[finding.reason[finding.reason.index("money is not known") :]] += 1
         if self._room is not None:
             self._room -= 1
             if self._room < 0:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from migverify.errors import ConfigError
 from migverify.model import Endpoint
 from migverify.recon.describe import Describe
-from migverify.recon.evaluate import Conditions, Sink, Tally, keyed, moves
+from migverify.recon.evaluate import Conditions, Sink, keyed, moves
 from migverify.recon.exceptions import Exceptions
 from migverify.recon.expectation_suite import Suite, check_suite, read_suite
 from migverify.recon.expectations import Batch, SuiteOutcome, keep_outcome, run_suite, sessions
@@ -27,6 +27,7 @@ from migverify.recon.model import (
 )
 from migverify.recon.parameters import values_for
 from migverify.recon.sides import open_side
+from migverify.recon.tally import Tally
 from migverify.recon.verdict import conclude
 from migverify.sql.recon import select_sql
 from migverify.store.base import ResultStore
@@ -69,7 +70,7 @@ class SuiteRunner:
         verdict, reasons = conclude(rule, window, tally.counts, outcome.covered, outcome.reasons)
         return RuleResult(
             rule.name, window, verdict, reasons, outcome.covered, dict(tally.counts), tally.money, outcome.anchors,
-            time.monotonic() - started, tally.unexplained, gaps=tuple(outcome.reasons),
+            time.monotonic() - started, tally.at_risk(), gaps=tuple(outcome.reasons),
         )  # fmt: skip
 
     def prepared(self, rule: Rule, window: Window | None) -> tuple[Suite, list[Batch]]:

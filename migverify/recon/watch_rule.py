@@ -7,17 +7,18 @@ window: what was not recorded is done again, and doing it again gives the same r
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby, islice
 
 from migverify.errors import MigverifyError, StoreError
+from migverify.model import KeyText
 from migverify.recon.bodies import bodies, finding_of, window_text, withdrawn
-from migverify.recon.last_seen import LastSeen
 from migverify.recon.model import Class, Rule, RuleFinding, RuleResult, Window
 from migverify.recon.spool import PAGE, Spool
+from migverify.recon.tally import Tally
 from migverify.recon.watch_judge import RuleReads, crossings, judge_again, judge_fresh
 from migverify.recon.watch_state import (
     OPEN_KINDS,
@@ -25,16 +26,49 @@ from migverify.recon.watch_state import (
     Kept,
     State,
     Sums,
-    Tally,
     WatchLimits,
     gaps_of,
     kept_of,
     name_of,
-    tally,
 )
 from migverify.recon.watermark import Watermark, spread
 from migverify.recon.windows import closing, due, is_immutable, judged_after, reach, settle_of, shifted, unix_time
 from migverify.store.base import ResultStore
+
+MOST_SEEN = 100_000
+"""Values may not be in the store, so how a finding looked is known to this process alone."""
+
+
+class LastSeen:
+    """Hashes of pending findings, the last ``MOST_SEEN`` of them; lost with the process."""
+
+    def __init__(self) -> None:
+        self._hashes: OrderedDict[tuple[str, KeyText], int] = OrderedDict()
+
+    def remember(self, finding: RuleFinding) -> None:
+        """Note how a finding looked with its values."""
+        place = (window_text(finding.window), finding.key)
+        if finding.kind is Class.PENDING or place not in self._hashes:
+            self._hashes[place] = _hash(finding)
+            self._hashes.move_to_end(place)
+        while len(self._hashes) > MOST_SEEN:
+            self._hashes.popitem(last=False)
+
+    def same(self, before: RuleFinding, now: RuleFinding) -> bool:
+        """Whether a finding differs as at its last read. After a restart that is not known, and the next read tells.
+
+        Of what is a mismatch already only the class and the counts matter.
+        """
+        if before.kind is not Class.PENDING:
+            return (before.of, before.counts) == (now.of, now.counts)
+        place = (window_text(before.window), before.key)
+        known = self._hashes.get(place)
+        self._hashes[place] = _hash(now)
+        return known == _hash(now)
+
+
+def _hash(finding: RuleFinding) -> int:
+    return hash((finding.of, finding.deviations, finding.counts, finding.money))
 
 
 @dataclass(slots=True)
@@ -216,13 +250,13 @@ class RuleWatch:
             result = self.reads.evaluate(self.rule, window, spool.add)
             for findings, last in spool.batches():
                 judged = self._judge(window, [replace(f, window=window, at=began) for f in findings], kept)
-                kept.tally.join(tally(judged))
+                kept.tally.join(Tally.of(judged))
                 if last and earlier is None:
                     self._finish(kept, result, None, judged, started)
                     return
                 self._write(kept, judged)
                 if earlier is None:  # from here on the store knows of it: a failure leaves it to be evaluated again
-                    earlier = replace(kept, tally=Tally(kept.tally.counts.copy(), dict(kept.tally.money)))
+                    earlier = replace(kept, tally=kept.tally.copy())
                     self._put(earlier)
         kept.gaps = gaps_of(result)
         kept.tally = self._settle_stale(window_text(window), kept, began)
@@ -379,7 +413,7 @@ class RuleWatch:
         if not again.changed and not again.crossed:
             return
         before = {f.key: f for f in findings}
-        fresh = replace(kept, tally=Tally(kept.tally.counts.copy(), dict(kept.tally.money)))
+        fresh = replace(kept, tally=kept.tally.copy())
         for finding in again.crossed:
             fresh.tally.add(finding, -1)
         fresh.cross(crossings(again.crossed))

@@ -7,7 +7,7 @@ they are made again from the store when a watch goes on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
@@ -16,7 +16,8 @@ from typing import Any
 from migverify.errors import StoreError
 from migverify.model import Verdict
 from migverify.recon.bodies import DONE, OPEN, result_body, result_of, window_text
-from migverify.recon.model import MISMATCHES, Class, Covered, Rule, RuleFinding, RuleResult, Severity, Window
+from migverify.recon.model import MISMATCHES, Class, Covered, Rule, RuleResult, Severity, Window
+from migverify.recon.tally import Tally
 
 
 class State(StrEnum):
@@ -54,70 +55,6 @@ class WatchLimits:
     burst: int = 8
     keys: int = 5_000
     idle: int = 3
-
-
-@dataclass(slots=True)
-class Tally:
-    """Findings by class, and money at risk by class and currency; exact."""
-
-    counts: Counter[Class] = field(default_factory=Counter)
-    money: dict[tuple[Class, str], Decimal] = field(default_factory=dict)
-
-    def add(self, finding: RuleFinding, sign: int = 1) -> None:
-        """Count a finding in, or out with -1."""
-        self._count(finding.kind, sign)
-        if finding.money is not None:
-            self._amount((finding.kind, finding.currency or ""), sign * finding.money)
-        for currency, amount in finding.also:
-            self._amount((finding.kind, currency), sign * amount)
-
-    def join(self, other: Tally, sign: int = 1) -> None:
-        """Add the sums of another tally, or take them out with -1."""
-        for kind, count in list(other.counts.items()):
-            self._count(kind, sign * count)
-        for place, amount in list(other.money.items()):
-            self._amount(place, sign * amount)
-
-    def _count(self, kind: Class, by: int) -> None:
-        self.counts[kind] += by
-        if self.counts[kind] == 0:
-            del self.counts[kind]
-
-    def _amount(self, place: tuple[Class, str], by: Decimal) -> None:
-        self.money[place] = self.money.get(place, Decimal(0)) + by
-        if not self.money[place]:
-            del self.money[place]
-
-    @property
-    def mismatches(self) -> int:
-        """Findings that make a verdict MISMATCH."""
-        return sum(count for kind, count in self.counts.items() if kind in MISMATCHES)
-
-    @property
-    def pending(self) -> int:
-        """Findings that are not decided."""
-        return self.counts.get(Class.PENDING, 0)
-
-    @property
-    def open(self) -> int:
-        """Findings that are looked up again."""
-        return self.mismatches + self.pending
-
-    def at_risk(self) -> dict[str, Decimal]:
-        """Return the money in mismatches by currency."""
-        found: dict[str, Decimal] = {}
-        for (kind, currency), amount in self.money.items():
-            if kind in MISMATCHES:
-                found[currency] = found.get(currency, Decimal(0)) + amount
-        return found
-
-
-def tally(findings: Iterable[RuleFinding]) -> Tally:
-    """Count findings."""
-    found = Tally()
-    for finding in findings:
-        found.add(finding)
-    return found
 
 
 @dataclass(slots=True)
@@ -162,6 +99,7 @@ class Kept:
 
     def settle(self, rule: Rule) -> None:
         """Set the state from the findings and gaps."""
+        self.tally.prune()
         if self.tally.mismatches and rule.severity is not Severity.WARNING:
             self.state = State.MISMATCH
         elif self.tally.pending:

@@ -10,7 +10,7 @@ from migverify.tables.plan import plan_digest
 from migverify.tables.tasks import PairPlan
 
 if TYPE_CHECKING:
-    from migverify.tables.pair_run import Tally
+    from migverify.tables.pair_run import ChunkTotals
 
 
 MOVES = (
@@ -22,7 +22,7 @@ MOVES = (
 
 def conclude(
     pair: PairPlan,
-    tally: Tally,
+    tally: ChunkTotals,
     failures: Sequence[str],
     diffs: Mapping[tuple[str, str], int],
     seconds: float,
@@ -84,7 +84,7 @@ def conclude(
     )  # fmt: skip
 
 
-def may_miss_moves(pair: PairPlan, tally: Tally) -> bool:
+def may_miss_moves(pair: PairPlan, tally: ChunkTotals) -> bool:
     """Whether ranges were read one after the other, on sides of which none was pinned to one moment."""
     pinned = all(s.endpoint.snapshot for s in pair.sources) or (pair.target_side and pair.target_side.endpoint.snapshot)
     return not pair.whole and tally.chunks > 1 and not pinned
@@ -119,7 +119,7 @@ def uncovered_columns(pair: PairPlan) -> list[str]:
 
 
 def _unread(
-    pair: PairPlan, tally: Tally, failures: Sequence[str], diffs: Mapping[tuple[str, str], int], *, live: bool
+    pair: PairPlan, tally: ChunkTotals, failures: Sequence[str], diffs: Mapping[tuple[str, str], int], *, live: bool
 ) -> list[str]:
     if not pair.readable:
         return []

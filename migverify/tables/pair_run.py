@@ -41,7 +41,7 @@ STAMPS = "stamps"
 
 
 @dataclass(slots=True)
-class Tally:
+class ChunkTotals:
     """What the chunks of a pair add up to; the figures of the end result."""
 
     chunks: int = 0
@@ -86,7 +86,7 @@ class PairRun:
         source_still_since: Callable[[], float | None] = lambda: None,
     ) -> None:
         self.pair = pair
-        self.tally = Tally()
+        self.tally = ChunkTotals()
         self.ready: deque[Task] = deque()
         self.failures: list[str] = []
         self.busy = 0
@@ -170,7 +170,7 @@ class PairRun:
     def _whole_is_equal(self, last: ChunkResult | None) -> bool:
         """Whether an earlier process found the whole table equal; a different one is summed again for its buckets."""
         if last is None or last.state is not ChunkState.EQUAL or last.source is None or last.target is None:
-            self.tally, self._chain = Tally(), Chain()
+            self.tally, self._chain = ChunkTotals(), Chain()
             return False
         self.tally.count_source, self.tally.count_target = last.source.rows, last.target.rows
         return True

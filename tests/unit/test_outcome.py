@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from migverify.model import NotCovered, SchemaClass, SchemaDifference, Verdict
 from migverify.tables.outcome import conclude
-from migverify.tables.pair_run import Tally
+from migverify.tables.pair_run import ChunkTotals
 from migverify.tables.tasks import PairPlan
 from tests.toy_tables import make_pair
 
-WHOLE = Tally(chunks=3, rows_source=10, rows_target=10, count_source=10, count_target=10)
+WHOLE = ChunkTotals(chunks=3, rows_source=10, rows_target=10, count_source=10, count_target=10)
 
 
 def verdict_of(
-    pair: PairPlan | None = None, tally: Tally = WHOLE, failures: tuple[str, ...] = (),
+    pair: PairPlan | None = None, tally: ChunkTotals = WHOLE, failures: tuple[str, ...] = (),
     diffs: dict[tuple[str, str], int] | None = None, *, live: bool = False,
 ) -> Any:  # fmt: skip
     return conclude(pair or make_pair(), tally, failures, diffs or {}, 1.0, live=live)
@@ -35,7 +35,7 @@ def test_a_table_that_was_read_and_counted_without_a_difference_matches() -> Non
 GAPS: list[tuple[str, Callable[[], Any]]] = [
     ("not read", lambda: verdict_of(failures=("count: gone",))),
     ("could not be read", lambda: verdict_of(tally=replace(WHOLE, failed=1, first_failure="(1, 2]: gone"))),
-    ("nothing was read", lambda: verdict_of(tally=Tally(count_source=0, count_target=0))),
+    ("nothing was read", lambda: verdict_of(tally=ChunkTotals(count_source=0, count_target=0))),
     ("not counted", lambda: verdict_of(tally=replace(WHOLE, count_target=None))),
     ("not counted", lambda: verdict_of(tally=replace(WHOLE, count_source=None), live=True)),
     ("the chunks hold", lambda: verdict_of(tally=replace(WHOLE, count_source=11))),
