@@ -59,7 +59,7 @@ def _checked(check: Any) -> BeforeValidator:
 
 def _variable(text: str) -> str:
     if not NAME.fullmatch(text):
-        # Most often the secret itself stands here by mistake, so the text is not shown.
+        # Most often the text is the secret itself, by mistake: it is not shown.
         raise ValueError("this is the name of an environment variable: letters, digits and _")
     return text
 

@@ -2,7 +2,7 @@ r"""Patterns over ``database.table`` names, and routes that turn one name into a
 
 A pattern is two parts joined by a dot. A part is
 
-- text in which ``*`` stands for any run of characters and ``?`` for one,
+- text in which ``*`` matches any run of characters and ``?`` one,
 - ```text in backticks```, taken literally (a doubled backtick is one),
 - ``/regular expression/``, which must match the whole name (``\/`` is a slash).
 

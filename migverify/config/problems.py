@@ -25,7 +25,7 @@ _PASSWORD_WORDS = {"password", "passwd", "pwd", "pass", "secret"}
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One thing that is wrong; they sort by where they stand. ``text`` begins with file, line and column."""
+    """One thing that is wrong; problems sort by their position. ``text`` begins with file, line and column."""
 
     order: tuple[int, int]
     text: str
@@ -38,7 +38,7 @@ def at(path: Path | str, place: Place | None) -> str:
 
 
 def problem_at(path: Path, place: Place | None, text: str, hint: str = "") -> Problem:
-    """Return a problem that stands at a place of a file."""
+    """Return a problem at a place of a file."""
     return Problem((place.line, place.column) if place else (0, 0), f"{at(path, place)}: {text}", hint)
 
 

@@ -43,9 +43,9 @@ def known_keys(root: type[BaseModel] = Config) -> tuple[KnownKey, ...]:
 
 
 def keys_under(steps: Steps, root: type[BaseModel] = Config) -> list[str]:
-    """Keys that may stand at a place of the document; empty where names are free or nothing may stand.
+    """Keys that are allowed at a place of the document; empty where names are free or no key is allowed.
 
-    After an index or a free name, the tag of one of several models may stand among the steps, as pydantic puts it.
+    After an index or a free name, the steps may hold the tag of one of several models, as pydantic adds it.
     """
     model: type[BaseModel] | None = root
     free = False  # inside a mapping whose names the user chooses, or a list
@@ -81,7 +81,7 @@ def json_schema_text(root: type[BaseModel] = Config, title: str = "migverify.yam
 
 
 def markdown(root: type[BaseModel] = Config) -> str:
-    """Return the table of all keys that stands in the documentation of a file."""
+    """Return the table of all keys for the documentation of a file."""
     lines = ["| key | default | meaning |", "|---|---|---|"]
     for key in known_keys(root):
         default = "required" if key.default is None else "" if key.default == "null" else f"`{key.default}`"
@@ -91,7 +91,7 @@ def markdown(root: type[BaseModel] = Config) -> str:
 
 
 def _walk(model: type[BaseModel], prefix: str, above: tuple[type[BaseModel], ...] = ()) -> Iterator[KnownKey]:
-    """Keys of a model and of the models in it, save those that a model above is a kind of: they are told there."""
+    """Keys of a model and of the models in it, except those that a model above is a kind of: they are listed there."""
     above = (*above, model)
     for name, field in _fields(model).items():
         path = f"{prefix}{name}"
@@ -121,7 +121,7 @@ def _walk_tagged(
 
 
 def _tagged(annotation: Any) -> dict[str, type[BaseModel]]:
-    """The models of a union that a literal tells apart, by that literal; empty for anything else."""
+    """The models of a union that a literal discriminates, by that literal; empty for anything else."""
     for part in get_args(annotation):
         found = _tagged(part)
         if found:

@@ -1,7 +1,7 @@
 """The configuration: frozen pydantic models, one per part of ``migverify.yaml``.
 
 The JSON schema and the reference in docs/configuration.md are made from these models, and the rest of migverify reads
-its settings from them. None stands for no bound.
+its settings from them. None means no limit.
 """
 
 from __future__ import annotations

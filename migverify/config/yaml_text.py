@@ -98,7 +98,7 @@ def read_yaml(
 ) -> YamlDocument:
     """Parse a document, putting variables in the place of ``${NAME}`` and ``${NAME:-default}``.
 
-    ``$${`` is a literal ``${``. A variable counts as part of the scalar it stands in: ``port: ${PORT}`` is a
+    ``$${`` is a literal ``${``. A variable counts as part of its scalar: ``port: ${PORT}`` is a
     number, ``port: "${PORT}"`` is text. Without ``variables`` they are refused. With ``exact`` a number with a point
     or an exponent is a Decimal of what is written, never a float. ``fast`` is for files of many thousand lines: what
     libyaml refuses is read again by the usual loader, so that messages are the same.
