@@ -3,7 +3,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo check test soak bench lab-up lab-down format
+.PHONY: setup demo check test test-spark35 soak bench lab-up lab-down format lock
 
 setup: $(STAMP)
 
@@ -39,6 +39,19 @@ test: setup
 	$(RUN) -m "not soak" tests/spark || code=$$?; \
 	exit $$code
 
+# The tests of Spark on the Spark of EMR 7: an environment of its own, with the pandas and pyarrow that 3.5 supports.
+VENV35 ?= .venv-spark35
+
+$(VENV35)/.installed: requirements-spark35.lock pyproject.toml
+	test -x $(VENV35)/bin/python || python3 -m venv $(VENV35)
+	$(VENV35)/bin/python -m pip install -q --require-hashes -r requirements-spark35.lock
+	$(VENV35)/bin/python -m pip install -q --no-deps --no-build-isolation -e .
+	touch $@
+
+test-spark35: setup $(VENV35)/.installed
+	$(VENV)/bin/migverify lab build
+	MIGVERIFY_REQUIRE_DB=1 $(VENV35)/bin/python -m pytest -q --end-by $(END_BY) -m "not soak" tests/spark
+
 soak: setup
 	$(VENV)/bin/migverify lab build
 	MIGVERIFY_REQUIRE_DB=1 $(PY) -m pytest -q tests -m soak
@@ -58,3 +71,4 @@ format: setup
 
 lock:
 	uv pip compile pyproject.toml --extra connect --extra kafka --extra expectations --group dev --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements.lock
+	uv pip compile pyproject.toml --extra spark --extra kafka --group dev --group spark35 --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements-spark35.lock

@@ -39,7 +39,7 @@ class SparkEngine:
     Parameters
     ----------
     session
-        What ``open_session`` gave, or any other session of pyspark 4.
+        What ``open_session`` gave, or any other session of pyspark 3.5 or newer.
     secrets
         Endpoint name -> password. Sent to the workers inside the pickled function, and kept out of messages.
     slots
@@ -68,14 +68,14 @@ class SparkEngine:
         self._secrets = dict(secrets)
         self._runner = runner
         self._owns_session = owns_session
-        self._jobs: _Jobs = _ConnectJobs(session) if is_connect(session) else _ClassicJobs(session)
+        self._jobs = jobs_of(session)
         self._canceled = threading.Event()
         self._lock = threading.Lock()
         self._running = 0
         self._canceler: threading.Thread | None = None
         self._closed = False
         self._pool = ThreadPoolExecutor(slots, "migverify-spark", initializer=self._jobs.mark_thread)
-        # Starts the process that forks workers, and the first of them, while the driver still plans.
+        # Starts the first Python worker while the driver still plans.
         self._warm = threading.Thread(target=self._warm_up, name="migverify-spark-warm", daemon=True)
         self._warm.start()
 
@@ -159,10 +159,25 @@ def _nothing(_task: str, _secrets: Mapping[str, str]) -> str:
     return ""
 
 
-class _Jobs(Protocol):
-    def run(self, call: TaskCall) -> str: ...
-    def mark_thread(self) -> None: ...
-    def cancel(self) -> None: ...
+class Jobs(Protocol):
+    """The jobs of one engine on a session: those of threads that were marked, and no others, are canceled."""
+
+    def run(self, call: TaskCall) -> str:
+        """Run one task as a job."""
+        ...
+
+    def mark_thread(self) -> None:
+        """Let the jobs that this thread starts from now on be canceled."""
+        ...
+
+    def cancel(self) -> None:
+        """Cancel what runs."""
+        ...
+
+
+def jobs_of(session: SparkSession) -> Jobs:
+    """Return the jobs of an engine on a session: tags of a session exist on Spark Connect only before Spark 4."""
+    return _ConnectJobs(session) if is_connect(session) else _ClassicJobs(session)
 
 
 class _ClassicJobs:

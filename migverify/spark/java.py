@@ -18,9 +18,6 @@ from pathlib import Path
 
 from migverify.errors import ConfigError
 
-JAVA_FLOOR = 17
-"""The oldest Java that Spark 4 runs on."""
-
 QUIET = "-XX:+IgnoreUnrecognizedVMOptions -Xlog:disable -Xlog:all=off"
 """Unknown options are ignored (not every Java knows every one), and the JVM's own warnings stay unsaid: they go
 to stdout, which belongs to the command's data."""
@@ -40,13 +37,13 @@ class Java:
     release: str
 
 
-def find_java() -> Java:
+def find_java(floor: int = 17) -> Java:
     """Return the Java that Spark would start.
 
     Raises
     ------
     ConfigError
-        There is none, its version cannot be read, or it is older than 17.
+        There is none, its version cannot be read, or it is older than ``floor``.
     """
     home = os.environ.get("JAVA_HOME")
     command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -59,8 +56,8 @@ def find_java() -> Java:
     if found is None:
         raise ConfigError(f"cannot read the version of {command}", hint=_HINT)
     major = int(found.group(1))
-    if major < JAVA_FLOOR:
-        raise ConfigError(f"Spark needs Java {JAVA_FLOOR} or newer, but {command} is Java {major}", hint=_HINT)
+    if major < floor:
+        raise ConfigError(f"Spark needs Java {floor} or newer, but {command} is Java {major}", hint=_HINT)
     return Java(resolved.parent.parent, major, release)
 
 

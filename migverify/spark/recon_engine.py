@@ -1,6 +1,6 @@
 """The recon road on Spark: relations become one DataFrame, and one aggregation by key joins them.
 
-Rows and changes are read from the servers by a Python data source (``recon_source``), many key ranges at a time, and
+Rows and changes are read from the servers by tasks (``recon_source``), many key ranges at a time, and
 Parquet by Spark (``recon_frames``); ``recon_join`` joins them. Where all rows are in databases and wide, bucket
 checksums made there are compared first, and only rows of unlike buckets are read. Pairings are those of the local
 engine, to the byte. Single keys, single statements and groups that the databases make are read from this process, by
@@ -10,7 +10,6 @@ the local engine.
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -24,9 +23,9 @@ from migverify.model import Endpoint, KeyText
 from migverify.recon import pushdown
 from migverify.recon.local import LocalEngine
 from migverify.recon.relation import FileRead, Held, Joined, Keep, Pairing, Relation, SqlRead, Texts, Totals
-from migverify.spark.engine import explain
+from migverify.spark.engine import explain, jobs_of
 from migverify.spark.recon_reads import Moment, Needed, compare_buckets, endpoints_of, open_moment, row_pieces
-from migverify.spark.recon_source import OPTION, SCHEMA, Pieces, data_source, raise_said
+from migverify.spark.recon_source import SCHEMA, Pieces, ReadPieces, raise_said
 from migverify.spark.session import close_session, open_session
 
 if TYPE_CHECKING:
@@ -46,7 +45,6 @@ SETTINGS = {
 DRIVER = {
     "spark.driver.memory": "768m",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4",  # rows pass the JVM here: the good compiler pays
-    "spark.executorEnv.MIGVERIFY_PRELOAD": "pymysql,pyarrow,migverify.spark.recon_source,migverify.spark.recon_join",
 }
 """Settings for ``open_session`` when the session is made for the recon road."""
 
@@ -80,7 +78,7 @@ class SparkReconEngine:
     ----------
     session
         What ``migverify.spark.session.open_session`` gave with ``DRIVER`` among its settings, or any session of
-        pyspark 4. The engine sets ``SETTINGS`` on it.
+        pyspark 3.5 or newer. The engine sets ``SETTINGS`` on it.
     endpoints, secrets
         By name of the endpoint. Sent to the workers inside a pickled class, and kept out of messages.
     slots
@@ -109,14 +107,13 @@ class SparkReconEngine:
         self._owns_session = owns_session
         self._local = LocalEngine(endpoints, secrets)
         self.again = self._local.again
-        self._tag = f"migverify-{uuid.uuid4().hex}"
-        self._format = f"migverify_recon_{uuid.uuid4().hex}"
+        self.jobs = jobs_of(session)
         self._closed = self._canceled = False
         for name, value in SETTINGS.items():
             session.conf.set(name, value)
-        session.addTag(self._tag)
-        workers = {name: replace(one, snapshot=None) if one.snapshot == NOW else one for name, one in endpoints.items()}
-        session.dataSource.register(data_source(self._format, workers, secrets))
+        self._workers = {
+            name: replace(one, snapshot=None) if one.snapshot == NOW else one for name, one in endpoints.items()
+        }
 
     def join(self, source: Relation, target: Relation | None, keep: Keep) -> Joined:
         """Join by key; reading begins with the first pairing that is asked for.
@@ -147,7 +144,7 @@ class SparkReconEngine:
         """Stop what runs; from another thread or a signal handler."""
         self._closed = self._canceled = True
         self._local.cancel()
-        self.session.interruptTag(self._tag)
+        self.jobs.cancel()
 
     def close(self) -> None:
         """Release connections and, where it owns it, the session. May be called twice."""
@@ -160,7 +157,9 @@ class SparkReconEngine:
         """Return the rows of some pieces as a frame of ``recon_source.SCHEMA``."""
         if not wanted.pieces:
             return self.session.createDataFrame([], SCHEMA)
-        return self.session.read.format(self._format).option(OPTION, wanted.to_text()).load()
+        count = len(wanted.pieces)
+        numbers = self.session.range(0, count, 1, count)
+        return numbers.mapInArrow(ReadPieces(wanted, self._workers, self.secrets), SCHEMA)
 
 
 class SparkJoin:
@@ -200,6 +199,7 @@ class SparkJoin:
         from migverify.spark.recon_join import TOTALS, join_groups, join_rows, note, pairing
 
         engine, relations = self._engine, self._relations
+        engine.jobs.mark_thread()
         source, target = relations
         by_row = source.rows and (target is None or target.rows)
         with ExitStack() as stack:

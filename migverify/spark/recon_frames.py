@@ -130,7 +130,10 @@ def _fraction(text: Column, digits: int) -> Column:
     whole = F.regexp_extract(text, r"^([^.]*)", 1)
     rest = F.regexp_extract(text, r"\.(.*)$", 1)
     rest = F.regexp_replace(
-        F.rpad(rest, F.greatest(F.length(rest), F.lit(digits)), F.lit("0")), f"^(.{{{digits}}}.*?)0*$", "$1"
+        # By name: the function of Spark 3.5 takes no column as the length.
+        F.call_function("rpad", rest, F.greatest(F.length(rest), F.lit(digits)), F.lit("0")),
+        f"^(.{{{digits}}}.*?)0*$",
+        "$1",
     )
     return F.when(F.length(rest) > 0, F.concat(whole, F.lit("."), rest)).otherwise(F.when(text.isNotNull(), whole))
 

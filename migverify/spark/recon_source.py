@@ -1,8 +1,7 @@
-"""A Python data source that reads the rows of recon relations by key range, many ranges at a time.
+"""Reads the rows of recon relations by key range, many ranges at a time: the function of a ``mapInArrow``.
 
-One row per row read: side, shard, and packed texts (``migverify.sql.packed``). What to read is an option of the source,
-as text without secrets; endpoints and passwords travel inside the pickled class, from the driver's memory to the
-worker's, and are in no option, plan, setting or message.
+One row per row read: side, shard, and packed texts (``migverify.sql.packed``). What to read, endpoints and passwords
+travel inside the pickled function, from the driver's memory to the worker's; they are in no plan, setting or message.
 
 Every piece is read in one transaction: on TiDB as of one timestamp for all pieces, elsewhere in a consistent snapshot
 of its own. Executors need migverify, PyMySQL and pyarrow.
@@ -13,14 +12,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from threading import Event
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-
-from migverify.codec import decode, encode
+from migverify.codec import encode
 from migverify.db.session import open_session
 from migverify.db.snapshot import Anchor, begin_moment
 from migverify.errors import ReadError
@@ -34,13 +31,11 @@ from migverify.sql.packed import pack
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 SCHEMA = "side tinyint, shard int, k binary, v binary, c binary"
 """``side`` 0 is the source, 1 the target; ``shard`` the number of the read on its side; ``k``, ``v`` and ``c`` are the
 packed sections of ``migverify.recon.packed.read_steps``: key, compared values, and what is beside them."""
 
-OPTION = "pieces"
 ANCHOR_SIDE = 2
 """``side`` of a row whose ``k`` is the ``Anchor`` of a change stream, as JSON text."""
 BATCH_ROWS = 10_000
@@ -81,72 +76,27 @@ class Pieces:
     reads: tuple[PlannedRead, ...]
     pieces: tuple[Piece, ...]
 
-    def to_text(self) -> str:
-        """Return JSON text; holds no secret."""
-        return json.dumps(encode(self), separators=(",", ":"))
 
+@dataclass(frozen=True, slots=True)
+class ReadPieces:
+    """Reads the pieces whose numbers come in; one row of a partition is the number of one piece.
 
-@dataclass
-class PiecePartition(InputPartition):
-    """One piece, as an executor gets it."""
-
-    piece: Piece
-    read: PlannedRead
-
-
-def data_source(name: str, endpoints: Mapping[str, Endpoint], secrets: Mapping[str, str]) -> type[DataSource]:
-    """Return the class of a data source that can reach some endpoints.
-
-    The class is made here, in a function, so that it is pickled by value: with ``endpoints`` and ``secrets`` inside.
+    Nothing of it is in a ``repr``: Spark shows the name of the class in plans, never its pickled bytes.
     """
-    known, passwords = dict(endpoints), dict(secrets)
 
-    class ReconDataSource(DataSource):
-        """Reads the pieces that its option names."""
+    wanted: Pieces = field(repr=False)
+    endpoints: Mapping[str, Endpoint] = field(repr=False)
+    secrets: Mapping[str, str] = field(repr=False)
 
-        @classmethod
-        def name(cls) -> str:
-            """The format's name."""
-            return name
-
-        def schema(self) -> str:
-            """See ``SCHEMA``."""
-            return SCHEMA
-
-        def reader(self, schema: StructType) -> DataSourceReader:
-            """Read once."""
-            del schema
-            return PieceReader(self.options[OPTION], known, passwords)
-
-    return ReconDataSource
-
-
-class PieceReader(DataSourceReader):
-    """The batch reader."""
-
-    def __init__(self, pieces: str, endpoints: Mapping[str, Endpoint], secrets: Mapping[str, str]) -> None:
-        self._pieces = pieces
-        self._endpoints = endpoints
-        self._secrets = secrets
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the pieces at the driver: each partition holds its own."""
-        return self.__dict__ | {"_pieces": ""}
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """One partition per piece."""
-        known = decode(Pieces, json.loads(self._pieces))
-        return [PiecePartition(piece, known.reads[piece.read]) for piece in known.pieces]
-
-    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Read one piece; an error comes to the driver as one line of text, for ``raise_said``."""
-        if partition is None:  # Spark asks for one empty read where there are no partitions
-            return
-        wanted = cast("PiecePartition", partition)
-        try:
-            yield from _read(wanted, self._endpoints, self._secrets)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the driver raises it as what it is
-            raise ReadError(f"migverify-error {error_answer(error, self._secrets)}") from None
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows of :data:`SCHEMA`; an error comes to the driver as one line of text, for ``raise_said``."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                piece = self.wanted.pieces[number]
+                try:
+                    yield from _read(piece, self.wanted.reads[piece.read], self.endpoints, self.secrets)
+                except Exception as error:  # noqa: BLE001 - whatever it is, the driver raises it as what it is
+                    raise ReadError(f"migverify-error {error_answer(error, self.secrets)}") from None
 
 
 def raise_said(text: str) -> None:
@@ -156,8 +106,9 @@ def raise_said(text: str) -> None:
         open_answer(said[1])
 
 
-def _read(wanted: PiecePartition, endpoints: Mapping[str, Endpoint], secrets: Mapping[str, str]) -> Iterator[Any]:
-    planned, piece = wanted.read, wanted.piece
+def _read(
+    piece: Piece, planned: PlannedRead, endpoints: Mapping[str, Endpoint], secrets: Mapping[str, str]
+) -> Iterator[pa.RecordBatch]:
     if isinstance(planned.read, ChangeRead):
         yield from _read_changes(piece, planned, endpoints, secrets)
         return
@@ -170,7 +121,7 @@ def _read(wanted: PiecePartition, endpoints: Mapping[str, Endpoint], secrets: Ma
 
 def _read_changes(
     piece: Piece, planned: PlannedRead, endpoints: Mapping[str, Endpoint], secrets: Mapping[str, str]
-) -> Iterator[Any]:
+) -> Iterator[pa.RecordBatch]:
     """Read a change stream as the local engine does; the last row tells up to where, for the driver."""
     relation, anchors = planned.relation, list[Anchor]()
     if relation is None or not isinstance(planned.read, ChangeRead):

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
+PYSPARK_FLOOR = (3, 5)
+"""The oldest pyspark that migverify runs on: the Spark of EMR 7."""
+_JAVA_FLOORS = {3: 11, 4: 17}
+
 _END_SECONDS = 10.0
 _ANSWER_SECONDS = 10.0
 
@@ -169,7 +173,7 @@ def _start_driver(master: str, conf: Mapping[str, str], slots: int, archive: boo
     from pyspark.find_spark_home import _find_spark_home
     from pyspark.java_gateway import launch_gateway
 
-    java = find_java()
+    java = find_java(_JAVA_FLOORS.get(_version(__version__)[0], max(_JAVA_FLOORS.values())))
     kept = class_archive(java, Path(_find_spark_home()), __version__) if archive else NO_ARCHIVE
     scratch = tempfile.TemporaryDirectory(prefix="migverify-spark-")
     folder = Path(scratch.name)
@@ -186,7 +190,8 @@ def _start_driver(master: str, conf: Mapping[str, str], slots: int, archive: boo
             chosen["spark.driver.extraJavaOptions"] = f"{options} {conf['spark.driver.extraJavaOptions']}"
         properties = folder / "spark.properties"
         properties.touch(mode=0o600)
-        properties.write_text(as_properties(chosen), encoding="latin-1")
+        # Of a setting that is there twice Java takes the last one.
+        properties.write_text(_defaults(Path(_find_spark_home())) + as_properties(chosen), encoding="utf-8")
         with (
             (folder / "driver.log").open("wb") as log,
             _environment(_driver_environment(master, chosen, properties)),
@@ -201,6 +206,19 @@ def _start_driver(master: str, conf: Mapping[str, str], slots: int, archive: boo
         raise
 
 
+def _defaults(home: Path) -> str:
+    """Return the lines of ``spark-defaults.conf``: beside a properties file Spark 3.5 does not read it."""
+    file = Path(os.environ.get("SPARK_CONF_DIR") or home / "conf") / "spark-defaults.conf"
+    try:
+        return file.read_text(encoding="utf-8") + "\n"
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"cannot read {file}: {type(error).__name__}", hint="Name another directory in SPARK_CONF_DIR."
+        ) from error
+
+
 def _driver_environment(master: str, chosen: Mapping[str, str], properties: Path) -> dict[str, str]:
     """Return the variables the JVM starts with.
 
@@ -213,7 +231,7 @@ def _driver_environment(master: str, chosen: Mapping[str, str], properties: Path
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "").removesuffix("pyspark-shell")
     variables = {
-        "PYSPARK_SUBMIT_ARGS": f"{arguments} --load-spark-defaults --properties-file '{properties}' pyspark-shell",
+        "PYSPARK_SUBMIT_ARGS": f"{arguments} --properties-file '{properties}' pyspark-shell",
         # The launcher is a JVM of its own that only prints the driver's command line.
         "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
     }
@@ -287,11 +305,17 @@ def _require_pyspark() -> None:
             "the Spark engine needs the package pyspark",
             hint="Run pip install 'migverify[spark]', or use --engine local.",
         ) from error
-    if int(pyspark.__version__.partition(".")[0]) < 4:
+    if _version(pyspark.__version__) < PYSPARK_FLOOR:
+        floor = ".".join(map(str, PYSPARK_FLOOR))
         raise ConfigError(
-            f"the Spark engine needs pyspark 4.0 or newer, and {pyspark.__version__} is installed",
+            f"the Spark engine needs pyspark {floor} or newer, and {pyspark.__version__} is installed",
             hint="Run pip install 'migverify[spark]', or use --engine local.",
         )
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, minor = re.findall(r"\d+", text)[:2]
+    return int(major), int(minor)
 
 
 @contextlib.contextmanager

@@ -43,7 +43,7 @@ def settings(master: str, slots: int, scratch: Path, java_options: str) -> dict[
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.python.worker.reuse": "true",
-        # Over TCP each round trip to a Python worker meets a delayed acknowledgment of 40 ms.
+        # Over TCP each round trip to a Python worker meets a delayed acknowledgment of 40 ms. Since Spark 4.
         "spark.python.unix.domain.socket.enabled": "true",
         # A larger closure would go through a temporary file, and the closure holds the secrets.
         "spark.broadcast.UDFCompressionThreshold": "1g",
@@ -58,8 +58,6 @@ def settings(master: str, slots: int, scratch: Path, java_options: str) -> dict[
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": str(scratch / "local"),
             "spark.executorEnv.PYTHONPATH": str(package_root()),
-            "spark.executorEnv.MIGVERIFY_PRELOAD": "pymysql,migverify.spark.worker,migverify.tables.work",
-            "spark.python.daemon.module": "migverify.spark.daemon",
         }
     cores = min(slots, 4)
     executors = -(-slots // cores)

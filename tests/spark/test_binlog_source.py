@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from tests.spark.cluster import Cluster
 
+Read = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
 FILES = 30
 JOB = ROOT / "spark_jobs" / "read_changes.py"
@@ -33,14 +34,31 @@ JOB = ROOT / "spark_jobs" / "read_changes.py"
 
 @pytest.fixture
 def session(sessions: Any) -> SparkSession:
-    return registered(sessions.get("local", slots=2))
+    return sessions.get("local", slots=2)
 
 
 def registered(session: SparkSession) -> SparkSession:
+    pytest.importorskip("pyspark.sql.datasource", reason="Python data sources need pyspark 4")
     from migverify.spark.binlog_source import BinlogDataSource
 
     session.dataSource.register(BinlogDataSource)
     return session
+
+
+def by_source(session: SparkSession, path: str, **options: str) -> Any:
+    return registered(session).read.format("binlog").options(**options).load(path)
+
+
+def by_frame(session: SparkSession, path: str, **options: str) -> Any:
+    from migverify.spark.binlog_frame import read_archive
+
+    return read_archive(session, path, **options)
+
+
+@pytest.fixture(params=[by_frame, by_source])
+def read(request: pytest.FixtureRequest) -> Read:
+    """Both ways to read an archive at once: as a frame, and as a data source."""
+    return request.param
 
 
 def keep(files: list[BinlogFile], folder: Path) -> str:
@@ -87,8 +105,8 @@ def told(rows: list[Row]) -> list[tuple[Any, ...]]:
     ]  # fmt: skip
 
 
-def test_batch(session: SparkSession, tmp_path: Path) -> None:
-    frame = session.read.format("binlog").load(keep(small(), tmp_path))
+def test_batch(session: SparkSession, read: Read, tmp_path: Path) -> None:
+    frame = read(session, keep(small(), tmp_path))
     assert frame.rdd.getNumPartitions() == 3
     rows = frame.collect()
     assert told(rows) == EXPECTED
@@ -98,23 +116,24 @@ def test_batch(session: SparkSession, tmp_path: Path) -> None:
     assert len(set(names)) == len(names)
 
 
-def test_tables_and_places(session: SparkSession, tmp_path: Path) -> None:
+def test_tables_and_places(session: SparkSession, read: Read, tmp_path: Path) -> None:
     files = small()
     path = keep(files, tmp_path)
-    reader = session.read.format("binlog")
-    assert [row.table for row in reader.option("tables", "app.u").load(path).collect()] == ["u"]
-    part = session.read.format("binlog").option("since", "binlog.000002").option("until", "binlog.000003")
-    assert [row.op for row in part.load(path).collect()] == ["update", "ddl", "insert"]
+    assert [row.table for row in read(session, path, tables="app.u").collect()] == ["u"]
+    part = read(session, path, since="binlog.000002", until="binlog.000003")
+    assert [row.op for row in part.collect()] == ["update", "ddl", "insert"]
     place = f"binlog.000002:{files[1].ends[0]}"
-    assert len(session.read.format("binlog").option("since", place).load(path).collect()) == 4
+    assert len(read(session, path, since=place).collect()) == 4
+    last = f"binlog.000003:{files[2].ends[-1]}"
+    assert read(session, path, since=last).collect() == []
 
 
-def test_more_rows_than_a_batch(session: SparkSession, tmp_path: Path) -> None:
+def test_more_rows_than_a_batch(session: SparkSession, read: Read, tmp_path: Path) -> None:
     """More rows than one Arrow batch holds."""
     file = BinlogFile("binlog.000001").head()
     for number in range(1, 41):
         file.insert(number, *((number * 1000 + row, "x" * (row % 50)) for row in range(500)))
-    frame = session.read.format("binlog").load(keep([file], tmp_path))
+    frame = read(session, keep([file], tmp_path))
     keys = Counter(row.id for row in frame.selectExpr("after['id'] AS id").collect())
     assert len(keys) == 20_000
     assert set(keys.values()) == {1}
@@ -129,44 +148,44 @@ def test_more_rows_than_a_batch(session: SparkSession, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_options(options: dict[str, str], text: str) -> None:
-    from migverify.spark.binlog_source import read_options
+    from migverify.spark.binlog_frame import read_options
 
     with pytest.raises(ConfigError, match=text):
         read_options({"path": "/a", **options})
 
 
 def test_no_path() -> None:
-    from migverify.spark.binlog_source import read_options
+    from migverify.spark.binlog_frame import read_options
 
     with pytest.raises(ConfigError, match="path"):
         read_options({})
 
 
-def test_no_archive(session: SparkSession, tmp_path: Path) -> None:
+def test_no_archive(session: SparkSession, read: Read, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="there is no archive at"):
-        session.read.format("binlog").load(str(tmp_path)).collect()
+        read(session, str(tmp_path)).collect()
 
 
-def test_a_missing_file(session: SparkSession, tmp_path: Path) -> None:
+def test_a_missing_file(session: SparkSession, read: Read, tmp_path: Path) -> None:
     path = keep(small(), tmp_path)
     (tmp_path / "manifest" / "binlog.000002.json").unlink()
     with pytest.raises(Exception, match="the archive is not complete"):
-        session.read.format("binlog").load(path).collect()
+        read(session, path).collect()
 
 
-def test_a_damaged_file(session: SparkSession, tmp_path: Path) -> None:
+def test_a_damaged_file(session: SparkSession, read: Read, tmp_path: Path) -> None:
     path = keep(small(), tmp_path)
     file = tmp_path / "binlog.000002"
     data = bytearray(file.read_bytes())
     data[-60] ^= 1
     file.write_bytes(data)
     with pytest.raises(Exception, match="fails its checksum"):
-        session.read.format("binlog").load(path).collect()
+        read(session, path).collect()
 
 
-def test_an_executor_with_nothing_but_the_wheel(sessions: Any, cluster: Cluster, tmp_path: Path) -> None:
-    session = registered(sessions.get(cluster.url, slots=2))
-    assert told(session.read.format("binlog").load(keep(small(), tmp_path)).collect()) == EXPECTED
+def test_an_executor_with_nothing_but_the_wheel(sessions: Any, read: Read, cluster: Cluster, tmp_path: Path) -> None:
+    session = sessions.get(cluster.url, slots=2)
+    assert told(read(session, keep(small(), tmp_path)).collect()) == EXPECTED
 
 
 CLIENT = """
@@ -227,7 +246,7 @@ def numbers(file: BinlogFile) -> Iterator[int]:
 
 def drain(session: SparkSession, path: str, output: Path, **options: str) -> list[int]:
     """Read what there is; returns the rows of each micro-batch that had any."""
-    reader = session.readStream.format("binlog")
+    reader = registered(session).readStream.format("binlog")
     for key, value in options.items():
         reader = reader.option(key, value)
     query = (

@@ -35,11 +35,8 @@ def test_a_large_task_and_answer_pass(engine_on: Make) -> None:
     assert engine_on("toy_runners:echo").submit(task).result() == f"{task}|source,target"
 
 
-def test_workers_are_light_and_forked_from_a_warm_process(engine_on: Make) -> None:
-    said = json.loads(engine_on("toy_runners:where_am_i").submit("").result())
-    assert said["heavy"] == []
-    command = Path(f"/proc/{said['parent']}/cmdline").read_bytes().replace(b"\0", b" ")
-    assert b"migverify.spark.daemon" in command
+def test_workers_are_light(engine_on: Make) -> None:
+    assert json.loads(engine_on("toy_runners:where_am_i").submit("").result())["heavy"] == []
 
 
 def test_slots_tasks_wait_at_the_same_time_on_any_number_of_cores(

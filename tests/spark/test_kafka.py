@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("confluent_kafka")
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="Kafka on Spark needs pyspark 4.2")
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
