@@ -50,8 +50,11 @@ def capacity(
         str | None, typer.Option(metavar="TIME", help="All the work has to fit in this: 4h, 90m. Without: only told.")
     ] = None,
     engine: Annotated[
-        str, typer.Option(metavar="ENGINE", help="The engine that will verify: spark or local.")
-    ] = "spark",
+        str | None,
+        typer.Option(
+            metavar="ENGINE", help="The engine that will verify, spark or local; default: as `tables verify`."
+        ),
+    ] = None,
     calibrate: Annotated[
         float,
         typer.Option(
@@ -88,13 +91,15 @@ def capacity(
     from migverify.config import load_config
     from migverify.guards.capacity_judge import bytes_of
     from migverify.guards.capacity_model import Wanted
+    from migverify.spark.settings import is_spark_chosen
 
-    if engine not in ("spark", "local"):
+    if engine not in ("spark", "local", None):
         raise UsageError(f"--engine {engine}: there is no such engine", hint="Say spark or local.")
     free = None if target_free is None else bytes_of(target_free)
     if target_free is not None and free is None:
         raise UsageError(f"--target-free {target_free}: this is no size", hint="Say 500G or 1.5T.")
     loaded = load_config(config)
+    engine = engine or ("spark" if is_spark_chosen(None, loaded.spark.master) else "local")
     wanted = Wanted(
         _seconds("--window", window), engine, slots_of(loaded), _seconds("--replay-time", replay_time),
         replay or replay_time is not None, free, replicas, days, loaded.workload.connections or slots_of(loaded),

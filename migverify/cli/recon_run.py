@@ -73,7 +73,7 @@ def run(
     from migverify.report.summary import ReportOptions, read_report
     from migverify.report.text import render_text
 
-    setup = set_up(config, rules, rule, param, start, end, engine)
+    setup = set_up(config, rules, rule, param, start, end, engine, spark_master)
     show = setup.config.report.values
     line = RulesLine(quiet=quiet or (as_json and not sys.stderr.isatty()))
     with closing(open_run_store(store, config)) as opened, opened_engine(setup, spark_master) as runner:

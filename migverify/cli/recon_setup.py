@@ -42,7 +42,10 @@ ToOption = Annotated[
 ]
 EngineOption = Annotated[
     EngineName | None,
-    typer.Option(help="Where rows are joined; default: local, and Spark where a dataset is Parquet."),
+    typer.Option(
+        help="Where rows are joined; default: local, and Spark where a dataset is Parquet, a master is named, or under"
+        " spark-submit."
+    ),
 ]
 MasterOption = Annotated[
     str | None, typer.Option(metavar="URL", help="Spark master or sc:// URL; default: the configuration's.")
@@ -73,7 +76,7 @@ class Setup:
 
 def set_up(
     config: Path, rules: Path, names: list[str] | None, params: list[str] | None, start: str | None, end: str | None,
-    engine: EngineName | None,
+    engine: EngineName | None, master: str | None = None,
 ) -> Setup:  # fmt: skip
     """Load and check everything that needs no server.
 
@@ -96,7 +99,7 @@ def set_up(
     used = _used(found)
     endpoints = {e.name: e for e in loaded.all_endpoints if e.name in used}
     secrets = {e.name: resolve_password(e).reveal() for e in endpoints.values() if e.password_env or e.password_command}
-    name, reason = _choose(found, engine)
+    name, reason = _choose(found, engine, master, loaded.spark.master)
     span = Span(_moment(start, "--from"), _moment(end, "--to"))
     return Setup(loaded, found, given, span, endpoints, secrets, Describer(endpoints, secrets), name, reason)
 
@@ -107,8 +110,9 @@ def _used(rules: RuleSet) -> set[str]:
     return {getattr(part, "endpoint", "") for part in parts}
 
 
-def _choose(rules: RuleSet, wanted: EngineName | None) -> tuple[EngineName, str]:
+def _choose(rules: RuleSet, wanted: EngineName | None, master: str | None, configured: str) -> tuple[EngineName, str]:
     from migverify.recon.model import FilePart
+    from migverify.spark.settings import is_spark_chosen
 
     if wanted is not None:
         return wanted, "asked for"
@@ -116,6 +120,8 @@ def _choose(rules: RuleSet, wanted: EngineName | None) -> tuple[EngineName, str]
     files = [name for name in names if any(isinstance(part, FilePart) for part in rules.datasets[name].parts)]
     if files:
         return EngineName.SPARK, f"dataset {files[0]} is Parquet"
+    if is_spark_chosen(master, configured):
+        return EngineName.SPARK, "a Spark master is named"
     return EngineName.LOCAL, "every dataset is in a database or a change stream"
 
 
@@ -150,7 +156,7 @@ def _local(setup: Setup) -> Engine:
 
 def _spark(setup: Setup, master: str | None) -> Engine:
     from migverify.spark.recon_engine import open_engine
+    from migverify.spark.settings import named_master
 
-    # Without a word about it anywhere, spark-submit's own master counts.
-    chosen = master or (None if setup.config.spark.master == "local[*]" else setup.config.spark.master)
+    chosen = named_master(master, setup.config.spark.master)
     return open_engine(chosen, dict(setup.config.spark.conf), setup.endpoints, setup.secrets, "migverify recon run")

@@ -62,14 +62,17 @@ def plan(config: ConfigOption = DEFAULT_CONFIG, tables: TablesOption = None, as_
 
 @app.command(
     epilog=examples(
-        "migverify tables verify", "migverify tables verify --engine local --json",
+        "migverify tables verify", "migverify tables verify --engine spark --json",
         "migverify tables verify --spark-master spark://host:7077", "migverify tables verify --resume last",
         "migverify tables verify --recheck 20260131T120000-0a1b2c",
     )
 )  # fmt: skip
 def verify(
     config: ConfigOption = DEFAULT_CONFIG,
-    engine: Annotated[EngineName, typer.Option(help="Where tasks run.")] = EngineName.SPARK,
+    engine: Annotated[
+        EngineName | None,
+        typer.Option(help="Where tasks run; default: local, and Spark where a master is named or under spark-submit."),
+    ] = None,
     spark_master: Annotated[
         str | None, typer.Option(metavar="URL", help="Spark master or sc:// URL; default: the configuration's.")
     ] = None,
@@ -195,17 +198,18 @@ def prepared_run(
         yield held, secrets, replace(prepare(held, secrets, chosen), digest=comparison_digest(loaded))
 
 
-def _engine(name: EngineName, master: str | None, config: Config, secrets: dict[str, str]) -> Engine:
+def _engine(name: EngineName | None, master: str | None, config: Config, secrets: dict[str, str]) -> Engine:
+    from migverify.spark.settings import is_spark_chosen, named_master
+
     slots = max(1, min(endpoint.connections for endpoint in config.endpoints))
-    if name is EngineName.LOCAL:
+    if name is EngineName.LOCAL or (name is None and not is_spark_chosen(master, config.spark.master)):
         from migverify.tables.local import LocalEngine
 
         return LocalEngine(secrets, slots)
     from migverify.spark.engine import SparkEngine
     from migverify.spark.session import open_session
 
-    # Without a word about it anywhere, spark-submit's own master counts.
-    chosen = master or (None if config.spark.master == "local[*]" else config.spark.master)
+    chosen = named_master(master, config.spark.master)
     session = open_session(chosen, "migverify tables verify", dict(config.spark.conf), slots)
     return SparkEngine(session, secrets, slots)
 

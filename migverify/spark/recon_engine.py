@@ -38,6 +38,9 @@ SETTINGS = {
     "spark.sql.adaptive.skewJoin.enabled": "true",
     "spark.sql.ansi.enabled": "true",  # an overflow is an error, never a NULL
     "spark.sql.session.timeZone": "UTC",
+    # Days before 1582 and times before 1900 are read as they are in the file, on every Spark.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
     "spark.sql.shuffle.partitions": "32",
 }
 """What a join needs of its session; set when the engine is made."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,6 +10,9 @@ from migverify.spark.pyfiles import package_root
 
 LOCAL_ATTEMPTS = 4
 """How often a local master tries a task whose Python worker died; Spark's own default for ``local`` is once."""
+
+UNNAMED_MASTER = "local[*]"
+"""The value of ``spark: master:`` where the configuration names none."""
 
 _WORKER_MB = 512
 
@@ -75,6 +79,16 @@ def settings(master: str, slots: int, scratch: Path, java_options: str) -> dict[
         "spark.executor.instances": str(executors),
         "spark.executor.pyspark.memory": f"{_WORKER_MB * cores}m",
     }
+
+
+def named_master(option: str | None, configured: str) -> str | None:
+    """Return the master that an option or the configuration names; None: this machine, or that of ``spark-submit``."""
+    return option or (None if configured == UNNAMED_MASTER else configured)
+
+
+def is_spark_chosen(option: str | None, configured: str) -> bool:
+    """Whether Spark runs where no engine is named: a master is named, or ``spark-submit`` started this process."""
+    return named_master(option, configured) is not None or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def is_local(master: str) -> bool:

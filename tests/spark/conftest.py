@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
+HEAVY_OF_SPARK = ["numpy"] if importlib.metadata.version("pyspark").startswith("3.") else []
+"""What Spark's own worker imports: that of 3.5 takes numpy where it is installed."""
 SECRET = "pw'@:/%#\"\\ qzx"
 
 

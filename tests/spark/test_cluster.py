@@ -14,7 +14,7 @@ from typing import Any
 from migverify.spark.pyfiles import package_root
 from tests.spark.cluster import Cluster, standalone_cluster
 
-from .conftest import Sessions
+from .conftest import HEAVY_OF_SPARK, Sessions
 
 Make = Callable[..., Any]
 JOB = """
@@ -31,7 +31,7 @@ def test_a_bare_executor_runs_tasks_from_the_shipped_zip(engine_on: Make, cluste
     engine = engine_on("toy_runners:where_am_i", cluster.url, slots=2)
     said = json.loads(engine.submit("").result())
     assert "-pyfiles.zip" in said["file"]
-    assert said["heavy"] == []
+    assert said["heavy"] == HEAVY_OF_SPARK
 
 
 def test_a_task_of_a_killed_executor_runs_elsewhere(

@@ -13,7 +13,7 @@ import pytest
 
 from migverify.errors import ConfigError, PrivilegeError, ReadError, RetryableReadError, UsageError
 
-from .conftest import SECRET, Sessions
+from .conftest import HEAVY_OF_SPARK, SECRET, Sessions
 
 Make = Callable[..., Any]
 
@@ -36,7 +36,7 @@ def test_a_large_task_and_answer_pass(engine_on: Make) -> None:
 
 
 def test_workers_are_light(engine_on: Make) -> None:
-    assert json.loads(engine_on("toy_runners:where_am_i").submit("").result())["heavy"] == []
+    assert json.loads(engine_on("toy_runners:where_am_i").submit("").result())["heavy"] == HEAVY_OF_SPARK
 
 
 def test_slots_tasks_wait_at_the_same_time_on_any_number_of_cores(
