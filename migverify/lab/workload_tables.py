@@ -12,7 +12,7 @@ from migverify.lab.session import text_literal
 
 EPOCH = datetime(2026, 1, 1)
 """Begin of the snowflake ids' time, and of the load's own clock: content never depends on the wall clock."""
-TIME_BITS, NODE_BITS, SEQUENCE_BITS = 41, 10, 12
+NODE_BITS, SEQUENCE_BITS = 10, 12
 
 CURRENCIES = ("EUR", "JPY", "USD")
 COUNTRIES = ("CH", "DE", "FR", "JP", "NG", "US")

@@ -6,13 +6,12 @@ the binlog and the text of a row list name the same row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 from migverify.changes.decode import decoder
 from migverify.changes.model import Rows, Texts
-from migverify.errors import ChangeError
 from migverify.model import KeyText
 from migverify.sql.key_range import KeyColumn
 from migverify.tables.tasks import PairPlan
@@ -120,18 +119,3 @@ class Touches:
     def forget(self) -> None:
         """The transaction under way did not end: the stream was cut and begins it again."""
         self.open.clear()
-
-
-def by_table(watched: Sequence[Watched]) -> Mapping[tuple[str, str, str], Watched]:
-    """Index by (endpoint, database, table) as the binlog spells them.
-
-    Raises
-    ------
-    ChangeError
-        two pairs watch one source table: their keys would be mixed.
-    """
-    found: dict[tuple[str, str, str], Watched] = {}
-    for one in watched:
-        if found.setdefault((one.endpoint, one.database, one.table), one) is not one:
-            raise ChangeError(f"{one.database}.{one.table} of {one.endpoint} belongs to two table pairs")
-    return found

@@ -21,8 +21,7 @@ from migverify.workload.catalogue.errors import error_classes
 from migverify.workload.catalogue.load import load
 from migverify.workload.catalogue.model import Entry, Needs, Probe, ProbeState, Step
 from migverify.workload.probe import ProbeResult, expectations
-from migverify.workload.probe_run import ProbeOptions, Prober, ProbeSide
-from migverify.workload.probe_scratch import MARKER
+from migverify.workload.probe_run import MARKER, ProbeOptions, Prober, ProbeSide
 from migverify.workload.probe_store import last_probe, probe_states
 
 pytestmark = pytest.mark.db

@@ -13,7 +13,7 @@ from migverify.db.session import Opened
 from migverify.model import Flavor, Side
 from migverify.workload.model import Parameter
 from migverify.workload.replay import wire as module
-from migverify.workload.replay.model import Call, Wire
+from migverify.workload.replay.model import Call
 from migverify.workload.replay.wire import Limits, ServerWire
 from migverify.workload.state import State
 from tests.unit.test_replay_reader import column, eof, err, ok, result, stream
@@ -29,9 +29,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def made(ours: socket.socket, **limits: float) -> ServerWire:
-    wire = ServerWire(Opened(ours, "8.0.0", Flavor.MYSQL, 7), Side.SOURCE, Limits(**limits))  # type: ignore[arg-type]
-    as_agreed: Wire = wire
-    return as_agreed  # type: ignore[return-value]
+    return ServerWire(Opened(ours, "8.0.0", Flavor.MYSQL, 7), Side.SOURCE, Limits(**limits))  # type: ignore[arg-type]
 
 
 def call(sql: bytes, *parameters: Parameter) -> Call:

@@ -74,10 +74,6 @@ class Scene:
         """Return the place of a value column by its name (of the source, whose order both sides follow)."""
         return next((n for n, one in enumerate(self.source.values) if one.name == column), None)
 
-    def knows(self, column: str) -> bool:
-        """Whether a column is among the values or the key."""
-        return self.place(column) is not None or any(one.name == column for one in self.source.key)
-
     def moment(self, pairing: Pairing) -> datetime | None:
         """Return the latest time of the rows of a key, UTC; None where no row tells it."""
         found = []

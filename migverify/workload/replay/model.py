@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
-from migverify.model import Side
 from migverify.workload.model import Parameter
 from migverify.workload.state import State
 
@@ -211,36 +210,3 @@ class Judged:
     written: bool = False
     repeats: int = 1  # how often each side was asked, for the noise rate
     details: dict[str, str] = field(default_factory=dict)
-
-
-class Wire(Protocol):
-    """One connection of one captured session to one side. One statement at a time; never shared by threads.
-
-    Sans-I/O inside, so that one thread drives hundreds of them by a selector.
-    """
-
-    side: Side
-
-    def fileno(self) -> int:
-        """Return the socket's number, for a selector."""
-        ...
-
-    def send(self, call: Call, *, prepared: bool = False) -> None:
-        """Send a statement; its answer comes through ``receive``. Raises nothing: a lost connection is an answer."""
-        ...
-
-    def receive(self) -> Answer | None:
-        """Take in what the socket holds; the answer when it is whole, None when more must come."""
-        ...
-
-    def run(self, call: Call, *, prepared: bool = False) -> Answer:
-        """Send, wait, return the answer."""
-        ...
-
-    def command(self, sql: bytes) -> Answer:
-        """Run a statement of the replay's own (session state, clock, KILL), waiting for its answer."""
-        ...
-
-    def close(self) -> None:
-        """Close; an open transaction is rolled back by the server."""
-        ...

@@ -43,7 +43,10 @@ _Key: TypeAlias = tuple[bytes, str | None, str | None, str | None, tuple[str, ..
 
 
 class ServerWire:
-    """A ``model.Wire`` over a socket that is connected and authenticated.
+    """One connection of one captured session to one side, over a socket that is connected and authenticated.
+
+    One statement at a time; never shared by threads. Sans-I/O inside, so that one thread drives hundreds of them by a
+    selector.
 
     Attributes
     ----------
