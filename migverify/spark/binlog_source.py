@@ -88,8 +88,8 @@ class BinlogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Decode one range."""
-        # Spark asks for one empty read where there are no partitions.
-        return iter(()) if partition is None else _read(cast("BinlogPartition", partition))
+        # Where there are no partitions Spark asks for one read of none, or of a partition of its own.
+        return _read(partition) if isinstance(partition, BinlogPartition) else iter(())
 
 
 class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

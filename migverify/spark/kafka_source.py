@@ -126,6 +126,8 @@ class _Reading:
         return self.__dict__ | {"_consumer": None}
 
     def read(self, partition: Any) -> Iterator[pyarrow.RecordBatch]:
+        if not isinstance(partition, _Range):  # where there are none Spark asks for one read all the same
+            return
         parser = self._settings.format.parser()
         messages = fetch(self._login, partition.topic, partition.partition, partition.start, partition.end)
         yield from _batches(messages, parser)
