@@ -2,8 +2,8 @@
 
 Everything of open length is JSON in ASCII (with escapes), so that no character set between here and the store
 can change it, and a NUL or an emoji in a key is the same bytes everywhere. Integers in JSON have no width: sums
-above 2^63 stay exact. ``None`` is JSON's ``null``, never a word. What each field of a noun becomes is
-``migverify.codec``'s; this module says only which fields are columns.
+above 2^63 stay exact. ``None`` is JSON's ``null``, never a word. Whole nouns go through ``migverify.codec``; chunks and
+row diffs, of which there are millions, have a column for each field.
 """
 
 from __future__ import annotations
@@ -11,12 +11,22 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import Any, TypeVar
 
 from migverify.codec import decode, encode
 from migverify.errors import StoreError
-from migverify.model import ChunkResult, ColumnDiff, KeyRange, KeyText, RowDiff, TableResult
+from migverify.model import (
+    ChunkChecksum,
+    ChunkResult,
+    ChunkState,
+    ColumnDiff,
+    DiffKind,
+    KeyRange,
+    KeyText,
+    LiveState,
+    RowDiff,
+    TableResult,
+)
 
 Row = Mapping[Any, Any]
 """A row of the store by column name."""
@@ -27,8 +37,9 @@ T = TypeVar("T")
 _ENCODE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
 
 _SIDES = ("source", "target")
-_SUMS = ("exact", "value")  # decimal text in the store: they pass 2^63 after a dozen rows
-_COLUMN_DIFF = tuple(field.name for field in fields(ColumnDiff))
+_SUMS = ("rows", "hashed", "exact", "value")  # the fields of ChunkChecksum, in their order
+_TEXT_SUMS = ("exact", "value")  # decimal text in the store: they pass 2^63 after a dozen rows
+_CHUNK_COLUMNS = ("span", "number", "started", "seconds", "source_seconds", "target_seconds", "attempts", "reason")
 _DIFF_COLUMNS = ("source_checksum", "target_checksum", "source_count", "target_count", "shard", "read_at")
 
 
@@ -92,23 +103,24 @@ def encode_range(key_range: KeyRange) -> str:
 
 def decode_range(text: str) -> KeyRange:
     """Return the key range that ``encode_range`` wrote."""
-    return _read("a key range", lambda: decode(KeyRange, _range(text)))
+    return _read("a key range", lambda: _range(text))
 
 
-def _range(text: str) -> dict[str, Any]:
+def _range(text: str) -> KeyRange:
     lower, upper, nulls = json.loads(text)
-    return {"lower": lower, "upper": upper, "nulls": nulls}
+    if not isinstance(nulls, bool):
+        raise TypeError("[lower, upper, nulls] was expected")
+    return KeyRange(None if lower is None else _key(lower), None if upper is None else _key(upper), nulls)
 
 
 def encode_chunk(result: ChunkResult) -> dict[str, Any]:
     """Return the columns of a chunk attempt, without ``scope`` and ``seq``. Sums are decimal text."""
-    row: dict[str, Any] = encode(result)
-    del row["pair"], row["range"]
-    row["key_range"] = encode_range(result.range)
-    for side in _SIDES:
-        checksum = row.pop(side) or dict.fromkeys(("rows", "hashed", *_SUMS))
-        for name, value in checksum.items():
-            row[f"{side}_{name}"] = str(value) if name in _SUMS and value is not None else value
+    row = {name: getattr(result, name) for name in _CHUNK_COLUMNS}
+    row |= {"key_range": encode_range(result.range), "state": result.state.value}
+    for side, checksum in zip(_SIDES, (result.source, result.target), strict=True):
+        for name in _SUMS:
+            value = None if checksum is None else getattr(checksum, name)
+            row[f"{side}_{name}"] = str(value) if name in _TEXT_SUMS and value is not None else value
     return row
 
 
@@ -116,22 +128,20 @@ def decode_chunk(pair: str, row: Row) -> ChunkResult:
     """Return the chunk attempt that ``encode_chunk`` wrote."""
 
     def chunk() -> ChunkResult:
-        body = {name: row[name] for name in _CHUNK_COLUMNS}
-        sides = {side: _checksum(row, side) for side in _SIDES}
-        return decode(ChunkResult, {**body, "pair": pair, "range": _range(row["key_range"]), **sides})
+        plain = {name: row[name] for name in _CHUNK_COLUMNS}
+        source, target = (_checksum(row, side) for side in _SIDES)
+        state = ChunkState(row["state"])
+        return ChunkResult(
+            pair=pair, range=_range(row["key_range"]), state=state, source=source, target=target, **plain
+        )
 
     return _read(f"a chunk of {pair}", chunk)
 
 
-_CHUNK_COLUMNS = tuple(
-    field.name for field in fields(ChunkResult) if field.name not in ("pair", "range", "source", "target")
-)
-
-
-def _checksum(row: Row, side: str) -> dict[str, int] | None:
+def _checksum(row: Row, side: str) -> ChunkChecksum | None:
     if row[f"{side}_rows"] is None:
         return None
-    return {name: int(row[f"{side}_{name}"]) for name in ("rows", "hashed", *_SUMS)}
+    return ChunkChecksum(*(int(row[f"{side}_{name}"]) for name in _SUMS))
 
 
 def encode_diff(diff: RowDiff) -> dict[str, Any]:
@@ -152,9 +162,10 @@ def decode_diff(pair: str, row: Row) -> RowDiff:
     """Return the row diff that ``encode_diff`` wrote."""
 
     def diff() -> RowDiff:
-        columns = [dict(zip(_COLUMN_DIFF, parts, strict=True)) for parts in json.loads(row["column_diffs"])]
-        body = {name: row[name] for name in ("kind", "state", *_DIFF_COLUMNS)}
-        return decode(RowDiff, {**body, "pair": pair, "key": json.loads(row["row_key"]), "columns": columns})
+        plain = {name: row[name] for name in _DIFF_COLUMNS}
+        columns = tuple(ColumnDiff(*parts) for parts in json.loads(row["column_diffs"]))
+        key, kind, state = _key(json.loads(row["row_key"])), DiffKind(row["kind"]), LiveState(row["state"])
+        return RowDiff(pair, key, kind, state, columns, **plain)
 
     return _read(f"a row diff of {pair}", diff)
 

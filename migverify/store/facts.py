@@ -46,15 +46,10 @@ def append(connection: Connection, facts: Facts, scope: int, rows: Sequence[Mapp
         return
     first = next_number(connection, facts.rows, scope)
     numbered = [{"scope": scope, "number": first + n, **row} for n, row in enumerate(rows)]
-    insert_many(connection, insert(facts.rows), _columns(facts.rows, numbered))
+    insert_many(connection, insert(facts.rows), numbered)
     if facts is FINDINGS:
-        insert_many(connection, insert(t.finding_windows), _columns(t.finding_windows, numbered))
+        insert_many(connection, insert(t.finding_windows), numbered)
     _move_heads(connection, facts.heads, scope, {row["key_hash"]: row for row in numbered})
-
-
-def _columns(table: Table, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    names = [column.name for column in table.columns]
-    return [{name: row[name] for name in names} for row in rows]
 
 
 def next_number(connection: Connection, table: Table, scope: int, column: str = "number") -> int:
@@ -65,7 +60,7 @@ def next_number(connection: Connection, table: Table, scope: int, column: str = 
 
 def _move_heads(connection: Connection, heads: Table, scope: int, last: Mapping[bytes, dict[str, Any]]) -> None:
     """Point each key at its last fact: the one place where a row changes."""
-    rows = _columns(heads, list(last.values()))
+    rows = list(last.values())
     changing = [column.name for column in heads.columns if column.name not in _KEY]
     match connection.dialect.name:
         case "sqlite" | "postgresql" as name:
@@ -84,19 +79,20 @@ def _move_heads(connection: Connection, heads: Table, scope: int, last: Mapping[
 
 
 def insert_many(connection: Connection, statement: Insert, rows: Sequence[dict[str, Any]]) -> None:
-    """Run one insert for many rows of the same columns.
+    """Run one insert for many rows, each with all columns of the table; what else a row holds is left out.
 
     SQLAlchemy handles each value of each row by itself, which takes twice as long as SQLite needs to store it.
     The columns written here are plain texts, numbers and bytes: they go to the driver as they are.
     """
-    compiled = statement.compile(dialect=connection.dialect, column_keys=list(rows[0]))
+    columns = [column.name for column in statement.table.columns]
+    compiled = statement.compile(dialect=connection.dialect, column_keys=columns)
     # Only where a value is a plain `?` or `%s`: other drivers want casts, which SQLAlchemy knows to add.
     plain = connection.dialect.name in ("sqlite", "mysql", "mariadb")
     names = compiled.positiontup if plain and isinstance(compiled, SQLCompiler) else None
     if names is not None:
         connection.exec_driver_sql(str(compiled), [*map(itemgetter(*names), rows)])
     else:
-        connection.execute(statement, rows)
+        connection.execute(statement, [{name: row[name] for name in columns} for row in rows])
 
 
 def page(
