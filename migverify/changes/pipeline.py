@@ -1,7 +1,8 @@
 """Is the pipeline itself sound? Lag, skew, batching, order, and rows in = rows carried = rows applied.
 
-Every question is one ``Finding`` with its value, its limit and pass, fail or inconclusive; what was not measured is
-inconclusive, never a pass. Counts are compared as they are: the source's and the carrier's must cover the same range.
+Every question is one ``PipelineFinding`` with its value, its limit and pass, fail or inconclusive; what was not
+measured is inconclusive, never a pass. Counts are compared as they are: the source's and the carrier's must cover the
+same range.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PipelineFinding:
     """One question: what was measured (None: nothing), what is allowed, the answer and, unless it passed, why."""
 
     name: str
@@ -98,7 +99,7 @@ class PipelineReport:
     """The audit of a pipeline, as data."""
 
     verdict: Verdict
-    findings: tuple[Finding, ...]
+    findings: tuple[PipelineFinding, ...]
     tables: tuple[TableRows, ...]
     partitions: tuple[PartitionTraffic, ...]
     source_sizes: TransactionSizes | None
@@ -133,15 +134,15 @@ _VERDICTS = {
 }
 
 
-def _measured(name: str, value: float | None, limit: float, unit: str, reason: str, unknown: str) -> Finding:
+def _measured(name: str, value: float | None, limit: float, unit: str, reason: str, unknown: str) -> PipelineFinding:
     if value is None:
-        return Finding(name, None, limit, unit, Outcome.INCONCLUSIVE, unknown)
+        return PipelineFinding(name, None, limit, unit, Outcome.INCONCLUSIVE, unknown)
     if value > limit:
-        return Finding(name, value, limit, unit, Outcome.FAIL, reason)
-    return Finding(name, value, limit, unit, Outcome.PASS)
+        return PipelineFinding(name, value, limit, unit, Outcome.FAIL, reason)
+    return PipelineFinding(name, value, limit, unit, Outcome.PASS)
 
 
-def _lag(facts: Facts, limits: Limits) -> Finding:
+def _lag(facts: Facts, limits: Limits) -> PipelineFinding:
     """By the watermark; without one, a fresh change proves that there is no lag, its absence proves nothing."""
     complete_to = facts.completeness.complete_to
     if complete_to is not None:
@@ -149,24 +150,24 @@ def _lag(facts: Facts, limits: Limits) -> Finding:
         return _measured("lag", lag, limits.lag_seconds, "s", "the carrier is complete only up to then", "")
     age = facts.at - facts.carried.last_time
     if facts.carried.last_time and age <= limits.lag_seconds:
-        return Finding("lag", age, limits.lag_seconds, "s", Outcome.PASS)
+        return PipelineFinding("lag", age, limits.lag_seconds, "s", Outcome.PASS)
     reason = "no watermark on every partition and no recent change: an idle source looks the same"
-    return Finding("lag", None, limits.lag_seconds, "s", Outcome.INCONCLUSIVE, reason)
+    return PipelineFinding("lag", None, limits.lag_seconds, "s", Outcome.INCONCLUSIVE, reason)
 
 
-def _transit(facts: Facts, limits: Limits) -> Finding:
+def _transit(facts: Facts, limits: Limits) -> PipelineFinding:
     return _measured(
         "longest transit", facts.carried.longest_transit, limits.transit_seconds, "s",
         "a message was sent that long after its commit", "the messages carry no time of their own",
     )  # fmt: skip
 
 
-def _pending(facts: Facts, limits: Limits) -> Iterator[Finding]:
+def _pending(facts: Facts, limits: Limits) -> Iterator[PipelineFinding]:
     parts = facts.carried.partitions
     known = [part for part in parts if part.pending is not None]
     if not parts or len(known) < len(parts):
         unknown = "the applier has committed no offset, or its consumer group was not named"
-        yield Finding("oldest unapplied", None, limits.pending_seconds, "s", Outcome.INCONCLUSIVE, unknown)
+        yield PipelineFinding("oldest unapplied", None, limits.pending_seconds, "s", Outcome.INCONCLUSIVE, unknown)
         return
     waiting = [part for part in known if part.oldest_pending is not None]
     slowest = min(waiting, key=lambda part: part.oldest_pending or 0.0, default=None)
@@ -177,47 +178,47 @@ def _pending(facts: Facts, limits: Limits) -> Iterator[Finding]:
     yield _measured("oldest unapplied", age, limits.pending_seconds, "s", where, "")
 
 
-def _skew(facts: Facts, limits: Limits) -> Finding:
+def _skew(facts: Facts, limits: Limits) -> PipelineFinding:
     parts = facts.carried.partitions
     if not parts:
-        return Finding("skew", None, limits.skew, "x mean", Outcome.INCONCLUSIVE, "files have no partitions")
+        return PipelineFinding("skew", None, limits.skew, "x mean", Outcome.INCONCLUSIVE, "files have no partitions")
     total = sum(part.rows for part in parts)
     if not total:
-        return Finding("skew", None, limits.skew, "x mean", Outcome.INCONCLUSIVE, "no rows were carried")
+        return PipelineFinding("skew", None, limits.skew, "x mean", Outcome.INCONCLUSIVE, "no rows were carried")
     busiest = max(parts, key=lambda part: part.rows)
     share = busiest.rows * len(parts) / total
     where = f"{busiest.topic}/{busiest.partition} has {busiest.rows} of {total} rows in {len(parts)} partitions"
     return _measured("skew", share, limits.skew, "x mean", where, "")
 
 
-def _single_rows(source: SourceCounts | None, carried: TransactionSizes, limits: Limits) -> Finding:
+def _single_rows(source: SourceCounts | None, carried: TransactionSizes, limits: Limits) -> PipelineFinding:
     """Single rows are the pipeline's doing only when the source wrote larger transactions."""
     share = carried.single_row_share
     name, limit, unit = "rows written one by one", limits.single_row_share, "share"
     if share is not None and not carried.exact:
         reason = f"more than {carried.count} transactions at a time: their sizes are not exact"
-        return Finding(name, share, limit, unit, Outcome.INCONCLUSIVE, reason)
+        return PipelineFinding(name, share, limit, unit, Outcome.INCONCLUSIVE, reason)
     wrote = None if source is None else source.sizes.single_row_share
     said = "" if wrote is None else f"; on the source {wrote:.2f}"
     reason = f"{carried.rows} rows in {carried.count} transactions{said}"
     return _measured(name, share, limit, unit, reason, "no rows were carried")
 
 
-def _rows(name: str, wanted: Mapping[str, int | None], found: Mapping[str, int | None]) -> Finding:
+def _rows(name: str, wanted: Mapping[str, int | None], found: Mapping[str, int | None]) -> PipelineFinding:
     unknown = [table for table in wanted if wanted[table] is None or found[table] is None]
     differing = [table for table in wanted if table not in unknown and wanted[table] != found[table]]
     if differing:
         worst = max(differing, key=lambda table: abs((wanted[table] or 0) - (found[table] or 0)))
         off = sum(abs((wanted[table] or 0) - (found[table] or 0)) for table in differing)
         reason = f"{len(differing)} tables differ; {worst}: {wanted[worst]} and {found[worst]}"
-        return Finding(name, off, 0, "rows off", Outcome.FAIL, reason)
+        return PipelineFinding(name, off, 0, "rows off", Outcome.FAIL, reason)
     if unknown or not wanted:
         reason = f"not counted for {unknown[0]}" if unknown else "no table was counted"
-        return Finding(name, None, 0, "rows off", Outcome.INCONCLUSIVE, reason)
-    return Finding(name, 0, 0, "rows off", Outcome.PASS)
+        return PipelineFinding(name, None, 0, "rows off", Outcome.INCONCLUSIVE, reason)
+    return PipelineFinding(name, 0, 0, "rows off", Outcome.PASS)
 
 
-def _order(facts: Facts, limits: Limits) -> Iterator[Finding]:
+def _order(facts: Facts, limits: Limits) -> Iterator[PipelineFinding]:
     counts = facts.counts
     share = counts.duplicates / counts.changes if counts.changes else None
     yield _bounded(
@@ -236,21 +237,21 @@ def _order(facts: Facts, limits: Limits) -> Iterator[Finding]:
         ("without key", counts.without_key, "their order cannot be checked"),
     ):
         outcome = Outcome.INCONCLUSIVE if count else Outcome.PASS
-        yield Finding(name, count, 0, "messages", outcome, reason if count else "")
+        yield PipelineFinding(name, count, 0, "messages", outcome, reason if count else "")
     if facts.dead_letters is not None:
         yield _none("dead letters kept", facts.dead_letters, "messages", "messages of earlier runs are not decoded yet")
 
 
-def _none(name: str, count: int, unit: str, reason: str) -> Finding:
+def _none(name: str, count: int, unit: str, reason: str) -> PipelineFinding:
     return _measured(name, count, 0, unit, reason, "")
 
 
-def _bounded(finding: Finding, counts: Counts) -> Finding:
+def _bounded(finding: PipelineFinding, counts: Counts) -> PipelineFinding:
     """A count that passed is a lower bound once something had to be forgotten."""
     if counts.exact or finding.outcome is not Outcome.PASS:
         return finding
     reason = "at least: more rows than can be remembered"
-    return Finding(finding.name, finding.value, finding.limit, finding.unit, Outcome.INCONCLUSIVE, reason)
+    return PipelineFinding(finding.name, finding.value, finding.limit, finding.unit, Outcome.INCONCLUSIVE, reason)
 
 
 def _tables(facts: Facts) -> Iterator[TableRows]:

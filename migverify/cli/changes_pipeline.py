@@ -14,7 +14,7 @@ from migverify.cli.console import examples
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from migverify.changes.pipeline import Finding, PipelineReport
+    from migverify.changes.pipeline import PipelineFinding, PipelineReport
     from migverify.changes.traffic import PartitionTraffic, TransactionSizes
 
 _TABLES = 40
@@ -155,7 +155,7 @@ def _lines(report: PipelineReport) -> Iterator[str]:
     yield from (f"void: {reason}" for reason in voided)
 
 
-def _finding(finding: Finding) -> list[str]:
+def _finding(finding: PipelineFinding) -> list[str]:
     value, limit = _number(finding.value), _number(finding.limit)
     return [finding.name, value, limit, finding.unit, f"{finding.outcome}  {finding.reason}".rstrip()]
 

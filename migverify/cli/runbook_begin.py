@@ -13,7 +13,7 @@ from migverify.errors import MigverifyError, UsageError
 if TYPE_CHECKING:
     from migverify.config.settings import ReadinessFloor
     from migverify.runbook.actions.action import Registry
-    from migverify.runbook.definition.findings import Finding
+    from migverify.runbook.definition.findings import LintFinding
     from migverify.runbook.model import Runbook, RunKind
     from migverify.runbook.record.room import Room
     from migverify.runbook.record.run_record import RunRecord
@@ -38,7 +38,7 @@ def kind_of(text: str) -> RunKind:
 
 def read_for(
     path: Path, given: Mapping[str, str], environment: str | None, registry: Registry, cases: Path | None, runs: str
-) -> tuple[Runbook, Sequence[Finding]]:
+) -> tuple[Runbook, Sequence[LintFinding]]:
     """Read a runbook for an environment, and lint it with the hand-offs that the drills in ``runs`` measured.
 
     Raises

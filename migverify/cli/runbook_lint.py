@@ -15,7 +15,7 @@ from migverify.cli.runbook_room import DEFAULT_ROOM, RoomOption
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from migverify.runbook.definition.findings import Finding
+    from migverify.runbook.definition.findings import LintFinding
     from migverify.runbook.definition.handoffs import HandOffs
     from migverify.runbook.definition.plan import Plan
     from migverify.runbook.model import Runbook, RunKind
@@ -71,7 +71,7 @@ def lint(
     known = known_cases(folder) if folder is not None else None
     actions = full_registry().by_name()
     wanted = [environment] if environment is not None else _environments(read_runbook(runbook, given, "").runbook)
-    found: dict[Finding, None] = {}
+    found: dict[LintFinding, None] = {}
     for name in wanted:
         reading, findings = lint_file(runbook, given, name, actions, known, measured(runbook, given, name, runs))
         found.update(dict.fromkeys(findings))
@@ -171,7 +171,7 @@ def _environments(runbook: Runbook | None) -> list[str]:
     return [""] if runbook is None else list(runbook.environments)
 
 
-def _lint_json(runbook: Runbook | None, findings: list[Finding]) -> dict[str, Any]:
+def _lint_json(runbook: Runbook | None, findings: list[LintFinding]) -> dict[str, Any]:
     return {
         "runbook": None if runbook is None else {"id": runbook.id, "sha": runbook.sha, "steps": len(runbook.steps)},
         "refused": sum(one.refused for one in findings),

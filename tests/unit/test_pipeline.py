@@ -18,7 +18,7 @@ from migverify.changes.carriers.canal_json import CanalJson
 from migverify.changes.carriers.dead_letters import DeadLetterFile
 from migverify.changes.carriers.sequence import Completeness, Counts, Sequence
 from migverify.changes.model import Begin, Change, Commit, Item, Op, Position, Rows, TableMap
-from migverify.changes.pipeline import Facts, Finding, Limits, Opened, Outcome, audit, measure, open_files
+from migverify.changes.pipeline import Facts, Limits, Opened, Outcome, PipelineFinding, audit, measure, open_files
 from migverify.changes.traffic import (
     CarriedCounts,
     PartitionTraffic,
@@ -47,7 +47,7 @@ def sound() -> Facts:
     return Facts(NOW, carried, Counts(changes=100), complete, SourceCounts({"d.t": 100}, BATCHED), 0)
 
 
-def findings(facts: Facts, limits: Limits | None = None) -> dict[str, Finding]:
+def findings(facts: Facts, limits: Limits | None = None) -> dict[str, PipelineFinding]:
     return {finding.name: finding for finding in audit(facts, limits or Limits()).findings}
 
 

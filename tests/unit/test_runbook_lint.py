@@ -24,7 +24,7 @@ from migverify.errors import ConfigError
 from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument
 from migverify.runbook.actions.builtin import built_in
 from migverify.runbook.actions.registry import full_registry
-from migverify.runbook.definition.findings import Finding, Places
+from migverify.runbook.definition.findings import LintFinding, Places
 from migverify.runbook.definition.lint import lint, lint_file
 from migverify.runbook.definition.lint_rules import RULES, RULES_BY_ID, rules_markdown
 from migverify.runbook.definition.lint_steps import shell_syntax
@@ -302,7 +302,7 @@ def planted(tmp_path: Path, old: str, new: str) -> tuple[Path, str]:
     return path, text
 
 
-def look(path: Path, given: dict[str, str] | None = None, environment: str = "staging") -> tuple[Finding, ...]:
+def look(path: Path, given: dict[str, str] | None = None, environment: str = "staging") -> tuple[LintFinding, ...]:
     return lint_file(path, given or {}, environment, ACTIONS, {"p0", "d01"})[1]
 
 

@@ -11,7 +11,7 @@ from migverify.runbook.model import Place
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LintFinding:
     """One thing that is wrong; ``rule`` is an id of ``lint_rules.RULES``."""
 
     rule: str
@@ -43,7 +43,7 @@ class Places:
         return self.at(*(self.steps[number] if number < len(self.steps) else ()), *way)
 
 
-def finding(rule: str, place: Place, text: str, hint: str = "") -> Finding:
+def finding(rule: str, place: Place, text: str, hint: str = "") -> LintFinding:
     """Return a finding; without a hint it has that of its rule.
 
     Raises
@@ -51,10 +51,10 @@ def finding(rule: str, place: Place, text: str, hint: str = "") -> Finding:
     KeyError
         there is no such rule.
     """
-    return Finding(rule, place, text, hint or RULES_BY_ID[rule].todo)
+    return LintFinding(rule, place, text, hint or RULES_BY_ID[rule].todo)
 
 
-def counts(findings: tuple[Finding, ...]) -> Mapping[str, int]:
+def counts(findings: tuple[LintFinding, ...]) -> Mapping[str, int]:
     """Return how many refusals and warnings there are."""
     refused = sum(one.refused for one in findings)
     return {"refused": refused, "warnings": len(findings) - refused}

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from migverify.config.yaml_text import Steps
-from migverify.runbook.definition.findings import Finding, Places, finding
+from migverify.runbook.definition.findings import LintFinding, Places, finding
 from migverify.runbook.definition.handoffs import UNMEASURED, HandOffs
 from migverify.runbook.definition.lint_ground import Ground, KnownAction
 from migverify.runbook.definition.lint_people import people_rules
@@ -30,7 +30,7 @@ def lint(
     known_actions: Mapping[str, KnownAction],
     cases: Collection[str] | None = None,
     handoff: HandOffs = UNMEASURED,
-) -> tuple[Finding, ...]:
+) -> tuple[LintFinding, ...]:
     """Return all findings, in the order of the file.
 
     Parameters
@@ -60,7 +60,7 @@ def lint_file(
     known_actions: Mapping[str, KnownAction],
     cases: Collection[str] | None = None,
     handoff: HandOffs = UNMEASURED,
-) -> tuple[Reading, tuple[Finding, ...]]:
+) -> tuple[Reading, tuple[LintFinding, ...]]:
     """Read a runbook and lint it; where its shape is wrong, what can be said of the file alone.
 
     Raises
@@ -76,7 +76,7 @@ def lint_file(
     return reading, tuple(sorted(found, key=lambda one: (one.place.line, one.rule, one.text)))
 
 
-def _values(runbook: Runbook, places: Places) -> Iterator[Finding]:
+def _values(runbook: Runbook, places: Places) -> Iterator[LintFinding]:
     for name, value in runbook.parameters.items():
         where = places.at("parameters", name)
         if _LEFT.search(value):
@@ -86,11 +86,11 @@ def _values(runbook: Runbook, places: Places) -> Iterator[Finding]:
             yield finding("secret-in-file", where, text)
 
 
-def _texts(places: Places) -> tuple[Finding, ...]:
+def _texts(places: Places) -> tuple[LintFinding, ...]:
     return tuple(_text(places.document.data, (), places))
 
 
-def _text(data: object, way: Steps, places: Places) -> Iterator[Finding]:
+def _text(data: object, way: Steps, places: Places) -> Iterator[LintFinding]:
     """Placeholders of templates and secrets, in every text of the file; a secret is never repeated."""
     if isinstance(data, dict):
         for key, value in data.items():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from migverify.runbook.definition.findings import Finding, Places, finding
+from migverify.runbook.definition.findings import LintFinding, Places, finding
 from migverify.runbook.definition.handoffs import UNMEASURED, HandOffs
 from migverify.runbook.definition.plan import Network, ancestors, holders, network_of
 from migverify.runbook.model import Check, Runbook, RunKind, Step
@@ -59,7 +59,7 @@ class Ground:
         """Tell whether a step is certainly finished when another begins."""
         return bool(self.before[second] >> first & 1)
 
-    def at(self, rule: str, number: int, way: tuple[str | int, ...], text: str, hint: str = "") -> Finding:
+    def at(self, rule: str, number: int, way: tuple[str | int, ...], text: str, hint: str = "") -> LintFinding:
         """Return a finding at a key of a step."""
         step = self.runbook.steps[number]
         return finding(rule, self.places.in_step(number, *way), f"step {step.id}: {text}", hint)
@@ -79,7 +79,9 @@ class Ground:
         for one, check in enumerate(self.runbook.rollback_when):
             yield None, ("rollback_when", one), check
 
-    def of_check(self, rule: str, number: int | None, way: tuple[str | int, ...], text: str, hint: str = "") -> Finding:
+    def of_check(
+        self, rule: str, number: int | None, way: tuple[str | int, ...], text: str, hint: str = ""
+    ) -> LintFinding:
         """Return a finding at a check that ``checks`` told."""
         if number is not None:
             return self.at(rule, number, way, text, hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from migverify.runbook.definition.findings import Finding, finding
+from migverify.runbook.definition.findings import LintFinding, finding
 from migverify.runbook.definition.lint_ground import Ground, kinds_of, places_of
 from migverify.runbook.model import RunKind, Step, StepKind
 from migverify.runbook.people import identity_problems
@@ -13,7 +13,7 @@ from migverify.runbook.people import identity_problems
 _ALONE = (StepKind.WAIT, StepKind.ANNOUNCE)  # nothing to sign, and nobody's hands are needed
 
 
-def people_rules(ground: Ground) -> Iterator[Finding]:
+def people_rules(ground: Ground) -> Iterator[LintFinding]:
     """Yield what is wrong with people and roles."""
     yield from _roles(ground)
     for number, step in enumerate(ground.runbook.steps):
@@ -24,7 +24,7 @@ def people_rules(ground: Ground) -> Iterator[Finding]:
     yield from _double_booked(ground)
 
 
-def _roles(ground: Ground) -> Iterator[Finding]:
+def _roles(ground: Ground) -> Iterator[LintFinding]:
     book, at = ground.runbook, ground.places.at
     names = {name for person in book.people for name in (person.name, *person.aliases)}
     if not any(role.name == "coordinator" for role in book.roles):
@@ -49,7 +49,7 @@ def _roles(ground: Ground) -> Iterator[Finding]:
             yield finding("unknown-person", where, f"reviewer_must_differ_from: there is no {name}")
 
 
-def _known(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
+def _known(ground: Ground, number: int, step: Step) -> Iterator[LintFinding]:
     for key, name in (("dri", step.dri), ("reviewer", step.reviewer)):
         if name is not None and name not in ground.who:
             yield ground.at("unknown-person", number, (key,), f"{key} {name} is no role and no person")
@@ -58,7 +58,7 @@ def _known(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
             yield ground.at("unknown-person", number, ("approve", "not"), f"{name} is no role and no person")
 
 
-def _reviewer(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
+def _reviewer(ground: Ground, number: int, step: Step) -> Iterator[LintFinding]:
     if step.reviewer is None:
         if step.kind not in _ALONE:
             yield ground.at("no-reviewer", number, (), "nobody signs it")
@@ -73,7 +73,7 @@ def _reviewer(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
             yield ground.at("reviewer-excluded", number, ("reviewer",), f"{both[0]} is {name}, and may not sign")
 
 
-def _approval(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
+def _approval(ground: Ground, number: int, step: Step) -> Iterator[LintFinding]:
     if step.approval is None:
         return
     out: set[str] = set()
@@ -86,7 +86,7 @@ def _approval(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
         yield ground.at("approval-impossible", number, ("approve",), text)
 
 
-def _decision(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
+def _decision(ground: Ground, number: int, step: Step) -> Iterator[LintFinding]:
     if not step.point_of_no_return and step.kind is not StepKind.DECISION:
         return
     # A rehearsal may go without the one who decides in earnest; a live run may not.
@@ -103,7 +103,7 @@ def _decision(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
         yield ground.at("no-decision-owner", number, way, f"{what}, and nobody decides in runs of kind {lacking}")
 
 
-def _double_booked(ground: Ground) -> Iterator[Finding]:
+def _double_booked(ground: Ground) -> Iterator[LintFinding]:
     """One person on steps that nothing orders and that one run can have both."""
     if ground.network.stuck:
         return

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from itertools import pairwise
 
 from migverify.runbook.conditions import taken_ids
-from migverify.runbook.definition.findings import Finding, finding
+from migverify.runbook.definition.findings import LintFinding, finding
 from migverify.runbook.definition.lint_ground import Ground, kinds_of, places_of
 from migverify.runbook.graph import ACTING, acts
 from migverify.runbook.model import CASE_PARTS, Check, Effect, OnFail, Repeat, RunbookKind, RunKind, Step, StepKind
@@ -17,7 +17,7 @@ from migverify.runbook.model import CASE_PARTS, Check, Effect, OnFail, Repeat, R
 Way = tuple[str | int, ...]
 
 
-def step_rules(ground: Ground) -> Iterator[Finding]:
+def step_rules(ground: Ground) -> Iterator[LintFinding]:
     """Yield what is wrong with steps, and with what they and the guards refer to."""
     yield from _ids(ground)
     for number, step in enumerate(ground.runbook.steps):
@@ -34,7 +34,7 @@ def step_rules(ground: Ground) -> Iterator[Finding]:
     yield from _cases(ground)
 
 
-def _ids(ground: Ground) -> Iterator[Finding]:
+def _ids(ground: Ground) -> Iterator[LintFinding]:
     book = ground.runbook
     seen: set[str] = set()
     for number, step in enumerate(book.steps):
@@ -48,7 +48,7 @@ def _ids(ground: Ground) -> Iterator[Finding]:
                 yield finding("duplicate-id", ground.places.at(key, number, "id"), text)
 
 
-def _evidence(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
+def _evidence(ground: Ground, number: int, step: Step) -> Iterator[LintFinding]:
     free = step.kind in (StepKind.WAIT, StepKind.ANNOUNCE) or (step.kind is StepKind.DECISION and step.requires)
     if step.attest and (step.kind is not StepKind.MANUAL or step.reviewer is None):
         yield ground.at("attest-unfit", number, ("attest",), "nobody could attest it, or nobody accepts it")
@@ -64,7 +64,7 @@ def _evidence(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
         yield ground.at("no-reconcile", number, ("repeat",), text)
 
 
-def _rollback(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
+def _rollback(ground: Ground, number: int, step: Step) -> Iterator[LintFinding]:
     one = step.rollback
     if one is None:
         if acts(step) and not step.point_of_no_return:
@@ -83,7 +83,7 @@ def _rollback(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
         yield ground.at("rollback-expired-before", number, ("rollback", "valid_until"), text)
 
 
-def _failure(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
+def _failure(ground: Ground, number: int, step: Step) -> Iterator[LintFinding]:
     if step.on_fail is OnFail.RETRY:
         if step.retries <= 0:
             yield ground.at("retry-without-bound", number, ("on_fail",), f"{step.retries} retries")
@@ -96,7 +96,7 @@ def _failure(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
             yield ground.at("goto-without-bound", number, ("on_fail",), f"it goes back to {step.goto} without end")
 
 
-def _references(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
+def _references(ground: Ground, number: int, step: Step) -> Iterator[LintFinding]:
     book, known = ground.runbook, ground.network.number
     ends = step.rollback.valid_until if step.rollback else None
     for way, ids in (
@@ -122,7 +122,7 @@ def _references(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
             yield ground.at("unknown-environment", number, ("only", "env"), text, nearest(name, book.environments))
 
 
-def _gates(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
+def _gates(ground: Ground, number: int, step: Step) -> Iterator[LintFinding]:
     book, known = ground.runbook, ground.network.number
     if step.point_of_no_return and not step.requires:
         text = "a point of no return that requires nothing"
@@ -137,7 +137,7 @@ def _gates(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
             yield ground.at("gate-not-applicable", number, ("requires",), f"{id_} does not apply wherever it does")
 
 
-def _twin(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
+def _twin(ground: Ground, number: int, step: Step) -> Iterator[LintFinding]:
     book = ground.runbook
     if not acts(step):
         return
@@ -160,7 +160,7 @@ def _twin(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
         yield ground.at("no-staging-twin", number, ("twin",), f"its twin {step.twin} {why}")
 
 
-def _circles(ground: Ground) -> Iterator[Finding]:
+def _circles(ground: Ground) -> Iterator[LintFinding]:
     """One finding a circle: walk back from a stuck step along stuck needs until a step comes again."""
     stuck = set(ground.network.stuck)
     told: set[int] = set()
@@ -212,7 +212,7 @@ def _cannot_fail(words: list[str]) -> bool:
     return plain in _VOID or plain[0] == "echo"
 
 
-def _commands(ground: Ground) -> Iterator[Finding]:
+def _commands(ground: Ground) -> Iterator[LintFinding]:
     for number, step in enumerate(ground.runbook.steps):
         back = step.rollback.effect if step.rollback is not None else None
         for where, effect in ((("do",), step.effect), (("rollback", "do"), back)):
@@ -227,7 +227,7 @@ def _commands(ground: Ground) -> Iterator[Finding]:
             yield ground.of_check("check-cannot-fail", step_number, way, f"`{' '.join(words)}` proves nothing")
 
 
-def _actions(ground: Ground) -> Iterator[Finding]:
+def _actions(ground: Ground) -> Iterator[LintFinding]:
     for number, step in enumerate(ground.runbook.steps):
         if step.effect is not None:
             wanted = ("effect", "check") if step.kind is StepKind.WAIT else ("effect",)
@@ -250,7 +250,7 @@ def _actions(ground: Ground) -> Iterator[Finding]:
             yield ground.of_check("no-bounds", step_number, way, f"{check.action} passes only if it answers yes or no")
 
 
-def _effect(ground: Ground, number: int, way: Way, effect: Effect, wanted: tuple[str, ...]) -> Iterator[Finding]:
+def _effect(ground: Ground, number: int, way: Way, effect: Effect, wanted: tuple[str, ...]) -> Iterator[LintFinding]:
     known = ground.actions.get(effect.action)
     if known is None or str(known.kind) not in wanted:
         what = "no action is named" if known is None else "it is a check, and has no effect:"
@@ -261,7 +261,7 @@ def _effect(ground: Ground, number: int, way: Way, effect: Effect, wanted: tuple
         yield ground.at("wrong-arguments", number, way, problem)
 
 
-def _guards(ground: Ground) -> Iterator[Finding]:
+def _guards(ground: Ground) -> Iterator[LintFinding]:
     book, taken = ground.runbook, taken_ids(ground.runbook)
     for number, guard in enumerate(book.guards):
         if guard.id in taken:
@@ -277,7 +277,7 @@ def _guards(ground: Ground) -> Iterator[Finding]:
         yield finding("unknown-environment", ground.places.at("environments"), text)
 
 
-def _cases(ground: Ground) -> Iterator[Finding]:
+def _cases(ground: Ground) -> Iterator[LintFinding]:
     book, at = ground.runbook, ground.places.at
     where = ("policy", "readiness", "dr_cases", "required")
     for id_ in book.policy.dr_cases:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 
-from migverify.runbook.definition.findings import Finding, finding
+from migverify.runbook.definition.findings import LintFinding, finding
 from migverify.runbook.definition.lint_ground import Ground
 from migverify.runbook.definition.plan import Plan, applies, plan_of, rollback_peak
 from migverify.runbook.model import Effect, RunKind, Step, StepKind
@@ -14,7 +14,7 @@ from migverify.runbook.model import Effect, RunKind, Step, StepKind
 _RUNS = (RunKind.LIVE, RunKind.REHEARSAL)
 
 
-def time_rules(ground: Ground) -> Iterator[Finding]:
+def time_rules(ground: Ground) -> Iterator[LintFinding]:
     """Yield what is wrong with times; sums are judged only where every single time can be one."""
     found = [*_single(ground), *_of_book(ground)]
     yield from found
@@ -36,7 +36,7 @@ def _bad(seconds: float | None, *, zero: bool = False) -> bool:
     return seconds is not None and not (math.isfinite(seconds) and (seconds > 0 or (zero and seconds == 0)))
 
 
-def _single(ground: Ground) -> Iterator[Finding]:
+def _single(ground: Ground) -> Iterator[LintFinding]:
     for number, step in enumerate(ground.runbook.steps):
         times, back = step.times, step.rollback
         waits = step.effect.arguments.get("seconds") if step.effect and step.kind is StepKind.WAIT else None
@@ -57,7 +57,7 @@ def _single(ground: Ground) -> Iterator[Finding]:
             yield ground.of_check("bad-time", step_number, (*check_way, "for"), f"for is {_told(check.for_seconds)}")
 
 
-def _of_book(ground: Ground) -> Iterator[Finding]:
+def _of_book(ground: Ground) -> Iterator[LintFinding]:
     book = ground.runbook
     for way, seconds, zero in (
         (("policy", "sign_off_ttl"), book.policy.sign_off_ttl, False),
@@ -84,7 +84,7 @@ def _told(seconds: float | None) -> str:
     return "not a number" if seconds is None or math.isnan(seconds) else f"{seconds:g} s"
 
 
-def _order(ground: Ground, number: int, step: Step) -> Iterator[Finding]:
+def _order(ground: Ground, number: int, step: Step) -> Iterator[LintFinding]:
     times = step.times
     known = [one for one in (times.minimum, times.plan, times.maximum) if one is not None]
     if any(one > other for one, other in pairwise(known)):
@@ -114,7 +114,7 @@ def _limit(step: Step, effect: Effect) -> tuple[tuple[str | int, ...], str, floa
     return ("do", "timeout"), "a timeout", effect.timeout
 
 
-def _unpaired(ground: Ground) -> Iterator[Finding]:
+def _unpaired(ground: Ground) -> Iterator[LintFinding]:
     """A run has one begin and one end of the write stop, in this order, and a budget; or nothing of it."""
     book = ground.runbook
     marked = [n for n, step in enumerate(book.steps) if step.write_stop]
@@ -140,7 +140,7 @@ def _unpaired(ground: Ground) -> Iterator[Finding]:
                 yield ground.at("write-stop-unpaired", ends[0], ("write_stop",), text)
 
 
-def _inside_write_stop(ground: Ground) -> Iterator[Finding]:
+def _inside_write_stop(ground: Ground) -> Iterator[LintFinding]:
     book, budget = ground.runbook, ground.runbook.budgets.write_stop
     begins = [n for n, step in enumerate(book.steps) if step.write_stop == "begin"]
     ends = [n for n, step in enumerate(book.steps) if step.write_stop == "end"]
@@ -162,7 +162,7 @@ def _inside_write_stop(ground: Ground) -> Iterator[Finding]:
                 yield ground.at("over-budget", number, way, text)
 
 
-def _window(ground: Ground) -> Iterator[Finding]:
+def _window(ground: Ground) -> Iterator[LintFinding]:
     book, at = ground.runbook, ground.places.at
     if book.window is None:
         return
@@ -179,7 +179,7 @@ def _window(ground: Ground) -> Iterator[Finding]:
             yield finding("limit-over-window", at(*way), text)
 
 
-def _sums(ground: Ground, plan: Plan) -> Iterator[Finding]:
+def _sums(ground: Ground, plan: Plan) -> Iterator[LintFinding]:
     book, at = ground.runbook, ground.places.at
     budget, stop = book.budgets.write_stop, plan.write_stop
     work = plan.write_stop_work or 0.0

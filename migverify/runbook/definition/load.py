@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from migverify.config.problems import Problem, at, refuse
 from migverify.config.yaml_text import YamlDocument, YamlProblem, read_yaml
 from migverify.errors import ConfigError
-from migverify.runbook.definition.findings import Finding, Places, finding
+from migverify.runbook.definition.findings import LintFinding, Places, finding
 from migverify.runbook.definition.hashing import text_sha
 from migverify.runbook.definition.parameters import COMMAND_KEYS, Parameter, Unfit, fill, resolve, uses
 from migverify.runbook.model import Place, Runbook
@@ -26,7 +26,7 @@ class Reading:
     """What reading a file gave: a runbook unless its shape is wrong, findings of the file itself, and places."""
 
     runbook: Runbook | None
-    findings: tuple[Finding, ...]
+    findings: tuple[LintFinding, ...]
     places: Places
 
 
@@ -113,7 +113,7 @@ def _identifies(parameter: Parameter) -> bool:
     return parameter.type == "name" and not parameter.per_environment
 
 
-def _ordered(findings: list[Finding]) -> tuple[Finding, ...]:
+def _ordered(findings: list[LintFinding]) -> tuple[LintFinding, ...]:
     return tuple(sorted(dict.fromkeys(findings), key=lambda one: (one.place.line, one.rule, one.text)))
 
 
@@ -188,7 +188,7 @@ def _validated(path: Path, document: YamlDocument) -> tuple[Any, list[Problem]]:
         return None, explain(path, document, error, root)
 
 
-def _shape(path: Path, problem: Problem) -> Finding:
+def _shape(path: Path, problem: Problem) -> LintFinding:
     line, _ = problem.order
     text = problem.text.removeprefix(str(path)).lstrip(":0123456789").strip()
     return finding("shape", Place(str(path), line or 1), text, problem.hint)

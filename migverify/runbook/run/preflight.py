@@ -23,7 +23,7 @@ from migverify.runbook.actions.action import Context, Registry, ask
 from migverify.runbook.announce.sinks import Message, SinkError, open_sink, sink_problems
 from migverify.runbook.cast import make_cast
 from migverify.runbook.conditions import rollback_rules
-from migverify.runbook.definition.findings import Finding
+from migverify.runbook.definition.findings import LintFinding
 from migverify.runbook.graph import graph_of
 from migverify.runbook.history.readiness import Readiness
 from migverify.runbook.model import Check, Effect, Guard, Runbook, RunKind, Sink, Step, StepKind
@@ -79,7 +79,7 @@ def verdict_of_items(items: Sequence[Item]) -> str:
     return "MATCH" if "pass" in states and "inconclusive" not in states else "INCONCLUSIVE"
 
 
-def linted(findings: Iterable[Finding]) -> Iterator[Item]:
+def linted(findings: Iterable[LintFinding]) -> Iterator[Item]:
     """Yield what lint says, refusals as failures."""
     some = list(findings)
     for one in some:

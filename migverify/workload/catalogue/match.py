@@ -14,8 +14,8 @@ from migverify.errors import UsageError
 from migverify.workload.catalogue.model import (
     Entry,
     EntryClass,
-    Finding,
     Label,
+    LabelQuery,
     LabelState,
     ProbeState,
     Sign,
@@ -86,7 +86,7 @@ class Catalogue:
             BLOCKER where an entry of that class explains a difference; else KNOWN where every difference is explained;
             else UNKNOWN. A finding without differences is UNKNOWN.
         """
-        found = Finding(
+        found = LabelQuery(
             text, classification, differences, source_errno, target_errno, source_message, target_message
         )  # fmt: skip
         spoken = [
@@ -117,7 +117,7 @@ def _holds_here(entry: Entry, versions: Versions | None, probed: Mapping[str, Pr
     return entry.source.holds(versions.source.version) and entry.target.holds(versions.target.version)
 
 
-def _shows(sign: Sign, difference: Difference, found: Finding) -> bool:
+def _shows(sign: Sign, difference: Difference, found: LabelQuery) -> bool:
     if sign.aspect != difference.aspect:
         return False
     if sign.values and not (sign.values.search(difference.source) or sign.values.search(difference.target)):

@@ -187,7 +187,7 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LabelQuery:
     """What a label is asked for.
 
     ``text`` is the statement's digest text. Errnos are 0 for success and None where a side was not asked or did not

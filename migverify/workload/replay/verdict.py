@@ -106,7 +106,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AspectFinding:
     """One aspect in which a digest differs; ``weight`` is one of ``WEIGHTS``."""
 
     aspect: str
@@ -132,7 +132,7 @@ class DigestVerdict:
     verdict: Verdict
     weight: str
     reasons: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[AspectFinding, ...] = ()
     shifts: tuple[Shift, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
@@ -279,21 +279,23 @@ def _finding(
     signal: Signal | None,
     labels: Labels | None,
     waivers: Sequence[WaiverLike],
-) -> Finding:
+) -> AspectFinding:
     label = AspectLabel() if labels is None else labels.label(tally, aspect)
     if signal is None:
         # seen only in statements that prove nothing: they weigh by their share, not one by one
         form = count.severity not in (Severity.BLOCKER, Severity.REVIEW)
-        return Finding(aspect, count.severity.value if form else "undecided", None, label)
+        return AspectFinding(aspect, count.severity.value if form else "undecided", None, label)
     if count.severity in (Severity.METADATA, Severity.INFO):
-        return Finding(aspect, count.severity.value, signal, label)
+        return AspectFinding(aspect, count.severity.value, signal, label)
     waiver = next((one for one in waivers if _covers(one, tally, aspect, count, label)), None)
     if waiver is not None:
-        return Finding(aspect, "waived", signal, label, f"{waiver.owner}, until {waiver.expires}: {waiver.reason}")
+        return AspectFinding(
+            aspect, "waived", signal, label, f"{waiver.owner}, until {waiver.expires}: {waiver.reason}"
+        )
     if not signal.signal:
-        return Finding(aspect, "noise", signal, label)
+        return AspectFinding(aspect, "noise", signal, label)
     blocks = count.severity is Severity.BLOCKER or label.state == "blocker"
-    return Finding(aspect, "blocker" if blocks else "review", signal, label)
+    return AspectFinding(aspect, "blocker" if blocks else "review", signal, label)
 
 
 def _covers(waiver: WaiverLike, tally: DigestTally, aspect: str, count: AspectCount, label: AspectLabel) -> bool:
