@@ -159,7 +159,7 @@ def test_an_old_store_that_cannot_be_written_is_still_read(tmp_path: Path) -> No
 def _read_only(path: Path) -> SqlStore:
     from sqlalchemy import create_engine
 
-    from migverify.store.create import prepare
+    from migverify.store.open import prepare
 
     engine = create_engine(
         "sqlite://", creator=lambda: sqlite3.connect(f"file:{path}?mode=ro", uri=True, check_same_thread=False)

@@ -24,8 +24,7 @@ from migverify.report.render import Format, read_any, render
 from migverify.report.summary import ReportOptions
 from migverify.runbook.record.room_db import DbRoom, open_db_room
 from migverify.store.base import ResultStore, named_run
-from migverify.store.create import prepare
-from migverify.store.open import open_store
+from migverify.store.open import open_store, prepare
 from migverify.store.sql import SqlStore
 from migverify.tables.recheck import carry_over, pairs_to_recheck
 from migverify.workload.probe_store import last_probe, probe_states
