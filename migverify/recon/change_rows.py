@@ -7,6 +7,7 @@ that nobody saw is no change that did not happen.
 from __future__ import annotations
 
 import re
+import sqlite3
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal
+from itertools import islice
 from pathlib import Path
 from time import time
 
@@ -27,17 +29,19 @@ from migverify.changes.server import read_server, source_state
 from migverify.changes.storage import open_storage
 from migverify.db.session import open_session
 from migverify.db.snapshot import Anchor
-from migverify.errors import CanceledError, ChangeError, ConfigError, IncompleteReadError
+from migverify.errors import CanceledError, ChangeError, ConfigError, IncompleteReadError, ReadError
 from migverify.model import ColumnDef, Endpoint, Flavor, Side
-from migverify.recon import spill
+from migverify.recon.records import Bytes, Record
 from migverify.recon.relation import ChangeRead, Relation
-from migverify.recon.spill import Bytes, Record
 from migverify.sql.canonical import FAMILIES
+from migverify.sql.packed import pack, unpack
 from migverify.sql.server import PURGED, UTC_NOW
 
 BEFORE = "_before."
 LATE_SECONDS = 300
 """Transactions are not strictly in the order of their commit times; so long a stream is read on behind a window."""
+STATE_ROWS = 1000
+STATE_TABLE = "CREATE TABLE state (k BLOB PRIMARY KEY, op TEXT, v BLOB) WITHOUT ROWID"
 _FILE = re.compile(r".+\.[0-9]{6,}\Z")
 _EXACT = Context(prec=200)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -334,19 +338,35 @@ def _moment(text: str, family: str, digits: int) -> str:
 
 
 def _last_of_each_key(changes: Iterator[_Change], keys: int) -> Iterator[_Change]:
-    """Yield the last change of each key that is still there; through files, in memory of one partition."""
-    with tempfile.TemporaryDirectory(prefix="migverify-recon-") as folder:
-        files = spill.Spill(Path(folder, "state"))
-        writer = files.writer("0")
-        for change in changes:
-            if change.old_key is not None:
-                writer.add(change.old_key, (b"delete",), 1, 0)
-            writer.add(change.texts[:keys], (change.op.value.encode(), *change.texts), 1, 0)
-        writer.flush()
-        for partition in range(files.partitions):
-            last: dict[Bytes, Bytes] = {}
-            last.update((key, values) for key, values, _, _ in spill.read_records(files.files(partition)))
-            for values in last.values():
-                op = Op((values[0] or b"").decode())
-                if op is not Op.DELETE:
-                    yield _Change(op, values[1:])
+    """Yield the last change of each key that is still there; through a file, so that memory does not grow.
+
+    Raises
+    ------
+    ReadError
+        the disk is full or fails.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="migverify-recon-") as folder,
+        closing(sqlite3.connect(Path(folder, "state"), isolation_level=None)) as state,
+    ):
+        try:
+            # The file ends with the read: nothing has to survive a crash.
+            for statement in ("PRAGMA journal_mode=OFF", "PRAGMA synchronous=OFF", STATE_TABLE):
+                state.execute(statement)
+            rows = _states(changes, keys)
+            while some := list(islice(rows, STATE_ROWS)):
+                state.executemany("INSERT OR REPLACE INTO state VALUES (?,?,?)", some)
+            for op, values in state.execute("SELECT op, v FROM state WHERE op <> ?", (Op.DELETE.value,)):
+                yield _Change(Op(op), unpack(values))
+        except sqlite3.Error as error:
+            raise ReadError(
+                f"the last change of each key could not be found in {folder}: {error}",
+                hint="Free disk space there, or point TMPDIR at a larger disk.",
+            ) from error
+
+
+def _states(changes: Iterator[_Change], keys: int) -> Iterator[tuple[bytes, str, bytes]]:
+    for change in changes:
+        if change.old_key is not None:
+            yield pack(change.old_key), Op.DELETE.value, b""
+        yield pack(change.texts[:keys]), change.op.value, pack(change.texts)

@@ -9,7 +9,8 @@ anew at new moments, because nothing was given out yet.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -19,10 +20,11 @@ from migverify.db.session import Session, open_session
 from migverify.db.snapshot import NOW, anchored
 from migverify.errors import CanceledError, ConfigError
 from migverify.model import Endpoint, KeyText, Side
-from migverify.recon import pushdown, spill
+from migverify.recon import pushdown
 from migverify.recon.change_rows import change_records
 from migverify.recon.local_join import LocalJoin, ranges
 from migverify.recon.readers import Anchor_, Crew, Wanted, crew
+from migverify.recon.records import Bytes, KeyRecords, Record
 from migverify.recon.relation import (
     ChangeRead,
     FileRead,
@@ -32,6 +34,7 @@ from migverify.recon.relation import (
     SqlRead,
     Texts,
 )
+from migverify.recon.row_store import RowStore
 from migverify.sql import recon as sql
 
 RETRIES = 3
@@ -59,6 +62,8 @@ class LocalEngine:
         Where temporary files go; None is the system's place for them. They are removed.
     retries, retry_seconds
         How often a join is begun anew after a failure that may pass, and the first pause before that.
+    push_down
+        Whether bucket checksums made by the databases are compared first; None: where rows are wide.
     """
 
     name = "local"
@@ -71,6 +76,7 @@ class LocalEngine:
         folder: Path | None = None,
         retries: int = RETRIES,
         retry_seconds: float = RETRY_SECONDS,
+        push_down: bool | None = None,
         progress: Progress | None = None,
         opener: Opener = _open,
         anchor: Anchor_ = anchored,
@@ -78,10 +84,12 @@ class LocalEngine:
         self.endpoints, self.secrets = endpoints, secrets
         self.folder = folder
         self.retries, self.retry_seconds = retries, retry_seconds
+        self.push_down = push_down
         self.canceled = threading.Event()
         self._progress, self._opener, self._anchor = progress, opener, anchor
         self._turn = threading.Lock()
         self._crew: Crew | None = None
+        self._store: RowStore | None = None
 
     def join(self, source: Relation, target: Relation | None, keep: Keep) -> LocalJoin:
         """Join by key; the reading begins with the first pairing that is asked for.
@@ -106,7 +114,7 @@ class LocalEngine:
         """
         self._check(relation)
         wanted = {tuple(None if t is None else t.encode("utf-8", "surrogateescape") for t in key): key for key in keys}
-        side = spill.Side.of(relation)
+        side = KeyRecords(relation)
         for number, read in enumerate(relation.reads):
             if isinstance(read, ChangeRead):
                 records = change_records(relation, read, number, self.endpoints, self.secrets, self.canceled)
@@ -114,11 +122,11 @@ class LocalEngine:
             elif isinstance(read, SqlRead):
                 for start in range(0, len(keys), LOOKUP_KEYS):
                     side.take(self._rows_by_key(read, keys[start : start + LOOKUP_KEYS], wanted, number))
-        return {wanted[key]: spill.held_of(relation, held) for key, held in side.keys.items()}
+        return {wanted[key]: side.held(key) for key in side.keys}
 
     def _rows_by_key(
-        self, read: SqlRead, keys: Sequence[KeyText], wanted: Mapping[spill.Bytes, KeyText], number: int
-    ) -> list[spill.Record]:
+        self, read: SqlRead, keys: Sequence[KeyText], wanted: Mapping[Bytes, KeyText], number: int
+    ) -> list[Record]:
         text = sql.read_sql(read, sql.keys_condition(read, keys), having=False)
         rows = self._ask(read.endpoint, lambda session: session.query_bytes(text))
         parts = (sql.split_row(read, row) for row in rows)
@@ -144,6 +152,9 @@ class LocalEngine:
         working = self._crew
         if working is not None:
             working.abort()
+        store = self._store
+        if store is not None:
+            store.interrupt()
 
     def close(self) -> None:
         """Stop what reads. Sessions and files live as long as a join's reading only."""
@@ -207,6 +218,18 @@ class LocalEngine:
         """Report progress."""
         if self._progress is not None:
             self._progress(dataset, rows)
+
+    @contextmanager
+    def storing(self, folder: Path) -> Iterator[RowStore]:
+        """Open the rows of one join; ``cancel`` ends what DuckDB does with them."""
+        with RowStore(folder) as store:
+            self._store = store
+            try:
+                if self.canceled.is_set():
+                    raise CanceledError("the run was told to stop")
+                yield store
+            finally:
+                self._store = None
 
     def crew_for(self, relations: Sequence[Relation], work: Callable[[Crew], T]) -> T:
         """Do work with anchored sessions on the endpoints of relations; one at a time."""

@@ -4,27 +4,39 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migverify.db.session import Session
 from migverify.db.snapshot import Anchor
-from migverify.errors import CanceledError
-from migverify.recon import pushdown, spill
+from migverify.recon import pushdown
 from migverify.recon.change_rows import change_records
-from migverify.recon.packed import even_steps, step_condition
+from migverify.recon.join import (
+    PartCombiner,
+    comes_in_parts,
+    pairing,
+    record_batch,
+    sections_of,
+    statement,
+)
+from migverify.recon.packed import Step, even_steps, pieces, plan_steps, read_steps, step_condition
 from migverify.recon.readers import Crew, Job
+from migverify.recon.records import Bytes
 from migverify.recon.relation import ChangeRead, Keep, Pairing, Relation, SqlRead, Texts, Totals
+from migverify.recon.row_store import RowStore
 from migverify.sql import recon as sql
+from migverify.sql.recon_join import TOTALS
 
 if TYPE_CHECKING:
     from migverify.recon.local import LocalEngine
 
 RANGE_ROWS = 250_000
 """Rows of one statement, about: a session that gets less to do than this is not worth opening."""
-ROWS_BETWEEN_LOOKS = 2000
+STREAMED_ROW_BYTES = 400
+"""Rows wider than this are not packed many into one text, so that a session's answer stays small."""
 
 
 def ranges(read: SqlRead) -> list[str]:
@@ -34,7 +46,19 @@ def ranges(read: SqlRead) -> list[str]:
     return [step_condition(read, step) for step in even_steps(read, read.rows // RANGE_ROWS + 1)]
 
 
-def _rows(text: str, session: Session) -> list[spill.Bytes]:
+def _planned(read: SqlRead, equal: _Equal | None, session: Session) -> list[tuple[str, Sequence[Step]]]:
+    """Return what reads one relation's rows: conditions, each with the key ranges of one job."""
+    if equal is None or equal.most_differ:
+        if read.grouped:
+            return [("", [Step()])]
+        steps = plan_steps(read, session)
+        if read.row_bytes > STREAMED_ROW_BYTES:
+            steps = [replace(step, rows=-1) for step in steps]
+        return [("", dealt) for dealt in pieces(steps, read.rows // RANGE_ROWS + 1)]
+    return [(condition, even_steps(read, 1)) for condition in equal.conditions(read)]
+
+
+def _rows(text: str, session: Session) -> list[Bytes]:
     return session.query_bytes(text)
 
 
@@ -56,17 +80,19 @@ class LocalJoin:
         Raises
         ------
         ReadError
-            a read failed after its retries; nothing was yielded before.
+            a read failed after its retries; nothing was yielded before. Or the disk is full.
         """
         folder = Path(tempfile.mkdtemp(prefix="migverify-recon-", dir=self._engine.folder))
+        relations = (self._source, self._target)
+        sums = dict.fromkeys(TOTALS, 0)
         try:
-            spills, equal = self._engine.again(lambda: self._read(folder))
-            counts = spill.Counts()
-            for batch in spill.join(self._source, self._target, self._keep, spills, counts):
-                if self._engine.canceled.is_set():
-                    raise CanceledError("the run was told to stop")
-                yield batch
-            self._totals = self._total(counts, equal)
+            with self._engine.storing(folder) as store:
+                equal = self._engine.again(lambda: self._read(store))
+                for page in store.join(partial(statement, relations, self._keep)):
+                    for name in TOTALS:
+                        sums[name] += sum(row[name] for row in page)
+                    yield [pairing(row, relations) for row in page if row["k"] is not None]
+            self._totals = self._total(sums, equal)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -84,65 +110,66 @@ class LocalJoin:
 
     # --- reading -----------------------------------------------------------------------------------------
 
-    def _read(self, folder: Path) -> tuple[tuple[spill.Spill, spill.Spill | None], _Equal]:
+    def _read(self, store: RowStore) -> _Equal:
+        store.clear()
         relations = [self._source] if self._target is None else [self._source, self._target]
-        for old in folder.iterdir():
-            shutil.rmtree(old)
-        spills = [spill.Spill(folder / f"side{number}") for number in range(len(relations))]
+        push_down = self._target is not None and pushdown.chosen(
+            self._source, self._target, self._keep, self._engine.push_down
+        )
 
         def work(made: Crew) -> _Equal:
-            equal = (
-                self._compare_buckets(made) if pushdown.can_push_down(self._source, self._target, self._keep) else None
-            )
-            conditions = [[""] if equal is None else equal.conditions(read) for relation in relations
-                          for read in pushdown.sql_reads(relation)]  # fmt: skip
-            jobs, place = [], 0
-            for number, relation in enumerate(relations):
-                for which, read in enumerate(relation.reads):
-                    if isinstance(read, SqlRead):
-                        jobs += self._spool_jobs(made, relation, read, which, spills[number], conditions[place])
-                        place += 1
-            made.run(jobs)
+            equal = self._compare_buckets(made) if push_down else None
+            made.run(self._row_jobs(made, relations, equal, store))
             populations = self._populations(made, relations)
             self._anchors = made.anchors
             return equal or _Equal(populations=populations)
 
         found = self._engine.crew_for(relations, work)
-        for number, relation in enumerate(relations):
-            for which, read in enumerate(relation.reads):
+        for side, relation in enumerate(relations):
+            for number, read in enumerate(relation.reads):
                 if isinstance(read, ChangeRead):
-                    self._spool_changes(relation, read, which, spills[number])
-        return (spills[0], spills[1] if len(spills) > 1 else None), found
+                    self._store_changes(relation, read, (side, number), store)
+        store.combine(PartCombiner.of((self._source, self._target)))
+        return found
 
-    def _spool_jobs(
-        self, made: Crew, relation: Relation, read: SqlRead, which: int, into: spill.Spill, conditions: Sequence[str]
-    ) -> list[Job]:  # fmt: skip
+    def _row_jobs(self, made: Crew, relations: Sequence[Relation], equal: _Equal | None, store: RowStore) -> list[Job]:
+        """Return the jobs that read rows, after the key ranges of large reads are known."""
+        reads = [
+            (side, number, read)
+            for side, relation in enumerate(relations)
+            for number, read in enumerate(relation.reads)
+            if isinstance(read, SqlRead)
+        ]
+        planned = made.run([Job(read.endpoint, partial(_planned, read, equal)) for _, _, read in reads])
         jobs = []
-        for number, condition in enumerate(sql.both(a, b) for a in conditions for b in ranges(read)):
-
-            def run(session: Session, condition: str = condition, name: str = f"{which}-{number}") -> None:
-                writer = into.writer(name)
-                split = sql.split_row
-                for number, row in enumerate(session.stream(sql.read_sql(read, condition)), 1):
-                    key, values, count = split(read, row)
-                    if count:  # an aggregate over no rows is one row all the same
-                        writer.add(key, values, count, which)
-                    if number % ROWS_BETWEEN_LOOKS == 0:
-                        made.refuse_canceled()
-                        self._engine.told(relation.dataset, ROWS_BETWEEN_LOOKS)
-                writer.flush()
-
-            jobs.append(Job(read.endpoint, run))
+        for (side, number, read), dealt in zip(reads, planned, strict=True):
+            place = (side, number)
+            jobs += [
+                Job(read.endpoint, partial(self._store_rows, made, relations[side], read, place, store, where, steps))
+                for where, steps in dealt
+            ]
         return jobs
 
-    def _spool_changes(self, relation: Relation, read: ChangeRead, which: int, into: spill.Spill) -> None:
+    def _store_rows(
+        self, made: Crew, relation: Relation, read: SqlRead, place: tuple[int, int], store: RowStore, where: str,
+        steps: Sequence[Step], session: Session,
+    ) -> None:  # fmt: skip
+        writer = store.writer(parts=comes_in_parts(relation))
+        for sections in read_steps(session, read, relation.carried, steps, where):
+            writer.add(record_batch(*place, sections, counted=read.grouped))
+            made.refuse_canceled()
+            self._engine.told(relation.dataset, len(sections[0]))
+        writer.flush()
+
+    def _store_changes(self, relation: Relation, read: ChangeRead, place: tuple[int, int], store: RowStore) -> None:
         engine = self._engine
-        writer = into.writer(str(which))
+        writer = store.writer(parts=comes_in_parts(relation))
         anchors: list[Anchor] = []
-        for record in change_records(
-            relation, read, which, engine.endpoints, engine.secrets, engine.canceled, anchors.append
-        ):
-            writer.add(*record)
+        records = change_records(
+            relation, read, place[1], engine.endpoints, engine.secrets, engine.canceled, anchors.append
+        )
+        for sections in sections_of(relation, records):
+            writer.add(record_batch(*place, sections, counted=not relation.rows))
         writer.flush()
         self._anchors = (*self._anchors, *anchors)
 
@@ -196,13 +223,13 @@ class LocalJoin:
         rows = made.run([Job(read.endpoint, lambda session: session.query(text))])[0]
         return {int(row[0]) for row in rows}
 
-    def _total(self, counts: spill.Counts, equal: _Equal) -> Totals:
-        source = equal.populations[0] or (counts.rows_source + equal.rows, counts.keys_source + equal.rows)
-        target = equal.populations[1] or (counts.rows_target + equal.rows, counts.keys_target + equal.rows)
+    def _total(self, sums: Mapping[str, int], equal: _Equal) -> Totals:
+        source = equal.populations[0] or (sums["rows0"] + equal.rows, sums["keys0"] + equal.rows)
+        target = equal.populations[1] or (sums["rows1"] + equal.rows, sums["keys1"] + equal.rows)
         # Keys that were looked at and did not come back agreed.
-        unseen = (source[1] - counts.keys_source) if equal.populations[0] and self._target is None else 0
+        unseen = (source[1] - sums["keys0"]) if equal.populations[0] and self._target is None else 0
         return Totals(
-            source[0], target[0], source[1], target[1], counts.matched + equal.rows + unseen, equal.buckets > 0
+            source[0], target[0], source[1], target[1], sums["matched"] + equal.rows + unseen, equal.buckets > 0
         )
 
 
@@ -214,15 +241,14 @@ class _Equal:
         populations: Sequence[tuple[int, int] | None] = (None, None),
     ) -> None:  # fmt: skip
         self.rows, self.buckets, self.populations = rows, buckets, populations
-        self._unlike, self._filled = unlike, filled
-        if 2 * len(unlike) > filled:
-            # Most buckets differ: a list of them would only slow the scan, and all rows are read.
+        self._unlike = unlike
+        # Most buckets differ: a list of them would only slow the scan, and all rows are read.
+        self.most_differ = 2 * len(unlike) > filled
+        if self.most_differ:
             self.rows = 0
 
     def conditions(self, read: SqlRead) -> list[str]:
         """Return the conditions that select the rows of unlike buckets; none where all buckets are equal."""
-        if 2 * len(self._unlike) > self._filled:
-            return [""]
         step = pushdown.LISTED
         return [
             sql.in_buckets(read, self.buckets, self._unlike[start : start + step])

@@ -21,6 +21,7 @@ PIECE_ROWS = 250_000
 WHOLE_ROWS = 20_000
 """A read of at most this many rows, by the server's estimate, is not cut."""
 STREAM_ROWS = 10_000
+STREAM_BYTES = 16 << 20
 _DEPTH = 16
 
 Sections = list[list[bytes]]
@@ -158,7 +159,7 @@ def read_steps(
     """
     if read.grouped:
         for step in steps:
-            yield from _groups(session, read, recon.both(step_condition(read, step), where))
+            yield from _by_columns(session, read, carried, recon.both(step_condition(read, step), where))
         return
     sql = _packed_sql(read, carried, where)
     plain = True  # once a text held a control byte, more of this read will
@@ -173,39 +174,50 @@ def read_steps(
                     yield found
                 continue
             plain = False
-        yield from _stream(session, read, packed.packed_stream_sql(sql, condition))
+        yield from _stream(session, read, carried, where, condition)
 
 
-def _stream(session: Session, read: SqlRead, sql: str) -> Iterator[Sections]:
+def _stream(session: Session, read: SqlRead, carried: int, where: str, condition: str) -> Iterator[Sections]:
+    sql = _packed_sql(read, carried, where)
     batch: Sections = [[], [], []]
     keys, values, others = batch
-    for key, value, other, lost in session.stream(sql):
+    too_long, size = False, 0
+    for key, value, other, lost in session.stream(packed.packed_stream_sql(sql, condition)):
         _refuse_lost(read, lost)
-        # Mark and escapes make a text longer: where it no longer fits the packet, the section is NULL.
+        # Where the texts of a section do not fit one packet together, the section is NULL.
         if key is None or value is None or other is None:
-            raise _too_long(read)
+            too_long = True
+            continue
         keys.append(key)
         values.append(value)
         others.append(other)
-        if len(keys) >= STREAM_ROWS:
+        size += len(value) + len(other)
+        if len(keys) >= STREAM_ROWS or size > STREAM_BYTES:
             yield batch
-            batch = [[], [], []]
+            batch, size = [[], [], []], 0
             keys, values, others = batch
     if keys:
         yield batch
+    if too_long:
+        yield from _by_columns(session, read, carried, recon.both(where, condition, packed.too_long_condition(sql)))
 
 
-def _groups(session: Session, read: SqlRead, condition: str) -> Iterator[Sections]:
+def _by_columns(session: Session, read: SqlRead, carried: int, condition: str) -> Iterator[Sections]:
+    """Read groups, or rows whose texts do not fit one packet together: a text a column."""
     batch: Sections = [[], [], []]
+    compared = len(read.values) - carried
+    size = 0
     for row in session.stream(recon.read_sql(read, condition)):
         key, values, count = recon.split_row(read, row)
         if not count:  # an aggregate over no rows is one row all the same
             continue
-        for section, texts in zip(batch, (key, values, (str(count).encode(),)), strict=True):
-            section.append(packed.pack(texts))
-        if len(batch[0]) >= STREAM_ROWS:
+        texts = (values, (str(count).encode(),)) if read.grouped else (values[:compared], values[compared:])
+        for section, fields in zip(batch, (key, *texts), strict=True):
+            section.append(packed.pack(fields))
+            size += len(section[-1])
+        if len(batch[0]) >= STREAM_ROWS or size > STREAM_BYTES:
             yield batch
-            batch = [[], [], []]
+            batch, size = [[], [], []], 0
     if batch[0]:
         yield batch
 

@@ -45,6 +45,13 @@ def pays(source: Relation, target: Relation) -> bool:
     return any(read.row_bytes > WIDE_ROW for relation in (source, target) for read in sql_reads(relation))
 
 
+def chosen(source: Relation, target: Relation | None, keep: Keep, push_down: bool | None) -> bool:
+    """Whether bucket checksums are compared first; ``push_down`` None: where rows are wide."""
+    if target is None or not can_push_down(source, target, keep):
+        return False
+    return pays(source, target) if push_down is None else push_down
+
+
 def sql_reads(relation: Relation | None) -> list[SqlRead]:
     """Return the reads of databases of a relation."""
     return [read for read in relation.reads if isinstance(read, SqlRead)] if relation is not None else []

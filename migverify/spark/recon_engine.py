@@ -1,16 +1,16 @@
 """The recon road on Spark: relations become one DataFrame, and one aggregation by key joins them.
 
-Rows and changes are read from the servers by tasks (``recon_source``), many key ranges at a time, and
-Parquet by Spark (``recon_frames``); ``recon_join`` joins them. Where all rows are in databases and wide, bucket
-checksums made there are compared first, and only rows of unlike buckets are read. Pairings are those of the local
-engine, to the byte. Single keys, single statements and groups that the databases make are read from this process, by
-the local engine.
+Rows and changes are read from the servers by tasks (``recon_source``), many key ranges at a time, and Parquet by Spark
+(``recon_frames``); the statement of ``migverify.recon.join`` joins them, as on the local engine. Where all rows are in
+databases and wide, bucket checksums made there are compared first, and only rows of unlike buckets are read. Pairings
+are those of the local engine, to the byte. Single keys, single statements and groups that the databases make are read
+from this process, by the local engine.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import reduce
@@ -21,12 +21,14 @@ from migverify.db.snapshot import NOW, Anchor
 from migverify.errors import ConfigError, MigverifyError, ReadError
 from migverify.model import Endpoint, KeyText
 from migverify.recon import pushdown
+from migverify.recon.join import SCHEMA, PartCombiner, note, pairing, statement
 from migverify.recon.local import LocalEngine
 from migverify.recon.relation import FileRead, Held, Joined, Keep, Pairing, Relation, SqlRead, Texts, Totals
 from migverify.spark.engine import explain, jobs_of
 from migverify.spark.recon_reads import Moment, Needed, compare_buckets, endpoints_of, open_moment, row_pieces
-from migverify.spark.recon_source import SCHEMA, Pieces, ReadPieces, raise_said
+from migverify.spark.recon_source import Pieces, ReadPieces, raise_said
 from migverify.spark.session import close_session, open_session
+from migverify.sql.recon_join import TOTALS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -157,7 +159,7 @@ class SparkReconEngine:
             close_session(self.session, at_once=self._canceled)
 
     def read_pieces(self, wanted: Pieces) -> DataFrame:
-        """Return the rows of some pieces as a frame of ``recon_source.SCHEMA``."""
+        """Return the rows of some pieces as a frame of ``migverify.recon.join.SCHEMA``."""
         if not wanted.pieces:
             return self.session.createDataFrame([], SCHEMA)
         count = len(wanted.pieces)
@@ -199,12 +201,8 @@ class SparkJoin:
             raise explain(error, self._engine.secrets) from None
 
     def _run(self) -> Iterator[Sequence[Pairing]]:
-        from migverify.spark.recon_join import TOTALS, join_groups, join_rows, note, pairing
-
         engine, relations = self._engine, self._relations
         engine.jobs.mark_thread()
-        source, target = relations
-        by_row = source.rows and (target is None or target.rows)
         with ExitStack() as stack:
             moments = {
                 name: stack.enter_context(open_moment(engine.endpoints[name], engine.secrets.get(name), probe))
@@ -214,14 +212,14 @@ class SparkJoin:
             sums = dict.fromkeys(TOTALS, 0)
             batch: list[Pairing] = []
             anchors: list[Anchor] = []
-            for row in self._answer(moments, wanted, join_rows if by_row else join_groups):
+            for row in self._answer(moments, wanted):
                 for name in TOTALS:
                     sums[name] += row[name]
-                said = None if row["key"] is None else note(row["key"])
+                said = None if row["k"] is None else note(row)
                 if said is not None:
                     anchors.append(decode(Anchor, json.loads(said)))
-                elif row["key"] is not None:
-                    batch.append(pairing(row["key"], relations))
+                elif row["k"] is not None:
+                    batch.append(pairing(row, relations))
                     if len(batch) >= BATCH:
                         yield batch
                         batch = []
@@ -229,21 +227,22 @@ class SparkJoin:
                 yield batch
             populations = self._populations(moments)
             self._anchors = (*(moment.anchor() for moment in moments.values()), *anchors)
-        self._totals = _total(sums, wanted, populations, one_sided=target is None)
+        self._totals = _total(sums, wanted, populations, one_sided=relations[1] is None)
 
-    def _answer(
-        self, moments: dict[str, Moment], wanted: Needed | None, join: Callable[..., DataFrame]
-    ) -> Iterator[Row]:
+    def _answer(self, moments: dict[str, Moment], wanted: Needed | None) -> Iterator[Row]:
         """Yield the rows of the join; none where the databases have shown that all rows agree."""
         if wanted is not None and not wanted.unlike:
             return
-        frame = join(self._rows(moments, wanted), self._keep, self._relations)
+        rows = self._rows(moments, wanted)
+        combiner = PartCombiner.of(self._relations)
+        if combiner.needed:
+            rows = rows.repartition("k").sortWithinPartitions("k", "side").mapInArrow(combiner, SCHEMA)
+        frame = self._engine.session.sql(statement(self._relations, self._keep, "{rows}"), rows=rows)
         yield from frame.toLocalIterator(prefetchPartitions=True)
 
     def _rows(self, moments: dict[str, Moment], wanted: Needed | None) -> DataFrame:
         """Return the rows of both sides as one frame."""
         from migverify.spark.recon_frames import file_frame
-        from migverify.spark.recon_join import Partial
 
         engine = self._engine
         frames = []
@@ -255,16 +254,15 @@ class SparkJoin:
                 if relation is not None and isinstance(read, FileRead):
                     frame = file_frame(engine.session, relation, read, side, number)
                     if not relation.rows:
-                        frame = frame.mapInArrow(Partial(tuple(map(str, relation.combine))), SCHEMA)
+                        # A group that most rows share must not cross the network row by row.
+                        frame = frame.mapInArrow(PartCombiner.of(self._relations).each_batch, SCHEMA)
                     frames.append(frame)
         return reduce(lambda one, other: one.unionByName(other), frames or [engine.read_pieces(planned)])
 
     def _compare_buckets(self, moments: dict[str, Moment]) -> Needed | None:
         """Sum both sides by bucket on the servers; None where all rows must be read."""
         engine, (source, target) = self._engine, self._relations
-        if target is None or not pushdown.can_push_down(source, target, self._keep):
-            return None
-        if not (pushdown.pays(source, target) if engine.push_down is None else engine.push_down):
+        if target is None or not pushdown.chosen(source, target, self._keep, engine.push_down):
             return None
         return engine.again(lambda: compare_buckets((source, target), moments, engine.secrets, engine.slots))
 

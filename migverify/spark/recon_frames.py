@@ -36,7 +36,7 @@ _MICROSECONDS = 6
 
 
 def file_frame(session: SparkSession, relation: Relation, read: FileRead, side: int, number: int) -> DataFrame:
-    """Return the rows of Parquet files as a frame of ``recon_source.SCHEMA``.
+    """Return the rows of Parquet files as a frame of ``migverify.recon.join.SCHEMA``.
 
     Raises
     ------
@@ -54,11 +54,12 @@ def file_frame(session: SparkSession, relation: Relation, read: FileRead, side: 
         for place, (name, definition) in enumerate(zip((*read.key, *read.values), read.types, strict=True))
     ]
     keys, compared = len(read.key), len(read.key) + relation.compared
-    beside = texts[compared:] if relation.rows else [F.lit("1")]
+    carried = texts[compared:] if relation.rows else []
     values = texts[keys:compared] if relation.rows else texts[keys:]
     return files.select(
         F.lit(side).cast("tinyint").alias("side"), F.lit(number).cast("int").alias("shard"),
-        packed(texts[:keys]).alias("k"), packed(values).alias("v"), packed(beside).alias("c"),
+        packed(texts[:keys]).alias("k"), packed(values).alias("v"), packed(carried).alias("c"),
+        F.lit(1).cast("bigint").alias("n"),
     )  # fmt: skip
 
 

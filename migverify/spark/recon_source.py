@@ -11,34 +11,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from threading import Event
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from migverify.codec import encode
 from migverify.db.session import open_session
 from migverify.db.snapshot import Anchor, begin_moment
 from migverify.errors import ReadError
 from migverify.model import Endpoint, Side
-from migverify.recon import spill
 from migverify.recon.change_rows import change_records
+from migverify.recon.join import record_batch, sections_of
 from migverify.recon.packed import Step, read_steps
 from migverify.recon.relation import ChangeRead, Relation, SqlRead
 from migverify.spark.worker import error_answer, open_answer
-from migverify.sql.packed import pack
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA = "side tinyint, shard int, k binary, v binary, c binary"
-"""``side`` 0 is the source, 1 the target; ``shard`` the number of the read on its side; ``k``, ``v`` and ``c`` are the
-packed sections of ``migverify.recon.packed.read_steps``: key, compared values, and what is beside them."""
-
 ANCHOR_SIDE = 2
 """``side`` of a row whose ``k`` is the ``Anchor`` of a change stream, as JSON text."""
-BATCH_ROWS = 10_000
 _SAID = re.compile(r"migverify-error (!\{.*\})")
 
 
@@ -116,7 +109,7 @@ def _read(
     with open_session(endpoint, secrets.get(endpoint.name), side=Side.SOURCE) as session:
         begin_moment(session, planned.begin, planned.probe)
         for sections in read_steps(session, planned.read, planned.carried, piece.steps, planned.where):
-            yield _batch(piece, sections)
+            yield record_batch(piece.side, piece.shard, sections, counted=planned.read.grouped)
 
 
 def _read_changes(
@@ -127,35 +120,8 @@ def _read_changes(
     if relation is None or not isinstance(planned.read, ChangeRead):
         raise ReadError("a change stream was planned without its relation")
     records = change_records(relation, planned.read, piece.shard, endpoints, secrets, Event(), anchors.append)
-    for batch in _batches(relation, records):
-        yield _batch(piece, batch)
+    for sections in sections_of(relation, records):
+        yield record_batch(piece.side, piece.shard, sections, counted=not relation.rows)
     for anchor in anchors:
         text = json.dumps(encode(anchor)).encode()
-        yield _batch(Piece(ANCHOR_SIDE, piece.shard, piece.read, ()), [[text], [b""], [b"=0"]])
-
-
-def _batches(relation: Relation, records: Iterator[spill.Record]) -> Iterator[list[list[bytes]]]:
-    compared = relation.compared
-    while some := list(islice(records, BATCH_ROWS)):
-        if relation.rows:
-            yield [
-                [pack(key) for key, *_ in some], [pack(values[:compared]) for _, values, *_ in some],
-                [pack(values[compared:]) for _, values, *_ in some],
-            ]  # fmt: skip
-            continue
-        # Each change is a group of one row: groups that all of them share would be long lists later.
-        groups = spill.Side.of(relation).take(some).keys
-        listed = [(pack(key), pack(cast("spill.Bytes", held[1])), b"=%d" % cast("int", held[0]))
-                  for key, held in groups.items()]  # fmt: skip
-        yield [list(section) for section in zip(*listed, strict=True)]
-
-
-def _batch(piece: Piece, sections: Sequence[Sequence[bytes]]) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    count = len(sections[0])
-    columns = [
-        pa.repeat(pa.scalar(piece.side, pa.int8()), count), pa.repeat(pa.scalar(piece.shard, pa.int32()), count),
-        *(pa.array(section, pa.binary()) for section in sections),
-    ]  # fmt: skip
-    return pa.RecordBatch.from_arrays(columns, names=["side", "shard", "k", "v", "c"])
+        yield record_batch(ANCHOR_SIDE, piece.shard, [[text], [b""], [b"=0"]], counted=True)

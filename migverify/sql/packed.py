@@ -105,6 +105,11 @@ def packed_stream_sql(read: PackedSql, condition: str = "") -> str:
     return f"SELECT {','.join(columns)},{read.lost or 0} FROM {_from(read, condition)}"
 
 
+def too_long_condition(read: PackedSql) -> str:
+    """Return the condition of the rows of ``packed_stream_sql`` with a section longer than max_allowed_packet."""
+    return " OR ".join(f"{_concat(_fields(section, escaped=True))} IS NULL" for section in read.sections)
+
+
 def packed_sums_sql(table: str, where: str, bucket: str, total: str) -> str:
     """Return the statement of bucket sums in one text: count of buckets, then ``number,rows,sum`` parted by ``;``.
 

@@ -50,7 +50,7 @@ class Desk:
     def __init__(self, endpoints: dict[str, Endpoint], folder: Path) -> None:
         self.endpoints = endpoints
         self.folder = folder
-        self.engine = LocalEngine(endpoints, {}, folder=folder, retry_seconds=0.0)
+        self.engine = LocalEngine(endpoints, {}, folder=folder, retry_seconds=0.0, push_down=True)
         self.describe = Describer(endpoints, {})
 
     def build(
