@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import pymysql
 from pymysql.constants import CLIENT, FIELD_TYPE
-from pymysql.cursors import SSCursor
+from pymysql.cursors import Cursor, SSCursor
 
 from migverify.db import tls
 from migverify.db.failures import CONNECT_FAILURES, QUERY_FAILURES, connect_failure, query_failure
@@ -110,51 +110,41 @@ class Session:
         ReadError
             any other refusal; the message holds the server's words and the statement.
         """
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(sql)
-                return list(cursor.fetchall())
-        except QUERY_FAILURES as error:
-            raise query_failure(self.endpoint, error, sql) from error
+        with self._ran(sql) as cursor:
+            return list(cursor.fetchall())
 
     def query_named(self, sql: str) -> list[dict[str, str | None]]:
         """Like ``query``, each row as column name -> text; for SHOW statements, whose columns vary by version."""
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(sql)
-                names = [str(column[0]) for column in cursor.description or ()]
-                rows = list(cursor.fetchall())
-        except QUERY_FAILURES as error:
-            raise query_failure(self.endpoint, error, sql) from error
-        return [dict(zip(names, self._texts(row), strict=True)) for row in rows]
+        with self._ran(sql) as cursor:
+            names = [str(column[0]) for column in cursor.description or ()]
+            return [dict(zip(names, self._texts(row), strict=True)) for row in cursor.fetchall()]
 
     def result_columns(self, sql: str) -> list[ResultColumn]:
         """Run one statement and return what the server says of its result's columns; the rows are dropped."""
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(sql)
-                fields = cursor._result.fields if cursor._result else []  # all else hides the flags
-                return [
-                    ResultColumn(_decoded(f.name), f.type_code, f.charsetnr, f.length, f.flags, f.scale) for f in fields
-                ]  # fmt: skip
-        except QUERY_FAILURES as error:
-            raise query_failure(self.endpoint, error, sql) from error
+        with self._ran(sql) as cursor:
+            fields = cursor._result.fields if cursor._result else []  # all else hides the flags
+            return [
+                ResultColumn(_decoded(f.name), f.type_code, f.charsetnr, f.length, f.flags, f.scale) for f in fields
+            ]  # fmt: skip
 
     def stream(self, sql: str, rows_at_once: int = 1000) -> Iterator[Row]:
         """Like ``query_bytes`` without holding the result; a cut connection raises instead of ending early."""
-        try:
-            with self._connection.cursor(SSCursor) as cursor:
-                cursor.execute(sql)
-                while rows := cursor.fetchmany(rows_at_once):
-                    yield from rows
-        except QUERY_FAILURES as error:
-            raise query_failure(self.endpoint, error, sql) from error
+        with self._ran(sql, SSCursor) as cursor:
+            while rows := cursor.fetchmany(rows_at_once):
+                yield from rows
 
     def execute(self, sql: str) -> int:
         """Run a statement that changes something; returns the affected rows. For targets and the lab only."""
+        with self._ran(sql) as cursor:
+            return int(cursor.rowcount)
+
+    @contextmanager
+    def _ran(self, sql: str, kind: type[Cursor] = Cursor) -> Iterator[Any]:
+        """Lend the cursor of a statement that was run; failures are raised as what they mean."""
         try:
-            with self._connection.cursor() as cursor:
-                return int(cursor.execute(sql))
+            with self._connection.cursor(kind) as cursor:
+                cursor.execute(sql)
+                yield cursor
         except QUERY_FAILURES as error:
             raise query_failure(self.endpoint, error, sql) from error
 
