@@ -1,20 +1,22 @@
 """``python -m bench.recon``: same rows by key, and aggregates per group, against what one would write by hand.
 
 Makes a table of payments on both servers (``--rows``, default a million) with 1,000 amounts that differ, then runs in
-turn: migverify on both engines; a full outer join written in PySpark over the same reads; datacompy (Spark) over them,
-where it is installed (``pip install datacompy polars``; not in the lock, because its extra pins an older pyspark). Then
-sums per group against the servers' own GROUP BY. Memory is the peak of all client processes together: driver, JVM,
-workers; the local engine's figure holds the JVM of the others, which waits meanwhile.
+turn: the packed texts alone; migverify on both engines; a full outer join written in PySpark over the same reads;
+datacompy (Spark) over them, where it is installed (``pip install datacompy polars``; not in the lock, because its extra
+pins an older pyspark). Then sums per group against the servers' own GROUP BY. Memory is the peak of all client
+processes together: driver, JVM, workers; the local engine's memory holds the JVM of the others, which waits meanwhile.
+Client CPU is this process's alone, without JVM and workers.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -22,8 +24,12 @@ import psutil
 
 from bench.measure import MEGABYTE, Figures, PeakMemory, ServerClock, interleave, print_table
 from bench.setting import Setting, add_arguments, execute, open_setting
+from migverify.db.session import Session
 from migverify.model import ColumnDef
 from migverify.recon.local import LocalEngine
+from migverify.recon.packed import STEP_ROWS, Step, even_steps, pieces, read_steps
+from migverify.recon.pushdown import sql_reads
+from migverify.recon.readers import Crew, Job
 from migverify.recon.relation import Combine, Cut, Engine, Keep, Relation, SqlRead
 
 if TYPE_CHECKING:
@@ -106,11 +112,13 @@ def run(setting: Setting, rows: int) -> None:
     endpoints = {e.name: replace(e, connections=SLOTS) for e in (setting.source, setting.target)}
     session = open_session("local", "bench", DRIVER, SLOTS)
     source, target = (relation(name, rows) for name in endpoints)
-    local = LocalEngine(endpoints, {})
+    local, local_hashed = LocalEngine(endpoints, {}), LocalEngine(endpoints, {}, push_down=True)
     with closing(SparkReconEngine(session, endpoints, {}, SLOTS, owns_session=False)) as spark:
         hashed = SparkReconEngine(session, endpoints, {}, SLOTS, push_down=True, owns_session=False)
         ways: dict[str, Callable[[], int]] = {
+            "packed texts alone": lambda: read_texts(local, source, target),
             "migverify local": lambda: join(local, source, target),
+            "migverify local, bucket checksums first": lambda: join(local_hashed, source, target),
             "migverify spark": lambda: join(spark, source, target),
             "migverify spark, bucket checksums first": lambda: join(hashed, source, target),
             "PySpark join by hand": lambda: by_hand(spark, source, target),
@@ -119,7 +127,10 @@ def run(setting: Setting, rows: int) -> None:
             ways["datacompy"] = lambda: by_datacompy(spark, source, target)
         print(f"\n== {rows:,} rows against {rows:,}, {PLANTED} differences")
         found = interleave({name: figures(setting.clock, way) for name, way in ways.items()}, setting.rounds)
-        print_table(found, ["PySpark join by hand"], ["wall s", "server CPU s", "client MB"])
+        print_table(
+            found, ["packed texts alone", "PySpark join by hand"],
+            ["wall s", "server CPU s", "client CPU s", "client MB"],
+        )  # fmt: skip
         sums = [grouped(name) for name in endpoints]
         print("\n== sums of 50,021 groups")
         found = interleave({
@@ -134,6 +145,24 @@ def run(setting: Setting, rows: int) -> None:
 def join(engine: Engine, source: Relation, target: Relation) -> int:
     """Join with an engine of ours; return how many keys differ."""
     return sum(len(batch) for batch in engine.join(source, target, Keep()))
+
+
+def read_texts(engine: LocalEngine, *relations: Relation) -> int:
+    """Read the packed texts of both sides and drop them: what no join can be cheaper than; return how many rows."""
+
+    def read_piece(read: SqlRead, steps: Sequence[Step], session: Session) -> int:
+        return sum(len(sections[0]) for sections in read_steps(session, read, 0, steps))
+
+    def work(made: Crew) -> int:
+        jobs = [
+            Job(read.endpoint, partial(read_piece, read, dealt))
+            for relation in relations
+            for read in sql_reads(relation)
+            for dealt in pieces(even_steps(read, read.rows // STEP_ROWS + 1, STEP_ROWS), SLOTS)
+        ]
+        return sum(made.run(jobs))
+
+    return engine.crew_for(relations, work)
 
 
 @contextmanager
@@ -184,9 +213,11 @@ def figures(clock: ServerClock, way: Callable[[], int]) -> Callable[[], Figures]
         memory = TotalMemory(clock.pids)
         with memory:
             clock.start()
+            before = time.process_time()
             count = way()
+            used = time.process_time() - before
             taken = clock.stop()
-        return replace(taken, extra={"client MB": memory.peak_mb}, note=f"{count:,} found")
+        return replace(taken, extra={"client CPU s": used, "client MB": memory.peak_mb}, note=f"{count:,} found")
 
     return once
 

@@ -27,7 +27,8 @@ LEVELS = {
 }  # fmt: skip
 
 HEAVY = {
-    "pyspark": {"spark"}, "pyarrow": {"spark"}, "pandas": {"spark"},
+    "pyspark": {"spark"}, "pyarrow": {"recon", "spark"}, "duckdb": {"recon"},
+    "pandas": {"spark"},
     "sqlalchemy": {"recon", "store"}, "great_expectations": {"recon"},
     "jinja2": {"report"}, "pydantic": {"config", "recon", "runbook", "cli"}, "typer": {"cli"},
     "sqlglot": {"recon", "sql", "workload"},
