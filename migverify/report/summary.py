@@ -21,6 +21,7 @@ from typing import Any
 from migverify.errors import ExitCode
 from migverify.model import (
     ChunkState,
+    DiffKind,
     KeyText,
     LiveState,
     NotCovered,
@@ -206,6 +207,11 @@ class ReportData:
         numbers = [rule.warnings for rule in self.rules if rule.warnings]
         many = f"{len(numbers):,} {'rule' if len(numbers) == 1 else 'rules'}"
         return f"{warning_words(sum(numbers))} in {many}" if numbers else ""
+
+    @property
+    def kind_counts(self) -> dict[DiffKind, int]:
+        """Row diffs per kind over all table pairs; for the HTML template."""
+        return {kind: sum(getattr(t.result, kind.value) for t in self.tables) for kind in DiffKind}
 
     @property
     def sections(self) -> tuple[TableReport, ...]:
