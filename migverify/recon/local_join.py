@@ -92,6 +92,7 @@ class LocalJoin:
                     for name in TOTALS:
                         sums[name] += sum(row[name] for row in page)
                     yield [pairing(row, relations) for row in page if row["k"] is not None]
+                store.check_joined(sums["rows0"] + sums["rows1"])
             self._totals = self._total(sums, equal)
         finally:
             shutil.rmtree(folder, ignore_errors=True)

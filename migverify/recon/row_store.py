@@ -44,6 +44,7 @@ class RowStore:
 
         self.folder = folder
         self._bytes: dict[str, int] = {}
+        self._rows: dict[str, int] = {}
         self._files = 0
         self._lock = threading.Lock()
         self._canceled = False
@@ -67,6 +68,7 @@ class RowStore:
         for path in self.folder.iterdir():
             shutil.rmtree(path)
         self._bytes.clear()
+        self._rows.clear()
 
     def writer(self, *, parts: bool = False) -> RowWriter:
         """Return a writer for one thread; ``parts`` are combined before they are joined."""
@@ -81,12 +83,14 @@ class RowStore:
             the disk is full or fails.
         """
         import pyarrow as pa
+        from pyarrow import compute
 
         table = pa.Table.from_batches(batches)
         with self._lock:
             self._files += 1
             name = str(self._files)
             self._bytes[kind] = self._bytes.get(kind, 0) + table.nbytes
+            self._rows[kind] = self._rows.get(kind, 0) + (compute.sum(table["n"]).as_py() or 0)
         with self.errors(), self._connection.cursor() as cursor:
             cursor.register("batches", table)
             cursor.execute(write_partitions_sql("batches", self.folder / kind, name, PARTITIONS))
@@ -96,12 +100,25 @@ class RowStore:
         if "parts" not in self._bytes:
             return
         statement = sorted_rows_sql(self.folder / "parts" / "*" / "*.parquet")
+        before = self._rows.get("rows", 0)
         writer = self.writer()
         parts = (part for page in self._pages(statement) for part in page)
         for batch in batches_of(combiner.rows(parts)):
             writer.add(batch)
         writer.flush()
+        self._refuse_lost(self._rows["parts"], self._rows.get("rows", 0) - before)
         shutil.rmtree(self.folder / "parts")
+
+    def check_joined(self, rows: int) -> None:
+        """Raise ReadError unless a join counted as many rows as were written: a file that is gone is no agreement."""
+        self._refuse_lost(self._rows.get("rows", 0), rows)
+
+    def _refuse_lost(self, written: int, counted: int) -> None:
+        if written != counted:
+            raise ReadError(
+                f"{written:,} rows were written to {self.folder.parent}, and {counted:,} were read back",
+                hint="Another process changed the files there, or the disk fails. Point TMPDIR at another disk.",
+            )
 
     def join(self, statement: Callable[[str], str]) -> Iterator[list[dict[str, Any]]]:
         """Run a join, made from what follows FROM, over all rows; yield pages of its rows by name.

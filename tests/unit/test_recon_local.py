@@ -123,7 +123,8 @@ def store_join(
                 found += [] if row["k"] is None else [pairing(row, relations)]
                 for name in TOTALS:
                     sums[name] += row[name]
-    return found, Totals(*sums.values())
+        store.check_joined(sums["rows0"] + sums["rows1"])
+    return found, Totals(*(sums[name] for name in TOTALS), pushed_down=False)
 
 
 def by_key(pairings: Sequence[Pairing]) -> dict[Any, Pairing]:
@@ -301,6 +302,31 @@ def test_a_disk_that_fails_is_an_error_and_never_a_shorter_answer(tmp_path: Path
         with pytest.raises(ReadError, match="could not be joined"):
             writer.flush()
     tmp_path.unlink()
+
+
+def test_rows_of_a_file_that_is_gone_are_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = RowStore.join
+
+    def robbed(store: RowStore, statement: Callable[[str], str]) -> Iterator[list[dict[str, Any]]]:
+        rmtree(next(iter(store.folder.glob("rows/p=*"))))
+        return whole(store, statement)
+
+    monkeypatch.setattr(RowStore, "join", robbed)
+    engine = toy_engine({"s": some(300)}, tmp_path)
+    with pytest.raises(ReadError, match=r"300 rows were written to .*, and \d+ were read back"):
+        list(engine.join(relation([toy_read("one", "s", some(300))]), None, Keep(all=True)))
+
+
+def test_a_part_of_a_group_that_is_gone_is_missed(tmp_path: Path) -> None:
+    sums = relation([SqlRead("e", "t", ("k",), ("a",), grouped=True)] * 2, combine=Combine.SUM)
+    with RowStore(tmp_path) as store:
+        writer = store.writer(parts=True)
+        keys = [b"=%d" % number for number in range(200)]
+        writer.add(record_batch(0, 1, [keys, [b"=1"] * 200, [b"=3"] * 200], counted=True))
+        writer.flush()
+        next(iter(tmp_path.glob("parts/*/*.parquet"))).unlink()
+        with pytest.raises(ReadError, match="600 rows were written"):
+            store.combine(PartCombiner.of((sums, None)))
 
 
 def test_memory_that_does_not_suffice_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
