@@ -124,7 +124,7 @@ def store_join(
                 for name in TOTALS:
                     sums[name] += row[name]
         store.check_joined(sums["rows0"] + sums["rows1"])
-    return found, Totals(*(sums[name] for name in TOTALS), pushed_down=False)
+    return found, Totals(sums["rows0"], sums["rows1"], sums["keys0"], sums["keys1"], sums["matched"])
 
 
 def by_key(pairings: Sequence[Pairing]) -> dict[Any, Pairing]:
