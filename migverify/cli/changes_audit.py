@@ -143,7 +143,7 @@ def _sources(config: Config, source: str | None, asked: _Asked) -> list[Endpoint
 def _delivered(
     path: Path, tables: list[str] | None, source: str | None, asked: _Asked
 ) -> Iterator[tuple[str, Audit, Delivery | None]]:
-    from migverify.cli.tables import prepared_run
+    from migverify.tables.prepare import prepared_run
 
     with prepared_run(path, tables, current=True) as (loaded, secrets, prepared):
         pairs = list(prepared.pairs())

@@ -40,7 +40,7 @@ def repair(
     3 some rows or tables got no statement (--apply: or could not be judged).
     """
     from migverify.cli.report import open_run_store
-    from migverify.cli.tables import prepared_run
+    from migverify.tables.prepare import prepared_run
     from migverify.tables.repair_run import run_repair
 
     with (

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from contextlib import closing
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,7 +18,6 @@ from migverify.errors import UsageError
 if TYPE_CHECKING:
     from migverify.config import Config
     from migverify.tables.engine import Engine
-    from migverify.tables.prepare import Prepared
 
 app = typer.Typer(no_args_is_help=True, help="Compare whole tables: plan, verify, diff, repair.")
 
@@ -51,6 +47,7 @@ StoreOption = Annotated[str | None, typer.Option(metavar="URL", help="Result sto
 def plan(config: ConfigOption = DEFAULT_CONFIG, tables: TablesOption = None, as_json: JsonOption = False) -> None:
     """Show what would run: pairs, keys, lanes, types, estimates, EXPLAIN of the checksum, and what is not compared."""
     from migverify.cli.plan_view import plan_as_dicts, plan_as_text
+    from migverify.tables.prepare import prepared_run
 
     with prepared_run(config, tables) as (loaded, secrets, prepared):
         if as_json:
@@ -100,6 +97,7 @@ def verify(
     from migverify.report.as_json import run_as_dict
     from migverify.report.summary import read_report
     from migverify.report.text import render_text
+    from migverify.tables.prepare import prepared_run
     from migverify.tables.run import Request, run_tables
 
     line = ProgressLine(quiet=quiet or (as_json and not sys.stderr.isatty()))
@@ -172,30 +170,6 @@ app.command(
         "migverify tables watch --resume 20260131T120000-0a1b2c --until-drained --timeout 60",
     )
 )(watch)  # fmt: skip
-
-
-@contextmanager
-def prepared_run(
-    path: Path, tables: list[str] | None, *, current: bool = False
-) -> Iterator[tuple[Config, dict[str, str], Prepared]]:
-    """Yield the configuration, the passwords and the plan; a snapshot taken for the run is held meanwhile.
-
-    ``current`` leaves snapshots out: for a command that writes the target, or reads what is there now.
-    """
-    from migverify.config import comparison_digest, load_config, parse_pattern
-    from migverify.db.snapshot import held_snapshot
-    from migverify.secrets import resolve_password
-    from migverify.tables.prepare import prepare
-
-    loaded = load_config(path)
-    secrets = {e.name: resolve_password(e).reveal() for e in loaded.endpoints if e.password_env or e.password_command}
-    patterns = [parse_pattern(text) for text in tables or []]
-    target = replace(loaded.target, snapshot=None) if current else loaded.target
-    with held_snapshot(target, secrets.get(target.name)) as pinned:
-        held = loaded.at_snapshot(pinned.snapshot)
-        chosen = (lambda d, t: any(p.matches(d, t) for p in patterns)) if patterns else None
-        # The digest is that of the configuration as written: a resumed run takes a snapshot of its own.
-        yield held, secrets, replace(prepare(held, secrets, chosen), digest=comparison_digest(loaded))
 
 
 def _engine(name: EngineName | None, master: str | None, config: Config, secrets: dict[str, str]) -> Engine:

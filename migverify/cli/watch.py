@@ -63,7 +63,7 @@ def watch(
     Exit 0 MATCH, 1 MISMATCH, 3 INCONCLUSIVE; Ctrl-C ends with what is known, exit 130.
     """
     from migverify.cli.report import open_run_store
-    from migverify.cli.tables import prepared_run
+    from migverify.tables.prepare import prepared_run
     from migverify.tables.watch_run import WatchRequest, watch_tables
 
     if since and resume:

@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from migverify.model import LiveState, SchemaClass, TableResult, Verdict
+from migverify.model import ChunkResult, ChunkState, LiveState, SchemaClass, TableResult, Verdict
 from migverify.tables.plan import plan_digest
 from migverify.tables.tasks import PairPlan
-
-if TYPE_CHECKING:
-    from migverify.tables.pair_run import ChunkTotals
-
 
 MOVES = (
     "two opposite moves of keys between ranges, as the source was written while they were read, or nobody knows: a row"
     " whose key left a range before it was read for one that had been read is in none, and the count does not show it"
     " when another row went the other way (`snapshot: now` on a TiDB target, no writes, or `tables watch` rule it out)"
 )
+
+
+@dataclass(slots=True)
+class ChunkTotals:
+    """What the chunks of a pair add up to; the figures of the end result."""
+
+    chunks: int = 0
+    failed: int = 0
+    rows_source: int = 0
+    rows_target: int = 0
+    candidates: int = 0
+    first_failure: str = ""
+    count_source: int | None = None
+    count_target: int | None = None
+    shared_keys: int = 0
+    first_shared: str = ""
+
+    @property
+    def shared(self) -> list[str]:
+        """What is said of keys that more than one shard holds; empty without any."""
+        if not self.shared_keys:
+            return []
+        return [f"{self.shared_keys:,} of these keys are held by more than one shard, the first: {self.first_shared}"]
+
+    def add(self, chunk: ChunkResult) -> None:
+        """Add one finished chunk."""
+        self.chunks += 1
+        if chunk.state is ChunkState.FAILED:
+            self.failed += 1
+            self.first_failure = self.first_failure or f"{chunk.range}: {chunk.reason}"
+        if chunk.source is not None and chunk.target is not None:
+            self.rows_source += chunk.source.rows
+            self.rows_target += chunk.target.rows
 
 
 def conclude(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from migverify.db.reader import check_stamp
@@ -29,7 +29,7 @@ from migverify.sql.checksum import bucket_sql, checksum_sql, rows_sql
 from migverify.store.base import ResultStore
 from migverify.tables.chain import Chain, missing_spans
 from migverify.tables.confirm import JITTER
-from migverify.tables.outcome import conclude, may_miss_moves
+from migverify.tables.outcome import ChunkTotals, conclude, may_miss_moves
 from migverify.tables.plan import check_same_plan, plan_digest
 from migverify.tables.tasks import ONE_CHUNK, Outcome, PairPlan, Rules, Task, with_stamps
 from migverify.tables.whole import add_sums, differing
@@ -38,39 +38,6 @@ CONFIRM_AT_ONCE = 2000
 FAILED_SPAN_TRIES = 2
 STAMPS = "stamps"
 """Name of the blob with the stamps of a pair's sides, separated by blanks."""
-
-
-@dataclass(slots=True)
-class ChunkTotals:
-    """What the chunks of a pair add up to; the figures of the end result."""
-
-    chunks: int = 0
-    failed: int = 0
-    rows_source: int = 0
-    rows_target: int = 0
-    candidates: int = 0
-    first_failure: str = ""
-    count_source: int | None = None
-    count_target: int | None = None
-    shared_keys: int = 0
-    first_shared: str = ""
-
-    @property
-    def shared(self) -> list[str]:
-        """What is said of keys that more than one shard holds; empty without any."""
-        if not self.shared_keys:
-            return []
-        return [f"{self.shared_keys:,} of these keys are held by more than one shard, the first: {self.first_shared}"]
-
-    def add(self, chunk: ChunkResult) -> None:
-        """Add one finished chunk."""
-        self.chunks += 1
-        if chunk.state is ChunkState.FAILED:
-            self.failed += 1
-            self.first_failure = self.first_failure or f"{chunk.range}: {chunk.reason}"
-        if chunk.source is not None and chunk.target is not None:
-            self.rows_source += chunk.source.rows
-            self.rows_target += chunk.target.rows
 
 
 class PairRun:

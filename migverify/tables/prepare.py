@@ -7,16 +7,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from migverify.codec import encode
-from migverify.config import Config, comparison_digest, includes, override_for, route, unmatched_includes
+from migverify.config import (
+    Config,
+    comparison_digest,
+    includes,
+    load_config,
+    override_for,
+    parse_pattern,
+    route,
+    unmatched_includes,
+)
 from migverify.db.retry import ReadLimits, attempt
 from migverify.db.server_state import binlog_status
 from migverify.db.session import Session, open_session, session_statements
+from migverify.db.snapshot import held_snapshot
 from migverify.errors import ConfigError, PrivilegeError, ReadError, RetryableReadError
 from migverify.model import TableDef
+from migverify.secrets import resolve_password
 from migverify.sql.catalog import read_names, read_tables
 from migverify.sql.checksum import HASHES, hash_probe_sql
 from migverify.sql.fingerprint import digest, layout_fingerprint
@@ -64,6 +77,25 @@ class Prepared:
             for i, s, t in self.names
         ]  # fmt: skip
         return {"pairs": pairs, "hash": self.hash, "comparison_digest": self.digest}
+
+
+@contextmanager
+def prepared_run(
+    path: Path, tables: Sequence[str] | None, *, current: bool = False
+) -> Iterator[tuple[Config, dict[str, str], Prepared]]:
+    """Yield the configuration of a file, its passwords and the plan; a snapshot taken for the run is held meanwhile.
+
+    ``current`` leaves snapshots out: for a command that writes the target, or reads what is there now.
+    """
+    loaded = load_config(path)
+    secrets = {e.name: resolve_password(e).reveal() for e in loaded.endpoints if e.password_env or e.password_command}
+    patterns = [parse_pattern(text) for text in tables or []]
+    target = replace(loaded.target, snapshot=None) if current else loaded.target
+    with held_snapshot(target, secrets.get(target.name)) as pinned:
+        held = loaded.at_snapshot(pinned.snapshot)
+        chosen = (lambda d, t: any(p.matches(d, t) for p in patterns)) if patterns else None
+        # The digest is that of the configuration as written: a resumed run takes a snapshot of its own.
+        yield held, secrets, replace(prepare(held, secrets, chosen), digest=comparison_digest(loaded))
 
 
 def prepare(config: Config, secrets: Secrets, chosen: Chosen | None = None) -> Prepared:

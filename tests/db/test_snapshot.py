@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from migverify.cli.tables import prepared_run
 from migverify.db.session import open_session
+from migverify.tables.prepare import prepared_run
 
 if TYPE_CHECKING:
     from tests.conftest import Databases

@@ -75,6 +75,52 @@ def test_heavy_packages_stay_in_their_rooms(path: Path) -> None:
         assert allowed is None or room(path) in allowed, f"{path} imports {name}"
 
 
+# Circles that are left, each by imports inside functions or for types alone. The list may only get shorter.
+CIRCLES = {
+    ("cli.runbook_begin", "cli.runbook_lint"),
+    ("guards.check_model", "guards.check_read"),
+    ("lab.servers", "lab.session"),
+    ("recon.checks", "recon.convert", "recon.load"),
+    ("recon.local", "recon.local_join"),
+    ("runbook.history.case", "runbook.history.past", "runbook.history.read"),
+    ("runbook.record.room", "runbook.record.room_db"),
+    ("runbook.run.executor", "runbook.run.mending", "runbook.run.undoing", "runbook.run.watching"),
+}
+
+
+def imported_modules() -> dict[str, set[str]]:
+    """Return which modules of migverify each of them imports, inside functions and for types as well."""
+    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in modules()}
+    made: dict[str, set[str]] = {}
+    for module, path in names.items():
+        found: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+        made[module] = (found & names.keys()) - {module}
+    return made
+
+
+def reachable(start: str, graph: dict[str, set[str]]) -> set[str]:
+    seen: set[str] = set()
+    left = [start]
+    while left:
+        for there in graph[left.pop()] - seen:
+            seen.add(there)
+            left.append(there)
+    return seen
+
+
+def test_modules_import_each_other_in_no_new_circle() -> None:
+    graph = imported_modules()
+    reached = {module: reachable(module, graph) for module in graph}
+    circles = {
+        tuple(sorted(m.removeprefix("migverify.") for m in reached[module] if module in reached[m]))
+        for module in graph if module in reached[module]
+    }  # fmt: skip
+    assert circles == CIRCLES
+
+
 def test_no_module_is_a_drawer() -> None:
     drawers = {"utils", "util", "helpers", "helper", "common", "misc"}
     assert not [path for path in modules() if path.stem in drawers]

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migverify.model import NotCovered, SchemaClass, SchemaDifference, Verdict
-from migverify.tables.outcome import conclude
-from migverify.tables.pair_run import ChunkTotals
+from migverify.tables.outcome import ChunkTotals, conclude
 from migverify.tables.tasks import PairPlan
 from tests.toy_tables import make_pair
 
