@@ -29,8 +29,8 @@ from migverify.model import ColumnDef
 from migverify.recon.local import LocalEngine
 from migverify.recon.packed import STEP_ROWS, Step, even_steps, pieces, read_steps
 from migverify.recon.pushdown import sql_reads
-from migverify.recon.readers import Crew, Job
-from migverify.recon.relation import Combine, Cut, Engine, Keep, Relation, SqlRead
+from migverify.recon.readers import Job, ReadPool
+from migverify.recon.relation import Combine, Cut, Engine, JoinFilter, Relation, SqlRead
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -144,7 +144,7 @@ def run(setting: Setting, rows: int) -> None:
 
 def join(engine: Engine, source: Relation, target: Relation) -> int:
     """Join with an engine of ours; return how many keys differ."""
-    return sum(len(batch) for batch in engine.join(source, target, Keep()))
+    return sum(len(batch) for batch in engine.join(source, target, JoinFilter()))
 
 
 def read_texts(engine: LocalEngine, *relations: Relation) -> int:
@@ -153,7 +153,7 @@ def read_texts(engine: LocalEngine, *relations: Relation) -> int:
     def read_piece(read: SqlRead, steps: Sequence[Step], session: Session) -> int:
         return sum(len(sections[0]) for sections in read_steps(session, read, 0, steps))
 
-    def work(made: Crew) -> int:
+    def work(made: ReadPool) -> int:
         jobs = [
             Job(read.endpoint, partial(read_piece, read, dealt))
             for relation in relations

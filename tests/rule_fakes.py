@@ -19,12 +19,12 @@ from migverify.recon.model import (
     RuleSet,
     TablePart,
 )
-from migverify.recon.relation import Combine, Held, Keep, Pairing, Relation, Texts, Totals
+from migverify.recon.relation import Combine, JoinFilter, KeyRows, Pairing, Relation, Texts, Totals
 from migverify.tables.tasks import ReadColumn
 
 PLACE = Place("rules.yaml", 7)
 START = 1_800_000_000.0
-Rows = Mapping[KeyText, Held]
+Rows = Mapping[KeyText, KeyRows]
 
 
 def column(name: str, kind: str = "decimal") -> ColumnDef:
@@ -32,9 +32,9 @@ def column(name: str, kind: str = "decimal") -> ColumnDef:
     return ColumnDef(name, 1, kind, kind, True)
 
 
-def held(*values: str | None, count: int = 1, unlike: bool = False, shards: tuple[str, ...] = ()) -> Held:
+def held(*values: str | None, count: int = 1, unlike: bool = False, shards: tuple[str, ...] = ()) -> KeyRows:
     """What one side holds for a key."""
-    return Held(count, values, unlike, shards)
+    return KeyRows(count, values, unlike, shards)
 
 
 def relation(
@@ -47,12 +47,12 @@ def relation(
 def built(
     source: Relation,
     target: Relation | None,
-    keep: Keep | None = None,
+    keep: JoinFilter | None = None,
     times: tuple[str | None, str | None] = (None, None),
 ) -> Built:
     """What a rule reads."""
     columns = tuple(ReadColumn(c.name, "decimal", Lane.EXACT, "text", False) for c in source.values)
-    return Built(source, target, keep or Keep(), columns, times)
+    return Built(source, target, keep or JoinFilter(), columns, times)
 
 
 def rule_set(rule: Rule, *exceptions: KnownException, static: bool = False) -> RuleSet:
@@ -116,7 +116,7 @@ class FakeEngine:
     def world(self) -> Mapping[str, Rows]:
         return self._moments[min(len(self._clock.slept), len(self._moments) - 1)]
 
-    def join(self, source: Relation, target: Relation | None, keep: Keep) -> FakeJoined:
+    def join(self, source: Relation, target: Relation | None, keep: JoinFilter) -> FakeJoined:
         if self.fail is not None:
             raise self.fail
         ours = self.world[source.dataset]
@@ -131,7 +131,7 @@ class FakeEngine:
         totals = Totals(_rows(ours), _rows(theirs), len(ours), len(theirs), matched)
         return FakeJoined(found, totals, self._size)
 
-    def lookup(self, relation: Relation, keys: Sequence[KeyText]) -> dict[KeyText, Held]:
+    def lookup(self, relation: Relation, keys: Sequence[KeyText]) -> dict[KeyText, KeyRows]:
         if self.fail_lookup is not None:
             raise self.fail_lookup
         self.lookups.append(len(keys))
@@ -149,7 +149,7 @@ def _rows(rows: Rows) -> int:
     return sum(one.count for one in rows.values())
 
 
-def _kept(pairing: Pairing, source: Relation, target: Relation | None, keep: Keep) -> bool:
+def _kept(pairing: Pairing, source: Relation, target: Relation | None, keep: JoinFilter) -> bool:
     one, other = pairing.source, pairing.target
     if target is None:
         return keep.all or (one is not None and one.count > 1)

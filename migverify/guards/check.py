@@ -10,7 +10,7 @@ from functools import partial
 
 from migverify.db.session import open_session
 from migverify.errors import EndpointError, MigverifyError, PrivilegeError, ReadError, RetryableReadError
-from migverify.guards.check_model import NAME, Of, Plan, Question, Route, Told
+from migverify.guards.check_model import NAME, CheckResult, Of, Plan, Question, Route
 from migverify.guards.check_questions import QUESTIONS
 from migverify.guards.check_read import Cached, Connection, Server
 from migverify.guards.model import Answer, GuardResult, State
@@ -153,7 +153,7 @@ class CheckGuard:
         return found
 
     def _answers(
-        self, question: Question, servers: Sequence[Server], subject: str, ask: Callable[[], Iterator[Told]]
+        self, question: Question, servers: Sequence[Server], subject: str, ask: Callable[[], Iterator[CheckResult]]
     ) -> list[Answer]:
         """Put one question. A refusal is INCONCLUSIVE; answers that came before it stay.
 
@@ -171,10 +171,12 @@ class CheckGuard:
             if isinstance(error, RetryableReadError) and not all(s.session.session.alive() for s in servers):
                 raise
             todo = error.hint or question.todo
-            found.append(self._answer(question, servers[0], subject, Told(State.INCONCLUSIVE, _words(error), todo)))
+            found.append(
+                self._answer(question, servers[0], subject, CheckResult(State.INCONCLUSIVE, _words(error), todo))
+            )
         return found
 
-    def _answer(self, question: Question, server: Server, subject: str, told: Told) -> Answer:
+    def _answer(self, question: Question, server: Server, subject: str, told: CheckResult) -> Answer:
         moment = self.now()
         todo = "" if told.state is State.PASS else told.todo or question.todo
         query = server.shown(told.query or question.query)

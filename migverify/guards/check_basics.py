@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from migverify.errors import PrivilegeError, ReadError
-from migverify.guards.check_model import Told
+from migverify.guards.check_model import CheckResult
 from migverify.guards.check_read import Server
 from migverify.guards.model import State
 from migverify.model import Flavor, is_loopback
@@ -32,13 +32,13 @@ _BAD_VERSIONS: tuple[tuple[Flavor, tuple[int, ...], tuple[int, ...], str], ...] 
 )
 
 
-def reachable(server: Server) -> Iterator[Told]:
+def reachable(server: Server) -> Iterator[CheckResult]:
     """Say how the server answered."""
     value = f"{server.session.version} in {server.seconds * 1000:.0f} ms as {server.endpoint.user}"
-    yield Told(State.PASS, value, numbers={"connect_seconds": server.seconds})
+    yield CheckResult(State.PASS, value, numbers={"connect_seconds": server.seconds})
 
 
-def encryption(server: Server) -> Iterator[Told]:
+def encryption(server: Server) -> Iterator[CheckResult]:
     """Judge what was negotiated, and how long the certificate lasts where it was verified."""
     found = server.session.session.encryption()
     mode = server.endpoint.tls.mode
@@ -47,7 +47,7 @@ def encryption(server: Server) -> Iterator[Told]:
         where = "in clear on this machine" if local else "in clear over the network"
         # The connection exists, so a mode that insists on TLS cannot be in force here.
         bad = State.WARN if mode == "disabled" else State.FAIL
-        yield Told(State.PASS if local else bad, f"{where} (tls.mode {mode})")
+        yield CheckResult(State.PASS if local else bad, f"{where} (tls.mode {mode})")
         return
     value, numbers = f"{found.version}, {found.cipher} (tls.mode {mode})", {}
     state, todo = State.PASS, ""
@@ -62,34 +62,36 @@ def encryption(server: Server) -> Iterator[Told]:
         value += f"; the certificate ends in {days:.0f} days"
         if days < CERTIFICATE_DAYS:
             state, todo = State.FAIL, "Renew the server's certificate before the work begins."
-    yield Told(state, value, todo, numbers=numbers)
+    yield CheckResult(state, value, todo, numbers=numbers)
 
 
-def version(server: Server) -> Iterator[Told]:
+def version(server: Server) -> Iterator[CheckResult]:
     """Judge the version by what is known of it."""
     number, said = server.number, server.session.version
     if not number:
-        yield Told(State.INCONCLUSIVE, f"{said}: no number in it", "Compare it with docs/check.md by hand.")
+        yield CheckResult(State.INCONCLUSIVE, f"{said}: no number in it", "Compare it with docs/check.md by hand.")
         return
     bad = [why for flavor, first, fine, why in _BAD_VERSIONS
            if flavor is server.flavor and first <= number and number[: len(fine)] < fine]  # fmt: skip
     if bad:
-        yield Told(State.WARN, f"{said}: {'; '.join(bad)}")
+        yield CheckResult(State.WARN, f"{said}: {'; '.join(bad)}")
         return
     if not server.is_source and server.name == "target" and server.flavor is not Flavor.TIDB:
-        yield Told(State.WARN, f"{said}: the target is not TiDB", "Check target.url; questions of TiDB are not asked.")
+        yield CheckResult(
+            State.WARN, f"{said}: the target is not TiDB", "Check target.url; questions of TiDB are not asked."
+        )
         return
-    yield Told(State.PASS, said)
+    yield CheckResult(State.PASS, said)
 
 
-def replicator(server: Server) -> Iterator[Told]:
+def replicator(server: Server) -> Iterator[CheckResult]:
     """Judge whether DM is known to read this source; source of the ranges: DM's catalog of compatible servers."""
     number, flavor = server.number, server.flavor
     if flavor is Flavor.TIDB:
-        yield Told(State.FAIL, "TiDB is no source of DM", "Move changes by TiCDC.")
+        yield CheckResult(State.FAIL, "TiDB is no source of DM", "Move changes by TiCDC.")
         return
     if not number:
-        yield Told(State.INCONCLUSIVE, f"{server.session.version}: no number in it")
+        yield CheckResult(State.INCONCLUSIVE, f"{server.session.version}: no number in it")
         return
     words = ""
     if flavor is Flavor.MARIADB:
@@ -100,34 +102,34 @@ def replicator(server: Server) -> Iterator[Told]:
         words = "DM reads 8.4 since 8.5.6, as an experiment; earlier ones cannot"
     if words:
         todo = "Rehearse with this very version, or replicate from a replica of MySQL 5.7 or 8.0."
-        yield Told(State.WARN, f"{server.session.version}: {words}", todo)
+        yield CheckResult(State.WARN, f"{server.session.version}: {words}", todo)
         return
-    yield Told(State.PASS, server.session.version)
+    yield CheckResult(State.PASS, server.session.version)
 
 
-def clock(server: Server) -> Iterator[Told]:
+def clock(server: Server) -> Iterator[CheckResult]:
     """Judge the server's clock against this machine's."""
     yield _offset(server.clock.offset, server.clock.uncertainty, "of this machine")
 
 
-def clock_pair(source: Server, target: Server) -> Iterator[Told]:
+def clock_pair(source: Server, target: Server) -> Iterator[CheckResult]:
     """Judge the clocks of both servers against each other."""
     offset = target.clock.offset - source.clock.offset
     yield _offset(offset, source.clock.uncertainty + target.clock.uncertainty, "of the source")
 
 
-def _offset(offset: float, uncertainty: float, whose: str) -> Told:
+def _offset(offset: float, uncertainty: float, whose: str) -> CheckResult:
     value = f"{offset:+.3f} s {whose}, known within {uncertainty:.3f} s"
     numbers = {"offset_seconds": offset, "uncertainty_seconds": uncertainty}
     if abs(offset) - uncertainty > CLOCK_SECONDS:
-        return Told(State.FAIL, value, numbers=numbers)
+        return CheckResult(State.FAIL, value, numbers=numbers)
     if abs(offset) + uncertainty > CLOCK_SECONDS:
         todo = "The round trip is too slow to tell: ask from nearer to the servers."
-        return Told(State.INCONCLUSIVE, value, todo, numbers=numbers)
-    return Told(State.PASS, value, numbers=numbers)
+        return CheckResult(State.INCONCLUSIVE, value, todo, numbers=numbers)
+    return CheckResult(State.PASS, value, numbers=numbers)
 
 
-def time_zone(source: Server, target: Server) -> Iterator[Told]:
+def time_zone(source: Server, target: Server) -> Iterator[CheckResult]:
     """Compare what the zones of two servers mean, in winter and in summer, not how they are called."""
     zones, names = [], []
     for server in (source, target):
@@ -136,25 +138,28 @@ def time_zone(source: Server, target: Server) -> Iterator[Told]:
         zones.append(row)
     value = f"source {names[0]}, target {names[1]}"
     if None in zones[0] or None in zones[1]:
-        yield Told(State.INCONCLUSIVE, f"{value}: the server cannot convert by its own zone",
-                   "Load the zones: mysql_tzinfo_to_sql /usr/share/zoneinfo | mysql mysql")  # fmt: skip
+        yield CheckResult(
+            State.INCONCLUSIVE,
+            f"{value}: the server cannot convert by its own zone",
+            "Load the zones: mysql_tzinfo_to_sql /usr/share/zoneinfo | mysql mysql",
+        )
         return
     same = zones[0] == zones[1]
-    yield Told(State.PASS if same else State.FAIL, value)
+    yield CheckResult(State.PASS if same else State.FAIL, value)
 
 
-def named_zones(source: Server, target: Server) -> Iterator[Told]:
+def named_zones(source: Server, target: Server) -> Iterator[CheckResult]:
     """Compare whether both servers know zones by name."""
     known = [server.session.query(sql.NAMED_ZONES)[0][0] is not None for server in (source, target)]
     value = f"source {_known(known[0])}, target {_known(known[1])}"
-    yield Told(State.PASS if all(known) else State.WARN if not any(known) else State.FAIL, value)
+    yield CheckResult(State.PASS if all(known) else State.WARN if not any(known) else State.FAIL, value)
 
 
 def _known(loaded: bool) -> str:
     return "knows them" if loaded else "knows none"
 
 
-def connections(server: Server) -> Iterator[Told]:
+def connections(server: Server) -> Iterator[CheckResult]:
     """Judge whether the configured connections are still free."""
     wanted = server.endpoint.connections
     limits = {name: server.variable(name) for name in ("max_connections", "max_user_connections")}
@@ -168,12 +173,12 @@ def connections(server: Server) -> Iterator[Told]:
     used = _connected(server, query)
     numbers = {"used": float(used), "limit": float(limit), "wanted": float(wanted)}
     if not limit:
-        yield Told(State.PASS, f"{used} used, no limit, {wanted} wanted", query=query, numbers=numbers)
+        yield CheckResult(State.PASS, f"{used} used, no limit, {wanted} wanted", query=query, numbers=numbers)
         return
     value = f"{used} used of {limit}, {wanted} wanted"
     short = used + wanted > limit
     state = State.FAIL if short else State.WARN if used + wanted > FULL * limit else State.PASS
-    yield Told(state, value, query=query, numbers=numbers)
+    yield CheckResult(state, value, query=query, numbers=numbers)
 
 
 def _connected(server: Server, query: str) -> int:
@@ -184,7 +189,7 @@ def _connected(server: Server, query: str) -> int:
     return int(told)
 
 
-def disk(server: Server) -> Iterator[Told]:
+def disk(server: Server) -> Iterator[CheckResult]:
     """Judge the room of TiKV's stores; other servers do not tell theirs."""
     if server.flavor is not Flavor.TIDB:
         return
@@ -195,16 +200,16 @@ def disk(server: Server) -> Iterator[Told]:
             return
         raise
     if not rows:
-        yield Told(State.INCONCLUSIVE, "no store is listed", "Ask PD: pd-ctl store")
+        yield CheckResult(State.INCONCLUSIVE, "no store is listed", "Ask PD: pd-ctl store")
     for address, capacity, available, state in rows:
         whole, left = _bytes(capacity), _bytes(available)
         where = f"{server.name}/{address}"
         if whole is None or left is None or not whole:
-            yield Told(State.INCONCLUSIVE, f"{available} of {capacity}", "Ask PD: pd-ctl store", subject=where)
+            yield CheckResult(State.INCONCLUSIVE, f"{available} of {capacity}", "Ask PD: pd-ctl store", subject=where)
             continue
         bad = left / whole < DISK_LEFT or (state or "").lower() not in ("up", "")
         value = f"{available} of {capacity} left, {state}"
-        yield Told(State.FAIL if bad else State.PASS, value, subject=where, numbers={"free_ratio": left / whole})
+        yield CheckResult(State.FAIL if bad else State.PASS, value, subject=where, numbers={"free_ratio": left / whole})
 
 
 def _bytes(text: str | None) -> float | None:

@@ -33,7 +33,7 @@ from migverify.guards.check_binlog_settings import (
     Setting,
     remedy,
 )
-from migverify.guards.check_model import SHOWN, Told, listed
+from migverify.guards.check_model import SHOWN, CheckResult, listed
 from migverify.guards.check_read import Server
 from migverify.guards.model import Answer, State
 from migverify.model import Flavor, TableDef, Verdict
@@ -122,7 +122,7 @@ def preflight(server: Server, reader_id: int | None = None) -> Preflight:
     return Preflight(server.name, server.session.version, platform, answers, blind_spots)
 
 
-def binlog(server: Server, reader_id: int | None = None, *, alone: bool = False) -> Iterator[Told]:
+def binlog(server: Server, reader_id: int | None = None, *, alone: bool = False) -> Iterator[CheckResult]:
     """Judge settings, logs, replicas, sessions, columns and foreign keys of a source that is MySQL or MariaDB.
 
     With ``alone``, grants, clock and keys too: the guard of settings has questions of its own for these.
@@ -147,8 +147,8 @@ def binlog(server: Server, reader_id: int | None = None, *, alone: bool = False)
         yield _cascades(server, {(t.ref.database, t.ref.table) for t in server.tables})
 
 
-def _told(name: str, state: State, value: str, wanted: str, query: str, why: str, todo: str = "") -> Told:
-    return Told(state, value, "" if state is State.PASS else todo, name, wanted, query, why)
+def _told(name: str, state: State, value: str, wanted: str, query: str, why: str, todo: str = "") -> CheckResult:
+    return CheckResult(state, value, "" if state is State.PASS else todo, name, wanted, query, why)
 
 
 def _answer(ask: Callable[[], T]) -> T | Refusal:
@@ -161,7 +161,7 @@ def _answer(ask: Callable[[], T]) -> T | Refusal:
         return error
 
 
-def _refused(server: Server, name: str, wanted: str, query: str, why: str, refusal: Refusal) -> Told:
+def _refused(server: Server, name: str, wanted: str, query: str, why: str, refusal: Refusal) -> CheckResult:
     """Return what a question gives that the server did not answer, with the grant where it names one."""
     needed = re.search(r"at least one of\) the (.+?) privilege", refusal.message)
     todo = refusal.hint
@@ -182,7 +182,7 @@ def _account(server: Server) -> str:
 # --- settings -------------------------------------------------------------------------------------------------------
 
 
-def _setting(server: Server, setting: Setting) -> Told:
+def _setting(server: Server, setting: Setting) -> CheckResult:
     """Judge one variable by its row of the settings."""
     name = next((n for n in setting.names if n in server.variables), "")
     shown = name or setting.names[0]
@@ -194,7 +194,7 @@ def _setting(server: Server, setting: Setting) -> Told:
     return _told(name, setting.state(value), value or "''", setting.wanted, query, setting.why, todo)
 
 
-def _retention(server: Server) -> Told:
+def _retention(server: Server) -> CheckResult:
     if server.platform is not Platform.OWN:
         return _rds_retention(server)
     auto = "binlog_expire_logs_auto_purge"
@@ -208,7 +208,7 @@ def _retention(server: Server) -> Told:
     return _setting(server, seconds if has_seconds and not old_counts else days)
 
 
-def _rds_retention(server: Server) -> Told:
+def _rds_retention(server: Server) -> CheckResult:
     name, wanted = "binlog retention hours", "24 or more"
     why = ("NULL means that a log is removed as soon as the service does not need it, often within minutes, read or"
            " not; binlog_expire_logs_seconds does not count here.")  # fmt: skip
@@ -231,7 +231,7 @@ def _rds_retention(server: Server) -> Told:
 # --- grants, logs, replicas, sessions, clock ------------------------------------------------------------------------
 
 
-def _grants(server: Server) -> Iterator[Told]:
+def _grants(server: Server) -> Iterator[CheckResult]:
     """Ask for the two grants of a reader.
 
     A grant is proved by using it: SHOW GRANTS does not name what comes through roles that are not active. MariaDB's
@@ -254,7 +254,7 @@ def _grants(server: Server) -> Iterator[Told]:
             yield _told(grant, State.PASS, "granted", "granted", query, why)
 
 
-def _logs(server: Server) -> Iterator[Told]:
+def _logs(server: Server) -> Iterator[CheckResult]:
     """Ask which logs there are, how large, and what is left out of them."""
     query, why = LOGS, "What is older than the first log can be verified by reading tables only."
     files = _answer(lambda: binary_logs(server.session))
@@ -298,7 +298,7 @@ def _age(server: Server, log: BinaryLog) -> str:
     return f" of {moment:%Y-%m-%d %H:%M:%SZ}"
 
 
-def _replica(server: Server) -> Iterator[Told]:
+def _replica(server: Server) -> Iterator[CheckResult]:
     """Ask whether the source is a replica itself, and then whether its log holds what it replicates."""
     wanted, query = "ON where the source is a replica", REPLICA[0]
     name = next((n for n in REPLICA_UPDATES.names if n in server.variables), REPLICA_UPDATES.names[0])
@@ -322,7 +322,7 @@ def _replica(server: Server) -> Iterator[Told]:
     )  # fmt: skip
 
 
-def _server_id(server: Server, reader_id: int | None) -> Told:
+def _server_id(server: Server, reader_id: int | None) -> CheckResult:
     """Ask which server ids are taken; a reader needs one of its own."""
     name, wanted, query = "server_id of the reader", "used by nobody", REPLICAS[0]
     why = "Two readers of one server_id end each other's stream."
@@ -341,7 +341,7 @@ def _server_id(server: Server, reader_id: int | None) -> Told:
     return _told(name, State.PASS, f"{free}; taken: {numbers}", wanted, query, why)
 
 
-def _sessions(server: Server) -> Told:
+def _sessions(server: Server) -> CheckResult:
     """Ask which sessions have values of their own now."""
     name, wanted = "sessions", "none with values of their own"
     why = "These settings can be set by a session for itself; a session keeps its value while the global one changes."
@@ -358,7 +358,7 @@ def _sessions(server: Server) -> Told:
     return _told(name, State.WARN if bad else State.PASS, "; ".join(bad) or "none", wanted, BINLOG_OVERRIDES, why, todo)
 
 
-def _clock(server: Server) -> Told:
+def _clock(server: Server) -> CheckResult:
     clock = server.clock
     state = State.PASS if abs(clock.offset) <= CLOCK_SECONDS + clock.uncertainty else State.WARN
     return _told("clock", state, f"{clock.offset:+.1f} s", f"within {CLOCK_SECONDS:g} s of this machine", CLOCK,
@@ -369,7 +369,7 @@ def _clock(server: Server) -> Told:
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 
-def _unfollowed(server: Server) -> Iterator[Told]:
+def _unfollowed(server: Server) -> Iterator[CheckResult]:
     """Ask which tables cannot be followed row by row."""
     query, tables = "SHOW CREATE TABLE", server.tables
     if not tables:
@@ -388,7 +388,7 @@ def _unfollowed(server: Server) -> Iterator[Told]:
 
 def _list(
     name: str, found: Sequence[str], among: str, query: str, why: str, todo: str, state: State = State.WARN
-) -> Told:
+) -> CheckResult:
     none = "none" if among.endswith("tables") else f"none in {among}"
     value = f"{len(found)} in {among}: {listed(found)}" if found else none
     return _told(name, state if found else State.PASS, value, "none", query, why, todo)
@@ -399,7 +399,7 @@ _OLD_FORMAT = "mariadb-5.3"
 """What MariaDB's catalog appends to temporal types that are stored as before MySQL 5.6."""
 
 
-def columns(tables: Sequence[TableDef], flavor: Flavor) -> Iterator[Told]:
+def columns(tables: Sequence[TableDef], flavor: Flavor) -> Iterator[CheckResult]:
     """Ask which columns of the tables in scope have another text in the binlog than SELECT prints, or none at all.
 
     A table map names types and sizes, not how a value is displayed: ZEROFILL, the digits of FLOAT(M,D), and which of
@@ -437,7 +437,7 @@ def columns(tables: Sequence[TableDef], flavor: Flavor) -> Iterator[Told]:
                 " out.", State.FAIL)  # fmt: skip
 
 
-def _cascades(server: Server, scope: set[tuple[str, str]]) -> Told:
+def _cascades(server: Server, scope: set[tuple[str, str]]) -> CheckResult:
     """Foreign keys that InnoDB itself carries out change child rows without a trace in the binlog."""
     name, wanted = "cascading foreign keys", "none, or carried out above the engine"
     why = "ON DELETE CASCADE and its like change child rows inside InnoDB: those changes are in no binlog."

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from migverify.errors import ReadError
-from migverify.guards.check_model import Told, listed
+from migverify.guards.check_model import CheckResult, listed
 from migverify.guards.check_read import Server
 from migverify.guards.check_settings import duration
 from migverify.guards.model import State
@@ -25,7 +25,7 @@ _DEFAULT_LIFE = 600.0
 _TSO_SHIFT = 18
 
 
-def gc_life_time(server: Server) -> Iterator[Told]:
+def gc_life_time(server: Server) -> Iterator[CheckResult]:
     """Judge how long TiDB keeps old versions, against how long a verification reads as of one moment."""
     if server.flavor is not Flavor.TIDB:
         return
@@ -36,23 +36,30 @@ def gc_life_time(server: Server) -> Iterator[Told]:
     planned = server.plan.verify_seconds
     numbers = {"seconds": life}
     if server.variables.get("tidb_gc_enable", "ON").upper() in ("OFF", "0"):
-        yield Told(State.WARN, "garbage collection is off: nothing is removed", "Turn it on again when the work ends.",
-                   numbers=numbers)  # fmt: skip
+        yield CheckResult(
+            State.WARN, "garbage collection is off: nothing is removed", "Turn it on again when the work ends.",
+            numbers=numbers,
+        )  # fmt: skip
         return
     if planned is None:
         short = life <= _DEFAULT_LIFE
         value = f"{told}; how long the verification takes was not said"
         todo = "Say it (--hours 6), and raise the life time for as long as the work goes on."
-        yield Told(State.WARN if short else State.PASS, value, todo, numbers=numbers)
+        yield CheckResult(State.WARN if short else State.PASS, value, todo, numbers=numbers)
         return
     value = f"{told}, and the verification takes {planned / 3600:g} h"
     minutes = int(planned * 1.5 // 60) + 1
     todo = f"For the time of the work: SET GLOBAL tidb_gc_life_time = '{minutes}m'; and back to {told} afterwards."
-    yield Told(State.PASS if life > planned else State.FAIL, value, todo, threshold=f"more than {planned:g} s",
-               numbers={**numbers, "planned_seconds": planned})  # fmt: skip
+    yield CheckResult(
+        State.PASS if life > planned else State.FAIL,
+        value,
+        todo,
+        threshold=f"more than {planned:g} s",
+        numbers={**numbers, "planned_seconds": planned},
+    )
 
 
-def safe_point(server: Server) -> Iterator[Told]:
+def safe_point(server: Server) -> Iterator[CheckResult]:
     """Judge how far behind garbage collection is: held back it fills the disk, and without it snapshots do not hold."""
     if server.flavor is not Flavor.TIDB:
         return
@@ -62,7 +69,7 @@ def safe_point(server: Server) -> Iterator[Told]:
         snapshot = server.endpoint.snapshot is not None
         todo = "Wait until the GC worker has run once; on embedded storage there is none."
         value = "there is none: the server silently ignores tidb_snapshot"
-        yield Told(State.FAIL if snapshot else State.WARN, value, todo)
+        yield CheckResult(State.FAIL if snapshot else State.WARN, value, todo)
         return
     moment = _moment(told)
     if moment is None:
@@ -72,7 +79,7 @@ def safe_point(server: Server) -> Iterator[Told]:
     value = f"{told}, {age / 3600:.1f} h ago"
     life = duration(server.variables.get("tidb_gc_life_time", "")) or _DEFAULT_LIFE
     late = age > max(SAFE_POINT_SECONDS, 3 * life)
-    yield Told(State.WARN if late else State.PASS, value, numbers=numbers)
+    yield CheckResult(State.WARN if late else State.PASS, value, numbers=numbers)
 
 
 def _moment(text: str) -> float | None:
@@ -84,7 +91,7 @@ def _moment(text: str) -> float | None:
     return None
 
 
-def statistics(server: Server) -> Iterator[Told]:
+def statistics(server: Server) -> Iterator[CheckResult]:
     """Judge the statistics of the tables in scope; an empty table needs none."""
     if server.flavor is not Flavor.TIDB:
         return
@@ -106,37 +113,39 @@ def statistics(server: Server) -> Iterator[Told]:
     if bad:
         value = f"{len(unknown)} tables without, {len(stale)} stale of {len(filled)} with rows: {listed(bad)}"
         todo = f"ANALYZE TABLE {bad[0].split(' (')[0]}; and so on, in hours of little traffic."
-        yield Told(State.FAIL, value, todo, numbers=numbers)
+        yield CheckResult(State.FAIL, value, todo, numbers=numbers)
         return
     value = f"{len(filled)} tables with rows, {len(aging)} below {HEALTHY_WELL}"
     more = f": {listed(aging)}" if aging else ""
-    yield Told(State.WARN if aging else State.PASS, value + more, numbers=numbers)
+    yield CheckResult(State.WARN if aging else State.PASS, value + more, numbers=numbers)
 
 
-def data_migration(server: Server) -> Iterator[Told]:
+def data_migration(server: Server) -> Iterator[CheckResult]:
     """Ask where DM stands, by its checkpoints on the target; a cluster without them has no DM that writes to it."""
     tables = [(row[0] or "", row[1] or "") for row in server.session.query(sql.CHECKPOINT_TABLES)]
     wanted = server.plan.checkpoint
     if wanted is not None and wanted.startswith("dm_meta.") and wanted not in {".".join(name) for name in tables}:
         todo = "Start the DM task first, name its own table, or grant SELECT on dm_meta.*."
-        yield Told(State.FAIL, f"{wanted} (watch.checkpoint) is not there", todo)
+        yield CheckResult(State.FAIL, f"{wanted} (watch.checkpoint) is not there", todo)
         return
     if not tables:
-        yield Told(State.PASS, "no checkpoint of DM here")
+        yield CheckResult(State.PASS, "no checkpoint of DM here")
     for database, table in tables:
         task, query = table.removesuffix("_syncer_checkpoint"), sql.checkpoint_rows(database, table)
         for source, file, offset, gtids, age in server.session.query(query):
             subject = f"{server.name}/{task}/{source}"
             value = f"{file} {offset}" + (f", {gtids}" if gtids else "")
             if age is None:
-                yield Told(State.INCONCLUSIVE, f"{value}; its age is not told", subject=subject, query=query)
+                yield CheckResult(State.INCONCLUSIVE, f"{value}; its age is not told", subject=subject, query=query)
                 continue
             old = int(age) > STALE_SECONDS
-            yield Told(State.WARN if old else State.PASS, f"{value}, written {age} s ago", subject=subject, query=query,
-                       numbers={"age_seconds": float(age)})  # fmt: skip
+            yield CheckResult(
+                State.WARN if old else State.PASS, f"{value}, written {age} s ago", subject=subject, query=query,
+                numbers={"age_seconds": float(age)},
+            )  # fmt: skip
 
 
-def ticdc(server: Server) -> Iterator[Told]:
+def ticdc(server: Server) -> Iterator[CheckResult]:
     """Ask TiCDC's servers for the state of every changefeed; not asked where no address is given."""
     for address in server.plan.ticdc:
         url = f"{address.rstrip('/')}/api/v2/changefeeds"
@@ -144,12 +153,22 @@ def ticdc(server: Server) -> Iterator[Told]:
             feeds = _changefeeds(url)
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
-            yield Told(State.INCONCLUSIVE, f"no answer: {reason}", "Check the address and that TiCDC runs.",
-                       subject=address, query=f"GET {url}")  # fmt: skip
+            yield CheckResult(
+                State.INCONCLUSIVE,
+                f"no answer: {reason}",
+                "Check the address and that TiCDC runs.",
+                subject=address,
+                query=f"GET {url}",
+            )
             continue
         if not feeds:
-            yield Told(State.WARN, "no changefeed", "Make the feed, and rehearse it, before it is needed.",
-                       subject=address, query=f"GET {url}")  # fmt: skip
+            yield CheckResult(
+                State.WARN,
+                "no changefeed",
+                "Make the feed, and rehearse it, before it is needed.",
+                subject=address,
+                query=f"GET {url}",
+            )
         for feed in feeds:
             yield _changefeed(server, feed, address, url)
 
@@ -164,7 +183,7 @@ def _changefeeds(url: str) -> list[dict[str, Any]]:
     return [dict(item) for item in told["items"] or []]
 
 
-def _changefeed(server: Server, feed: dict[str, Any], address: str, url: str) -> Told:
+def _changefeed(server: Server, feed: dict[str, Any], address: str, url: str) -> CheckResult:
     subject = f"{address}/{feed.get('namespace') or 'default'}/{feed.get('id')}"
     state = str(feed.get("state") or "not told")
     tso = feed.get("checkpoint_tso")
@@ -172,11 +191,20 @@ def _changefeed(server: Server, feed: dict[str, Any], address: str, url: str) ->
     words = f": {error.get('message') or error}" if isinstance(error, dict) else f": {error}" if error else ""
     if state != "normal":
         known = state in ("stopped", "failed", "warning", "error", "pending", "finished", "removed")
-        return Told(State.FAIL if known else State.INCONCLUSIVE, f"{state}{words}", subject=subject, query=f"GET {url}")
+        return CheckResult(
+            State.FAIL if known else State.INCONCLUSIVE, f"{state}{words}", subject=subject, query=f"GET {url}"
+        )
     if not isinstance(tso, int):
-        return Told(State.INCONCLUSIVE, f"{state}; its checkpoint is not told", subject=subject, query=f"GET {url}")
+        return CheckResult(
+            State.INCONCLUSIVE, f"{state}; its checkpoint is not told", subject=subject, query=f"GET {url}"
+        )
     moment = (tso >> _TSO_SHIFT) / 1000
     lag = server.now() + server.clock.offset - moment
     value = f"{state}, checkpoint {datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%SZ}, {lag:.0f} s ago"
-    return Told(State.FAIL if lag > STALE_SECONDS else State.PASS, value, subject=subject, query=f"GET {url}",
-                numbers={"lag_seconds": lag})  # fmt: skip
+    return CheckResult(
+        State.FAIL if lag > STALE_SECONDS else State.PASS,
+        value,
+        subject=subject,
+        query=f"GET {url}",
+        numbers={"lag_seconds": lag},
+    )

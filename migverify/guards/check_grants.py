@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from migverify.errors import PrivilegeError
-from migverify.guards.check_model import Told, listed
+from migverify.guards.check_model import CheckResult, listed
 from migverify.guards.check_read import Server
 from migverify.guards.model import State
 from migverify.model import Side
@@ -17,12 +17,12 @@ from migverify.sql.quoting import quote_path
 _ADMIN = ("SUPER", "ALL PRIVILEGES", "ALL", "GRANT OPTION", "CREATE USER", "SHUTDOWN", "ROLE_ADMIN", "SYSTEM_USER")
 
 
-def tables(server: Server) -> Iterator[Told]:
+def tables(server: Server) -> Iterator[CheckResult]:
     """Ask whether every table in scope may be read; what SHOW GRANTS does not say is tried by using it."""
     try:
         found = server.tables
     except PrivilegeError as error:  # the catalog shows less than the whole table: a grant on columns
-        yield Told(State.FAIL, error.message.split("\n")[0], error.hint)
+        yield CheckResult(State.FAIL, error.message.split("\n")[0], error.hint)
         return
     missing = [
         (table.ref.database, table.ref.table)
@@ -32,13 +32,17 @@ def tables(server: Server) -> Iterator[Told]:
     ]
     value = f"{server.grants.account} may read {len(found) - len(missing)} of {len(found)} tables"
     if not found:
-        yield Told(State.INCONCLUSIVE, "no table in scope can be seen", _grant(server, "SELECT", ["<database>.*"]))
+        yield CheckResult(
+            State.INCONCLUSIVE, "no table in scope can be seen", _grant(server, "SELECT", ["<database>.*"])
+        )
         return
     names = [f"{database}.{table}" for database, table in missing]
     if names:
-        yield Told(State.FAIL, f"{value}; not {listed(names)}", _grant(server, "SELECT", _databases(server, missing)))
+        yield CheckResult(
+            State.FAIL, f"{value}; not {listed(names)}", _grant(server, "SELECT", _databases(server, missing))
+        )
         return
-    yield Told(State.PASS, value)
+    yield CheckResult(State.PASS, value)
 
 
 def _reads(server: Server, database: str, table: str) -> bool:
@@ -49,69 +53,76 @@ def _reads(server: Server, database: str, table: str) -> bool:
     return True
 
 
-def changes(server: Server) -> Iterator[Told]:
+def changes(server: Server) -> Iterator[CheckResult]:
     """Ask for the two grants of a reader of the binlog."""
     wanted = privileges_for("changes tail", "*.*", Side.SOURCE, server.flavor)
     if not wanted:
         return
     missing = [name for name in wanted if not server.grants.allows(name)]
     todo = _grant(server, ", ".join(missing), ["*.*"])
-    yield Told(State.FAIL if missing else State.PASS, f"missing: {', '.join(missing)}" if missing else "granted", todo)
+    yield CheckResult(
+        State.FAIL if missing else State.PASS, f"missing: {', '.join(missing)}" if missing else "granted", todo
+    )
 
 
-def workload(server: Server) -> Iterator[Told]:
+def workload(server: Server) -> Iterator[CheckResult]:
     """Ask whether replayed statements may read tables and views, and whether sessions of others can be seen."""
     views = [(one.database, one.name) for one in server.skipped if one.kind == "view"]
     refs = [(table.ref.database, table.ref.table) for table in server.tables]
     unread = [name for name in (*refs, *views) if not server.grants.allows("SELECT", *name)]
     if unread:
         names = [f"{database}.{table}" for database, table in unread]
-        yield Told(State.FAIL, f"may not read {listed(names)}", _grant(server, "SELECT", _databases(server, unread)))
+        yield CheckResult(
+            State.FAIL, f"may not read {listed(names)}", _grant(server, "SELECT", _databases(server, unread))
+        )
         return
     wants_view = [database for database, name in views if not server.grants.allows("SHOW VIEW", database, name)]
     if wants_view:
         value = f"SHOW VIEW is missing for {len(wants_view)} views: EXPLAIN of statements on them is refused"
-        yield Told(
+        yield CheckResult(
             State.WARN, value, _grant(server, "SHOW VIEW", _databases(server, [(one, "") for one in wants_view]))
         )
         return
     if not server.grants.allows("PROCESS"):
-        yield Told(State.WARN, "reads everything; without PROCESS a capture by polling sees its own session only",
-                   _grant(server, "PROCESS", ["*.*"]))  # fmt: skip
+        yield CheckResult(
+            State.WARN,
+            "reads everything; without PROCESS a capture by polling sees its own session only",
+            _grant(server, "PROCESS", ["*.*"]),
+        )
         return
-    yield Told(State.PASS, f"may read {len(refs)} tables and {len(views)} views, and see sessions")
+    yield CheckResult(State.PASS, f"may read {len(refs)} tables and {len(views)} views, and see sessions")
 
 
-def repair(server: Server) -> Iterator[Told]:
+def repair(server: Server) -> Iterator[CheckResult]:
     """Ask whether the target's rows may be mended; missing is a warning, as not everybody lets migverify do that."""
     read = privileges_for("tables repair", DATABASES, Side.TARGET, server.flavor)
     wanted = [name for name in privileges_for(REPAIR, DATABASES, Side.TARGET, server.flavor) if name not in read]
     refs = [(table.ref.database, table.ref.table) for table in server.tables]
     if not refs:
-        yield Told(State.INCONCLUSIVE, "no table in scope can be seen")
+        yield CheckResult(State.INCONCLUSIVE, "no table in scope can be seen")
         return
     short = [ref for ref in refs if not all(server.grants.allows(name, *ref) for name in wanted)]
     todo = _grant(server, ", ".join(wanted), _databases(server, short)) + " Or apply the repair's SQL as somebody else."
     value = f"may write {len(refs) - len(short)} of {len(refs)} tables"
-    yield Told(State.WARN if short else State.PASS, value, todo)
+    yield CheckResult(State.WARN if short else State.PASS, value, todo)
 
 
-def excess(server: Server) -> Iterator[Told]:
+def excess(server: Server) -> Iterator[CheckResult]:
     """Ask what the user may do beyond its work, roles taken in that it could turn on."""
     grants = server.grants
     if not server.is_source:
         admin = [one for one in grants.writing if one.split(" on ")[0].upper() in _ADMIN]
         value = f"{grants.account} may: {listed(admin)}" if admin else f"{grants.account} administers nothing"
-        yield Told(State.WARN if admin else State.PASS, value)
+        yield CheckResult(State.WARN if admin else State.PASS, value)
         return
     changing = [one for one in grants.changing if not _marker(one, server)]
     if changing:
-        yield Told(State.FAIL, f"{grants.account} may write: {listed(changing)}", _revoke(grants))
+        yield CheckResult(State.FAIL, f"{grants.account} may write: {listed(changing)}", _revoke(grants))
         return
     looking = [one for one in grants.writing if one not in grants.changing]
     seeing = f", and may define what it is there to see: {listed(looking)}" if looking else ""
     roles = f", roles {', '.join(grants.roles)} taken in" if grants.roles else ""
-    yield Told(State.PASS, f"{grants.account} only reads{roles}{seeing}")
+    yield CheckResult(State.PASS, f"{grants.account} only reads{roles}{seeing}")
 
 
 def _marker(privilege: str, server: Server) -> bool:

@@ -43,7 +43,7 @@ class Of(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class CheckResult:
     """What a judge says. An empty text means the question's own; ``part`` names one of several answers."""
 
     state: State
@@ -57,8 +57,8 @@ class Told:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
 
-Judge = Callable[["Server"], Iterator[Told]]
-PairJudge = Callable[["Server", "Server"], Iterator[Told]]
+Judge = Callable[["Server"], Iterator[CheckResult]]
+PairJudge = Callable[["Server", "Server"], Iterator[CheckResult]]
 Route = Callable[[str, str, str], tuple[str, str]]
 """(endpoint, database, table) of a source -> (database, table) on the target."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from migverify.errors import ReadError, RetryableReadError
-from migverify.guards.check_model import Told
+from migverify.guards.check_model import CheckResult
 from migverify.guards.check_read import Server
 from migverify.guards.model import State
 from migverify.model import Flavor
@@ -23,22 +23,22 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def sql_mode(source: Server, target: Server) -> Iterator[Told]:
+def sql_mode(source: Server, target: Server) -> Iterator[CheckResult]:
     """Compare the modes as sets, without words that mean nothing here."""
     ours, theirs = (_modes(server.variable("sql_mode")) for server in (source, target))
     only_source, only_target = sorted(ours - theirs), sorted(theirs - ours)
     if not only_source and not only_target:
-        yield Told(State.PASS, ",".join(sorted(ours)) or "empty on both")
+        yield CheckResult(State.PASS, ",".join(sorted(ours)) or "empty on both")
         return
     value = f"only the source: {', '.join(only_source) or 'none'}; only the target: {', '.join(only_target) or 'none'}"
-    yield Told(State.FAIL, value, f"On the target: SET GLOBAL sql_mode = '{source.variable('sql_mode')}';")
+    yield CheckResult(State.FAIL, value, f"On the target: SET GLOBAL sql_mode = '{source.variable('sql_mode')}';")
 
 
 def _modes(text: str) -> frozenset[str]:
     return frozenset(word.strip().upper() for word in text.split(",")) - _EMPTY_MODES
 
 
-def charset(source: Server, target: Server) -> Iterator[Told]:
+def charset(source: Server, target: Server) -> Iterator[CheckResult]:
     """Compare what a new table, and a text in a statement, gets where nothing is said."""
     for name in ("character_set_server", "collation_server", "default_collation_for_utf8mb4"):
         query = f"SHOW GLOBAL VARIABLES LIKE '{name}'"
@@ -47,22 +47,22 @@ def charset(source: Server, target: Server) -> Iterator[Told]:
         ours, theirs = source.variable(name), target.variable(name)
         value = f"{name}: source {ours}, target {theirs}"
         if ours == theirs:
-            yield Told(State.PASS, value, part=name, query=query)
+            yield CheckResult(State.PASS, value, part=name, query=query)
             continue
         words, otherwise = collation_change(ours, theirs) if "collation" in name else ("other characters", True)
         todo = "Spell CHARACTER SET and COLLATE out in every CREATE TABLE and connection, or make them equal."
-        yield Told(State.WARN if otherwise else State.PASS, f"{value}: {words}", todo, part=name, query=query)
+        yield CheckResult(State.WARN if otherwise else State.PASS, f"{value}: {words}", todo, part=name, query=query)
 
 
-def isolation(source: Server, target: Server) -> Iterator[Told]:
+def isolation(source: Server, target: Server) -> Iterator[CheckResult]:
     """Compare the isolation that transactions begin with."""
     ours, theirs = _isolation(source), _isolation(target)
     value = f"source {ours}, target {theirs}"
     if ours not in _SUPPORTED_ISOLATION and target.flavor is Flavor.TIDB:
         todo = "Let the application live with REPEATABLE-READ or READ-COMMITTED; TiDB answers others with error 8048."
-        yield Told(State.FAIL, value, todo)
+        yield CheckResult(State.FAIL, value, todo)
         return
-    yield Told(State.PASS if ours == theirs else State.FAIL, value)
+    yield CheckResult(State.PASS if ours == theirs else State.FAIL, value)
 
 
 def _isolation(server: Server) -> str:
@@ -70,13 +70,13 @@ def _isolation(server: Server) -> str:
     return server.variable(name).upper()
 
 
-def packet(source: Server, target: Server) -> Iterator[Told]:
+def packet(source: Server, target: Server) -> Iterator[CheckResult]:
     """Compare the largest statements and rows that the servers take."""
     ours, theirs = _number(source, "max_allowed_packet"), _number(target, "max_allowed_packet")
     numbers = {"source_bytes": float(ours), "target_bytes": float(theirs)}
     value = f"source {ours}, target {theirs}"
     todo = f"On the target: SET GLOBAL max_allowed_packet = {ours};"
-    yield Told(State.PASS if theirs >= ours else State.FAIL, value, todo, numbers=numbers)
+    yield CheckResult(State.PASS if theirs >= ours else State.FAIL, value, todo, numbers=numbers)
 
 
 def _number(server: Server, name: str) -> int:
@@ -86,13 +86,13 @@ def _number(server: Server, name: str) -> int:
     return int(value)
 
 
-def auto_increment(source: Server, target: Server) -> Iterator[Told]:
+def auto_increment(source: Server, target: Server) -> Iterator[CheckResult]:
     """Compare step and offset of generated ids."""
     names = ("auto_increment_increment", "auto_increment_offset")
     ours, theirs = (tuple(_number(server, name) for name in names) for server in (source, target))
     value = f"step and offset: source {ours[0]} and {ours[1]}, target {theirs[0]} and {theirs[1]}"
     todo = "Set both alike; with several writers give the sides offsets that never meet."
-    yield Told(State.PASS if ours == theirs else State.FAIL, value, todo)
+    yield CheckResult(State.PASS if ours == theirs else State.FAIL, value, todo)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +136,14 @@ _PAIRS = (
 )  # fmt: skip
 
 
-def other_settings(source: Server, target: Server) -> Iterator[Told]:
+def other_settings(source: Server, target: Server) -> Iterator[CheckResult]:
     """Compare further variables of which both servers tell; what one lacks has no say there."""
     for pair in _PAIRS:
         if pair.name not in source.variables or pair.name not in target.variables:
             continue
         ours, theirs = source.variables[pair.name], target.variables[pair.name]
         fine = pair.agree(ours, theirs)
-        yield Told(
+        yield CheckResult(
             State.PASS if fine else pair.state, f"source {ours or repr('')}, target {theirs or repr('')}",
             f"On the target: SET GLOBAL {pair.name} = {_literal(ours)};", pair.name, pair.wanted,
             f"SHOW GLOBAL VARIABLES LIKE '{pair.name}'", pair.why,
@@ -208,7 +208,7 @@ TIDB_VARIABLES = (
 )  # fmt: skip
 
 
-def tidb_variables(server: Server) -> Iterator[Told]:
+def tidb_variables(server: Server) -> Iterator[CheckResult]:
     """Judge the variables that decide how TiDB behaves."""
     if server.flavor is not Flavor.TIDB:
         return
@@ -219,9 +219,9 @@ def tidb_variables(server: Server) -> Iterator[Told]:
             old = server.number and server.number < own.since
             state = State.PASS if old else State.INCONCLUSIVE
             said = "this version has no such variable" if old else "the server does not tell"
-            yield Told(state, said, "Look with a user who may see it.", own.name, own.wanted, query, own.why)
+            yield CheckResult(state, said, "Look with a user who may see it.", own.name, own.wanted, query, own.why)
             continue
-        yield Told(own.judge(value.upper()), value or "''", own.todo, own.name, own.wanted, query, own.why)
+        yield CheckResult(own.judge(value.upper()), value or "''", own.todo, own.name, own.wanted, query, own.why)
     yield _optimistic_checks(server)
 
 
@@ -241,7 +241,7 @@ def _own_value(server: Server, own: _Own) -> str | None:
     return {"1": "ON", "0": "OFF"}.get(value or "", value)
 
 
-def _optimistic_checks(server: Server) -> Told:
+def _optimistic_checks(server: Server) -> CheckResult:
     """Judge the check of optimistic transactions, which counts only where transactions are optimistic."""
     name = "tidb_constraint_check_in_place"
     query = f"SHOW GLOBAL VARIABLES LIKE '{name}'"
@@ -249,21 +249,21 @@ def _optimistic_checks(server: Server) -> Told:
     todo = f"SET GLOBAL {name} = ON; or use pessimistic transactions."
     value = server.variables.get(name, "").upper()
     if not value:
-        return Told(State.INCONCLUSIVE, "the server does not tell", todo, name, "ON", query, why)
+        return CheckResult(State.INCONCLUSIVE, "the server does not tell", todo, name, "ON", query, why)
     if value in ("ON", "1") or server.variables.get("tidb_txn_mode", "").lower() == "pessimistic":
         said = value if value in ("ON", "1") else f"{value}; transactions are pessimistic"
-        return Told(State.PASS, said, "", name, "ON", query, why)
-    return Told(State.WARN, value, todo, name, "ON", query, why)
+        return CheckResult(State.PASS, said, "", name, "ON", query, why)
+    return CheckResult(State.WARN, value, todo, name, "ON", query, why)
 
 
-def new_collations(server: Server) -> Iterator[Told]:
+def new_collations(server: Server) -> Iterator[CheckResult]:
     """Judge whether TiDB compares texts by their collation at all; fixed when a cluster is made."""
     if server.flavor is not Flavor.TIDB:
         return
     told = server.session.query(sql.NEW_COLLATIONS)[0][0]
     if told not in ("0", "1"):
         raise ReadError(f"{server.name}: the server compares two letters and says {told!r}")
-    yield Told(State.PASS if told == "1" else State.FAIL, "they count" if told == "1" else "it compares bytes")
+    yield CheckResult(State.PASS if told == "1" else State.FAIL, "they count" if told == "1" else "it compares bytes")
 
 
 def duration(text: str) -> float | None:

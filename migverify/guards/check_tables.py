@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from migverify.errors import PrivilegeError, ReadError, RetryableReadError
 from migverify.guards.check_binlog_settings import TRANSACTIONAL
-from migverify.guards.check_model import Told, listed
+from migverify.guards.check_model import CheckResult, listed
 from migverify.guards.check_read import Server
 from migverify.guards.model import State
 from migverify.model import ColumnDef, Flavor, TableDef
@@ -28,15 +28,15 @@ ENTRY_BYTES = 6 << 20
 """TiDB's default limit of one row."""
 
 
-def scope(server: Server) -> Iterator[Told]:
+def scope(server: Server) -> Iterator[CheckResult]:
     """Ask what the configuration's tables are here."""
     unmatched = server.unmatched((table.ref.database, table.ref.table) for table in server.tables)
     value = f"{len(server.tables)} tables in {len({t.ref.database for t in server.tables})} databases"
     if not server.tables or unmatched:
         missing = f"; nothing matches {listed(unmatched)}" if unmatched else ""
-        yield Told(State.FAIL, value + missing, numbers={"tables": float(len(server.tables))})
+        yield CheckResult(State.FAIL, value + missing, numbers={"tables": float(len(server.tables))})
         return
-    yield Told(State.PASS, value, numbers={"tables": float(len(server.tables))})
+    yield CheckResult(State.PASS, value, numbers={"tables": float(len(server.tables))})
 
 
 def _targets(source: Server) -> dict[tuple[str, str], TableDef]:
@@ -48,21 +48,21 @@ def _found(target: Server) -> dict[tuple[str, str], TableDef]:
     return {(t.ref.database.lower(), t.ref.table.lower()): t for t in target.tables}
 
 
-def present(source: Server, target: Server) -> Iterator[Told]:
+def present(source: Server, target: Server) -> Iterator[CheckResult]:
     """Ask whether every table is there on the target, and whether one that is not may only be hidden."""
     found = _found(target)
     missing = [name for name in _targets(source) if (name[0].lower(), name[1].lower()) not in found]
     hidden = [name for name in missing if _hidden(target, name)]
     whole = len(source.tables)
     if not missing:
-        yield Told(State.PASS if whole else State.INCONCLUSIVE, f"{whole} of {whole} are there")
+        yield CheckResult(State.PASS if whole else State.INCONCLUSIVE, f"{whole} of {whole} are there")
         return
     value = f"{len(missing)} of {whole} are not there: {listed(['.'.join(name) for name in missing])}"
     if hidden:
         todo = f"{target.grants.account} may not read {len(hidden)} of them: GRANT SELECT on their databases."
-        yield Told(State.FAIL, value, todo)
+        yield CheckResult(State.FAIL, value, todo)
         return
-    yield Told(State.FAIL, value)
+    yield CheckResult(State.FAIL, value)
 
 
 def _hidden(target: Server, name: tuple[str, str]) -> bool:
@@ -77,7 +77,7 @@ def _hidden(target: Server, name: tuple[str, str]) -> bool:
     return True
 
 
-def keys(server: Server) -> Iterator[Told]:
+def keys(server: Server) -> Iterator[CheckResult]:
     """Ask which tables have nothing that tells their rows apart."""
     keyless = [str(table.ref) for table in server.tables if not _told_apart(table)]
     yield _list(keyless, len(server.tables), State.FAIL)
@@ -92,13 +92,13 @@ def _told_apart(table: TableDef) -> bool:
     )  # fmt: skip
 
 
-def engines(server: Server) -> Iterator[Told]:
+def engines(server: Server) -> Iterator[CheckResult]:
     """Ask which tables are not transactional."""
     other = [f"{t.ref} ({t.engine})" for t in server.tables if t.engine and t.engine.lower() not in TRANSACTIONAL]
     yield _list(other, len(server.tables), State.FAIL)
 
 
-def types(source: Server, target: Server) -> Iterator[Told]:
+def types(source: Server, target: Server) -> Iterator[CheckResult]:
     """Ask which columns and indexes TiDB cannot have, and say which."""
     if target.flavor is not Flavor.TIDB:
         return
@@ -123,7 +123,7 @@ def _unsupported(column: ColumnDef, target: Server) -> bool:
     return column.data_type in _SPATIAL or column.data_type in _MARIADB_TYPES
 
 
-def collations_known(source: Server, target: Server) -> Iterator[Told]:
+def collations_known(source: Server, target: Server) -> Iterator[CheckResult]:
     """Ask which collations of columns the target does not have."""
     known = {(row[0] or "").lower() for row in target.session.query(sql.COLLATIONS)}
     found = _found(target)
@@ -139,7 +139,7 @@ def collations_known(source: Server, target: Server) -> Iterator[Told]:
     for part, groups, state in (("new tables", waiting, State.FAIL), ("tables that are there", there, State.WARN)):
         value = "; ".join(f"{collation}: {listed(columns)}" for collation, columns in sorted(groups.items()))
         said = why if state is State.WARN else ""
-        yield Told(state if groups else State.PASS, value or "all of them are known", part=part, why=said)
+        yield CheckResult(state if groups else State.PASS, value or "all of them are known", part=part, why=said)
 
 
 def _spelled(collation: str | None, known: set[str]) -> str | None:
@@ -153,7 +153,7 @@ def _spelled(collation: str | None, known: set[str]) -> str | None:
     return other if name not in known and other in known else name
 
 
-def collations(source: Server, target: Server) -> Iterator[Told]:
+def collations(source: Server, target: Server) -> Iterator[CheckResult]:
     """Compare the collations of columns: what a key takes as equal decides which rows it refuses."""
     found, known = _found(target), set[str]()
     in_keys: dict[str, list[str]] = defaultdict(list)
@@ -177,10 +177,12 @@ def collations(source: Server, target: Server) -> Iterator[Told]:
     for part, groups, state in (("unique keys", in_keys, State.FAIL), ("other columns", elsewhere, State.WARN)):
         value = "; ".join(f"{change}: {listed(columns)}" for change, columns in sorted(groups.items()))
         count = float(sum(len(columns) for columns in groups.values()))
-        yield Told(state if groups else State.PASS, value or "none differs", part=part, numbers={"columns": count})
+        yield CheckResult(
+            state if groups else State.PASS, value or "none differs", part=part, numbers={"columns": count}
+        )
 
 
-def names(source: Server, target: Server) -> Iterator[Told]:
+def names(source: Server, target: Server) -> Iterator[CheckResult]:
     """Ask which names differ in case alone: a server that does not tell case apart has room for one of them."""
     key = "lower_case_table_names"
     ours, theirs = source.variable(key), target.variable(key)
@@ -190,15 +192,15 @@ def names(source: Server, target: Server) -> Iterator[Told]:
     clashes = [" and ".join(sorted(group)) for group in groups.values() if len(group) > 1]
     value = f"source {ours}, target {theirs}"
     if clashes:
-        yield Told(State.FAIL, f"{value}; one name on the target: {listed(sorted(clashes))}")
+        yield CheckResult(State.FAIL, f"{value}; one name on the target: {listed(sorted(clashes))}")
         return
     # 0 against 2 is how MySQL on Linux and TiDB are: fine while no two names meet. 1 on one side changes the names.
     folded = ours != theirs and "1" in (ours, theirs)
     todo = "Spell names in lower case everywhere: one side stores them so."
-    yield Told(State.WARN if folded else State.PASS, value, todo)
+    yield CheckResult(State.WARN if folded else State.PASS, value, todo)
 
 
-def row_size(source: Server, target: Server) -> Iterator[Told]:
+def row_size(source: Server, target: Server) -> Iterator[CheckResult]:
     """Ask whether rows may be larger than what TiDB stores as one."""
     if target.flavor is not Flavor.TIDB:
         return
@@ -212,13 +214,13 @@ def row_size(source: Server, target: Server) -> Iterator[Told]:
     packet = int(target.variables.get("max_allowed_packet", "0") or 0)
     worst = min(limit, packet) if packet else limit
     if not wide:
-        yield Told(State.PASS, value, numbers={"limit_bytes": float(limit)})
+        yield CheckResult(State.PASS, value, numbers={"limit_bytes": float(limit)})
         return
     first = next(t for t in source.tables if any(c.data_type in _LARGE for c in t.columns))
     column = next(c.name for c in first.columns if c.data_type in _LARGE)
     look = sql.longest(first.ref.database, first.ref.table, column)
     todo = f"Look when there is time, as it reads the table: {look} must stay below {worst}. Raise both limits if not."
-    yield Told(State.WARN, f"{value}: {listed(wide)}", todo, numbers={"limit_bytes": float(limit)})
+    yield CheckResult(State.WARN, f"{value}: {listed(wide)}", todo, numbers={"limit_bytes": float(limit)})
 
 
 def _entry_bytes(target: Server) -> int:
@@ -236,7 +238,7 @@ def _entry_bytes(target: Server) -> int:
     return min(found, default=ENTRY_BYTES)
 
 
-def foreign_keys(source: Server, target: Server) -> Iterator[Told]:
+def foreign_keys(source: Server, target: Server) -> Iterator[CheckResult]:
     """Compare the foreign keys, and ask whether the target enforces them."""
     ours = _named(source, source.objects(sql.foreign_keys))
     theirs = _named(target, target.objects(sql.foreign_keys))
@@ -245,7 +247,7 @@ def foreign_keys(source: Server, target: Server) -> Iterator[Told]:
         for database, table, name in ours
     }
     if not moved:
-        yield Told(State.PASS, f"none on the source, {len(theirs)} on the target")
+        yield CheckResult(State.PASS, f"none on the source, {len(theirs)} on the target")
         return
     counts: dict[tuple[str, str], int] = defaultdict(int)
     for database, table, _ in theirs:
@@ -257,17 +259,20 @@ def foreign_keys(source: Server, target: Server) -> Iterator[Told]:
     lost = [shown for key, all_shown in wanted.items() for shown in all_shown[counts[key] :]]
     value = f"{len(moved)} on the source, {len(moved) - len(lost)} of them on the target"
     if lost:
-        yield Told(State.FAIL, f"{value}; missing: {listed(sorted(lost))}")
+        yield CheckResult(State.FAIL, f"{value}; missing: {listed(sorted(lost))}")
         return
     off = [name for name in ("foreign_key_checks", "tidb_enable_foreign_key")
            if target.variables.get(name, "ON").upper() in ("OFF", "0")]  # fmt: skip
     if target.flavor is Flavor.TIDB and target.number and target.number < _ENFORCED_SINCE:
         off.append("TiDB before 6.6 does not enforce them")
     if off:
-        yield Told(State.FAIL, f"{value}; not enforced: {', '.join(off)}", "SET GLOBAL foreign_key_checks = ON;"
-                   " SET GLOBAL tidb_enable_foreign_key = ON;")  # fmt: skip
+        yield CheckResult(
+            State.FAIL,
+            f"{value}; not enforced: {', '.join(off)}",
+            "SET GLOBAL foreign_key_checks = ON; SET GLOBAL tidb_enable_foreign_key = ON;",
+        )
         return
-    yield Told(State.PASS, value)
+    yield CheckResult(State.PASS, value)
 
 
 def _named(server: Server, rows: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
@@ -275,21 +280,21 @@ def _named(server: Server, rows: Sequence[tuple[str, str, str]]) -> list[tuple[s
     return [row for row in rows if (row[0], row[1]) in inside]
 
 
-def checks(source: Server, target: Server) -> Iterator[Told]:
+def checks(source: Server, target: Server) -> Iterator[CheckResult]:
     """Ask whether the target enforces CHECK constraints that the source has."""
     asked = sql.mariadb_checks if source.flavor is Flavor.MARIADB else sql.checks
     rows = _named(source, source.objects(asked))
     if not rows:
-        yield Told(State.PASS, "none on the source")
+        yield CheckResult(State.PASS, "none on the source")
         return
     value = f"{len(rows)} on the source: {listed([f'{d}.{t} ({name})' for d, t, name in rows])}"
     enforced = target.flavor is not Flavor.TIDB or target.variables.get("tidb_enable_check_constraint", "").upper() in (
         "ON", "1",
     )  # fmt: skip
-    yield Told(State.PASS if enforced else State.FAIL, value)
+    yield CheckResult(State.PASS if enforced else State.FAIL, value)
 
 
-def triggers(server: Server) -> Iterator[Told]:
+def triggers(server: Server) -> Iterator[CheckResult]:
     """Ask which triggers stand on the tables in scope."""
     if server.flavor is Flavor.TIDB:
         return
@@ -300,7 +305,7 @@ def triggers(server: Server) -> Iterator[Told]:
     yield _unless_hidden(_list(found, len(server.tables), State.FAIL), "TRIGGER", server, seen=seen)
 
 
-def events(server: Server) -> Iterator[Told]:
+def events(server: Server) -> Iterator[CheckResult]:
     """Ask which events the databases in scope have; one that is disabled runs nowhere."""
     if server.flavor is Flavor.TIDB:
         return
@@ -311,7 +316,7 @@ def events(server: Server) -> Iterator[Told]:
     yield _unless_hidden(told, "EVENT", server, seen=seen)
 
 
-def routines(server: Server) -> Iterator[Told]:
+def routines(server: Server) -> Iterator[CheckResult]:
     """Ask which procedures and functions the databases in scope have."""
     if server.flavor is Flavor.TIDB:
         return
@@ -327,16 +332,16 @@ def routines(server: Server) -> Iterator[Told]:
     yield _unless_hidden(told, needed, server, seen=seen)
 
 
-def _unless_hidden(told: Told, needed: str, server: Server, *, seen: bool) -> Told:
+def _unless_hidden(told: CheckResult, needed: str, server: Server, *, seen: bool) -> CheckResult:
     """Return INCONCLUSIVE in place of "none" where the server hides such objects from the user: it lists no others."""
     if told.state is not State.PASS or seen:
         return told
     where = needed if " ON " in needed else f"{needed} ON <database>.*"
     value = f"none that {server.grants.account} may see, and without {needed} others are hidden"
-    return Told(State.INCONCLUSIVE, value, f"GRANT {where} TO {account_text(server.grants.account)};")
+    return CheckResult(State.INCONCLUSIVE, value, f"GRANT {where} TO {account_text(server.grants.account)};")
 
 
-def views(source: Server, target: Server) -> Iterator[Told]:
+def views(source: Server, target: Server) -> Iterator[CheckResult]:
     """Compare the views by name."""
     there = {(one.database.lower(), one.name.lower()) for one in target.skipped if one.kind == "view"}
     ours = [one for one in source.skipped if one.kind == "view"]
@@ -347,11 +352,13 @@ def views(source: Server, target: Server) -> Iterator[Told]:
             missing.append(f"{one.database}.{one.name}")
     value = f"{len(ours)} on the source, {len(ours) - len(missing)} of them on the target"
     if missing:
-        yield Told(State.FAIL, f"{value}; missing: {listed(missing)}")
+        yield CheckResult(State.FAIL, f"{value}; missing: {listed(missing)}")
         return
-    yield Told(State.PASS, value)
+    yield CheckResult(State.PASS, value)
 
 
-def _list(found: Sequence[str], whole: int, state: State, part: str = "", why: str = "", among: str = "tables") -> Told:
+def _list(
+    found: Sequence[str], whole: int, state: State, part: str = "", why: str = "", among: str = "tables"
+) -> CheckResult:
     value = f"{len(found)} in {whole} {among}: {listed(found)}" if found else f"none in {whole} {among}"
-    return Told(state if found else State.PASS, value, part=part, why=why, numbers={"found": float(len(found))})
+    return CheckResult(state if found else State.PASS, value, part=part, why=why, numbers={"found": float(len(found))})

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from migverify.recon.describe import Describe
 from migverify.recon.model import Dataset, Kind, ParameterValue, Rule, RuleSet, Window
-from migverify.recon.shape import Built, Check, Scene, Shown
+from migverify.recon.shape import Built, Check, RuleInputs, Shown
 from migverify.recon.shapes_groups import balance, coverage, drilled, freshness, same_groups, zero_sum
 from migverify.recon.shapes_order import sequence, transitions
 from migverify.recon.shapes_rows import no_rows, orphans, same_rows, unique
@@ -49,7 +49,7 @@ def build(
     if rule.target is not None:
         cut = window if rule.cut[1] else None
         target = open_side(_dataset(rules, rule.target, refusal), rule, describe, values, cut)
-    scene = Scene(rule, source, target, refusal, window)
+    scene = RuleInputs(rule, source, target, refusal, window)
     return volume(scene) if rule.options.get(VOLUME) else _KINDS[rule.kind](scene)
 
 
@@ -60,7 +60,7 @@ def _dataset(rules: RuleSet, name: str, refusal: Refusal) -> Dataset:
     return found
 
 
-_KINDS: dict[Kind, Callable[[Scene], Built]] = {
+_KINDS: dict[Kind, Callable[[RuleInputs], Built]] = {
     Kind.SAME_ROWS: same_rows, Kind.SAME_GROUPS: same_groups, Kind.ZERO_SUM: zero_sum, Kind.BALANCE: balance,
     Kind.TRANSITIONS: transitions, Kind.ORPHANS: orphans, Kind.UNIQUE: unique, Kind.SEQUENCE: sequence,
     Kind.FRESHNESS: freshness, Kind.COVERAGE: coverage, Kind.NO_ROWS: no_rows, Kind.EXPECTATIONS: no_rows,

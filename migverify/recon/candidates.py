@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from migverify.model import ColumnDef, KeyText, LiveState
-from migverify.recon.relation import Held, Pairing
+from migverify.recon.relation import KeyRows, Pairing
 from migverify.sql.canonical import FAMILIES
 from migverify.watch.lifecycle import Criteria, Finding, Read, advance
 
@@ -99,7 +99,7 @@ def look_of(pairing: Pairing) -> tuple[object, ...]:
     return _seen(pairing.source), _seen(pairing.target)
 
 
-def _seen(held: Held | None) -> tuple[object, ...] | None:
+def _seen(held: KeyRows | None) -> tuple[object, ...] | None:
     return None if held is None else (held.count, held.values, held.unlike, held.mixed)
 
 
@@ -161,7 +161,7 @@ def _pairing(pairing: Pairing) -> list[Any]:
     return [pairing.key, _held(pairing.source), _held(pairing.target)]
 
 
-def _held(held: Held | None) -> list[Any] | None:
+def _held(held: KeyRows | None) -> list[Any] | None:
     return None if held is None else [held.count, held.values, held.unlike, held.shards, held.mixed]
 
 
@@ -173,5 +173,5 @@ def _pairing_of(body: list[Any]) -> Pairing:
     return Pairing(tuple(body[0]), _held_of(body[1]), _held_of(body[2]))
 
 
-def _held_of(body: list[Any] | None) -> Held | None:
-    return None if body is None else Held(body[0], tuple(body[1]), body[2], tuple(body[3]), body[4])
+def _held_of(body: list[Any] | None) -> KeyRows | None:
+    return None if body is None else KeyRows(body[0], tuple(body[1]), body[2], tuple(body[3]), body[4])

@@ -32,7 +32,7 @@ from migverify.recon.model import (
     Window,
 )
 from migverify.recon.part import Conditions, Part, moves
-from migverify.recon.relation import Engine, Keep, Pairing
+from migverify.recon.relation import Engine, JoinFilter, Pairing
 from migverify.recon.tally import Tally
 from migverify.recon.verdict import conclude, nothing_read
 
@@ -145,7 +145,7 @@ class Evaluation:
             return
         try:
             for part in (volume, *volume.more):
-                for batch in self.engine.join(part.source, None, Keep(all=True)):
+                for batch in self.engine.join(part.source, None, JoinFilter(all=True)):
                     for pairing in batch:
                         self._add_volume(pairing)
         except CanceledError:

@@ -13,7 +13,7 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 from migverify.recon.records import Bytes, KeyRecords, Record, combined, shards_of, texts
-from migverify.recon.relation import Combine, Held, Keep, Pairing, Relation, SqlRead
+from migverify.recon.relation import Combine, JoinFilter, KeyRows, Pairing, Relation, SqlRead
 from migverify.sql.packed import pack, unpack
 from migverify.sql.recon_join import COLUMNS, WORD, JoinSide, join_sql
 
@@ -32,7 +32,7 @@ BATCH_ROWS = 10_000
 PAGE = 1000
 
 
-def statement(relations: Relations, keep: Keep, rows: str) -> str:
+def statement(relations: Relations, keep: JoinFilter, rows: str) -> str:
     """Return the statement that joins ``rows``, what follows FROM; its rows are for ``pairing`` and ``note``."""
     sides = [
         JoinSide(len(relation.reads), relation.rows, relation.compared, relation.carried)
@@ -55,11 +55,13 @@ def pairing(row: Mapping[str, Any] | Any, relations: Relations) -> Pairing:
     return Pairing(texts(unpack(bytes(row["k"]))), sides[0], sides[1])
 
 
-def _held(row: Any, side: int, relation: Relation) -> Held:
+def _held(row: Any, side: int, relation: Relation) -> KeyRows:
     carried = bool(relation.carried)
     values = texts(unpack(bytes(row[f"{'w' if carried else 'v'}{side}"])))
     mixed = bool(row[f"m{side}"]) if carried else False
-    return Held(row[f"n{side}"], values, bool(row[f"u{side}"]), shards_of(relation, _reads(row, side, relation)), mixed)
+    return KeyRows(
+        row[f"n{side}"], values, bool(row[f"u{side}"]), shards_of(relation, _reads(row, side, relation)), mixed
+    )
 
 
 def _reads(row: Any, side: int, relation: Relation) -> Sequence[int]:

@@ -23,13 +23,13 @@ from migverify.model import Endpoint, KeyText, Side
 from migverify.recon import pushdown
 from migverify.recon.change_rows import change_records
 from migverify.recon.local_join import LocalJoin, ranges
-from migverify.recon.readers import Anchor_, Crew, Wanted, crew
+from migverify.recon.readers import Anchor_, ReadPool, SessionNeed, crew
 from migverify.recon.records import Bytes, KeyRecords, Record
 from migverify.recon.relation import (
     ChangeRead,
     FileRead,
-    Held,
-    Keep,
+    JoinFilter,
+    KeyRows,
     Relation,
     SqlRead,
     Texts,
@@ -88,10 +88,10 @@ class LocalEngine:
         self.canceled = threading.Event()
         self._progress, self._opener, self._anchor = progress, opener, anchor
         self._turn = threading.Lock()
-        self._crew: Crew | None = None
+        self._crew: ReadPool | None = None
         self._store: RowStore | None = None
 
-    def join(self, source: Relation, target: Relation | None, keep: Keep) -> LocalJoin:
+    def join(self, source: Relation, target: Relation | None, keep: JoinFilter) -> LocalJoin:
         """Join by key; the reading begins with the first pairing that is asked for.
 
         Raises
@@ -104,7 +104,7 @@ class LocalEngine:
             self._check(target)
         return LocalJoin(self, source, target, keep)
 
-    def lookup(self, relation: Relation, keys: Sequence[KeyText]) -> dict[KeyText, Held]:
+    def lookup(self, relation: Relation, keys: Sequence[KeyText]) -> dict[KeyText, KeyRows]:
         """Read some keys again, at a new moment; keys without rows are not in the answer.
 
         Raises
@@ -231,9 +231,9 @@ class LocalEngine:
             finally:
                 self._store = None
 
-    def crew_for(self, relations: Sequence[Relation], work: Callable[[Crew], T]) -> T:
+    def crew_for(self, relations: Sequence[Relation], work: Callable[[ReadPool], T]) -> T:
         """Do work with anchored sessions on the endpoints of relations; one at a time."""
-        wanted: dict[str, Wanted] = {}
+        wanted: dict[str, SessionNeed] = {}
         for relation in relations:
             for read in pushdown.sql_reads(relation):
                 wanted[read.endpoint] = self._wanted(read, wanted.get(read.endpoint))
@@ -247,10 +247,10 @@ class LocalEngine:
             finally:
                 self._crew = None
 
-    def _wanted(self, read: SqlRead, known: Wanted | None) -> Wanted:
+    def _wanted(self, read: SqlRead, known: SessionNeed | None) -> SessionNeed:
         endpoint = self.endpoint(read.endpoint)
         useful = max(1, len(ranges(read))) + (known.sessions if known is not None else 0)
         # A query is no cheap probe; without one, a single session must do.
         probe = "" if read.table.startswith("(") else sql.probe_sql(read.table)
         probe = known.probe if known is not None and known.probe else probe
-        return Wanted(endpoint, min(useful, endpoint.connections) if probe else 1, probe)
+        return SessionNeed(endpoint, min(useful, endpoint.connections) if probe else 1, probe)

@@ -23,9 +23,9 @@ from migverify.recon.join import (
     statement,
 )
 from migverify.recon.packed import Step, even_steps, pieces, plan_steps, read_steps, step_condition
-from migverify.recon.readers import Crew, Job
+from migverify.recon.readers import Job, ReadPool
 from migverify.recon.records import Bytes
-from migverify.recon.relation import ChangeRead, Keep, Pairing, Relation, SqlRead, Texts, Totals
+from migverify.recon.relation import ChangeRead, JoinFilter, Pairing, Relation, SqlRead, Texts, Totals
 from migverify.recon.row_store import RowStore
 from migverify.sql import recon as sql
 from migverify.sql.recon_join import TOTALS
@@ -69,7 +69,7 @@ def _first_row(text: str, session: Session) -> Texts:
 class LocalJoin:
     """A join under way; see ``migverify.recon.relation.Joined``."""
 
-    def __init__(self, engine: LocalEngine, source: Relation, target: Relation | None, keep: Keep) -> None:
+    def __init__(self, engine: LocalEngine, source: Relation, target: Relation | None, keep: JoinFilter) -> None:
         self._engine, self._source, self._target, self._keep = engine, source, target, keep
         self._totals: Totals | None = None
         self._anchors: tuple[Anchor, ...] = ()
@@ -118,7 +118,7 @@ class LocalJoin:
             self._source, self._target, self._keep, self._engine.push_down
         )
 
-        def work(made: Crew) -> _Equal:
+        def work(made: ReadPool) -> _Equal:
             equal = self._compare_buckets(made) if push_down else None
             made.run(self._row_jobs(made, relations, equal, store))
             populations = self._populations(made, relations)
@@ -133,7 +133,9 @@ class LocalJoin:
         store.combine(PartCombiner.of((self._source, self._target)))
         return found
 
-    def _row_jobs(self, made: Crew, relations: Sequence[Relation], equal: _Equal | None, store: RowStore) -> list[Job]:
+    def _row_jobs(
+        self, made: ReadPool, relations: Sequence[Relation], equal: _Equal | None, store: RowStore
+    ) -> list[Job]:
         """Return the jobs that read rows, after the key ranges of large reads are known."""
         reads = [
             (side, number, read)
@@ -152,7 +154,7 @@ class LocalJoin:
         return jobs
 
     def _store_rows(
-        self, made: Crew, relation: Relation, read: SqlRead, place: tuple[int, int], store: RowStore, where: str,
+        self, made: ReadPool, relation: Relation, read: SqlRead, place: tuple[int, int], store: RowStore, where: str,
         steps: Sequence[Step], session: Session,
     ) -> None:  # fmt: skip
         writer = store.writer(parts=comes_in_parts(relation))
@@ -174,7 +176,7 @@ class LocalJoin:
         writer.flush()
         self._anchors = (*self._anchors, *anchors)
 
-    def _populations(self, made: Crew, relations: Sequence[Relation]) -> list[tuple[int, int] | None]:
+    def _populations(self, made: ReadPool, relations: Sequence[Relation]) -> list[tuple[int, int] | None]:
         """(rows, keys) that were looked at on each side, where not all of them came back."""
         jobs, sides = [], []
         for number, relation in enumerate(relations):
@@ -190,7 +192,7 @@ class LocalJoin:
 
     # --- buckets -----------------------------------------------------------------------------------------
 
-    def _compare_buckets(self, made: Crew) -> _Equal | None:
+    def _compare_buckets(self, made: ReadPool) -> _Equal | None:
         """Sum both sides by bucket; None where sums cannot tell, so that all rows must be read."""
         if self._target is None:
             return None
@@ -214,7 +216,7 @@ class LocalJoin:
         rows = sum(found.rows for bucket, found in sums[0].sums.items() if bucket not in unlike)
         return _Equal(rows, buckets, sorted(unlike), len(sums[0].sums.keys() | sums[1].sums.keys()))
 
-    def _repeated(self, made: Crew, buckets: int) -> set[int]:
+    def _repeated(self, made: ReadPool, buckets: int) -> set[int]:
         """Buckets in which a key stands twice; rows of equal buckets are the same, so one side tells for both."""
         relations = [self._source] if self._target is None else [self._source, self._target]
         if any(pushdown.once(relation) for relation in relations):

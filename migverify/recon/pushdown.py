@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from migverify.model import ChunkChecksum
-from migverify.recon.relation import Keep, Relation, SqlRead
+from migverify.recon.relation import JoinFilter, Relation, SqlRead
 from migverify.sql.checksum import parse_checksum
 
 FEWEST, MOST = 16, 1 << 17
@@ -27,7 +27,7 @@ LISTED = 4000
 """So many bucket numbers stand in one condition."""
 
 
-def can_push_down(source: Relation, target: Relation | None, keep: Keep) -> bool:
+def can_push_down(source: Relation, target: Relation | None, keep: JoinFilter) -> bool:
     """Whether bucket checksums can answer: rows of databases on both sides, nothing wanted but what is unlike."""
     return (
         target is not None
@@ -45,7 +45,7 @@ def pays(source: Relation, target: Relation) -> bool:
     return any(read.row_bytes > WIDE_ROW for relation in (source, target) for read in sql_reads(relation))
 
 
-def chosen(source: Relation, target: Relation | None, keep: Keep, push_down: bool | None) -> bool:
+def chosen(source: Relation, target: Relation | None, keep: JoinFilter, push_down: bool | None) -> bool:
     """Whether bucket checksums are compared first; ``push_down`` None: where rows are wide."""
     if target is None or not can_push_down(source, target, keep):
         return False

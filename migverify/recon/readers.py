@@ -28,7 +28,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SessionNeed:
     """How many sessions of an endpoint are useful, and a cheap read of a table there (empty: none is known)."""
 
     endpoint: Endpoint
@@ -37,7 +37,7 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Crew:
+class ReadPool:
     """Sessions of several endpoints, each at its one moment, and the threads that use them."""
 
     parties: dict[str, Anchored]
@@ -126,12 +126,12 @@ class Crew:
 
 @contextmanager
 def crew(
-    wanted: Sequence[Wanted],
+    wanted: Sequence[SessionNeed],
     secrets: Mapping[str, str],
     canceled: threading.Event,
     opener: Callable[[Endpoint], Session],
     anchor: Anchor_ = anchored,
-) -> Iterator[Crew]:
+) -> Iterator[ReadPool]:
     """Open the sessions of all endpoints, each at one moment of its own; they are closed at the end.
 
     Raises
@@ -145,4 +145,4 @@ def crew(
             if canceled.is_set():
                 raise CanceledError("the run was told to stop")
             parties[one.endpoint.name] = stack.enter_context(anchor(one.endpoint, secrets, one.sessions, one.probe))
-        yield Crew(parties, canceled, opener)
+        yield ReadPool(parties, canceled, opener)

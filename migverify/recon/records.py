@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from decimal import Context, Decimal
 
 from migverify.errors import ReadError
-from migverify.recon.relation import Combine, Held, Relation, Texts
+from migverify.recon.relation import Combine, KeyRows, Relation, Texts
 
 Bytes = tuple[bytes | None, ...]
 Record = tuple[Bytes, Bytes, int, int]
@@ -84,11 +84,11 @@ class KeyRecords:
             for how, one, other in zip(self.relation.combine, known.values, values, strict=True)
         )
 
-    def held(self, key: Bytes) -> Held:
+    def held(self, key: Bytes) -> KeyRows:
         """Return what the side holds for a key."""
         known = self.keys[key]
         shards = shards_of(self.relation, known.reads)
-        return Held(known.count, texts(known.values), known.unlike, shards, known.mixed)
+        return KeyRows(known.count, texts(known.values), known.unlike, shards, known.mixed)
 
 
 def _order(values: Bytes) -> tuple[tuple[bool, bytes], ...]:

@@ -134,7 +134,7 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class KeyRows:
     """What one side holds for a key: how many rows, and the value texts of (the least of) them.
 
     ``unlike`` says that rows of this key have unlike compared values, ``mixed`` unlike carried ones. Of aggregates,
@@ -153,12 +153,12 @@ class Pairing:
     """A key that did not agree: what each side holds, None where it has no such row."""
 
     key: KeyText
-    source: Held | None
-    target: Held | None
+    source: KeyRows | None
+    target: KeyRows | None
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class JoinFilter:
     """Which keys a join gives back: those missing on a side, with unlike texts, or held more than once on a side.
 
     A join of two relations looks for ``repeated`` keys in rows, not in aggregates. Without a target, keys that are
@@ -210,7 +210,7 @@ class Engine(Protocol):
 
     name: str
 
-    def join(self, source: Relation, target: Relation | None, keep: Keep) -> Joined:
+    def join(self, source: Relation, target: Relation | None, keep: JoinFilter) -> Joined:
         """Join by key, read at one anchored moment per endpoint.
 
         Raises
@@ -220,7 +220,7 @@ class Engine(Protocol):
         """
         ...
 
-    def lookup(self, relation: Relation, keys: Sequence[KeyText]) -> dict[KeyText, Held]:
+    def lookup(self, relation: Relation, keys: Sequence[KeyText]) -> dict[KeyText, KeyRows]:
         """Read some keys again, at a new moment; keys without rows are not in the answer."""
         ...
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from migverify.recon.model import QueryPart, Rule, TablePart, Window
-from migverify.recon.relation import Combine, Keep, Read, Relation, SqlRead
+from migverify.recon.relation import Combine, JoinFilter, Read, Relation, SqlRead
 from migverify.recon.sides import Refusal, Side, Slot, other_read, row_read, slot
 from migverify.sql import recon as sql
 from migverify.sql.key_range import KeyColumn
@@ -48,7 +48,7 @@ class Built:
 
     source: Relation
     target: Relation | None
-    keep: Keep
+    keep: JoinFilter
     columns: tuple[ReadColumn, ...]
     times: tuple[str | None, str | None] = (None, None)
     checks: tuple[Check, ...] = ()
@@ -71,7 +71,7 @@ class Built:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class RuleInputs:
     """A rule with its datasets opened."""
 
     rule: Rule
@@ -122,7 +122,7 @@ class Scene:
         return [slot(self.sides, [n] * len(self.sides), self.refusal, what, exact=exact) for n in names]
 
 
-def need_target(scene: Scene) -> Side:
+def need_target(scene: RuleInputs) -> Side:
     """Return the target of a kind that compares two datasets."""
     if scene.target is None:
         raise scene.refusal.error(f"a rule of kind {scene.rule.kind} needs a target")
@@ -146,7 +146,7 @@ def time_checks(sides: Sequence[Side]) -> tuple[Check, ...]:
 
 
 def rows_of(
-    scene: Scene, number: int, key: Sequence[Slot], values: Sequence[Slot], carried: Sequence[Slot] = ()
+    scene: RuleInputs, number: int, key: Sequence[Slot], values: Sequence[Slot], carried: Sequence[Slot] = ()
 ) -> Relation:
     """Return the relation of the rows of one side: key, compared values, carried values."""
     side = scene.sides[number]
@@ -163,7 +163,7 @@ def rows_of(
     )  # fmt: skip
 
 
-def carried_slots(scene: Scene, known: Sequence[str]) -> tuple[list[Slot], tuple[str | None, str | None]]:
+def carried_slots(scene: RuleInputs, known: Sequence[str]) -> tuple[list[Slot], tuple[str | None, str | None]]:
     """Return the columns that are read along, and the names of the time columns among all values.
 
     Money, its currency and the time of a row, as far as they are not in ``known`` and a side has them.

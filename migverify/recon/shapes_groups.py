@@ -16,8 +16,8 @@ from migverify.recon.groups import (
     sum_of,
 )
 from migverify.recon.model import Measure, Money, QueryPart, TablePart
-from migverify.recon.relation import Keep, Relation, SqlRead
-from migverify.recon.shape import Built, Check, Scene, need_target, rows_of, time_checks
+from migverify.recon.relation import JoinFilter, Relation, SqlRead
+from migverify.recon.shape import Built, Check, RuleInputs, need_target, rows_of, time_checks
 from migverify.recon.shapes_rows import parents_and_children, same_rows
 from migverify.recon.sides import Side, read_column_of, slot
 from migverify.sql import recon as sql
@@ -25,7 +25,7 @@ from migverify.sql.key_range import KeyColumn
 from migverify.tables.tasks import ReadColumn
 
 
-def same_groups(scene: Scene) -> Built:
+def same_groups(scene: RuleInputs) -> Built:
     """Groups have the same aggregates on both sides."""
     target = need_target(scene)
     groups = scene.names("groups")
@@ -46,7 +46,12 @@ def same_groups(scene: Scene) -> Built:
         )  # fmt: skip
         rows = replace(rows, groups=columns)
     return Built(
-        relations[0], relations[1], Keep(repeated=False), _columns(values), checks=time_checks(scene.sides), drill=rows
+        relations[0],
+        relations[1],
+        JoinFilter(repeated=False),
+        _columns(values),
+        checks=time_checks(scene.sides),
+        drill=rows,
     )
 
 
@@ -82,14 +87,14 @@ def _columns(values: Sequence[Aggregate]) -> tuple[ReadColumn, ...]:
     return tuple(read_column_of(value.definition) for value in values)
 
 
-def _with_currency(scene: Scene, groups: tuple[str, ...]) -> tuple[str, ...]:
+def _with_currency(scene: RuleInputs, groups: tuple[str, ...]) -> tuple[str, ...]:
     currency = scene.option("currency")
     if not isinstance(currency, str) or currency in groups or Money("", currency).constant is not None:
         return groups
     return (*groups, currency)
 
 
-def zero_sum(scene: Scene) -> Built:
+def zero_sum(scene: RuleInputs) -> Built:
     """The amounts of a group sum to zero."""
     groups = _with_currency(scene, scene.names("groups"))
     key = scene.slots(groups, "group", exact=True)
@@ -101,7 +106,7 @@ def zero_sum(scene: Scene) -> Built:
         having = sql.not_zero(total.sql(scene.source.parts[0], 0))
         relation = group_relation(scene.source, 0, key, [total], scene.refusal, having=having)
     checks = (*time_checks(scene.sides[:1]), *_null_checks(scene.source, amount))
-    return Built(relation, None, Keep(all=True), _columns([total]), checks=checks)
+    return Built(relation, None, JoinFilter(all=True), _columns([total]), checks=checks)
 
 
 def _null_checks(side: Side, name: str) -> tuple[Check, ...]:
@@ -114,7 +119,7 @@ def _null_checks(side: Side, name: str) -> tuple[Check, ...]:
     return tuple(found)
 
 
-def balance(scene: Scene) -> Built:
+def balance(scene: RuleInputs) -> Built:
     """A balance is the sum of its entries. Source are the balances, target the entries."""
     target = need_target(scene)
     balances, entries = list(scene.key()), list(scene.names("entries_key"))
@@ -134,10 +139,10 @@ def balance(scene: Scene) -> Built:
     ours = rows_of(scene, 0, key, [one])
     theirs = group_relation(target, 1, key, [total], scene.refusal)
     checks = (*time_checks(scene.sides), *_null_checks(target, names[1]))
-    return Built(ours, theirs, Keep(), (one.read_column,), checks=checks)
+    return Built(ours, theirs, JoinFilter(), (one.read_column,), checks=checks)
 
 
-def freshness(scene: Scene) -> Built:
+def freshness(scene: RuleInputs) -> Built:
     """Return the newest time of each group."""
     given = scene.option("column") or scene.source.dataset.time
     if not isinstance(given, str):
@@ -148,10 +153,10 @@ def freshness(scene: Scene) -> Built:
         raise scene.refusal.error(f"{given} is {one.unified.widest.column_type}, not a DATETIME or TIMESTAMP in UTC")
     newest = edge_of(given, one, scene.refusal, greatest=True)
     relation = group_relation(scene.source, 0, key, [newest], scene.refusal)
-    return Built(relation, None, Keep(all=True), _columns([newest]))
+    return Built(relation, None, JoinFilter(all=True), _columns([newest]))
 
 
-def coverage(scene: Scene) -> Built:
+def coverage(scene: RuleInputs) -> Built:
     """Return counts of values per group; and with a target, references beside what they refer to."""
     shares = scene.option("columns")
     names = list(shares) if isinstance(shares, dict) else []
@@ -172,5 +177,5 @@ def coverage(scene: Scene) -> Built:
         values = [count_of(None, [None]), *(count_of(name, [name]) for name in names)]
         relation = group_relation(scene.source, 0, key, values, scene.refusal)
         checks = time_checks(scene.sides[:1])
-        built.append(Built(relation, None, Keep(all=True), _columns(values), checks=checks))
+        built.append(Built(relation, None, JoinFilter(all=True), _columns(values), checks=checks))
     return replace(built[0], more=tuple(built[1:]))

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from migverify.model import ColumnDef
 from migverify.recon.model import ChangesPart, QueryPart, TablePart
-from migverify.recon.relation import ChangeRead, Combine, Keep, Relation, SqlRead
-from migverify.recon.shape import Built, Scene, carried_slots, rows_of, time_checks
+from migverify.recon.relation import ChangeRead, Combine, JoinFilter, Relation, SqlRead
+from migverify.recon.shape import Built, RuleInputs, carried_slots, rows_of, time_checks
 from migverify.recon.sides import BEFORE, OpenPart, Slot, expressions, read_column_of, slot, text_of
 from migverify.sql import recon as sql
 from migverify.sql import recon_order
@@ -16,7 +16,7 @@ from migverify.sql.key_range import KeyColumn
 from migverify.sql.union_text import TEXT
 
 
-def transitions(scene: Scene) -> Built:
+def transitions(scene: RuleInputs) -> Built:
     """Return the changes of a state: from a change stream all of them, from a history those that are not allowed."""
     kinds = {isinstance(part.part, ChangesPart) for part in scene.source.parts}
     if len(kinds) > 1:
@@ -24,7 +24,7 @@ def transitions(scene: Scene) -> Built:
     return _changes(scene) if kinds == {True} else _history(scene)
 
 
-def _changes(scene: Scene) -> Built:
+def _changes(scene: RuleInputs) -> Built:
     column = scene.name("column")
     names = scene.key()
     # A change is told by its key and both states, so that one that happens twice is still one finding.
@@ -34,10 +34,10 @@ def _changes(scene: Scene) -> Built:
     relation = rows_of(scene, 0, key, (), [*carried, time])
     reads = tuple(replace(r, changed=column) if isinstance(r, ChangeRead) else r for r in relation.reads)
     columns = tuple(s.read_column for s in (*carried, time))
-    return Built(replace(relation, reads=reads), None, Keep(all=True), columns, (times[0] or "_time", None))
+    return Built(replace(relation, reads=reads), None, JoinFilter(all=True), columns, (times[0] or "_time", None))
 
 
-def _history(scene: Scene) -> Built:
+def _history(scene: RuleInputs) -> Built:
     column, order = scene.name("column"), scene.name("order")
     names = scene.key()
     key = scene.slots([*names, order], "key", exact=True)
@@ -48,10 +48,10 @@ def _history(scene: Scene) -> Built:
         scene.source.dataset.name, reads, tuple(s.definition(0) for s in key), values, (Combine.ROW, Combine.ROW)
     )
     columns = tuple(read_column_of(value) for value in values)
-    return Built(relation, None, Keep(all=True), columns, (None, None), time_checks(scene.sides[:1]))
+    return Built(relation, None, JoinFilter(all=True), columns, (None, None), time_checks(scene.sides[:1]))
 
 
-def _history_read(scene: Scene, part: OpenPart, key: list[Slot], state: Slot) -> SqlRead:
+def _history_read(scene: RuleInputs, part: OpenPart, key: list[Slot], state: Slot) -> SqlRead:
     if not isinstance(part.part, TablePart | QueryPart):
         raise scene.refusal.error("the order of a history is asked of a database", "Use a table or sql.")
     made = expressions(part, 0, [*key, state])
@@ -79,7 +79,7 @@ def _history_read(scene: Scene, part: OpenPart, key: list[Slot], state: Slot) ->
     )  # fmt: skip
 
 
-def _window_of(scene: Scene, part: OpenPart) -> tuple[str, tuple[str, str], str]:
+def _window_of(scene: RuleInputs, part: OpenPart) -> tuple[str, tuple[str, str], str]:
     """Return the time's SQL; conditions on all rows and on those that matter; and the one on what comes out (``t.t``).
 
     What lies before the window is read as well: a row of the window follows it.
@@ -94,7 +94,7 @@ def _window_of(scene: Scene, part: OpenPart) -> tuple[str, tuple[str, str], str]
     return time.sql, (until, inside), sql.window_condition("t.t", time.definition, *bounds)
 
 
-def sequence(scene: Scene) -> Built:
+def sequence(scene: RuleInputs) -> Built:
     """Return gaps of a sequence, and numbers whose time fell."""
     column, groups = scene.name("column"), scene.names("groups")
     rising = scene.option("increasing")
@@ -131,7 +131,7 @@ def sequence(scene: Scene) -> Built:
         scene.source.dataset.name, tuple(reads), (*(s.definition(0) for s in key), numbers), values, (Combine.ROW,) * 4
     )
     columns = tuple(read_column_of(value) for value in values)
-    return Built(relation, None, Keep(all=True), columns, (None, None), time_checks(scene.sides[:1]))
+    return Built(relation, None, JoinFilter(all=True), columns, (None, None), time_checks(scene.sides[:1]))
 
 
 def _lookup(shown: tuple[str, ...], last: str) -> tuple[KeyColumn, ...]:
@@ -139,7 +139,7 @@ def _lookup(shown: tuple[str, ...], last: str) -> tuple[KeyColumn, ...]:
     return (*texts, KeyColumn(last, last, "decimal", nullable=True))
 
 
-def _sequence_read(scene: Scene, key: list[Slot], column: str, risen: Slot | None) -> SqlRead:
+def _sequence_read(scene: RuleInputs, key: list[Slot], column: str, risen: Slot | None) -> SqlRead:
     parts = [part for part in scene.source.parts if isinstance(part.part, TablePart | QueryPart)]
     endpoints = {part.part.endpoint for part in parts if isinstance(part.part, TablePart | QueryPart)}
     if len(parts) != len(scene.source.parts) or len(endpoints) != 1:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from migverify.recon.groups import group_relation, one_value_of
-from migverify.recon.relation import Keep, Relation, SqlRead
-from migverify.recon.shape import Built, Scene, carried_slots, need_target, rows_of, time_checks
+from migverify.recon.relation import JoinFilter, Relation, SqlRead
+from migverify.recon.shape import Built, RuleInputs, carried_slots, need_target, rows_of, time_checks
 from migverify.recon.sides import Side, Slot, slot
 from migverify.sql import recon as sql
 
 
-def same_rows(scene: Scene) -> Built:
+def same_rows(scene: RuleInputs) -> Built:
     """Rows of one key hold the same values on both sides."""
     target = need_target(scene)
     names = scene.key()
@@ -22,12 +22,14 @@ def same_rows(scene: Scene) -> Built:
     carried, times = carried_slots(scene, [*names, *compared])
     report = scene.option("duplicates", "report") == "report"
     return Built(
-        rows_of(scene, 0, key, values, carried), rows_of(scene, 1, key, values, carried), Keep(repeated=report),
+        rows_of(scene, 0, key, values, carried), rows_of(scene, 1, key, values, carried), JoinFilter(repeated=report),
         tuple(s.read_column for s in (*values, *carried)), times, time_checks(scene.sides), left_out=left_out,
     )  # fmt: skip
 
 
-def _compared(scene: Scene, source: Side, target: Side, key: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _compared(
+    scene: RuleInputs, source: Side, target: Side, key: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the compared columns, and those that only one side has."""
     if scene.rule.compare:
         return scene.rule.compare, ()
@@ -46,7 +48,7 @@ def _compared(scene: Scene, source: Side, target: Side, key: Sequence[str]) -> t
     return common, lone
 
 
-def orphans(scene: Scene) -> Built:
+def orphans(scene: RuleInputs) -> Built:
     """Every child has its parent. Source are the parents, target the children."""
     target = need_target(scene)
     reference = scene.names("reference")
@@ -57,7 +59,7 @@ def orphans(scene: Scene) -> Built:
 
 
 def parents_and_children(
-    scene: Scene,
+    scene: RuleInputs,
     key: Sequence[str],
     reference: Sequence[str],
     parents: int,
@@ -92,7 +94,7 @@ def parents_and_children(
             children, other, slots, (), scene.refusal,
             where=lambda part: sql.all_not_null([part.columns[n].sql for n in reference]) if optional else "",
         )  # fmt: skip
-    keep = Keep(missing_source=True, missing_target=both, unlike=False, repeated=False)
+    keep = JoinFilter(missing_source=True, missing_target=both, unlike=False, repeated=False)
     columns = tuple(s.read_column for s in carried)
     return Built(ours, theirs, keep, columns, times, time_checks(scene.sides))
 
@@ -106,11 +108,11 @@ def _only_with_reference(relation: Relation) -> Relation:
     return replace(relation, reads=reads)
 
 
-def unique(scene: Scene) -> Built:
+def unique(scene: RuleInputs) -> Built:
     """A key stands once, over all shards."""
     names = scene.key()
     key = scene.slots(names, "key", exact=True)
-    keep = Keep(all=False, repeated=True)
+    keep = JoinFilter(all=False, repeated=True)
     ignore = bool(scene.option("ignore_null", True))
     carried, _ = carried_slots(scene, names) if scene.rule.money is not None else ([], None)
     if carried and len(scene.source.parts) > 1:
@@ -125,7 +127,7 @@ def unique(scene: Scene) -> Built:
     return Built(groups, None, keep, tuple(s.read_column for s in carried), (None, None), time_checks(scene.sides))
 
 
-def no_rows(scene: Scene) -> Built:
+def no_rows(scene: RuleInputs) -> Built:
     """Return every row of the dataset, by its key, or by all its columns where it has none."""
     names = scene.source.names
     if not scene.source.told:
@@ -144,4 +146,4 @@ def no_rows(scene: Scene) -> Built:
     carried, times = carried_slots(scene, known)
     columns = tuple(s.read_column for s in (*others, *carried))
     rows = rows_of(scene, 0, slots, others, carried)
-    return Built(rows, None, Keep(all=True), columns, times, time_checks(scene.sides))
+    return Built(rows, None, JoinFilter(all=True), columns, times, time_checks(scene.sides))

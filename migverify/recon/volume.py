@@ -15,8 +15,8 @@ from migverify.model import ColumnDef
 from migverify.recon.groups import Aggregate, edge_of, group_relation, number, sum_of
 from migverify.recon.kinds.scene import money_rule
 from migverify.recon.model import ChangesPart, FilePart, Kind, Money, Rule, Window
-from migverify.recon.relation import ChangeRead, Combine, Keep
-from migverify.recon.shape import Built, Scene
+from migverify.recon.relation import ChangeRead, Combine, JoinFilter
+from migverify.recon.shape import Built, RuleInputs
 from migverify.recon.sides import OpenPart, Side, read_column_of, slot
 from migverify.sql import recon as sql
 
@@ -74,7 +74,7 @@ def _summing(rule: Rule, dataset: str, money: Money) -> Rule:
     )
 
 
-def volume(scene: Scene) -> Built:
+def volume(scene: RuleInputs) -> Built:
     """Return the sums of absolute amounts by currency, see ``volume_of``.
 
     Where rows lie in no database, nothing computes absolute amounts before they are summed: the plain sum and the least
@@ -96,7 +96,7 @@ def volume(scene: Scene) -> Built:
         reads = tuple(replace(r, changed=changed) if isinstance(r, ChangeRead) else r for r in relation.reads)
         relation = replace(relation, reads=reads)
     columns = tuple(read_column_of(value.definition) for value in values)
-    return Built(relation, None, Keep(all=True), columns)
+    return Built(relation, None, JoinFilter(all=True), columns)
 
 
 def _in_databases(side: Side) -> bool:

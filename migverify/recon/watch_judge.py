@@ -69,7 +69,7 @@ class RuleReads(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedKey:
     """Findings after a look over the border.
 
     ``crossed`` keys matched across it: their counterpart lies in a neighbor window, within the settle time. They are
@@ -99,7 +99,7 @@ def spans(rule: Rule, window: Window, settle: float, *, own: bool) -> list[Windo
 
 def judge_fresh(
     reads: RuleReads, rule: Rule, window: Window, findings: Sequence[RuleFinding], settle: float, *, last: bool
-) -> Judged:
+) -> JudgedKey:
     """Judge what an evaluation of one window found.
 
     Parameters
@@ -116,7 +116,7 @@ def judge_fresh(
             break
         looked = reads.look(rule, span, [findings[n] for n in asked])
         if looked is None:
-            return Judged(list(findings))
+            return JudgedKey(list(findings))
         for n, now in zip(asked, looked, strict=True):
             kept[n] = None if now is None else _over_the_border(findings[n], now)
         asked = [n for n in asked if kept[n] is not None]
@@ -128,7 +128,7 @@ def judge_fresh(
             finding = kept[n]
             if near and finding is not None and finding.kind is not Class.KNOWN_EXCEPTION:
                 kept[n] = replace(finding, kind=Class.PENDING, reason=CARRIED)
-    return Judged([f for f in kept if f is not None], crossed)
+    return JudgedKey([f for f in kept if f is not None], crossed)
 
 
 def _still_apart(

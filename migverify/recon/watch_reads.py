@@ -30,7 +30,7 @@ from migverify.recon.model import (
     Window,
 )
 from migverify.recon.part import ROW
-from migverify.recon.relation import Engine, FileRead, Held, Pairing, Relation, SqlRead
+from migverify.recon.relation import Engine, FileRead, KeyRows, Pairing, Relation, SqlRead
 from migverify.recon.watch_judge import GROUPED, Sink
 from migverify.recon.watermark import (
     AppliedTime,
@@ -208,7 +208,7 @@ class EngineReads:
                     found[n] = exceptions.apply(replace(differs, key=findings[n].key), key)
         return found
 
-    def _held(self, built: Built, keys: Sequence[KeyText]) -> tuple[dict[KeyText, Held], dict[KeyText, Held]]:
+    def _held(self, built: Built, keys: Sequence[KeyText]) -> tuple[dict[KeyText, KeyRows], dict[KeyText, KeyRows]]:
         """Look on both sides, one after the other: what was written in between differs once, and is read again."""
         if not keys:
             return {}, {}

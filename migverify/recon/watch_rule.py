@@ -23,10 +23,10 @@ from migverify.recon.watch_judge import RuleReads, crossings, judge_again, judge
 from migverify.recon.watch_state import (
     OPEN_KINDS,
     UNDONE,
-    Kept,
     State,
     Sums,
     WatchLimits,
+    WindowState,
     gaps_of,
     kept_of,
     name_of,
@@ -100,8 +100,8 @@ class RuleWatch:
     reopened: int = 0
     seconds: float = 0.0
     blind: bool = False
-    _recent: deque[Kept] = field(default_factory=deque)
-    _held: dict[str, Kept] = field(default_factory=dict)
+    _recent: deque[WindowState] = field(default_factory=deque)
+    _held: dict[str, WindowState] = field(default_factory=dict)
     _seen: LastSeen = field(default_factory=LastSeen)
     _stamp: float = 0.0
     _looked: float = -1e18
@@ -124,7 +124,7 @@ class RuleWatch:
             self._stamp = max(self._stamp, kept.stamp)
             self._put(kept)
 
-    def _put(self, kept: Kept, earlier: Kept | None = None) -> None:
+    def _put(self, kept: WindowState, earlier: WindowState | None = None) -> None:
         """Count a window in, in place of what was known of it, and hold it while something of it is open."""
         name = name_of(kept)
         if earlier is not None:
@@ -242,7 +242,7 @@ class RuleWatch:
         began = self.stamp()
         started = time.monotonic()
         earlier = self._known(window)
-        kept = Kept(window, State.EVALUATING, at=began, marks=self._marked())
+        kept = WindowState(window, State.EVALUATING, at=began, marks=self._marked())
         kept.evaluations = earlier.evaluations if earlier else 0
         # Before the rows are read: what comes during the read is seen by the next look back.
         kept.signature = self._signature(window)
@@ -262,11 +262,11 @@ class RuleWatch:
         kept.tally = self._settle_stale(window_text(window), kept, began)
         self._finish(kept, result, earlier, [], started)
 
-    def _known(self, window: Window | None) -> Kept | None:
+    def _known(self, window: Window | None) -> WindowState | None:
         held = self._held.get(window_text(window))
         return held or next((k for k in self._recent if k.window == window), None)
 
-    def _judge(self, window: Window | None, findings: Sequence[RuleFinding], kept: Kept) -> list[RuleFinding]:
+    def _judge(self, window: Window | None, findings: Sequence[RuleFinding], kept: WindowState) -> list[RuleFinding]:
         for finding in findings:
             self._seen.remember(finding)
         if window is None:
@@ -283,7 +283,7 @@ class RuleWatch:
         self.blind = found is None
         return found
 
-    def _settle_stale(self, name: str, kept: Kept, began: float) -> Tally:
+    def _settle_stale(self, name: str, kept: WindowState, began: float) -> Tally:
         """Count the findings of a window that was evaluated again; what was not found this time matched late.
 
         Unless the window was not read in full: then nothing follows from what was not found.
@@ -304,7 +304,12 @@ class RuleWatch:
         return counted
 
     def _finish(
-        self, kept: Kept, result: RuleResult, earlier: Kept | None, judged: Sequence[RuleFinding], started: float
+        self,
+        kept: WindowState,
+        result: RuleResult,
+        earlier: WindowState | None,
+        judged: Sequence[RuleFinding],
+        started: float,
     ) -> None:
         crossed, kept.crossed = kept.crossed, 0
         kept.covered, kept.anchors, kept.volume = result.covered, result.anchors, result.volume
@@ -316,7 +321,7 @@ class RuleWatch:
         self._write(kept, judged)
         self._put(kept, earlier)
 
-    def _write(self, kept: Kept, findings: Sequence[RuleFinding], gone: Sequence[RuleFinding] = ()) -> None:
+    def _write(self, kept: WindowState, findings: Sequence[RuleFinding], gone: Sequence[RuleFinding] = ()) -> None:
         """Record a window and findings in one transaction, with the newest time that was given out.
 
         ``gone`` are findings that are none any more.
@@ -341,7 +346,7 @@ class RuleWatch:
             self._touch(window)
         return True
 
-    def _rests(self, kept: Kept) -> bool:
+    def _rests(self, kept: WindowState) -> bool:
         grid = self.rule.window
         return (
             grid is not None and kept.window is not None and kept.state is State.MATCHED
@@ -359,7 +364,7 @@ class RuleWatch:
         if kept is not None and kept.state not in UNDONE:
             self._reopen(kept, "the change stream saw rows of the window written")
 
-    def _reopen(self, kept: Kept, reason: str) -> None:
+    def _reopen(self, kept: WindowState, reason: str) -> None:
         fresh = replace(kept, state=State.REOPENED, gaps=(reason,))
         self._write(fresh, [])
         self.reopened += 1
@@ -441,7 +446,7 @@ class RuleWatch:
     # -- what is open --------------------------------------------------------------------------------------------
 
     @property
-    def held(self) -> Mapping[str, Kept]:
+    def held(self) -> Mapping[str, WindowState]:
         """Windows with open findings, or to be evaluated again."""
         return self._held
 
@@ -455,7 +460,7 @@ class RuleWatch:
         return min([self.following.start, *opened])
 
     @property
-    def waiting(self) -> list[Kept]:
+    def waiting(self) -> list[WindowState]:
         """Windows with keys that could be judged and are being read again, or that are to be evaluated again."""
         return [
             k for k in self._held.values()

@@ -58,7 +58,7 @@ class WatchLimits:
 
 
 @dataclass(slots=True)
-class Kept:
+class WindowState:
     """One window as it is held in memory.
 
     ``gaps`` are reasons why its evaluation proves less than it should, other than open findings. ``signature`` is the
@@ -135,8 +135,8 @@ class Kept:
         return body
 
 
-def kept_of(body: Mapping[str, Any]) -> Kept:
-    """Read what ``Kept.body`` made.
+def kept_of(body: Mapping[str, Any]) -> WindowState:
+    """Read what ``WindowState.body`` made.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def kept_of(body: Mapping[str, Any]) -> Kept:
     result = result_of(body)
     try:
         own = body["watch"]
-        return Kept(
+        return WindowState(
             result.window, State(own["state"]), Tally(Counter(result.counts), dict(result.money)), result.covered,
             tuple(own["gaps"]), own["signature"], int(own["crossed"]), int(own["evaluations"]), float(own["at"]),
             float(own["stamp"]), result.seconds, result.anchors, result.volume,
@@ -178,7 +178,7 @@ class Sums:
     covered: Covered = field(default_factory=Covered)
     crossed: int = 0
 
-    def put(self, kept: Kept, sign: int = 1) -> None:
+    def put(self, kept: WindowState, sign: int = 1) -> None:
         """Count a window in, or out with -1."""
         self.states[kept.state] += sign
         self.tally.join(kept.tally, sign)
@@ -196,6 +196,6 @@ def _negative(covered: Covered) -> Covered:
     return replace(covered, **{name: -getattr(covered, name) for name in Covered.__slots__})
 
 
-def name_of(kept: Kept) -> str:
+def name_of(kept: WindowState) -> str:
     """Return the window's name in the store."""
     return window_text(kept.window)

@@ -23,7 +23,7 @@ from migverify.model import Endpoint, KeyText
 from migverify.recon import pushdown
 from migverify.recon.join import SCHEMA, PartCombiner, note, pairing, statement
 from migverify.recon.local import LocalEngine
-from migverify.recon.relation import FileRead, Held, Joined, Keep, Pairing, Relation, SqlRead, Texts, Totals
+from migverify.recon.relation import FileRead, Joined, JoinFilter, KeyRows, Pairing, Relation, SqlRead, Texts, Totals
 from migverify.spark.engine import explain, jobs_of
 from migverify.spark.recon_reads import Moment, Needed, compare_buckets, endpoints_of, open_moment, row_pieces
 from migverify.spark.recon_source import Pieces, ReadPieces, raise_said
@@ -120,7 +120,7 @@ class SparkReconEngine:
             name: replace(one, snapshot=None) if one.snapshot == NOW else one for name, one in endpoints.items()
         }
 
-    def join(self, source: Relation, target: Relation | None, keep: Keep) -> Joined:
+    def join(self, source: Relation, target: Relation | None, keep: JoinFilter) -> Joined:
         """Join by key; reading begins with the first pairing that is asked for.
 
         Groups that the databases make are joined in this process: a Spark job costs more than they do.
@@ -137,7 +137,7 @@ class SparkReconEngine:
             return self._local.join(source, target, keep)
         return SparkJoin(self, source, target, keep)
 
-    def lookup(self, relation: Relation, keys: Sequence[KeyText]) -> dict[KeyText, Held]:
+    def lookup(self, relation: Relation, keys: Sequence[KeyText]) -> dict[KeyText, KeyRows]:
         """Read some keys again, at a new moment; keys without rows are not in the answer."""
         return self._local.lookup(relation, keys)
 
@@ -170,7 +170,7 @@ class SparkReconEngine:
 class SparkJoin:
     """One join under way; see ``migverify.recon.relation.Joined``."""
 
-    def __init__(self, engine: SparkReconEngine, source: Relation, target: Relation | None, keep: Keep) -> None:
+    def __init__(self, engine: SparkReconEngine, source: Relation, target: Relation | None, keep: JoinFilter) -> None:
         self._engine = engine
         self._relations = (source, target)
         self._keep = keep

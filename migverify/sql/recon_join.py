@@ -32,7 +32,7 @@ class JoinSide:
 
 
 class Filter(Protocol):
-    """Which keys come back; see ``migverify.recon.relation.Keep``."""
+    """Which keys come back; see ``migverify.recon.relation.JoinFilter``."""
 
     @property
     def missing_source(self) -> bool: ...  # noqa: D102

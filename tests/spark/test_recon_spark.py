@@ -28,7 +28,7 @@ from migverify.recon.local import LocalEngine
 from migverify.recon.model import ChangesPart, FilePart
 from migverify.recon.packed import Step, pieces, plan_steps, read_steps
 from migverify.recon.parameters import values_for
-from migverify.recon.relation import ChangeRead, Combine, Cut, FileRead, Keep, Pairing, Relation, SqlRead
+from migverify.recon.relation import ChangeRead, Combine, Cut, FileRead, JoinFilter, Pairing, Relation, SqlRead
 from migverify.spark.pyfiles import package_root
 from tests.spark.cluster import connect_server
 
@@ -90,14 +90,16 @@ def groups(dataset: str, *reads: Any) -> Relation:
     return Relation(dataset, reads, (TEXT,), (SUM, SUM, TEXT), (Combine.SUM, Combine.SUM, Combine.TEXT_MAX))
 
 
-def joined(engine: Any, source: Relation, target: Relation | None, keep: Keep) -> tuple[list[Pairing], Any]:
+def joined(engine: Any, source: Relation, target: Relation | None, keep: JoinFilter) -> tuple[list[Pairing], Any]:
     answer = engine.join(source, target, keep)
     found = [pairing for batch in answer for pairing in batch]
     assert answer.anchors or not any(isinstance(r, SqlRead) for r in source.reads)
     return sorted(found, key=repr), answer.totals
 
 
-def both(endpoints: dict[str, Endpoint], spark: Any, source: Relation, target: Relation | None, keep: Keep) -> Any:
+def both(
+    endpoints: dict[str, Endpoint], spark: Any, source: Relation, target: Relation | None, keep: JoinFilter
+) -> Any:
     """Join on both engines; the answers must be the same to the byte."""
     ours = joined(spark, source, target, keep)
     theirs = joined(LocalEngine(endpoints, {}), source, target, keep)
@@ -177,8 +179,8 @@ def test_rows_pair_as_on_the_local_engine(
     cut = Cut("id", -20, 90001, nullable=True)
     source = rows("orders", read("source", rows_pair, cut=cut, rows=100_000))
     target = rows("payments", read("target", rows_pair, cut=cut, rows=100_000))
-    found, totals = joined(spark, source, target, Keep())
-    theirs, expected = joined(LocalEngine(endpoints, {}), source, target, Keep())
+    found, totals = joined(spark, source, target, JoinFilter())
+    theirs, expected = joined(LocalEngine(endpoints, {}), source, target, JoinFilter())
     assert found == theirs
     assert {pairing.key for pairing in found} == EXPECTED
     assert (totals.rows_source, totals.rows_target) == (3808, 3810) == (expected.rows_source, expected.rows_target)
@@ -191,11 +193,16 @@ def test_rows_pair_as_on_the_local_engine(
 
 @pytest.mark.parametrize(
     "keep",
-    [Keep(missing_source=False), Keep(missing_target=False, repeated=False), Keep(unlike=False), Keep(all=True)],
+    [
+        JoinFilter(missing_source=False),
+        JoinFilter(missing_target=False, repeated=False),
+        JoinFilter(unlike=False),
+        JoinFilter(all=True),
+    ],
     ids=["missing_source", "missing_target and repeated", "unlike", "all"],
 )
 def test_what_is_kept_is_what_the_local_engine_keeps(
-    engine: Maker, endpoints: dict[str, Endpoint], rows_pair: str, keep: Keep
+    engine: Maker, endpoints: dict[str, Endpoint], rows_pair: str, keep: JoinFilter
 ) -> None:
     where = "id < 100 OR id > 1900 OR id IS NULL"
     source, target = (rows(e, read(e, rows_pair, where=where)) for e in ("source", "target"))
@@ -203,7 +210,7 @@ def test_what_is_kept_is_what_the_local_engine_keeps(
 
 
 def test_one_side_alone_gives_repeated_keys(engine: Maker, endpoints: dict[str, Endpoint], rows_pair: str) -> None:
-    found, totals = both(endpoints, engine(), rows("orders", read("target", rows_pair)), None, Keep())
+    found, totals = both(endpoints, engine(), rows("orders", read("target", rows_pair)), None, JoinFilter())
     assert {(pairing.key, pairing.source and pairing.source.count) for pairing in found} == {
         (("5",), 2), (("77",), 801), ((None,), 2)
     }  # fmt: skip
@@ -218,7 +225,7 @@ def test_shards_and_carried_values(engine: Maker, endpoints: dict[str, Endpoint]
         read("source", rows_pair, where="id BETWEEN 100 AND 110", shard="three"),
     ]  # fmt: skip
     target = rows("all", read("target", rows_pair, where="id IS NOT NULL"), carried=1)
-    found, _ = both(endpoints, engine(), rows("sharded", *parts, carried=1), target, Keep())
+    found, _ = both(endpoints, engine(), rows("sharded", *parts, carried=1), target, JoinFilter())
     by_key = {pairing.key: pairing for pairing in found}
     assert by_key["100",].source is not None
     assert by_key["100",].source.shards == ("one", "three")
@@ -242,7 +249,7 @@ def test_groups_of_shards_and_of_exact_sums(
     table = f"`{databases.name}`.g"
     halves = [read("source", table, where=f"id % 2 = {n}", shard=str(n), **made) for n in (0, 1)]
     found, totals = both(
-        endpoints, engine(), groups("source", *halves), groups("target", read("target", table, **made)), Keep()
+        endpoints, engine(), groups("source", *halves), groups("target", read("target", table, **made)), JoinFilter()
     )
     assert {pairing.key[0] for pairing in found} == {"big", "group 7", "new"}
     big = next(pairing for pairing in found if pairing.key == ("big",))
@@ -265,12 +272,12 @@ def test_rows_against_groups(engine: Maker, endpoints: dict[str, Endpoint], data
                    strings=(False, True))  # fmt: skip
     ours = Relation("b", (balances,), (INT,), (MONEY,), (Combine.ROW,))
     theirs = Relation("e", (entries,), (INT,), (SUM,), (Combine.SUM,))
-    found, totals = both(endpoints, engine(), ours, theirs, Keep())
+    found, totals = both(endpoints, engine(), ours, theirs, JoinFilter())
     assert {p.key[0] for p in found} == {"3", "7", "500", "900", None}
     assert totals.matched == 98
     parents = Relation("b", (replace(balances, values=(), strings=(False,)),), (INT,), (), ())
     children = Relation("e", (replace(entries, values=(), strings=(False,)),), (INT,), (), ())
-    keep = Keep(missing_source=True, missing_target=True, unlike=False, repeated=False)
+    keep = JoinFilter(missing_source=True, missing_target=True, unlike=False, repeated=False)
     found, _ = both(endpoints, engine(), parents, children, keep)
     assert {p.key[0] for p in found} == {"500", "900", None}
 
@@ -307,13 +314,13 @@ def test_changes_are_those_of_the_local_engine(
     since = f"{told['File']}:{told['Position']}"
     wanted = ChangeRead(part, ("id",), ("_op", "v"), since=since)
     found, totals = both(
-        endpoints, engine(), Relation("c", (wanted,), (INT,), (TEXT, MONEY), (Combine.ROW,) * 2), None, Keep()
+        endpoints, engine(), Relation("c", (wanted,), (INT,), (TEXT, MONEY), (Combine.ROW,) * 2), None, JoinFilter()
     )
     assert totals.rows_source == 311
     assert {(p.key[0], p.source and p.source.count) for p in found} == {(str(k), 3 if k == 5 else 2) for k in range(10)}
     summed = ChangeRead(part, ("s",), ("v", "=1"), since=since)
     relation = Relation("c", (summed,), (TEXT,), (SUM, SUM), (Combine.SUM,) * 2)
-    found, _ = both(endpoints, engine(), relation, None, Keep(all=True))
+    found, _ = both(endpoints, engine(), relation, None, JoinFilter(all=True))
     assert {(p.key[0], p.source and p.source.count) for p in found} == {
         ("kind 0", 104),
         ("kind 1", 103),
@@ -340,7 +347,7 @@ def test_secrets_are_in_no_plan_option_or_message(session: Any, endpoints: dict[
     with pytest.raises(Exception, match="Access denied") as raised:
         frame.collect()
     with pytest.raises(MigverifyError) as error:
-        list(wrong.join(rows("a", read("source", rows_pair)), None, Keep()))
+        list(wrong.join(rows("a", read("source", rows_pair)), None, JoinFilter()))
     assert isinstance(error.value, EndpointError)
     for text in (repr(wanted), shown.getvalue(), str(raised.value), str(error.value), repr(wrong)):
         assert "qzx" not in text
@@ -351,9 +358,9 @@ def test_secrets_are_in_no_plan_option_or_message(session: Any, endpoints: dict[
 def test_an_error_of_a_worker_is_raised_as_what_it_is(engine: Maker, rows_pair: str) -> None:
     broken = read("source", rows_pair, values=("s", "no_such_column"))
     with pytest.raises(MigverifyError, match="no_such_column"):
-        list(engine().join(rows("a", broken), None, Keep(all=True)))
+        list(engine().join(rows("a", broken), None, JoinFilter(all=True)))
     with pytest.raises(ConfigError, match="no endpoint nowhere"):
-        engine().join(rows("a", read("nowhere", rows_pair)), None, Keep())
+        engine().join(rows("a", read("nowhere", rows_pair)), None, JoinFilter())
 
 
 # --- Parquet ---------------------------------------------------------------------------------------------
@@ -409,7 +416,7 @@ def test_parquet_is_read_to_the_texts_of_a_server(engine: Maker, databases: Data
     how = (Combine.ROW,) * len(names)
     source = Relation("table", (table,), made.types[:1], made.types[1:], how)
     target = Relation("file", (made,), made.types[:1], made.types[1:], how)
-    found, totals = joined(engine(), source, target, Keep())
+    found, totals = joined(engine(), source, target, JoinFilter())
     assert found == []
     assert (totals.rows_source, totals.rows_target, totals.matched) == (3, 3, 3)
 
@@ -418,11 +425,17 @@ def test_parquet_floats_are_refused_and_lost_digits_are_seen(engine: Maker, parq
     floats = file_read(parquet, id=("bigint", {}), x=("double", {}))
     with pytest.raises(ConfigError, match="column x is DOUBLE"):
         joined(
-            engine(), Relation("f", (floats,), floats.types[:1], floats.types[1:], (Combine.ROW,)), None, Keep(all=True)
+            engine(),
+            Relation("f", (floats,), floats.types[:1], floats.types[1:], (Combine.ROW,)),
+            None,
+            JoinFilter(all=True),
         )
     narrow = file_read(parquet, id=("bigint", {}), v=("decimal", {"precision": 10, "scale": 2}))
     found, _ = joined(
-        engine(), Relation("f", (narrow,), narrow.types[:1], narrow.types[1:], (Combine.ROW,)), None, Keep(all=True)
+        engine(),
+        Relation("f", (narrow,), narrow.types[:1], narrow.types[1:], (Combine.ROW,)),
+        None,
+        JoinFilter(all=True),
     )
     texts = {pairing.key: pairing.source.values for pairing in found if pairing.source is not None}
     assert texts == {("1",): ("-0.00000001",), ("2",): ("12345678901234567890.50",), (None,): (None,)}
@@ -438,7 +451,7 @@ def test_parquet_groups_are_combined_exactly(engine: Maker, tmp_path: Path) -> N
     types = (TEXT, SUM, SUM)
     wanted = FileRead(FilePart(str(tmp_path / "g.parquet")), ("c",), ("v", "?v", "=1"), (*types, SUM))
     relation = Relation("g", (wanted,), (TEXT,), (SUM, SUM, SUM), (Combine.SUM,) * 3)
-    found, totals = joined(engine(), relation, None, Keep(all=True))
+    found, totals = joined(engine(), relation, None, JoinFilter(all=True))
     assert {p.key[0]: p.source and p.source.values for p in found} == {
         "a": ("499999999999999999999999999999999999.995000", "5000", "5000"), "b": (None, "0", "1")
     }  # fmt: skip

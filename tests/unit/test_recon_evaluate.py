@@ -27,7 +27,7 @@ from migverify.recon.model import (
     Severity,
     Window,
 )
-from migverify.recon.relation import Combine, Held, Keep
+from migverify.recon.relation import Combine, JoinFilter, KeyRows
 from tests.rule_fakes import PLACE, START, Basket, Clock, FakeEngine, Rows, built, column, held, relation, rule_set
 
 RULE = Rule("r", Kind.SAME_ROWS, "orders", "payments", PLACE, money=Money("amount", "'EUR'"), rereads=2, delay=1.0)
@@ -197,7 +197,7 @@ class TestVerdicts:
 
     def test_no_rows_is_an_answer_where_no_row_may_be(self) -> None:
         of = Rule("r", Kind.NO_ROWS, "orders", None, PLACE)
-        reads = built(relation("orders", KEY, VALUES), None, Keep(all=True))
+        reads = built(relation("orders", KEY, VALUES), None, JoinFilter(all=True))
         empty: dict[str, Rows] = {"orders": {}}
         assert run(empty, rule=of, reads=reads)[0].verdict is Verdict.MATCH
         one: dict[str, Rows] = {"orders": {("1",): held("1", OLD)}}
@@ -283,7 +283,7 @@ SIDES = st.dictionaries(st.integers(0, 30).map(lambda n: (str(n),)), AMOUNTS, ma
 
 @given(ours=SIDES, theirs=SIDES, later=SIDES, batch=st.integers(1, 7), size=st.integers(1, 7))
 def test_findings_and_sums_do_not_depend_on_batches(ours: Any, theirs: Any, later: Any, batch: int, size: int) -> None:
-    def rows(side: Any) -> dict[Any, Held]:
+    def rows(side: Any) -> dict[Any, KeyRows]:
         return {key: held(None if value is None else str(value), OLD) for key, value in side.items()}
 
     moments = [{"orders": rows(ours), "payments": rows(theirs)}, {"orders": rows(ours), "payments": rows(later)}]
@@ -308,9 +308,11 @@ class TestParts:
     def covered(self, share: str | None, **more: Any) -> tuple[RuleResult, Basket]:
         of = Rule("r", Kind.COVERAGE, "orders", "payments", PLACE, rereads=1, options={"share": share, **more})
         counts = built(
-            relation("orders", [], [column("count(*)"), column("count(state)")], how=Combine.SUM), None, Keep(all=True)
+            relation("orders", [], [column("count(*)"), column("count(state)")], how=Combine.SUM),
+            None,
+            JoinFilter(all=True),
         )
-        keep = Keep(missing_source=True, missing_target=False, unlike=False, repeated=False)
+        keep = JoinFilter(missing_source=True, missing_target=False, unlike=False, repeated=False)
         reads = replace(built(self.PARENTS, self.CHILDREN, keep), more=(counts,) if more else ())
         rows = {(str(n),): held() for n in range(9)}
         children = {**rows, ("99",): held(count=1)}
@@ -318,7 +320,7 @@ class TestParts:
         clock, basket = Clock(), Basket()
 
         class Engine(FakeEngine):
-            def join(self, source: Any, target: Any, keep: Keep) -> Any:
+            def join(self, source: Any, target: Any, keep: JoinFilter) -> Any:
                 if target is None:
                     return FakeEngine(clock, {"orders": {(): held("10", "9", count=10)}}).join(source, None, keep)
                 return super().join(source, target, keep)
@@ -347,7 +349,7 @@ class TestParts:
 
     def test_rows_above_the_limit_are_counted_and_not_kept(self) -> None:
         of = Rule("r", Kind.NO_ROWS, "orders", None, PLACE, rereads=0, money=RULE.money, options={"limit": 3})
-        reads = built(relation("orders", [*KEY, column("note", "varchar")], VALUES), None, Keep(all=True))
+        reads = built(relation("orders", [*KEY, column("note", "varchar")], VALUES), None, JoinFilter(all=True))
         result, found, _ = run(self.rows(10), rule=of, reads=reads, batch=2)
         assert (len(found), result.counts) == (3, {Class.VIOLATION: 10})
         assert result.money == {(Class.VIOLATION, "EUR"): Decimal(45)}
@@ -355,7 +357,7 @@ class TestParts:
 
     def test_a_row_without_a_key_is_told_by_its_hash_where_values_are_masked(self) -> None:
         of = Rule("r", Kind.NO_ROWS, "orders", None, PLACE, rereads=1)
-        reads = built(relation("orders", [*KEY, column("note", "varchar")], VALUES), None, Keep(all=True))
+        reads = built(relation("orders", [*KEY, column("note", "varchar")], VALUES), None, JoinFilter(all=True))
         _, found, _ = run(self.rows(2), rule=of, reads=reads, show=False)
         assert len({f.key for f in found}) == 2
         assert all(f.key[0] is not None and f.key[0].startswith("sha256:") for f in found)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from migverify.recon.kinds import judge_of
 from migverify.recon.kinds.amounts import amount, distance, plain, total
 from migverify.recon.model import Class, Kind, Money, Rule, RuleFinding
-from migverify.recon.relation import Combine, Held, Pairing, Relation
+from migverify.recon.relation import Combine, KeyRows, Pairing, Relation
 from tests.rule_fakes import PLACE, START, built, column, held, relation
 
 EUR = Money("amount", "currency")
@@ -24,7 +24,7 @@ def rule(kind: Kind, target: str | None = "payments", **more: Any) -> Rule:
 
 
 def judged(
-    of: Rule, source: Held | None, target: Held | None, ours: Relation, theirs: Relation | None,
+    of: Rule, source: KeyRows | None, target: KeyRows | None, ours: Relation, theirs: Relation | None,
     key: tuple[str | None, ...] = ("42",), *, show: bool = True,
 ) -> RuleFinding | None:  # fmt: skip
     return judge_of(of, built(ours, theirs), START, show=show).judge(Pairing(key, source, target))
@@ -47,7 +47,9 @@ class TestSameRows:
         (held(*ROW.values, count=2), ROW, {"options": {"duplicates": "allow"}}),
         (None, None, {}),
     ])  # fmt: skip
-    def test_what_agrees_is_no_finding(self, source: Held | None, target: Held | None, options: dict[str, Any]) -> None:
+    def test_what_agrees_is_no_finding(
+        self, source: KeyRows | None, target: KeyRows | None, options: dict[str, Any]
+    ) -> None:
         assert judged(rule(Kind.SAME_ROWS, **options), source, target, ORDERS, PAYMENTS) is None
 
     @pytest.mark.parametrize(("source", "target", "options", "of", "message", "money"), [
@@ -72,7 +74,7 @@ class TestSameRows:
          "payment 42: amount '' on orders, NULL on payments", []),
     ])  # fmt: skip
     def test_what_differs_is_told_and_counted(
-        self, source: Held, target: Held, options: dict[str, Any], of: Class, message: str, money: list[Any]
+        self, source: KeyRows, target: KeyRows, options: dict[str, Any], of: Class, message: str, money: list[Any]
     ) -> None:
         finding = judged(rule(Kind.SAME_ROWS, money=EUR, **options), source, target, ORDERS, PAYMENTS)
         assert finding is not None
@@ -84,7 +86,7 @@ class TestSameRows:
         (held("NaN", "paid", "EUR"), "amount is not a number"), (held("1", "paid", None), "currency is NULL on orders"),
         (held("1", "paid", "EUR", count=2, unlike=True), "unlike values on orders"),
     ])  # fmt: skip
-    def test_money_that_is_not_known_is_a_reason_never_zero(self, source: Held, why: str) -> None:
+    def test_money_that_is_not_known_is_a_reason_never_zero(self, source: KeyRows, why: str) -> None:
         finding = judged(rule(Kind.SAME_ROWS, money=EUR), source, None, ORDERS, PAYMENTS)
         assert finding is not None
         assert finding.money is None
@@ -164,7 +166,7 @@ class TestGroups:
     THEIRS = relation("payments", [column("currency", "char")], VALUES, how=Combine.SUM)
     OF = rule(Kind.SAME_GROUPS, money=EUR)
 
-    def judge(self, source: Held | None, target: Held | None, of: Rule | None = None) -> RuleFinding | None:
+    def judge(self, source: KeyRows | None, target: KeyRows | None, of: Rule | None = None) -> RuleFinding | None:
         return judged(of or self.OF, source, target, self.OURS, self.THEIRS, ("EUR",))
 
     def test_equal_sums_in_another_scale(self) -> None:
@@ -215,7 +217,7 @@ def test_zero_sum(text: str | None, tolerance: str | None, found: bool) -> None:
     (held("5", count=2), held("5"), Class.DUPLICATE), (held(None), held("5"), Class.VALUE_MISMATCH),
     (held(None), None, Class.MISSING_ON_TARGET), (held("0"), held(None), Class.VALUE_MISMATCH), (None, None, None),
 ])  # fmt: skip
-def test_balance(balance: Held | None, entries: Held | None, of: Class | None) -> None:
+def test_balance(balance: KeyRows | None, entries: KeyRows | None, of: Class | None) -> None:
     ours = relation("orders", [column("account", "bigint")], [column("balance")])
     theirs = relation("payments", [column("account", "bigint")], [column("sum(amount)")], how=Combine.SUM)
     finding = judged(rule(Kind.BALANCE, options={"balance": "balance"}), balance, entries, ours, theirs)

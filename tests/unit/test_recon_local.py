@@ -35,7 +35,7 @@ from migverify.recon.join import PartCombiner, comes_in_parts, pairing, record_b
 from migverify.recon.local import LocalEngine
 from migverify.recon.model import FilePart
 from migverify.recon.records import Record, combined
-from migverify.recon.relation import Combine, Cut, FileRead, Held, Keep, Pairing, Relation, SqlRead, Totals
+from migverify.recon.relation import Combine, Cut, FileRead, JoinFilter, KeyRows, Pairing, Relation, SqlRead, Totals
 from migverify.recon.row_store import RowStore
 from migverify.sql.key_range import KeyColumn
 from migverify.sql.recon_join import TOTALS
@@ -45,7 +45,7 @@ Row = tuple[tuple[str | None, ...], tuple[str | None, ...]]
 
 words = st.sampled_from([None, "", "a", "b", "A", "a,b", "é", "1"])
 rows = st.lists(st.tuples(st.tuples(words), st.tuples(words, words)), max_size=12)
-keeps = st.builds(Keep, *(st.booleans() for _ in range(5)))
+keeps = st.builds(JoinFilter, *(st.booleans() for _ in range(5)))
 
 
 def relation(reads: Sequence[Any], *, carried: int = 0, combine: Combine = Combine.ROW) -> Relation:
@@ -59,13 +59,13 @@ def order(values: tuple[str | None, ...]) -> tuple[tuple[bool, bytes], ...]:
     return tuple((v is not None, (v or "").encode("utf-8", "surrogateescape")) for v in values)
 
 
-def naive_side(parts: Sequence[Sequence[Row]], compared: int) -> dict[tuple[str | None, ...], Held]:
+def naive_side(parts: Sequence[Sequence[Row]], compared: int) -> dict[tuple[str | None, ...], KeyRows]:
     held: dict[tuple[str | None, ...], list[tuple[str | None, ...]]] = defaultdict(list)
     for part in parts:
         for key, values in part:
             held[key].append(values)
     return {
-        key: Held(
+        key: KeyRows(
             len(found),
             min(found, key=order),
             len({v[:compared] for v in found}) > 1,
@@ -77,7 +77,7 @@ def naive_side(parts: Sequence[Sequence[Row]], compared: int) -> dict[tuple[str 
 
 
 def naive_join(
-    ours: dict[Any, Held], theirs: dict[Any, Held] | None, keep: Keep, compared: int
+    ours: dict[Any, KeyRows], theirs: dict[Any, KeyRows] | None, keep: JoinFilter, compared: int
 ) -> tuple[list[Pairing], Totals]:
     found, matched = [], 0
     for key in ours.keys() | (theirs or {}).keys():
@@ -103,7 +103,7 @@ def as_bytes(values: Sequence[str | None]) -> tuple[bytes | None, ...]:
 
 
 def store_join(
-    folder: Path, source: Relation, target: Relation | None, keep: Keep, sides: Sequence[Sequence[Sequence[Any]]]
+    folder: Path, source: Relation, target: Relation | None, keep: JoinFilter, sides: Sequence[Sequence[Sequence[Any]]]
 ) -> tuple[list[Pairing], Totals]:
     """Join rows of reads, (key, values) each, as the local engine does after reading them."""
     relations = (source, target)
@@ -138,7 +138,7 @@ def by_key(pairings: Sequence[Pairing]) -> dict[Any, Pairing]:
     carried=st.integers(0, 2), large=st.sampled_from([200, 1 << 30]),
 )  # fmt: skip
 def test_the_join_of_a_store_is_the_naive_join(
-    ours: list[list[Row]], theirs: list[list[Row]] | None, keep: Keep, carried: int, large: int
+    ours: list[list[Row]], theirs: list[list[Row]] | None, keep: JoinFilter, carried: int, large: int
 ) -> None:
     compared = 2 - carried
     expected = naive_join(
@@ -162,9 +162,19 @@ ODD = (None, "", "a", "b", "A", "-", "=", "a,b", "é", "\x00", "\x01", "a\x00", 
 
 @pytest.mark.parametrize(
     ("seed", "keep"),
-    list(enumerate([Keep(), Keep(all=True), Keep(repeated=False), Keep(unlike=False), Keep(missing_source=False)])),
+    list(
+        enumerate(
+            [
+                JoinFilter(),
+                JoinFilter(all=True),
+                JoinFilter(repeated=False),
+                JoinFilter(unlike=False),
+                JoinFilter(missing_source=False),
+            ]
+        )
+    ),
 )
-def test_thousands_of_keys_are_joined_as_the_naive_join_does(tmp_path: Path, seed: int, keep: Keep) -> None:
+def test_thousands_of_keys_are_joined_as_the_naive_join_does(tmp_path: Path, seed: int, keep: JoinFilter) -> None:
     """Each key is a case of its own: none to three rows on each side, of texts of all sorts, also none of UTF-8."""
     random = Random(seed)
     compared = seed % 3
@@ -194,7 +204,7 @@ def test_a_key_names_the_shards_of_all_its_reads(tmp_path: Path) -> None:
         source = relation(reads, combine=combine)
         folder = tmp_path / combine
         folder.mkdir()
-        found, _ = store_join(folder, source, None, Keep(all=True), [listed])
+        found, _ = store_join(folder, source, None, JoinFilter(all=True), [listed])
         assert found[0].source is not None
         assert found[0].source.shards == ("s000", "s061", "s062", "s129")
         assert found[0].source.count == 4
@@ -205,9 +215,11 @@ def test_a_key_with_most_rows_and_many_passes_needs_no_more_memory(tmp_path: Pat
         hot: list[Row] = [(("hot",), (f"v{n % 5}", None)) for n in range(30_000)]
         cold: list[Row] = [((str(n),), ("same", "x" * 20)) for n in range(30_000)]
         reads = [SqlRead("e", "t", ("k",), ("a", "b"))]
-        found, totals = store_join(tmp_path, relation(reads), relation(reads), Keep(), [[hot + cold], [hot + cold[1:]]])
+        found, totals = store_join(
+            tmp_path, relation(reads), relation(reads), JoinFilter(), [[hot + cold], [hot + cold[1:]]]
+        )
     assert {p.key for p in found} == {("hot",), ("0",)}
-    assert next(p for p in found if p.key == ("hot",)).source == Held(30_000, ("v0", None), unlike=True)
+    assert next(p for p in found if p.key == ("hot",)).source == KeyRows(30_000, ("v0", None), unlike=True)
     assert totals == Totals(60_000, 59_999, 30_001, 30_000, 29_999)
 
 
@@ -223,7 +235,7 @@ def test_parts_of_groups_add_up_exactly(parts: list[list[tuple[str, Decimal | No
     given_rows = [[((k,), (None if n is None else f"{n:f}",) * 3) for k, n in part] for part in parts]
     source = Relation("d", (SqlRead("e", "t", ("k",), ("x",) * 3, grouped=True),) * 4, (TEXT,), (TEXT,) * 3, hows)
     with TemporaryDirectory() as folder:
-        found, _ = store_join(Path(folder), source, None, Keep(all=True), [given_rows])
+        found, _ = store_join(Path(folder), source, None, JoinFilter(all=True), [given_rows])
     for group in found:
         values = [n for part in parts for k, n in part if k == group.key[0]]
         known = [n for n in values if n is not None]
@@ -265,7 +277,7 @@ def test_a_store_that_begins_anew_leaves_nothing_of_before(tmp_path: Path) -> No
             writer = store.writer()
             writer.add(record_batch(0, 0, [[b"=k"], [value], [b""]], counted=False))
             writer.flush()
-        pages = list(store.join(lambda rows: statement((side, None), Keep(all=True), rows)))
+        pages = list(store.join(lambda rows: statement((side, None), JoinFilter(all=True), rows)))
     assert [row["v0"] for page in pages for row in page] == [b"=new"]
 
 
@@ -293,7 +305,7 @@ def test_a_disk_that_fails_is_an_error_and_never_a_shorter_answer(tmp_path: Path
         broken = next(iter(tmp_path.glob("rows/*/*.parquet")))
         broken.write_bytes(broken.read_bytes()[:-20])
         with pytest.raises(ReadError, match="could not be joined"):
-            list(store.join(lambda rows: statement((side, None), Keep(all=True), rows)))
+            list(store.join(lambda rows: statement((side, None), JoinFilter(all=True), rows)))
     with RowStore(tmp_path) as store:
         rmtree(tmp_path)
         tmp_path.write_text("no folder any more")
@@ -314,7 +326,7 @@ def test_rows_of_a_file_that_is_gone_are_missed(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(RowStore, "join", robbed)
     engine = toy_engine({"s": some(300)}, tmp_path)
     with pytest.raises(ReadError, match=r"300 rows were written to .*, and \d+ were read back"):
-        list(engine.join(relation([toy_read("one", "s", some(300))]), None, Keep(all=True)))
+        list(engine.join(relation([toy_read("one", "s", some(300))]), None, JoinFilter(all=True)))
 
 
 def test_a_part_of_a_group_that_is_gone_is_missed(tmp_path: Path) -> None:
@@ -512,7 +524,7 @@ def toy_read(
     carried=st.integers(0, 2), cut=st.booleans(), buckets=st.integers(1, 9), alike=st.booleans(),
 )  # fmt: skip
 def test_a_pushed_down_join_is_the_naive_join(
-    ours: list[list[Row]], theirs: list[Any], keep: Keep, carried: int, cut: bool, buckets: int, alike: bool
+    ours: list[list[Row]], theirs: list[Any], keep: JoinFilter, carried: int, cut: bool, buckets: int, alike: bool
 ) -> None:
     if alike:
         theirs = [*ours[:-1], [row for row in ours[-1] if row[1][0] != "b"]]
@@ -542,7 +554,7 @@ def some(count: int) -> list[Row]:
     return [((str(n),), (f"v{n}", "x")) for n in range(count)]
 
 
-ANY = Keep()
+ANY = JoinFilter()
 
 
 def is_read(sql: str) -> bool:
@@ -550,7 +562,7 @@ def is_read(sql: str) -> bool:
     return sql.startswith(("SELECT COUNT(*),0,GROUP_CONCAT(", "SELECT CONCAT(IFNULL("))
 
 
-def join_all(engine: LocalEngine, *sides: Relation | None, keep: Keep = ANY) -> list[Pairing]:
+def join_all(engine: LocalEngine, *sides: Relation | None, keep: JoinFilter = ANY) -> list[Pairing]:
     joined = engine.join(sides[0], sides[1], keep)  # type: ignore[arg-type]
     return [p for batch in joined for p in batch]
 
@@ -576,7 +588,7 @@ def test_equal_sides_are_not_read_at_all() -> None:
 
 def test_totals_are_not_told_before_the_end() -> None:
     engine = toy_engine({"s": some(3)})
-    joined = engine.join(relation([toy_read("one", "s", some(3))]), None, Keep(all=True))
+    joined = engine.join(relation([toy_read("one", "s", some(3))]), None, JoinFilter(all=True))
     with pytest.raises(RuntimeError):
         _ = joined.totals
 
@@ -596,7 +608,7 @@ def failing(times: int, error: Exception) -> Callable[[str], None]:
 
 def test_a_read_that_fails_for_a_while_begins_anew(tmp_path: Path) -> None:
     engine = toy_engine({"s": some(9)}, tmp_path, failing(2, RetryableReadError("gone")))
-    found = join_all(engine, relation([toy_read("one", "s", some(9))]), None, keep=Keep(all=True))
+    found = join_all(engine, relation([toy_read("one", "s", some(9))]), None, keep=JoinFilter(all=True))
     assert len(found) == 9
     assert not list(tmp_path.iterdir())
 
@@ -612,7 +624,7 @@ def test_a_read_that_keeps_failing_yields_nothing(
 ) -> None:
     engine = toy_engine({"s": some(9), "t": some(9)}, tmp_path, failing(times, error))
     joined = engine.join(
-        relation([toy_read("one", "s", some(9))]), relation([toy_read("two", "t", [])]), Keep(all=True)
+        relation([toy_read("one", "s", some(9))]), relation([toy_read("two", "t", [])]), JoinFilter(all=True)
     )
     with pytest.raises(kind):
         next(iter(joined))
@@ -621,7 +633,7 @@ def test_a_read_that_keeps_failing_yields_nothing(
 
 def test_a_canceled_engine_reads_nothing(tmp_path: Path) -> None:
     engine = toy_engine({"s": some(9)}, tmp_path)
-    joined = engine.join(relation([toy_read("one", "s", some(9))]), None, Keep(all=True))
+    joined = engine.join(relation([toy_read("one", "s", some(9))]), None, JoinFilter(all=True))
     engine.cancel()
     with pytest.raises(CanceledError):
         list(joined)
@@ -633,7 +645,7 @@ def test_canceling_cuts_the_sessions_of_a_join_under_way() -> None:
     engine = toy_engine({"s": some(9)}, before=lambda _sql: engine.cancel())
     KILLED.clear()
     with pytest.raises(CanceledError):
-        join_all(engine, relation([toy_read("one", "s", some(9))]), None, keep=Keep(all=True))
+        join_all(engine, relation([toy_read("one", "s", some(9))]), None, keep=JoinFilter(all=True))
     assert KILLED == ["KILL QUERY 7"], "the server does not go on for nobody"
 
 
@@ -642,22 +654,22 @@ def test_lookups_find_the_asked_keys_only() -> None:
     engine = toy_engine({"s": found})
     side = relation([toy_read("one", "s", found)])
     held = engine.lookup(side, [("1",), ("9",), ("2",)])
-    assert held == {("1",): Held(2, ("v1", "x"), unlike=True), ("2",): Held(1, ("v2", "x"))}
+    assert held == {("1",): KeyRows(2, ("v1", "x"), unlike=True), ("2",): KeyRows(1, ("v2", "x"))}
 
 
 def test_what_this_engine_cannot_read_is_refused_before_it_reads() -> None:
     engine = toy_engine({})
     files = relation([FileRead(FilePart("/x"), ("k",), ("a", "b"), (TEXT,) * 3)])
     with pytest.raises(ConfigError, match="Spark engine"):
-        engine.join(files, None, Keep())
+        engine.join(files, None, JoinFilter())
     with pytest.raises(ConfigError, match="no endpoint three"):
-        engine.join(relation([toy_read("three", "s", [])]), None, Keep())
+        engine.join(relation([toy_read("three", "s", [])]), None, JoinFilter())
 
 
 def test_a_repeated_key_needs_a_proof_that_it_is_not() -> None:
     one = relation([toy_read("one", "s", [], unique=True)])
     shards = relation([toy_read("one", "s", [], unique=True)] * 2)
-    assert pushdown.can_push_down(one, shards, Keep())
-    assert not pushdown.can_push_down(shards, shards, Keep())
-    assert not pushdown.can_push_down(one, one, Keep(all=True))
-    assert not pushdown.can_push_down(one, None, Keep())
+    assert pushdown.can_push_down(one, shards, JoinFilter())
+    assert not pushdown.can_push_down(shards, shards, JoinFilter())
+    assert not pushdown.can_push_down(one, one, JoinFilter(all=True))
+    assert not pushdown.can_push_down(one, None, JoinFilter())

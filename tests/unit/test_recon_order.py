@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migverify.recon.candidates import Candidate, Candidates, key_order
-from migverify.recon.relation import Held, Pairing
+from migverify.recon.relation import KeyRows, Pairing
 from tests.definitions import column
 
 NUMBER, TEXT, TIME = column("n", "decimal(65,30)"), column("t", "varchar(20)"), column("h", "time(6)")
@@ -54,7 +54,7 @@ def test_keys_are_read_back_in_the_order_of_their_type(definition: object, order
     random.Random(4).shuffle(shuffled)
     with Candidates((definition,)) as candidates:  # type: ignore[arg-type]
         for text in shuffled:
-            candidates.add(Candidate.of(Pairing((text,), Held(1, (text,)), None)))
+            candidates.add(Candidate.of(Pairing((text,), KeyRows(1, (text,)), None)))
         found = [candidate.last.key[0] for batch in candidates.batches(2) for candidate in batch]
         assert found == ordered
         assert candidates.count == len(ordered)

@@ -31,7 +31,7 @@ from migverify.recon.model import (
     Window,
     WindowRule,
 )
-from migverify.recon.relation import Combine, Held, Keep, Relation, SqlRead
+from migverify.recon.relation import Combine, JoinFilter, KeyRows, Relation, SqlRead
 from migverify.recon.watch_reads import EngineReads, Marks
 from migverify.recon.watch_run import WatchRequest, watch_rules
 from migverify.recon.watch_state import WatchLimits
@@ -57,17 +57,17 @@ class Tables:
         self.sides = sides
         self.asked: list[tuple[str, int]] = []
 
-    def lookup(self, relation: Relation, keys: Sequence[KeyText]) -> dict[KeyText, Held]:
+    def lookup(self, relation: Relation, keys: Sequence[KeyText]) -> dict[KeyText, KeyRows]:
         name, _, where = relation.dataset.partition("@")
         rows = next(rows for window, rows in self.sides[name].items() if str(window) == where)
         self.asked.append((relation.dataset, len(keys)))
-        return {key: Held(1, (rows[key[0] or ""],)) for key in keys if key[0] in rows}
+        return {key: KeyRows(1, (rows[key[0] or ""],)) for key in keys if key[0] in rows}
 
     def build(self, rule: Rule, window: Window | None) -> Built:
         sides = [
             Relation(f"{name}@{window}", (), (ID,), (AMOUNT,), (Combine.ROW,)) for name in (rule.source, rule.target)
         ]
-        return Built(sides[0], sides[1], Keep(), ())
+        return Built(sides[0], sides[1], JoinFilter(), ())
 
 
 def rule_set(*rules: Rule, exceptions: tuple[KnownException, ...] = (), sql: str = "") -> RuleSet:

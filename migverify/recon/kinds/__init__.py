@@ -15,7 +15,7 @@ from migverify.errors import ConfigError
 from migverify.recon.kinds.groups import Balance, Coverage, Freshness, SameGroups, ZeroSum
 from migverify.recon.kinds.order import NoRows, Sequence, Transitions
 from migverify.recon.kinds.rows import Orphans, SameRows, Unique
-from migverify.recon.kinds.scene import Scene
+from migverify.recon.kinds.scene import JudgeInputs
 from migverify.recon.model import Class, Kind, Rule, RuleFinding
 from migverify.recon.relation import Pairing, Relation
 
@@ -39,7 +39,7 @@ class Sides(Protocol):
     def times(self) -> tuple[str | None, str | None]: ...  # noqa: D102
 
 
-_KINDS: Mapping[Kind, Callable[[Scene], PairJudge]] = {
+_KINDS: Mapping[Kind, Callable[[JudgeInputs], PairJudge]] = {
     Kind.SAME_ROWS: SameRows, Kind.SAME_GROUPS: SameGroups, Kind.ZERO_SUM: ZeroSum, Kind.BALANCE: Balance,
     Kind.TRANSITIONS: Transitions, Kind.ORPHANS: Orphans, Kind.UNIQUE: Unique, Kind.SEQUENCE: Sequence,
     Kind.NO_ROWS: NoRows,
@@ -50,7 +50,7 @@ _KINDS: Mapping[Kind, Callable[[Scene], PairJudge]] = {
 class Judge:
     """A kind with its rule: judges pairings, and tells what time their rows bear."""
 
-    scene: Scene
+    scene: JudgeInputs
     kind: PairJudge
 
     def judge(self, pairing: Pairing) -> RuleFinding | None:
@@ -77,7 +77,7 @@ def judge_of(rule: Rule, sides: Sides, now: float, *, show: bool, hashed_keys: b
     ConfigError
         the kind judges no pairings (``expectations`` is evaluated by ``migverify.recon.expectations``).
     """
-    scene = Scene(rule, sides.source, sides.target, sides.times, show, hashed_keys)
+    scene = JudgeInputs(rule, sides.source, sides.target, sides.times, show, hashed_keys)
     if rule.kind is Kind.FRESHNESS:
         moment = datetime(1970, 1, 1) + timedelta(seconds=now)
         return Judge(scene, Freshness(scene, moment, float(rule.options["limit"])))

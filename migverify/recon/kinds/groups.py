@@ -9,9 +9,9 @@ from decimal import Decimal
 from migverify.recon.kinds.amounts import amount, distance, plain
 from migverify.recon.kinds.risk import risk_of_sums
 from migverify.recon.kinds.rows import missing
-from migverify.recon.kinds.scene import Scene, moment_of, money_rule, word
+from migverify.recon.kinds.scene import JudgeInputs, moment_of, money_rule, word
 from migverify.recon.model import Class, Deviation, RuleFinding
-from migverify.recon.relation import Held, Pairing
+from migverify.recon.relation import KeyRows, Pairing
 from migverify.recon.words import duration_text
 
 COUNT = "count(*)"
@@ -21,7 +21,7 @@ COUNT = "count(*)"
 class SameGroups:
     """Equal aggregates per group."""
 
-    scene: Scene
+    scene: JudgeInputs
 
     def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return what is unlike in one group; None where all measures agree within their tolerances."""
@@ -56,7 +56,7 @@ class SameGroups:
 class ZeroSum:
     """The entries of a group sum to zero, exactly or within the tolerance."""
 
-    scene: Scene
+    scene: JudgeInputs
 
     def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return the finding of a group whose sum is not zero, or whose amounts are NULL."""
@@ -84,7 +84,7 @@ class ZeroSum:
 class Balance:
     """A balance equals the sum of its entries; without entries it is zero. Source are balances, target entries."""
 
-    scene: Scene
+    scene: JudgeInputs
 
     def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return the finding of one account; None where balance and entries agree within the tolerance."""
@@ -140,7 +140,7 @@ class Balance:
 class Coverage:
     """Enough rows hold a value: per group, count(column) is at least a share of count(*)."""
 
-    scene: Scene
+    scene: JudgeInputs
 
     def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return the finding of a group in which a column is NULL too often."""
@@ -163,7 +163,7 @@ class Coverage:
             return None
         return self.scene.finding(pairing, Class.VIOLATION, "; ".join(words), tuple(bad))
 
-    def _count(self, held: Held | None, pairing: Pairing, column: str) -> int | None:
+    def _count(self, held: KeyRows | None, pairing: Pairing, column: str) -> int | None:
         value = amount(self.scene.text(held, pairing.key, column))
         return None if value is None else int(value)
 
@@ -180,7 +180,7 @@ def least_shares(options: dict[str, object]) -> list[tuple[str, Decimal]]:
 class Freshness:
     """The newest row of each group is not older than the limit; ``now`` is Unix time's UTC moment of the judgment."""
 
-    scene: Scene
+    scene: JudgeInputs
     now: datetime
     limit: float
 
@@ -206,7 +206,7 @@ class Freshness:
         return self.scene.finding(pairing, Class.VIOLATION, words, (Deviation(name, text, None, "value"),))
 
 
-def sum_name(scene: Scene) -> str:
+def sum_name(scene: JudgeInputs) -> str:
     """Return the name of the value column that holds the sum: ``sum(amount)``."""
     wanted = f"sum({scene.rule.options.get('amount', '')})"
     if scene.place(wanted) is not None:
@@ -214,7 +214,7 @@ def sum_name(scene: Scene) -> str:
     return next((c.name for c in scene.source.values if c.name.startswith("sum(")), scene.source.values[0].name)
 
 
-def _tolerance(scene: Scene, measure: str) -> Decimal | None:
+def _tolerance(scene: JudgeInputs, measure: str) -> Decimal | None:
     """Return the tolerance of a measure, told by its own name or by its column's."""
     inner = measure[measure.find("(") + 1 :].rstrip(")")
     found = scene.tolerance(measure)

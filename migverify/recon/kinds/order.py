@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from migverify.recon.kinds.risk import risk_of_rows
-from migverify.recon.kinds.scene import Scene, word
+from migverify.recon.kinds.scene import JudgeInputs, word
 from migverify.recon.model import Class, Deviation, RuleFinding
 from migverify.recon.relation import Pairing
 
@@ -15,7 +15,7 @@ from migverify.recon.relation import Pairing
 class NoRows:
     """Every row that the SQL returns is a violation."""
 
-    scene: Scene
+    scene: JudgeInputs
 
     def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return the finding of a row; its columns are told where values may be shown."""
@@ -54,7 +54,7 @@ class Transitions:
     where a change stream tells it.
     """
 
-    scene: Scene
+    scene: JudgeInputs
 
     def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return the finding of an illegal change; None for a legal one and for a change that leaves the state."""
@@ -107,7 +107,7 @@ def _texts(value: object) -> list[str]:
 class Sequence:
     """Numbers without a gap, that rise with a time. Each pairing is one gap, or one number whose time fell."""
 
-    scene: Scene
+    scene: JudgeInputs
 
     def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return the finding of a gap (missing numbers, inclusive) or of a time that fell."""

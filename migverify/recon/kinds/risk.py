@@ -5,9 +5,9 @@ from __future__ import annotations
 from decimal import Decimal
 
 from migverify.recon.kinds.amounts import amount, distance, times
-from migverify.recon.kinds.scene import Scene, money_rule
+from migverify.recon.kinds.scene import JudgeInputs, money_rule
 from migverify.recon.model import Money
-from migverify.recon.relation import Held, Pairing
+from migverify.recon.relation import KeyRows, Pairing
 
 Risk = tuple[tuple[tuple[str, Decimal], ...], str]
 """Amounts by currency (the first is the source's), and why an amount is not known."""
@@ -15,7 +15,7 @@ Risk = tuple[tuple[tuple[str, Decimal], ...], str]
 NO_RISK: Risk = ((), "")
 
 
-def risk_of_rows(scene: Scene, pairing: Pairing) -> Risk:
+def risk_of_rows(scene: JudgeInputs, pairing: Pairing) -> Risk:
     """Return what is at risk where rows of a key are missing on one side or hold unlike values.
 
     One-sided: the amount of each row. Both sides, one currency: |source - target|. Unlike currencies: both amounts.
@@ -40,7 +40,7 @@ def risk_of_rows(scene: Scene, pairing: Pairing) -> Risk:
     return ((one_currency, one.copy_abs()), (other_currency, other.copy_abs())), ""
 
 
-def risk_of_extra(scene: Scene, pairing: Pairing) -> Risk:
+def risk_of_extra(scene: JudgeInputs, pairing: Pairing) -> Risk:
     """Return what is at risk where rows of a key repeat: the amount times the extra rows of the side with most."""
     money = money_rule(scene.rule)
     if money is None:
@@ -54,7 +54,7 @@ def risk_of_extra(scene: Scene, pairing: Pairing) -> Risk:
     return ((), reason) if known is None else (((known[0], times(known[1], held.count - 1)),), "")
 
 
-def risk_of_sums(scene: Scene, pairing: Pairing, measure: str) -> Risk:
+def risk_of_sums(scene: JudgeInputs, pairing: Pairing, measure: str) -> Risk:
     """Return |sum on source - sum on target| of a group; the sum itself where one side has no such group.
 
     ``measure`` names the value column that holds the sum of money.
@@ -79,7 +79,7 @@ def risk_of_sums(scene: Scene, pairing: Pairing, measure: str) -> Risk:
 
 
 def _amount(
-    scene: Scene, money: Money, held: Held, pairing: Pairing, *, target: bool
+    scene: JudgeInputs, money: Money, held: KeyRows, pairing: Pairing, *, target: bool
 ) -> tuple[tuple[str, Decimal] | None, str]:
     side = scene.names[target]
     if (held.unlike or held.mixed) and held.count > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from migverify.recon.kinds.risk import risk_of_extra, risk_of_rows
-from migverify.recon.kinds.scene import Scene, rows
+from migverify.recon.kinds.scene import JudgeInputs, rows
 from migverify.recon.model import Class, RuleFinding
 from migverify.recon.relation import Pairing
 
@@ -14,7 +14,7 @@ from migverify.recon.relation import Pairing
 class SameRows:
     """Every key once on both sides, with equal compared columns."""
 
-    scene: Scene
+    scene: JudgeInputs
 
     def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return what is wrong with the rows of one key; None where they agree within the tolerances."""
@@ -54,7 +54,7 @@ class SameRows:
         return self.scene.finding(pairing, Class.DUPLICATE, words, deviations, money=money, reason=reason)
 
 
-def missing(scene: Scene, pairing: Pairing) -> RuleFinding | None:
+def missing(scene: JudgeInputs, pairing: Pairing) -> RuleFinding | None:
     """Return the finding of a key that one side lacks; None where both lack it by now."""
     held = pairing.source or pairing.target
     if held is None:
@@ -72,7 +72,7 @@ def missing(scene: Scene, pairing: Pairing) -> RuleFinding | None:
 class Unique:
     """A key stands once, over all shards."""
 
-    scene: Scene
+    scene: JudgeInputs
 
     def judge(self, pairing: Pairing) -> RuleFinding | None:
         """Return the finding of a repeated key. A key that holds NULL repeats only with ``ignore_null: false``."""
@@ -96,7 +96,7 @@ class Orphans:
     ``of`` is the class of a child without a parent.
     """
 
-    scene: Scene
+    scene: JudgeInputs
     of: Class = Class.MISSING_ON_SOURCE
 
     def judge(self, pairing: Pairing) -> RuleFinding | None:

@@ -12,7 +12,7 @@ from decimal import Decimal
 from migverify.model import ColumnDef, KeyText, Lane
 from migverify.recon.kinds.amounts import amount, distance
 from migverify.recon.model import Class, Deviation, Money, Rule, RuleFinding
-from migverify.recon.relation import Held, Pairing, Relation
+from migverify.recon.relation import KeyRows, Pairing, Relation
 from migverify.sql.canonical import FAMILIES
 from migverify.tables.tasks import ReadColumn
 from migverify.tables.values import difference_kind, same_value
@@ -21,7 +21,7 @@ NUMBERS = frozenset({"integer", "decimal", "bit", "year", "float"})
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class JudgeInputs:
     """The rule with the columns of its relations.
 
     ``times`` names the time column of each side, None where there is none. ``show`` says whether values may stand in
@@ -57,7 +57,7 @@ class Scene:
             parts.append(f"{word} {'NULL' if part is None else part}".strip())
         return ", ".join(parts)
 
-    def text(self, held: Held | None, key: KeyText, column: str, *, target: bool = False) -> str | None:
+    def text(self, held: KeyRows | None, key: KeyText, column: str, *, target: bool = False) -> str | None:
         """Return a column's text of one side, from values or key; None for NULL, no such row or no such column."""
         relation = self.target if target and self.target is not None else self.source
         if held is None:
