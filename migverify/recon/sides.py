@@ -204,7 +204,7 @@ def _open_part(
         if columns:
             table = sql.mapped_sql(table, columns)
     mapped = dict(dataset.values)
-    known = {c.name: Column(c, quote_name(c.name), mapped.get(c.name, ())) for c in described.columns}
+    known = {c.name: Column(c, _value_sql(c, described), mapped.get(c.name, ())) for c in described.columns}
     opened = OpenPart(part, table, where, where, known, described)
     if bounds is not None and dataset.time is not None and dataset.time in known:
         time = known[dataset.time]
@@ -214,6 +214,12 @@ def _open_part(
             raise ConfigError(error.message, hint=error.hint) from error
         opened = replace(opened, where=sql.both(where, condition))
     return opened
+
+
+def _value_sql(column: ColumnDef, described: Described) -> str:
+    name = quote_name(column.name)
+    is_computed = column.name not in described.plain
+    return union_text.stated_scale_sql(name, column) if is_computed else name
 
 
 def _open_changes(dataset: Dataset, part: ChangesPart, describe: Describe) -> OpenPart:

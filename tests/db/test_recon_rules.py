@@ -168,3 +168,28 @@ def test_servers_split_sql_as_the_tokens_do(databases) -> None:
 
         compare()
     assert accepted > 50, "the generated SQL was never run, so this test says nothing"
+
+
+def test_a_computed_quotient_has_one_text_on_both_servers_and_in_every_read(databases, config: Path) -> None:
+    """TiDB writes a quotient with more digits inside of CONCAT, which packed reads use and lookups do not."""
+    databases.both(
+        "CREATE TABLE t (id INT PRIMARY KEY, g INT NOT NULL, a DECIMAL(20,4) NOT NULL)",
+        "INSERT INTO t VALUES (1, 1, 9767.75), (2, 1, -1), (3, 2, 0.0001), (4, 2, 9999999999999999.9999)",
+    )
+    name = databases.name
+    query = f"SELECT g, SUM(ABS(a)) / 2 AS half, MAX(a) / 3 AS third FROM {name}.t GROUP BY g"
+    rules = f"""\
+datasets:
+  ours: {{endpoint: source, sql: "{query}", key: g}}
+  theirs: {{endpoint: target, sql: "{query}", key: g}}
+  our_thirds: {{endpoint: source, table: {name}.t, key: id, columns: {{id: "", g: "", third: a / 3}}}}
+  their_thirds: {{endpoint: target, table: {name}.t, key: id, columns: {{id: "", g: "", third: a / 3}}}}
+  wrong: {{endpoint: target, sql: "{query} HAVING half > 1000 AND g = 1", key: g}}
+rules:
+  - {{name: quotients, kind: same_rows, source: ours, target: theirs, compare: [half, third]}}
+  - {{name: mapped, kind: same_rows, source: our_thirds, target: their_thirds, compare: [third]}}
+  - {{name: sums, kind: same_groups, source: our_thirds, target: their_thirds, groups: [g], measures: [count, sum(third)]}}
+"""
+    assert verdict(config, rules) == 0
+    found = rules + "  - {name: none, kind: no_rows, source: wrong, show: [half], rereads: 1, delay: 10ms}\n"
+    assert verdict(config, found) == 1, "a row that stood still is a finding, and not one that is being written"
