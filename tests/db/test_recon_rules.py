@@ -188,7 +188,7 @@ datasets:
 rules:
   - {{name: quotients, kind: same_rows, source: ours, target: theirs, compare: [half, third]}}
   - {{name: mapped, kind: same_rows, source: our_thirds, target: their_thirds, compare: [third]}}
-  - {{name: sums, kind: same_groups, source: our_thirds, target: their_thirds, groups: [g], measures: [count, sum(third)]}}
+  - {{name: sums, kind: same_groups, source: our_thirds, target: their_thirds, groups: [g], measures: [sum(third)]}}
 """
     assert verdict(config, rules) == 0
     found = rules + "  - {name: none, kind: no_rows, source: wrong, show: [half], rereads: 1, delay: 10ms}\n"
