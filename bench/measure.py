@@ -139,7 +139,7 @@ def interleave(contenders: Mapping[str, Contender], rounds: int, *, warm: int = 
             figures = contender()
             if turn >= 0:
                 found[name].append(figures)
-            print(f"  {'warm' if turn < 0 else turn + 1!s:>4}  {name:<34}{_one_line(figures)}", flush=True)
+            print(f"  {'warm' if turn < 0 else turn + 1!s:>4}  {name:<40}{_one_line(figures)}", flush=True)
     return found
 
 
@@ -172,10 +172,10 @@ def print_table(found: Mapping[str, Sequence[Figures]], against: Sequence[str], 
     """Print min / median / max of each reading, and its ratio to each contender of ``against``, round by round."""
     for reading in readings or [name for name in READINGS if _is_used(name, found)]:
         read = READINGS[reading]
-        print(f"\n{reading:<34}{'min':>9}{'median':>9}{'max':>9}" + "".join(f"   / {name}" for name in against))
+        print(f"\n{reading:<40}{'min':>9}{'median':>9}{'max':>9}" + "".join(f"   / {name}" for name in against))
         for name, runs in found.items():
             values = [read(run) for run in runs]
-            line = f"{name:<34}{min(values):9.2f}{statistics.median(values):9.2f}{max(values):9.2f}"
+            line = f"{name:<40}{min(values):9.2f}{statistics.median(values):9.2f}{max(values):9.2f}"
             for other in against:
                 line += f"   {ratio(runs, found[other], read):>{len(other) + 2}}"
             print(line)

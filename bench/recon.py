@@ -217,7 +217,7 @@ def figures(clock: ServerClock, way: Callable[[], int]) -> Callable[[], Figures]
             count = way()
             used = time.process_time() - before
             taken = clock.stop()
-        return replace(taken, extra={"client CPU s": used, "client MB": memory.peak_mb}, note=f"{count:,} found")
+        return replace(taken, client_cpu=used, extra={"client MB": memory.peak_mb}, note=f"{count:,} found")
 
     return once
 
