@@ -525,7 +525,7 @@ CLIENT = """
 import json, sys
 from migverify.errors import MigverifyError
 from migverify.model import ColumnDef, Endpoint
-from migverify.recon.relation import Combine, Cut, Keep, Relation, SqlRead
+from migverify.recon.relation import Combine, Cut, JoinFilter, Relation, SqlRead
 from migverify.spark.recon_engine import DRIVER, SparkReconEngine
 from migverify.spark.session import open_session
 
@@ -546,7 +546,7 @@ session = open_session(None if url == "local" else url, "t", conf, 2)
 said = {}
 for push_down in (True, False):
     engine = SparkReconEngine(session, endpoints, {}, 2, push_down=push_down, owns_session=False)
-    joined = engine.join(side("source"), side("target"), Keep())
+    joined = engine.join(side("source"), side("target"), JoinFilter())
     said[str(push_down)] = sorted(str(p.key[0]) for batch in joined for p in batch), joined.totals.rows_source
 wrong = SparkReconEngine(session, endpoints, {"source": secret, "target": secret}, 2)
 frame_error = ""
