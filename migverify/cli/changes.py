@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migverify.cli import changes_archive, changes_audit, changes_check, changes_pipeline
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, SourceOption, examples
 from migverify.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,9 +50,7 @@ def tail(
         list[str] | None,
         typer.Option("--tables", "-t", metavar="PATTERN", help="Only tables that match: database.table; repeatable."),
     ] = None,
-    source: Annotated[
-        str | None, typer.Option("--source", metavar="NAME", help="Which source, where several are configured.")
-    ] = None,
+    source: SourceOption = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on as the source writes, until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:

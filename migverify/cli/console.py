@@ -35,6 +35,11 @@ ConfigOption = Annotated[
 
 DEFAULT_CONFIG = Path("migverify.yaml")
 
+SourceOption = Annotated[
+    str | None, typer.Option("--source", metavar="NAME", help="Which source, where several are configured.")
+]
+"""Option ``--source`` of every command that reads one source."""
+
 
 def examples(*lines: str) -> str:
     """Epilog of a command's help: one example a line, kept as they are."""

@@ -53,7 +53,6 @@ VERIFY_EPILOG = examples(
     "migverify runbook verify-journal last --save journal.jsonl   # a run of a database, to be kept elsewhere",
 )
 _LOOK = 0.5
-_BEAT = 1.0
 
 
 def status(

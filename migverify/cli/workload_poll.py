@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, SourceOption, examples, say
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ EPILOG = examples(
 def poll(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A folder that is not there yet.")],
     config: ConfigOption = DEFAULT_CONFIG,
-    source: Annotated[
-        str | None, typer.Option("--source", metavar="NAME", help="Which source, where several are configured.")
-    ] = None,
+    source: SourceOption = None,
     seconds: Annotated[
         float | None, typer.Option(min=0, metavar="N", help="Stop after so many seconds. Default: at Ctrl-C.")
     ] = None,

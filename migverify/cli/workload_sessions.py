@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, SourceOption, examples, say
 from migverify.errors import UsageError
 
 EPILOG = examples(
@@ -22,9 +22,7 @@ EPILOG = examples(
 def sessions(
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write; replaced when it is there.")],
     config: ConfigOption = DEFAULT_CONFIG,
-    source: Annotated[
-        str | None, typer.Option("--source", metavar="NAME", help="Which source, where several are configured.")
-    ] = None,
+    source: SourceOption = None,
     server: Annotated[
         str, typer.Option("--server", metavar="NAME", help="The server's name in a capture of several servers.")
     ] = "",

@@ -34,7 +34,6 @@ Homes: TypeAlias = Mapping[tuple[str, str], tuple[RulesFile, Steps]]
 Found: TypeAlias = Iterator[tuple[Steps, str, str]]
 """Where (below the rule or dataset), what, and what to do."""
 
-_COMPARES = frozenset({Kind.SAME_ROWS, Kind.SAME_GROUPS, Kind.BALANCE, Kind.ORPHANS, Kind.COVERAGE})
 _NEED_KEY = frozenset({Kind.SAME_ROWS, Kind.BALANCE, Kind.TRANSITIONS, Kind.ORPHANS, Kind.UNIQUE})
 _CHANGE_COLUMNS = ("_op", "_time", "_gtid", "_file", "_position")
 

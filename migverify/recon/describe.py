@@ -28,7 +28,6 @@ KEEP_SECONDS = 300.0
 
 _UNSIGNED, _ZEROFILL, _ENUM, _SET = 32, 64, 256, 2048
 _BINARY_CHARSET = 63
-_UNKNOWN_DECIMALS = 31
 _INTEGERS = {1: "tinyint", 2: "smallint", 3: "int", 8: "bigint", 9: "mediumint"}
 _MOMENTS = {10: "date", 14: "date", 7: "timestamp", 17: "timestamp", 12: "datetime", 18: "datetime",
             11: "time", 19: "time"}  # fmt: skip

@@ -54,11 +54,6 @@ def encode_json(value: object, what: str) -> str:
         ) from exc
 
 
-def decode_json(text: str, what: str) -> Any:
-    """Return the value of JSON text; ``StoreError`` when the text is damaged."""
-    return _read(what, lambda: json.loads(text))
-
-
 def decode_object(text: str, what: str) -> dict[str, Any]:
     """Return the JSON object in ``text``; ``StoreError`` when it is damaged or not an object."""
     return _read(what, lambda: _object(json.loads(text)))

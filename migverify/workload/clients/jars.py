@@ -22,7 +22,6 @@ from migverify.errors import UsageError
 from migverify.workload.clients.model import Jar
 
 CENTRAL = "https://repo.maven.apache.org/maven2"
-REPOSITORY_VARIABLE = "MIGVERIFY_MAVEN_REPOSITORY"
 FETCH_SECONDS = 600.0
 MAX_BYTES = 64 << 20  # the largest jar has 5 MB; an endless answer must end
 _PLUGIN = "3.6.1"
