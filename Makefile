@@ -3,23 +3,27 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo check test test-spark35 soak bench lab-up lab-down format lock
+.PHONY: setup demo docs check test test-spark35 soak bench lab-up lab-down format lock
 
 setup: $(STAMP)
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements.lock pyproject.toml lab/pyproject.toml
 	@command -v python3 >/dev/null || { echo "python3 (3.11 or newer) is needed" >&2; exit 2; }
 	test -x $(PY) || python3 -m venv $(VENV)
 	$(PY) -m pip install -q --require-hashes -r requirements.lock
-	$(PY) -m pip install -q --no-deps --no-build-isolation -e .
+	$(PY) -m pip install -q --no-deps --no-build-isolation -e . -e ./lab
 	touch $@
 
 demo: setup
-	$(PY) -m migverify.cli.demo $(if $(TARGET),--target $(TARGET))
+	$(PY) -m migverify_lab.demo $(if $(TARGET),--target $(TARGET))
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "site/index.html"
 
 check: setup
-	$(VENV)/bin/ruff check migverify spark_jobs tests bench
-	$(VENV)/bin/ruff format --check migverify spark_jobs tests bench
+	$(VENV)/bin/ruff check migverify lab docs spark_jobs tests bench
+	$(VENV)/bin/ruff format --check migverify lab docs spark_jobs tests bench
 	$(VENV)/bin/mypy
 	$(PY) -m pytest -q -n 2 tests/unit
 
@@ -42,10 +46,10 @@ test: setup
 # The tests of Spark on the Spark of EMR 7: an environment of its own, with the pandas and pyarrow that 3.5 supports.
 VENV35 ?= .venv-spark35
 
-$(VENV35)/.installed: requirements-spark35.lock pyproject.toml
+$(VENV35)/.installed: requirements-spark35.lock pyproject.toml lab/pyproject.toml
 	test -x $(VENV35)/bin/python || python3 -m venv $(VENV35)
 	$(VENV35)/bin/python -m pip install -q --require-hashes -r requirements-spark35.lock
-	$(VENV35)/bin/python -m pip install -q --no-deps --no-build-isolation -e .
+	$(VENV35)/bin/python -m pip install -q --no-deps --no-build-isolation -e . -e ./lab
 	touch $@
 
 test-spark35: setup $(VENV35)/.installed
@@ -66,9 +70,9 @@ lab-down: setup
 	$(VENV)/bin/migverify lab down
 
 format: setup
-	$(VENV)/bin/ruff check --fix migverify spark_jobs tests bench
-	$(VENV)/bin/ruff format migverify spark_jobs tests bench
+	$(VENV)/bin/ruff check --fix migverify lab docs spark_jobs tests bench
+	$(VENV)/bin/ruff format migverify lab docs spark_jobs tests bench
 
 lock:
-	uv pip compile pyproject.toml --extra connect --extra kafka --extra expectations --group dev --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements.lock
+	uv pip compile pyproject.toml --extra connect --extra kafka --group dev --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements.lock
 	uv pip compile pyproject.toml --extra spark --extra kafka --group dev --group spark35 --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements-spark35.lock

@@ -18,17 +18,18 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
-from migverify.changes.archive import LiveServer, archive
+from migverify.changes.archive import archive
 from migverify.changes.decode import decoder
+from migverify.changes.files import file_ranges
 from migverify.changes.manifest import read_manifest
 from migverify.changes.model import Rows
-from migverify.changes.ranges import file_ranges, read_range
-from migverify.changes.storage import open_storage
-from migverify.lab import mysql
-from migverify.lab.process import free_port, spawn, stop
-from migverify.lab.servers import LabServer, wait_for
-from migverify.lab.session import connect
+from migverify.changes.server import BinlogServer
+from migverify.changes.source import read_range
+from migverify.changes.storage import Storage
 from migverify.model import Endpoint
+from migverify_lab import mysql
+from migverify_lab.engine import temporary_server
+from migverify_lab.session import connect
 
 TABLE = """CREATE TABLE pay (id BIGINT UNSIGNED PRIMARY KEY, account BIGINT, amount DECIMAL(18,4), currency CHAR(3),
   state ENUM('new','settled','failed'), created DATETIME(6), changed TIMESTAMP(6) NULL, note VARCHAR(120) NULL,
@@ -59,13 +60,7 @@ def main() -> None:
 
 def make(folder: Path, place: Path, files: int, rows: int) -> None:
     """Let a MySQL write the files, and archive them."""
-    programs = mysql.provide(print)
-    (place / "tmp").mkdir(parents=True)
-    mysql.initialize(programs, place, place / "data")
-    port = free_port()
-    process = spawn(mysql.serve_command(programs, place, place / "data", port, 7), place / "mysql.log", place)
-    try:
-        server = wait_for(LabServer("127.0.0.1", port, "root", "mysql", ""))
+    with temporary_server(mysql.ENGINE, place, on_progress=print) as server:
         with connect(server) as session, session.cursor() as cursor:
             for statement in ("CREATE DATABASE bench", "USE bench", TABLE, f"SET cte_max_recursion_depth={rows + 1}"):
                 cursor.execute(statement)
@@ -79,23 +74,22 @@ def make(folder: Path, place: Path, files: int, rows: int) -> None:
                     cursor.execute("UPDATE pay SET flag = 1 - flag WHERE id = %s", (key,))
                 cursor.execute("FLUSH BINARY LOGS")
         started = time.perf_counter()
-        manifest = archive(open_storage(str(folder)), LiveServer(Endpoint("source", "127.0.0.1", port, "root"), None))
+        manifest = archive(
+            Storage(str(folder)), BinlogServer(Endpoint("source", server.host, server.port, server.user), None)
+        )
         seconds = time.perf_counter() - started
         size = sum(file.bytes for file in manifest.files)
         print(f"archived {size / 1e6:.0f} MB in {seconds:.1f} s: {size / 1e6 / seconds:.0f} MB/s")
-    finally:
-        stop(process)
-        shutil.rmtree(place, ignore_errors=True)
 
 
 def compare(path: str, scratch: Path, rounds: int, slots: int) -> None:
     """Run every way in turn, several rounds."""
-    from migverify.spark.binlog_source import BinlogDataSource
-    from migverify.spark.changes_output import RUNNER, read_changes, write_range
+    from migverify.spark.binlog_source import read_archive
+    from migverify.spark.changes_output import RUNNER, ArchiveSource, read_changes, write_range
     from migverify.spark.engine import SparkEngine
     from migverify.spark.session import close_session, open_session
 
-    storage = open_storage(path)
+    storage = Storage(path)
     ranges = file_ranges(read_manifest(storage))
 
     def texts() -> int:
@@ -106,7 +100,7 @@ def compare(path: str, scratch: Path, rounds: int, slots: int) -> None:
 
     def parquet(output: Path) -> None:
         for wanted in ranges:
-            task = {"archive": path, "output": str(output), "range": asdict(wanted), "tables": []}
+            task = {"kind": "archive", "source": {"path": path}, "output": str(output), "range": asdict(wanted)}
             write_range(json.dumps(task), {})
 
     images = texts()
@@ -114,18 +108,17 @@ def compare(path: str, scratch: Path, rounds: int, slots: int) -> None:
     print(f"{images:,} row images, {size / 1e6:.0f} MB, {len(ranges)} files, {slots} slots")
     started = time.perf_counter()
     session = open_session("local", "bench", {"spark.driver.extraJavaOptions": C2}, slots)
-    session.dataSource.register(BinlogDataSource)
     opened = time.perf_counter() - started
     engine = SparkEngine(session, {}, slots, RUNNER, owns_session=False)
 
     def table() -> None:
-        session.read.format("binlog").load(path).write.format("noop").mode("overwrite").save()
+        read_archive(session, path).write.format("noop").mode("overwrite").save()
 
     ways: dict[str, Callable[[Path], object]] = {
         "one process, to texts": lambda _: texts(),
         "one process, to Parquet": parquet,
         "Spark, as a table": lambda _: table(),
-        "Spark, to Parquet": lambda output: read_changes(engine, path, str(output)),
+        "Spark, to Parquet": lambda output: read_changes(engine, ArchiveSource(path), str(output)),
     }
     found: dict[str, list[float]] = {name: [] for name in ways}
     with closing(engine):

@@ -174,20 +174,19 @@ def spread(path: Path, count: int) -> None:
 
 def one(form: str, path: Path, out: Path, how: str) -> None:
     """Capture one log and print what it took, as JSON."""
-    from migverify.spark.statements import StatementFiles
     from migverify.workload.capture import CaptureInput, CaptureOptions, capture
     from migverify.workload.mask import mask_statement, mask_text
     from migverify.workload.opening import open_format
     from migverify.workload.tasks import Processes
 
     files = sorted(path.parent.glob(f"{path.name}*"))
-    inputs = [CaptureInput(file, open_format(form.partition("-")[0], file, 3306)) for file in files]
+    inputs = [CaptureInput(file, open_format(form.partition("-")[0], str(file), 3306)) for file in files]
     options = CaptureOptions(out)
     if how == "mask":
         options = CaptureOptions(out, mask=mask_statement, text_mask=mask_text)
     wall, spent = time.monotonic(), time.process_time()
     with Processes(int(how[5:]) if how.startswith("jobs=") else 1) as tasks:
-        summary = capture(inputs, options, StatementFiles, tasks)
+        summary = capture(inputs, options, tasks)
         taken = time.monotonic() - wall
     workers = resource.getrusage(resource.RUSAGE_CHILDREN)
     told = {

@@ -11,10 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pymysql
 
-from migverify.guards.check import CheckGuard, Place
-from migverify.guards.check_model import Plan
-from migverify.guards.check_questions import QUESTIONS
-from migverify.model import Endpoint
+from migverify.config.settings import Config
+from migverify.guards.check import CheckGuard
+from migverify.guards.scope import Scope
 
 PREFIX = "bench_check_"
 TABLE = (
@@ -56,11 +55,9 @@ def drop(address: str, databases: int) -> None:
 
 def guard(source: str, target: str) -> CheckGuard:
     """Return the guard over the tables of this bench."""
-    places = []
-    for name, address in (("source", source), ("target", target)):
-        host, _, port = address.rpartition(":")
-        places.append(Place(Endpoint(name, host, int(port), "root"), None, lambda d, _: d.startswith(PREFIX)))
-    return CheckGuard([places[0]], places[1], lambda _, d, t: (d, t), Plan(), QUESTIONS)
+    ends = {"source": {"url": f"mysql://root@{source}"}, "target": {"url": f"tidb://root@{target}"}}
+    config = Config.model_validate({**ends, "tables": {"include": [f"{PREFIX}*.*"]}})
+    return CheckGuard(Scope(config, {}))
 
 
 def main() -> None:

@@ -43,6 +43,45 @@ def migverify(
     return run
 
 
+def command_line(setting: Setting) -> Contender:
+    """Return ``migverify tables verify`` as a whole process: start, plan, run, store, verdict."""
+
+    def run() -> Figures:
+        with tempfile.TemporaryDirectory(prefix="bench-cli-") as folder:
+            config = Path(folder, "migverify.yaml")
+            config.write_text(
+                f"source: {{url: '{url(setting.source)}'}}\ntarget: {{url: '{url(setting.target)}'}}\n"
+                f"tables: {{include: ['{setting.database}.{setting.table}']}}\n"
+            )
+            figures, text = run_command(
+                [sys.executable, "-m", "migverify", "tables", "verify", "--config", str(config)],
+                setting.clock,
+                cwd=folder,
+            )
+        return replace(figures, note="MATCH" if "MATCH" in text and "MISMATCH" not in text else text[-80:])
+
+    return run
+
+
+def inspector_statements(setting: Setting, connections: int = 4) -> Contender:
+    """Return sync-diff-inspector's checksum statements alone: its chunks of 50,000 rows, its threads, nothing else.
+
+    A floor of what the tool takes, for machines where the tool itself cannot be had.
+    """
+    from bench.expressions import INSPECTOR
+
+    pair = plan(setting)
+    parts = max(1, -(-int(str(execute(setting.source, _COUNT.format(setting))[0][0])) // 50_000))
+
+    def run() -> Figures:
+        return scan(setting.clock, statements(pair, parts, lambda _: f"COUNT(*) AS CNT,{INSPECTOR}"), connections)
+
+    return run
+
+
+_COUNT = "SELECT COUNT(*) FROM `{0.database}`.`{0.table}`"
+
+
 def url(where: Endpoint) -> str:
     """Return the endpoint as a URL; bench users have no password."""
     return f"mysql://{where.user}@{where.host}:{where.port}"

@@ -22,12 +22,12 @@ from typing import Any
 from bench.binlog_spark import ROWS, TABLE
 from bench.measure import Contender, Figures, interleave, print_table, ratio
 from migverify.changes.decode import decoder
-from migverify.changes.files import read_files
 from migverify.changes.model import Commit, Rows
-from migverify.lab import mysql
-from migverify.lab.process import free_port, spawn, stop
-from migverify.lab.servers import LabServer, wait_for
-from migverify.lab.session import connect
+from migverify.changes.source import read_files
+from migverify_lab import mysql
+from migverify_lab.engine import start_server
+from migverify_lab.process import stop
+from migverify_lab.session import LabServer, connect
 
 DATABASE = "bench"
 KEY = ("id",)
@@ -72,12 +72,9 @@ def main(rows: int = 60_000, transactions: int = 10_000, rounds: int = 3) -> Non
 @contextmanager
 def written(place: Path, rows: int, transactions: int) -> Iterator[tuple[Path, Path]]:
     """Yield the two files; the server is stopped before, so the cores are the contenders' own."""
-    programs, data, port = mysql.provide(print), place / "data", free_port()
-    (place / "tmp").mkdir()
-    mysql.initialize(programs, place, data)
-    process = spawn(mysql.serve_command(programs, place, data, port, 7), place / "mysql.log", place)
+    started, data = start_server(mysql.ENGINE, place, on_progress=print), place / "data"
+    server = started.server
     try:
-        server = wait_for(LabServer("127.0.0.1", port, "root", "mysql", ""))
         with connect(server) as session, session.cursor() as cursor:
             depth = f"SET cte_max_recursion_depth={rows + 1}"
             for statement in (f"CREATE DATABASE {DATABASE}", f"USE {DATABASE}", TABLE, depth):
@@ -88,7 +85,7 @@ def written(place: Path, rows: int, transactions: int) -> Iterator[tuple[Path, P
             _write_singly(server, transactions)
             _new_file(cursor, data)
     finally:
-        stop(process)
+        stop(started.process)
     yield bulk, single
 
 

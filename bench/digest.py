@@ -6,8 +6,8 @@ import random
 import time
 from collections.abc import Callable
 
+from migverify.sql.lexer import Dialect, tokens
 from migverify.workload.digest import Digester
-from migverify.workload.lexer import Dialect, tokens
 from migverify.workload.meaning import Meanings
 
 SHAPES = [
@@ -48,10 +48,13 @@ def main() -> None:
     dialects: tuple[Dialect, ...] = ("mysql", "tidb")
     few = statements(20_000)
     for dialect in dialects:
-        _measure(f"{dialect}: digest, 3 skeletons", Digester(dialect).digest, few)
-        _measure(f"{dialect}: digest, 9,000 skeletons", Digester(dialect).digest, statements(60_000, shapes=3_000))
-        _measure(f"{dialect}: token by token", Digester(dialect).digest_anew, few[:6_000])
-    _measure("digest and class, 3 skeletons", Meanings(shapes=False).meaning, few)
+        _measure(f"{dialect}: digest and class, 3 skeletons", Meanings(dialect, shapes=False).meaning, few)
+        _measure(
+            f"{dialect}: digest and class, 9,000 skeletons",
+            Meanings(dialect, shapes=False).meaning,
+            statements(60_000, shapes=3_000),
+        )
+        _measure(f"{dialect}: token by token", Digester(dialect).digest, few[:6_000])
     _measure("digest and class, 300 skeletons", Meanings(shapes=False).meaning, statements(40_000, shapes=100))
     _measure("digest, class, structure, 300 skeletons", Meanings().meaning, statements(40_000, shapes=100))
     _measure("tokens only", lambda sql: list(tokens(sql)), few[:6_000])

@@ -79,6 +79,10 @@ BASE = framed(INTS, DECIMALS, DATES, lengths(), STRINGS)
 PACKED = framed(pack_ints(INTS), DECIMALS, pack_dates(DATES), pack_lengths(), STRINGS)
 COLUMNS = (*INTS, *DECIMALS, *DATES, *STRINGS)
 NULLS = framed(COLUMNS, ["CONCAT(" + ",".join(f"ISNULL({c})" for c in COLUMNS) + ")"])
+INSPECTOR = (
+    f"BIT_XOR(CAST(CONV(SUBSTRING(MD5({NULLS}),1,16),16,10) AS UNSIGNED)^"
+    f"CAST(CONV(SUBSTRING(MD5({NULLS}),17,16),16,10) AS UNSIGNED))"
+)
 DAYS = ["TO_DAYS(l_shipdate)*4194304+TO_DAYS(l_commitdate)", "TO_DAYS(l_receiptdate)"]
 DATE_NUMBERS = ["(l_shipdate+0)*100000000+(l_commitdate+0)", "l_receiptdate+0"]
 DECIMAL_INTS = [f"CAST({d}*100 AS SIGNED)" for d in DECIMALS]
@@ -131,9 +135,7 @@ def variants(base_sum: str) -> list[Variant]:
         Variant("XOR of CRC32", f"BIT_XOR(CRC32({NULLS}))", "linear: refused", injective=False),
         Variant("map of ISNULLs", summed(NULLS, "SHA2({},256)"), "sync-diff-inspector's framing, our hash",
                 injective=False),
-        Variant("sync-diff-inspector", f"BIT_XOR(CAST(CONV(SUBSTRING(MD5({NULLS}),1,16),16,10) AS UNSIGNED)^"
-                f"CAST(CONV(SUBSTRING(MD5({NULLS}),17,16),16,10) AS UNSIGNED))", "its published expression",
-                injective=False),
+        Variant("sync-diff-inspector", INSPECTOR, "its published expression", injective=False),
     ]  # fmt: skip
 
 

@@ -23,8 +23,7 @@ from bench.setting import Setting, endpoint, plan
 from migverify.db.session import open_session
 from migverify.model import StoredKind
 from migverify.store.open import open_store
-from migverify.tables.engine import Engine
-from migverify.tables.local import LocalEngine
+from migverify.tables.engine import LocalTaskEngine, TaskEngine
 from migverify.tables.prepare import position
 from migverify.tables.tasks import PairPlan, Rules
 from migverify.tables.verify import Controls, verify_tables
@@ -53,9 +52,9 @@ def main() -> None:
         engine.close()
 
 
-def _engine(name: str, slots: int) -> Engine:
+def _engine(name: str, slots: int) -> TaskEngine:
     if name == "local":
-        return LocalEngine({}, slots)
+        return LocalTaskEngine({}, slots)
     from migverify.spark.engine import SparkEngine
     from migverify.spark.session import open_session
 
@@ -72,7 +71,7 @@ def _python_workers() -> Iterable[psutil.Process]:
             continue  # it ended meanwhile
 
 
-def _measure(setting: Setting, engine: Engine, asked: dict[str, Any]) -> dict[str, Any]:
+def _measure(setting: Setting, engine: TaskEngine, asked: dict[str, Any]) -> dict[str, Any]:
     spark = engine.name == "spark"
     pair = plan(setting, asked["source_database"])
     still = _still_since(pair)

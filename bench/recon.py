@@ -24,13 +24,12 @@ import psutil
 
 from bench.measure import MEGABYTE, Figures, PeakMemory, ServerClock, interleave, print_table
 from bench.setting import Setting, add_arguments, execute, open_setting
-from migverify.db.session import Session
+from migverify.db.snapshot import open_snapshot
 from migverify.model import ColumnDef
 from migverify.recon.local import LocalEngine
-from migverify.recon.packed import STEP_ROWS, Step, even_steps, pieces, read_steps
-from migverify.recon.pushdown import sql_reads
-from migverify.recon.readers import Job, ReadPool
-from migverify.recon.relation import Combine, Cut, Engine, JoinFilter, Relation, SqlRead
+from migverify.recon.reads import STEP_ROWS, RangeStep, ReadPiece, common_steps, deal, read_step, sql_reads
+from migverify.recon.relation import Combine, Cut, JoinFilter, Relation, RuleEngine, SqlRead
+from migverify.sql.key_range import KeyColumn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,6 +48,7 @@ NUMBERS = f"(SELECT a.n+10*b.n+100*c.n+1000*d.n+10000*e.n k FROM {DIGIT} a,{DIGI
 INSERT = """INSERT INTO pay SELECT k+{first}, (k+{first})*7919%50021, (k+{first})*31%9999991/100,
   ELT(1+k%3,'EUR','JPY','USD'), ELT(1+k%4,'new','paid','settled','failed'),
   TIMESTAMP('2026-01-01') + INTERVAL k+{first} SECOND FROM {numbers} n WHERE k+{first} < {rows}"""
+KEY = (KeyColumn("`id`", "`id`", "integer", nullable=False),)
 TYPES = tuple(ColumnDef(name, 0, "longtext", "longtext", True) for name in COLUMNS)
 
 
@@ -88,12 +88,12 @@ def make(setting: Setting, rows: int) -> None:
         execute(where, f"ANALYZE TABLE {DATABASE}.pay")
 
 
-def relation(endpoint: str, rows: int) -> Relation:
+def relation(endpoint: str, rows: int, key: tuple[KeyColumn, ...] = KEY) -> Relation:
     """Return the rows of the table on one endpoint."""
     cut = Cut("`id`", 0, rows - 1, nullable=False)
     strings = (False, False, False, True, True, False)
     table = f"`{DATABASE}`.`pay`"
-    read = SqlRead(endpoint, table, ("`id`",), COLUMNS, cut=cut, rows=rows, strings=strings, unique=True)
+    read = SqlRead(endpoint, table, ("`id`",), COLUMNS, cut=cut, rows=rows, strings=strings, unique=True, lookup=key)
     return Relation("payments", (read,), (replace(TYPES[0], name="id"),), TYPES, (Combine.ROW,) * len(COLUMNS))
 
 
@@ -112,15 +112,16 @@ def run(setting: Setting, rows: int) -> None:
     endpoints = {e.name: replace(e, connections=SLOTS) for e in (setting.source, setting.target)}
     session = open_session("local", "bench", DRIVER, SLOTS)
     source, target = (relation(name, rows) for name in endpoints)
-    local, local_hashed = LocalEngine(endpoints, {}), LocalEngine(endpoints, {}, push_down=True)
+    local = LocalEngine(endpoints, {})
+    # Without ranges that both sides share, all rows are joined.
+    joined = [relation(name, rows, key=()) for name in endpoints]
     with closing(SparkReconEngine(session, endpoints, {}, SLOTS, owns_session=False)) as spark:
-        hashed = SparkReconEngine(session, endpoints, {}, SLOTS, push_down=True, owns_session=False)
         ways: dict[str, Callable[[], int]] = {
             "packed texts alone": lambda: read_texts(local, source, target),
             "migverify local": lambda: join(local, source, target),
-            "migverify local, bucket checksums first": lambda: join(local_hashed, source, target),
+            "migverify local, all rows joined": lambda: join(local, *joined),
             "migverify spark": lambda: join(spark, source, target),
-            "migverify spark, bucket checksums first": lambda: join(hashed, source, target),
+            "migverify spark, all rows joined": lambda: join(spark, *joined),
             "PySpark join by hand": lambda: by_hand(spark, source, target),
         }
         if find_spec("datacompy"):
@@ -142,42 +143,44 @@ def run(setting: Setting, rows: int) -> None:
     close_session(session)
 
 
-def join(engine: Engine, source: Relation, target: Relation) -> int:
+def join(engine: RuleEngine, source: Relation, target: Relation) -> int:
     """Join with an engine of ours; return how many keys differ."""
     return sum(len(batch) for batch in engine.join(source, target, JoinFilter()))
 
 
-def read_texts(engine: LocalEngine, *relations: Relation) -> int:
+def read_texts(engine: LocalEngine, source: Relation, target: Relation) -> int:
     """Read the packed texts of both sides and drop them: what no join can be cheaper than; return how many rows."""
+    with engine.reading((source, target)) as (reading, _):
 
-    def read_piece(read: SqlRead, steps: Sequence[Step], session: Session) -> int:
-        return sum(len(sections[0]) for sections in read_steps(session, read, 0, steps))
+        def read_steps(read: SqlRead, steps: Sequence[RangeStep]) -> int:
+            with reading.sessions.borrow(read.endpoint) as session:
+                return sum(len(part[0]) for step in steps for part in read_step(session, read, 0, step, set()))
 
-    def work(made: ReadPool) -> int:
-        jobs = [
-            Job(read.endpoint, partial(read_piece, read, dealt))
-            for relation in relations
-            for read in sql_reads(relation)
-            for dealt in pieces(even_steps(read, read.rows // STEP_ROWS + 1, STEP_ROWS), SLOTS)
-        ]
-        return sum(made.run(jobs))
+        reads = sql_reads((source, target)).values()
+        jobs = [partial(read_steps, read, dealt) for dealt in deal(steps_of(source), SLOTS) for read in reads]
+        return sum(reading.sessions.run(jobs))
 
-    return engine.crew_for(relations, work)
+
+def steps_of(relation: Relation) -> list[RangeStep]:
+    """Return ranges of 20,000 rows."""
+    (read,) = sql_reads((relation, None)).values()
+    bounds = [RangeStep(None, upper, STEP_ROWS) for upper in range(STEP_ROWS, read.rows, STEP_ROWS)]
+    return common_steps([[*bounds, RangeStep(rows=STEP_ROWS)]], nullable=False)
 
 
 @contextmanager
 def frames(engine: SparkReconEngine, source: Relation, target: Relation) -> Iterator[tuple[DataFrame, DataFrame]]:
     """Yield the rows of both sides, read as our engine reads them."""
-    from migverify.spark.recon_reads import open_moment, row_pieces
-
     with ExitStack() as stack:
-        moments = {name: stack.enter_context(open_moment(one, None, "")) for name, one in engine.endpoints.items()}
-        planned = row_pieces((source, target), moments, SLOTS, None)
-        sides = [
-            engine.read_pieces(replace(planned, pieces=tuple(p for p in planned.pieces if p.side == side)))
-            .selectExpr("cast(k as string) id", "cast(v as string) v")
-            for side in (0, 1)
-        ]  # fmt: skip
+        opened = {
+            name: stack.enter_context(open_snapshot(one, {}, 1, shared=True)) for name, one in engine.endpoints.items()
+        }
+        dealt = [tuple(steps) for steps in deal(steps_of(source), 3 * SLOTS)]
+        sides = []
+        for side in (0, 1):
+            pieces = [ReadPiece(number, ((side, 0),), steps) for number, steps in enumerate(dealt)]
+            frame = engine.read_pieces((source, target), pieces, opened)
+            sides.append(frame.selectExpr("cast(k as string) id", "cast(v as string) v"))
         yield sides[0], sides[1]
 
 

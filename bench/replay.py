@@ -19,17 +19,16 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from migverify.lab.servers import LabServer
-from migverify.lab.session import connect
 from migverify.model import Endpoint, Side
-from migverify.workload.replay.engine import EngineOptions
+from migverify.workload.replay.connections import EngineOptions
 from migverify.workload.replay.pace import parse_pace
 from migverify.workload.replay.plan import COLUMNS, read_plan
 from migverify.workload.replay.run import ReplayResult, replay
-from migverify.workload.replay.safety import Leave
-from migverify.workload.replay.sides import Sides
-from migverify.workload.replay.slo import PAYMENTS, judge_level
+from migverify.workload.replay.safety import Leave, Sides
+from migverify.workload.replay.slo import judge_level, level
 from migverify.workload.replay.touches import TableKeys
+from migverify_lab.servers import LabServer
+from migverify_lab.session import connect
 
 ROWS = 10_000
 START = 1_767_323_045_000_000
@@ -84,13 +83,13 @@ def told(result: ReplayResult, cpu: float) -> str:
         f" waited for another session {counters.waited:,}",
     ]
     for name in ("source", "target", "source_service", "target_service"):
-        found = result.tally.latency(name)
+        latency = result.tally.latency(name)
         shown = ", ".join(
-            f"p{share * 100:g} {(found.quantile(share) or 0) / 1000:,.2f} ms" for share in (0.5, 0.95, 0.99, 0.999)
+            f"p{share * 100:g} {(latency.quantile(share) or 0) / 1000:,.2f} ms" for share in (0.5, 0.95, 0.99, 0.999)
         )
         lines.append(f"  {name:<15} {shown}")
-    level = judge_level(PAYMENTS, result.measured())
-    lines.append(f"  payments: {'held' if level.met else '; '.join(level.reasons)}")
+    found = judge_level("payments", level("payments", {}), result.measured())
+    lines.append(f"  payments: {'met' if found.met else '; '.join(found.reasons)}")
     return "\n".join(lines)
 
 
@@ -116,7 +115,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         writes = given.writes > 0
         plan = read_plan(
-            Path(folder), Path(folder) / "run" / "plan",
+            Path(folder), Path(folder) / "run",
             lambda *_: calls(given.calls, given.sessions, given.writes),
             leave=Leave(writes=writes), keys={f"{DATABASE}.items": TableKeys(("id",), clocked=False)},
         )  # fmt: skip

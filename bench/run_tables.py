@@ -19,11 +19,13 @@ def main(setting: Setting) -> None:
     found = interleave(dict(contenders.available({
         "migverify local": lambda: contenders.migverify(setting, slots=SLOTS),
         "migverify spark": lambda: contenders.migverify(setting, engine="spark", slots=SLOTS),
+        "migverify, whole process": lambda: contenders.command_line(setting),
         "bare scan": lambda: contenders.bare_scan(setting, SLOTS),
         "sync-diff-inspector": lambda: contenders.sync_diff_inspector(setting, threads=SLOTS),
+        "its statements alone": lambda: contenders.inspector_statements(setting, SLOTS),
         "reladiff": lambda: contenders.reladiff(setting, threads=SLOTS),
     })), setting.rounds)  # fmt: skip
-    print_table(found, [name for name in ("bare scan", "sync-diff-inspector") if name in found])
+    print_table(found, [name for name in ("bare scan", "sync-diff-inspector", "its statements alone") if name in found])
 
 
 if __name__ == "__main__":

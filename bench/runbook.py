@@ -18,14 +18,13 @@ from migverify.runbook.definition.lint import lint
 from migverify.runbook.definition.load import load_runbook, read_runbook
 from migverify.runbook.definition.plan import plan_of
 from migverify.runbook.events import EventKind
-from migverify.runbook.fold.whole import fold_journal, verify_run
 from migverify.runbook.history.compare import compare_all
 from migverify.runbook.history.past import drill_seconds, past_runs
 from migverify.runbook.history.readiness import readiness, wanted_runbooks
 from migverify.runbook.model import Runbook, RunKind
-from migverify.runbook.record.journal import Draft
-from migverify.runbook.record.room import FolderRoom
-from migverify.runbook.record.run_record import RunRecord
+from migverify.runbook.record.chain import Draft
+from migverify.runbook.record.journal_file import fold_journal, verify_run
+from migverify.runbook.record.run_store import RunStore
 
 SINKS = "sinks: {terminal: {kind: stdout}}\n"
 HEAD = """\
@@ -83,7 +82,7 @@ def _timed(name: str, work: Callable[..., Any], *arguments: Any) -> Any:
 
 def _drill(runs: Path, book: Runbook, number: int) -> None:
     """Write a clean drill in one append: nobody reviews its steps."""
-    record = RunRecord.create(runs, book, RunKind.REHEARSAL, "alice", run=f"drill-{number:03}", schema_fingerprint="f")
+    record = RunStore(runs).create(book, RunKind.REHEARSAL, "alice", run=f"drill-{number:03}", schema_fingerprint="f")
     drafts = [Draft(EventKind.LEASE, "x", "executor", data={"epoch": 1, "person": "alice"})]
     told: list[tuple[EventKind, str, str, dict[str, Any]]] = [
         (EventKind.CALLED, "alice", "coordinator", {}), (EventKind.STARTED, "bob", "dri", {}),
@@ -106,8 +105,8 @@ def history(drills: int = 200, steps: int = 100) -> None:
         book = load_runbook(path, {}, "staging")
         for number in range(drills):
             _drill(runs, book, number)
-        past = _timed("  read and judge all journals", past_runs, FolderRoom(runs), wanted_runbooks(book))
-        events = sum(1 for one in runs.glob("*/journal.jsonl") for _ in one.open())
+        past = _timed("  read and judge all journals", past_runs, RunStore(runs), wanted_runbooks(book))
+        events = sum(1 for run in RunStore(runs).ids() for _ in RunStore(runs).open_journal(run).lines())
         print(f"    {events} events, {len(past.runs)} runs, {len(past.damaged)} damaged")
         found = _timed("  readiness", readiness, book, past, time.time(), "f")
         print(f"    {found.verdict}: {', '.join(one.id for one in found.conditions if one.state == 'missing')}")
@@ -122,7 +121,8 @@ def folded(steps: int = 10_000) -> None:
         path, runs = Path(folder) / "long.yaml", Path(folder) / "runs"
         path.write_text(text(steps, lanes=1).replace("        reviewer: db2\n", "").replace(SINKS, ""))
         _drill(runs, load_runbook(path, {}, "staging"), 0)
-        journal = next(runs.glob("*/journal.jsonl"))
+        journal = runs / "journal.jsonl"
+        RunStore(runs).export("last", journal)
         status = _timed("  fold", fold_journal, journal)
         print(f"    {status.seq + 1} events, {journal.stat().st_size >> 20} MB")
         found = _timed("  verify-journal", verify_run, journal)

@@ -32,7 +32,7 @@ from migverify.model import (
 from migverify.store.open import open_store
 from migverify.tables.pairs import find_pairs
 from migverify.tables.plan import plan_pair
-from migverify.tables.tasks import Outcome, PairPlan, Rules, Task, task_from_text
+from migverify.tables.tasks import PairPlan, Rules, Task, TaskOutcome, task_from_text
 from migverify.tables.verify import Controls, verify_tables
 
 ENDPOINTS = {name: Endpoint(name, "nowhere", 1, "nobody") for name in ("source", "target")}
@@ -62,11 +62,11 @@ class EqualEngine:
     def close(self) -> None:
         """Nothing is open."""
 
-    def _answer(self, task: Task) -> Outcome:
+    def _answer(self, task: Task) -> TaskOutcome:
         if task.kind == "count":
-            return Outcome("count", task.pair.id, count=self._rows)
+            return TaskOutcome("count", task.pair.id, count=self._rows)
         if task.kind == "edges":
-            return Outcome("edges", task.pair.id, keys=("1", str(self._rows)))
+            return TaskOutcome("edges", task.pair.id, keys=("1", str(self._rows)))
         lower = int(task.range.lower[0] or 0) if task.range.lower else 0
         end = int(task.range.upper[0] or 0) if task.range.upper else self._rows
         chunks = []
@@ -81,7 +81,7 @@ class EqualEngine:
             lower = upper
         self.chunks += len(chunks)
         rest = KeyRange((str(lower),), task.range.upper) if lower < end else None
-        return Outcome("span", task.pair.id, task.span, tuple(chunks), rest=rest, rows=self._chunk)
+        return TaskOutcome("span", task.pair.id, task.span, tuple(chunks), rest=rest, rows=self._chunk)
 
 
 def table(side: str, number: int, rows: int, columns: int) -> TableDef:

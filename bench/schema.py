@@ -16,7 +16,8 @@ from migverify.config import load_config
 from migverify.db.session import open_session
 from migverify.guards.schema_diff import compare_snapshot
 from migverify.guards.schema_guard import SchemaGuard
-from migverify.guards.schema_read import Scope, read_side, read_snapshot
+from migverify.guards.schema_read import read_side, read_snapshot
+from migverify.guards.scope import Scope
 from migverify.model import Endpoint
 
 DATABASES, TABLES = 10, 100

@@ -19,11 +19,11 @@ from pymysql.connections import Connection
 from bench.measure import ServerClock
 from migverify.config import TableOverride
 from migverify.db.session import open_session
-from migverify.lab import servers, tpch
 from migverify.model import Endpoint, TableDef
 from migverify.sql.catalog import read_tables
 from migverify.tables.plan import plan_pair
 from migverify.tables.tasks import PairPlan
+from migverify_lab import servers, tpch
 
 LAB = Path(".migverify-bench")
 

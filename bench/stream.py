@@ -13,10 +13,11 @@ from collections.abc import Callable
 from bench.setting import Setting, add_arguments, open_setting
 from migverify.changes.decode import decoder
 from migverify.changes.model import Commit, Position, Rows
-from migverify.changes.server import read_server, server_events, source_state
+from migverify.changes.server import BinlogServer, source_state
+from migverify.changes.source import read_server
 from migverify.db.session import open_session
-from migverify.lab.session import connect
 from migverify.model import Endpoint
+from migverify_lab.session import connect
 
 DATABASE = "h_bench_stream"
 TRANSACTIONS = 20_000
@@ -70,7 +71,7 @@ def main(setting: Setting) -> None:
 def events(endpoint: Endpoint, start: Position, end: Position) -> int:
     """Cut and checksum only; five events a transaction."""
     del end
-    return sum(event.type == 16 for event in server_events(endpoint, None, start, follow=False))
+    return sum(event.type == 16 for event in BinlogServer(endpoint, None).events(start))
 
 
 def items(endpoint: Endpoint, start: Position, end: Position) -> int:

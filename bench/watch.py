@@ -19,8 +19,8 @@ import psutil
 import yaml
 
 from bench.setting import Setting
-from migverify.lab.servers import LabServer
-from migverify.lab.workload import create
+from migverify_lab.servers import LabServer
+from migverify_lab.workload import create
 
 DATABASE = "bench_watch"
 NAME = "bench-watch"

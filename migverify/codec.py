@@ -24,7 +24,7 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 MOST_DEPTH = 64
-"""Levels of nesting in a text that somebody else wrote: deeper ones end in the stack of whatever walks them."""
+"""Levels of nesting in a text that somebody else wrote: deeper ones exhaust the stack of code that walks them."""
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -102,8 +102,7 @@ def _decoder(kind: Any) -> Coder:
         members = _list_of(inner[0])
         return lambda data: frozenset(members(data))
     if origin is dict:
-        value = _decoder(inner[1])
-        return lambda data: {key: value(part) for key, part in data.items()}
+        return _mapping_of(inner[1])
     if dataclasses.is_dataclass(kind):
         return _object(kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -139,12 +138,23 @@ def _list_of(kind: Any) -> Coder:
         done: list[Any] = []
         try:
             for part in data:
-                done.append(decoder(part))  # noqa: PERF401 - its length tells which part did not fit
+                done.append(decoder(part))  # noqa: PERF401 - its length is the number of the part that did not fit
         except _Misfit as error:
             raise error.at(f"[{len(done)}]") from error
         return tuple(done)
 
     return decode_list
+
+
+def _mapping_of(kind: Any) -> Coder:
+    decoder = _decoder(kind)
+
+    def decode_mapping(data: Any) -> dict[str, Any]:
+        if type(data) is not dict:
+            raise _Misfit(f": an object is expected, not {type(data).__name__}")
+        return {key: decoder(part) for key, part in data.items()}
+
+    return decode_mapping
 
 
 def _tuple_of(kinds: tuple[Any, ...]) -> Coder:

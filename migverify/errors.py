@@ -22,11 +22,11 @@
     └── ReadError                       (3) a query on an endpoint failed
         ├── RetryableReadError          (3) connection lost, lock wait: worth another attempt
         │   └── TimeLimitError          (3) the query's time limit is over: worth a smaller query
-        ├── CanceledError               (3) the run was told to stop
+        ├── CanceledError               (3) the run was asked to stop
         ├── ReplacedError               (3) the name means another table, or the table has other columns, than at first
         └── IncompleteReadError         (3) the answer came, but does not cover what was asked
 
-The numbers of the exit codes stand in this module only.
+The numbers of the exit codes are in this module only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the process tells its caller; the contract of every command."""
+    """What the process returns to its caller; the contract of every command."""
 
     MATCH = 0
     MISMATCH = 1
@@ -173,7 +173,7 @@ class TimeLimitError(RetryableReadError):
 
 
 class CanceledError(ReadError):
-    """The run was told to stop; what was being read does not count."""
+    """The run was asked to stop; what was being read does not count."""
 
 
 class ReplacedError(ReadError):

@@ -36,14 +36,6 @@ def page(metrics: Iterable[Metric]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def standing(prefix: str, verdict: Verdict, at: float) -> list[Metric]:
-    """Return the gauges that every watch has: its verdict, and when the page was made, so that a dead watch is seen."""
-    return [
-        Metric(f"{prefix}_verdict", "0 match, 1 mismatch, 3 inconclusive.", [({}, VERDICTS[verdict])]),
-        Metric(f"{prefix}_time_seconds", "Unix time of this page.", [({}, f"{at:.3f}")]),
-    ]
-
-
 def number(value: float | None) -> str:
     """Return a sample value; integers stay exact, None is ``NaN``."""
     if value is None or math.isnan(value):

@@ -2,7 +2,7 @@
 
 Text of key values is *canonical text*: the bytes a server makes for a value (see ``migverify.sql.canonical``),
 decoded as UTF-8 for character and number columns, and as lower-case hex after ``0x`` for binary ones. ``None``
-stands for NULL. Keys never pass through a float.
+means NULL. Keys never pass through a float.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import ipaddress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from migverify.errors import ExitCode
 
 KeyText = tuple[str | None, ...]
 """Canonical text of the key columns of one row, in key order; ``None`` is NULL."""
@@ -31,6 +33,11 @@ class Verdict(StrEnum):
         if not verdicts or cls.INCONCLUSIVE in verdicts:
             return cls.INCONCLUSIVE
         return cls.MATCH
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What a command ends with that concludes so."""
+        return ExitCode[self.value]
 
 
 class Side(StrEnum):
@@ -163,7 +170,7 @@ class IndexDef:
 
     ``kind`` is the catalog's index type (``BTREE``, ``HASH``, ``FULLTEXT``, ``SPATIAL`` ...). An index whose kind
     has no order (full text, spatial, vector) has None for every column: no key range can be cut from it.
-    ``expressions`` holds what stands at each None (an expression, or the column of an unordered kind), else None.
+    ``expressions`` holds what each None is (an expression, or the column of an unordered kind), else None.
     ``descending`` says of each part whether it is sorted downwards; empty where none is.
     """
 
@@ -234,8 +241,8 @@ class SchemaDifference:
 class Lane(StrEnum):
     """The set of columns one checksum covers."""
 
-    EXACT = "exact"  # equal text is equal value, and unlike text is unlike value
-    VALUE = "value"  # unlike text may be the same value (JSON, floats with a tolerance): decided row by row
+    EXACT = "exact"  # equal text is equal value, and different text is different value
+    VALUE = "value"  # different text may be the same value (JSON, floats with a tolerance): decided row by row
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +359,7 @@ class LiveState(StrEnum):
     UNCONFIRMED = "unconfirmed"  # read once; never reported as a difference
     CONVERGED = "converged"  # equal now: the target had not caught up
     HOT = "hot"  # the source row kept changing between reads
-    DIVERGED = "diverged"  # the source row stood still and the target still differs
+    DIVERGED = "diverged"  # the source row did not change and the target still differs
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +368,8 @@ class ColumnDiff:
 
     ``source`` and ``target`` are canonical text (None = NULL); they are None with ``masked`` True where values
     may not be kept. ``kind`` is the class of the difference: ``case``, ``trailing-space``, ``truncated``,
-    ``shifted +1h``, ``null``, ``empty-or-null``, ``precision``, ``charset``, ``sign``, ``value``, ...
+    ``shifted +1h``, ``null``, ``empty-or-null``, ``precision``, ``charset``, ``sign``, ``value``, ...; ``row`` for a
+    column of a row that has no key.
     """
 
     column: str
@@ -372,7 +380,7 @@ class ColumnDiff:
 
 
 def rows_of(kind: str, source_count: int, target_count: int) -> int:
-    """Return how many rows a row diff stands for: all that one side has more of, or all that differ."""
+    """Return how many rows a row diff covers: all that one side has more of, or all that differ."""
     if kind == DiffKind.VALUE_DIFFERS:
         return max(1, source_count, target_count)
     return max(1, abs(source_count - target_count))

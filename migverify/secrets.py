@@ -1,7 +1,7 @@
 """Passwords: where they come from, and how they are kept out of every text.
 
 A password exists in two places only: in a ``Secret``, which shows itself to nobody who does not ask by name,
-and in the driver that sends it. Whatever is resolved here is remembered until the process ends, so that the
+and in the driver that sends it. Each secret that is resolved here is remembered until the process ends, so that the
 last message of a dying process can still be scrubbed of it.
 """
 
@@ -132,7 +132,7 @@ def without_secrets(value: Any) -> Any:
 
 
 def is_secret_name(name: str) -> bool:
-    """Tell whether a variable holds a secret by its name."""
+    """Whether a variable holds a secret by its name."""
     return name.upper().endswith(_SECRET_NAMES)
 
 
@@ -220,7 +220,7 @@ def hide_logins(text: str) -> str:
 
 
 def scrub(text: str, secrets: Iterable[Secret] | None = None) -> str:
-    """Return a message without any of the secrets, in whatever spelling.
+    """Return a message without any of the secrets, in any spelling.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ def scrub(text: str, secrets: Iterable[Secret] | None = None) -> str:
         return text
     pattern = _pattern(hidden)
     for mask in _MASKS:
-        # The mask itself, or the mask with what stands around it, can spell a short password.
+        # The mask itself, or the mask with the text around it, can spell a short password.
         result = pattern.sub(mask, text)
         if not pattern.search(result):
             return result

@@ -20,17 +20,19 @@ def main() -> int:
     parser.add_argument("--slots", type=int, default=2, help="files that are decoded at the same time")
     given = parser.parse_args()
     try:
-        from migverify.spark.changes_output import RUNNER, read_changes
+        from migverify.spark.changes_output import RUNNER, ArchiveSource, read_changes
         from migverify.spark.engine import SparkEngine
         from migverify.spark.session import open_session
 
         session = open_session(given.master, "migverify read_changes", {}, given.slots)
         with closing(SparkEngine(session, {}, given.slots, RUNNER)) as engine:
-            done = read_changes(engine, given.archive, given.output, tables=given.tables, since=given.since)
+            source = ArchiveSource(given.archive, tuple(given.tables), given.since)
+            done = read_changes(engine, source, given.output)
     except MigverifyError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return int(error.exit_code)
-    print(f"{done.changes} changes in {done.ranges} ranges, up to {done.until}")  # noqa: T201
+    last = "".join(f", up to {file.partition('=')[2]}:{end}" for file, end in sorted(done.reached.items())[-1:])
+    print(f"{done.changes} changes in {done.ranges} ranges{last}")  # noqa: T201
     return 0
 
 

@@ -1,6 +1,6 @@
 """``spark-submit reconcile.py [options of migverify recon run]``: the same run on spark-submit's master.
 
-``--config``, the rules, ``--csv`` and ``--parquet`` may be URLs (s3://, gs://, hdfs://, whatever fsspec opens); with
+``--config``, the rules and ``--csv`` may be URLs (s3://, gs://, hdfs://, whatever fsspec opens); with
 ``--store`` the results are in a database, and no local state is needed. See docs/recon-spark.md.
 """
 

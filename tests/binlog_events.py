@@ -58,7 +58,7 @@ class Binlog:
         return self.add(EventType.TABLE_MAP, body)
 
     def strange_table(self, table_id: int = 10, name: str = "vectors", code: int = 200) -> Binlog:
-        """Columns ``id int`` and one of a type that nobody knows, so its metadata cannot be told from what follows."""
+        """Columns ``id int`` and one of a type that nobody knows, so its metadata have an unknown length."""
         body = table_id.to_bytes(6, "little") + b"\1\0" + b"\1d\0" + bytes((len(name),)) + name.encode() + b"\0"
         body += b"\2\x03" + bytes((code,)) + b"\5\1\2\3\4\5\0" + b"\1\1\0" + b"\4\5\2id\1v" + b"\x08\1\0"
         return self.add(EventType.TABLE_MAP, body)

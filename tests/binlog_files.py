@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from migverify.changes.events import ARTIFICIAL, HEADER, HEADER_BYTES, IN_USE, MAGIC, EventType, RawEvent
 from migverify.changes.gtid import parse_gtids
 from migverify.changes.model import Position
+from migverify.changes.server import BinlogServer
 from migverify.db.server_state import BinaryLog
 from migverify.errors import PurgedError, RetryableReadError
 
@@ -124,7 +125,7 @@ class BinlogFile:
         self.ends.append(len(self.data))
 
     def packed(self, number: int, other: BinlogFile, first: int) -> None:
-        """A transaction payload (not compressed) with what stands in another file from an offset on."""
+        """A transaction payload (not compressed) with what is in another file from an offset on."""
         self.gtid(number)
         inner = bytes(other.data[first:])
         size = b"\xfd" + len(inner).to_bytes(3, "little")
@@ -171,11 +172,11 @@ def row_image(key: int, value: str | None) -> bytes:
 
 
 @dataclass
-class FakeServer:
+class FakeServer(BinlogServer):
     """Sends files as a server does. ``lose_after`` cuts each connection after that many events."""
 
     files: Sequence[BinlogFile]
-    uuid: str = SERVER
+    uuid: str = SERVER  # type: ignore[assignment]
     lose_after: int = 0
     resend_from_start: bool = False
     connections: int = 0
@@ -183,8 +184,9 @@ class FakeServer:
     def logs(self) -> list[BinaryLog]:
         return [BinaryLog(file.name, len(file.data)) for file in self.files]
 
-    def events(self, file: str, offset: int, *, follow: bool) -> Iterator[RawEvent]:
+    def events(self, start: Position, *, follow: bool = False) -> Iterator[RawEvent]:
         del follow
+        file, offset = start.file, start.offset
         self.connections += 1
         sent = 0
         if self.resend_from_start:

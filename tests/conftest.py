@@ -3,9 +3,8 @@
 ``pair`` is a MySQL source and a TiDB target, one pair per test run, shared by all workers of pytest-xdist:
 
 1. ``MIGVERIFY_TEST_SOURCE`` and ``MIGVERIFY_TEST_TARGET`` (``host:port``) name running servers, or else
-2. testcontainers where a Docker engine answers, or else
-3. the lab's own binaries. Without ``MIGVERIFY_REQUIRE_DB=1`` a TiDB that is not built yet is
-   a reason to skip.
+2. the lab's own: containers where a Docker engine answers, else binaries. Without ``MIGVERIFY_REQUIRE_DB=1`` a TiDB
+   that is not built yet is a reason to skip.
 
 ``databases`` is a fresh database of the same name on both sides for one test.
 """
@@ -28,21 +27,17 @@ import hypothesis
 import pytest
 
 from migverify.errors import LabError
-from migverify.lab import compose, mysql, servers, tidb
-from migverify.lab.cache import file_lock
-from migverify.lab.process import ProcessId, identify, is_alive
-from migverify.lab.servers import LabServer, LabServers
-from migverify.lab.session import connect
 from migverify.sql.quoting import quote_name
+from migverify_lab import compose, mysql, servers, tidb
+from migverify_lab.cache import file_lock
+from migverify_lab.process import ProcessId, identify, is_alive
+from migverify_lab.servers import LabServer, LabServers
+from migverify_lab.session import connect
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
 
 pytest_plugins = ["tests.suite"]
-
-MYSQL_IMAGE = "mysql:8.4"
-TIDB_IMAGE = "pingcap/tidb:v8.5.3"
-
 
 DISK_BYTES = 5_000_000_000
 """What the servers of a test run write at most at one time: 3.5 GB were measured."""
@@ -83,13 +78,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServers]:
     # A worker's base folder lies inside the one of the whole run.
     root = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
     folder = root / "pair"
-    in_docker = compose.engine_answers()
-    if not in_docker and not _required():
+    if not compose.engine_answers() and not _required():
         _skip_unless_built()
     _end_abandoned(root)
     with _Membership(folder) as membership:
         try:
-            found = membership.join(in_docker)
+            found = membership.join()
         except LabError as error:
             if _required():
                 raise
@@ -133,27 +127,21 @@ class _Membership:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.members = folder / "members.json"
-        self.in_docker = False
 
     def __enter__(self) -> _Membership:
         self.folder.mkdir(exist_ok=True)
         return self
 
-    def join(self, in_docker: bool) -> LabServers:
-        self.in_docker = in_docker
+    def join(self) -> LabServers:
         with file_lock(self.folder / "members.lock"):
             self._write([*self.living(), self._own()])
-            return _containers_up(self.folder) if in_docker else servers.up(self.folder / "lab", "tidb", _say_nothing)
+            return servers.up(self.folder / "lab", "tidb", _say_nothing)
 
     def __exit__(self, *_: object) -> None:
         with file_lock(self.folder / "members.lock"):
             others = [member for member in self.living() if member != self._own()]
             self._write(others)
-            if others:
-                return
-            if self.in_docker:
-                _containers_down(self.folder)
-            else:
+            if not others:
                 servers.down(self.folder / "lab", purge=True)
 
     def _own(self) -> ProcessId:
@@ -173,45 +161,6 @@ class _Membership:
 
 def _say_nothing(_: str) -> None:
     """Progress of a download would be part of what a test reads of a command."""
-
-
-def _containers_up(folder: Path) -> LabServers:
-    """Start the pair with testcontainers, or return the one another worker started."""
-    from testcontainers.core.config import testcontainers_config
-    from testcontainers.core.container import DockerContainer
-
-    record = folder / "containers.json"
-    if not record.exists():
-        # Its reaper would end the servers with the worker that started them, while others still use them.
-        testcontainers_config.ryuk_disabled = True
-        source = (
-            DockerContainer(MYSQL_IMAGE)
-            .with_env("MYSQL_ALLOW_EMPTY_PASSWORD", "yes")
-            .with_command("--gtid-mode=ON --enforce-gtid-consistency=ON --binlog-row-metadata=FULL --local-infile=ON")
-            .with_exposed_ports(3306)
-        )
-        target = DockerContainer(TIDB_IMAGE).with_command("--store=unistore --path=/tmp/data").with_exposed_ports(4000)
-        started: dict[str, Any] = {"ids": [], "addresses": []}
-        for container, port in ((source, 3306), (target, 4000)):
-            container.start()
-            started["ids"].append(container.get_wrapped_container().id)
-            # Recorded one by one: the last to leave must find even half a pair.
-            started["addresses"].append([container.get_container_host_ip(), int(container.get_exposed_port(port))])
-            record.write_text(json.dumps(started))
-    found = json.loads(record.read_text())
-    pairs = zip(found["addresses"], ("mysql", "tidb"), strict=True)
-    return LabServers(*(servers.wait_for(LabServer(host, port, "root", kind, "")) for (host, port), kind in pairs))
-
-
-def _containers_down(folder: Path) -> None:
-    from testcontainers.core.docker_client import DockerClient
-
-    record = folder / "containers.json"
-    if record.exists():
-        client = DockerClient().client
-        for container_id in json.loads(record.read_text())["ids"]:
-            client.containers.get(container_id).remove(force=True, v=True)
-        record.unlink()
 
 
 @dataclass(frozen=True)
@@ -260,19 +209,27 @@ def own_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LabServ
 
 @pytest.fixture
 def databases(pair: LabServers) -> Iterator[Databases]:
-    with _fresh(pair) as made:
+    with fresh_databases(pair) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared_databases(pair: LabServers) -> Iterator[Databases]:
+    """Databases that the tests of a file share: each drops the tables that it makes."""
+    with fresh_databases(pair) as made:
         yield made
 
 
 @pytest.fixture
 def own_databases(own: tuple[LabServers, Path]) -> Iterator[Databases]:
     """A fresh database on servers where nobody else works, for tests that look at the state of a whole server."""
-    with _fresh(own[0]) as made:
+    with fresh_databases(own[0]) as made:
         yield made
 
 
 @contextmanager
-def _fresh(pair: LabServers) -> Iterator[Databases]:
+def fresh_databases(pair: LabServers) -> Iterator[Databases]:
+    """Yield a fresh database of one name on both sides."""
     name = f"mv_{os.getpid()}_{uuid.uuid4().hex[:10]}"
     quoted = quote_name(name)
     sides = (pair.source, pair.target)

@@ -21,6 +21,7 @@ from migverify.model import (
     TableResult,
     Verdict,
 )
+from migverify.store.results import ResultStore
 
 
 class _Run:
@@ -36,8 +37,8 @@ class _Run:
         self.findings: dict[str, dict[tuple[str, KeyText], tuple[int, dict[str, Any]]]] = {}
 
 
-class FakeStore:
-    """A ``ResultStore`` in memory. ``now`` gives Unix time; with ``fail`` every call is a ``StoreError``."""
+class FakeStore(ResultStore):
+    """A result store in memory. ``now`` gives Unix time; with ``fail`` every call is a ``StoreError``."""
 
     def __init__(self, now: Callable[[], float] | None = None) -> None:
         ticks = itertools.count(1_800_000_000)

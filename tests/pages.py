@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from typing import Any
 
-from migverify.guards.check_model import ALL, Work
-from migverify.guards.check_questions import QUESTIONS
+import typer.main
+
+from migverify.cli.main import COMMANDS, added_commands
+from migverify.guards.check_questions import ALL, QUESTIONS, Work
 from migverify.guards.check_settings import TIDB_VARIABLES
 from migverify.model import Flavor, Lane, Side
-from migverify.recon.expectation_types import TYPES, Group, How
+from migverify.recon.expectations import TYPES, ColumnGroup
 from migverify.sql.canonical import FAMILIES, TYPE_TABLE
 from migverify.sql.grants import Grants
 from migverify.sql.privileges import (
@@ -82,6 +86,27 @@ def _where(need: Need) -> str:
     return f"{sides}: {kinds}{since}{before}"
 
 
+def command_lines(*, forms: bool = True, added: bool = False) -> Iterator[str]:
+    """Yield every command, and each of its other forms by its first option; ``added``: the lab's too."""
+    yield from (line for line, _ in declared_commands(forms=forms, added=added))
+
+
+def declared_commands(*, forms: bool = True, added: bool = False) -> Iterator[tuple[str, Any]]:
+    """Yield what ``command_lines`` does with the command itself."""
+    for entry in (*COMMANDS, *(added_commands() if added else ())):
+        yield from _declared(entry.name, typer.main.get_command(import_module(entry.module).app), forms=forms)
+
+
+def _declared(name: str, command: Any, *, forms: bool) -> Iterator[tuple[str, Any]]:
+    if getattr(command, "commands", None):
+        for sub, part in command.commands.items():
+            if not part.hidden:
+                yield from _declared(f"{name} {sub}", part, forms=forms)
+        return
+    yield name, command
+    yield from ((f"{name} {form.flags[0]}", form.command()) for form in getattr(command, "forms", ()) if forms)
+
+
 def _grouped(names: Iterable[str]) -> list[str]:
     """Return command names sorted, ``group *`` where all of a group that the table knows are among them."""
     given, out = set(names), list[str]()
@@ -101,19 +126,16 @@ def page_statements(command: str, side: Side, flavor: Flavor) -> str:
     return "\n".join(statements(lacking, nobody.account)) + "\n"
 
 
-_GROUPS = {
-    Group.WIDE: "DECIMAL, BIGINT, BIT", Group.SMALL: "other integers, YEAR", Group.FLOAT: "FLOAT, DOUBLE",
-    Group.TEMPORAL: "dates, times", Group.OTHER: "text, bytes, others",
-}  # fmt: skip
-_COMPUTED_BY = {How.GX: "Great Expectations", How.REFUSED: "refused"}
-
-
 def support_table() -> str:
-    """Return who computes each expectation on columns of each group, as a table of Markdown."""
-    lines = [f"| expectation | {' | '.join(_GROUPS.values())} |", "|---" * (len(_GROUPS) + 1) + "|"]
+    """Return what each expectation looks at and on which columns, and what is refused, as tables of Markdown."""
+    lines = ["| expectation | looks at | on columns of |", "|---|---|---|"]
     for name, known in sorted(TYPES.items()):
-        cells = [_COMPUTED_BY.get(known.of([group]), "migverify, exactly") for group in _GROUPS]
-        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+        groups = (
+            "all types"
+            if known.groups == frozenset(ColumnGroup)
+            else ", ".join(g for g in ColumnGroup if g in known.groups)
+        )
+        lines.append(f"| `{name}` | {known.looks_at} | {groups if known.columns else '-'} |")
     return "\n".join(lines) + "\n"
 
 
@@ -122,7 +144,7 @@ def questions_table() -> str:
     lines = ["| question | asked of | for | wanted | why |", "|---|---|---|---|---|"]
     for question in QUESTIONS:
         works = "all" if question.work == ALL else ", ".join(work.value for work in Work if work in question.work)
-        of = question.of.value + (" and pair" if question.judge and question.pair else "")
+        of = question.of.value + (" and pair" if question.ask and question.pair else "")
         cells = (f"`{question.name}`", of, works, question.threshold, question.why)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"

@@ -9,22 +9,13 @@ from decimal import Decimal
 
 from migverify.errors import ReadError
 from migverify.model import Verdict
-from migverify.recon.model import (
-    Class,
-    Covered,
-    Deviation,
-    Kind,
-    Place,
-    Rule,
-    RuleFinding,
-    RuleResult,
-    Severity,
-    Window,
-    WindowRule,
-)
-from migverify.recon.watch_judge import Sink
-from migverify.recon.watermark import Watermark
-from migverify.recon.windows import moment_of
+from migverify.recon.evaluate import Sink
+from migverify.recon.fields import WindowRule
+from migverify.recon.model import Class, CoveredWindows, Deviation, RuleFinding, RulePlace, RuleResult, Severity, Window
+from migverify.recon.rule import Rule
+from migverify.recon.watermark import SourceWatermark
+from migverify.recon.windows import around, moment_of, reach
+from tests.rule_fakes import rule_of
 
 START = datetime(2026, 1, 1)
 T0 = START.timestamp() - datetime(1970, 1, 1).timestamp()
@@ -32,14 +23,23 @@ T0 = START.timestamp() - datetime(1970, 1, 1).timestamp()
 
 
 def make_rule(
-    name: str = "paid", *, kind: Kind = Kind.SAME_ROWS, seconds: float | None = 60, settle: float = 10,
+    name: str = "paid", *, kind: str = "same_rows", seconds: float | None = 60, settle: float = 10,
     severity: Severity = Severity.CRITICAL, immutable: float | None = None, rereads: int = 2,
 ) -> Rule:  # fmt: skip
-    window = None if seconds is None else WindowRule(seconds, START, immutable)
-    return Rule(
-        name, kind, "orders", "payments", Place("rules.yaml", 1), ("id",), settle=settle, severity=severity,
-        window=window, rereads=rereads, delay=1.0,
+    window = None if seconds is None else WindowRule(every=float(seconds), start=START, immutable=immutable)
+    return rule_of(
+        kind, target="payments" if kind in ("same_rows", "same_groups") else None, name=name,
+        place=RulePlace("rules.yaml", 1), key=("id",), settle=float(settle), severity=severity, window=window,
+        rereads=rereads, **(NEEDED.get(kind, {})),
     )  # fmt: skip
+
+
+NEEDED = {
+    "same_groups": {"groups": ("currency",), "measures": ["count"]}, "sequence": {"column": "n"},
+    "transitions": {"column": "state", "allowed": {"new": []}}, "freshness": {"limit": 60.0},
+    "expectations": {"suite": "suite.json"},
+}  # fmt: skip
+"""What a rule of a kind cannot be without."""
 
 
 @dataclass
@@ -67,7 +67,6 @@ class World:
     evaluated: list[str] = field(default_factory=list)
     looked: int = 0
     signed: list[Window] = field(default_factory=list)
-    touches: list[Window] = field(default_factory=list)
     gaps: tuple[str, ...] = ()
     unread: bool = False
 
@@ -87,13 +86,15 @@ class World:
 
     # -- RuleReads -----------------------------------------------------------------------------------------------
 
-    def watermarks(self, rule: Rule) -> Sequence[Watermark]:
+    def watermarks(self, rule: Rule) -> Sequence[SourceWatermark]:
         del rule
         found = []
         for name, lag in self.lags.items():
             at = self.stuck.get(name, self.now - lag)
             mark = None if at is None else T0 + at
-            found.append(Watermark(name, mark, "clock", "" if mark is not None else "it does not tell", offset=0.0))
+            found.append(
+                SourceWatermark(name, mark, "clock", "" if mark is not None else "it does not tell", offset=0.0)
+            )
         return found
 
     def rows(self, side: list[Row], span: Window | None) -> dict[str, list[str]]:
@@ -106,7 +107,7 @@ class World:
         return found
 
     def difference(self, rule: Rule, key: str, ours: list[str] | None, theirs: list[str] | None) -> RuleFinding | None:
-        if rule.kind is Kind.SAME_GROUPS:
+        if rule.kind == "same_groups":
             ours, theirs = ([str(sum(map(Decimal, v)))] if v else None for v in (ours, theirs))
         if ours == theirs:
             return None
@@ -132,14 +133,20 @@ class World:
         self.evaluated.append(str(window))
         if self.unread:
             gap = ("not read: payments: no answer",)
-            return RuleResult(rule.name, window, Verdict.INCONCLUSIVE, gap, Covered(), {}, {}, (), 0.1)
-        findings = list(self.compare(rule, window).values())
+            return RuleResult(rule.name, window, Verdict.INCONCLUSIVE, gap, CoveredWindows(), {}, {}, (), 0.1)
+        own = self.compare(rule, window)
+        findings, crossed = list(own.values()), 0
+        if rule.crosses_windows and window is not None:  # as an evaluation does: keys are looked for over the border
+            steps = reach(window, rule.settle or 0.0)
+            findings = list(self.compare(rule, around(window, steps, steps), list(own)).values())
+            gone = own.keys() - {str(f.key[0]) for f in findings}
+            crossed = sum(own[key].of is not Class.MISSING_ON_SOURCE for key in gone)
         for n in range(0, len(findings), 7):
             sink(findings[n : n + 7])
         counts = {of: sum(f.of is of for f in findings) for of in {f.of for f in findings}}
         rows = [sum(map(len, self.rows(side, window).values())) for side in (self.source, self.target)]
         verdict = Verdict.MISMATCH if findings else Verdict.INCONCLUSIVE if self.gaps else Verdict.MATCH
-        covered = Covered(rows[0], rows[1], max(0, rows[0] - len(findings)))
+        covered = CoveredWindows(rows[0], rows[1], max(0, rows[0] - len(findings)), crossed=crossed)
         return RuleResult(rule.name, window, verdict, self.gaps, covered, counts, {}, (), 0.1)
 
     def look(
@@ -151,11 +158,6 @@ class World:
         found = self.compare(rule, span, [str(f.key[0]) for f in findings])
         return [found.get(str(f.key[0])) for f in findings]
 
-    def near(self, rule: Rule, edge: Window, findings: Sequence[RuleFinding]) -> Sequence[bool]:
-        del rule
-        keys = self.rows(self.source, edge).keys() | self.rows(self.target, edge).keys()
-        return [f.key[0] in keys for f in findings]
-
     def signature(self, rule: Rule, window: Window) -> str | None:
         del rule
         self.signed.append(window)
@@ -163,8 +165,3 @@ class World:
             return None
         sides = [sorted((k, tuple(v)) for k, v in self.rows(s, window).items()) for s in (self.source, self.target)]
         return str(sides)
-
-    def touched(self, rule: Rule) -> Sequence[Window]:
-        del rule
-        found, self.touches = self.touches, []
-        return found

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from migverify.lab.workload_payments import Payments
-from migverify.lab.workload_tables import create_statements, initial_statements, milliseconds_of
-from migverify.spark.statements import StatementFiles
 from migverify.sql.quoting import quote_name
 from migverify.workload.capture import CaptureInput, CaptureOptions, capture
 from migverify.workload.opening import open_format
+from migverify_lab.workload_payments import Payments
+from migverify_lab.workload_tables import create_statements, initial_statements, milliseconds_of
 
 START = 1_767_323_045_000_000
 
@@ -62,7 +61,7 @@ def payments(
 
 
 def _read(database: str, rng: random.Random, first: int, share: int) -> str:
-    from migverify.lab.workload_tables import account_id
+    from migverify_lab.workload_tables import account_id
 
     account = account_id(first + rng.randrange(share))
     return rng.choice(
@@ -107,7 +106,7 @@ def captured(lines: Sequence[Line], database: str, folder: Path) -> Path:
     log.write_bytes(slow_log(lines, database))
     out = folder / "capture"
     form = open_format("slow", str(log), 3306)
-    summary = capture([CaptureInput(log, form)], CaptureOptions(out, replace=True), StatementFiles)
+    summary = capture([CaptureInput(log, form)], CaptureOptions(out, replace=True))
     assert summary.rejected == 0, summary.rejects
     assert summary.statements == len(lines)
     return out

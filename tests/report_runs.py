@@ -20,7 +20,7 @@ from migverify.model import (
     TableResult,
     Verdict,
 )
-from migverify.store.base import ResultStore
+from migverify.store.results import ResultStore
 from tests.fakes import FakeStore
 
 START = 1_800_000_000.0

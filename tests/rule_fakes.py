@@ -4,27 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, get_args
 
-from migverify.db.snapshot import Anchor
+from migverify.db.snapshot import ReadSnapshot
 from migverify.model import ColumnDef, KeyText, Lane
 from migverify.recon.build import Built
 from migverify.recon.evaluate import Conditions
-from migverify.recon.model import (
-    Dataset,
-    KnownException,
-    Place,
-    Rule,
-    RuleFinding,
-    RuleSet,
-    TablePart,
-)
+from migverify.recon.exceptions import KnownException
+from migverify.recon.kinds import AnyRule
+from migverify.recon.model import Dataset, RuleFinding, RulePlace, TablePart
 from migverify.recon.relation import Combine, JoinFilter, KeyRows, Pairing, Relation, Texts, Totals
+from migverify.recon.rule import Rule, RuleSet
 from migverify.tables.tasks import ReadColumn
 
-PLACE = Place("rules.yaml", 7)
+PLACE = RulePlace("rules.yaml", 7)
 START = 1_800_000_000.0
 Rows = Mapping[KeyText, KeyRows]
+
+
+KINDS: dict[str, type[Rule]] = {
+    get_args(model.model_fields["kind"].annotation)[0]: model for model in get_args(get_args(AnyRule)[0])
+}
+
+
+def rule_of(kind: str, source: str = "orders", target: str | None = None, name: str = "r", **fields: Any) -> Rule:
+    """A rule of a kind, at line 7 of a file."""
+    place = fields.pop("place", PLACE)
+    more = {} if target is None else {"target": target}
+    return KINDS[kind](name=name, kind=kind, source=source, **more, **fields).at(place)
+
+
+def changed(rule: Rule, **fields: Any) -> Rule:
+    """A rule with other values of some fields."""
+    return rule.model_copy(update=fields)
+
+
+def excused(rule: str, key: KeyText | None, owner: str, reason: str, expires: datetime) -> KnownException:
+    """An exception of a rule."""
+    return KnownException(rule=rule, key=key, owner=owner, reason=reason, expires=expires).at(PLACE)
 
 
 def column(name: str, kind: str = "decimal") -> ColumnDef:
@@ -32,9 +50,9 @@ def column(name: str, kind: str = "decimal") -> ColumnDef:
     return ColumnDef(name, 1, kind, kind, True)
 
 
-def held(*values: str | None, count: int = 1, unlike: bool = False, shards: tuple[str, ...] = ()) -> KeyRows:
+def held(*values: str | None, count: int = 1, differing: bool = False, shards: tuple[str, ...] = ()) -> KeyRows:
     """What one side holds for a key."""
-    return KeyRows(count, values, unlike, shards)
+    return KeyRows(count, values, differing, shards)
 
 
 def relation(
@@ -57,7 +75,7 @@ def built(
 
 def rule_set(rule: Rule, *exceptions: KnownException, static: bool = False) -> RuleSet:
     """A rule with its datasets, each a table of its name."""
-    names = [name for name in (rule.source, rule.target) if name is not None]
+    names = rule.datasets
     datasets = {n: Dataset(n, (TablePart(n, "shop", n),), PLACE, static=static) for n in names}
     return RuleSet("rules.yaml", (rule,), datasets, {}, exceptions, "digest")
 
@@ -96,8 +114,8 @@ class FakeJoined:
         return self._totals
 
     @property
-    def anchors(self) -> tuple[Anchor, ...]:
-        return (Anchor("source", "mysql", "consistent snapshot", "binlog.000001:4", "", True, START),)
+    def snapshots(self) -> tuple[ReadSnapshot, ...]:
+        return (ReadSnapshot("source", "mysql", "consistent snapshot", "binlog.000001:4", "", True, START),)
 
 
 class FakeEngine:
@@ -157,7 +175,9 @@ def _kept(pairing: Pairing, source: Relation, target: Relation | None, keep: Joi
         return keep.missing_source if one is None else keep.missing_target
     width = source.compared
     repeated = keep.repeated and source.rows and max(one.count, other.count) > 1
-    return repeated or (keep.unlike and (one.values[:width] != other.values[:width] or one.unlike or other.unlike))
+    return repeated or (
+        keep.differing and (one.values[:width] != other.values[:width] or one.differing or other.differing)
+    )
 
 
 class Basket(list[RuleFinding]):

@@ -11,14 +11,14 @@ from migverify.config import TableOverride
 from migverify.db.session import Session, open_session
 from migverify.model import Endpoint, LiveState, RowDiff, StoredKind, TableDef, TableResult, Verdict
 from migverify.sql.catalog import read_table
-from migverify.tables.local import LocalEngine
+from migverify.tables.engine import LocalTaskEngine
 from migverify.tables.plan import plan_pair
 from migverify.tables.tasks import PairPlan, Rules
 from migverify.tables.verify import Controls, verify_tables
 from tests.fakes import FakeStore
 
 if TYPE_CHECKING:
-    from migverify.lab.servers import LabServer
+    from migverify_lab.servers import LabServer
     from tests.conftest import Databases
 
 RULES = Rules(delay_seconds=0.0, values=True)
@@ -50,7 +50,7 @@ class Road:
     database: str
     source: Session
     target: Session
-    engine: LocalEngine
+    engine: LocalTaskEngine
 
     def definition(self, session: Session, table: str) -> TableDef:
         found = read_table(session, session.endpoint.name, self.database, table)
@@ -89,7 +89,7 @@ def road(databases: Databases, slots: int = 1) -> Iterator[Road]:
     """Open pinned sessions and a local engine on the databases of one test."""
     pair = databases.pair
     ends: Sequence[Endpoint] = (endpoint("source", pair.source), endpoint("target", pair.target))
-    engine = LocalEngine({}, slots)
+    engine = LocalTaskEngine({}, slots)
     try:
         with open_session(ends[0], None) as source, open_session(ends[1], None) as target:
             yield Road(databases.name, source, target, engine)

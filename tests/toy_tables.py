@@ -1,4 +1,4 @@
-"""Two tables in memory behind the real driver, walker and confirmer: for tests of the road without a database."""
+"""Two tables in memory behind the real driver, walker and confirmer: for tests without a database."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from migverify.sql.checksum import SideSql
 from migverify.sql.key_range import KeyColumn
 from migverify.tables.confirm import confirm
 from migverify.tables.diff import PairReader
+from migverify.tables.engine import edges
 from migverify.tables.span import run_span
-from migverify.tables.tasks import Outcome, PairPlan, ReadColumn, Rules, Task, task_from_text
-from migverify.tables.work import edges
+from migverify.tables.tasks import PairPlan, ReadColumn, Rules, Task, TaskOutcome, task_from_text
 
 RULES = Rules(
     chunk_rows=4,
@@ -88,7 +88,7 @@ class ToyReader(Reader):
         done: Future[Any] = Future()
         try:
             done.set_result(read())
-        except Exception as error:  # noqa: BLE001 - a future carries whatever was raised
+        except Exception as error:  # noqa: BLE001 - a future carries what was raised
             done.set_exception(error)
         return done
 
@@ -167,13 +167,13 @@ class ToyEngine:
         done: Future[str] = Future()
         try:
             done.set_result(self._run(task_from_text(task)).to_text())
-        except Exception as error:  # noqa: BLE001 - a future carries whatever was raised
+        except Exception as error:  # noqa: BLE001 - a future carries what was raised
             done.set_exception(error)
         return done
 
-    def _run(self, task: Task) -> Outcome:
+    def _run(self, task: Task) -> TaskOutcome:
         if self.canceled:
-            raise CanceledError("toy: told to stop")
+            raise CanceledError("toy: canceled")
         self.tasks.append(task)
         self.before_task(task)
         readers = [ToyReader(s, t, task.rules) for s, t in zip(task.pair.sides, self.sides, strict=True)]
@@ -181,11 +181,11 @@ class ToyEngine:
         if task.kind == "span":
             return run_span(pair, task)
         if task.kind == "count":
-            return Outcome("count", task.pair.id, count=readers[task.side].count())
+            return TaskOutcome("count", task.pair.id, count=readers[task.side].count())
         if task.kind == "edges":
-            return Outcome("edges", task.pair.id, keys=edges(pair))
+            return TaskOutcome("edges", task.pair.id, keys=edges(pair))
         if task.kind == "confirm":
-            return Outcome("confirm", task.pair.id, diffs=tuple(confirm(pair, task.diffs)))
+            return TaskOutcome("confirm", task.pair.id, diffs=tuple(confirm(pair, task.diffs)))
         raise ReadError(f"no toy task is called {task.kind!r}")
 
     def cancel(self) -> None:

@@ -1,1 +1,5 @@
-"""Road 2: what was written? Reads the source's binlog, and says which rows a verification must look at again."""
+"""Changes of a source: binlogs and carriers, read exactly.
+
+What cannot be read exactly raises a ``ChangeError``, inside of a carrier's message an ``UndecodableError``, which
+becomes a reject: docstrings here name further exceptions only. What was given before an error is certain.
+"""

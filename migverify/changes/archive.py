@@ -17,25 +17,21 @@ import logging
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
-from migverify.changes.events import (
-    ARTIFICIAL,
-    HEADER,
-    IN_USE,
-    MAGIC,
-    EventType,
-    RawEvent,
-    file_events,
-)  # fmt: skip
-from migverify.changes.file_facts import FileFacts
+from migverify.changes.events import ARTIFICIAL, HEADER, HEADER_BYTES, IN_USE, MAGIC, EventType, RawEvent, file_events
+from migverify.changes.gtid import Executed, GtidSet, decode_gtids
+from migverify.changes.headers import GTID_EVENTS
 from migverify.changes.manifest import (
+    ArchiveGap,
     FileEntry,
     FileState,
-    Gap,
     Manifest,
+    OpenXa,
+    breaks,
     number,
     read_manifest,
     write_entry,
@@ -43,12 +39,13 @@ from migverify.changes.manifest import (
 )  # fmt: skip
 from migverify.changes.model import Position
 from migverify.changes.positions import FIRST_OFFSET
-from migverify.changes.server import HEARTBEAT_SECONDS, RECONNECT_SECONDS, Reconnection, server_events, source_state
-from migverify.changes.storage import LocalStorage, Storage, Window, WorkFile
-from migverify.db.server_state import BinaryLog, binary_logs
-from migverify.db.session import Session, open_session
-from migverify.errors import ChangeError, EndpointError, PrivilegeError, PurgedError, RetryableReadError, UsageError
-from migverify.model import Endpoint, Side
+from migverify.changes.server import BinlogServer
+from migverify.changes.source import RECONNECT_SECONDS, reconnecting
+from migverify.changes.statements import Xid
+from migverify.changes.storage import ByteWindow, Storage, WorkFile
+from migverify.changes.transactions import TransactionReader, read
+from migverify.db.server_state import BinaryLog
+from migverify.errors import ChangeError, PurgedError, RetryableReadError, UsageError
 
 LOG = logging.getLogger(__name__)
 
@@ -57,75 +54,7 @@ _32_BITS = 0xFFFFFFFF
 _HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
 
 Say = Callable[[str], None]
-
-
-class BinlogServer(Protocol):
-    """What the archive asks of a server."""
-
-    uuid: str
-    """The server's UUID; empty where it has none."""
-
-    def logs(self) -> Sequence[BinaryLog]:
-        """The binlog files it has, in their order."""
-
-    def events(self, file: str, offset: int, *, follow: bool) -> Iterator[RawEvent]:
-        """Everything it sends from there on over one connection, artificial events and heartbeats included.
-
-        Ends at the newest event, with ``follow`` at no event. Checksums are verified. Raises RetryableReadError when
-        the connection is lost, and ChangeError when another server answers than before.
-        """
-
-
-class LiveServer:
-    """A MySQL or MariaDB over the network; see ``BinlogServer``.
-
-    Parameters
-    ----------
-    endpoint, password
-        Its user needs REPLICATION SLAVE and REPLICATION CLIENT.
-
-    Raises
-    ------
-    ChangeError
-        it writes no binlog.
-    EndpointError
-        it cannot be reached, or refuses the user.
-    """
-
-    def __init__(
-        self, endpoint: Endpoint, password: str | None, *, heartbeat_seconds: float = HEARTBEAT_SECONDS
-    ) -> None:
-        self._endpoint = endpoint
-        self._password = password
-        self._heartbeat = heartbeat_seconds
-        with self._session() as session:
-            self.uuid = source_state(session).server
-
-    def _session(self) -> Session:
-        return open_session(self._endpoint, self._password, side=Side.SOURCE)
-
-    def logs(self) -> list[BinaryLog]:
-        """Its binlog files now, in their order."""
-        with self._session() as session:
-            return binary_logs(session)
-
-    def events(self, file: str, offset: int, *, follow: bool) -> Iterator[RawEvent]:
-        """Everything it sends from there on over one connection."""
-        try:
-            with self._session() as session:
-                server = source_state(session).server
-            if server != self.uuid:
-                raise ChangeError(
-                    f"{self._endpoint.name} is another server now (its uuid was {self.uuid}, is {server}).",
-                    hint="Its binlog files are others: give it an archive of its own.",
-                )
-            yield from server_events(
-                self._endpoint, self._password, Position(file, offset), follow=follow, heartbeat_seconds=self._heartbeat
-            )
-        except PrivilegeError:
-            raise
-        except EndpointError as error:  # it answered before, so it may answer again
-            raise RetryableReadError(error.message, hint=error.hint) from error
+_CHECKED = ("whole", "gtids_before", "gtids", "anonymous")
 
 
 def event_bytes(event: RawEvent) -> bytes:
@@ -139,7 +68,93 @@ def event_bytes(event: RawEvent) -> bytes:
     return data + zlib.crc32(data).to_bytes(4, "little")
 
 
-class _Keeper:
+_MAY_BE_XA = frozenset({EventType.QUERY, EventType.XA_PREPARE, EventType.TRANSACTION_PAYLOAD})
+
+
+class FileFacts:
+    """Gathers the facts of one file; ``add`` takes its events in order, from the format description on.
+
+    No row is decoded. The GTIDs inside a file are counted one by one, so that the next file's PREVIOUS_GTIDS, which the
+    server writes from its own records, is an independent proof that no transaction is missing. The fields are those of
+    ``manifest.FileEntry``.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.whole = FIRST_OFFSET
+        self.first_time = self.last_time = self.anonymous = 0
+        self.gtids_before = self.checksum = self.following = ""
+        self._xa_open: dict[Xid, OpenXa] = {}
+        self._finished_xa = False
+        self._executed = Executed(GtidSet())
+        self._reader = TransactionReader(Position(name, FIRST_OFFSET), None, {}, gaps=True)
+        self._reader.skip_all, self._reader.keep_rows = True, False
+
+    def add(self, event: RawEvent, end: int) -> None:
+        """Take one event that ends at byte ``end`` of the file (the header's own figure has 32 bits only)."""
+        if event.time:
+            self.first_time = self.first_time or event.time
+            self.last_time = event.time
+        kind, reader = event.type, self._reader
+        if kind == EventType.FORMAT_DESCRIPTION:
+            self.checksum = "crc32" if event.size > HEADER_BYTES + len(event.body) else "none"
+        elif kind == EventType.PREVIOUS_GTIDS:
+            self.gtids_before = str(decode_gtids(event.body))
+        elif kind == EventType.ROTATE:
+            self.following = event.body[8:].decode("utf-8", "replace")
+        for _ in read(reader, (event,)):
+            pass  # an Idle at most
+        if kind in GTID_EVENTS and reader.current is not None:
+            if reader.current.number:
+                self._executed.add(reader.current)
+            else:
+                self.anonymous += 1
+        elif kind in _MAY_BE_XA:
+            for xid in reader.prepared.keys() - self._xa_open.keys():
+                self._xa_open[xid] = OpenXa(str(xid), reader.begin_at, end)
+            for xid in self._xa_open.keys() - reader.prepared.keys():
+                del self._xa_open[xid]
+                self._finished_xa = True
+        if not reader.open:
+            self.whole = end
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of a ``FileEntry`` that the events give."""
+        reader = self._reader
+        return {
+            "whole": self.whole, "first_time": self.first_time, "last_time": self.last_time,
+            "gtids_before": self.gtids_before, "gtids": str(self._executed), "anonymous": self.anonymous,
+            "server_version": reader.version, "checksum": self.checksum,
+            "xa": bool(self._xa_open or reader.foreign_xa or self._finished_xa),
+            "xa_open": tuple(self._xa_open.values()), "xa_closed": tuple(map(str, reader.foreign_xa)),
+        }  # fmt: skip
+
+
+class _HashedBytes(ByteWindow):
+    """A window that is read once from its start; ``hash`` is that of what was read."""
+
+    def __init__(self, stream: BinaryIO, size: int) -> None:
+        super().__init__(stream, size)
+        self.hash = hashlib.sha256()
+
+    def read(self, count: int) -> bytes:
+        """Read and hash."""
+        data = super().read(count)
+        self.hash.update(data)
+        return data
+
+
+def _read_again(stream: BinaryIO, entry: FileEntry) -> tuple[FileFacts, _HashedBytes, int]:
+    """Return what the archived bytes of a file hold, the window over them, and the number of events."""
+    window, facts, events = _HashedBytes(stream, entry.bytes), FileFacts(entry.name), 0
+    offset = len(MAGIC)
+    for event in file_events(cast("BinaryIO", window), entry.name):
+        offset += event.size
+        events += 1
+        facts.add(event, offset)
+    return facts, window, events
+
+
+class _GrowingFile:
     """One file under construction."""
 
     def __init__(self, storage: Storage, uuid: str, name: str, previous: str) -> None:
@@ -158,20 +173,12 @@ class _Keeper:
         """Take over what is certain of a growing file; start anew where it is damaged."""
         try:
             with self._storage.open(self.name) as stream:
-                window = cast("BinaryIO", Window(stream, entry.bytes))
-                for event in file_events(window, self.name):
-                    self._count(MAGIC if not self.offset else b"")
-                    self._count(event_bytes(event))
-                    self.facts.add(event, self.offset)
-            if (self.offset, self._hash.hexdigest()) != (entry.bytes, entry.sha256):
+                facts, window, _ = _read_again(stream, entry)
+            if (window.offset, window.hash.hexdigest()) != (entry.bytes, entry.sha256):
                 raise ChangeError(f"{self.name}: the archived bytes are not those of the manifest.")
+            self.facts, self.offset, self._hash = facts, window.offset, window.hash
         except ChangeError as error:
             LOG.warning("%s; the file is read from the server again", error.message)
-            self.facts, self.offset, self._hash = FileFacts(self.name), 0, hashlib.sha256()
-
-    def _count(self, data: bytes) -> None:
-        self._hash.update(data)
-        self.offset += len(data)
 
     def open(self) -> None:
         """Cut the file to what is certain, ready to go on."""
@@ -183,7 +190,8 @@ class _Keeper:
         if self._work is None:
             raise ChangeError(f"{self.name}: written before it was opened.")
         self._work.file.write(data)
-        self._count(data)
+        self._hash.update(data)
+        self.offset += len(data)
 
     def add(self, event: RawEvent) -> None:
         """Append one event of the file."""
@@ -197,15 +205,10 @@ class _Keeper:
         if self._work is None or (self.offset == self._published and state is FileState.GROWING):
             return
         self._work.publish()
-        facts = self.facts
-        growing = state is FileState.GROWING
         entry = FileEntry(
-            name=self.name, state=state, bytes=self.offset, sha256=self._hash.hexdigest(), whole=facts.whole,
-            first_time=facts.first_time, last_time=facts.last_time, gtids_before=facts.gtids_before,
-            gtids=facts.gtids, anonymous=facts.anonymous, server_uuid=self._uuid,
-            server_version=facts.server_version, checksum=facts.checksum, in_use_cleared=growing, xa=facts.xa,
-            xa_open=tuple(facts.xa_open.values()), xa_closed=tuple(facts.xa_closed), previous=self._previous,
-            following=following,
+            name=self.name, state=state, bytes=self.offset, sha256=self._hash.hexdigest(), server_uuid=self._uuid,
+            in_use_cleared=state is FileState.GROWING, previous=self._previous, following=following,
+            **self.facts.fields(),
         )  # fmt: skip
         write_entry(self._storage, entry)
         self._published = self.offset
@@ -234,7 +237,7 @@ def archive(
     publish_seconds
         How long written bytes may wait to become durable; default 1 on a disk, 60 elsewhere.
     say
-        Told each finished file and each gap, one sentence.
+        Receives one sentence for each finished file and each gap.
 
     Raises
     ------
@@ -247,7 +250,7 @@ def archive(
         ``since`` would leave out files that the server has.
     """
     if publish_seconds is None:
-        publish_seconds = LOCAL_SECONDS if isinstance(storage, LocalStorage) else REMOTE_SECONDS
+        publish_seconds = LOCAL_SECONDS if storage.is_local else REMOTE_SECONDS
     with storage.lock():
         manifest = read_manifest(storage)
         logs = server.logs()
@@ -255,19 +258,20 @@ def archive(
             raise ChangeError("the server has no binlog files.", hint="log_bin is off: see `migverify changes check`.")
         _same_history(manifest, server.uuid, logs)
         for one, other in _holes(manifest):
-            start = _Start(one.following, one.name, None)
+            start = _Start(one.following, one.name)
             _require_there(storage, start, logs, one, other.name, say)
-            _Stream(storage, server, publish_seconds, say).run(start, other.name, follow=False)
+            _ArchiveWriter(storage, server, publish_seconds, say).run(start, other.name, follow=False)
         start = _tail(storage, manifest, logs, since, say)
-        _Stream(storage, server, publish_seconds, say).run(start, "", follow=follow)
+        _ArchiveWriter(storage, server, publish_seconds, say).run(start, "", follow=follow)
     return read_manifest(storage)
 
 
-@dataclass(frozen=True, slots=True)
-class _Start:
+class _Start(NamedTuple):
+    """The file to go on with, the one before it, and what the archive has of it."""
+
     name: str
-    previous: str
-    growing: FileEntry | None
+    previous: str = ""
+    growing: FileEntry | None = None
 
 
 def _same_history(manifest: Manifest, uuid: str, logs: Sequence[BinaryLog]) -> None:
@@ -301,9 +305,9 @@ def _tail(storage: Storage, manifest: Manifest, logs: Sequence[BinaryLog], since
     if last is None:
         if since and since not in {log.name for log in logs}:
             raise PurgedError(f"the server has no {since}.", hint=f"Its oldest binlog is {logs[0].name}.")
-        return _Start(since or logs[0].name, "", None)
+        return _Start(since or logs[0].name)
     growing = last.state is FileState.GROWING
-    start = _Start(last.name, last.previous, last) if growing else _Start(last.following, last.name, None)
+    start = _Start(last.name, last.previous, last) if growing else _Start(last.following, last.name)
     if not since or since == start.name:
         _require_there(storage, start, logs, last, "", say)
         return start
@@ -311,8 +315,8 @@ def _tail(storage: Storage, manifest: Manifest, logs: Sequence[BinaryLog], since
     if start.name in names or since not in names:
         raise UsageError(f"--since {since}: the archive goes on with {start.name}.",
                          hint="--since is for a new archive, or to go on after a gap.")  # fmt: skip
-    write_gap(storage, Gap(last.name, last.bytes, since, int(time.time())))
-    return _Start(since, last.name, None)
+    write_gap(storage, ArchiveGap(last.name, last.bytes, since, int(time.time())))
+    return _Start(since, last.name)
 
 
 def _require_there(
@@ -321,7 +325,7 @@ def _require_there(
     """Record a gap where the server no longer has the file to go on with."""
     if start.name in {log.name for log in logs}:
         return
-    gap = Gap(last.name, last.bytes, resumes or logs[0].name, int(time.time()))
+    gap = ArchiveGap(last.name, last.bytes, resumes or logs[0].name, int(time.time()))
     write_gap(storage, gap)
     say(f"gap: {start.name} is gone from the server; the archive ends at byte {last.bytes} of {last.name}")
     raise PurgedError(
@@ -330,7 +334,7 @@ def _require_there(
     )
 
 
-class _Stream:
+class _ArchiveWriter:
     """Takes the server's events into files."""
 
     def __init__(self, storage: Storage, server: BinlogServer, publish_seconds: float, say: Say) -> None:
@@ -338,106 +342,143 @@ class _Stream:
         self._server = server
         self._seconds = publish_seconds
         self._say = say
-        self._keeper: _Keeper
+        self._file: _GrowingFile
         self._place = 0  # where the next event of the stream begins in its file
         self._due = 0.0
 
     def run(self, start: _Start, stop_before: str, *, follow: bool) -> None:
         """Fetch from a file on, up to the newest event or to the file named."""
-        self._keeper = self._open(start)
-        reconnection = Reconnection(RECONNECT_SECONDS)
+        self._file = self._open(start)
+        events = reconnecting(
+            lambda: self._from_here(follow=follow), "the archive", RECONNECT_SECONDS,
+            lambda: f"{self._file.name}:{self._file.offset}",
+        )  # fmt: skip
         try:
-            while True:
-                try:
-                    for event in self._from_here(follow=follow):
-                        reconnection.alive()
-                        if self._take(event, stop_before):
-                            return
-                    if not follow:
-                        break
-                    raise RetryableReadError("the server ended the stream")
-                except RetryableReadError as error:
-                    self._keeper.publish()
-                    if reconnection.is_hopeless:
-                        raise ChangeError(f"the connection stayed lost: {error.message}", hint=error.hint) from error
-                    LOG.info("reading again from %s:%d: %s", self._keeper.name, self._keeper.offset, error.message)
-                    reconnection.wait()
-            self._finish(self._keeper)
+            for event in events:
+                if self._take(event, stop_before):
+                    return
+            following = self._file.facts.following
+            self._file.publish(FileState.COMPLETE if following else FileState.GROWING, following)
         except BaseException:
             # Whole events only are in the file: what came before the failure is certain.
-            self._keeper.publish()
+            self._file.publish()
             raise
         finally:
-            self._keeper.close()
+            self._file.close()
 
     def _from_here(self, *, follow: bool) -> Iterator[RawEvent]:
-        keeper = self._keeper
-        # The protocol asks for an offset by 32 bits; what comes twice is left out.
-        self._place = max(keeper.offset, FIRST_OFFSET) if keeper.offset <= _32_BITS else FIRST_OFFSET
-        return self._server.events(keeper.name, self._place, follow=follow)
+        file = self._file
+        # The protocol has 32 bits for the offset; what comes twice is left out.
+        self._place = max(file.offset, FIRST_OFFSET) if file.offset <= _32_BITS else FIRST_OFFSET
+        try:
+            yield from self._server.events(Position(file.name, self._place), follow=follow)
+        except RetryableReadError:
+            self._file.publish()
+            raise
+        if follow:
+            raise RetryableReadError("the server ended the stream")
 
-    def _open(self, start: _Start) -> _Keeper:
-        keeper = _Keeper(self._storage, self._server.uuid, start.name, start.previous)
+    def _open(self, start: _Start) -> _GrowingFile:
+        file = _GrowingFile(self._storage, self._server.uuid, start.name, start.previous)
         if start.growing is not None:
-            keeper.resume(start.growing)
-        keeper.open()
+            file.resume(start.growing)
+        file.open()
         self._due = time.monotonic() + self._seconds
-        return keeper
+        return file
 
     def _take(self, event: RawEvent, stop_before: str) -> bool:
         """Take one event; returns whether the file to stop before has come."""
         if event.type == EventType.ROTATE and (event.flags & ARTIFICIAL or not event.time):
             name = event.body[8:].decode("utf-8", "replace")
-            if name != self._keeper.name:
-                self._complete(name)
+            if name != self._file.name:
+                self._file.publish(FileState.COMPLETE, name)
+                self._file.close()
+                self._say(f"{self._file.name}: complete, {self._file.offset:,} bytes")
                 if name == stop_before:
                     return True
-                self._keeper = self._open(_Start(name, self._keeper.name, None))
+                self._file = self._open(_Start(name, self._file.name))
             self._place = int.from_bytes(event.body[:8], "little")
-            if self._place > self._keeper.offset:
-                raise ChangeError(f"{name}: the server goes on at {self._place}, after {self._keeper.offset}.")
+            if self._place > self._file.offset:
+                raise ChangeError(f"{name}: the server goes on at {self._place}, after {self._file.offset}.")
         else:
-            self._append(self._keeper, event)
+            self._append(self._file, event)
         return False
 
-    def _append(self, keeper: _Keeper, event: RawEvent) -> None:
+    def _append(self, file: _GrowingFile, event: RawEvent) -> None:
         if event.type in _HEARTBEATS:
-            keeper.publish()
+            file.publish()
             return
         if event.flags & ARTIFICIAL or not event.end:
             # A format description at the start of a connection, not in the file at this place.
-            if event.type == EventType.FORMAT_DESCRIPTION and event.time and keeper.offset > 4:
-                self._same_file(keeper, event)
+            described = event.type == EventType.FORMAT_DESCRIPTION and event.time and file.offset > len(MAGIC)
+            if described and event.time != file.facts.first_time:
+                raise ChangeError(
+                    f"{file.name}: the server's file of this name began at another time than the archived one.",
+                    hint="The server's binlogs were reset since: begin a new archive in another folder.",
+                )
             return
         self._place += event.size
         if event.end != self._place & _32_BITS:
             raise ChangeError(
-                f"{keeper.name}: an event of type {event.type} ends at {event.end}, expected {self._place & _32_BITS}.",
+                f"{file.name}: an event of type {event.type} ends at {event.end}, expected {self._place & _32_BITS}.",
                 hint="Bytes of the stream are missing or repeated; run the command again.",
             )
-        if self._place <= keeper.offset:  # sent again after a reconnect
+        if self._place <= file.offset:  # sent again after a reconnect
             return
-        keeper.add(event)
+        file.add(event)
         if time.monotonic() >= self._due:
-            keeper.publish()
+            file.publish()
             self._due = time.monotonic() + self._seconds
 
-    @staticmethod
-    def _same_file(keeper: _Keeper, event: RawEvent) -> None:
-        if event.time != keeper.facts.first_time:
-            raise ChangeError(
-                f"{keeper.name}: the server's file of this name began at another time than the archived one.",
-                hint="The server's binlogs were reset since: begin a new archive in another folder.",
-            )
 
-    def _complete(self, following: str) -> None:
-        keeper = self._keeper
-        keeper.publish(FileState.COMPLETE, following)
-        keeper.close()
-        self._say(f"{keeper.name}: complete, {keeper.offset:,} bytes")
+@dataclass(frozen=True, slots=True)
+class ArchiveCheck:
+    """What was read, and what is wrong: one sentence per finding, none where the archive is good.
 
-    def _finish(self, keeper: _Keeper) -> None:
-        if keeper.facts.following:
-            keeper.publish(FileState.COMPLETE, keeper.facts.following)
-        else:
-            keeper.publish()
+    ``gtids`` are those that were seen in the files, not those that the manifest claims.
+    """
+
+    manifest: Manifest
+    events: int
+    bytes: int
+    gtids: str
+    findings: tuple[str, ...]
+
+
+def check_archive(storage: Storage, say: Callable[[str], None]) -> ArchiveCheck:
+    """Read every archived byte: hashes, event checksums, what the manifest says of each file, GTIDs without a gap."""
+    manifest = read_manifest(storage)
+    if not manifest.files:
+        raise ChangeError(f"there is no archive at {storage.url}.",
+                          hint="Make one with `migverify changes archive --to DIR`.")  # fmt: skip
+    findings: list[str] = []
+    events = size = 0
+    for entry in manifest.files:
+        try:
+            events += _check_file(storage, entry, findings)
+        except ChangeError as error:
+            findings.append(error.message)
+        size += entry.bytes
+        say(f"{entry.name}: read")
+    known = {entry.name for entry in manifest.files}
+    findings += (
+        f"{name}: lies in the archive, but the manifest does not know it." for name in storage.names()
+        if name not in known and not name.startswith(".")
+    )  # fmt: skip
+    findings += breaks(manifest)
+    return ArchiveCheck(manifest, events, size, manifest.covered(), tuple(findings))
+
+
+def _check_file(storage: Storage, entry: FileEntry, findings: list[str]) -> int:
+    with closing(storage.open(entry.name)) as stream:
+        facts, window, events = _read_again(stream, entry)
+        longer = bool(stream.read(1))
+    if window.hash.hexdigest() != entry.sha256:
+        findings.append(f"{entry.name}: its first {entry.bytes} bytes do not have the manifest's SHA-256.")
+    if longer and entry.state is FileState.COMPLETE:
+        findings.append(f"{entry.name}: is complete with {entry.bytes} bytes, and has more.")
+    fields = facts.fields()
+    stated = (entry.bytes, *(getattr(entry, name) for name in _CHECKED))
+    if (window.offset, *(fields[name] for name in _CHECKED)) != stated:
+        findings.append(f"{entry.name}: its events are not those that the manifest describes.")
+    return events

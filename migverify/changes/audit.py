@@ -11,39 +11,29 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from migverify.changes.byte_accounting import ByteAccounting, Wanted
+from migverify.changes.buffer import whole
+from migverify.changes.byte_accounting import ByteAccounting
 from migverify.changes.ddl import DdlFinding, ddl_finding
 from migverify.changes.decode import count_rows
 from migverify.changes.events import EventType, RawEvent
-from migverify.changes.files import BinlogFiles, Opener, open_file
+from migverify.changes.files import BinlogFiles, Opener
 from migverify.changes.gaps import Gaps
 from migverify.changes.gtid import parse_gtids
-from migverify.changes.held import whole
-from migverify.changes.model import Begin, Commit, Item, Position, Rows, Statement
+from migverify.changes.model import Begin, Commit, Item, Position, Rows, Statement, Wanted
 from migverify.changes.positions import FIRST_OFFSET, before, until_position
-from migverify.changes.server import server_events, source_state
+from migverify.changes.server import BinlogServer, source_state
+from migverify.changes.storage import open_file
 from migverify.changes.transactions import items
 from migverify.db.server_state import executed_gtids
 from migverify.db.session import open_session
 from migverify.errors import ChangeError
-from migverify.model import Endpoint, Flavor, Side, Verdict
+from migverify.model import Endpoint, Side, Verdict
 
 MOST_DDL = 10_000
 BLIND_SPOTS = (
     "writes of sessions with sql_log_bin = 0: they are in no binlog",
     "whole transactions cut off at the very end of the last file: no later file says that they were executed",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class FileSum:
-    """One file: ``bytes`` of its events and head, ``size`` of the file (0 where the server gave none)."""
-
-    name: str
-    events: int
-    bytes: int
-    size: int
-    in_use: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,59 +47,34 @@ class Largest:
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
-    """What is known of a range. ``reasons`` say why the verdict is not MATCH; ``notes`` are worth knowing.
-
-    ``tables`` maps ``database.table`` in scope to rows by op, ``events`` the event type's name to (events, bytes).
-    ``bytes_in`` is what was read, ``bytes_of_files`` what the files hold (0 from a server). ``first`` and ``last``
-    bound the range; times are Unix time of commits on the source, 0 without any. ``idle`` counts heartbeats;
-    ``idle_until`` is when a running server had no more to send, by this machine's clock (0 for files).
-    """
-
-    verdict: Verdict
-    reasons: tuple[str, ...]
-    notes: tuple[str, ...]
-    first: Position | None
-    last: Position | None
-    first_time: float
-    last_time: float
-    files: tuple[FileSum, ...]
-    events: dict[str, tuple[int, int]]
-    bytes_in: int
-    bytes_of_files: int
-    transactions: int
-    anonymous: int
-    rows_events: int
-    tables: dict[str, dict[str, int]]
-    ddl: tuple[DdlFinding, ...]
-    ddl_count: int
-    largest: Largest | None
-    gaps: Gaps
-    idle: int
-    idle_until: float
-    blind_spots: tuple[str, ...] = BLIND_SPOTS
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
+class AuditScope:
     """What an audit is about.
 
     ``wanted`` says which (database, table) are in scope, ``wanted_database`` which databases hold any that could be.
-    ``also`` gets every item after it was counted.
     """
 
     wanted: Wanted
     wanted_database: Callable[[str], bool]
-    also: Callable[[Item], None] | None = None
 
 
 @dataclass(slots=True)
-class StreamCounters:
-    """Counts what the reader of transactions gives."""
+class StreamAudit:
+    """What is known of a range: counts of what the reader of transactions gives, then the verdict.
 
-    scope: Scope
+    ``accounting`` is the other reader. ``tables`` maps ``database.table`` in scope to rows by op. ``first`` and
+    ``last`` bound the range; times are Unix time of commits on the source, 0 without any. ``idle_until`` is when a
+    running server had no more to send, by this machine's clock (0 for files). ``reasons`` say why the verdict is not
+    MATCH; ``notes`` are worth knowing.
+    """
+
+    scope: AuditScope
+    accounting: ByteAccounting
+    verdict: Verdict = Verdict.INCONCLUSIVE
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    blind_spots: tuple[str, ...] = BLIND_SPOTS
+    gaps: Gaps = field(default_factory=Gaps)
     transactions: int = 0
-    begun: int = 0
     rows_events: int = 0
     tables: dict[str, Counter[str]] = field(default_factory=dict)
     ddl: list[DdlFinding] = field(default_factory=list)
@@ -122,6 +87,11 @@ class StreamCounters:
     largest: Largest | None = None
     _begin: Begin | None = None
     _rows: int = 0
+
+    @property
+    def events(self) -> dict[str, tuple[int, int]]:
+        """The name of each event type -> (events, bytes)."""
+        return {_name(kind): (count, size) for kind, (count, size) in sorted(self.accounting.by_type.items())}
 
     def take(self, item: Item) -> None:
         """Count one item."""
@@ -139,8 +109,6 @@ class StreamCounters:
             self.idle_until = item.time
             self.first = self.first or item.at
             self.last = item.at
-        if self.scope.also is not None:
-            self.scope.also(item)
 
     def _take_rows(self, item: Rows) -> None:
         self.rows_events += 1
@@ -150,7 +118,7 @@ class StreamCounters:
             self.tables.setdefault(item.table.name, Counter())[item.op.value] += rows
 
     def _statement(self, item: Statement) -> None:
-        # A statement whose tables cannot be told may concern any of them.
+        # A statement whose tables are unknown may concern any of them.
         if item.tables and not any(
             self.scope.wanted(d, t) if t else self.scope.wanted_database(d) for d, t in item.tables
         ):
@@ -171,9 +139,9 @@ class StreamCounters:
 
 
 def audit_files(
-    paths: Sequence[str], scope: Scope, *, since: Position | None = None, until: Position | None = None,
+    paths: Sequence[str], scope: AuditScope, *, since: Position | None = None, until: Position | None = None,
     opener: Opener = open_file,
-) -> Audit:  # fmt: skip
+) -> StreamAudit:  # fmt: skip
     """Audit binlog files.
 
     Parameters
@@ -182,28 +150,21 @@ def audit_files(
         As for ``BinlogFiles``.
     since, until
         The range whose rows are counted; None is the start of the first file and the end of the last. Every file from
-        the one with ``since`` on is read from its head, because the set there is what GTIDs are held against.
-
-    Raises
-    ------
-    ChangeError
-        no file is given, one cannot be opened, or ``since`` lies in none of them.
+        the one with ``since`` on is read from its head, because GTIDs are compared with the set there.
     """
     files = BinlogFiles(paths, since, opener)
     accounting = ByteAccounting(scope.wanted, since=since, until=until)
     accounting.sizes(files.sizes())
-    counters = StreamCounters(scope)
-    refused = _read(
-        files.events(), accounting, counters, start=files.start, since=since, until=until, rest=files.events
-    )  # fmt: skip
-    return _conclude(accounting, counters, refused, partial=since is not None or until is not None)
+    audit = StreamAudit(scope, accounting)
+    refused = _read(files.events(), audit, start=files.start, since=since, until=until, rest=files.events)
+    return _conclude(audit, refused, partial=since is not None or until is not None)
 
 
 def audit_server(
-    endpoint: Endpoint, password: str | None, scope: Scope, *, since: Position | None = None,
+    endpoint: Endpoint, password: str | None, scope: AuditScope, *, since: Position | None = None,
     until: Position | None = None,
-) -> Audit:  # fmt: skip
-    """Audit what a running server has, up to where it stands when the audit begins, or to ``until``.
+) -> StreamAudit:  # fmt: skip
+    """Audit what a running server has, up to its end when the audit begins, or to ``until``.
 
     Parameters
     ----------
@@ -221,20 +182,17 @@ def audit_server(
         # The set first: a server names offsets of transactions before it counts them as executed, never after.
         executed = executed_gtids(session)
         state = source_state(session)
-        executed = executed if session.flavor is Flavor.MYSQL else state.executed
     by_set = since is not None and not since.file
-    accounting = ByteAccounting(
-        scope.wanted, jumps=by_set or state.flavor is Flavor.MARIADB, since=since, until=until
-    )  # fmt: skip
-    counters = StreamCounters(scope)
+    accounting = ByteAccounting(scope.wanted, jumps=by_set, since=since, until=until)
+    audit = StreamAudit(scope, accounting)
     if by_set and since is not None:
         accounting.begin_after(since.gtids)
         origin, asked = Position("", 0), Position("", 0, since.gtids)
     else:
-        # From the head of the file: what was executed before it is told there.
+        # From the head of the file: it states what was executed before.
         origin = asked = Position(since.file if since is not None else state.first.file, FIRST_OFFSET)
-    events = server_events(endpoint, password, asked, follow=False)
-    refused = _read(events, accounting, counters, start=origin, since=since, until=until)
+    events = BinlogServer(endpoint, password).events(asked)
+    refused = _read(events, audit, start=origin, since=since, until=until)
     more = []
     if until is None:
         if executed:
@@ -242,7 +200,7 @@ def audit_server(
         if not refused and _short_of(accounting, state.end):
             more.append(f"the server ended the stream before {state.end}, where it stood when the audit began")
     partial = since is not None or until is not None
-    return _conclude(accounting, counters, refused, partial=partial, live=until is None, more=more)
+    return _conclude(audit, refused, partial=partial, live=until is None, more=more)
 
 
 def _short_of(accounting: ByteAccounting, end: Position) -> bool:
@@ -253,31 +211,19 @@ def _short_of(accounting: ByteAccounting, end: Position) -> bool:
 
 
 def _read(
-    events: Iterable[RawEvent], accounting: ByteAccounting, counters: StreamCounters, *, start: Position,
+    events: Iterable[RawEvent], audit: StreamAudit, *, start: Position,
     since: Position | None, until: Position | None, rest: Callable[[], Iterator[RawEvent]] | None = None,
 ) -> str:  # fmt: skip
-    """Read a stream with both readers.
+    """Read a stream with both readers; return what the reader of transactions refused, empty if nothing.
 
-    Parameters
-    ----------
-    events
-        Raw events with an artificial ROTATE in front of each file.
-    start, since
-        As for ``transactions.items``.
-    until
-        Where to stop, None for the end of the events.
-    rest
-        Yields what is left after an error that ended ``events`` itself: the files behind a damaged one.
-
-    Returns
-    -------
-    str
-        What the reader of transactions refused, empty if nothing. Raw events behind that place are counted on.
+    ``events`` have an artificial ROTATE in front of each file. After an error that ended them, ``rest`` yields what is
+    left: the files behind a damaged one. Raw events behind the refused place are counted on.
     """
+    accounting = audit.accounting
     watched = _watched(events, accounting)
     try:
         for item in until_position(whole(items(watched, start, since=since, gaps=accounting.jumps)), until, since):
-            counters.take(item)
+            audit.take(item)
     except ChangeError as error:
         refused = error.message + (f" {error.hint}" if error.hint else "")
     else:
@@ -306,51 +252,35 @@ def _watched(events: Iterable[RawEvent], accounting: ByteAccounting) -> Iterator
 
 
 def _conclude(
-    accounting: ByteAccounting,
-    counters: StreamCounters,
-    refused: str,
-    *,
-    partial: bool,
-    live: bool = False,
-    more: Iterable[str] = (),
-) -> Audit:  # fmt: skip
+    audit: StreamAudit, refused: str, *, partial: bool, live: bool = False, more: Iterable[str] = ()
+) -> StreamAudit:  # fmt: skip
     """Judge what was read.
 
-    Parameters
-    ----------
-    refused
-        What ``_read`` returned.
-    partial
-        The range begins or ends inside of what the accounting saw, so both readers need not count the same.
-    live
-        A running server told what it has executed, so nothing can be missing behind the end.
-    more
-        Further reasons for INCONCLUSIVE.
+    ``partial``: the range begins or ends inside of what the accounting saw, so both readers need not count the same.
+    ``live``: a running server reported what it has executed, so nothing can be missing behind the end. ``more`` are
+    further reasons for INCONCLUSIVE.
     """
-    gaps = accounting.numbers.gaps()
+    accounting = audit.accounting
+    gaps = audit.gaps = accounting.numbers.gaps()
     proven = list(_proven(accounting, gaps))
-    doubts = [*_doubts(accounting, counters, gaps, partial=partial or bool(refused)), *more]
+    doubts = [*_doubts(audit, partial=partial or bool(refused)), *more]
     if accounting.broken:  # what was not read may hold what seems to be missing
         doubts, proven = [*proven, *doubts], []
     if refused:
         doubts.insert(0, f"the stream cannot be read on: {refused}")
-    verdict = Verdict.MISMATCH if proven else Verdict.INCONCLUSIVE if doubts else Verdict.MATCH
-    files = tuple(FileSum(f.name, f.events, f.bytes, f.size, f.in_use) for f in accounting.files)
-    return Audit(
-        verdict, (*proven, *doubts), tuple(_notes(accounting, counters)), counters.first, counters.last,
-        counters.first_time, counters.last_time, files,
-        {_name(kind): (count, size) for kind, (count, size) in sorted(accounting.by_type.items())},
-        accounting.bytes_in, sum(file.size for file in accounting.files), counters.transactions, accounting.anonymous,
-        accounting.rows_events, {name: dict(ops) for name, ops in sorted(counters.tables.items())}, tuple(counters.ddl),
-        counters.ddl_count, counters.largest, gaps, accounting.heartbeats, counters.idle_until if live else 0.0,
-        BLIND_SPOTS[:1] if live else BLIND_SPOTS,
-    )  # fmt: skip
+    audit.verdict = Verdict.MISMATCH if proven else Verdict.INCONCLUSIVE if doubts else Verdict.MATCH
+    audit.reasons, audit.notes = (*proven, *doubts), tuple(_notes(audit))
+    if live:
+        audit.blind_spots = BLIND_SPOTS[:1]
+    else:
+        audit.idle_until = 0.0
+    return audit
 
 
 def _proven(accounting: ByteAccounting, gaps: Gaps) -> Iterator[str]:
     if gaps.lost:
         yield f"transactions that the server executed are not in the stream: {gaps.lost}"
-    if gaps.holes and not accounting.group and not accounting.mariadb:
+    if gaps.holes and not accounting.group:
         yield f"transactions are missing between others of their source: {gaps.holes}"
     if gaps.repeated:
         yield f"transactions came more than once: {gaps.repeated}"
@@ -358,7 +288,8 @@ def _proven(accounting: ByteAccounting, gaps: Gaps) -> Iterator[str]:
         yield f"bytes are missing: {place}"
 
 
-def _doubts(accounting: ByteAccounting, counters: StreamCounters, gaps: Gaps, *, partial: bool) -> Iterator[str]:
+def _doubts(audit: StreamAudit, *, partial: bool) -> Iterator[str]:
+    accounting, gaps = audit.accounting, audit.gaps
     if not any(file.events for file in accounting.files):
         yield "nothing was read"
     if accounting.relay:
@@ -367,9 +298,6 @@ def _doubts(accounting: ByteAccounting, counters: StreamCounters, gaps: Gaps, *,
         yield f"the stream holds transactions that a later file of the server does not know: {gaps.foreign}"
     if gaps.holes and accounting.group:
         yield f"numbers are missing, which group replication may leave out by itself: {gaps.holes}"
-    if gaps.holes and accounting.mariadb:
-        # MariaDB states how far a domain came, not what it skipped, so nobody contradicts a number that never was.
-        yield f"numbers are missing; they were lost, or skipped by hand (gtid_seq_no): {gaps.holes}"
     for place in accounting.misplaced:
         yield f"positions do not fit: {place}"
     for place in accounting.orphan_rows:
@@ -378,39 +306,37 @@ def _doubts(accounting: ByteAccounting, counters: StreamCounters, gaps: Gaps, *,
         yield f"a table map without any rows behind it: {place}"
     if not partial:
         yield from accounting.unread()
-        yield from _different(accounting, counters)
+        yield from _different(audit)
 
 
-def _different(accounting: ByteAccounting, counters: StreamCounters) -> Iterator[str]:
+def _different(audit: StreamAudit) -> Iterator[str]:
     """Say where the two readers disagree."""
-    if accounting.transactions != counters.transactions:
-        yield f"{accounting.transactions} transactions begin, {counters.transactions} were read to their end"
+    accounting = audit.accounting
+    if accounting.transactions != audit.transactions:
+        yield f"{accounting.transactions} transactions begin, {audit.transactions} were read to their end"
     # Rows of a prepared XA transaction come with its commit, those of one that was rolled back never.
     xa = EventType.XA_PREPARE in accounting.by_type
-    if accounting.rows_events != counters.rows_events and not (xa and counters.rows_events < accounting.rows_events):
-        yield f"{accounting.rows_events} rows events are in the stream, {counters.rows_events} were given out"
+    if accounting.rows_events != audit.rows_events and not (xa and audit.rows_events < accounting.rows_events):
+        yield f"{accounting.rows_events} rows events are in the stream, {audit.rows_events} were given out"
 
 
-def _notes(accounting: ByteAccounting, counters: StreamCounters) -> Iterator[str]:
+def _notes(audit: StreamAudit) -> Iterator[str]:
+    accounting = audit.accounting
     if accounting.anonymous:
         yield f"{accounting.anonymous} transactions have no GTID: that none is missing rests on positions alone"
     if accounting.numbers.base is None and accounting.transactions > accounting.anonymous:
-        yield "no set of executed transactions stands before the range: only numbers from its first one on are judged"
+        yield "no set of executed transactions precedes the range: only numbers from its first one on are judged"
     for name, count in accounting.silent_maps.most_common(20):
         yield f"{name}: {count} table maps without rows of their own (a statement maps all tables it may write)"
     if accounting.left_out_bytes:
         yield f"the server left out {accounting.left_out_bytes} bytes between transactions, as the start position asks"
     if EventType.XA_PREPARE in accounting.by_type:
         yield "XA transactions: rows count where they are committed; prepared ones without an end are not counted"
-    if (
-        accounting.files
-        and accounting.files[-1].in_use
-        and not accounting.files[-1].closed
-        and accounting.files[-1].size
-    ):
-        yield f"{accounting.files[-1].name} was still written, or its server died: the range ends where the copy ends"
-    if counters.ddl_count > len(counters.ddl):
-        yield f"{counters.ddl_count} schema changes; the first {len(counters.ddl)} are listed"
+    last = accounting.files[-1] if accounting.files else None
+    if last is not None and last.in_use and not last.closed and last.size:
+        yield f"{last.name} was still written, or its server died: the range ends where the copy ends"
+    if audit.ddl_count > len(audit.ddl):
+        yield f"{audit.ddl_count} schema changes; the first {len(audit.ddl)} are listed"
 
 
 def _name(kind: int) -> str:

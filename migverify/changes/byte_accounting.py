@@ -7,14 +7,13 @@ sees independently what the first one might pass over, and it goes on behind a p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from migverify.changes.events import ARTIFICIAL, EventType, RawEvent
 from migverify.changes.gaps import Numbers
-from migverify.changes.gtid import GtidSet, MariadbPosition, decode_gtid_list, decode_gtids, parse_gtids
-from migverify.changes.headers import read_gtid, read_mariadb_gtid, read_tagged_gtid
-from migverify.changes.model import Position
+from migverify.changes.gtid import GtidSet, decode_gtids, parse_gtids
+from migverify.changes.headers import GTID_EVENTS, read_gtid
+from migverify.changes.model import Position, Wanted
 from migverify.changes.payload import payload_events
 from migverify.changes.positions import before
 
@@ -29,18 +28,10 @@ _NO_TABLE = 0xFFFFFF
 ROWS_EVENTS = frozenset({
     EventType.WRITE_ROWS_V1, EventType.UPDATE_ROWS_V1, EventType.DELETE_ROWS_V1, EventType.WRITE_ROWS,
     EventType.UPDATE_ROWS, EventType.DELETE_ROWS, EventType.PARTIAL_UPDATE_ROWS,
-    EventType.WRITE_ROWS_COMPRESSED_V1, EventType.UPDATE_ROWS_COMPRESSED_V1, EventType.DELETE_ROWS_COMPRESSED_V1,
-    EventType.WRITE_ROWS_COMPRESSED, EventType.UPDATE_ROWS_COMPRESSED, EventType.DELETE_ROWS_COMPRESSED,
 })  # fmt: skip
-_GTIDS = frozenset({EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID})
 _UNPLACED = frozenset({EventType.HEARTBEAT, EventType.HEARTBEAT_V2})
-_BETWEEN = _GTIDS | {
-    EventType.ROTATE, EventType.STOP, EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST,
-    EventType.BINLOG_CHECKPOINT,
-}  # fmt: skip
+_BETWEEN = GTID_EVENTS | {EventType.ROTATE, EventType.STOP, EventType.PREVIOUS_GTIDS}
 _GROUP = frozenset({EventType.TRANSACTION_CONTEXT, EventType.VIEW_CHANGE})
-
-Wanted = Callable[[str, str], bool]
 
 
 @dataclass(slots=True)
@@ -87,13 +78,12 @@ class ByteAccounting:
     relay: bool = False
     broken: bool = False
     group: bool = False
-    mariadb: bool = False
     _sizes: dict[str, int] = field(default_factory=dict)
     _maps: dict[int, tuple[str, str]] = field(default_factory=dict)
     _with_rows: set[int] = field(default_factory=set)
     _started: bool = False
-    _left_out: GtidSet | MariadbPosition | None = None
-    _asked: GtidSet | MariadbPosition | None = None
+    _left_out: GtidSet | None = None
+    _until: GtidSet | None = None
     _named: bool = True
     _inside: bool = True
 
@@ -101,7 +91,7 @@ class ByteAccounting:
         if self.since is not None and not self.since.file:
             self._left_out, self._named = parse_gtids(self.since.gtids), False
         if self.until is not None and not self.until.file:
-            self._asked = parse_gtids(self.until.gtids)
+            self._until = parse_gtids(self.until.gtids)
 
     def sizes(self, sizes: dict[str, int]) -> None:
         """Say how large the files are that are going to come, by the names their ROTATE events give."""
@@ -113,13 +103,7 @@ class ByteAccounting:
         self._started = True
 
     def take(self, event: RawEvent) -> None:
-        """Count one event.
-
-        Raises
-        ------
-        ChangeError
-            the event is damaged inside.
-        """
+        """Count one event."""
         kind = event.type
         if kind == EventType.ROTATE and (event.flags & ARTIFICIAL or not event.end):
             self._open(event)
@@ -134,9 +118,9 @@ class ByteAccounting:
             self.relay = self.relay or bool(event.flags & RELAY_LOG)
         elif kind in (EventType.ROTATE, EventType.STOP):
             self.files[-1].closed = True
-        elif kind in (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST):
+        elif kind == EventType.PREVIOUS_GTIDS:
             self._word(event)
-        elif kind in _GTIDS:
+        elif kind in GTID_EVENTS:
             self._gtid(event)
         elif kind in _GROUP:
             self.group = True
@@ -175,10 +159,10 @@ class ByteAccounting:
         """Whether an event lies in the range: by its place, and as the transaction that it belongs to."""
         if self.since is None and self.until is None:
             return True
-        gtid = _gtid_of(event) if event.type in _GTIDS else ""
-        if gtid:
-            left_out = self._left_out is not None and gtid in self._left_out
-            self._named = not left_out and (self._asked is None or gtid in self._asked)
+        gtid = read_gtid(event) if event.type in GTID_EVENTS else None
+        if gtid is not None and gtid.number:
+            left_out = self._left_out is not None and self._left_out.has(gtid.source, gtid.number)
+            self._named = not left_out and (self._until is None or self._until.has(gtid.source, gtid.number))
         since, until, at = self.since, self.until, Position(self.files[-1].name, self.files[-1].offset)
         begun = since is None or not since.file or not before(at, since)
         return self._named and begun and (until is None or not until.file or before(at, until))
@@ -204,7 +188,7 @@ class ByteAccounting:
         return f"{self.files[-1].name}:{self.files[-1].offset}"
 
     def _word(self, event: RawEvent) -> None:
-        executed = decode_gtids(event.body) if event.type == EventType.PREVIOUS_GTIDS else decode_gtid_list(event.body)
+        executed = decode_gtids(event.body)
         if not self._started:
             self.numbers.start(executed)
             self._started = True
@@ -216,9 +200,9 @@ class ByteAccounting:
         self._maps.clear()
         self._with_rows.clear()
         self.transactions += 1
-        self.mariadb = self.mariadb or event.type == EventType.MARIADB_GTID
-        if gtid := _gtid_of(event):
-            self.numbers.add(gtid)
+        gtid = read_gtid(event)
+        if gtid.number:
+            self.numbers.add(gtid.source, gtid.number)
         elif self._inside:
             self.anonymous += 1
 
@@ -264,6 +248,11 @@ class ByteAccounting:
         """Bytes of the events and file heads that were read."""
         return sum(file.bytes for file in self.files)
 
+    @property
+    def bytes_of_files(self) -> int:
+        """Bytes that the files have, 0 from a server."""
+        return sum(file.size for file in self.files)
+
     def unread(self) -> list[str]:
         """Return the files whose events do not add up to their size, with both figures."""
         return [
@@ -279,15 +268,6 @@ def _keep(places: list[str], place: str) -> None:
         places.append(place)
     elif len(places) == _PLACES:
         places.append(f"and more from {place} on")
-
-
-def _gtid_of(event: RawEvent) -> str:
-    """Return the GTID that an event gives its transaction; empty for an anonymous one."""
-    if event.type == EventType.MARIADB_GTID:
-        named = read_mariadb_gtid(event.body)
-        return f"{named.domain}-{event.server_id}-{named.number}"
-    read = read_tagged_gtid if event.type == EventType.GTID_TAGGED else read_gtid
-    return str(read(event.body))
 
 
 def _names(body: bytes) -> tuple[str, str]:

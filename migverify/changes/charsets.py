@@ -4,7 +4,7 @@ The server's tables differ from Python's codecs of like names: latin1 is cp1252 
 ASCII with Swedish letters, and where a well-formed byte sequence has no character the server gives a question mark.
 ``data/charsets.json`` (numbers of collations, 256 characters of each single-byte set) and ``data/multi_byte.json`` (a
 Python codec, and the sequences that the server reads otherwise) were read from MySQL 9.7.4 by converting every single
-byte, every double-byte sequence, and every triple-byte one of the EUC sets; MariaDB 10.11 gives the same. tests/db
+byte, every double-byte sequence, and every triple-byte one of the EUC sets. tests/db
 reads them again.
 """
 
@@ -105,50 +105,30 @@ _FIXED: dict[str, Decode] = {
 }
 
 
-class _Characters(dict[bytes, str]):
-    """Bytes of one character -> the character; made when first asked for, bounded."""
+def _multi_byte(charset: str) -> Decode | None:
+    table = _data("multi_byte.json").get(charset)
+    if table is None:
+        return None
+    plain = codecs.lookup(table["codec"]).decode
+    exceptions = {bytes.fromhex(k): v for k, v in table["unlike"].items()}
+    pieces = re.compile(_LONG[charset] + rb"|[\x00-\xff]", re.DOTALL).findall
 
-    def __init__(self, codec: str, exceptions: Mapping[bytes, str]) -> None:
-        super().__init__()
-        self._decode = codecs.lookup(codec).decode
-        self._exceptions = exceptions
-
-    def __missing__(self, piece: bytes) -> str:
-        if len(self) >= MOST_REMEMBERED:
-            self.clear()
-        text = self[piece] = self._exceptions[piece] if piece in self._exceptions else self._plain(piece)
-        return text
-
-    def _plain(self, piece: bytes) -> str:
+    @lru_cache(MOST_REMEMBERED)
+    def character(piece: bytes) -> str:
+        if piece in exceptions:
+            return str(exceptions[piece])
         try:
-            return self._decode(piece, "strict")[0]
+            return plain(piece, "strict")[0]
         except UnicodeDecodeError:
             if len(piece) == 1:  # half of a character: no server stores it
                 raise
             return "?"
 
-
-def _multi_byte(charset: str) -> Decode | None:
-    table = _data("multi_byte.json").get(charset)
-    if table is None:
-        return None
-    characters = _Characters(table["codec"], {bytes.fromhex(k): v for k, v in table["unlike"].items()})
-    pieces = re.compile(_LONG[charset] + rb"|[\x00-\xff]", re.DOTALL).findall
-
-    def decode(data: bytes) -> str:
-        return data.decode("ascii") if data.isascii() else "".join(map(characters.__getitem__, pieces(data)))
-
-    return decode
+    return lambda data: data.decode("ascii") if data.isascii() else "".join(map(character, pieces(data)))
 
 
 def label_text(label: bytes, charset: str) -> str:
-    """Return the text of an ENUM or SET label; ``0x`` and hex where the label is binary.
-
-    Raises
-    ------
-    ChangeError
-        the character set is not known here.
-    """
+    """Return the text of an ENUM or SET label; ``0x`` and hex where the label is binary."""
     if charset == "binary":
         return f"0x{label.hex()}"
     decode = text_decoder(charset)

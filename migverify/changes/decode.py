@@ -4,7 +4,7 @@ Images of one table are read alike, but for which values are NULL. So for the NU
 is compiled that reads image after image as long as they have the same bitmap: neighbors of fixed size are taken in
 one ``struct`` call, columns that nobody wants are stepped over, and only what is wanted becomes text. Rare bitmaps
 share one function that asks column by column. Source text made here holds numbers and places only; names, labels and
-character sets of the stream never stand in it.
+character sets of the stream are never in it.
 
 Source of the format: MySQL's ``rows_event.h`` and ``log_event.cc`` (``calc_field_size``). An image is a bitmap of
 NULLs, one bit a column, then the values that are there, without gaps.
@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from migverify.changes.columns import Column, column_of
+from migverify.changes.columns import ImageColumn, column_of
 from migverify.changes.model import Op, Rows, TableMap, Texts
 from migverify.errors import ChangeError
 
@@ -51,13 +51,7 @@ class Decoder:
         self._any_nulls: Step | None = None
 
     def texts(self, images: bytes) -> list[Texts]:
-        """Return the wanted columns of every image, in the order asked for.
-
-        Raises
-        ------
-        ChangeError
-            the images do not end where the bytes do, or a value is none of its column's.
-        """
+        """Return the wanted columns of every image, in the order of the request."""
         found: list[Texts] = []
         try:
             self._read(images, found)
@@ -127,12 +121,7 @@ def decoder(table: TableMap, columns: Sequence[str] | None = None, *, exact: boo
         Names of the wanted columns in the order of the texts; None for all.
     exact
         A FLOAT becomes the text of the DOUBLE of the same value, for comparing and for writing: what SELECT gives of it
-        has six digits, which stand for many values.
-
-    Raises
-    ------
-    ChangeError
-        a column is not there, or its type or character set cannot be read exactly (unwanted ones are stepped over).
+        has six digits, which many values share.
     """
     names = None if columns is None else tuple(columns)
     # Hashing a layout costs as much as decoding a row, and a stream hands out the same object again and again. The
@@ -153,13 +142,7 @@ def decoder(table: TableMap, columns: Sequence[str] | None = None, *, exact: boo
 
 
 def count_rows(rows: Rows) -> int:
-    """Count the rows of an event: the images of one column are decoded, halved for an UPDATE.
-
-    Raises
-    ------
-    ChangeError
-        an image cannot be read, or an update has a before without an after.
-    """
+    """Count the rows of an event: the images of one column are decoded, halved for an UPDATE."""
     layout = rows.table
     name = layout.columns[layout.key[0] if layout.key else 0].name
     images = len(decoder(layout, [name]).texts(rows.images))
@@ -168,7 +151,7 @@ def count_rows(rows: Rows) -> int:
     return images // 2 if rows.op is Op.UPDATE else images
 
 
-def _compile(columns: Sequence[Column], wanted: Sequence[int], nulls: bytes | None) -> Step:
+def _compile(columns: Sequence[ImageColumn], wanted: Sequence[int], nulls: bytes | None) -> Step:
     """Write and compile the function of one bitmap, or with None the one that reads any."""
     writer = _Writer((len(columns) + 7) // 8)
     body = writer.with_any_nulls(columns) if nulls is None else writer.with_nulls(columns, nulls)
@@ -207,7 +190,7 @@ class _Writer:
         self.skip = 0
         self.run: list[tuple[int, str, str, str]] = []  # offset, name, struct code, byte order
 
-    def with_nulls(self, columns: Sequence[Column], nulls: bytes) -> list[str]:
+    def with_nulls(self, columns: Sequence[ImageColumn], nulls: bytes) -> list[str]:
         """Lines for images of one bitmap."""
         self.skip = self.width
         for n, column in enumerate(columns):
@@ -216,7 +199,7 @@ class _Writer:
         self._flush()
         return self.lines
 
-    def with_any_nulls(self, columns: Sequence[Column]) -> list[str]:
+    def with_any_nulls(self, columns: Sequence[ImageColumn]) -> list[str]:
         """Lines that look into the bitmap for each column."""
         found = [f"nulls = int.from_bytes(b[at:at + {self.width}], 'little'); at += {self.width}"]
         for n, column in enumerate(columns):
@@ -229,7 +212,7 @@ class _Writer:
             self.lines = []
         return found
 
-    def _column(self, n: int, column: Column) -> None:
+    def _column(self, n: int, column: ImageColumn) -> None:
         if column.size is not None:
             if column.wanted:
                 self._take(f"v{n}", column.layout, column.size, column.order)

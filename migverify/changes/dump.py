@@ -1,6 +1,6 @@
 """Ask a server for its binlog over its own protocol: COM_BINLOG_DUMP and COM_BINLOG_DUMP_GTID.
 
-Source of the format: the MySQL internals manual ("Replication protocol"), MariaDB knowledge base ("COM_BINLOG_DUMP").
+Source of the format: the MySQL internals manual ("Replication protocol").
 """
 
 from __future__ import annotations
@@ -15,20 +15,18 @@ from typing import Any
 import pymysql
 
 from migverify.changes.events import ARTIFICIAL, HEADER_BYTES, EventType, RawEvent, has_checksum, split_event
-from migverify.changes.gtid import GtidSet, parse_gtids
+from migverify.changes.gtid import parse_gtids
 from migverify.changes.model import Position
 from migverify.changes.positions import FIRST_OFFSET
 from migverify.db.failures import query_failure
 from migverify.db.session import Session
 from migverify.errors import ChangeError, MigverifyError, PurgedError, RetryableReadError
-from migverify.model import Flavor
 
 SILENCE_SECONDS = 30.0
-"""A server that sends neither an event nor a heartbeat for so long is taken for gone."""
+"""A server that sends neither an event nor a heartbeat for so long is treated as gone."""
 _DUMP, _DUMP_GTID = 0x12, 0x1E
 _NO_WAIT = 0x01
 _THROUGH_GTID = 0x04
-_WITH_ANNOTATIONS = 0x02  # MariaDB; without them its offsets would jump
 _PACKET = 0xFFFFFF
 _END, _ERROR = 0xFE, 0xFF
 _FATAL = 1236
@@ -58,24 +56,20 @@ def dump(session: Session, start: Position, gtids: str, *, wait: bool, heartbeat
     PurgedError, ChangeError
         the server refuses the position.
     """
-    for statement in _setup(session.flavor, gtids, heartbeat):
+    for statement in _setup(heartbeat):
         session.execute(statement)
     connection: Any = session._connection
     number = random.randrange(1 << 31, (1 << 32) - 2)
     flags = 0 if wait else _NO_WAIT
-    if session.flavor is Flavor.MYSQL and gtids:
-        found = parse_gtids(gtids)
-        data = found.encode() if isinstance(found, GtidSet) else b""
+    if gtids:
+        data = parse_gtids(gtids).encode()
         body = struct.pack("<HIIQI", flags | _THROUGH_GTID, number, 0, FIRST_OFFSET, len(data)) + data
         command = _DUMP_GTID
     else:
-        if session.flavor is Flavor.MARIADB:
-            flags |= _WITH_ANNOTATIONS
-        name = b"" if gtids else start.file.encode()
-        body = struct.pack("<IHI", FIRST_OFFSET if gtids else start.offset, flags, number) + name
+        if start.offset >= 1 << 32:
+            raise ChangeError(f"{start}: the protocol has no offsets beyond 4 GiB.", hint="Start by GTID set.")
+        body = struct.pack("<IHI", start.offset, flags, number) + start.file.encode()
         command = _DUMP
-    if not gtids and start.offset >= 1 << 32:
-        raise ChangeError(f"{start}: the protocol cannot ask for an offset beyond 4 GiB.", hint="Start by GTID set.")
     try:
         connection._execute_command(command, body)
         connection._sock.settimeout(max(SILENCE_SECONDS, 3 * heartbeat))
@@ -86,17 +80,10 @@ def dump(session: Session, start: Position, gtids: str, *, wait: bool, heartbeat
         connection._force_close()
 
 
-def _setup(flavor: Flavor, gtids: str, heartbeat: float) -> list[str]:
+def _setup(heartbeat: float) -> list[str]:
     nanoseconds = max(1, int(heartbeat * 1_000_000_000))
-    statements = [f"SET @master_binlog_checksum=@@GLOBAL.binlog_checksum, @master_heartbeat_period={nanoseconds}"]
-    if flavor is Flavor.MARIADB:
-        # 4: this reader knows GTID events, so that the server does not rewrite them for it.
-        statements.append("SET @mariadb_slave_capability=4")
-        if gtids:
-            statements.append(f"SET @slave_connect_state='{gtids}', @slave_gtid_strict_mode=0")
-        return statements
     return [
-        *statements,
+        f"SET @master_binlog_checksum=@@GLOBAL.binlog_checksum, @master_heartbeat_period={nanoseconds}",
         f"SET @source_binlog_checksum=@@GLOBAL.binlog_checksum, @source_heartbeat_period={nanoseconds}",
         # A dump thread of the same uuid would be ended by this one; every connection has its own.
         f"SET @slave_uuid='{(fresh := uuid.uuid4())}', @replica_uuid='{fresh}'",
@@ -148,13 +135,7 @@ def _refusal(data: bytes, session: Session) -> MigverifyError:
 
 
 def packet_events(packets: Iterator[bytes]) -> Iterator[RawEvent]:
-    """Cut the packets of a dump into events; verifies checksums.
-
-    Raises
-    ------
-    ChangeError
-        a damaged event.
-    """
+    """Cut the packets of a dump into events; verifies checksums."""
     checksum = False
     for data in packets:
         kind = data[4] if len(data) >= HEADER_BYTES else 0

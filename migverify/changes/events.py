@@ -1,8 +1,8 @@
 """Binlog events as bytes: header, type, and the walk over a file.
 
-Source of the format: the MySQL internals manual (binlog version 4) and MariaDB's "replication protocol" pages. An
-event has a 19-byte header - time (4), type (1), server id (4), size (4), end position (4), flags (2) - a body, and
-four bytes of CRC32 over all of it where the file's format description says so.
+Source of the format: the MySQL internals manual (binlog version 4). An event has a 19-byte header - time (4), type (1),
+server id (4), size (4), end position (4), flags (2) - a body, and four bytes of CRC32 over all of it where the file's
+format description says so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ IGNORABLE = 0x0080
 
 
 class EventType(IntEnum):
-    """The event types of MySQL up to 9.7 and of MariaDB up to 11 (from 160 on)."""
+    """The event types of MySQL up to 9.7."""
 
     UNKNOWN = 0
     START_V3 = 1
@@ -68,18 +68,6 @@ class EventType(IntEnum):
     TRANSACTION_PAYLOAD = 40
     HEARTBEAT_V2 = 41
     GTID_TAGGED = 42
-    ANNOTATE_ROWS = 160
-    BINLOG_CHECKPOINT = 161
-    MARIADB_GTID = 162
-    MARIADB_GTID_LIST = 163
-    START_ENCRYPTION = 164
-    QUERY_COMPRESSED = 165
-    WRITE_ROWS_COMPRESSED_V1 = 166
-    UPDATE_ROWS_COMPRESSED_V1 = 167
-    DELETE_ROWS_COMPRESSED_V1 = 168
-    WRITE_ROWS_COMPRESSED = 169
-    UPDATE_ROWS_COMPRESSED = 170
-    DELETE_ROWS_COMPRESSED = 171
 
 
 class RawEvent(NamedTuple):
@@ -108,11 +96,6 @@ def split_event(data: bytes, checksum: bool, where: str) -> RawEvent:
         Whether its last four bytes are a CRC32; it is verified then.
     where
         Place in the stream, for the message.
-
-    Raises
-    ------
-    ChangeError
-        too short, a length that does not fit, or a wrong checksum.
     """
     if len(data) < HEADER_BYTES:
         raise ChangeError(f"{where}: an event of {len(data)} bytes is shorter than its header (19 bytes).")
@@ -137,13 +120,8 @@ def split_event(data: bytes, checksum: bool, where: str) -> RawEvent:
 def has_checksum(format_description: bytes) -> bool:
     """Whether events after this format description (header included, as read) carry a CRC32.
 
-    MySQL since 5.6.1 and MariaDB since 5.3 end the event with one byte of algorithm and four bytes of checksum, even
+    MySQL since 5.6.1 ends the event with one byte of algorithm and four bytes of checksum, even
     where the algorithm is 0 (none).
-
-    Raises
-    ------
-    ChangeError
-        an algorithm that is not known.
     """
     if len(format_description) < HEADER_BYTES + 62:
         return False
@@ -164,11 +142,6 @@ def file_events(stream: BinaryIO, name: str, start: int = 4) -> Iterator[RawEven
         Its name in messages.
     start
         Offset of the first event wanted; 4 is the first of the file. Must be the start of an event.
-
-    Raises
-    ------
-    ChangeError
-        not a binlog, cut in the middle of an event, or damaged. Events yielded before are certain.
     """
     stream.seek(0)
     magic = stream.read(4)

@@ -1,40 +1,35 @@
-"""Change items from binlog files, without a server.
+"""Binlog files as transports of ``changes.source``: files in their order, and ranges of archived files.
 
 Files are the server's own or copies (``mysqlbinlog --raw``, ``migverify changes archive``). Each describes its tables
 itself (``binlog_row_metadata=FULL``), so nothing else is needed to read it.
+
+A transaction never spans two files, so ranges of different files can be read at the same time by processes that know
+nothing of each other. XA is the exception: PREPARE may be in one file and COMMIT in a later one. The manifest names
+such transactions, and the range with the commit carries where the rows were prepared; its reader reads those few events
+first.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
+from migverify.changes.buffer import ItemBuffer
 from migverify.changes.events import ARTIFICIAL, HEADER_BYTES, EventType, RawEvent, file_events
-from migverify.changes.gtid import GtidSet, MariadbPosition, decode_gtid_list, decode_gtids, parse_gtids
-from migverify.changes.held import Held, whole
-from migverify.changes.model import Item, Position
-from migverify.changes.positions import FIRST_OFFSET, before, until_position
+from migverify.changes.gtid import GtidSet, decode_gtids, parse_gtids
+from migverify.changes.manifest import Manifest, OpenXa, require_unbroken
+from migverify.changes.model import Position
+from migverify.changes.positions import FIRST_OFFSET, before
 from migverify.changes.statements import Xid
-from migverify.changes.transactions import items, prepared_before
+from migverify.changes.storage import ByteWindow, Storage, open_file
+from migverify.changes.transactions import EventStream, items, prepared_before
 from migverify.errors import ChangeError, PurgedError
 
 Opener = Callable[[str], BinaryIO]
-
-
-def open_file(path: str) -> BinaryIO:
-    """Open a local file, or with ``://`` in its name one of any file system that fsspec knows."""
-    try:
-        if "://" in path:
-            import fsspec
-
-            found: BinaryIO = fsspec.open(path, "rb").open()
-            return found
-        return Path(path).open("rb")
-    except OSError as error:
-        raise ChangeError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def file_name(path: str) -> str:
@@ -43,7 +38,7 @@ def file_name(path: str) -> str:
 
 
 class BinlogFiles:
-    """Binlog files in their order, from the one that holds a position on.
+    """Binlog files in their order without a gap, from the one that holds a position on; see ``source.Transport``.
 
     Parameters
     ----------
@@ -70,6 +65,8 @@ class BinlogFiles:
         self.paths = self.given[self._first(since) if since is not None else 0 :]
         self._next = 0
 
+    name = "binlog files"
+
     @property
     def start(self) -> Position:
         """Where the first event of the first file is."""
@@ -87,21 +84,19 @@ class BinlogFiles:
         wanted = parse_gtids(since.gtids)
         for place in range(len(names) - 1, -1, -1):
             executed = self._set_before(self.given[place])
-            if not executed or not wanted.missing(executed):  # type: ignore[arg-type]
+            if not executed - wanted:
                 return place
         raise PurgedError(
             f"the files begin after the transactions {since.gtids[:200]}.", hint="Give earlier binlog files as well."
         )
 
-    def _set_before(self, path: str) -> GtidSet | MariadbPosition:
+    def _set_before(self, path: str) -> GtidSet:
         """Return the set that was executed before a file, from the events at its head; empty if it has none."""
         with closing(self._opener(path)) as stream:
             for event in file_events(stream, file_name(path)):
                 if event.type == EventType.PREVIOUS_GTIDS:
                     return decode_gtids(event.body)
-                if event.type == EventType.MARIADB_GTID_LIST:
-                    return decode_gtid_list(event.body)
-                if event.type not in (EventType.FORMAT_DESCRIPTION, EventType.START_ENCRYPTION):
+                if event.type != EventType.FORMAT_DESCRIPTION:
                     break
         return GtidSet()
 
@@ -134,7 +129,22 @@ class BinlogFiles:
         with closing(self._opener(path)) as stream:
             yield from file_events(stream, file_name(path), start)
 
-    def look_back(self, xid: Xid, at: Position) -> Held | None:
+    def range(self, since: Position | None, until: Position | None) -> tuple[Position | None, Position | None, bool]:
+        """See Transport."""
+        return since, until, False
+
+    @contextmanager
+    def opened(self, start: Position | None, *, again: bool) -> Iterator[EventStream]:
+        """See Transport."""
+        del again
+        # Offsets before a position without a set are read too: they give the set, and prove that it lies between
+        # transactions.
+        if start is not None and start.file and start.gtids:
+            yield EventStream(self.events(start.offset), start)
+        else:
+            yield EventStream(self.events(), self.start, start)
+
+    def look_back(self, xid: Xid, at: Position) -> ItemBuffer | None:
         """Return the rows of an XA transaction that was prepared before a place, None where no file has it."""
         for path in reversed(self.given):
             head = Position(file_name(path), FIRST_OFFSET)
@@ -146,37 +156,118 @@ class BinlogFiles:
         return None
 
 
-def read_files(
-    paths: Sequence[str | Path],
-    since: Position | None = None,
-    until: Position | None = None,
-    *,
-    opener: Opener = open_file,
-) -> Iterator[Item]:
-    """Yield the transactions of binlog files, whole ones only, and an Idle at their end.
+@dataclass(frozen=True, slots=True)
+class PreparedXa:
+    """Where an XA transaction was prepared: the events from ``start`` to ``end`` of ``file``."""
+
+    file: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """The transactions of ``file`` from offset ``start`` to ``end``, both between two transactions.
+
+    ``xa`` says that the file holds XA transactions; ``prepared`` are those of earlier files that it finishes.
+    """
+
+    file: str
+    start: int
+    end: int
+    xa: bool = False
+    prepared: tuple[PreparedXa, ...] = ()
+
+
+def file_ranges(manifest: Manifest, start: Position | None = None, end: Position | None = None) -> list[FileRange]:
+    """Cut what lies between two positions into one range per file, in the order of the stream.
 
     Parameters
     ----------
-    paths
-        Binlog files in their order, without a gap; as for ``BinlogFiles``.
-    since
-        Start here: file and offset of one of the files, or (with an empty file) a GTID set. None is the start of the
-        first file. A position with both starts at file and offset and takes its set as the executed one there.
-    until
-        Stop after the last transaction that starts before this position, or once its GTID set was read.
-
-    Raises
-    ------
-    ChangeError
-        a file is damaged or cut, files are missing between two of them, a position lies inside a transaction or
-        beyond the end, or the stream holds something that cannot be read exactly. Items given before are certain.
-    PurgedError
-        the files begin after ``since``.
+    start, end
+        Places between two transactions (``gtids`` is not used); None is the start or the end of the archive.
     """
-    files = BinlogFiles(paths, since, opener)
-    start, left_out = files.start, since
-    # Offsets before a position without a set are read too: they tell the set, and that it lies between transactions.
-    if since is not None and since.file and since.gtids:
-        start, left_out = since, None
-    stream = items(files.events(start.offset), start, since=left_out, look_back=files.look_back)
-    yield from until_position(whole(stream), until, since)
+    if not manifest.files:
+        raise ChangeError("the archive is empty.", hint="Fill it with `migverify changes archive --to DIR`.")
+    first = _place(manifest, start) if start else 0
+    last = _place(manifest, end) if end else len(manifest.files) - 1
+    require_unbroken(manifest.files[first : last + 1], manifest)
+    open_xa: dict[str, tuple[str, OpenXa]] = {}
+    ranges = []
+    for place, entry in enumerate(manifest.files[: last + 1]):
+        # One that nobody prepared is left to the reader: an XA ROLLBACK of it is harmless, a COMMIT ends the stream.
+        closed = [open_xa.pop(xid) for xid in entry.xa_closed if xid in open_xa]
+        open_xa |= {one.xid: (entry.name, one) for one in entry.xa_open}
+        if place < first:
+            continue
+        begin = start.offset if start and entry.name == start.file else FIRST_OFFSET
+        stop = end.offset if end and entry.name == end.file else entry.whole
+        if stop > entry.whole or begin > entry.whole:
+            raise ChangeError(
+                f"{entry.name}: the archive holds whole transactions up to {entry.whole},"
+                f" and {max(stop, begin)} was requested.",
+                hint="The position is of another archive, or this one was replaced by an older copy.",
+            )
+        if begin < stop:
+            prepared = tuple(PreparedXa(file, one.start, one.end) for file, one in closed)
+            ranges.append(FileRange(entry.name, begin, stop, entry.xa, prepared))
+    return ranges
+
+
+def _place(manifest: Manifest, position: Position) -> int:
+    for place, entry in enumerate(manifest.files):
+        if entry.name == position.file:
+            return place
+    raise ChangeError(
+        f"the archive does not hold {position.file}.",
+        hint=f"It goes from {manifest.files[0].name} to {manifest.files[-1].name}.",
+    )
+
+
+class ArchivedRange:
+    """One range of an archived file; see ``source.Transport``. Its reader needs no other file."""
+
+    def __init__(self, storage: Storage, wanted: FileRange) -> None:
+        self.name = wanted.file
+        self._storage, self._wanted = storage, wanted
+
+    def range(self, since: Position | None, until: Position | None) -> tuple[Position | None, Position | None, bool]:
+        """See Transport."""
+        return since, until, False
+
+    @contextmanager
+    def opened(self, start: Position | None, *, again: bool) -> Iterator[EventStream]:
+        """See Transport."""
+        del start, again
+        wanted = self._wanted
+        prepared: dict[Xid, ItemBuffer] = {}
+        for one in wanted.prepared:
+            with self._window(one.file, one.end) as window:
+                for _ in items(
+                    file_events(window, one.file, one.start), Position(one.file, one.start), prepared=prepared
+                ):
+                    pass
+        with self._window(wanted.file, wanted.end) as window:
+            place = Position(wanted.file, wanted.start)
+            # A transaction prepared before the range may commit in it.
+            whole_file = wanted.xa and wanted.start > FIRST_OFFSET
+            first = FIRST_OFFSET if whole_file else wanted.start
+            events = file_events(window, wanted.file, first)
+            yield EventStream(events, Position(wanted.file, first), place if whole_file else None, prepared=prepared)
+
+    @contextmanager
+    def _window(self, file: str, end: int) -> Iterator[BinaryIO]:
+        with closing(self._storage.open(file)) as stream:
+            window = ByteWindow(stream, end)
+            yield cast("BinaryIO", window)
+        # A file cut between two transactions reads well, and is short all the same.
+        if window.offset != end:
+            raise ChangeError(
+                f"{file}: ends at {window.offset}, and the manifest has {end} bytes of it.",
+                hint="Check the archive with `migverify changes archive --verify`.",
+            )
+
+    def look_back(self, xid: Xid, at: Position) -> ItemBuffer | None:
+        """Return None: the manifest names what was prepared earlier."""
+        del xid, at
+        return None

@@ -1,7 +1,7 @@
-"""Parts of events that say where a transaction stands: GTID events, format description, heartbeat, QUERY.
+"""Parts of events that say where a transaction is: GTID events, format description, heartbeat, QUERY, XA PREPARE.
 
 Sources: MySQL internals manual ("Gtid_event", "Query_event", "Heartbeat_event_v2", and the serialization format of
-tagged GTID events), MariaDB knowledge base ("GTID_EVENT").
+tagged GTID events).
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from migverify.changes.charsets import charset_of_collation, text_decoder
+from migverify.changes.events import EventType, RawEvent
+from migverify.changes.gtid import Gtid
 from migverify.changes.payload import packed_integer
+from migverify.changes.statements import Xid
 from migverify.errors import ChangeError
 
 _COMMIT_TIME_AT = 42
@@ -22,30 +25,6 @@ _TAGGED_FIELDS = 12
 _STATUS_SIZES = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1,
                  128: 3, 129: 8}  # fmt: skip
 _NO_BACKSLASH_ESCAPES = 1 << 20
-
-
-class Gtid(NamedTuple):
-    """What a GTID event says. ``number`` is 0 for an anonymous transaction; times are Unix seconds, 0 if not told."""
-
-    server: str
-    tag: str
-    number: int
-    time: float
-    bytes: int
-
-    def __str__(self) -> str:
-        if not self.number:
-            return ""
-        return f"{self.server}:{self.tag}:{self.number}" if self.tag else f"{self.server}:{self.number}"
-
-
-class MariadbGtid(NamedTuple):
-    """What MariaDB's GTID event says. ``alone``: one event follows and ends the transaction; ``xa``: it is prepared."""
-
-    domain: int
-    number: int
-    alone: bool
-    xa: bool
 
 
 class Query(NamedTuple):
@@ -85,7 +64,7 @@ class Query(NamedTuple):
 
 
 def _status(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Status variables of a QUERY event up to the first that is not known: its length cannot be told either."""
+    """Status variables of a QUERY event up to the first that is not known: its length is not known either."""
     at = 0
     while at < len(data):
         code, start = data[at], at + 1
@@ -111,13 +90,7 @@ def _status(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def read_query(body: bytes) -> Query:
-    """Cut the body of a QUERY event.
-
-    Raises
-    ------
-    ChangeError
-        its lengths do not fit.
-    """
+    """Cut the body of a QUERY event."""
     if len(body) < 13:
         raise ChangeError("a QUERY event is too short.")
     database_at = 13 + (body[11] | body[12] << 8)
@@ -133,32 +106,33 @@ def _server(data: bytes) -> str:
     return str(uuid.UUID(bytes=data))
 
 
+GTID_EVENTS = frozenset({EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED})
 _HEAD = struct.Struct("<B16sq")
 
 
-def read_gtid(body: bytes) -> Gtid:
-    """Read GTID (33) and ANONYMOUS_GTID (34)."""
-    if len(body) < 25:
+def read_gtid(event: RawEvent) -> Gtid:
+    """Read a GTID event of any kind: 33, 34 (anonymous), 42 (tagged)."""
+    body = event.body
+    if event.type == EventType.GTID_TAGGED:
+        try:
+            return _tagged(body)
+        except IndexError as error:
+            raise ChangeError("a tagged GTID event is cut or damaged.") from error
+    if len(body) < _HEAD.size:
         raise ChangeError("a GTID event is too short.")
-    _, server, number = _HEAD.unpack_from(body)
+    _, raw, number = _HEAD.unpack_from(body)
     if number < 0:
         raise ChangeError(f"a GTID event has the number {number}.")
-    if len(body) < _COMMIT_TIME_AT + 7 or body[25] != 2:  # MySQL 5.7 tells no time
-        return Gtid(_server(server), "", number, 0.0, 0)
+    server = _server(raw)
+    text = f"{server}:{number}" if number else ""
+    if len(body) < _COMMIT_TIME_AT + 7 or body[25] != 2:  # MySQL 5.7 gives no time
+        return Gtid((server, ""), number, text)
     micros = int.from_bytes(body[42:49], "little")
     at = 49
     if micros & _SECOND_TIME:
         micros, at = micros & ~_SECOND_TIME, 56
     size = packed_integer(body, at)[0] if at < len(body) else 0
-    return Gtid(_server(server), "", number, micros / 1e6, size)
-
-
-def read_tagged_gtid(body: bytes) -> Gtid:
-    """Read GTID_TAGGED (42): fields with numbers, integers of variable length."""
-    try:
-        return _tagged(body)
-    except IndexError as error:
-        raise ChangeError("a tagged GTID event is cut or damaged.") from error
+    return Gtid((server, ""), number, text, micros / 1e6, size)
 
 
 def _tagged(body: bytes) -> Gtid:
@@ -187,7 +161,8 @@ def _tagged(body: bytes) -> Gtid:
     number = found[2] >> 1 ^ -(found[2] & 1)  # signed numbers take turns: 0, -1, 1, -2
     if len(server) != 16 or number <= 0:
         raise ChangeError("a tagged GTID event names no transaction.")
-    return Gtid(_server(server), tag, number, found[6] / 1e6, found[8])
+    source = _server(server), tag
+    return Gtid(source, number, ":".join(filter(None, (*source, str(number)))), found[6] / 1e6, found[8])
 
 
 def _variable(body: bytes, at: int) -> tuple[int, int]:
@@ -201,15 +176,13 @@ def _variable(body: bytes, at: int) -> tuple[int, int]:
     return int.from_bytes(body[at : at + 1 + more], "little") >> more + 1, at + 1 + more
 
 
-_ALONE, _PREPARED_XA = 0x01, 0x40
-
-
-def read_mariadb_gtid(body: bytes) -> MariadbGtid:
-    """Read MariaDB's GTID event (162)."""
-    if len(body) < 13:
-        raise ChangeError("a GTID event is too short.")
-    number, domain, flags = struct.unpack_from("<QIB", body)
-    return MariadbGtid(domain, number, bool(flags & _ALONE), bool(flags & _PREPARED_XA))
+def read_xa_prepare(body: bytes) -> tuple[Xid, bool]:
+    """Return the id that an XA_PREPARE event (38) names, and whether it commits too (one phase)."""
+    size, branch = int.from_bytes(body[5:9], "little"), int.from_bytes(body[9:13], "little")
+    if len(body) < 13 + size + branch:
+        raise ChangeError("an XA PREPARE event is shorter than its id.")
+    gtrid, bqual = body[13 : 13 + size], body[13 + size : 13 + size + branch]
+    return Xid(int.from_bytes(body[1:5], "little"), gtrid, bqual), bool(body[0])
 
 
 def read_heartbeat_v2(body: bytes) -> tuple[str, int]:
@@ -232,13 +205,7 @@ _LAYOUT = {2: 13, 4: 8, 19: 8, 23: 8, 24: 8, 25: 8, 30: 10, 31: 10, 32: 10}
 
 
 def check_layout(body: bytes, where: str) -> str:
-    """Check a format description; returns the version of the server that wrote it.
-
-    Raises
-    ------
-    ChangeError
-        another binlog version or other lengths than those of MySQL 5.6 and later, MariaDB 10 and later.
-    """
+    """Check a format description; returns the version of the server that wrote it."""
     if len(body) < 57 or body[0] | body[1] << 8 != 4 or body[56] != 19:
         raise ChangeError(f"{where}: not a binlog of version 4.")
     lengths = body[57:]
@@ -246,4 +213,7 @@ def check_layout(body: bytes, where: str) -> str:
         if kind <= len(lengths) and lengths[kind - 1] not in (expected, 0):  # 0: this server does not write the type
             head = lengths[kind - 1]
             raise ChangeError(f"{where}: events of type {kind} have a head of {head} bytes, not {expected}.")
-    return body[2:52].rstrip(b"\0").decode("ascii", "replace")
+    version = body[2:52].rstrip(b"\0").decode("ascii", "replace")
+    if "MariaDB" in version:
+        raise ChangeError(f"{where}: written by {version}: only MySQL's binlog can be read.")
+    return version

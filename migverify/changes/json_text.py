@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Callable, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable
 
 from migverify.changes.numbers import MOST_JSON_DIGITS, decimal_bytes, decimal_reader, double_text
 from migverify.changes.temporal import packed_date, packed_datetime, packed_time
@@ -34,28 +33,6 @@ _LINE = 76
 _MOMENT_BYTES = 8
 
 
-T = TypeVar("T")
-
-
-class Shape(NamedTuple, Generic[T]):
-    """What is made of a binary value: of a scalar by its type (bytes, where its content begins), object and array."""
-
-    scalars: Mapping[int, Callable[[bytes, int], T]]
-    object: Callable[[list[bytes], list[T]], T]
-    array: Callable[[list[T]], T]
-
-
-def read_json(data: bytes, shape: Shape[T]) -> T:
-    """Read a binary JSON value, its type byte first.
-
-    Raises
-    ------
-    ChangeError, IndexError, struct.error
-        damaged, deeper than MySQL allows, or a type that is not known.
-    """
-    return _value(data[0], data, 1, 0, [len(data)], shape)
-
-
 def json_text(data: bytes) -> str:
     """Return the text of a JSON value.
 
@@ -64,32 +41,27 @@ def json_text(data: bytes) -> str:
     data
         The value as a row image holds it, without its length. Empty is what a server stores for a column that was
         added later: the JSON ``null``.
-
-    Raises
-    ------
-    ChangeError
-        damaged, deeper than MySQL allows, or a type that is not known.
     """
     if not data:
         return "null"
     try:
-        return read_json(data, _TEXT)
+        return _value(data[0], data, 1, 0, [len(data)])
     except (IndexError, struct.error, UnicodeDecodeError, ValueError) as error:
         raise ChangeError(f"a JSON value of {len(data)} bytes is damaged: {error}") from error
 
 
-def _value(kind: int, data: bytes, at: int, depth: int, left: list[int], shape: Shape[T]) -> T:
+def _value(kind: int, data: bytes, at: int, depth: int, left: list[int]) -> str:
     if depth > MOST_DEPTH:
         raise ChangeError(f"a JSON value is deeper than {MOST_DEPTH - 1} levels.")
     if kind <= _LARGE_ARRAY:
-        return _container(kind, data, at, depth, left, shape)
-    if kind not in shape.scalars:
+        return _container(kind, data, at, depth, left)
+    if kind not in _SCALARS:
         raise ChangeError(f"a JSON value holds a type that is not known: {kind}.")
     size, start = _SIZES.get(kind), at
     if size is None:  # the type of an opaque value comes before its length
         length, start = _length(data, at + (kind == _OPAQUE))
         size = start - at + length
-    return shape.scalars[kind](_piece(data, at, size, left), start - at)
+    return _SCALARS[kind](_piece(data, at, size, left), start - at)
 
 
 def _piece(data: bytes, at: int, size: int, left: list[int]) -> bytes:
@@ -124,7 +96,7 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
     raise ChangeError("a JSON value holds a length of more than five bytes.")
 
 
-def _container(kind: int, data: bytes, start: int, depth: int, left: list[int], shape: Shape[T]) -> T:
+def _container(kind: int, data: bytes, start: int, depth: int, left: list[int]) -> str:
     large, is_object = kind in _LARGE, kind <= _LARGE_OBJECT
     width = 4 if large else 2
     offset_at, inline = (_LONG_AT, _INLINE_LARGE) if large else (_SHORT_AT, _INLINE)
@@ -134,23 +106,23 @@ def _container(kind: int, data: bytes, start: int, depth: int, left: list[int], 
     if entries + count * (width + 1) > len(data):
         raise ChangeError("a JSON value is cut inside its table of entries.")
     _spend(left, count)
-    scalars, values = shape.scalars, []
+    scalars, values = _SCALARS, []
     for entry in range(entries, entries + count * (width + 1), width + 1):
         of = data[entry]
         # What fits into the offset is in its place.
         at = entry + 1 if of in inline else start + offset_at(data, entry + 1)[0]
         size = _SIZES.get(of)
         if size is None:
-            values.append(_value(of, data, at, depth + 1, left, shape))
+            values.append(_value(of, data, at, depth + 1, left))
         else:  # the same without a call: most values are numbers
             values.append(scalars[of](_piece(data, at, size, left), 0))
     if not is_object:
-        return shape.array(values)
+        return f"[{', '.join(values)}]"
     names = [
         _piece(data, start + offset_at(data, place)[0], _SHORT_AT(data, place + width)[0], left)
         for place in range(table, entries, width + 2)
     ]
-    return shape.object(names, values)
+    return _object_text(names, values)
 
 
 # --- text -----------------------------------------------------------------------------------------------------------
@@ -214,8 +186,8 @@ _MOMENTS: dict[int, Callable[[int], str]] = {
     _DATE: packed_date, _DATETIME: packed_datetime, _TIMESTAMP: packed_datetime, _TIME: packed_time,
 }  # fmt: skip
 
-_TEXT: Shape[str] = Shape(
-    {4: _literal, **dict.fromkeys((5, 7, 9), _signed), **dict.fromkeys((6, 8, 10), _unsigned), 11: _double,
-     _STRING: _string, _OPAQUE: _opaque},
-    _object_text, lambda values: f"[{', '.join(values)}]",
-)  # fmt: skip
+_SCALARS: dict[int, Callable[[bytes, int], str]] = {
+    4: _literal, **dict.fromkeys((5, 7, 9), _signed), **dict.fromkeys((6, 8, 10), _unsigned), 11: _double,
+    _STRING: _string, _OPAQUE: _opaque,
+}  # fmt: skip
+"""Type of a scalar -> what reads its bytes, of which the content begins at an offset."""

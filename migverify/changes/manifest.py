@@ -1,7 +1,7 @@
 """The manifest of an archive: what it holds, which transactions that covers, and where it has gaps.
 
 One JSON object per archived file and one per gap, in the folder ``manifest`` of the archive. Each is replaced whole
-and carries the SHA-256 of its own content, so that a torn or edited one is told from a good one. The order of the
+and carries the SHA-256 of its own content, so that a torn or edited one is recognized. The order of the
 files is the order of their numbers; ``previous`` and ``following`` link them by name.
 """
 
@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from migverify import codec
-from migverify.changes.gtid import GtidSet, MariadbPosition, parse_gtids
+from migverify.changes.gtid import GtidSet, parse_gtids
 from migverify.changes.storage import Storage
 from migverify.errors import ChangeError
 
@@ -26,7 +26,7 @@ FOLDER = "manifest"
 _NUMBERED = re.compile(r"(.+)\.(\d+)")
 _GAP = "gap-"
 
-_T = TypeVar("_T", "FileEntry", "Gap")
+_T = TypeVar("_T", "FileEntry", "ArchiveGap")
 
 
 class FileState(StrEnum):
@@ -59,7 +59,7 @@ class FileEntry:
         Unix time of the first and last event; 0 where there is none.
     gtids_before, gtids
         What the server had executed before the file, and what the file adds, as the server writes sets. Both are
-        empty where the server writes no GTIDs. For MariaDB the last GTID of each domain.
+        empty where the server writes no GTIDs.
     anonymous
         How many transactions carry no GTID.
     checksum
@@ -96,7 +96,7 @@ class FileEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class ArchiveGap:
     """Bytes that the server deleted before they were archived: after ``bytes`` of ``after``, up to ``resumes``.
 
     ``found`` is the Unix time of the discovery.
@@ -113,7 +113,7 @@ class Manifest:
     """A whole manifest. ``files`` are in the order of the stream."""
 
     files: tuple[FileEntry, ...] = ()
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[ArchiveGap, ...] = ()
 
     @property
     def last(self) -> FileEntry | None:
@@ -126,32 +126,14 @@ class Manifest:
 
     def covered(self) -> str:
         """The GTIDs of all archived transactions, as the server writes sets."""
-        total: GtidSet | MariadbPosition = GtidSet()
+        total = GtidSet()
         for file in self.files:
-            if file.gtids:
-                total = union(total, parse_gtids(file.gtids))
+            total |= parse_gtids(file.gtids)
         return str(total)
 
 
-def union(first: GtidSet | MariadbPosition, second: GtidSet | MariadbPosition) -> GtidSet | MariadbPosition:
-    """Join two sets of one server; an empty one belongs to any."""
-    if isinstance(first, MariadbPosition) and isinstance(second, MariadbPosition):
-        return first | second
-    if isinstance(first, GtidSet) and isinstance(second, GtidSet):
-        return first | second
-    if first and second:
-        raise ChangeError("GTIDs of MySQL and of MariaDB in one archive.", hint="One archive holds one server's files.")
-    return first or second
-
-
 def number(name: str) -> int:
-    """Return the number at the end of a binlog's name.
-
-    Raises
-    ------
-    ChangeError
-        there is none.
-    """
+    """Return the number at the end of a binlog's name."""
     found = _NUMBERED.fullmatch(name)
     if found is None or "/" in name:
         raise ChangeError(f"not a name of a binlog: {name!r}", hint="Names look like binlog.000007.")
@@ -159,13 +141,7 @@ def number(name: str) -> int:
 
 
 def read_manifest(storage: Storage) -> Manifest:
-    """Read the manifest; an empty one where there is none.
-
-    Raises
-    ------
-    ChangeError
-        an object is torn, edited, or of a newer version.
-    """
+    """Read the manifest; an empty one where there is none."""
     files, gaps = [], []
     for name in storage.names(FOLDER):
         if not name.endswith(".json"):
@@ -175,7 +151,7 @@ def read_manifest(storage: Storage) -> Manifest:
             raise ChangeError(f"{storage.url}/{FOLDER}/{name} vanished while it was read.", hint="Try again.")
         where = f"{storage.url}/{FOLDER}/{name}"
         if name.startswith(_GAP):
-            gaps.append(decode(Gap, data, where))
+            gaps.append(decode(ArchiveGap, data, where))
         else:
             files.append(decode(FileEntry, data, where))
     files.sort(key=lambda file: number(file.name))
@@ -188,59 +164,45 @@ def write_entry(storage: Storage, entry: FileEntry) -> None:
     storage.write(f"{FOLDER}/{entry.name}.json", encode(entry))
 
 
-def write_gap(storage: Storage, gap: Gap) -> None:
+def write_gap(storage: Storage, gap: ArchiveGap) -> None:
     """Record a gap."""
     storage.write(f"{FOLDER}/{_GAP}{gap.after}.json", encode(gap))
 
 
-def encode(entry: FileEntry | Gap) -> bytes:
+def encode(entry: FileEntry | ArchiveGap) -> bytes:
     """Return an entry as JSON with its version and the hash of its content."""
     content = {"version": VERSION, "kind": _KINDS[type(entry)], **codec.encode(entry)}
     return json.dumps({**content, "hash": _hash(content)}, indent=1).encode()
 
 
 def decode(kind: type[_T], data: bytes, where: str) -> _T:
-    """Read back what ``encode`` made.
-
-    Raises
-    ------
-    ChangeError
-        torn, edited, or of a newer version.
-    """
+    """Read back what ``encode`` made."""
     try:
         content = codec.parse_json(data)
-    except ValueError as error:
-        raise _damaged(where, "it is not whole JSON") from error
-    if not isinstance(content, dict):
-        raise _damaged(where, "it is not a JSON object")
-    version = content.get("version")
-    if isinstance(version, int) and version > VERSION:
-        raise ChangeError(f"{where}: version {version} of the manifest, this program knows {VERSION}.",
-                          hint="Use the migverify that wrote it.")  # fmt: skip
-    stated = content.pop("hash", None)
-    if stated != _hash(content):
-        raise _damaged(where, "its content does not fit its own hash")
-    del content["version"]
-    try:
+        if not isinstance(content, dict):
+            raise ValueError("it is not a JSON object")
+        version = content.get("version")
+        if isinstance(version, int) and version > VERSION:
+            raise ChangeError(f"{where}: version {version} of the manifest, this program knows {VERSION}.",
+                              hint="Use the migverify that wrote it.")  # fmt: skip
+        if content.pop("hash", None) != _hash(content):
+            raise ValueError("its content does not fit its own hash")
+        del content["version"]
         if content.pop("kind", None) != _KINDS[kind]:
             raise ValueError("another kind of entry")
         return codec.decode(kind, content)
-    except ValueError as error:
-        raise _damaged(where, f"its fields are not those of a manifest ({error})") from error
+    except (ValueError, KeyError) as error:
+        raise ChangeError(
+            f"{where}: a damaged manifest: {error}.",
+            hint="Delete this one file: `migverify changes archive` reads the binlog it names from the server again.",
+        ) from error
 
 
-_KINDS: dict[type, str] = {FileEntry: "file", Gap: "gap"}
+_KINDS: dict[type, str] = {FileEntry: "file", ArchiveGap: "gap"}
 
 
 def _hash(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def _damaged(where: str, reason: str) -> ChangeError:
-    return ChangeError(
-        f"{where}: a damaged manifest: {reason}.",
-        hint="Delete this one file: `migverify changes archive` reads the binlog it names from the server again.",
-    )
 
 
 def breaks(manifest: Manifest) -> Iterator[str]:
@@ -265,34 +227,16 @@ def breaks(manifest: Manifest) -> Iterator[str]:
 
 def _set_breaks(one: FileEntry, other: FileEntry) -> Iterator[str]:
     before, added, stated = (parse_gtids(text) for text in (one.gtids_before, one.gtids, other.gtids_before))
-    held = union(before, added)
-    if isinstance(held, GtidSet) and isinstance(stated, GtidSet):
-        lost, surplus = str(stated - held), str(held - stated)
-    else:
-        lost = "" if _reaches(held, stated) else str(stated)
-        surplus = "" if _reaches(stated, held) else str(held)
+    archived = before | added
+    lost, surplus = stated - archived, archived - stated
     if lost:
         yield f"{other.name}: the server had executed {lost} before it, and {one.name} does not hold that."
     if surplus:
         yield f"{other.name}: the server does not count {surplus} as executed before it, but {one.name} holds that."
 
 
-def _reaches(held: GtidSet | MariadbPosition, wanted: GtidSet | MariadbPosition) -> bool:
-    if isinstance(held, MariadbPosition) and isinstance(wanted, MariadbPosition):
-        return held >= wanted
-    if isinstance(held, GtidSet) and isinstance(wanted, GtidSet):
-        return held >= wanted
-    return not wanted
-
-
 def require_unbroken(files: Sequence[FileEntry], manifest: Manifest) -> None:
-    """Refuse files that are not one unbroken stream.
-
-    Raises
-    ------
-    ChangeError
-        naming the first break between them.
-    """
+    """Refuse files that are not one unbroken stream."""
     names = {file.name for file in files}
     gaps = tuple(gap for gap in manifest.gaps if gap.after in names and gap.resumes in names)
     for reason in breaks(Manifest(tuple(files), gaps)):

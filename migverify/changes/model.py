@@ -1,21 +1,25 @@
-"""The nouns of the changes road: frozen, typed, without I/O.
+"""The nouns of change streams: frozen, typed, without I/O.
 
 A change stream is a sequence of items: a ``Begin``, then ``Rows`` and ``Statement`` in the order of the binlog, then
-a ``Commit``; ``Idle`` may stand between two transactions. Row images stay bytes until somebody asks for their text
+a ``Commit``; ``Idle`` may come between two transactions. Row images stay bytes until somebody needs their text
 (``migverify.changes.decode``), because most readers want the key columns only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from migverify.errors import ChangeError
 
 Texts: TypeAlias = tuple[str | None, ...]
 """One row image: per decoded column the text that SELECT gives, ``0x`` and lower-case hex for binary, a number for BIT;
 None is NULL."""
+
+Wanted: TypeAlias = Callable[[str, str], bool]
+"""Whether a table, by database and name, is in scope."""
 
 
 class Op(StrEnum):
@@ -48,7 +52,7 @@ class Position:
 class ColumnMap:
     """One column as a table map describes it.
 
-    ``type_code`` is the protocol's type number with ENUM, SET and long CHAR already told apart from STRING, ``meta``
+    ``type_code`` is the protocol's type number with ENUM, SET and long CHAR distinguished from STRING, ``meta``
     the type's own metadata (length, fraction digits, precision << 8 | scale, bytes of a length). ``charset`` is the
     server's name of the character set, ``binary`` for byte strings, empty for types without one. ``labels`` are the
     ENUM or SET members.
@@ -110,6 +114,9 @@ class UnreadableTable(TableMap):
         hint = f"{self.error.hint or ''} A reader begins behind this transaction at {' or '.join(places)}.".strip()
         return UnreadableTable(self.database, self.table, self.width, ChangeError(self.error.message, hint=hint))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return UnreadableTable, (self.database, self.table, self.width, self.error)
+
     def __repr__(self) -> str:
         return f"UnreadableTable({self.name!r}, {self.error.message!r})"
 
@@ -150,8 +157,8 @@ class Rows:
 class Statement:
     """A statement of the stream that changes rows or tables without row images: TRUNCATE and DDL.
 
-    ``tables`` are the ``(database, table)`` it names, as far as they can be told; empty means: cannot be told. An empty
-    table name stands for the whole database.
+    ``tables`` are the ``(database, table)`` it names, as far as they are known; empty means unknown. An empty
+    table name means the whole database.
     ``user`` is ``user@host`` where the source logs the invoker, else empty. ``thread`` is the connection that sent it.
     """
 
@@ -184,7 +191,20 @@ class Idle:
 
 
 Item: TypeAlias = Begin | Rows | Statement | Commit | Idle
-"""What a change stream yields."""
+"""What the change stream of a binlog yields; a Commit and an Idle say up to where it is complete."""
+YieldedT_co = TypeVar("YieldedT_co", covariant=True)
+
+
+class ChangeSource(Protocol[YieldedT_co]):
+    """Changes that can be read: a binlog (``ChangeSource[Item]``) or a carrier (``ChangeSource[CarriedItem]``).
+
+    The items carry their positions, and among them are those that say up to where the stream is complete: ``Commit``
+    and ``Idle`` of a binlog, ``Watermark`` of a carrier.
+    """
+
+    def items(self) -> Iterator[YieldedT_co]:
+        """Yield what there is, in the order of the source."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,13 +31,7 @@ def decimal_bytes(precision: int, scale: int) -> int:
 
 @lru_cache(maxsize=512)
 def decimal_reader(precision: int, scale: int, most: int = MOST_DIGITS) -> Callable[[bytes], str]:
-    """Return what reads a DECIMAL(precision, scale).
-
-    Raises
-    ------
-    ChangeError
-        no server has such a type: more than ``most`` digits, none, or more behind the point than in all.
-    """
+    """Return what reads a DECIMAL(precision, scale)."""
     if not 0 < precision <= most or scale > precision:
         raise ChangeError(f"DECIMAL({precision},{scale}) is no type of a server.")
     size = decimal_bytes(precision, scale)
@@ -108,13 +102,8 @@ _MOST_PLAIN = 1e15
 def double_text(value: float) -> str:
     """Return the text of a DOUBLE: the shortest digits that read back exactly; ``1e15``, ``-0``.
 
-    MySQL and MariaDB write the same. Of DOUBLE(M,D) SELECT gives D digits behind the point, but no table map holds M
+    Of DOUBLE(M,D) SELECT gives D digits behind the point, but no table map holds M
     and D, so the text here is that of a DOUBLE: compare as numbers, never as texts.
-
-    Raises
-    ------
-    ValueError
-        infinite, or no number.
     """
     text = repr(value)
     if text[-2:] == ".0":
@@ -128,14 +117,9 @@ def double_text(value: float) -> str:
 def float_text(value: float) -> str:
     """Return the text of a FLOAT, whose four bytes were read as this number: six digits.
 
-    MySQL and MariaDB write the same. Six digits do not tell every FLOAT from the next one. Of FLOAT(M,D) SELECT gives D
+    Six digits do not tell every FLOAT from the next one. Of FLOAT(M,D) SELECT gives D
     digits behind the point, which may be more or fewer than these; no table map holds M and D. So who compares takes
     the exact value of the other side and writes it with six digits too.
-
-    Raises
-    ------
-    ValueError
-        infinite, or no number.
     """
     text = f"{value:.6g}"
     if "e" not in text and "n" not in text:

@@ -1,44 +1,25 @@
-"""Compressed events: MySQL's whole transactions, MariaDB's single statements and rows events.
+"""Compressed transactions.
 
-Sources: MySQL internals, "Transaction_payload_event" (fields of type, length, value; type 0 ends them; algorithm 0 is
-zstd, 255 none); MariaDB knowledge base, "Compressed events" (one byte of algorithm and length of the length, the
-length big-endian, then zlib).
+Source: MySQL internals, "Transaction_payload_event" (fields of type, length, value; type 0 ends them; algorithm 0 is
+zstd, 255 none).
 """
 
 from __future__ import annotations
 
 import io
-import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from migverify.changes.events import HEADER, HEADER_BYTES, EventType, RawEvent, split_event
+from migverify.changes.events import HEADER, HEADER_BYTES, RawEvent, split_event
 from migverify.errors import ChangeError
 
 _SIZE, _ALGORITHM, _UNPACKED_SIZE = 1, 2, 3
 _ZSTD, _NONE = 0, 255
 _PIECE = 1 << 16
 
-PLAIN = {
-    EventType.QUERY_COMPRESSED: EventType.QUERY,
-    EventType.WRITE_ROWS_COMPRESSED_V1: EventType.WRITE_ROWS_V1,
-    EventType.UPDATE_ROWS_COMPRESSED_V1: EventType.UPDATE_ROWS_V1,
-    EventType.DELETE_ROWS_COMPRESSED_V1: EventType.DELETE_ROWS_V1,
-    EventType.WRITE_ROWS_COMPRESSED: EventType.WRITE_ROWS,
-    EventType.UPDATE_ROWS_COMPRESSED: EventType.UPDATE_ROWS,
-    EventType.DELETE_ROWS_COMPRESSED: EventType.DELETE_ROWS,
-}
-"""MariaDB's compressed event types and what they hold."""
-
 
 def packed_integer(data: bytes, at: int) -> tuple[int, int]:
-    """Read a length-encoded integer; returns it and the place after it.
-
-    Raises
-    ------
-    ChangeError
-        the bytes end, or hold a mark that is not a number.
-    """
+    """Read a length-encoded integer; returns it and the place after it."""
     if at >= len(data):
         raise ChangeError("an event ends inside a number.")
     first = data[at]
@@ -51,17 +32,11 @@ def packed_integer(data: bytes, at: int) -> tuple[int, int]:
 
 
 def payload_events(body: bytes, where: str) -> Iterator[RawEvent]:
-    """Yield the events inside a TRANSACTION_PAYLOAD event, unpacked piece by piece.
-
-    Raises
-    ------
-    ChangeError
-        an algorithm that is not known, or bytes that do not unpack to the size the event names.
-    """
+    """Yield the events inside a TRANSACTION_PAYLOAD event, unpacked piece by piece."""
     fields, at = _fields(body, where)
     if fields.get(_SIZE, -1) != len(body) - at:
-        told = fields.get(_SIZE, "no")
-        raise ChangeError(f"{where}: a compressed transaction names {told} bytes and has {len(body) - at}.")
+        stated = fields.get(_SIZE, "no")
+        raise ChangeError(f"{where}: a compressed transaction names {stated} bytes and has {len(body) - at}.")
     algorithm = fields.get(_ALGORITHM, _NONE)
     packed = memoryview(body)[at:]
     if algorithm == _NONE:
@@ -119,27 +94,3 @@ def _exactly(stream: BinaryIO, size: int, where: str, *, may_end: bool = False) 
     if missing:
         raise ChangeError(f"{where}: a compressed transaction ends inside an event.")
     return b"".join(pieces)
-
-
-def unpack_mariadb(data: bytes, where: str) -> bytes:
-    """Unpack what MariaDB compressed: the text of a QUERY, or the row images of a rows event.
-
-    Raises
-    ------
-    ChangeError
-        an unknown algorithm, or bytes that do not unpack to the size they name.
-    """
-    if not data or not data[0] & 0x80:
-        raise ChangeError(f"{where}: a compressed event without its head.")
-    width = data[0] & 0x07
-    if data[0] >> 4 & 0x07 or not 1 <= width <= 4:
-        raise ChangeError(f"{where}: an event is compressed by an algorithm that is not known.")
-    size = int.from_bytes(data[1 : 1 + width], "big")
-    unpacker = zlib.decompressobj()
-    try:
-        found = unpacker.decompress(data[1 + width :], size + 1)
-    except zlib.error as error:
-        raise ChangeError(f"{where}: a compressed event does not unpack: {error}") from error
-    if len(found) != size or not unpacker.eof or unpacker.unused_data:
-        raise ChangeError(f"{where}: a compressed event unpacks to {len(found)} bytes, {size} were named.")
-    return found

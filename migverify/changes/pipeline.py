@@ -3,40 +3,218 @@
 Every question is one ``PipelineFinding`` with its value, its limit and pass, fail or inconclusive; what was not
 measured is inconclusive, never a pass. Counts are compared as they are: the source's and the carrier's must cover the
 same range.
+
+Memory is bounded: the rows of a transaction may be spread over partitions, so ``OPEN`` transactions are kept open;
+beyond that the one begun longest ago is counted as it is, and the sizes are no longer exact.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
 from migverify.changes.carriers import kafka as kafka_carrier
-from migverify.changes.carriers.base import CarriedItem, ChangeSource, Parser, Reject, tso_time
+from migverify.changes.carriers.base import Carried, CarriedItem, Parser, Reject, Watermark, tso_time
 from migverify.changes.carriers.dead_letters import DeadLetterFile
 from migverify.changes.carriers.files import FileSource, StorageFolder, json_lines, open_protocol_events
-from migverify.changes.carriers.sequence import LIMIT, Completeness, Counts
-from migverify.changes.carriers.sequence import Sequence as Order
+from migverify.changes.carriers.sequence import LIMIT, Completeness, OrderCounts, OrderTracker
 from migverify.changes.decode import count_rows
-from migverify.changes.traffic import (
-    CarriedCounts,
-    PartitionTraffic,
-    SourceCounts,
-    Traffic,
-    TransactionSizes,
-    count_source,
-)
+from migverify.changes.model import ChangeSource, Commit, Item, Op, Rows
 from migverify.errors import UsageError
 from migverify.model import Verdict
 
+OPEN = 100_000
+SIZES = (1, 10, 100, 1000)
+"""Upper bounds of the classes of transaction sizes, in rows; one class more is open above."""
 _LETTERS = 1000
 _REASONS = 10_000
+_Partition = tuple[str, int]
 
 
-class Outcome(StrEnum):
+# --- counting --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSizes:
+    """How many rows transactions write. ``classes`` counts transactions by ``SIZES``; ``exact`` as in the module."""
+
+    count: int
+    rows: int
+    classes: tuple[int, ...]
+    largest: int
+    exact: bool = True
+
+    @property
+    def single_row_share(self) -> float | None:
+        """The share of rows written by transactions of one row; None when there were no rows."""
+        return self.classes[0] / self.rows if self.rows else None
+
+
+@dataclass(slots=True)
+class PartitionTraffic:
+    """One partition: what was read of it, and how far the applier is.
+
+    ``applied`` is the next offset that the applier has committed, None when that is not known; ``pending`` the offsets
+    from there to ``end``. Times are Unix times of commits on the source, 0.0 when no change was seen.
+    """
+
+    topic: str
+    partition: int
+    rows: int = 0
+    first_time: float = 0.0
+    last_time: float = 0.0
+    end: int = 0
+    applied: int | None = None
+    pending: int | None = None
+    oldest_pending: float | None = None
+
+    @property
+    def rows_per_second(self) -> float | None:
+        """Rows by the time of their commits; None when they span no time."""
+        seconds = self.last_time - self.first_time
+        return self.rows / seconds if seconds > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCounts:
+    """What the source wrote: rows per table, and the sizes of its transactions."""
+
+    tables: Mapping[str, int]
+    sizes: TransactionSizes
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedCounts:
+    """What the carrier holds. Rows count once; ``applied`` is None where the applier's progress is not known.
+
+    ``longest_transit`` is the most seconds from a commit to its message, None where messages have no time.
+    """
+
+    tables: Mapping[str, int]
+    applied: Mapping[str, int] | None
+    sizes: TransactionSizes
+    partitions: tuple[PartitionTraffic, ...]
+    longest_transit: float | None
+    last_time: float
+
+
+class SizeCollector:
+    """Collects transaction sizes from rows that come one by one, those of a transaction not always together."""
+
+    def __init__(self, limit: int = OPEN) -> None:
+        self._limit = limit
+        self._open: OrderedDict[str, int] = OrderedDict()
+        self._classes = [0] * (len(SIZES) + 1)
+        self._count = self._rows = self._largest = 0
+        self._exact = True
+
+    def row(self, transaction: str) -> None:
+        """Count a row of a transaction."""
+        self._open[transaction] = self._open.get(transaction, 0) + 1
+        if len(self._open) > self._limit:
+            self._exact = False
+            self.add(self._open.popitem(last=False)[1])
+
+    def add(self, rows: int) -> None:
+        """Count a complete transaction; one without rows does not count."""
+        if rows:
+            self._classes[next((at for at, most in enumerate(SIZES) if rows <= most), len(SIZES))] += 1
+            self._count += 1
+            self._rows += rows
+            self._largest = max(self._largest, rows)
+
+    def result(self) -> TransactionSizes:
+        """Return the sizes; every transaction that is open counts as complete."""
+        while self._open:
+            self.add(self._open.popitem(last=False)[1])
+        return TransactionSizes(self._count, self._rows, tuple(self._classes), self._largest, self._exact)
+
+
+def count_source(items: Iterable[Item], rows_of: Callable[[Rows], int] = count_rows) -> SourceCounts:
+    """Count what a binlog holds. Rows of a transaction without its commit do not count."""
+    tables: Counter[str] = Counter()
+    waiting: Counter[str] = Counter()
+    sizes = SizeCollector()
+    for item in items:
+        if isinstance(item, Rows):
+            waiting[item.table.name] += rows_of(item)
+        elif isinstance(item, Commit):
+            sizes.add(waiting.total())
+            tables.update(waiting)
+            waiting.clear()
+    return SourceCounts(dict(tables), sizes.result())
+
+
+@dataclass(slots=True)
+class TrafficCounter:
+    """Counts the items handed on by ``through``.
+
+    Parameters
+    ----------
+    order
+        Watches the order; duplicates it finds do not count as rows.
+    applied
+        (topic, partition) -> next offset that the applier has committed; None where the group has none. None for all:
+        the applier's progress is not known.
+    """
+
+    order: OrderTracker
+    applied: Mapping[_Partition, int | None] | None = None
+    _tables: Counter[str] = field(default_factory=Counter)
+    _done: Counter[str] = field(default_factory=Counter)
+    _sizes: SizeCollector = field(default_factory=SizeCollector)
+    _partitions: dict[_Partition, PartitionTraffic] = field(default_factory=dict)
+    _transit: float | None = None
+    _last: float = 0.0
+
+    def through(self, items: Iterable[CarriedItem]) -> Iterator[CarriedItem]:
+        """Yield the items as they are, and count them."""
+        for item in items:
+            if self.order.see(item) and isinstance(item, Carried):
+                self._count(item)
+            elif isinstance(item, Watermark):
+                self._last = max(self._last, item.time)
+            yield item
+
+    def result(self, ends: Mapping[_Partition, int]) -> CarriedCounts:
+        """Return what was counted; ``ends`` are the ends of the partitions."""
+        parts = []
+        for here, end in sorted(ends.items()):
+            applied = None if self.applied is None else self.applied.get(here) or 0
+            pending = None if applied is None else max(0, end - applied)
+            part = self._partitions.get(here) or PartitionTraffic(*here)
+            parts.append(replace(part, end=end, applied=applied, pending=pending))
+        done = None if self.applied is None else dict(self._done)
+        return CarriedCounts(dict(self._tables), done, self._sizes.result(), tuple(parts), self._transit, self._last)
+
+    def _count(self, item: Carried) -> None:
+        if item.change.op in (Op.TRUNCATE, Op.DDL) or item.snapshot:
+            return
+        change, here = item.change, (item.place.topic, item.place.partition)
+        part = self._partitions.setdefault(here, PartitionTraffic(*here, first_time=change.time))
+        part.rows += 1
+        part.last_time = max(part.last_time, change.time)
+        self._last = max(self._last, change.time)
+        self._tables[change.table] += 1
+        self._sizes.row(change.gtid or f"{here}@{item.place.offset}")
+        if item.sent:
+            self._transit = max(item.sent - change.time, self._transit or 0.0)
+        if self.applied is None:
+            return
+        if item.place.offset < (self.applied.get(here) or 0):
+            self._done[change.table] += 1
+        elif part.oldest_pending is None or change.time < part.oldest_pending:
+            part.oldest_pending = change.time
+
+
+# --- questions -------------------------------------------------------------------------------------------------------
+
+
+class PipelineOutcome(StrEnum):
     """The answer to one question."""
 
     PASS = "pass"  # noqa: S105 - no password
@@ -44,8 +222,11 @@ class Outcome(StrEnum):
     INCONCLUSIVE = "inconclusive"
 
 
+_VERDICTS = dict(zip(PipelineOutcome, (Verdict.MATCH, Verdict.MISMATCH, Verdict.INCONCLUSIVE), strict=True))
+
+
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PipelineLimits:
     """What is still good. Seconds, shares from 0 to 1, and ``skew``: the busiest partition by the mean of all."""
 
     lag_seconds: float = 30.0
@@ -57,7 +238,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class PipelineFacts:
     """Everything that was measured; None is not measured. ``at`` is Unix time of the measurement.
 
     ``reject_reason`` is the reason that most rejects have.
@@ -65,7 +246,7 @@ class Facts:
 
     at: float
     carried: CarriedCounts
-    counts: Counts
+    counts: OrderCounts
     completeness: Completeness
     source: SourceCounts | None = None
     dead_letters: int | None = None
@@ -80,7 +261,7 @@ class PipelineFinding:
     value: float | None
     limit: float | None
     unit: str
-    outcome: Outcome
+    outcome: PipelineOutcome
     reason: str = ""
 
 
@@ -107,196 +288,165 @@ class PipelineReport:
     completeness: Completeness
 
 
-def audit(facts: Facts, limits: Limits) -> PipelineReport:
+def audit(facts: PipelineFacts, limits: PipelineLimits) -> PipelineReport:
     """Answer every question about the pipeline; MATCH only when each one passed."""
-    tables = tuple(_tables(facts))
+    source, carried = facts.source, facts.carried
+    names = sorted(set(carried.tables) | set({} if source is None else source.tables))
+    tables = tuple(
+        TableRows(
+            table,
+            None if source is None else source.tables.get(table, 0),
+            carried.tables.get(table, 0),
+            None if carried.applied is None else carried.applied.get(table, 0),
+        )
+        for table in names
+    )
     findings = (
         _lag(facts, limits),
-        _transit(facts, limits),
-        *_pending(facts, limits),
-        _skew(facts, limits),
-        _single_rows(facts.source, facts.carried.sizes, limits),
-        _rows("rows carried", {row.table: row.source for row in tables}, {row.table: row.carried for row in tables}),
-        _rows("rows applied", {row.table: row.carried for row in tables}, {row.table: row.applied for row in tables}),
+        _judge("longest transit", carried.longest_transit, limits.transit_seconds, "s",
+               "a message was sent that long after its commit", "the messages carry no time of their own"),
+        _pending(facts, limits),
+        _skew(carried.partitions, limits),
+        _single_rows(source, carried.sizes, limits),
+        _rows("rows carried", [(row.table, row.source, row.carried) for row in tables]),
+        _rows("rows applied", [(row.table, row.carried, row.applied) for row in tables]),
         *_order(facts, limits),
-    )
+    )  # fmt: skip
     verdict = Verdict.worst([_VERDICTS[finding.outcome] for finding in findings])
-    source_sizes = None if facts.source is None else facts.source.sizes
+    source_sizes = None if source is None else source.sizes
     return PipelineReport(
-        verdict, findings, tables, facts.carried.partitions, source_sizes, facts.carried.sizes, facts.completeness
+        verdict, findings, tables, carried.partitions, source_sizes, carried.sizes, facts.completeness
     )
 
 
-_VERDICTS = {
-    Outcome.PASS: Verdict.MATCH,
-    Outcome.FAIL: Verdict.MISMATCH,
-    Outcome.INCONCLUSIVE: Verdict.INCONCLUSIVE,
-}
-
-
-def _measured(name: str, value: float | None, limit: float, unit: str, reason: str, unknown: str) -> PipelineFinding:
+def _judge(name: str, value: float | None, limit: float, unit: str, reason: str, unknown: str = "") -> PipelineFinding:
+    """Compare a value with its limit; ``reason`` is given where it is above, ``unknown`` where there is none."""
     if value is None:
-        return PipelineFinding(name, None, limit, unit, Outcome.INCONCLUSIVE, unknown)
+        return PipelineFinding(name, None, limit, unit, PipelineOutcome.INCONCLUSIVE, unknown)
     if value > limit:
-        return PipelineFinding(name, value, limit, unit, Outcome.FAIL, reason)
-    return PipelineFinding(name, value, limit, unit, Outcome.PASS)
+        return PipelineFinding(name, value, limit, unit, PipelineOutcome.FAIL, reason)
+    return PipelineFinding(name, value, limit, unit, PipelineOutcome.PASS)
 
 
-def _lag(facts: Facts, limits: Limits) -> PipelineFinding:
+def _lag(facts: PipelineFacts, limits: PipelineLimits) -> PipelineFinding:
     """By the watermark; without one, a fresh change proves that there is no lag, its absence proves nothing."""
-    complete_to = facts.completeness.complete_to
+    complete_to, last = facts.completeness.complete_to, facts.carried.last_time
+    lag = None
     if complete_to is not None:
         lag = facts.at - tso_time(complete_to)
-        return _measured("lag", lag, limits.lag_seconds, "s", "the carrier is complete only up to then", "")
-    age = facts.at - facts.carried.last_time
-    if facts.carried.last_time and age <= limits.lag_seconds:
-        return PipelineFinding("lag", age, limits.lag_seconds, "s", Outcome.PASS)
-    reason = "no watermark on every partition and no recent change: an idle source looks the same"
-    return PipelineFinding("lag", None, limits.lag_seconds, "s", Outcome.INCONCLUSIVE, reason)
+    elif last and facts.at - last <= limits.lag_seconds:
+        lag = facts.at - last
+    unknown = "no watermark on every partition and no recent change: an idle source looks the same"
+    return _judge("lag", lag, limits.lag_seconds, "s", "the carrier is complete only up to then", unknown)
 
 
-def _transit(facts: Facts, limits: Limits) -> PipelineFinding:
-    return _measured(
-        "longest transit", facts.carried.longest_transit, limits.transit_seconds, "s",
-        "a message was sent that long after its commit", "the messages carry no time of their own",
-    )  # fmt: skip
+def _pending(facts: PipelineFacts, limits: PipelineLimits) -> PipelineFinding:
+    parts, age, where = facts.carried.partitions, None, ""
+    if parts and all(part.pending is not None for part in parts):
+        age = 0.0
+        if waiting := [part for part in parts if part.oldest_pending is not None]:
+            slowest = min(waiting, key=lambda part: part.oldest_pending or 0.0)
+            age = facts.at - (slowest.oldest_pending or 0.0)
+            where = f"slowest is {slowest.topic}/{slowest.partition}, {slowest.pending} messages behind"
+    unknown = "the applier has committed no offset, or its consumer group was not named"
+    return _judge("oldest unapplied", age, limits.pending_seconds, "s", where, unknown)
 
 
-def _pending(facts: Facts, limits: Limits) -> Iterator[PipelineFinding]:
-    parts = facts.carried.partitions
-    known = [part for part in parts if part.pending is not None]
-    if not parts or len(known) < len(parts):
-        unknown = "the applier has committed no offset, or its consumer group was not named"
-        yield PipelineFinding("oldest unapplied", None, limits.pending_seconds, "s", Outcome.INCONCLUSIVE, unknown)
-        return
-    waiting = [part for part in known if part.oldest_pending is not None]
-    slowest = min(waiting, key=lambda part: part.oldest_pending or 0.0, default=None)
-    age = 0.0 if slowest is None else facts.at - (slowest.oldest_pending or 0.0)
-    where = (
-        "" if slowest is None else f"slowest is {slowest.topic}/{slowest.partition}, {slowest.pending} messages behind"
-    )
-    yield _measured("oldest unapplied", age, limits.pending_seconds, "s", where, "")
+def _skew(parts: Sequence[PartitionTraffic], limits: PipelineLimits) -> PipelineFinding:
+    total, share, where = sum(part.rows for part in parts), None, ""
+    if total:
+        busiest = max(parts, key=lambda part: part.rows)
+        share = busiest.rows * len(parts) / total
+        where = f"{busiest.topic}/{busiest.partition} has {busiest.rows} of {total} rows in {len(parts)} partitions"
+    unknown = "no rows were carried" if parts else "files have no partitions"
+    return _judge("skew", share, limits.skew, "x mean", where, unknown)
 
 
-def _skew(facts: Facts, limits: Limits) -> PipelineFinding:
-    parts = facts.carried.partitions
-    if not parts:
-        return PipelineFinding("skew", None, limits.skew, "x mean", Outcome.INCONCLUSIVE, "files have no partitions")
-    total = sum(part.rows for part in parts)
-    if not total:
-        return PipelineFinding("skew", None, limits.skew, "x mean", Outcome.INCONCLUSIVE, "no rows were carried")
-    busiest = max(parts, key=lambda part: part.rows)
-    share = busiest.rows * len(parts) / total
-    where = f"{busiest.topic}/{busiest.partition} has {busiest.rows} of {total} rows in {len(parts)} partitions"
-    return _measured("skew", share, limits.skew, "x mean", where, "")
-
-
-def _single_rows(source: SourceCounts | None, carried: TransactionSizes, limits: Limits) -> PipelineFinding:
+def _single_rows(source: SourceCounts | None, carried: TransactionSizes, limits: PipelineLimits) -> PipelineFinding:
     """Single rows are the pipeline's doing only when the source wrote larger transactions."""
     share = carried.single_row_share
-    name, limit, unit = "rows written one by one", limits.single_row_share, "share"
-    if share is not None and not carried.exact:
-        reason = f"more than {carried.count} transactions at a time: their sizes are not exact"
-        return PipelineFinding(name, share, limit, unit, Outcome.INCONCLUSIVE, reason)
     wrote = None if source is None else source.sizes.single_row_share
-    said = "" if wrote is None else f"; on the source {wrote:.2f}"
-    reason = f"{carried.rows} rows in {carried.count} transactions{said}"
-    return _measured(name, share, limit, unit, reason, "no rows were carried")
+    on_source = "" if wrote is None else f"; on the source {wrote:.2f}"
+    reason = f"{carried.rows} rows in {carried.count} transactions{on_source}"
+    finding = _judge("rows written one by one", share, limits.single_row_share, "share", reason, "no rows were carried")
+    if share is None or carried.exact:
+        return finding
+    reason = f"more than {carried.count} transactions at a time: their sizes are not exact"
+    return replace(finding, outcome=PipelineOutcome.INCONCLUSIVE, reason=reason)
 
 
-def _rows(name: str, wanted: Mapping[str, int | None], found: Mapping[str, int | None]) -> PipelineFinding:
-    unknown = [table for table in wanted if wanted[table] is None or found[table] is None]
-    differing = [table for table in wanted if table not in unknown and wanted[table] != found[table]]
+def _rows(name: str, tables: Sequence[tuple[str, int | None, int | None]]) -> PipelineFinding:
+    """Compare the rows of each table at two stations."""
+    known = [(table, before, after) for table, before, after in tables if before is not None and after is not None]
+    differing = [(abs(before - after), table, before, after) for table, before, after in known if before != after]
+    unknown = next((f"not counted for {table}" for table, *counts in tables if None in counts), "no table was counted")
     if differing:
-        worst = max(differing, key=lambda table: abs((wanted[table] or 0) - (found[table] or 0)))
-        off = sum(abs((wanted[table] or 0) - (found[table] or 0)) for table in differing)
-        reason = f"{len(differing)} tables differ; {worst}: {wanted[worst]} and {found[worst]}"
-        return PipelineFinding(name, off, 0, "rows off", Outcome.FAIL, reason)
-    if unknown or not wanted:
-        reason = f"not counted for {unknown[0]}" if unknown else "no table was counted"
-        return PipelineFinding(name, None, 0, "rows off", Outcome.INCONCLUSIVE, reason)
-    return PipelineFinding(name, 0, 0, "rows off", Outcome.PASS)
+        _, worst, before, after = max(differing, key=lambda found: found[0])
+        reason = f"{len(differing)} tables differ; {worst}: {before} and {after}"
+        return _judge(name, sum(off for off, *_ in differing), 0, "rows off", reason)
+    return _judge(name, 0 if known and len(known) == len(tables) else None, 0, "rows off", "", unknown)
 
 
-def _order(facts: Facts, limits: Limits) -> Iterator[PipelineFinding]:
+def _order(facts: PipelineFacts, limits: PipelineLimits) -> Iterator[PipelineFinding]:
     counts = facts.counts
     share = counts.duplicates / counts.changes if counts.changes else None
-    yield _bounded(
-        _measured("duplicates", share, limits.duplicate_share, "share", f"{counts.duplicates} changes came twice",
-                  "no change was carried"), counts,
-    )  # fmt: skip
-    yield _bounded(
-        _none("out of order", counts.out_of_order, "changes", "a later change of the row came before"), counts
-    )
-    moved = "the row's changes are on several partitions: their order is not kept"
-    yield _bounded(_none("moved between partitions", counts.moved, "changes", moved), counts)
-    yield _none("after their watermark", counts.late, "changes", "a watermark had promised that there were none")
-    yield _none("undecodable", counts.rejects, "messages", f"most often: {facts.reject_reason}")
+    for finding in (
+        _judge("duplicates", share, limits.duplicate_share, "share", f"{counts.duplicates} changes came twice",
+               "no change was carried"),
+        _judge("out of order", counts.out_of_order, 0, "changes", "a later change of the row came before"),
+        _judge("moved between partitions", counts.moved, 0, "changes",
+               "the row's changes are on several partitions: their order is not kept"),
+    ):  # fmt: skip
+        if counts.exact or finding.outcome is not PipelineOutcome.PASS:
+            yield finding
+        else:  # a lower bound, once something had to be forgotten
+            yield replace(
+                finding, outcome=PipelineOutcome.INCONCLUSIVE, reason="at least: more rows than can be remembered"
+            )
+    yield _judge("after their watermark", counts.late, 0, "changes", "a watermark had promised that there were none")
+    yield _judge("undecodable", counts.rejects, 0, "messages", f"most often: {facts.reject_reason}")
     for name, count, reason in (
         ("missing offsets", counts.offset_gaps, "compaction or markers of transactions, or lost messages"),
         ("without key", counts.without_key, "their order cannot be checked"),
     ):
-        outcome = Outcome.INCONCLUSIVE if count else Outcome.PASS
+        outcome = PipelineOutcome.INCONCLUSIVE if count else PipelineOutcome.PASS
         yield PipelineFinding(name, count, 0, "messages", outcome, reason if count else "")
     if facts.dead_letters is not None:
-        yield _none("dead letters kept", facts.dead_letters, "messages", "messages of earlier runs are not decoded yet")
+        reason = "messages of earlier runs are not decoded yet"
+        yield _judge("dead letters kept", facts.dead_letters, 0, "messages", reason)
 
 
-def _none(name: str, count: int, unit: str, reason: str) -> PipelineFinding:
-    return _measured(name, count, 0, unit, reason, "")
-
-
-def _bounded(finding: PipelineFinding, counts: Counts) -> PipelineFinding:
-    """A count that passed is a lower bound once something had to be forgotten."""
-    if counts.exact or finding.outcome is not Outcome.PASS:
-        return finding
-    reason = "at least: more rows than can be remembered"
-    return PipelineFinding(finding.name, finding.value, finding.limit, finding.unit, Outcome.INCONCLUSIVE, reason)
-
-
-def _tables(facts: Facts) -> Iterator[TableRows]:
-    source = {} if facts.source is None else facts.source.tables
-    carried, applied = facts.carried.tables, facts.carried.applied
-    for table in sorted(set(source) | set(carried)):
-        yield TableRows(
-            table,
-            None if facts.source is None else source.get(table, 0),
-            carried.get(table, 0),
-            None if applied is None else applied.get(table, 0),
-        )
-
-
-# --- measuring ---------------------------------------------------------------------------------------------
+# --- measuring -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedCarrier:
     """A carrier to read, the ends of its partitions (none for files), and the applier's offsets where known."""
 
-    source: ChangeSource
-    ends: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    applied: Mapping[tuple[str, int], int | None] | None = None
+    source: ChangeSource[CarriedItem]
+    ends: Mapping[_Partition, int] = field(default_factory=dict)
+    applied: Mapping[_Partition, int | None] | None = None
 
 
-def open_kafka(login: kafka_carrier.Resolved, topics: Sequence[str], parser: Parser, group: str = "") -> Opened:
+def open_kafka(
+    login: kafka_carrier.KafkaSettings, topics: Sequence[str], parser: Parser, group: str = ""
+) -> OpenedCarrier:
     """Open topics from the first message that the brokers have to the last of now.
 
-    What the group has applied is asked first: a change applied meanwhile counts as pending, never the other way. A
+    What the group has applied is read first: a change applied meanwhile counts as pending, never the other way. A
     group that has committed nothing at all may be a wrong name: then nothing is known.
     """
-    consumer = kafka_carrier.connect(login)
-    try:
-        partitions = sorted(kafka_carrier.bounds(login, consumer, topics))
-    finally:
-        consumer.close()
-    applied = kafka_carrier.committed(login, group, partitions) if group else None
-    if applied is not None and all(offset is None for offset in applied.values()):
-        applied = None
+    applied = None
+    if group:
+        partitions = sorted(kafka_carrier.bounds(login, topics))
+        applied = kafka_carrier.committed(login, group, partitions)
+        if all(offset is None for offset in applied.values()):
+            applied = None
     source = kafka_carrier.KafkaSource(login, topics, parser)
-    return Opened(source, {here: high for here, (_, high) in source.bounds.items()}, applied)
+    return OpenedCarrier(source, {here: high for here, (_, high) in source.bounds.items()}, applied)
 
 
-def open_files(paths: Sequence[Path], format_name: str, parser: Parser) -> Opened:
+def open_files(paths: Sequence[Path], format_name: str, parser: Parser) -> OpenedCarrier:
     """Open files of messages, or one folder of TiCDC's storage sink.
 
     Raises
@@ -307,21 +457,21 @@ def open_files(paths: Sequence[Path], format_name: str, parser: Parser) -> Opene
     if any(path.is_dir() for path in paths):
         if len(paths) > 1 or format_name != "canal-json":
             raise UsageError("a folder of TiCDC's storage sink is read alone, as canal-json")
-        return Opened(StorageFolder(paths[0], parser))
+        return OpenedCarrier(StorageFolder(paths[0], parser))
     split = open_protocol_events if format_name == "open-protocol" else json_lines
-    return Opened(FileSource(paths, parser, split))
+    return OpenedCarrier(FileSource(paths, parser, split))
 
 
 def count_binlog(paths: Sequence[Path]) -> SourceCounts:
     """Count rows and transactions in binlog files; ChangeError where one cannot be read exactly."""
-    from migverify.changes.files import read_files
+    from migverify.changes.source import read_files
 
-    return count_source(read_files(paths), count_rows)
+    return count_source(read_files(paths))
 
 
 def measure(
-    opened: Opened, source: SourceCounts | None = None, letters: DeadLetterFile | None = None, limit: int = LIMIT
-) -> Facts:
+    opened: OpenedCarrier, source: SourceCounts | None = None, letters: DeadLetterFile | None = None, limit: int = LIMIT
+) -> PipelineFacts:
     """Read the carrier to its end and return everything that was measured.
 
     Parameters
@@ -333,32 +483,24 @@ def measure(
     limit
         How many row keys and changes the order is checked over.
     """
-    order = Order(limit, frozenset(opened.ends))
-    traffic = Traffic(order, opened.applied)
-    met = 0
+    order = OrderTracker(limit, frozenset(opened.ends))
+    traffic = TrafficCounter(order, opened.applied)
     reasons: Counter[str] = Counter()
-    for rejects in _rejects(traffic.through(opened.source.items())):
-        met += len(rejects)
-        if len(reasons) < _REASONS:  # reasons may hold values: as many as there are messages
-            reasons.update(reject.reason for reject in rejects)
-        if letters is not None:
-            letters.add(rejects)
-    kept = None if letters is None else max(0, sum(1 for _ in letters.read()) - met)
-    carried = traffic.result(opened.ends)
-    return Facts(time.time(), carried, order.counts, order.completeness(), source, kept, _first(reasons))
-
-
-def _first(reasons: Counter[str]) -> str:
-    return reasons.most_common(1)[0][0] if reasons else ""
-
-
-def _rejects(items: Iterable[CarriedItem]) -> Iterator[list[Reject]]:
-    """Yield the rejects in small groups."""
     group: list[Reject] = []
-    for item in items:
-        if isinstance(item, Reject):
-            group.append(item)
-            if len(group) >= _LETTERS:
-                yield group
-                group = []
-    yield group
+    for item in traffic.through(opened.source.items()):
+        if not isinstance(item, Reject):
+            continue
+        if len(reasons) < _REASONS:  # reasons may hold values: as many as there are messages
+            reasons[item.reason] += 1
+        group.append(item)
+        if letters is not None and len(group) >= _LETTERS:
+            letters.add(group)
+        if len(group) >= _LETTERS:
+            group.clear()
+    kept = None
+    if letters is not None:
+        letters.add(group)
+        kept = max(0, len(letters) - order.counts.rejects)
+    carried = traffic.result(opened.ends)
+    reason = reasons.most_common(1)[0][0] if reasons else ""
+    return PipelineFacts(time.time(), carried, order.counts, order.completeness(), source, kept, reason)

@@ -1,4 +1,4 @@
-"""Where a stream of events stands: file and offset, the executed set, and the proof that nothing is missing between.
+"""The position in a stream of events: file and offset, the executed set, and the proof that nothing is missing.
 
 Three things are proved on the way: every event ends where the next one begins; each file is the one that the file
 before it named; and the set at the head of a file holds nothing that was not read.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from migverify.changes.events import ARTIFICIAL, EventType, RawEvent
-from migverify.changes.gtid import Executed, GtidSet, MariadbPosition, decode_gtid_list, decode_gtids, parse_gtids
+from migverify.changes.gtid import Executed, GtidSet, decode_gtids, parse_gtids
 from migverify.changes.headers import check_layout, read_heartbeat_v2
 from migverify.changes.model import Idle, Position
 from migverify.errors import ChangeError
@@ -18,7 +18,7 @@ WRAP = 0xFFFFFFFF
 """The end position of an event has 32 bits, a file may be longer."""
 
 
-class Places:
+class PositionTracker:
     """The place in the stream, and the handlers of events that say something about it.
 
     ``between`` are the offsets of this file that lie between transactions, as far as a start needs them;
@@ -29,7 +29,7 @@ class Places:
         self.file, self.offset, self.gaps = start.file, start.offset, gaps
         self.at = start
         self.executed = Executed(parse_gtids(start.gtids)) if start.gtids else None
-        self.skip: GtidSet | MariadbPosition | None = None
+        self.skip: GtidSet | None = None
         self.skip_to: Position | None = None
         if since is not None and since.file:
             self.skip_to = since
@@ -43,7 +43,7 @@ class Places:
         self.end_gtids = self.at.gtids
         self.next_file = ""
         self.must_prove = False
-        self.mariadb = False
+        self.version = ""
 
     def placed(self, error: ChangeError) -> ChangeError:
         """The same error with its place in front."""
@@ -65,8 +65,7 @@ class Places:
     def format_description(self, event: RawEvent) -> Idle | None:
         """A file describes itself."""
         self._nothing_open("a new format description")
-        version = check_layout(event.body, f"{self.file}:{self.offset}")
-        self.mariadb = "MariaDB" in version
+        self.version = check_layout(event.body, f"{self.file}:{self.offset}")
         if self.offset == 4:  # a reader that starts later gets it all the same
             self.offset += event.size
             self.between.add(self.offset)
@@ -147,35 +146,20 @@ class Places:
             self.between.add(self.offset)
         return None
 
-    # The executed set at the head of a file.
-
     def previous_gtids(self, event: RawEvent) -> Idle | None:
         """The executed set before this file."""
-        return self._proved(decode_gtids(event.body))
-
-    def gtid_list(self, event: RawEvent) -> Idle | None:
-        """The same on MariaDB."""
-        return self._proved(decode_gtid_list(event.body))
-
-    def _proved(self, before: GtidSet | MariadbPosition) -> Idle | None:
+        before = decode_gtids(event.body)
         self.between.add(self.offset)
         if self.executed is None:
             self.executed = Executed(before)
             self.end_gtids = str(before)
             self.at = Position(self.file, self.offset, self.end_gtids)
             return None
-        known = self.executed.value()
         if not before:
             return None
-        if isinstance(known, GtidSet) and isinstance(before, GtidSet):
-            missing: GtidSet | MariadbPosition = before - known
-        elif isinstance(known, MariadbPosition) and isinstance(before, MariadbPosition):
-            missing = known.missing(before)
-        else:
-            missing = before
-        if missing:
+        if lacking := before - self.executed.value():
             raise ChangeError(
-                f"{self.file}: transactions {missing} were written before this file and were not read.",
+                f"{self.file}: transactions {lacking} were written before this file and were not read.",
                 hint="Give every binlog file of the range, or start at an earlier position.",
             )
         self.must_prove = False

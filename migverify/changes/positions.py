@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from migverify.changes.gtid import GtidSet, MariadbPosition, parse_gtids, split_gtid
+from migverify.changes.gtid import GtidSet, parse_gtids
 from migverify.changes.model import Begin, Commit, Idle, Item, Position
 from migverify.errors import ChangeError, UsageError
 
 _FILE = re.compile(r"([^\s:/]+\.[0-9]{1,20}):([0-9]{1,20})")
 FIRST_OFFSET = 4
-"""Where the first event of a binlog file stands."""
+"""Offset of the first event of a binlog file."""
 
 
 def parse_position(text: str) -> Position:
@@ -35,20 +35,26 @@ def parse_position(text: str) -> Position:
     if not gtids:
         raise UsageError(
             f"not a position: {text[:200]!r}",
-            hint="Write binlog.000003:1234, or a GTID set (MySQL uuid:1-5, MariaDB 0-1-5).",
+            hint="Write binlog.000003:1234, or a GTID set such as uuid:1-5.",
         )
     return Position("", 0, str(gtids))
 
 
-def file_number(name: str) -> tuple[str, int]:
-    """Base name and number of a binlog file, for comparing; the number grows past six digits."""
-    stem, _, number = name.rpartition(".")
-    return stem, int(number) if number.isdigit() else 0
+def shown(position: Position | None) -> str:
+    """Return a position for people: file and offset, else its set; empty for None."""
+    if position is None:
+        return ""
+    return str(position) if position.file else position.gtids
 
 
 def before(one: Position, other: Position) -> bool:
-    """Whether a place in the files lies before another one of the same server."""
-    return (*file_number(one.file), one.offset) < (*file_number(other.file), other.offset)
+    """Whether a place in the files lies before another one of the same server; the number grows past six digits."""
+    return _order(one) < _order(other)
+
+
+def _order(place: Position) -> tuple[str, int, int]:
+    stem, _, number = place.file.rpartition(".")
+    return stem, int(number) if number.isdigit() else 0, place.offset
 
 
 def until_position(
@@ -66,11 +72,6 @@ def until_position(
         Where the stream starts; what it covers of ``until`` needs no reading.
     may_end
         The stream ends by itself where ``until`` is or later: a server that leaves out what is known need not name it.
-
-    Raises
-    ------
-    ChangeError
-        the stream ends before the position is reached.
     """
     if until is None:
         yield from stream
@@ -101,7 +102,7 @@ def _by_set(stream: Iterator[Item], until: Position, since: Position | None) -> 
     checked = ""
     for item in stream:
         if isinstance(item, Begin) and not checked:
-            # What was executed before the first transaction counts, and is told with its start.
+            # What was executed before the first transaction counts, and its start states it.
             checked = item.start.gtids or " "
             if item.start.gtids and _covers(item.start.gtids, wanted):
                 return
@@ -109,7 +110,7 @@ def _by_set(stream: Iterator[Item], until: Position, since: Position | None) -> 
         if isinstance(item, Commit):
             at = item.end
             # Only a transaction of the set can complete it.
-            if item.gtid and _named(item.gtid, wanted) and _covers(at.gtids, wanted):
+            if item.gtid and not parse_gtids(item.gtid) - wanted and _covers(at.gtids, wanted):
                 return
         elif isinstance(item, Idle):
             at = item.at
@@ -118,25 +119,12 @@ def _by_set(stream: Iterator[Item], until: Position, since: Position | None) -> 
     raise _not_reached(until, at)
 
 
-def _named(gtid: str, wanted: GtidSet | MariadbPosition) -> bool:
-    if isinstance(wanted, MariadbPosition):
-        return True
-    source, number = split_gtid(gtid)
-    return wanted.has(source, number)
-
-
-def _covers(text: str, wanted: GtidSet | MariadbPosition) -> bool:
-    if not text:
-        return False
-    have = parse_gtids(text)
-    if isinstance(have, GtidSet) and isinstance(wanted, GtidSet):
-        return wanted <= have
-    return isinstance(have, MariadbPosition) and isinstance(wanted, MariadbPosition) and wanted <= have
+def _covers(text: str, wanted: GtidSet) -> bool:
+    return bool(text) and not wanted - parse_gtids(text)
 
 
 def _not_reached(until: Position, at: Position | None) -> ChangeError:
-    name = str(until) if until.file else until.gtids
     return ChangeError(
-        f"the changes end at {at if at is not None else 'their start'}, before {name} was reached.",
+        f"the changes end at {at if at is not None else 'their start'}, before {shown(until)} was reached.",
         hint="Give more binlog files, or an earlier end.",
     )

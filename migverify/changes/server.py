@@ -1,52 +1,40 @@
-"""Change items from a running server: ask for its binlog as a replica does, read until told to stop.
+"""The binlog of a running server, requested as a replica does: a transport of ``changes.source``, and its state.
 
-The connection is PyMySQL's, opened and pinned like every other (``migverify.db.session``); the dump itself is asked for
-and cut here. mysql-replication is not used for it: its reader repeats transactions after a lost connection, cannot
-send tagged GTIDs, and drops events that it does not know.
-
-A lost connection is opened again and the stream goes on after the last whole transaction. Transactions are given out
-whole only, so nothing is given twice or in part.
+The connection is PyMySQL's, opened and pinned like every other (``migverify.db.session``). mysql-replication is not
+used for it: its reader repeats transactions after a lost connection, cannot send tagged GTIDs, and drops events that
+it does not know.
 """
 
 from __future__ import annotations
 
 import logging
-import random
-import time
-from collections.abc import Generator, Iterator
-from contextlib import closing
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
 
+from migverify.changes.buffer import ItemBuffer
 from migverify.changes.dump import dump, packet_events
 from migverify.changes.events import EventType, RawEvent
-from migverify.changes.gtid import MariadbPosition, parse_gtids
-from migverify.changes.held import Held, whole
-from migverify.changes.model import Commit, Idle, Item, Position
-from migverify.changes.positions import FIRST_OFFSET, before, until_position
+from migverify.changes.gtid import parse_gtids
+from migverify.changes.model import Position
+from migverify.changes.positions import FIRST_OFFSET, before, shown
 from migverify.changes.statements import Xid
-from migverify.changes.transactions import items, prepared_before
-from migverify.db.server_state import binary_logs, binlog_status
+from migverify.changes.transactions import EventStream, prepared_before
+from migverify.db.server_state import BinaryLog, binary_logs, binlog_status, global_variables, replica_status
 from migverify.db.session import Session, open_session
-from migverify.errors import (
-    ChangeError,
-    EndpointError,
-    MigverifyError,
-    PrivilegeError,
-    PurgedError,
-    RetryableReadError,
-)
+from migverify.errors import ChangeError, EndpointError, PrivilegeError, PurgedError, RetryableReadError
 from migverify.model import Endpoint, Flavor, Side
 
 HEARTBEAT_SECONDS = 5.0
-RECONNECT_SECONDS = 300.0
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """What a server says about its binlog. ``end`` is its end now, ``first`` the oldest place that it still has."""
+    """The state of a server's binlog. ``end`` is its end now, ``first`` the oldest place that it still has."""
 
     server: str
     flavor: Flavor
@@ -78,12 +66,32 @@ def source_state(session: Session) -> SourceState:
     end = Position(status.file, status.offset)
     first = Position(logs[0].name, FIRST_OFFSET)
     if session.flavor is Flavor.MARIADB:
-        answer = session.query(f"SELECT BINLOG_GTID_POS('{end.file}', {end.offset}), @@server_uid")
-        executed, uid = answer[0][0] or "", answer[0][1] or ""
-        return SourceState(uid, session.flavor, bool(executed), first, end, executed)
+        return SourceState("", session.flavor, gtids=False, first=first, end=end, executed="")
     mode, server = session.query("SELECT @@GLOBAL.gtid_mode, @@server_uuid")[0]
     executed = str(parse_gtids(status.gtids))
     return SourceState(server or "", session.flavor, mode == "ON", first, end, executed)
+
+
+def refuse_incomplete(session: Session, databases: Iterable[str]) -> None:
+    """Refuse a server whose binlog leaves out writes to some databases."""
+    status = binlog_status(session)
+    filters = status.filters if status is not None else {}
+    kept, ignored = ({n.strip().casefold() for n in filters.get(option, "").split(",") if n.strip()}
+                     for option in ("binlog_do_db", "binlog_ignore_db"))  # fmt: skip
+    for database in sorted(databases):
+        if database.casefold() in ignored or (kept and database.casefold() not in kept):
+            raise ChangeError(
+                f"{session.endpoint.name}: its binlog leaves out database {database} ("
+                + ", ".join(f"{name}: {value}" for name, value in filters.items()) + ")",
+                hint="Read a server without binlog filters.",
+            )  # fmt: skip
+    variables = global_variables(session)
+    logs = variables.get("log_replica_updates") or variables.get("log_slave_updates")
+    if logs == "OFF" and replica_status(session)[1]:
+        raise ChangeError(
+            f"{session.endpoint.name} is a replica that does not log what it applies (log_replica_updates=OFF).",
+            hint="Read its source, or set log_replica_updates there.",
+        )
 
 
 def current_position(session: Session) -> Position:
@@ -92,277 +100,190 @@ def current_position(session: Session) -> Position:
     With GTIDs it is the executed set alone: a server names file and offset of transactions that it has written but
     not committed yet, so set and offset of one answer need not agree.
     """
-    state = source_state(session)
-    return Position("", 0, state.executed) if state.gtids and state.executed else state.end
+    return _newest(source_state(session))
 
 
-def first_position(endpoint: Endpoint, password: str | None) -> Position:
-    """Return the oldest place that the server still has."""
-    with open_session(endpoint, password, side=Side.SOURCE) as session:
-        return source_state(session).first
-
-
-def read_server(
-    endpoint: Endpoint,
-    password: str | None,
-    since: Position | None,
-    *,
-    until: Position | None = None,
-    follow: bool,
-    heartbeat_seconds: float = HEARTBEAT_SECONDS,
-    reconnect_seconds: float = RECONNECT_SECONDS,
-    any_table: bool = False,
-) -> Iterator[Item]:
-    """Yield the transactions of a server, whole ones only; Idle whenever it had nothing to send for a heartbeat.
+class BinlogServer:
+    """The binlog of a MySQL over the network; see ``source.Transport``.
 
     Parameters
     ----------
     endpoint, password
-        The source; its user needs REPLICATION SLAVE and REPLICATION CLIENT.
-    since
-        Where to start: file and offset, a GTID set, or both (then the set counts where the server has GTIDs); None
-        is now. A file and offset must lie between two transactions.
-    until
-        Stop after the last transaction that starts before this position, or once its GTID set was read.
+        Its user needs REPLICATION SLAVE and REPLICATION CLIENT.
     follow
-        Go on as the server writes. Otherwise stop where its binlog ended when this was called.
+        Go on as the server writes. Otherwise stop where its binlog ends when it is first opened.
     heartbeat_seconds
-        Longest silence between two items while nothing is written.
-    reconnect_seconds
-        How long to try again after the connection is lost, counted from the last sign of life.
-    any_table
-        As for ``items``: statements that cannot be read do not end the stream.
-
-    Raises
-    ------
-    ChangeError
-        the stream cannot be read exactly from here on, or the connection stays lost.
-    PurgedError
-        the server no longer has what ``since`` asks for.
-    EndpointError
-        the first connection fails.
+        Longest silence between two events while nothing is written.
     """
-    reader = _Reader(endpoint, password, follow=follow, heartbeat=heartbeat_seconds, patience=reconnect_seconds)
-    with open_session(endpoint, password, side=Side.SOURCE) as session:
-        state = source_state(session)
-    reader.server, reader.any_table = state.server, any_table
-    start = since
-    if start is None:
-        start = Position("", 0, state.executed) if state.gtids and state.executed else state.end
-    if start.file and before(state.end, start):
-        raise ChangeError(
-            f"{endpoint.name}: {start} lies beyond the end of the binlog, {state.end}.",
-            hint="Is this the server that the position comes from?",
-        )
-    to_the_end = not follow and until is None
-    if to_the_end:
-        until = state.end
-    reader.ends_at_place = until is not None and bool(until.file)
-    yield from until_position(reader.read(start, state), until, start, may_end=to_the_end)
-
-
-class Reconnection:
-    """A growing wait before a lost connection is opened again, and when to stop trying, by the last sign of life."""
-
-    def __init__(self, patience: float) -> None:
-        self.patience = patience
-        self.alive()
-
-    def alive(self) -> None:
-        """Take note of a sign of life."""
-        self._since, self._wait = time.monotonic(), _FIRST_WAIT
-
-    @property
-    def is_hopeless(self) -> bool:
-        """Whether the connection stayed lost for longer than the patience."""
-        return time.monotonic() - self._since > self.patience
-
-    def wait(self) -> None:
-        """Wait before the next attempt."""
-        time.sleep(self._wait * random.uniform(0.5, 1.0))
-        self._wait = min(2 * self._wait, _LONGEST_WAIT)
-
-
-class _Reader:
-    """Reads one server over as many connections as it takes."""
 
     def __init__(
-        self, endpoint: Endpoint, password: str | None, *, follow: bool, heartbeat: float, patience: float
-    ) -> None:
-        self.endpoint, self.password = endpoint, password
-        self.follow, self.heartbeat, self.reconnection = follow, heartbeat, Reconnection(patience)
-        self.server = ""
-        self.ends_at_place = self.any_table = False
-        self.prepared: dict[Xid, Held] = {}
-        self.left_out: Position | None = None
+        self, endpoint: Endpoint, password: str | None, *, follow: bool = False,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+    ) -> None:  # fmt: skip
+        self.name = endpoint.name
+        self._endpoint, self._password = endpoint, password
+        self._follow, self._heartbeat = follow, heartbeat_seconds
+        self._prepared: dict[Xid, ItemBuffer] = {}
+        self._left_out: Position | None = None
+        self._ends_at_offset = False
 
-    def read(self, start: Position, state: SourceState) -> Iterator[Item]:
-        """Yield items from the start on, over lost connections."""
-        done: Position | None = None
-        while True:
-            stream = self._connect(start if done is None else done, state, again=done is not None)
-            try:
-                for item in stream:
-                    if isinstance(item, Commit):
-                        done = item.end
-                    elif isinstance(item, Idle):
-                        done = item.at
-                    self.reconnection.alive()
-                    yield item
-            except (RetryableReadError, EndpointError) as error:
-                if isinstance(error, PrivilegeError) or (done is None and isinstance(error, EndpointError)):
-                    raise
-                self._wait_or_give_up(error, done)
-            else:
-                return
+    @cached_property
+    def state(self) -> SourceState:
+        """The state at the first use.
 
-    def _wait_or_give_up(self, error: MigverifyError, done: Position | None) -> None:
-        if self.reconnection.is_hopeless:
-            raise ChangeError(
-                f"{self.endpoint.name}: the connection stayed lost for {self.reconnection.patience:.0f} s:"
-                f" {error.message}",
-                hint=f"Everything up to {_shown(done)} was read; go on from there." if done else error.hint,
-            ) from error
-        _log.info("%s: reading again from %s: %s", self.endpoint.name, _shown(done), error.message)
-        self.reconnection.wait()
+        Raises
+        ------
+        ChangeError
+            it writes no binlog.
+        EndpointError
+            it cannot be reached, or refuses the user.
+        """
+        with self._session() as session:
+            state = source_state(session)
+        if state.flavor is not Flavor.MYSQL:
+            raise ChangeError(f"{self.name} is a {state.flavor.value} server: only MySQL's binlog can be read.")
+        return state
 
-    def _connect(self, start: Position, state: SourceState, *, again: bool) -> Iterator[Item]:
-        with open_session(self.endpoint, self.password, side=Side.SOURCE) as session:
-            if again:
-                state = source_state(session)
-                start = self._same_server(start, state)
-            origin, since, gtids = self._plan(start, state, again=again)
-            packets = dump(session, origin, gtids, wait=self.follow, heartbeat=self.heartbeat)
-            gaps = bool(gtids) or state.flavor is Flavor.MARIADB
-            events = packet_events(packets)
-            try:
-                yield from whole(
-                    items(
-                        events, origin, since=since, gaps=gaps, prepared=self.prepared,
-                        look_back=self._look_back, any_table=self.any_table,
+    @property
+    def uuid(self) -> str:
+        """The server's UUID; empty where it has none."""
+        return self.state.server
+
+    def logs(self) -> list[BinaryLog]:
+        """Return its binlog files now, in their order."""
+        with self._session() as session:
+            return binary_logs(session)
+
+    def events(self, start: Position, *, follow: bool = False) -> Iterator[RawEvent]:
+        """Yield everything it sends over one connection, artificial events and heartbeats included.
+
+        Starts at file and offset, or behind the position's set where it has no file. Ends at the newest event, with
+        ``follow`` at no event.
+
+        Raises
+        ------
+        RetryableReadError
+            the connection is lost.
+        ChangeError
+            another server answers than before.
+        """
+        uuid = self.uuid
+        try:
+            with self._session() as session:
+                server = source_state(session).server
+                if server != uuid:
+                    raise ChangeError(
+                        f"{self.name} is another server now (its uuid was {uuid}, is {server}).",
+                        hint="Its binlog files are others: give it an archive of its own.",
                     )
-                )  # fmt: skip
-            except PurgedError as error:
-                raise _purged(self.endpoint, error, start, self.password) from error
-            if self.follow:
-                raise RetryableReadError(f"{self.endpoint.name}: the server ended the stream.")
+                gtids = "" if start.file else start.gtids
+                yield from packet_events(dump(session, start, gtids, wait=follow, heartbeat=self._heartbeat))
+        except PrivilegeError:
+            raise
+        except EndpointError as error:  # it answered before, so it may answer again
+            raise RetryableReadError(error.message, hint=error.hint) from error
 
-    def _plan(self, start: Position, state: SourceState, *, again: bool) -> tuple[Position, Position | None, str]:
-        """What to ask the server for: where to begin, what to leave out of it, and the set that it may leave out."""
+    def range(self, since: Position | None, until: Position | None) -> tuple[Position, Position | None, bool]:
+        """See Transport: None is now, and the end of the binlog unless this follows it."""
+        state = self.state
+        start = since or _newest(state)
+        if start.file and before(state.end, start):
+            raise ChangeError(
+                f"{self.name}: {start} lies beyond the end of the binlog, {state.end}.",
+                hint="Is this the server that the position comes from?",
+            )
+        to_the_end = not self._follow and until is None
+        until = state.end if to_the_end else until
+        self._ends_at_offset = until is not None and bool(until.file)
+        return start, until, to_the_end
+
+    @contextmanager
+    def opened(self, start: Position | None, *, again: bool) -> Iterator[EventStream]:
+        """See Transport; after a failover the stream goes on by its GTID set."""
+        start = start or _newest(self.state)
+        with self._session() as session:
+            if again:
+                start = self._same_server(start, source_state(session))
+            origin, since, gtids = self._plan(start, again=again)
+            events = packet_events(dump(session, origin, gtids, wait=self._follow, heartbeat=self._heartbeat))
+            gaps = bool(gtids)
+            try:
+                yield EventStream(events, origin, since, gaps, self._prepared)
+            except PurgedError as error:
+                raise self._purged(error, start) from error
+            if self._follow:
+                raise RetryableReadError(f"{self.name}: the server ended the stream.")
+
+    def look_back(self, xid: Xid, at: Position) -> ItemBuffer | None:
+        """Find an XA transaction that was prepared before the start, in the files that the server still has."""
+        for log in reversed(self.logs()):
+            head = Position(log.name, FIRST_OFFSET)
+            if before(at, head):
+                continue
+            _log.info("%s: looking for XA PREPARE of %s in %s", self.name, xid, log.name)
+            with self._session() as session:
+                packets = dump(session, head, "", wait=False, heartbeat=self._heartbeat)
+                prepared = prepared_before(packet_events(packets), head, at if at.file == log.name else None)
+            if xid in prepared:
+                return prepared[xid]
+        return None
+
+    def _session(self) -> Session:
+        return open_session(self._endpoint, self._password, side=Side.SOURCE)
+
+    def _plan(self, start: Position, *, again: bool) -> tuple[Position, Position | None, str]:
+        """What to request of the server: where to begin, what to leave out of it, and the set that it may leave out."""
+        state = self.state
         if again and start.file:
             # The offset is exact on the same server. The set of the first start may name later transactions too.
-            return start, self.left_out, ""
-        if start.gtids and isinstance(parse_gtids(start.gtids), MariadbPosition) != (state.flavor is Flavor.MARIADB):
-            raise ChangeError(
-                f"{self.endpoint.name} is a {state.flavor.value} server, which knows nothing of {start.gtids[:200]}.",
-                hint="MySQL: uuid:1-5; MariaDB: domain-server-sequence.",
-            )
+            return start, self._left_out, ""
         if start.gtids and state.gtids:
-            self.left_out = Position("", 0, start.gtids)
-            return Position("", 0), self.left_out, start.gtids
+            self._left_out = Position("", 0, start.gtids)
+            return Position("", 0), self._left_out, start.gtids
         if not start.file:
             raise ChangeError(
-                f"{self.endpoint.name} cannot start by a GTID set: it does not write GTIDs (gtid_mode is not ON).",
+                f"{self.name} cannot start by a GTID set: it does not write GTIDs (gtid_mode is not ON).",
                 hint="Start at file and offset, such as binlog.000003:4.",
             )
         if start.gtids or not state.gtids:
             return start, None, ""
-        # The set there is not known: read the file from its head, which tells it.
+        # The set there is not known: read the file from its head, which gives it.
         return Position(start.file, FIRST_OFFSET), start, ""
-
-    def _look_back(self, xid: Xid, at: Position) -> Held | None:
-        """Find an XA transaction that was prepared before the start, in the files that the server still has."""
-        with open_session(self.endpoint, self.password, side=Side.SOURCE) as session:
-            names = [log.name for log in binary_logs(session)]
-        for name in reversed(names):
-            head = Position(name, FIRST_OFFSET)
-            if before(at, head):
-                continue
-            _log.info("%s: looking for XA PREPARE of %s in %s", self.endpoint.name, xid, name)
-            with open_session(self.endpoint, self.password, side=Side.SOURCE) as session:
-                packets = dump(session, head, "", wait=False, heartbeat=self.heartbeat)
-                found = prepared_before(packet_events(packets), head, at if at.file == name else None)
-            if xid in found:
-                return found[xid]
-        return None
 
     def _same_server(self, start: Position, state: SourceState) -> Position:
         """Where to go on; after a failover only a GTID set means the same place."""
-        if state.server == self.server:
+        former, self.state = self.state, state
+        if state.server == former.server:
             return start
-        if not start.gtids or not state.gtids or self.ends_at_place:
+        if not start.gtids or not state.gtids or self._ends_at_offset:
             raise ChangeError(
-                f"{self.endpoint.name} is another server now (its uuid was {self.server}, is {state.server}): "
+                f"{self.name} is another server now (its uuid was {former.server}, is {state.server}): "
                 "a file and offset of the one mean nothing on the other.",
                 hint="With gtid_mode=ON, start (and end) by a GTID set; without it, verify the tables in full.",
             )
-        self.server = state.server
-        _log.warning("%s is another server now (uuid %s)", self.endpoint.name, state.server)
+        _log.warning("%s is another server now (uuid %s)", self.name, state.server)
         return Position("", 0, start.gtids)
 
-
-def _shown(position: Position | None) -> str:
-    if position is None:
-        return "the start"
-    return str(position) if position.file else position.gtids
-
-
-def _purged(endpoint: Endpoint, error: PurgedError, start: Position, password: str | None) -> PurgedError:
-    """The same error, with the oldest place that is left and the ways out."""
-    with open_session(endpoint, password, side=Side.SOURCE) as session:
-        state = source_state(session)
-    return PurgedError(
-        f"{endpoint.name}: the changes after {_shown(start)} are not on the server any more: {error.message}",
-        hint=f"The oldest place it has is {state.first}. Read what lies before it from archived files "
-        "(changes tail --file), or verify the tables in full and start at a current position. Keep binlogs longer: "
-        "binlog_expire_logs_seconds, on Aurora and RDS `binlog retention hours`.",
-    )
+    def _purged(self, error: PurgedError, start: Position) -> PurgedError:
+        """The same error, with the oldest place that is left and what to do."""
+        with self._session() as session:
+            state = source_state(session)
+        return PurgedError(
+            f"{self.name}: the changes after {shown(start)} are not on the server any more: {error.message}",
+            hint=f"The oldest place it has is {state.first}. Read what lies before it from archived files "
+            "(changes tail --file), or verify the tables in full and start at a current position. Keep binlogs longer: "
+            "binlog_expire_logs_seconds, on Aurora and RDS `binlog retention hours`.",
+        )
 
 
-def server_events(
-    endpoint: Endpoint,
-    password: str | None,
-    since: Position | None,
-    *,
-    follow: bool,
-    heartbeat_seconds: float = HEARTBEAT_SECONDS,
-) -> Iterator[RawEvent]:
-    """Yield the raw events of one connection, with artificial ROTATE and heartbeats as the server sends them.
-
-    Starts by the position's set where it has one and no file, else at file and offset; None is now. Does not
-    reconnect.
-    """
-    with open_session(endpoint, password, side=Side.SOURCE) as session:
-        start = current_position(session) if since is None else since
-        gtids = "" if start.file else start.gtids
-        yield from packet_events(dump(session, start, gtids, wait=follow, heartbeat=heartbeat_seconds))
-
-
-def stood_still(endpoint: Endpoint, password: str | None, since: Position | None) -> bool:
-    """Whether a source has written nothing since a place of its binlog; False where that cannot be told."""
-    if since is None:
-        return False
-    with open_session(endpoint, password, side=Side.SOURCE) as session:
-        state = source_state(session)
-    if since.gtids and state.executed:
-        then, now = parse_gtids(since.gtids), parse_gtids(state.executed)
-        return not then.missing(now)  # type: ignore[arg-type]  # both of one server
-    return not before(since, state.end)
+def _newest(state: SourceState) -> Position:
+    return Position("", 0, state.executed) if state.gtids and state.executed else state.end
 
 
 def log_begun(endpoint: Endpoint, password: str | None, name: str) -> float:
-    """Return the Unix time at which a server began a binlog file, from the head of the file.
-
-    Raises
-    ------
-    ChangeError
-        the server does not send it, or it begins with something else.
-    """
-
-    def head() -> Generator[RawEvent, None, None]:
-        yield from server_events(endpoint, password, Position(name, FIRST_OFFSET), follow=False)
-
-    with closing(head()) as events:  # closing it ends the connection, long before the end of the log
+    """Return the Unix time at which a server began a binlog file, from the head of the file."""
+    events = BinlogServer(endpoint, password).events(Position(name, FIRST_OFFSET))
+    with closing(cast("Generator[RawEvent]", events)):  # ends the connection, long before the end of the log
         for event in events:
             if event.type == EventType.FORMAT_DESCRIPTION and event.time:
                 return float(event.time)

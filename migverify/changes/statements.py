@@ -1,13 +1,13 @@
 """What a statement of the binlog does: transaction control, a change of tables, a change of rows, or neither.
 
-In a stream of row images a statement stands for something that has no images. Each belongs to one kind:
+In a stream of row images a statement is something that has no images. Each belongs to one kind:
 
-- ``CONTROL``: BEGIN, COMMIT, ROLLBACK, savepoints and XA, told apart by ``verb``.
+- ``CONTROL``: BEGIN, COMMIT, ROLLBACK, savepoints and XA; ``verb`` says which.
 - ``DDL``, ``TRUNCATE``: creates, changes, renames, empties or drops tables, views, sequences or databases.
 - ``HARMLESS``: can change neither the rows nor the layout of a table: accounts, grants, roles, routines, triggers (what
   they write arrives as rows), events, servers, plugins, statistics, FLUSH, and temporary tables.
 - ``ROWS``: changes rows by statement (INSERT, UPDATE, LOAD DATA, CALL, CREATE TABLE ... SELECT with its SELECT). Which
-  rows cannot be told from it.
+  rows is not known.
 - ``UNKNOWN``: none of the above; nobody may guess.
 
 The reader of SQL here cuts tokens only, and knows comments, executable comments, strings and quoted names; a kind is
@@ -22,8 +22,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from migverify.sql.lexer import Modes, TokenKind, executed, fine_tokens
+
 Name = tuple[str, str]
-"""Database and table; an empty table stands for the whole database."""
+"""Database and table; an empty table means the whole database."""
 
 
 class Kind(Enum):
@@ -72,49 +74,22 @@ class _Token(NamedTuple):
         return "" if self.quoted else self.text.upper()
 
 
-_PATTERN = r"""(?P<space>\s+|\#[^\n]*|--(?=[\s\x00-\x1f]|$)[^\n]*)
-    |(?P<hint>/\*\+.*?\*/)
-    |(?P<open>/\*(?:!|M!)[0-9]{0,6})
-    |(?P<comment>/\*.*?\*/)
-    |(?P<close>\*/)
-    |`(?P<back>(?:[^`]|``)*)`
-    |'(?P<single>(?:[^'\\]|''|\\.)*)'
-    |"(?P<double>(?:[^"\\]|""|\\.)*)"
-    |(?P<word>[\w$\u0080-\U0010ffff]+)
-    |(?P<sign>.)"""
-_TOKEN = re.compile(_PATTERN, re.VERBOSE | re.DOTALL)
-_TOKEN_PLAIN = re.compile(  # under NO_BACKSLASH_ESCAPES
-    _PATTERN.replace(r"""[^'\\]|''|\\.""", "[^']|''").replace(r"""[^"\\]|""|\\.""", '[^"]|""'), re.VERBOSE | re.DOTALL
-)
-
-
 def tokens(sql: str, *, backslash: bool = True) -> Iterator[_Token]:
     """Cut a statement into words, strings, quoted names and signs, without comments.
 
     The text of an executable comment (``/*!40000 ... */``) counts as text: a server runs it.
     """
-    depth = 0
-    for found in (_TOKEN if backslash else _TOKEN_PLAIN).finditer(sql):
-        group = found.lastgroup
-        if group in ("space", "comment", "hint"):
-            continue
-        if group == "open":
-            depth += 1
-            continue
-        if group == "close" and depth:
-            depth -= 1
-            continue
-        if group == "back":
-            yield _Token(found["back"].replace("``", "`"), "`")
-        elif group == "single":
-            yield _Token(found["single"], "'")
-        elif group == "double":
-            yield _Token(found["double"].replace('""', '"'), '"')
-        elif group == "close":
-            yield _Token("*", "")
-            yield _Token("/", "")
-        else:
-            yield _Token(found[0], "")
+    modes = Modes(no_backslash_escapes=not backslash)
+    data = executed(sql.encode("utf-8", "surrogatepass"), lambda opening: len(opening[0]), modes)
+    for kind, start, end in fine_tokens(data, modes):
+        text = data[start:end].decode("utf-8", "surrogatepass")
+        quote = text[0]
+        if kind is TokenKind.QUOTED:
+            yield _Token(text[1:-1].replace("``", "`"), quote)
+        elif kind is TokenKind.STRING:
+            yield _Token(text[1:-1].replace('""', '"') if quote == '"' else text[1:-1], quote)
+        elif kind is not TokenKind.HINT:
+            yield _Token(text, "")
 
 
 _DML = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "DO", "SELECT", "WITH", "VALUES", "TABLE", "HANDLER",

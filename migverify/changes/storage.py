@@ -1,10 +1,11 @@
-"""Where an archive lies: a local folder, or any place that fsspec reaches (``s3://``, ``gs://``, ``memory://``).
+"""A folder of named objects behind fsspec: on this machine, or in an object store (``s3://``, ``gs://``, ``memory://``).
 
-Small objects (the manifest) appear whole or not at all: on a disk through a temporary file and a rename, elsewhere
-because an object store shows an object only when its upload is complete. A binlog that still grows is written to a
-work file: on a disk the archived file itself, elsewhere a temporary copy that is uploaded whole each time.
+An object appears whole or not at all: on a disk through a temporary file, fsync and a rename; in an object store
+because it shows an object only when its upload is complete. A binlog that grows is written to a work file: on a disk
+the archived file itself, elsewhere a temporary copy that is uploaded whole each time.
 
-A local folder needs the standard library only, so that a bare Spark executor can read one.
+A disk has a lock. An object store has none: fsspec's exclusive write is "on a trial basis", with no promise of when a
+store checks it, so whoever writes to an object store must be alone.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Protocol, cast
+from typing import IO, Any, BinaryIO, cast
 
 from migverify.errors import ChangeError, ConfigError
 
@@ -29,94 +30,118 @@ PART = ".part"
 _COPY_BYTES = 1 << 20
 
 
-class Storage(Protocol):
-    """A folder of named objects. Names are relative; ``/`` parts folders."""
-
-    url: str
-    """As the user wrote it, without a password."""
-
-    def names(self, folder: str = "") -> list[str]:
-        """Names of the whole objects directly in a folder, sorted; none where there is no such folder."""
-
-    def read(self, name: str) -> bytes | None:
-        """A whole object; None where it is not there."""
-
-    def tree(self) -> list[str]:
-        """Names of all whole objects in all folders, sorted."""
-
-    def write(self, name: str, data: bytes) -> None:
-        """Write or replace an object at once."""
-
-    def create(self, name: str) -> AbstractContextManager[IO[bytes]]:
-        """Write an object piece by piece; it appears when the context ends without an error."""
-
-    def open(self, name: str) -> BinaryIO:
-        """Open an object for reading, seekable."""
-
-    def work_file(self, name: str, keep: int) -> WorkFile:
-        """Open an object that grows, cut to its first ``keep`` bytes."""
-
-    def lock(self) -> AbstractContextManager[None]:
-        """Keep a second writer out, where the place can."""
-
-
 class WorkFile:
-    """A file under construction on this machine. ``publish`` makes what was written visible and durable."""
+    """A file under construction on this machine; ``upload`` takes its path where it is published elsewhere."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], upload: Callable[[str], None] | None = None) -> None:
         self.file = file
+        self._upload = upload
 
     def publish(self) -> None:
-        """Make what was written so far survive a crash."""
+        """Make what was written so far visible, and make it survive a crash."""
         self.file.flush()
-        os.fsync(self.file.fileno())
+        if self._upload is None:
+            os.fsync(self.file.fileno())
+        else:
+            self._upload(self.file.name)
 
     def close(self) -> None:
-        """Give the file back; what was not published may be lost."""
+        """Close the file; what was not published may be lost."""
         self.file.close()
 
 
-class LocalStorage:
-    """A folder of this machine."""
+class Storage:
+    """A folder of named objects. Names are relative, with ``/`` between folders. Nothing is created before a write.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.url = str(folder)
+    ``url`` is what the user wrote, without a password.
+
+    Raises
+    ------
+    ConfigError
+        The URL's scheme is unknown, or the Python package behind it is not installed.
+    """
+
+    def __init__(self, place: str) -> None:
+        scheme, separator, rest = place.partition("://")
+        self.is_local = not separator or scheme in ("file", "local")
+        path = rest if separator else place
+        if self.is_local and not path:
+            raise ConfigError("an archive needs a folder or a URL, and this one is empty.")
+        self.url = path if self.is_local else without_password(place)
+        if self.is_local:
+            self._root = str(Path(path).absolute()).rstrip("/")
+        else:
+            self._fs, self._root = _open_url(place, self.url)
+
+    @cached_property
+    def _fs(self) -> Any:
+        # Imported when it is needed: a bare Spark executor reads a shared folder without fsspec.
+        import fsspec
+
+        return fsspec.filesystem("file")
+
+    @property
+    def folder(self) -> Path:
+        """The folder on this machine."""
+        if not self.is_local:
+            raise ChangeError(f"{self.url} is no folder of this machine.")
+        return Path(self._root)
 
     def names(self, folder: str = "") -> list[str]:
-        """See Storage."""
-        place = self.folder / folder
-        with _told(self.url):
-            if not place.is_dir():
+        """Return the names of the whole objects directly in a folder, sorted; none where there is no such folder."""
+        with _reported(self.url):
+            # A cached listing would hide what another process wrote since.
+            self._fs.invalidate_cache()
+            try:
+                entries = self._fs.ls(self._path(folder), detail=True)
+            except FileNotFoundError:
                 return []
-            return sorted(
-                found.name for found in place.iterdir() if found.is_file() and not found.name.endswith(PART)
-            )  # fmt: skip
+            names = (str(entry["name"]).rsplit("/", 1)[-1] for entry in entries if entry["type"] != "directory")
+            return sorted(name for name in names if name and not name.endswith(PART))
 
     def tree(self) -> list[str]:
-        """See Storage."""
-        with _told(self.url):
-            found = (path for path in self.folder.rglob("*") if path.is_file() and not path.name.endswith(PART))
-            return sorted(path.relative_to(self.folder).as_posix() for path in found)
+        """Return the names of all whole objects in all folders, sorted."""
+        with _reported(self.url):
+            self._fs.invalidate_cache()
+            try:
+                paths = self._fs.find(self._root)
+            except FileNotFoundError:
+                return []
+            return sorted(path[len(self._root) + 1 :] for path in paths if not path.endswith(PART))
 
     def read(self, name: str) -> bytes | None:
-        """See Storage."""
-        with _told(f"{self.url}/{name}"):
+        """Return a whole object, None where it does not exist."""
+        with _reported(f"{self.url}/{name}"):
             try:
-                return (self.folder / name).read_bytes()
+                return bytes(self._fs.cat_file(self._path(name)))
             except FileNotFoundError:
                 return None
 
+    def open(self, name: str) -> BinaryIO:
+        """Open an object for reading, seekable."""
+        with _reported(f"{self.url}/{name}"):
+            if self.is_local:
+                return Path(self._path(name)).open("rb", buffering=_COPY_BYTES)
+            self._fs.invalidate_cache()
+            return cast("BinaryIO", self._fs.open(self._path(name), "rb"))
+
     def write(self, name: str, data: bytes) -> None:
-        """See Storage."""
+        """Write or replace an object at once."""
         with self.create(name) as file:
             file.write(data)
 
     @contextlib.contextmanager
     def create(self, name: str) -> Iterator[IO[bytes]]:
-        """See Storage."""
-        target = self.folder / name
-        with _told(f"{self.url}/{name}"):
+        """Write an object piece by piece; it appears when the context ends without an error."""
+        with _reported(f"{self.url}/{name}"):
+            path = self._path(name)
+            if not self.is_local:
+                with tempfile.NamedTemporaryFile(prefix="migverify-", suffix=PART) as upload:
+                    yield cast("IO[bytes]", upload)
+                    upload.flush()
+                    self._put(upload.name, name)
+                return
+            target = Path(path)
             target.parent.mkdir(parents=True, exist_ok=True)
             # A name of its own: another attempt at the same object may still run.
             part = target.with_name(f".{target.name}.{uuid.uuid4().hex}{PART}")
@@ -130,31 +155,36 @@ class LocalStorage:
             finally:
                 part.unlink(missing_ok=True)
 
-    def open(self, name: str) -> BinaryIO:
-        """See Storage."""
-        with _told(f"{self.url}/{name}"):
-            return (self.folder / name).open("rb", buffering=_COPY_BYTES)
-
     def work_file(self, name: str, keep: int) -> WorkFile:
-        """See Storage."""
-        with _told(f"{self.url}/{name}"):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            path = self.folder / name
-            path.touch(mode=0o640)
-            file = path.open("r+b", buffering=_COPY_BYTES)
-            try:
-                file.truncate(keep)
-                file.seek(keep)
-                _sync_folder(self.folder)
-            except BaseException:
-                file.close()
-                raise
-            return WorkFile(file)
+        """Open an object that grows, cut to its first ``keep`` bytes."""
+        with _reported(f"{self.url}/{name}"), contextlib.ExitStack() as undo:
+            if self.is_local:
+                path = Path(self._path(name))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch(mode=0o640)
+                file: IO[bytes] = undo.enter_context(path.open("r+b", buffering=_COPY_BYTES))
+                work = WorkFile(file)
+            else:
+                temporary = undo.enter_context(tempfile.NamedTemporaryFile(prefix="migverify-", suffix=PART))
+                file = cast("IO[bytes]", temporary)
+                if keep:
+                    with self.open(name) as stream:
+                        shutil.copyfileobj(stream, file, _COPY_BYTES)
+                work = WorkFile(file, lambda local: self._put(local, name))
+            file.truncate(keep)
+            file.seek(keep)
+            if self.is_local:
+                _sync_folder(path.parent)
+            undo.pop_all()
+            return work
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder's lock file; the kernel releases it when this process dies."""
-        with _told(self.url):
+        """Lock a folder of this machine against a second writer; the kernel releases it when this process dies."""
+        if not self.is_local:
+            yield
+            return
+        with _reported(self.url):
             self.folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.folder / f".lock{PART}", os.O_RDWR | os.O_CREAT, 0o640)
         try:
@@ -170,109 +200,17 @@ class LocalStorage:
         finally:
             os.close(handle)
 
-
-class RemoteStorage:
-    """A folder behind fsspec. Whoever writes to it must be alone: object stores have no locks."""
-
-    def __init__(self, url: str) -> None:
-        self.url = without_password(url)
-        self._fs, self._root = _open_fsspec(url, self.url)
-
-    def names(self, folder: str = "") -> list[str]:
-        """See Storage."""
-        with _told(self.url):
-            # A listing kept from before would hide what another process wrote since.
-            self._fs.invalidate_cache()
-            try:
-                found = self._fs.ls(self._path(folder), detail=True)
-            except FileNotFoundError:
-                return []
-            kept = [str(entry["name"]).rsplit("/", 1)[-1] for entry in found if entry["type"] == "file"]
-            return sorted(name for name in kept if name and not name.endswith(PART))
-
-    def tree(self) -> list[str]:
-        """See Storage."""
-        with _told(self.url):
-            self._fs.invalidate_cache()
-            try:
-                found = self._fs.find(self._root)
-            except FileNotFoundError:
-                return []
-            return sorted(path[len(self._root) + 1 :] for path in found if not path.endswith(PART))
-
-    @contextlib.contextmanager
-    def create(self, name: str) -> Iterator[IO[bytes]]:
-        """See Storage."""
-        with tempfile.NamedTemporaryFile(prefix="migverify-", suffix=PART) as file:
-            yield cast("IO[bytes]", file)
-            file.flush()
-            self.put(file.name, name)
-
-    def read(self, name: str) -> bytes | None:
-        """See Storage."""
-        with _told(f"{self.url}/{name}"):
-            try:
-                return bytes(self._fs.cat_file(self._path(name)))
-            except FileNotFoundError:
-                return None
-
-    def write(self, name: str, data: bytes) -> None:
-        """See Storage."""
-        with _told(f"{self.url}/{name}"):
-            path = self._path(name)
-            self._fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
-            self._fs.pipe_file(path, data)
-
-    def open(self, name: str) -> BinaryIO:
-        """See Storage."""
-        with _told(f"{self.url}/{name}"):
-            self._fs.invalidate_cache()
-            return cast("BinaryIO", self._fs.open(self._path(name), "rb"))
-
-    def work_file(self, name: str, keep: int) -> WorkFile:
-        """See Storage."""
-        file = tempfile.NamedTemporaryFile(prefix="migverify-", suffix=PART)  # noqa: SIM115  (the work file closes it)
-        try:
-            if keep:
-                with self.open(name) as stream, _told(f"{self.url}/{name}"):
-                    shutil.copyfileobj(stream, file, _COPY_BYTES)
-                file.truncate(keep)
-                file.seek(keep)
-        except BaseException:
-            file.close()
-            raise
-        return _Upload(cast("IO[bytes]", file), self, name)
-
-    def put(self, local: str, name: str) -> None:
-        """Upload a file of this machine whole."""
-        with _told(f"{self.url}/{name}"):
+    def _put(self, local: str, name: str) -> None:
+        with _reported(f"{self.url}/{name}"):
             path = self._path(name)
             self._fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
             self._fs.put_file(local, path)
-
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Do nothing: there is nothing to lock with."""
-        yield
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
 
 
-class _Upload(WorkFile):
-    """A work file whose published form is an object elsewhere."""
-
-    def __init__(self, file: IO[bytes], storage: RemoteStorage, name: str) -> None:
-        super().__init__(file)
-        self._storage = storage
-        self._name = name
-
-    def publish(self) -> None:
-        self.file.flush()
-        self._storage.put(self.file.name, self._name)
-
-
-class Window:
+class ByteWindow:
     """The first ``size`` bytes of a stream, as a stream: what is certain of a file that still grows."""
 
     def __init__(self, stream: BinaryIO, size: int) -> None:
@@ -292,21 +230,13 @@ class Window:
         self.offset = offset
 
 
-def open_storage(place: str) -> Storage:
-    """Open a folder by path or URL; nothing is created yet.
-
-    Raises
-    ------
-    ConfigError
-        the URL's scheme is unknown, or the Python package behind it is not installed.
-    """
-    scheme = place.partition("://")[0] if "://" in place else ""
-    if scheme in ("", "file", "local"):
-        path = place.partition("://")[2] if scheme else place
-        if not path:
-            raise ConfigError("an archive needs a folder or a URL, and this one is empty.")
-        return LocalStorage(Path(path))
-    return RemoteStorage(place)
+def open_file(path: str) -> BinaryIO:
+    """Open one file for reading: a path of this machine, or with ``://`` in it a URL of fsspec."""
+    if "://" in path:
+        folder, _, name = path.rpartition("/")
+        return Storage(folder).open(name)
+    with _reported(path):
+        return Path(path).open("rb")
 
 
 def without_password(url: str) -> str:
@@ -318,11 +248,9 @@ def without_password(url: str) -> str:
     return f"{scheme.lower()}://{re.split('[?#]', rest.rpartition('@')[2])[0]}".rstrip("/")
 
 
-def _open_fsspec(url: str, shown: str) -> tuple[Any, str]:
-    try:
-        from fsspec.core import url_to_fs
-    except ImportError as error:
-        raise ConfigError(f"{shown}: needs the package fsspec.", hint="Run pip install fsspec.") from error
+def _open_url(url: str, shown: str) -> tuple[Any, str]:
+    from fsspec.core import url_to_fs
+
     try:
         fs, root = url_to_fs(url)
     except ImportError as error:
@@ -337,8 +265,8 @@ def _open_fsspec(url: str, shown: str) -> tuple[Any, str]:
 
 
 @contextlib.contextmanager
-def _told(where: str) -> Iterator[None]:
-    """Say which object failed; the reasons of all stores are OSErrors."""
+def _reported(where: str) -> Iterator[None]:
+    """Name the object that failed; the reasons of all stores are OSErrors."""
     try:
         yield
     except OSError as error:

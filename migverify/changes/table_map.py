@@ -1,9 +1,9 @@
 """The layout of a table as a TABLE_MAP event gives it: types, metadata, names, labels, character sets.
 
-Source of the format: the MySQL internals manual, "Table_map_log_event", and MariaDB's "TABLE_MAP_EVENT" page. The
-event ends with optional fields (type, length, value), which are complete only under ``binlog_row_metadata=FULL``. A
-small transaction is preceded by the same event again and again, so layouts are kept by the event's raw bytes; a DDL
-changes the bytes, never the meaning of the bytes.
+Source of the format: the MySQL internals manual, "Table_map_log_event". The event ends with optional fields (type,
+length, value), which are complete only under ``binlog_row_metadata=FULL``. A small transaction is preceded by the same
+event again and again, so layouts are kept by the event's raw bytes; a DDL changes the bytes, never the meaning of the
+bytes.
 """
 
 from __future__ import annotations
@@ -12,17 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count
+from typing import NamedTuple
 
 from migverify.changes.charsets import charset_of_collation, label_text
-from migverify.changes.column_types import (
-    CHARACTER_TYPES,
-    CHARACTER_TYPES_MARIADB,
-    META_BYTES,
-    NUMERIC_TYPES,
-    SETTINGS_HINT,
-    Type,
-)
-from migverify.changes.model import ColumnMap, TableMap, UnreadableTable
+from migverify.changes.columns import SETTINGS_HINT, TYPES, Type
+from migverify.changes.model import ColumnMap, Op, TableMap, UnreadableTable
+from migverify.changes.payload import packed_integer
 from migverify.errors import ChangeError
 
 _KEPT = 8192
@@ -33,48 +28,78 @@ _SIGNEDNESS, _DEFAULT_CHARSET, _COLUMN_CHARSET, _COLUMN_NAME, _SET_LABELS, _ENUM
 _SIMPLE_KEY, _KEY_WITH_PREFIX, _LABEL_DEFAULT_CHARSET, _LABEL_CHARSET = 8, 9, 10, 11
 
 
-def parse_table_map(body: bytes, *, mariadb: bool = False) -> tuple[int, TableMap]:
+class RowsLayout(NamedTuple):
+    """A table map, and what precedes the images of its rows events: width, and bitmaps of all columns."""
+
+    table_id: int
+    table: TableMap
+    width: int
+    head: bytes
+    update_head: bytes
+
+    @staticmethod
+    def of(table_id: int, table: TableMap) -> RowsLayout:
+        """Return the layout of a table."""
+        width = table.width if isinstance(table, UnreadableTable) else len(table.columns)
+        full = b"\xff" * ((width + 7) // 8)
+        packed = bytes((width,)) if width < 251 else b"\xfc" + width.to_bytes(2, "little")
+        return RowsLayout(table_id, table, width, packed + full, packed + full + full)
+
+    def check_width(self, body: bytes, at: int) -> None:
+        """Refuse a rows event that does not fit its table map: nothing says where its images begin."""
+        width = packed_integer(body, at)[0]
+        if width != self.width:
+            raise ChangeError(f"rows of {self.table.name} have {width} columns, its table map has {self.width}.")
+
+    def check_full(self, body: bytes, at: int, op: Op) -> None:
+        """Say why the images of a rows event are not full; bits above the last column may be anything."""
+        width, at = packed_integer(body, at)
+        size, every = (width + 7) // 8, (1 << width) - 1
+        for _ in range(2 if op is Op.UPDATE else 1):
+            present = int.from_bytes(body[at : at + size], "little") & every
+            if present != every:
+                raise ChangeError(
+                    f"an {op.value} of {self.table.name} holds {present.bit_count()} of {width} columns.",
+                    hint="Set binlog_row_image=FULL on the source, for running sessions too, and verify the table in "
+                    "full.",
+                )
+            at += size
+
+
+def parse_table_map(body: bytes) -> tuple[int, TableMap]:
     """Read the body of a TABLE_MAP event.
 
     Parameters
     ----------
     body
         The event without header and checksum.
-    mariadb
-        Whether a MariaDB wrote it: it lists a collation for GEOMETRY columns too.
 
     Returns
     -------
     tuple of int and TableMap
         The table id that rows events refer to, and the layout. Equal bytes give the same object. Of a table with a
         type that is not known it is an ``UnreadableTable``: nobody outside of whose scope it lies needs to know it.
-
-    Raises
-    ------
-    ChangeError
-        the event is damaged or has no column names, which is so unless the server runs with
-        ``binlog_row_metadata=FULL``.
     """
     if len(body) < 8:
         raise ChangeError(f"a table map event of {len(body)} bytes is too short.")
-    return int.from_bytes(body[:6], "little"), _layout(body[8:], mariadb)
+    return int.from_bytes(body[:6], "little"), _layout(body[8:])
 
 
 @lru_cache(_KEPT)
-def _layout(data: bytes, mariadb: bool) -> TableMap:
+def _layout(data: bytes) -> TableMap:
     name = ""
     try:
-        reader = _Reader(data)
+        reader = _FieldReader(data)
         database, table = reader.name(), reader.name()
         name = f"{database}.{table}"
-        return _read(reader, database, table, mariadb)
+        return _read(reader, database, table)
     except (IndexError, UnicodeDecodeError, ValueError) as error:
         raise ChangeError(f"the table map{f' of {name}' if name else ''} is damaged: {error}.") from error
     except ChangeError as error:
         raise ChangeError(f"{name}: {error.message}", hint=error.hint) from error
 
 
-class _Reader:
+class _FieldReader:
     """Takes fields from bytes; IndexError where they end too early, so nothing is ever read as shorter than it is."""
 
     __slots__ = ("at", "data")
@@ -132,16 +157,16 @@ class _Optional:
     key: tuple[int, ...] = ()
 
 
-def _read(reader: _Reader, database: str, table: str, mariadb: bool) -> TableMap:
+def _read(reader: _FieldReader, database: str, table: str) -> TableMap:
     width = reader.number()
     codes = reader.take(width)
-    unknown = next((code for code in codes if code not in META_BYTES), None)
+    unknown = next((code for code in codes if code not in TYPES or TYPES[code].meta_bytes is None), None)
     if unknown is not None:  # how long its metadata are is not known either, so nothing behind it can be read
         return UnreadableTable(database, table, width, ChangeError(
             f"{database}.{table}: its table map holds type {unknown}, which is not known.",
             hint="Exclude the table, or read its changes another way.",
         ))  # fmt: skip
-    metas = _Reader(reader.text())
+    metas = _FieldReader(reader.text())
     types = [_type(code, metas) for code in codes]
     if metas.left():
         raise ValueError("type metadata are longer than the columns need")
@@ -155,8 +180,8 @@ def _read(reader: _Reader, database: str, table: str, mariadb: bool) -> TableMap
         )  # fmt: skip
     if any(place >= width for place in optional.key):
         raise ValueError("a key column that is not there")
-    unsigned = _unsigned(types, optional.signs, NUMERIC_TYPES)
-    charsets = _charsets(types, optional, CHARACTER_TYPES_MARIADB if mariadb else CHARACTER_TYPES)
+    unsigned = _unsigned(types, optional.signs)
+    charsets = _charsets(types, optional)
     labels = _labels(types, optional, charsets)
     columns = tuple(
         ColumnMap(
@@ -168,9 +193,9 @@ def _read(reader: _Reader, database: str, table: str, mariadb: bool) -> TableMap
     return TableMap(database, table, columns, optional.key)
 
 
-def _type(code: int, metas: _Reader) -> tuple[int, int]:
+def _type(code: int, metas: _FieldReader) -> tuple[int, int]:
     """Read one type's metadata; ENUM, SET and a CHAR of more than 255 bytes hide behind STRING."""
-    raw = metas.take(META_BYTES[code])
+    raw = metas.take(TYPES[code].meta_bytes or 0)
     if code == Type.NEWDECIMAL:
         return code, raw[0] << 8 | raw[1]
     if code != Type.STRING:
@@ -178,15 +203,15 @@ def _type(code: int, metas: _Reader) -> tuple[int, int]:
     real, length = raw
     if real in (Type.ENUM, Type.SET):
         return real, length
-    if real & 0x30 != 0x30:  # two bits of the length stand, inverted, in the byte of the type
+    if real & 0x30 != 0x30:  # two bits of the length are, inverted, in the byte of the type
         return real | 0x30, length | (real & 0x30 ^ 0x30) << 4
     return real, length
 
 
-def _optional(reader: _Reader) -> _Optional:
+def _optional(reader: _FieldReader) -> _Optional:
     found = _Optional()
     while reader.left():
-        kind, value = reader.byte(), _Reader(reader.text())
+        kind, value = reader.byte(), _FieldReader(reader.text())
         if kind == _SIGNEDNESS:
             found.signs = value.data
         elif kind == _DEFAULT_CHARSET:
@@ -212,29 +237,29 @@ def _optional(reader: _Reader) -> _Optional:
     return found
 
 
-def _numbers(value: _Reader) -> Iterator[int]:
+def _numbers(value: _FieldReader) -> Iterator[int]:
     while value.left():
         yield value.number()
 
 
-def _pairs(value: _Reader) -> Iterator[tuple[int, int]]:
+def _pairs(value: _FieldReader) -> Iterator[tuple[int, int]]:
     while value.left():
         yield value.number(), value.number()
 
 
-def _texts(value: _Reader) -> Iterator[bytes]:
+def _texts(value: _FieldReader) -> Iterator[bytes]:
     while value.left():
         yield value.text()
 
 
-def _label_lists(value: _Reader) -> Iterator[list[bytes]]:
+def _label_lists(value: _FieldReader) -> Iterator[list[bytes]]:
     while value.left():
         yield [value.text() for _ in range(value.number())]
 
 
-def _unsigned(types: list[tuple[int, int]], signs: bytes | None, numeric: frozenset[int]) -> set[int]:
+def _unsigned(types: list[tuple[int, int]], signs: bytes | None) -> set[int]:
     """Return the places of unsigned columns: one bit per numeric column, most significant first."""
-    places = [i for i, (code, _) in enumerate(types) if code in numeric]
+    places = [i for i, (code, _) in enumerate(types) if TYPES[code].signed]
     if not places:
         return set()
     if signs is None or len(signs) != (len(places) + 7) // 8:
@@ -246,10 +271,10 @@ def _unsigned(types: list[tuple[int, int]], signs: bytes | None, numeric: frozen
     return found
 
 
-def _charsets(types: list[tuple[int, int]], optional: _Optional, character: frozenset[int]) -> dict[int, str]:
+def _charsets(types: list[tuple[int, int]], optional: _Optional) -> dict[int, str]:
     found: dict[int, str] = {}
     for kinds, by_place, default in (
-        (character, optional.charsets, optional.default_charset),
+        ({code for code, row in TYPES.items() if row.collation}, optional.charsets, optional.default_charset),
         ({Type.ENUM, Type.SET}, optional.label_charsets, optional.default_label_charset),
     ):
         places = [i for i, (code, _) in enumerate(types) if code in kinds]
@@ -260,7 +285,7 @@ def _charsets(types: list[tuple[int, int]], optional: _Optional, character: froz
                 hint=SETTINGS_HINT if not by_place else "",
             )
         found.update((place, charset_of_collation(by_place.get(j, default or 0))) for j, place in enumerate(places))
-    return {place: charset for place, charset in found.items() if types[place][0] not in (Type.VECTOR, Type.GEOMETRY)}
+    return {place: charset for place, charset in found.items() if types[place][0] != Type.VECTOR}
 
 
 def _labels(types: list[tuple[int, int]], optional: _Optional, charsets: dict[int, str]) -> dict[int, tuple[str, ...]]:

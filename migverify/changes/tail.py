@@ -6,15 +6,12 @@ One change a line: each row of a rows event, and each table that a TRUNCATE or D
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from migverify.changes.ddl import ddl_finding
 from migverify.changes.decode import decoder
-from migverify.changes.model import Begin, Change, Commit, Item, Op, Rows, Statement
-
-Wanted = Callable[[str, str], bool]
-"""Whether a table, by database and name, is asked for."""
+from migverify.changes.model import Begin, Change, Commit, Item, Op, Rows, Statement, Wanted
 
 
 def changes(stream: Iterable[Item], wanted: Wanted | None = None) -> Iterator[Change | Commit]:
@@ -26,17 +23,12 @@ def changes(stream: Iterable[Item], wanted: Wanted | None = None) -> Iterator[Ch
         From ``read_files`` or ``read_server``.
     wanted
         Leaves out other tables. A statement is given where it names a wanted table, a whole database, or tables that
-        cannot be told.
+        are not known.
 
     Yields
     ------
     Change or Commit
         The changes of a transaction, then its Commit.
-
-    Raises
-    ------
-    ChangeError
-        what the stream raises, and a row image that does not fit its table map.
     """
     gtid, moment = "", 0.0
     for item in stream:
@@ -56,42 +48,29 @@ def _row_changes(rows: Rows, gtid: str, moment: float, wanted: Wanted | None) ->
     if wanted is not None and not wanted(table.database, table.table):
         return
     names = [column.name for column in table.columns]
-    images = decoder(table).texts(rows.images)
-    name, file, offset = table.name, rows.file, rows.offset
+    images: list[dict[str, str | None] | None] = [
+        dict(zip(names, image, strict=True)) for image in decoder(table).texts(rows.images)
+    ]
+    nothing: list[dict[str, str | None] | None] = [None] * len(images)
     if rows.op is Op.UPDATE:
-        for before, after in zip(images[::2], images[1::2], strict=True):
-            old, new = dict(zip(names, before, strict=True)), dict(zip(names, after, strict=True))
-            yield Change(Op.UPDATE, name, old, new, gtid, file, offset, moment)
-        return
-    for image in images:
-        row = dict(zip(names, image, strict=True))
-        old, new = (row, None) if rows.op is Op.DELETE else (None, row)  # type: ignore[assignment]
-        yield Change(rows.op, name, old, new, gtid, file, offset, moment)
+        pairs = zip(images[::2], images[1::2], strict=True)
+    else:
+        pairs = zip(images, nothing, strict=True) if rows.op is Op.DELETE else zip(nothing, images, strict=True)
+    for before, after in pairs:
+        yield Change(rows.op, table.name, before, after, gtid, rows.file, rows.offset, moment)
 
 
-def _statement_changes(found: Statement, gtid: str, moment: float, wanted: Wanted | None) -> Iterator[Change]:
-    tables = [t for t in found.tables if wanted is None or not t[1] or wanted(*t)]
-    names = [f"{database}.{table or '*'}" for database, table in tables] if found.tables else [""]
+def _statement_changes(statement: Statement, gtid: str, moment: float, wanted: Wanted | None) -> Iterator[Change]:
+    tables = [t for t in statement.tables if wanted is None or not t[1] or wanted(*t)]
+    names = [f"{database}.{table or '*'}" for database, table in tables] if statement.tables else [""]
+    sql = ddl_finding(statement).sql
     for name in names:
-        yield Change(found.op, name, None, None, gtid, found.file, found.offset, moment, ddl_finding(found).sql)
+        yield Change(statement.op, name, None, None, gtid, statement.file, statement.offset, moment, sql)
 
 
 def as_json(change: Change) -> str:
-    """One change as one line of JSON."""
-    return json.dumps(
-        {
-            "op": change.op.value,
-            "table": change.table,
-            "before": change.before,
-            "after": change.after,
-            "gtid": change.gtid,
-            "file": change.file,
-            "position": change.position,
-            "time": change.time,
-            "sql": change.sql,
-        },
-        ensure_ascii=False,
-    )
+    """One change as one line of JSON: its fields."""
+    return json.dumps({name: getattr(change, name) for name in Change.__slots__}, ensure_ascii=False)
 
 
 def as_text(change: Change) -> str:

@@ -27,7 +27,7 @@ ReadNumber = Callable[[int], str]
 
 
 class _Remembered(dict[int, str]):
-    """Number -> text; made when first asked for, bounded."""
+    """Number -> text; made at the first use, bounded."""
 
     def __init__(self, make: Callable[[int], str]) -> None:
         super().__init__()
@@ -129,39 +129,6 @@ def date_text(data: bytes) -> str:
 def year_text(value: int) -> str:
     """Return a YEAR: years since 1900, 0 for 0000."""
     return str(1900 + value) if value else "0000"
-
-
-def old_datetime_text(value: int) -> str:
-    """Return a DATETIME of servers before 5.6.4: the digits YYYYMMDDhhmmss as a number.
-
-    Raises
-    ------
-    ValueError
-        no such moment. MariaDB keeps fractions in an old form of another size that the table map does not tell.
-    """
-    day, time = divmod(value, 1_000_000)
-    if day % 100 > 31 or day // 100 % 100 > 12 or day > 99991231:
-        raise ValueError(f"{value} is no DATETIME of the old form")
-    return f"{day // 10000:04d}-{day // 100 % 100:02d}-{day % 100:02d} {_clock(time, 23)}"
-
-
-def old_time_text(data: bytes) -> str:
-    """Return a TIME of servers before 5.6.4: the digits hhmmss as a signed number of 3 bytes.
-
-    Raises
-    ------
-    ValueError
-        no such time.
-    """
-    value = int.from_bytes(data, "little", signed=True)
-    return f"{'-' if value < 0 else ''}{_clock(abs(value), 838)}"
-
-
-def _clock(digits: int, most_hours: int) -> str:
-    hour, minute, second = digits // 10000, digits // 100 % 100, digits % 100
-    if hour > most_hours or minute > 59 or second > 59:
-        raise ValueError(f"{digits} is no time of the old form")
-    return f"{hour:02d}:{minute:02d}:{second:02d}"
 
 
 def packed_datetime(value: int) -> str:

@@ -1,13 +1,13 @@
 """Raw events -> Begin, Rows, Statement, Commit: the grammar of a binlog, read without a guess.
 
 A transaction starts with a GTID event (anonymous ones too) and ends with XID, COMMIT, XA PREPARE, or the one statement
-that it consists of. Whatever is not known here, or known to hide row changes (statements that change rows, an
+that it consists of. What is not known here, or known to hide row changes (statements that change rows, an
 incident), ends the stream with a ``ChangeError``: what was given before is certain, nothing after it is. Rows whose
 images cannot be read (columns are missing) come with an ``UnreadableTable``: they end only a reader that has the table
 in scope.
 
-Rows of an XA transaction are held from XA START until XA COMMIT, perhaps hours and many transactions later, and come
-out under the GTID of that commit; XA ROLLBACK drops them.
+Rows of an XA transaction wait from XA START until XA COMMIT, perhaps hours and many transactions later, and come out
+under the GTID of that commit; XA ROLLBACK drops them.
 """
 
 from __future__ import annotations
@@ -15,24 +15,17 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
+from migverify.changes.buffer import ItemBuffer
 from migverify.changes.events import ARTIFICIAL, IGNORABLE, EventType, RawEvent
-from migverify.changes.gtid import GtidSet, MariadbPosition
-from migverify.changes.headers import (
-    MariadbGtid,
-    read_gtid,
-    read_mariadb_gtid,
-    read_query,
-    read_tagged_gtid,
-)
-from migverify.changes.held import Held
-from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement, TableMap, UnreadableTable
-from migverify.changes.partial_json import full_images
-from migverify.changes.payload import PLAIN, packed_integer, payload_events, unpack_mariadb
-from migverify.changes.places import WRAP, Places
+from migverify.changes.gtid import Gtid
+from migverify.changes.headers import GTID_EVENTS, read_gtid, read_query, read_xa_prepare
+from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement, UnreadableTable
+from migverify.changes.payload import packed_integer, payload_events
+from migverify.changes.places import WRAP, PositionTracker
 from migverify.changes.statements import Kind, Xid, classify
-from migverify.changes.table_map import parse_table_map
+from migverify.changes.table_map import RowsLayout, parse_table_map
 from migverify.errors import ChangeError
 
 _log = logging.getLogger(__name__)
@@ -47,35 +40,34 @@ _OPS = {
     **dict.fromkeys((EventType.DELETE_ROWS_V1, EventType.DELETE_ROWS), Op.DELETE),
 }
 _V2 = (EventType.WRITE_ROWS, EventType.UPDATE_ROWS, EventType.DELETE_ROWS, EventType.PARTIAL_UPDATE_ROWS)
-_SILENT = (EventType.ROWS_QUERY, EventType.ANNOTATE_ROWS, EventType.TRANSACTION_CONTEXT, EventType.VIEW_CHANGE,
-           EventType.BINLOG_CHECKPOINT)  # fmt: skip
+_SILENT = (EventType.ROWS_QUERY, EventType.TRANSACTION_CONTEXT, EventType.VIEW_CHANGE)
 _BY_STATEMENT = (EventType.INTVAR, EventType.RAND, EventType.USER_VAR, EventType.LOAD, EventType.NEW_LOAD,
                  EventType.CREATE_FILE, EventType.APPEND_BLOCK, EventType.EXEC_LOAD, EventType.DELETE_FILE,
                  EventType.BEGIN_LOAD_QUERY, EventType.EXECUTE_LOAD_QUERY)  # fmt: skip
+_HINT_PARTIAL = "Set binlog_row_value_options='' on the source, for running sessions too, and verify the table in full."
 _HINT_ROW = "Set binlog_format=ROW on the source, for running sessions too, and verify the tables in full once."
 _REFUSED = {
     **dict.fromkeys(_BY_STATEMENT, ("changes rows by statement, so no image says which rows", _HINT_ROW)),
     EventType.INCIDENT: ("says that the server lost events here", "Verify the tables in full from here on."),
-    EventType.START_ENCRYPTION: (
-        "says that the rest of the file is encrypted", "Read it from the server, which decrypts it."
-    ),
-}  # fmt: skip
-
-
-class _Layout(NamedTuple):
-    """A table map, and what must stand before the images of a rows event: width, and bitmaps of all columns."""
-
-    table_id: int
-    table: TableMap
-    head: bytes
-    update_head: bytes
+}
 
 
 Found = Item | list[Item] | Generator[Item, None, None] | None
 _ONE = frozenset((Begin, Rows, Statement, Commit, Idle))
 _NAMES = {kind.value: kind.name for kind in EventType}
-LookBack = Callable[[Xid, Position], Held | None]
+LookBack = Callable[[Xid, Position], ItemBuffer | None]
 Handler = Callable[[RawEvent], Found]
+
+
+@dataclass(frozen=True, slots=True)
+class EventStream:
+    """Events and what ``items`` needs to read them: its parameters of these names."""
+
+    events: Iterable[RawEvent]
+    start: Position
+    since: Position | None = None
+    gaps: bool = False
+    prepared: dict[Xid, ItemBuffer] = field(default_factory=dict)
 
 
 def items(
@@ -84,21 +76,21 @@ def items(
     *,
     since: Position | None = None,
     gaps: bool = False,
-    prepared: dict[Xid, Held] | None = None,
+    prepared: dict[Xid, ItemBuffer] | None = None,
     look_back: LookBack | None = None,
     any_table: bool = False,
 ) -> Iterator[Item]:
     """Read transactions from events.
 
-    Rows of a transaction are given as they come, before its Commit is known; ``held.whole`` waits for it.
+    Rows of a transaction are given as they come, before its Commit is known; ``buffer.whole`` waits for it.
 
     Parameters
     ----------
     events
-        From one or more files in their order. Between two files, and at the start of a server's dump, stands an
+        From one or more files in their order. Between two files, and at the start of a server's dump, comes an
         artificial ROTATE event that names the file, as servers send it.
     start
-        Where the first event after the format description stands. Its ``gtids`` are the executed set there; empty
+        Where the first event after the format description is. Its ``gtids`` are the executed set there; empty
         means unknown: a PREVIOUS_GTIDS event tells then. With an empty ``file`` the first ROTATE says where.
     since
         Leave out what this position covers: what starts before its offset, where it has a file, else the
@@ -113,19 +105,14 @@ def items(
     any_table
         Give a statement that is not known or changes rows by statement as a DDL that names no table, instead of ending
         the stream: for a reader that then reads every table again.
-
-    Raises
-    ------
-    ChangeError
-        an event that is not understood, damaged, missing or that hides row changes; the message says where.
     """
-    stream = _Stream(start, since, {} if prepared is None else prepared, gaps=gaps)
-    stream.look_back, stream.any_table = look_back, any_table
-    yield from _run(stream, events)
-    yield stream.end()
+    reader = TransactionReader(start, since, {} if prepared is None else prepared, gaps=gaps)
+    reader.look_back, reader.any_table = look_back, any_table
+    yield from read(reader, events)
+    yield reader.end()
 
 
-def prepared_before(events: Iterable[RawEvent], start: Position, stop: Position | None) -> dict[Xid, Held]:
+def prepared_before(events: Iterable[RawEvent], start: Position, stop: Position | None) -> dict[Xid, ItemBuffer]:
     """Return the XA transactions that are prepared and neither committed nor rolled back at a place.
 
     Parameters
@@ -135,34 +122,35 @@ def prepared_before(events: Iterable[RawEvent], start: Position, stop: Position 
     stop
         The place; None is the end of the file.
     """
-    found: dict[Xid, Held] = {}
-    stream = _Stream(start, None, found, gaps=True)
-    stream.skip_all = True
+    found: dict[Xid, ItemBuffer] = {}
+    reader = TransactionReader(start, None, found, gaps=True)
+    reader.skip_all = True
 
     def until_stop() -> Iterator[RawEvent]:
         for event in events:
-            if stop is not None and stream.file == stop.file and stream.offset >= stop.offset:
+            if stop is not None and reader.file == stop.file and reader.offset >= stop.offset:
                 return
-            if stream.file not in ("", start.file):
+            if reader.file not in ("", start.file):
                 return
             yield event
 
-    for _ in _run(stream, until_stop()):
-        raise AssertionError("nothing is given while everything is left out")
+    for _ in read(reader, until_stop()):
+        pass  # an Idle at most
     return found
 
 
-def _run(stream: _Stream, events: Iterable[RawEvent]) -> Iterator[Item]:
+def read(reader: TransactionReader, events: Iterable[RawEvent]) -> Iterator[Item]:
+    """Yield what a reader makes of events."""
     for event in events:
         kind = event.type
         try:
             if event.end and kind not in _UNPLACED and not event.flags & ARTIFICIAL:
-                offset = stream.offset + event.size
+                offset = reader.offset + event.size
                 if offset & WRAP != event.end:
-                    offset = stream.jump(event)
-                stream.offset = offset
-            handler = stream.handlers.get(kind)
-            found = stream.refuse(event) if handler is None else handler(event)
+                    offset = reader.jump(event)
+                reader.offset = offset
+            handler = reader.handlers.get(kind)
+            found = reader.refuse(event) if handler is None else handler(event)
             if found is None:
                 continue
             if type(found) in _ONE:
@@ -170,74 +158,63 @@ def _run(stream: _Stream, events: Iterable[RawEvent]) -> Iterator[Item]:
             else:
                 yield from found  # type: ignore[misc]
         except ChangeError as error:
-            raise stream.placed(error) from error
+            raise reader.placed(error) from error
 
 
 _UNPLACED = (EventType.FORMAT_DESCRIPTION, EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
 
 
-class _Stream(Places):
-    """Where the stream stands. One handler per event type, each returns what the event gives."""
+class TransactionReader(PositionTracker):
+    """The state of a stream. One handler per event type, each returns what the event gives.
 
-    def __init__(self, start: Position, since: Position | None, prepared: dict[Xid, Held], *, gaps: bool) -> None:
+    ``skip_all`` gives out nothing and follows transactions only; then rows of XA transactions are still buffered unless
+    ``keep_rows`` is False. ``foreign_xa`` are XA transactions that ended here and were prepared before the start.
+    """
+
+    def __init__(self, start: Position, since: Position | None, prepared: dict[Xid, ItemBuffer], *, gaps: bool) -> None:
         super().__init__(start, since, gaps=gaps)
+        self.current: Gtid | None = None
         self.begun = self.changed = False
+        self.begin_at = start.offset
         self.gtid_text, self.time = "", 0.0
-        self.tables: dict[int, _Layout] = {}
+        self.tables: dict[int, RowsLayout] = {}
         self.unreadable: dict[str, UnreadableTable] = {}
-        self.layouts: dict[bytes, _Layout] = {}
-        self.held: Held | None = None
+        self.layouts: dict[bytes, RowsLayout] = {}
+        self.xa_rows: ItemBuffer | None = None
         self.prepared = prepared
         self.look_back: LookBack | None = None
         self.skip_all = self.any_table = False
+        self.keep_rows = True
+        self.foreign_xa: list[Xid] = []
         self.ignored: Counter[int] = Counter()
         self.handlers: dict[int, Handler] = {
             EventType.FORMAT_DESCRIPTION: self.format_description,
             EventType.PREVIOUS_GTIDS: self.previous_gtids,
-            EventType.MARIADB_GTID_LIST: self.gtid_list,
             EventType.ROTATE: self.rotate,
             EventType.STOP: self.stop,
             EventType.HEARTBEAT: self.heartbeat,
             EventType.HEARTBEAT_V2: self.heartbeat,
-            EventType.GTID: self.gtid,
-            EventType.ANONYMOUS_GTID: self.gtid,
-            EventType.GTID_TAGGED: self.gtid,
-            EventType.MARIADB_GTID: self.mariadb_gtid,
-            EventType.QUERY: self.query,
-            EventType.QUERY_COMPRESSED: self.query,
-            EventType.TABLE_MAP: self.table_map,
-            EventType.XID: self.xid,
-            EventType.XA_PREPARE: self.xa_prepare,
-            EventType.TRANSACTION_PAYLOAD: self.payload,
-            **dict.fromkeys((*_OPS, *(kind for kind in PLAIN if kind != EventType.QUERY_COMPRESSED)), self.rows),
+            **dict.fromkeys(GTID_EVENTS, self._gtid),
+            EventType.QUERY: self._query,
+            EventType.TABLE_MAP: self._table_map,
+            EventType.XID: self._xid,
+            EventType.XA_PREPARE: self._xa_prepare,
+            EventType.TRANSACTION_PAYLOAD: self._payload,
+            **dict.fromkeys(_OPS, self._rows),
             **dict.fromkeys(_SILENT, self.silent),
         }
 
-    def gtid(self, event: RawEvent) -> Found:
-        found = read_tagged_gtid(event.body) if event.type == EventType.GTID_TAGGED else read_gtid(event.body)
+    def _gtid(self, event: RawEvent) -> Found:
+        found = self.current = read_gtid(event)
         begin_at = self.offset - event.size
-        source = (found.server, found.tag)
-        skip, text = isinstance(self.skip, GtidSet) and self.skip.has(source, found.number), self.end_gtids
+        skip, text = self.skip is not None and self.skip.has(found.source, found.number), self.end_gtids
         if not found.number:
             # A set does not name anonymous transactions, so from here on no set says how far we are.
             self.executed, text = None, ""
         elif self.executed is not None and not skip:
-            text = self.executed.add(source, found.number)
-        return self._begin(begin_at, skip, Begin(str(found), self.at, found.time or event.time, found.bytes), text)
-
-    def mariadb_gtid(self, event: RawEvent) -> Found:
-        found: MariadbGtid = read_mariadb_gtid(event.body)
-        begin_at = self.offset - event.size
-        gtid = f"{found.domain}-{event.server_id}-{found.number}"
-        skip = isinstance(self.skip, MariadbPosition) and gtid in self.skip
-        text = self.end_gtids
-        if self.executed is not None and not skip:
-            text = self.executed.add_mariadb(found.domain, event.server_id, found.number)
-        begin = self._begin(begin_at, skip, Begin(gtid, self.at, float(event.time)), text)
-        self.begun = not found.alone
-        if found.xa:
-            self.held = Held()
-        return begin
+            text = self.executed.add(found)
+        time = float(found.time or event.time)
+        return self._begin(begin_at, skip, Begin(found.text, self.at, time, found.bytes), text)
 
     def _begin(self, begin_at: int, skip: bool, begin: Begin, gtids: str) -> Found:
         if self.open and not self.skipping:
@@ -256,14 +233,14 @@ class _Stream(Places):
             self.at = Position(self.file, begin_at, self.end_gtids)
             begin = Begin(begin.gtid, self.at, begin.time, begin.bytes)
         skip = skip or self.skip_all
-        self.open, self.begun, self.changed, self.skipping = True, False, False, skip
+        self.open, self.begun, self.changed, self.skipping, self.begin_at = True, False, False, skip, begin_at
         self.gtid_text, self.time, self.end_gtids = begin.gtid, begin.time, gtids
         return None if skip else begin
 
     def _commit(self) -> Found:
-        if self.held is not None:
-            self.held.clear()
-            self.held = None
+        if self.xa_rows is not None:
+            self.xa_rows.clear()
+            self.xa_rows = None
         self.open = self.begun = False
         self.tables.clear()
         self.unreadable.clear()
@@ -275,17 +252,20 @@ class _Stream(Places):
     def _inside(self, event: RawEvent) -> None:
         if not self.open:
             raise ChangeError(
-                f"an event of type {event.type} stands outside of a transaction.",
+                f"an event of type {event.type} is outside of a transaction.",
                 hint="If you chose this position: it must lie between two transactions.",
             )
 
-    def xid(self, event: RawEvent) -> Found:
+    def _xid(self, event: RawEvent) -> Found:
         self._inside(event)
         return self._commit()
 
-    def payload(self, event: RawEvent) -> Generator[Item, None, None]:
+    def _payload(self, event: RawEvent) -> Generator[Item, None, None]:
         self._inside(event)
         for inner in payload_events(event.body, f"{self.file}:{self.offset}"):
+            if not self.keep_rows and self.xa_rows is None and b"XA " not in inner.body:
+                self._commit()  # the first event tells an XA transaction, so that others need not be unpacked
+                return
             handler = self.handlers.get(inner.type)
             found = self.refuse(inner) if handler is None else handler(inner)
             if type(found) in _ONE:
@@ -296,71 +276,66 @@ class _Stream(Places):
 
     # Rows.
 
-    def table_map(self, event: RawEvent) -> Found:
+    def _table_map(self, event: RawEvent) -> Found:
         self._inside(event)
         layout = self.layouts.get(event.body)
         if layout is None:
-            if self.skipping and self.held is None:
+            if self.skipping and (self.xa_rows is None or not self.keep_rows):
                 return None
             layout = self._layout(event.body)
         self.tables[layout.table_id] = layout
         return None
 
-    def _layout(self, body: bytes) -> _Layout:
-        table_id, table = parse_table_map(body, mariadb=self.mariadb)
+    def _layout(self, body: bytes) -> RowsLayout:
+        table_id, table = parse_table_map(body)
         if isinstance(table, UnreadableTable):
             placed = ChangeError(f"{self.file}:{self.offset}: {table.error.message}", hint=table.error.hint)
-            table, width = UnreadableTable(table.database, table.table, table.width, placed), table.width
-        else:
-            width = len(table.columns)
-        full = b"\xff" * ((width + 7) // 8)
-        packed = bytes((width,)) if width < 251 else b"\xfc" + width.to_bytes(2, "little")
+            table = UnreadableTable(table.database, table.table, table.width, placed)
         if len(self.layouts) >= _LAYOUTS:  # table ids grow with every DDL and every restart
             self.layouts.clear()
-        layout = self.layouts[body] = _Layout(table_id, table, packed + full, packed + full + full)
+        layout = self.layouts[body] = RowsLayout.of(table_id, table)
         return layout
 
-    def rows(self, event: RawEvent) -> Found:
+    def _rows(self, event: RawEvent) -> Found:
         if not self.open:
             self._inside(event)
-        if self.skipping and self.held is None:
+        if self.skipping and (self.xa_rows is None or not self.keep_rows):
             return None
         body, kind = event.body, event.type
-        plain = PLAIN.get(kind, kind)  # type: ignore[call-overload]
         if len(body) < 10:
             raise ChangeError("a rows event is too short.")
-        at = 8 if plain not in _V2 else 8 + (body[8] | body[9] << 8)  # the length of extra data counts itself
+        at = 8 if kind not in _V2 else 8 + (body[8] | body[9] << 8)  # the length of extra data counts itself
         table_id = int.from_bytes(body[:6], "little")
         layout = self.tables.get(table_id)
         if layout is None:
             return self._rows_of_nothing(table_id, body, at)
-        op = _OPS[plain]
+        op = _OPS[kind]  # type: ignore[index]
         head = layout.update_head if op is Op.UPDATE else layout.head
         if not body.startswith(head, at):
-            _check_width(body, at, layout)
+            layout.check_width(body, at)
         table, images = layout.table, body[at + len(head) :]
         try:
             if not body.startswith(head, at):
-                _check_full(body, at, layout, op)
-            if kind == EventType.PARTIAL_UPDATE_ROWS and not isinstance(table, UnreadableTable):
-                images = full_images(table, images)
+                layout.check_full(body, at, op)
+            if kind == EventType.PARTIAL_UPDATE_ROWS:
+                raise ChangeError(
+                    f"an update of {table.name} holds parts of JSON values, not rows.", hint=_HINT_PARTIAL
+                )
         except ChangeError as error:
             table = self.unreadable.get(table.name) or self._unreadable(layout, error)
-        if kind != plain:
-            images = unpack_mariadb(images, f"{self.file}:{self.offset}")
         if not images:
             return None
         self.changed = True
         found = Rows(op, table, images, self.file, self.offset, event.time)
-        if self.held is not None:
-            self.held.add(found)
+        if self.xa_rows is not None:
+            self.xa_rows.add(found)
             return None
         return found
 
-    def _unreadable(self, layout: _Layout, error: ChangeError) -> UnreadableTable:
+    def _unreadable(self, layout: RowsLayout, error: ChangeError) -> UnreadableTable:
         """Return a layout that gives this error to whoever has the table in scope: one for a table and transaction."""
-        table, width = layout.table, packed_integer(layout.head, 0)[0]
-        found = UnreadableTable(table.database, table.table, width, self.placed(error))
+        table = layout.table
+        found = UnreadableTable(table.database, table.table, layout.width, self.placed(error))
         self.unreadable[table.name] = found
         return found
 
@@ -374,11 +349,9 @@ class _Stream(Places):
 
     # Statements.
 
-    def query(self, event: RawEvent) -> Found:
+    def _query(self, event: RawEvent) -> Found:
         self._inside(event)
         query = read_query(event.body)
-        if event.type == EventType.QUERY_COMPRESSED:
-            query = query._replace(sql=unpack_mariadb(query.sql, f"{self.file}:{self.offset}"))
         if query.sql == b"BEGIN":
             self.begun = True
             return None
@@ -422,42 +395,38 @@ class _Stream(Places):
                 )  # fmt: skip
             return self._commit() if verb == "ROLLBACK" else None
         elif verb == "XA START":
-            self.held = Held()
+            self.xa_rows = ItemBuffer()
         elif verb == "XA COMMIT" and xid is not None:
             return self._xa_commit(xid)
         elif verb == "XA ROLLBACK" and xid is not None:
             dropped = self.prepared.pop(xid, None)
-            if dropped is not None:
+            if dropped is None:
+                self.foreign_xa.append(xid)
+            else:
                 dropped.clear()
             return self._commit()
         elif verb == "XA PREPARE":
             raise ChangeError("XA PREPARE as a statement is not known.")
         return None
 
-    def xa_prepare(self, event: RawEvent) -> Found:
+    def _xa_prepare(self, event: RawEvent) -> Found:
         self._inside(event)
-        body = event.body
-        if len(body) < 13:
-            raise ChangeError("an XA PREPARE event is too short.")
-        size, branch = int.from_bytes(body[5:9], "little"), int.from_bytes(body[9:13], "little")
-        if len(body) < 13 + size + branch:
-            raise ChangeError("an XA PREPARE event is shorter than its id.")
-        gtrid, bqual = body[13 : 13 + size], body[13 + size : 13 + size + branch]
-        xid = Xid(int.from_bytes(body[1:5], "little"), gtrid, bqual)
-        if self.held is None:
+        xid, one_phase = read_xa_prepare(event.body)
+        if self.xa_rows is None:
             raise ChangeError(f"XA PREPARE of {xid} without its XA START.")
-        held, self.held = self.held, None
-        if body[0]:  # prepared and committed in one
-            return self._release(held)
-        self.prepared[xid] = held
+        rows, self.xa_rows = self.xa_rows, None
+        if one_phase:
+            return self._release(rows)
+        self.prepared[xid] = rows
         return self._commit()
 
     def _xa_commit(self, xid: Xid) -> Found:
-        held = self.prepared.pop(xid, None)
-        if held is None and not self.skipping and self.look_back is not None:
-            held = self.look_back(xid, self.at)
-        if held is not None:
-            return self._release(held)
+        rows = self.prepared.pop(xid, None)
+        if rows is None and not self.skipping and self.look_back is not None:
+            rows = self.look_back(xid, self.at)
+        if rows is not None:
+            return self._release(rows)
+        self.foreign_xa.append(xid)
         if self.skipping:
             return self._commit()
         raise ChangeError(
@@ -465,10 +434,10 @@ class _Stream(Places):
             hint="Start before that XA PREPARE; rows that come twice are harmless for a verification.",
         )
 
-    def _release(self, held: Held) -> Generator[Item, None, None]:
+    def _release(self, rows: ItemBuffer) -> Generator[Item, None, None]:
         if not self.skipping:
-            yield from held
-        held.clear()
+            yield from rows
+        rows.clear()
         commit = self._commit()
         if isinstance(commit, Commit):
             yield commit
@@ -478,7 +447,7 @@ class _Stream(Places):
 
         An event that says that it may be ignored is passed over and counted: the first of each type is logged.
         """
-        if self.skipping:
+        if self.skipping or self.skip_all:
             return None
         name = _NAMES.get(event.type, "unknown")
         if self.any_table and self.open and event.type in _BY_STATEMENT:
@@ -492,25 +461,3 @@ class _Stream(Places):
             return None
         why, hint = _REFUSED.get(event.type, ("is not known to this version", "Verify the tables in full."))  # type: ignore[call-overload]
         raise ChangeError(f"{self.file}:{self.offset}: an event of type {event.type} ({name}) {why}.", hint=hint)
-
-
-def _check_width(body: bytes, at: int, layout: _Layout) -> None:
-    """Refuse a rows event that does not fit its table map: nothing says where its images begin."""
-    width, mapped = packed_integer(body, at)[0], packed_integer(layout.head, 0)[0]
-    if width != mapped:
-        raise ChangeError(f"rows of {layout.table.name} have {width} columns, its table map has {mapped}.")
-
-
-def _check_full(body: bytes, at: int, layout: _Layout, op: Op) -> None:
-    """Say why the images of a rows event are not full; bits above the last column may be anything."""
-    width, at = packed_integer(body, at)
-    size = (width + 7) // 8
-    every = (1 << width) - 1
-    for _ in range(2 if op is Op.UPDATE else 1):
-        present = int.from_bytes(body[at : at + size], "little") & every
-        if present != every:
-            raise ChangeError(
-                f"an {op.value} of {layout.table.name} holds {present.bit_count()} of {width} columns.",
-                hint="Set binlog_row_image=FULL on the source, for running sessions too, and verify the table in full.",
-            )
-        at += size

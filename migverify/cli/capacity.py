@@ -1,24 +1,22 @@
-"""``migverify capacity``: how much there is, how fast it grows, and whether the work fits its window."""
+"""``migverify guard capacity``: how much there is, how fast it grows, and whether the work fits its window."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples
 from migverify.cli.guards import (
     AllOption,
-    Asking,
     EveryOption,
+    GuardOptions,
     JsonOption,
     MetricsFileOption,
     MetricsPortOption,
     StoreOption,
     WatchOption,
-    endpoint_facts,
     run_guards,
 )
 from migverify.errors import UsageError
@@ -26,28 +24,23 @@ from migverify.errors import UsageError
 if TYPE_CHECKING:
     from migverify.config import Config
     from migverify.guards.capacity import CapacityGuard
-    from migverify.guards.capacity_model import Point, Wanted
-    from migverify.guards.capacity_speed import Measured
-    from migverify.model import Endpoint
-    from migverify.store.base import ResultStore
+    from migverify.guards.capacity_facts import Requirements, SizePoint
+    from migverify.store.results import ResultStore
 
-app = typer.Typer()
-
-_EXAMPLES = examples(
-    "migverify capacity --all",
-    "migverify capacity --window 4h --engine local",
-    "migverify capacity --window 6h --replay-time 1h --target-free 800G",
-    "migverify capacity --watch --every 3600 --metrics-port 9106",
+EPILOG = examples(
+    "migverify guard capacity --all",
+    "migverify guard capacity --window 4h --engine local",
+    "migverify guard capacity --window 6h --replay-time 1h --target-free 800G",
+    "migverify guard capacity --watch --every 3600 --metrics-port 9106",
 )
 _TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)?")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, None: 1.0}
 
 
-@app.command(epilog=_EXAMPLES)
 def capacity(
     config: ConfigOption = DEFAULT_CONFIG,
     window: Annotated[
-        str | None, typer.Option(metavar="TIME", help="All the work has to fit in this: 4h, 90m. Without: only told.")
+        str | None, typer.Option(metavar="TIME", help="All the work has to fit in this: 4h, 90m. Without: only shown.")
     ] = None,
     engine: Annotated[
         str | None,
@@ -55,14 +48,6 @@ def capacity(
             metavar="ENGINE", help="The engine that will verify, spark or local; default: as `tables verify`."
         ),
     ] = None,
-    calibrate: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            min=0,
-            help="Where no earlier run tells the speed, verify for so long (on threads); 0: do not.",
-        ),
-    ] = 5.0,
     sample: Annotated[
         float, typer.Option(metavar="SECONDS", min=1, help="Time between two readings of the counters.")
     ] = 5.0,
@@ -89,8 +74,8 @@ def capacity(
     """
     from migverify.cli.report import open_run_store
     from migverify.config import load_config
-    from migverify.guards.capacity_judge import bytes_of
-    from migverify.guards.capacity_model import Wanted
+    from migverify.guards.capacity_facts import Requirements
+    from migverify.guards.capacity_read import bytes_of
     from migverify.spark.settings import is_spark_chosen
 
     if engine not in ("spark", "local", None):
@@ -100,14 +85,15 @@ def capacity(
         raise UsageError(f"--target-free {target_free}: this is no size", hint="Say 500G or 1.5T.")
     loaded = load_config(config)
     engine = engine or ("spark" if is_spark_chosen(None, loaded.spark.master) else "local")
-    wanted = Wanted(
+    wanted = Requirements(
         _seconds("--window", window), engine, slots_of(loaded), _seconds("--replay-time", replay_time),
         replay or replay_time is not None, free, replicas, days, loaded.workload.connections or slots_of(loaded),
     )  # fmt: skip
     opened = open_run_store(store, config)
-    guard = make_guard(loaded, opened, wanted, calibration=calibrate, sample=sample)
-    facts = endpoint_facts(loaded.endpoints)
-    run_guards([guard], opened, Asking(as_json, watch, every, metrics_port, metrics_file, passed), facts)
+    guard = make_guard(loaded, opened, wanted, sample=sample)
+    run_guards(
+        [guard], opened, GuardOptions(as_json, watch, every, metrics_port, metrics_file, passed), guard.scope.facts()
+    )
 
 
 def slots_of(config: Config) -> int:
@@ -115,63 +101,28 @@ def slots_of(config: Config) -> int:
     return max(1, min(endpoint.connections for endpoint in config.endpoints))
 
 
-def make_guard(
-    config: Config, store: ResultStore, wanted: Wanted, *, calibration: float = 0.0, sample: float = 5.0
-) -> CapacityGuard:
-    """Return the guard of a configuration.
-
-    Parameters
-    ----------
-    calibration
-        Seconds of a calibrating verification where no earlier run tells a speed; 0: none.
-    """
-    from migverify.config import includes, route
-    from migverify.guards.capacity import CapacityGuard, Place
-    from migverify.secrets import resolve_password
-
-    passwords = {e.name: resolve_password(e).reveal() for e in config.endpoints}
-    *sources, target = (
-        Place(e, passwords[e.name] or None, lambda d, t: includes(config, d, t)) for e in config.endpoints
-    )
-    return CapacityGuard(
-        sources, target, lambda endpoint, d, t: route(config, endpoint.partition(".")[2], d, t), store, wanted,
-        _calibration(config, passwords, wanted.slots, calibration) if calibration else None, _history(store), _begun,
-        sample,
-    )  # fmt: skip
-
-
-def _calibration(
-    config: Config, passwords: dict[str, str], slots: int, seconds: float
-) -> Callable[[], Measured | None]:
-    def run() -> Measured | None:
-        from migverify.guards.capacity_calibrate import calibrate
-
-        say(f"no earlier run tells the speed: verifying the largest tables for {seconds:g} s")
-        return calibrate(config, {name: text for name, text in passwords.items() if text}, slots, seconds)
-
-    return run
-
-
-def _history(store: ResultStore) -> dict[str, list[Point]]:
-    """Return what earlier runs found, by endpoint, the oldest first; the newest 60 of them."""
-    from itertools import islice
-
-    from migverify.guards.capacity_model import NAME, Point
-    from migverify.guards.keep import answers, earlier
-
-    found: dict[str, list[Point]] = {}
-    for info in islice(earlier(store, NAME), 60):
-        for answer in answers(store, info.run_id, NAME):
-            if answer.name == "size" and "bytes" in answer.numbers and answer.server_time is not None:
-                point = Point(answer.server_time, answer.numbers["rows_estimated"], answer.numbers["bytes"])
-                found.setdefault(answer.subject, []).insert(0, point)
-    return found
-
-
-def _begun(endpoint: Endpoint, password: str | None, log: str) -> float:
+def make_guard(config: Config, store: ResultStore, wanted: Requirements, *, sample: float = 5.0) -> CapacityGuard:
+    """Return the guard of a configuration; ``sample`` is the time between two readings of counters, seconds."""
     from migverify.changes.server import log_begun
+    from migverify.guards.capacity import CapacityGuard
+    from migverify.guards.capacity_read import CapacityReader
+    from migverify.guards.scope import Scope
 
-    return log_begun(endpoint, password, log)
+    return CapacityGuard(Scope.of(config), store, wanted, _history(store), CapacityReader(log_begun, sample))
+
+
+def _history(store: ResultStore) -> dict[str, list[SizePoint]]:
+    """Return what earlier runs found, by endpoint, the oldest first."""
+    from migverify.guards.capacity import NAME
+    from migverify.guards.capacity_facts import SizePoint
+    from migverify.guards.keep import history
+
+    found: dict[str, list[SizePoint]] = {}
+    for answer in history(store, NAME):
+        if answer.name == "size" and "bytes" in answer.numbers and answer.server_time is not None:
+            point = SizePoint(answer.server_time, answer.numbers["rows_estimated"], answer.numbers["bytes"])
+            found.setdefault(answer.subject, []).insert(0, point)
+    return found
 
 
 def _seconds(option: str, text: str | None) -> float | None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migverify.cli import changes_archive, changes_audit, changes_check, changes_pipeline
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, SourceOption, examples
+from migverify.cli.commands import Form, add
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, SourceOption, TablesOption, examples
 from migverify.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,18 +20,14 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Read the source's binlog: check, print, archive and audit its changes.")
 
 
-@app.callback()
-def changes() -> None:
-    """Read the source's binlog: check, print, archive and audit its changes."""
+_TAIL_EPILOG = examples(
+    "migverify changes tail --file binlog.000001 --file binlog.000002 --json",
+    "migverify changes tail --since binlog.000003:1234 --tables 'app.order*' --json",
+    "migverify changes tail --follow",
+    "migverify changes tail --since 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-23",
+)
 
 
-@app.command(
-    epilog=examples(
-        "migverify changes tail --file binlog.000001 --file binlog.000002 --json",
-        "migverify changes tail --since binlog.000003:1234 --tables 'app.order*' --json",
-        "migverify changes tail --follow", "migverify changes tail --since 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-23",
-    )
-)  # fmt: skip
 def tail(
     config: ConfigOption = DEFAULT_CONFIG,
     file: Annotated[
@@ -46,10 +43,7 @@ def tail(
         ),
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="POSITION", help="Stop here: file:offset or a GTID set.")] = None,
-    tables: Annotated[
-        list[str] | None,
-        typer.Option("--tables", "-t", metavar="PATTERN", help="Only tables that match: database.table; repeatable."),
-    ] = None,
+    tables: TablesOption = None,
     source: SourceOption = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on as the source writes, until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
@@ -66,7 +60,7 @@ def tail(
     if file:
         if follow:
             raise UsageError("--follow reads a server; it cannot be used with --file")
-        from migverify.changes.files import read_files
+        from migverify.changes.source import read_files
 
         stream = read_files(file, start, end)
     else:
@@ -105,25 +99,24 @@ def _filter(tables: list[str] | None) -> Callable[[str, str], bool] | None:
 def _server_items(
     path: Path, source: str | None, start: Position | None, end: Position | None, *, follow: bool
 ) -> Iterator[Item]:
-    from migverify.changes.server import first_position, read_server
-    from migverify.cli.changes_check import chosen_sources
+    from migverify.changes.server import BinlogServer
+    from migverify.changes.source import read_server
     from migverify.config import load_config
     from migverify.secrets import resolve_password
 
-    loaded = load_config(path)
-    endpoints = chosen_sources(loaded, source)
-    if len(endpoints) > 1:
-        raise UsageError(
-            f"{len(endpoints)} sources are configured, and each has a binlog of its own",
-            hint=f"Name one: --source {endpoints[0].name}",
-        )
-    password = resolve_password(endpoints[0]).reveal() or None
+    endpoint = changes_check.one_source(load_config(path), source)
+    password = resolve_password(endpoint).reveal() or None
     if start is None and not follow:
-        start = first_position(endpoints[0], password)
-    return read_server(endpoints[0], password, start, until=end, follow=follow)
+        start = BinlogServer(endpoint, password).state.first
+    return read_server(endpoint, password, start, until=end, follow=follow)
 
 
-app.command(epilog=changes_check.EPILOG)(changes_check.check)
-app.command(epilog=changes_audit.EPILOG)(changes_audit.audit)
-app.command(epilog=changes_pipeline.EPILOG)(changes_pipeline.pipeline)
-app.command(epilog=changes_archive.EPILOG)(changes_archive.archive)
+add(app, "check", changes_check.check, changes_check.EPILOG)
+add(app, "tail", tail, _TAIL_EPILOG)
+add(app, "audit", changes_audit.audit, changes_audit.EPILOG, (
+    Form(("--pipeline",), changes_pipeline.pipeline, changes_pipeline.EPILOG,
+         "Audit the pipeline that carries the changes: Kafka topics or files.",
+         advanced=("--security", "--sasl-mechanism", "--username-env", "--password-env", "--ca-file", "--binary",
+                   "--flavor", "--dead-letters", "--pending", "--skew", "--single-rows")),
+))  # fmt: skip
+add(app, "archive", changes_archive.archive, changes_archive.EPILOG)

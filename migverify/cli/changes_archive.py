@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
-from migverify.errors import ConfigError, ExitCode, UsageError
+from migverify.cli.changes_check import one_source
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, SourceOption, examples, say
+from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from migverify.changes.archive_check import ArchiveCheck
+    from migverify.changes.archive import ArchiveCheck
     from migverify.changes.manifest import Manifest
-    from migverify.model import Endpoint
 
 EPILOG = examples(
     "migverify changes archive --to /archive/app",
@@ -37,8 +34,8 @@ def archive(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read the archive again: hashes, event checksums, GTIDs. Needs no server.")
     ] = False,
-    source: Annotated[str, typer.Option(metavar="NAME", help="Which source, where there are several shards.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")] = False,
+    source: SourceOption = None,
+    as_json: JsonOption = False,
     config: ConfigOption = DEFAULT_CONFIG,
 ) -> None:
     """Keep the source's raw binlog files, byte for byte, with a manifest of what they cover.
@@ -46,40 +43,26 @@ def archive(
     A new archive begins with the oldest file that the source has; a later run goes on where the last one ended.
     Exit 0: up to date, or whole (--verify); 3: a gap, a damaged file, or the stream cannot be read on.
     """
-    from migverify.changes.storage import open_storage
+    from migverify.changes.storage import Storage
 
-    storage = open_storage(to)
+    storage = Storage(to)
     if verify:
         if since or follow:
             raise UsageError("--verify reads what is archived; it takes neither --since nor --follow.")
-        from migverify.changes.archive_check import check_archive
+        from migverify.changes.archive import check_archive
 
         found = check_archive(storage, say)
         typer.echo(json.dumps(_check_dict(found)) if as_json else _check_text(found))
         raise typer.Exit(int(ExitCode.INCONCLUSIVE if found.findings else ExitCode.MATCH))
-    from migverify.changes.archive import LiveServer
     from migverify.changes.archive import archive as fetch
+    from migverify.changes.server import BinlogServer
+    from migverify.config import load_config
     from migverify.secrets import resolve_password
 
-    endpoint = _source(config, source)
-    server = LiveServer(endpoint, resolve_password(endpoint).reveal() or None)
+    endpoint = one_source(load_config(config), source)
+    server = BinlogServer(endpoint, resolve_password(endpoint).reveal() or None)
     manifest = fetch(storage, server, since=since, follow=follow, say=say)
     typer.echo(json.dumps(manifest_dict(manifest)) if as_json else manifest_text(manifest))
-
-
-def _source(path: Path, name: str) -> Endpoint:
-    from migverify.config import load_config
-
-    sources = {endpoint.name: endpoint for endpoint in load_config(path).sources}
-    if not name and len(sources) == 1:
-        return next(iter(sources.values()))
-    found = sources.get(name) or sources.get(f"source.{name}")
-    if found is None:
-        raise ConfigError(
-            f"{path}: no source is named {name!r}." if name else f"{path}: there are {len(sources)} sources.",
-            hint=f"Choose one with --source: {', '.join(sorted(sources))}. Each needs an archive of its own.",
-        )
-    return found
 
 
 def manifest_dict(manifest: Manifest) -> dict[str, Any]:
@@ -99,6 +82,8 @@ def manifest_dict(manifest: Manifest) -> dict[str, Any]:
 
 def manifest_text(manifest: Manifest) -> str:
     """What an archive covers, in a few lines."""
+    from migverify.report.figures import utc
+
     content = manifest_dict(manifest)
     last = manifest.last
     if last is None:
@@ -106,7 +91,7 @@ def manifest_text(manifest: Manifest) -> str:
     lines = [
         f"{len(manifest.files)} files, {content['bytes']:,} bytes: {manifest.files[0].name} to {last.name}"
         f" ({last.state.value}, {last.bytes:,} bytes)",
-        f"events from {_time(content['first_time'])} to {_time(content['last_time'])}",
+        f"events from {utc(content['first_time'])} to {utc(content['last_time'])}",
     ]
     if content["gtids"]:
         lines.append(f"transactions {content['gtids']}")
@@ -124,7 +109,3 @@ def _check_dict(found: ArchiveCheck) -> dict[str, Any]:
 def _check_text(found: ArchiveCheck) -> str:
     verdict = "whole" if not found.findings else f"NOT whole: {len(found.findings)} findings"
     return "\n".join([manifest_text(found.manifest), f"{found.events:,} events read again; {verdict}", *found.findings])
-
-
-def _time(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

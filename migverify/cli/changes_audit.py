@@ -1,33 +1,29 @@
-"""``migverify changes audit``: whether the stream is complete, and whether everything was delivered."""
+"""``migverify changes audit``: whether the stream is complete."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.changes_check import JsonOption, SourceOption, chosen_sources
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
-from migverify.errors import ExitCode, UsageError
+from migverify.cli.changes_check import chosen_sources
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, SourceOption, TablesOption, examples, say
+from migverify.errors import UsageError
 
 if TYPE_CHECKING:
-    from migverify.changes.audit import Audit, Scope
+    from migverify.changes.audit import AuditScope, StreamAudit
     from migverify.changes.model import Position
     from migverify.config import Config, TablePattern
-    from migverify.model import Endpoint, Verdict
-    from migverify.tables.delivered import Delivery
-    from migverify.tables.tasks import PairPlan
+    from migverify.model import Endpoint
 
 EPILOG = examples(
     "migverify changes audit",
     "migverify changes audit --file binlog.000001 --file binlog.000002 --json",
-    "migverify changes audit --since binlog.000120:4 --delivered",
-    "migverify changes audit --since 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-1000 --delivered --applied",
+    "migverify changes audit --since 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-1000",
 )
 
 
@@ -39,8 +35,6 @@ class _Asked:
     since: Position | None
     until: Position | None
     patterns: tuple[TablePattern, ...]
-    settle: float
-    applied: bool
 
 
 def audit(
@@ -54,64 +48,41 @@ def audit(
         typer.Option(metavar="POSITION", help="Start here: file:offset or a GTID set. Default: the oldest log."),
     ] = None,
     until: Annotated[
-        str | None, typer.Option(metavar="POSITION", help="Stop here. Default: where the source stands now.")
+        str | None, typer.Option(metavar="POSITION", help="Stop here. Default: the end of the binlog now.")
     ] = None,
-    tables: Annotated[
-        list[str] | None,
-        typer.Option("--tables", "-t", metavar="PATTERN", help="Only source tables that match; repeatable."),
-    ] = None,
+    tables: TablesOption = None,
     source: SourceOption = None,
-    delivered: Annotated[
-        bool, typer.Option("--delivered", help="Compare the rows that the binlog leaves with those of the target.")
-    ] = False,
-    settle: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="--delivered: how long the target may take to catch up.")
-    ] = 10.0,
-    applied: Annotated[
-        bool,
-        typer.Option("--applied", help="--delivered: the target has applied the range; what is missing is lost."),
-    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Prove that a range of the binlog is complete, and that it was delivered.
+    """Prove that a range of the binlog is complete.
 
-    Exit 0: complete (and delivered); 1: something is missing; 3: not proved, with the reasons.
+    Exit 0: complete; 1: something is missing; 3: not proved, with the reasons.
     """
     from migverify.changes.positions import parse_position
     from migverify.cli.changes_audit_view import audit_as_dict, audit_as_text
     from migverify.config import parse_pattern
     from migverify.model import Verdict
 
-    if applied and not delivered:
-        raise UsageError("--applied says something about the target; it goes with --delivered")
     try:
         patterns = tuple(parse_pattern(text) for text in tables or ())
     except ValueError as error:
         raise UsageError(f"--tables: {error}") from error
     start, end = (None if text is None else parse_position(text) for text in (since, until))
-    asked = _Asked(tuple(file or ()), start, end, patterns, settle, applied)
-    if delivered:
-        found = list(_delivered(config, tables, source, asked))
-    else:
-        found = [(name, one, None) for name, one in _audits(config, source, asked)]
-    verdict = Verdict.worst([v for _, one, other in found for v in _verdicts(one, other)])
+    asked = _Asked(tuple(file or ()), start, end, patterns)
+    found = list(_audits(config, source, asked))
+    verdict = Verdict.worst([one.verdict for _, one in found])
     if as_json:
         sources = [audit_as_dict(*one) for one in found]
         typer.echo(json.dumps({"verdict": verdict.value, "sources": sources}, ensure_ascii=False))
     else:
-        for name, one, delivery in found:
-            for line in audit_as_text(name, one, delivery):
+        for name, one in found:
+            for line in audit_as_text(name, one):
                 typer.echo(line)
         typer.echo(verdict.value)
-    codes = {Verdict.MATCH: ExitCode.MATCH, Verdict.MISMATCH: ExitCode.MISMATCH}
-    raise typer.Exit(int(codes.get(verdict, ExitCode.INCONCLUSIVE)))
+    raise typer.Exit(int(verdict.exit_code))
 
 
-def _verdicts(one: Audit, delivery: Delivery | None) -> list[Verdict]:
-    return [one.verdict] if delivery is None else [one.verdict, delivery.verdict]
-
-
-def _audits(path: Path, source: str | None, asked: _Asked) -> Iterator[tuple[str, Audit]]:
+def _audits(path: Path, source: str | None, asked: _Asked) -> Iterator[tuple[str, StreamAudit]]:
     from migverify.changes.audit import audit_files, audit_server
     from migverify.config import load_config
     from migverify.secrets import resolve_password
@@ -140,46 +111,8 @@ def _sources(config: Config, source: str | None, asked: _Asked) -> list[Endpoint
     return found
 
 
-def _delivered(
-    path: Path, tables: list[str] | None, source: str | None, asked: _Asked
-) -> Iterator[tuple[str, Audit, Delivery | None]]:
-    from migverify.tables.prepare import prepared_run
-
-    with prepared_run(path, tables, current=True) as (loaded, secrets, prepared):
-        pairs = list(prepared.pairs())
-        for endpoint in _sources(loaded, source, asked):
-            yield _deliver_one(loaded, endpoint, secrets, pairs, asked)
-
-
-def _deliver_one(
-    config: Config, endpoint: Endpoint, secrets: dict[str, str], pairs: list[PairPlan], asked: _Asked
-) -> tuple[str, Audit, Delivery | None]:
-    from migverify.changes.audit import audit_files, audit_server
-    from migverify.changes.delivered import LastImages
-    from migverify.changes.server import stood_still
-    from migverify.tables.delivered import Wait, followed_keys, judge, pairs_of
-    from migverify.tables.prepare import rules_of
-
-    own = pairs_of(pairs, endpoint.name)
-    password = secrets.get(endpoint.name)
-    with LastImages(followed_keys(own, endpoint.name)) as images:
-        scope = _scope(config, asked, images.take)
-        say(f"reading the binlog of {endpoint.name}")
-        if asked.files:
-            found = audit_files(asked.files, scope, since=asked.since, until=asked.until)
-        else:
-            found = audit_server(endpoint, password, scope, since=asked.since, until=asked.until)
-        say(f"comparing with {config.target.name}")
-        wait = Wait(time.time() + asked.settle, asked.applied)
-        delivery = judge(
-            images, own, secrets, rules_of(config), wait, keep_values=config.report.values,
-            source_still=lambda: stood_still(endpoint, password, found.last), seen=found.tables,
-        )  # fmt: skip
-    return endpoint.name, found, delivery
-
-
-def _scope(config: Config | None, asked: _Asked, also: Callable[..., None] | None = None) -> Scope:
-    from migverify.changes.audit import Scope
+def _scope(config: Config | None, asked: _Asked) -> AuditScope:
+    from migverify.changes.audit import AuditScope
     from migverify.config import includes, is_system_database
 
     patterns = asked.patterns
@@ -196,4 +129,4 @@ def _scope(config: Config | None, asked: _Asked, also: Callable[..., None] | Non
             if group
         )
 
-    return Scope(wanted, wanted_database, also)
+    return AuditScope(wanted, wanted_database)

@@ -7,27 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, SourceOption, examples
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from migverify.config import Config
-    from migverify.guards.check_binlog import Preflight
+    from migverify.guards.check_binlog import BinlogCheck
     from migverify.model import Endpoint
 
 EPILOG = examples(
     "migverify changes check", "migverify changes check --json", "migverify changes check --server-id 4711"
 )
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
 ServerIdOption = Annotated[
     int | None,
     typer.Option("--server-id", min=1, max=4294967295, help="The server_id a reader is going to use: is it free?"),
-]
-SourceOption = Annotated[
-    str | None, typer.Option("--source", metavar="NAME", help="Only this source, where several are configured.")
 ]
 
 
@@ -37,7 +33,7 @@ def check(
     server_id: ServerIdOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask the source whether its binlog can be read exactly; writes nothing. Exit 0: fit, 3: not fit, or not told."""
+    """Ask the source whether its binlog can be read exactly; writes nothing. Exit 0: fit, 3: not fit, or not known."""
     from migverify.config import load_config
     from migverify.model import Verdict
 
@@ -71,26 +67,42 @@ def chosen_sources(config: Config, name: str | None) -> list[Endpoint]:
     return found
 
 
-def check_source(config: Config, endpoint: Endpoint, server_id: int | None) -> Preflight:
+def one_source(config: Config, name: str | None) -> Endpoint:
+    """Return the source that a command reads: each of several has a binlog and sessions of its own.
+
+    Raises
+    ------
+    UsageError
+        no source has the name, or there are several and none is named.
+    """
+    sources = chosen_sources(config, name)
+    if len(sources) > 1:
+        names = ", ".join(e.name for e in sources)
+        raise UsageError(
+            f"{len(sources)} sources are configured: {names}", hint=f"Choose one: --source {sources[0].name}"
+        )
+    return sources[0]
+
+
+def check_source(config: Config, endpoint: Endpoint, server_id: int | None) -> BinlogCheck:
     """Ask one source."""
     from migverify.changes.server import log_begun
     from migverify.config import includes
     from migverify.db.session import open_session
     from migverify.guards.check_binlog import preflight
-    from migverify.guards.check_model import Plan
-    from migverify.guards.check_read import Cached, Server
+    from migverify.guards.check_read import Cached, CheckedServer, CheckPlan
     from migverify.secrets import resolve_password
 
     password = resolve_password(endpoint).reveal() or None
     with open_session(endpoint, password) as session:
-        server = Server(
-            endpoint, Cached(session), lambda d, t: includes(config, d, t), lambda _, d, t: (d, t), Plan(),
+        server = CheckedServer(
+            endpoint, Cached(session), lambda d, t: includes(config, d, t), lambda _, d, t: (d, t), CheckPlan(),
             begun=lambda name: log_begun(endpoint, password, name),
         )  # fmt: skip
         return preflight(server, server_id)
 
 
-def preflight_as_dict(found: Preflight) -> dict[str, Any]:
+def preflight_as_dict(found: BinlogCheck) -> dict[str, Any]:
     """Return what ``--json`` prints of one source."""
     return {
         "source": found.endpoint, "version": found.version, "platform": found.platform.value,
@@ -104,7 +116,7 @@ def preflight_as_dict(found: Preflight) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def preflight_as_text(found: Preflight) -> Iterator[str]:
+def preflight_as_text(found: BinlogCheck) -> Iterator[str]:
     """Yield the lines for a reader: what is wrong comes with the reason and the remedy, what passes is one line."""
     from migverify.guards.text import answer_lines
 

@@ -1,4 +1,4 @@
-"""``migverify changes pipeline``: audits the pipeline that carries changes from the source to the target."""
+"""``migverify changes audit --pipeline``: audits the pipeline that carries changes from the source to the target."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import examples
-from migverify.errors import ExitCode, UsageError
+from migverify.cli.console import JsonOption, examples
+from migverify.errors import UsageError
 
 if TYPE_CHECKING:
-    from migverify.changes.pipeline import PipelineFinding, PipelineReport
-    from migverify.changes.traffic import PartitionTraffic, TransactionSizes
+    from migverify.changes.pipeline import PartitionTraffic, PipelineFinding, PipelineReport, TransactionSizes
 
 _TABLES = 40
 EPILOG = examples(
-    "migverify changes pipeline --kafka broker:9092 --topic shop --format canal-json --time-zone UTC --group applier",
-    "migverify changes pipeline --file events.json --format debezium --types types.json --json",
+    "migverify changes audit --pipeline --kafka broker:9092 --topic shop --format canal-json --group applier",
+    "migverify changes audit --pipeline --file events.json --format debezium --types types.json --json",
 )
 
 
 def pipeline(
-    format_: Annotated[str, typer.Option("--format", metavar="NAME", help="canal-json, open-protocol or debezium.")],
+    format_: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="Encoding of the messages; a wrong name lists all.")
+    ],
     kafka: Annotated[str, typer.Option("--kafka", metavar="HOST:PORT,...", help="Brokers to read from.")] = "",
     topic: Annotated[
         list[str] | None, typer.Option("--topic", metavar="NAME", help="Topic to read; may be repeated.")
@@ -75,7 +76,7 @@ def pipeline(
     single_rows: Annotated[
         float, typer.Option("--single-rows", metavar="SHARE", help="Most rows written one by one, 0 to 1.")
     ] = 0.5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Audit a change pipeline: lag, skew, batching, order, duplicates, rows in = rows carried = rows applied.
 
@@ -83,10 +84,10 @@ def pipeline(
     passed, 1 when one failed, 3 when one could not be answered.
     """
     from migverify.changes.carriers.dead_letters import DeadLetterFile
-    from migverify.changes.carriers.formats import Format, read_types
-    from migverify.changes.carriers.kafka import Login
-    from migverify.changes.pipeline import Limits, audit, count_binlog, measure, open_files, open_kafka
-    from migverify.model import Flavor, Verdict
+    from migverify.changes.carriers.formats import CarrierFormat, read_types
+    from migverify.changes.carriers.kafka import KafkaLogin
+    from migverify.changes.pipeline import PipelineLimits, audit, count_binlog, measure, open_files, open_kafka
+    from migverify.model import Flavor
 
     if bool(kafka) is bool(file) or bool(kafka) is not bool(topic):
         raise UsageError("give --kafka with --topic, or --file")
@@ -95,18 +96,17 @@ def pipeline(
     if flavor not in list(Flavor):
         raise UsageError(f"there is no flavor {flavor!r}", hint=f"Flavors are {', '.join(Flavor)}.")
     declared = {} if types is None else read_types(types)
-    parser = Format(format_, declared, time_zone, binary, Flavor(flavor)).parser()
+    parser = CarrierFormat(format_, declared, time_zone, binary, Flavor(flavor)).parser()
     if kafka:
-        login = Login(kafka, security, mechanism, username_env, password_env, ca_file).resolve()
+        login = KafkaLogin(kafka, security, mechanism, username_env, password_env, ca_file).resolve()
         opened = open_kafka(login, topic or [], parser, group)
     else:
         opened = open_files(file or [], format_, parser)
     wrote = count_binlog(binlog) if binlog else None
     facts = measure(opened, wrote, None if dead_letters is None else DeadLetterFile(dead_letters))
-    report = audit(facts, Limits(lag, pending_seconds=pending, skew=skew, single_row_share=single_rows))
+    report = audit(facts, PipelineLimits(lag, pending_seconds=pending, skew=skew, single_row_share=single_rows))
     typer.echo(render_json(report) if as_json else render_text(report), nl=False)
-    codes = {Verdict.MATCH: ExitCode.MATCH, Verdict.MISMATCH: ExitCode.MISMATCH}
-    raise typer.Exit(codes.get(report.verdict, ExitCode.INCONCLUSIVE))
+    raise typer.Exit(int(report.verdict.exit_code))
 
 
 def render_json(report: PipelineReport) -> str:
@@ -126,7 +126,7 @@ def render_text(report: PipelineReport) -> str:
 
 def _lines(report: PipelineReport) -> Iterator[str]:
     from migverify.changes.carriers.base import tso_time
-    from migverify.changes.traffic import SIZES
+    from migverify.changes.pipeline import SIZES
 
     yield f"{report.verdict}  pipeline"
     yield ""

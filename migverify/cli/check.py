@@ -1,8 +1,7 @@
-"""``migverify check``: everything that can be known before work begins."""
+"""``migverify guard settings``: everything that can be known before work begins."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
@@ -11,36 +10,31 @@ import typer
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples
 from migverify.cli.guards import (
     AllOption,
-    Asking,
     EveryOption,
+    GuardOptions,
     JsonOption,
     MetricsFileOption,
     MetricsPortOption,
     StoreOption,
     WatchOption,
-    endpoint_facts,
     run_guards,
 )
 from migverify.errors import UsageError
 
 if TYPE_CHECKING:
     from migverify.config import Config
-    from migverify.guards.check import CheckGuard, Place
-    from migverify.guards.check_model import Plan, Question
-    from migverify.model import Endpoint
+    from migverify.guards.check import CheckGuard
+    from migverify.guards.check_questions import CheckQuestion
 
-app = typer.Typer()
-
-_EXAMPLES = examples(
-    "migverify check",
-    "migverify check --for tables --hours 6",
-    "migverify check --for cutover --ticdc http://cdc1:8300 --skip triggers --all",
-    "migverify check --json | jq '.guards[].answers[] | select(.state != \"pass\")'",
-    "migverify check --only clock --only connections --watch --every 30 --metrics-port 9100",
+EPILOG = examples(
+    "migverify guard settings",
+    "migverify guard settings --for tables --hours 6",
+    "migverify guard settings --for cutover --ticdc http://cdc1:8300 --skip triggers --all",
+    "migverify guard settings --json | jq '.guards[].answers[] | select(.state != \"pass\")'",
+    "migverify guard settings --only clock --only connections --watch --every 30 --metrics-port 9100",
 )
 
 
-@app.command(epilog=_EXAMPLES)
 def check(
     config: ConfigOption = DEFAULT_CONFIG,
     only: Annotated[
@@ -71,7 +65,7 @@ def check(
 ) -> None:
     """Ask both sides for everything that can be known before work begins; writes nothing on them.
 
-    Exit 0: nothing fails, 1: something does, 3: something could not be told. Warnings do not fail.
+    Exit 0: nothing fails, 1: something does, 3: something is not known. Warnings do not fail.
     """
     questions = _questions(only or [], skip or [], works or [])
     if list_all:
@@ -83,13 +77,12 @@ def check(
     loaded = load_config(config)
     seconds = hours * 3600 if hours is not None else loaded.limits.run_seconds
     guard = make_guard(loaded, questions, seconds, [_address(url) for url in ticdc or []])
-    facts = endpoint_facts(loaded.all_endpoints)
-    asking = Asking(as_json, watch, every, metrics_port, metrics_file, passed)
-    run_guards([guard], open_run_store(store, config), asking, facts)
+    asking = GuardOptions(as_json, watch, every, metrics_port, metrics_file, passed)
+    run_guards([guard], open_run_store(store, config), asking, guard.scope.facts())
 
 
 def make_guard(
-    config: Config, questions: tuple[Question, ...], verify_seconds: float | None, ticdc: list[str]
+    config: Config, questions: tuple[CheckQuestion, ...], verify_seconds: float | None, ticdc: list[str]
 ) -> CheckGuard:
     """Return the guard of a configuration.
 
@@ -98,39 +91,22 @@ def make_guard(
     verify_seconds
         How long the longest verification is going to take; None: not said.
     """
-    from migverify.config import route
-    from migverify.guards.check import CheckGuard
-    from migverify.guards.check_model import Plan
-
-    *sources, target = (_place(config, endpoint) for endpoint in config.endpoints)
-    plan: Plan = Plan(verify_seconds, tuple(ticdc), config.watch.marker, config.watch.checkpoint)
-    return CheckGuard(
-        sources, target, lambda endpoint, d, t: route(config, endpoint.partition(".")[2], d, t), plan, questions,
-        [_place(config, endpoint) for endpoint in config.others], begun=_begun,
-    )  # fmt: skip
-
-
-def _place(config: Config, endpoint: Endpoint) -> Place:
-    from migverify.config import includes, unmatched_includes
-    from migverify.guards.check import Place
-    from migverify.secrets import resolve_password
-
-    def unmatched(names: Iterable[tuple[str, str]]) -> list[str]:
-        return [str(pattern) for pattern in unmatched_includes(config, names)]
-
-    password = resolve_password(endpoint).reveal() or None
-    return Place(endpoint, password, lambda d, t: includes(config, d, t), unmatched)
-
-
-def _begun(endpoint: Endpoint, password: str | None, log: str) -> float:
     from migverify.changes.server import log_begun
+    from migverify.guards.check import CheckGuard
+    from migverify.guards.check_read import CheckPlan
+    from migverify.guards.scope import Scope
 
-    return log_begun(endpoint, password, log)
+    plan = CheckPlan(verify_seconds, tuple(ticdc), config.watch.marker, config.watch.checkpoint)
+    return CheckGuard(Scope.of(config, others=True), plan, questions, begun=log_begun)
 
 
-def _questions(only: list[str], skip: list[str], works: list[str]) -> tuple[Question, ...]:
-    from migverify.guards.check_model import Work
-    from migverify.guards.check_questions import chosen
+def all_questions() -> tuple[CheckQuestion, ...]:
+    """Return every question of the guard."""
+    return _questions([], [], [])
+
+
+def _questions(only: list[str], skip: list[str], works: list[str]) -> tuple[CheckQuestion, ...]:
+    from migverify.guards.check_questions import Work, chosen
 
     known = [work.value for work in Work]
     for name in works:
@@ -138,22 +114,24 @@ def _questions(only: list[str], skip: list[str], works: list[str]) -> tuple[Ques
             raise UsageError(f"--for {name}: there is no such work", hint=f"Say one of {', '.join(known)}.")
     found, unknown = chosen(only, skip, [Work(name) for name in works])
     if unknown:
-        raise UsageError(f"no question is named {', '.join(unknown)}", hint="`migverify check --list` names them.")
+        raise UsageError(
+            f"no question is named {', '.join(unknown)}", hint="`migverify guard settings --list` names them."
+        )
     if not found:
         raise UsageError("no question is left to be asked", hint="Loosen --only, --skip or --for.")
     return found
 
 
-def _list(questions: tuple[Question, ...], *, as_json: bool) -> None:
+def _list(questions: tuple[CheckQuestion, ...], *, as_json: bool) -> None:
     import json
 
     if as_json:
-        told = [
+        reported = [
             {"name": q.name, "of": q.of.value, "for": sorted(q.work), "wanted": q.threshold, "why": q.why,
              "todo": q.todo}
             for q in questions
         ]  # fmt: skip
-        typer.echo(json.dumps(told, ensure_ascii=False))
+        typer.echo(json.dumps(reported, ensure_ascii=False))
         return
     width = max(len(question.name) for question in questions)
     for question in questions:

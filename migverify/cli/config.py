@@ -1,31 +1,52 @@
-"""``migverify config``: check a configuration, print its JSON schema and its keys."""
+"""``migverify config``: check a configuration and what its users may do, print schemas and keys of files."""
 
 from __future__ import annotations
 
 import json
+from enum import StrEnum
+from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from migverify.cli import workload_probe
+from migverify.cli.commands import Form, add
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples
 from migverify.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from migverify.config import Config
 
-app = typer.Typer(no_args_is_help=True, help="Check the configuration, print its JSON schema.")
+app = typer.Typer()
 
-
-_EXAMPLES = examples(
-    "migverify config check",
-    "migverify config check -c staging.yaml --json",
-    "migverify config check --grants",
-    "migverify config check --grants --for 'tables verify' --for 'tables repair --apply'",
+_EPILOG = examples(
+    "migverify config",
+    "migverify config -c staging.yaml --json",
+    "migverify config --grants",
+    "migverify config --grants --for 'tables verify' --for 'tables repair --apply'",
+    "migverify config --schema recon > recon.schema.json",
 )
 
 
-@app.command(epilog=_EXAMPLES)
-def check(
+class SchemaName(StrEnum):
+    """A file that people write, by the name of its JSON schema."""
+
+    MIGVERIFY = "migverify"
+    RECON = "recon"
+    RUNBOOK = "runbook"
+    TRAFFIC = "traffic"
+    WAIVERS = "waivers"
+    DRIFT = "drift"
+
+
+class KeysName(StrEnum):
+    """A file whose keys have a table in the documentation."""
+
+    MIGVERIFY = "migverify"
+    RECON = "recon"
+
+
+def config_(
     config: ConfigOption = DEFAULT_CONFIG,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was understood, without secrets.")] = False,
     grants: Annotated[
@@ -50,7 +71,7 @@ def check(
     loaded = load_config(config)
     _open_certificates(loaded)
     if only and not grants:
-        raise UsageError("--for goes with --grants", hint="migverify config check --grants --for 'tables verify'")
+        raise UsageError("--for goes with --grants", hint="migverify config --grants --for 'tables verify'")
     if grants:
         from migverify.cli.grants import print_missing
 
@@ -88,17 +109,27 @@ def _open_certificates(loaded: Config) -> None:
             raise ConfigError(f"{loaded.path}: {name}: {error.message}", hint=error.hint) from None
 
 
-@app.command(epilog=examples("migverify config schema > migverify.schema.json"))
-def schema() -> None:
-    """Print the JSON schema of migverify.yaml, for editors that complete and check it."""
-    from migverify.config.reference import json_schema_text
-
-    typer.echo(json_schema_text(), nl=False)
+def schema(name: Annotated[SchemaName, typer.Argument(help="Which file.")]) -> None:
+    """Print the JSON schema of a file that people write, for editors that complete and check it."""
+    typer.echo((files("migverify") / f"schemas/{name}.schema.json").read_text(encoding="utf-8"), nl=False)
 
 
-@app.command(epilog=examples("migverify config keys"))
-def keys() -> None:
-    """Print every key with its default and meaning, as the Markdown table of the documentation."""
+def keys(name: Annotated[KeysName, typer.Argument(help="Which file.")]) -> None:
+    """Print every key of a file with its default and meaning, as the Markdown table of the documentation."""
     from migverify.config.reference import markdown
 
-    typer.echo(markdown(), nl=False)
+    if name is KeysName.RECON:
+        from migverify.recon.document import RulesDocument
+
+        typer.echo(markdown(RulesDocument), nl=False)
+    else:
+        typer.echo(markdown(), nl=False)
+
+
+add(app, "config", config_, _EPILOG, (
+    Form(("--schema",), schema, examples("migverify config --schema migverify > migverify.schema.json"),
+         f"Print a JSON schema: {', '.join(SchemaName)}."),
+    Form(("--keys",), keys, examples("migverify config --keys recon"),
+         f"Print the table of all keys: {', '.join(KeysName)}."),
+    Form(("--waivers",), workload_probe.waivers, workload_probe.WAIVERS_EPILOG, "Check a file of waivers."),
+))  # fmt: skip

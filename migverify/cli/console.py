@@ -12,6 +12,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,6 +40,34 @@ SourceOption = Annotated[
     str | None, typer.Option("--source", metavar="NAME", help="Which source, where several are configured.")
 ]
 """Option ``--source`` of every command that reads one source."""
+
+
+class EngineName(StrEnum):
+    """What ``--engine`` takes."""
+
+    SPARK = "spark"
+    LOCAL = "local"
+
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
+StoreOption = Annotated[
+    str | None, typer.Option("--store", metavar="URL", help="Result store; default: the configuration's.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+ResumeOption = Annotated[
+    str | None,
+    typer.Option("--resume", metavar="RUN", help="Go on with a run that was interrupted; `last` for the newest."),
+]
+TablesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tables", "-t", metavar="PATTERN", help="Only source tables that match, as database.table; repeatable."
+    ),
+]
+MasterOption = Annotated[
+    str | None,
+    typer.Option("--spark-master", metavar="URL", help="Spark master or sc:// URL; default: the configuration's."),
+]
 
 
 def examples(*lines: str) -> str:

@@ -10,7 +10,7 @@ from migverify.codec import encode
 from migverify.config.patterns import parse_pattern
 from migverify.model import LiveState, RowDiff, Verdict
 from migverify.report.marks import visible
-from migverify.store.base import ResultStore
+from migverify.store.results import ResultStore
 from migverify.tables.recheck import tables_run
 
 PAGE = 1000
@@ -56,15 +56,21 @@ def _line(diff: RowDiff) -> str:
     )
     if diff.shard:
         counts += f" held by {visible(diff.shard)}"
+    if diff.columns and all(c.kind == "row" for c in diff.columns):  # of a table without a key: the row itself
+        key = ", ".join(f"{c.column}={_text(c.target if c.source is None else c.source)}" for c in diff.columns)
+        return f"{diff.kind}  {key}{counts}"
     columns = "; ".join(_column(c.column, c.kind, c.source, c.target, masked=c.masked) for c in diff.columns)
     return f"{diff.kind}  {key}{counts}" + (f"  {columns}" if columns else "")
+
+
+def _text(text: str | None) -> str:
+    return "NULL" if text is None else visible(text[:80])
 
 
 def _column(name: str, kind: str, source: str | None, target: str | None, *, masked: bool) -> str:
     if masked:
         return f"{name} ({kind})"
-    one, other = ("NULL" if text is None else visible(text[:80]) for text in (source, target))
-    return f"{name} ({kind}): {one} -> {other}"
+    return f"{name} ({kind}): {_text(source)} -> {_text(target)}"
 
 
 def run_status(store: ResultStore, run: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``migverify config check --grants``: what the configured users lack, as statements that can be pasted."""
+"""``migverify config --grants``: what the configured users lack, as statements that can be pasted."""
 
 from __future__ import annotations
 
@@ -48,12 +48,14 @@ def print_missing(config: Config, only: Sequence[str], *, as_json: bool) -> Exit
         except EndpointError as error:
             failures.append(error)
     if as_json:
-        told = [
+        reported = [
             {"endpoint": one.endpoint.name, "account": one.account, "missing": one.privileges,
              "statements": one.statements}
             for one in found
         ]  # fmt: skip
-        typer.echo(json.dumps({"endpoints": told, "errors": [error.line for error in failures]}, ensure_ascii=False))
+        typer.echo(
+            json.dumps({"endpoints": reported, "errors": [error.line for error in failures]}, ensure_ascii=False)
+        )
     else:
         _print(found)
     for endpoint in config.others:

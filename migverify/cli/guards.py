@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from migverify.cli.console import command_line, say
-from migverify.cli.watching import EXIT_CODES, metrics_page, stop_on_signals
+from migverify.cli.watching import metrics_page, stop_on_signals
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from migverify.guards.keep import Kept
-    from migverify.guards.model import Guard, GuardResult
-    from migverify.guards.watch import GuardStatus
-    from migverify.model import Endpoint
-    from migverify.store.base import ResultStore
+    from migverify.guards.keep import GuardRecorder
+    from migverify.guards.model import GuardResult, StandingGuard
+    from migverify.guards.watch import GuardsStatus
+    from migverify.store.results import ResultStore
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object; with --watch one a turn.")]
 WatchOption = Annotated[bool, typer.Option("--watch", help="Ask again and again until Ctrl-C; tell what changes.")]
@@ -39,7 +38,7 @@ AllOption = Annotated[bool, typer.Option("--all", help="List what passes too.")]
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class GuardOptions:
     """How a command asks. ``render`` and ``lines`` replace the JSON and the text where a command has its own."""
 
     as_json: bool = False
@@ -58,15 +57,10 @@ class Asking:
         return self.lines(result) if self.lines is not None else result_lines(result, passed=self.passed)
 
 
-def endpoint_facts(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
-    """Return what a run keeps of the endpoints it asked."""
-    return {"endpoints": {e.name: {"address": f"{e.host}:{e.port}"} for e in endpoints}}
-
-
 def run_guards(
-    guards: Sequence[Guard],
+    guards: Sequence[StandingGuard],
     store: ResultStore,
-    asking: Asking,
+    asking: GuardOptions,
     facts: Mapping[str, Any] | None = None,
     on_begin: Callable[[str], None] = lambda _: None,
 ) -> NoReturn:
@@ -84,48 +78,50 @@ def run_guards(
     Raises
     ------
     UsageError
-        metrics were asked for without a watch.
+        metrics were requested without a watch.
     """
     if not asking.watch and asking.metrics_port is not None:
         raise UsageError("--metrics-port belongs to --watch", hint="One asking can be kept by --metrics-file.")
-    from migverify.guards.keep import Kept, begin
+    from migverify.guards.keep import GuardRecorder, begin
 
     with ExitStack() as stack:
         stack.enter_context(closing(store))
         publish = stack.enter_context(metrics_page(asking.metrics_port, asking.metrics_file))
         command = command_line()
-        kept = Kept(store, begin(store, command, [guard.name for guard in guards], facts or {}))
+        kept = GuardRecorder(store, begin(store, command, [guard.name for guard in guards], facts or {}))
         on_begin(kept.run_id)
         verdict = _watched(guards, kept, asking, publish) if asking.watch else _once(guards, kept, asking, publish)
     raise typer.Exit(int(verdict))
 
 
-def _once(guards: Sequence[Guard], kept: Kept, asking: Asking, publish: Callable[[str], None]) -> ExitCode:
-    from migverify.guards.metrics import prometheus_text
-    from migverify.guards.run import ask
-    from migverify.guards.text import results_as_json
+def _once(
+    guards: Sequence[StandingGuard], kept: GuardRecorder, asking: GuardOptions, publish: Callable[[str], None]
+) -> ExitCode:
+    from migverify.guards.text import prometheus_text, results_as_json
+    from migverify.guards.watch import ask
 
     results = ask(guards, on_result=kept.add)
     verdict = kept.finish(results)
     publish(prometheus_text(results, time.time()))
     if asking.as_json:
-        told = asking.render(results) if asking.render is not None else results_as_json(results, kept.run_id)
-        typer.echo(json.dumps(told, ensure_ascii=False))
+        reported = asking.render(results) if asking.render is not None else results_as_json(results, kept.run_id)
+        typer.echo(json.dumps(reported, ensure_ascii=False))
     else:
         for result in results:
             for line in asking.text(result):
                 typer.echo(line)
-    return EXIT_CODES[verdict]
+    return verdict.exit_code
 
 
-def _watched(guards: Sequence[Guard], kept: Kept, asking: Asking, publish: Callable[[str], None]) -> ExitCode:
-    from migverify.guards.metrics import prometheus_text
-    from migverify.guards.text import change_line, status_as_json
+def _watched(
+    guards: Sequence[StandingGuard], kept: GuardRecorder, asking: GuardOptions, publish: Callable[[str], None]
+) -> ExitCode:
+    from migverify.guards.text import change_line, prometheus_text, status_as_json
     from migverify.guards.watch import GuardsWatch
 
     stopped = threading.Event()
 
-    def tell(status: GuardStatus) -> None:
+    def tell(status: GuardsStatus) -> None:
         for result in status.results:
             kept.add(result)
         publish(prometheus_text(status.results, status.at))
@@ -144,4 +140,4 @@ def _watched(guards: Sequence[Guard], kept: Kept, asking: Asking, publish: Calla
         status = GuardsWatch(guards, asking.every, tell).run(stopped.is_set, stopped.wait)
         verdict = kept.finish(status.results, {"turns": status.turn})
     say(f"{verdict}: {status.turn} askings")
-    return ExitCode.INTERRUPTED if stopped.is_set() else EXIT_CODES[verdict]
+    return ExitCode.INTERRUPTED if stopped.is_set() else verdict.exit_code

@@ -1,4 +1,4 @@
-"""``migverify ids``: how much of every id space is used on both sides, and when it ends."""
+"""``migverify guard ids``: how much of every id space is used on both sides, and when it ends."""
 
 from __future__ import annotations
 
@@ -10,46 +10,43 @@ import typer
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples
 from migverify.cli.guards import (
     AllOption,
-    Asking,
     EveryOption,
+    GuardOptions,
     JsonOption,
     MetricsFileOption,
     MetricsPortOption,
     StoreOption,
     WatchOption,
-    endpoint_facts,
     run_guards,
 )
 from migverify.errors import UsageError
 
 if TYPE_CHECKING:
     from migverify.config import Config
-    from migverify.guards.ids import Scope
-    from migverify.guards.ids_model import Point
+    from migverify.guards.ids import IdsGuard
+    from migverify.guards.ids_model import IdLimits, IdReading
     from migverify.guards.layouts import Layout
-    from migverify.store.base import ResultStore
+    from migverify.store.results import ResultStore
 
-app = typer.Typer()
-
-_EXAMPLES = examples(
-    "migverify ids",
-    "migverify ids --json --min-days 365 | jq '.[] | select(.verdict != \"pass\")'",
-    "migverify ids --layout pay.orders.id=41/10/12:ms:2020-01-01 --javascript",
-    "migverify ids --watch --every 3600 --metrics-port 9100",
+MIN_DAYS, MAX_USED = 180.0, 0.7
+EPILOG = examples(
+    "migverify guard ids",
+    "migverify guard ids --json --min-days 365 | jq '.[] | select(.verdict != \"pass\")'",
+    "migverify guard ids --layout pay.orders.id=41/10/12:ms:2020-01-01 --javascript",
+    "migverify guard ids --watch --every 3600 --metrics-port 9100",
 )
 
 
-@app.command(epilog=_EXAMPLES)
 def ids(
     config: ConfigOption = DEFAULT_CONFIG,
     now: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Judge as of this time (ISO, UTC) and not by the servers' clocks."),
     ] = None,
-    min_days: Annotated[float, typer.Option(metavar="DAYS", min=0, help="Fail with fewer days left.")] = 180.0,
+    min_days: Annotated[float, typer.Option(metavar="DAYS", min=0, help="Fail with fewer days left.")] = MIN_DAYS,
     max_used: Annotated[
         float, typer.Option(metavar="SHARE", min=0, max=1, help="Fail with a larger share of a counter used.")
-    ] = 0.7,
+    ] = MAX_USED,
     javascript: Annotated[
         bool, typer.Option("--javascript", help="Fail on ids beyond 2^53, which a JavaScript number rounds.")
     ] = False,
@@ -70,38 +67,34 @@ def ids(
     Earlier runs in the store tell how fast counters grow. Exit 0: enough everywhere, 1: not enough, 3: not known.
     """
     from migverify.cli.report import open_run_store
-    from migverify.config import load_config, route
-    from migverify.guards.ids import IdsGuard
-    from migverify.guards.ids_model import Limits
+    from migverify.config import load_config
+    from migverify.guards.ids_model import IdLimits
     from migverify.guards.ids_model import as_json as space_as_json
 
-    loaded = load_config(config)
-    limits = Limits(min_days, max_used, javascript)
-    moment = None if now is None else _moment(now)
+    limits = IdLimits(min_days, max_used, javascript)
     opened = open_run_store(store, config)
-    *sources, target = _scopes(loaded)
-    guard = IdsGuard(
-        sources, target, lambda endpoint, d, t: route(loaded, endpoint.partition(".")[2], d, t), limits, moment,
-        _history(opened), _layouts(layout or []),
-    )  # fmt: skip
-    facts = endpoint_facts(loaded.endpoints)
+    guard = make_guard(
+        load_config(config), opened, limits, None if now is None else _moment(now), _layouts(layout or [])
+    )
 
     def render(_: object) -> list[dict[str, Any]]:
         return [space_as_json(space, limits, guard.clock) for space in guard.spaces]
 
-    run_guards([guard], opened, Asking(as_json, watch, every, metrics_port, metrics_file, passed, render), facts)
+    asking = GuardOptions(as_json, watch, every, metrics_port, metrics_file, passed, render)
+    run_guards([guard], opened, asking, guard.scope.facts())
 
 
-def _scopes(config: Config) -> list[Scope]:
-    """Return every endpoint with the tables that take part there, the target last."""
-    from migverify.config import includes
-    from migverify.guards.ids import Scope
-    from migverify.secrets import resolve_password
+def make_guard(
+    config: Config, store: ResultStore, limits: IdLimits | None = None, moment: float | None = None,
+    layouts: dict[str, Layout] | None = None,
+) -> IdsGuard:  # fmt: skip
+    """Return the guard of a configuration; ``moment`` in milliseconds replaces the clocks of the servers."""
+    from migverify.guards.ids import IdsGuard
+    from migverify.guards.ids_model import IdLimits
+    from migverify.guards.scope import Scope
 
-    return [
-        Scope(e, resolve_password(e).reveal() or None, lambda d, t: includes(config, d, t))
-        for e in (*config.sources, config.target)
-    ]
+    limits = limits or IdLimits(MIN_DAYS, MAX_USED)
+    return IdsGuard(Scope.of(config), limits, moment, _history(store), layouts or {})
 
 
 def _layouts(given: list[str]) -> dict[str, Layout]:
@@ -116,21 +109,18 @@ def _layouts(given: list[str]) -> dict[str, Layout]:
     return found
 
 
-def _history(store: ResultStore) -> dict[str, list[Point]]:
-    """Return what earlier runs found used, by subject; the newest 60 of them."""
-    from itertools import islice
-
+def _history(store: ResultStore) -> dict[str, list[IdReading]]:
+    """Return what earlier runs found used, by subject."""
     from migverify.guards.ids import NAME
-    from migverify.guards.ids_model import Point
-    from migverify.guards.keep import answers, earlier
+    from migverify.guards.ids_model import IdReading
+    from migverify.guards.keep import history
 
-    found: dict[str, list[Point]] = {}
-    for info in islice(earlier(store, NAME), 60):
-        for answer in answers(store, info.run_id, NAME):
-            if "used" in answer.numbers:
-                found.setdefault(answer.subject, []).append(
-                    Point(answer.local_time * 1000, int(answer.numbers["used"]))
-                )
+    found: dict[str, list[IdReading]] = {}
+    for answer in history(store, NAME):
+        if "used" in answer.numbers:
+            found.setdefault(answer.subject, []).append(
+                IdReading(answer.local_time * 1000, int(answer.numbers["used"]))
+            )
     return found
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from migverify.cli.commands import HelpfulCommand
 from migverify.cli.console import DEFAULT_CONFIG, examples, say
 from migverify.errors import ConfigError, UsageError
 
@@ -27,6 +28,7 @@ _PLACEHOLDERS = ("mysql://migverify@source.example:3306", "tidb://migverify@targ
 
 @app.command(
     name="init",
+    cls=HelpfulCommand,
     epilog=examples(
         "migverify init --source mysql://app@db1 --target tidb://app@tidb1 --password-env APP_PASSWORD",
         "migverify init --source a=mysql://app@db1 --source b=mysql://app@db2 --target tidb://app@tidb1",
@@ -55,17 +57,19 @@ def init(
         list[str] | None,
         typer.Option("--database", metavar="NAME", help="Only this source database; may be repeated."),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")] = DEFAULT_CONFIG,
+    output: Annotated[
+        Path, typer.Option("--out", "--output", "-o", metavar="FILE", help="The file to write.")
+    ] = DEFAULT_CONFIG,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
 ) -> None:
     """Write a commented migverify.yaml by looking at both sides, or a template without URLs.
 
     Reads only the servers' catalogs. Passwords come from environment variables; the file holds their names.
     """
-    _refuse_overwriting(output, force)
+    refuse_overwriting(output, force)
     if not source and target is None:
-        _save(output, _template(), force)
-        say(f"wrote {output}, a template: fill in the URLs, then run `migverify config check`")
+        save(output, _template(), force)
+        say(f"wrote {output}, a template: fill in the URLs, then run `migverify config`")
         return
     if not source or target is None:
         missing = "--target" if target is None else "--source"
@@ -78,7 +82,7 @@ def init(
     sources = [_limited(survey(endpoint), database or []) for endpoint in config.sources]
     other_side = survey(config.target)
     text = _document(urls, target, secrets, sources, other_side)
-    _save(output, text, force)
+    save(output, text, force)
     tables = sum(len(one.rows) for one in sources)
     say(f"wrote {output}: {_many(tables, 'table')} of {_many(len(sources), 'source')} to compare")
     if tables:
@@ -87,7 +91,8 @@ def init(
         say("  No source table is visible: does the user have SELECT on the databases to compare?")
 
 
-def _refuse_overwriting(output: Path, force: bool) -> None:
+def refuse_overwriting(output: Path, force: bool) -> None:
+    """Refuse a file that is there already, unless it may be replaced, or whose folder is not there."""
     if output.exists() and not force:
         raise UsageError(f"{output} exists already", hint="Give another name with -o, or --force to replace it.")
     if not output.parent.is_dir():
@@ -250,7 +255,7 @@ def _template() -> str:
     return "\n".join([*lines, *_route_lines([]), *_REST]) + "\n"
 
 
-def _save(output: Path, text: str, force: bool) -> None:
+def save(output: Path, text: str, force: bool) -> None:
     """Write the file; a file that appeared meanwhile is kept unless ``force``, which replaces it whole."""
     try:
         if not force:

@@ -6,11 +6,12 @@ below and nothing else.
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import traceback
 from collections.abc import Iterator, MutableMapping, Sequence
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
@@ -19,7 +20,8 @@ import typer.main
 
 from migverify import __version__
 from migverify.cli import console
-from migverify.errors import ExitCode, MigverifyError
+from migverify.cli.renamed import refuse_renamed
+from migverify.errors import ExitCode, MigverifyError, UsageError
 
 if TYPE_CHECKING:
     from typer._click import Command, HelpFormatter
@@ -35,20 +37,31 @@ class CommandEntry(NamedTuple):
 
 COMMANDS = (
     CommandEntry("init", "migverify.cli.init", "Write a commented migverify.yaml by looking at both sides."),
-    CommandEntry("config", "migverify.cli.config", "Check the configuration, print its JSON schema."),
-    CommandEntry("tables", "migverify.cli.tables", "Compare whole tables: plan, verify, diff, repair."),
-    CommandEntry("changes", "migverify.cli.changes", "Read the source's binlog: check, print, archive, audit."),
+    CommandEntry("config", "migverify.cli.config", "Check the configuration and grants; print schemas of files."),
+    CommandEntry("check", "migverify.cli.check_all", "Ask both sides for everything that can be known before."),
+    CommandEntry("tables", "migverify.cli.tables", "Compare whole tables: plan, verify, diff, repair, watch."),
+    CommandEntry("changes", "migverify.cli.changes", "Read the source's binlog: check, tail, audit, archive."),
     CommandEntry("recon", "migverify.cli.recon", "Do the domains agree? Rules over tables, shards and services."),
     CommandEntry("workload", "migverify.cli.workload", "Capture what clients ask; digest, replay and compare it."),
-    CommandEntry("check", "migverify.cli.check", "Settings, versions, grants, room: all that can be asked before."),
-    CommandEntry("ids", "migverify.cli.ids", "How much of every id space is used, and when it ends."),
-    CommandEntry("schema", "migverify.cli.schema", "Definitions on both sides: snapshot, diff, guard, history."),
-    CommandEntry("monitors", "migverify.cli.monitors", "Does the monitoring see every target and value, now?"),
-    CommandEntry("capacity", "migverify.cli.capacity", "How much there is, how fast it grows, and whether it fits."),
-    CommandEntry("runbook", "migverify.cli.runbook", "Runbooks with people: lint, plan, drill, run, status, journal."),
+    CommandEntry("guard", "migverify.cli.guard", "One guard in detail: settings, schema, ids, monitors, capacity."),
+    CommandEntry("runbook", "migverify.cli.runbook", "Runbooks with people: check, run, status, report."),
     CommandEntry("report", "migverify.cli.report", "Show a run as text, JSON, HTML, JUnit or Prometheus text."),
-    CommandEntry("lab", "migverify.cli.lab", "A real MySQL and TiDB on this machine, with planted faults."),
+    CommandEntry("status", "migverify.cli.status", "Show runs, watches and runbook runs at a glance."),
 )
+
+
+ADDED = "migverify.commands"
+"""The group of entry points by which another distribution adds a command; its own summary is the line in the list."""
+
+
+def added_commands() -> tuple[CommandEntry, ...]:
+    """Return the commands that other installed distributions add, by name; imports none of them."""
+    found = sorted(entry_points(group=ADDED), key=lambda one: one.name)
+    return tuple(CommandEntry(one.name, one.module, _summary(one)) for one in found)
+
+
+def _summary(point: EntryPoint) -> str:
+    return point.dist.metadata["Summary"] if point.dist is not None else f"Added by {point.module}."
 
 
 class LazyCommands(MutableMapping[str, Any]):
@@ -60,6 +73,8 @@ class LazyCommands(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Command:
         if name not in self._loaded:
+            if name not in self._entries:  # other distributions are looked at for names that are not ours only
+                self._entries.update((entry.name, entry) for entry in added_commands() if entry.name == name)
             self._loaded[name] = _load(self._entries[name])
         command: Command = self._loaded[name]
         return command
@@ -78,11 +93,21 @@ class LazyCommands(MutableMapping[str, Any]):
 
 
 class LazyGroup(typer.core.TyperGroup):
-    """The root group: lists commands from the table, loads the one that is asked for."""
+    """The root group: lists commands from the table, loads the one that is requested."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = LazyCommands(COMMANDS, self.commands)
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> Command | None:  # type: ignore[override]
+        """Return a command by its name, or None; the lab's says how it is installed where it is not."""
+        found = super().get_command(ctx, cmd_name)
+        if found is None and cmd_name == "lab":
+            raise UsageError(
+                "the lab is not installed: it kills servers and plants faults, so it is a distribution of its own",
+                hint="Install migverify-lab on a machine that has no production access: pip install migverify-lab",
+            )
+        return found
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Names in the order of the table."""
@@ -93,12 +118,12 @@ class LazyGroup(typer.core.TyperGroup):
         """Write the list of commands without importing any."""
         del ctx
         with formatter.section("Commands"):
-            formatter.write_dl([(entry.name, entry.summary) for entry in COMMANDS])
+            formatter.write_dl([(entry.name, entry.summary) for entry in (*COMMANDS, *added_commands())])
 
 
 def _load(entry: CommandEntry) -> Command:
     """Import a command's module and turn its Typer app into a command: one function, or a group."""
-    part: typer.Typer = importlib.import_module(entry.module).app
+    part: typer.Typer = import_module(entry.module).app
     wrapper = typer.Typer(add_completion=False, rich_markup_mode=None)
     if len(part.registered_commands) == 1 and not part.registered_groups and part.registered_callback is None:
         wrapper.registered_commands.extend(part.registered_commands)
@@ -108,9 +133,11 @@ def _load(entry: CommandEntry) -> Command:
     return group.commands[entry.name]
 
 
+_COMPLETION = "_MIGVERIFY_COMPLETE"
+"""Variable by which the script that ``--install-completion`` writes asks for completions."""
+
 app = typer.Typer(
     cls=LazyGroup,
-    add_completion=False,
     rich_markup_mode=None,  # help and errors read well without color, and rich costs a tenth of a second
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -163,7 +190,10 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     command = typer.main.get_command(app)
+    if _COMPLETION in os.environ:  # the shell asks what can follow
+        command.main(list(arguments), prog_name="migverify")
     try:
+        refuse_renamed(arguments)
         # Not Command.main(): it ends the process with 1 on a closed pipe, which here would mean MISMATCH.
         with command.make_context("migverify", list(arguments)) as context:
             command.invoke(context)

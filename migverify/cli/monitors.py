@@ -1,4 +1,4 @@
-"""``migverify monitors``: does the monitoring see what it must? Asked from outside of it."""
+"""``migverify guard monitors``: does the monitoring see what it must? Asked from outside of it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import typer
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples
 from migverify.cli.guards import (
     AllOption,
-    Asking,
     EveryOption,
+    GuardOptions,
     JsonOption,
     MetricsFileOption,
     MetricsPortOption,
     StoreOption,
     WatchOption,
-    endpoint_facts,
     run_guards,
 )
 from migverify.errors import ConfigError
@@ -25,16 +24,13 @@ if TYPE_CHECKING:
     from migverify.config import Config
     from migverify.guards.monitors import MonitorsGuard
 
-app = typer.Typer()
-
-_EXAMPLES = examples(
-    "migverify monitors",
-    "migverify monitors --sql --all",
-    "migverify monitors --watch --every 10 --metrics-port 9105",
+EPILOG = examples(
+    "migverify guard monitors",
+    "migverify guard monitors --sql --all",
+    "migverify guard monitors --watch --every 10 --metrics-port 9105",
 )
 
 
-@app.command(epilog=_EXAMPLES)
 def monitors(
     config: ConfigOption = DEFAULT_CONFIG,
     sql: Annotated[
@@ -61,8 +57,8 @@ def monitors(
         raise UsageError("--sql and --no-sql exclude each other", hint="Leave one out.")
     loaded = load_config(config)
     guard = make_guard(loaded, sql=sql, no_sql=no_sql)
-    facts = endpoint_facts(loaded.endpoints)
-    asking = Asking(as_json, watch, every, metrics_port, metrics_file, passed)
+    facts = {"endpoints": {e.name: {"address": f"{e.host}:{e.port}"} for e in loaded.endpoints}}
+    asking = GuardOptions(as_json, watch, every, metrics_port, metrics_file, passed)
     run_guards([guard], open_run_store(store, config), asking, facts)
 
 
@@ -76,8 +72,9 @@ def make_guard(config: Config, *, sql: bool = False, no_sql: bool = False) -> Mo
     """
     from migverify.guards.fallback import Fallback
     from migverify.guards.monitors import MonitorsGuard
-    from migverify.guards.prometheus import Login
-    from migverify.secrets import resolve_password, resolve_variable
+    from migverify.guards.prometheus import PrometheusLogin
+    from migverify.guards.scope import Scope
+    from migverify.secrets import resolve_variable
 
     settings = config.monitors
     if settings.prometheus is None:
@@ -89,12 +86,12 @@ def make_guard(config: Config, *, sql: bool = False, no_sql: bool = False) -> Mo
     def secret(variable: str | None, key: str) -> str | None:
         return None if variable is None else resolve_variable(variable, f"{key} of monitors").reveal()
 
-    login = Login(
+    login = PrometheusLogin(
         settings.user, secret(settings.password_env, "password_env"), secret(settings.token_env, "token_env"),
         settings.ca,
     )  # fmt: skip
     fallback = None
     if not no_sql:
-        places = [(e, resolve_password(e).reveal() or None) for e in config.endpoints]
-        fallback = Fallback(places, settings.sql)
+        scope = Scope.of(config)
+        fallback = Fallback([(e, scope.password(e)) for e in scope.endpoints], settings.sql)
     return MonitorsGuard(settings, login, fallback, sql)

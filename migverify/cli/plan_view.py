@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from migverify.codec import encode
 from migverify.db.session import Session, open_session
-from migverify.report.text import schema_lines
+from migverify.report.tables import schema_lines
 from migverify.tables.explain import SideExplain, explain_side
 from migverify.tables.tasks import PairPlan
 
 if TYPE_CHECKING:
     from migverify.config import Config
-    from migverify.tables.prepare import Prepared
+    from migverify.tables.prepare import PreparedTables
 
 
-def plan_as_dicts(prepared: Prepared, config: Config, secrets: dict[str, str]) -> Iterator[dict[str, Any]]:
+def plan_as_dicts(prepared: PreparedTables, config: Config, secrets: dict[str, str]) -> Iterator[dict[str, Any]]:
     """Yield one object per table pair."""
     for pair, explains in _explained(prepared, config, secrets):
         yield {
@@ -30,7 +30,7 @@ def plan_as_dicts(prepared: Prepared, config: Config, secrets: dict[str, str]) -
         }  # fmt: skip
 
 
-def plan_as_text(prepared: Prepared, config: Config, secrets: dict[str, str]) -> Iterator[str]:
+def plan_as_text(prepared: PreparedTables, config: Config, secrets: dict[str, str]) -> Iterator[str]:
     """Yield the lines of the plan."""
     for name, facts in prepared.facts.items():
         yield f"{name:<10} {facts['flavor']} {facts['version']} at {facts['host']}:{facts['port']}, {facts['position']}"
@@ -44,7 +44,7 @@ def plan_as_text(prepared: Prepared, config: Config, secrets: dict[str, str]) ->
 
 
 def _explained(
-    prepared: Prepared, config: Config, secrets: dict[str, str]
+    prepared: PreparedTables, config: Config, secrets: dict[str, str]
 ) -> Iterator[tuple[PairPlan, list[SideExplain]]]:
     with ExitStack() as stack:
         sessions: dict[str, Session] = {

@@ -7,10 +7,10 @@ import time
 from typing import TYPE_CHECKING
 
 from migverify.cli.console import raw_stream, say, visible
-from migverify.report.text import amount
+from migverify.report.figures import amount
 
 if TYPE_CHECKING:
-    from migverify.tables.verify import Progress
+    from migverify.tables.verify import VerifyProgress
 
 LOG_SECONDS = 10.0
 LIVE_SECONDS = 0.2
@@ -59,7 +59,7 @@ class ProgressLine(LiveLine):
         super().__init__(quiet=quiet)
         self._many = many
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: VerifyProgress) -> None:
         """Take one event."""
         if self._quiet:
             return
@@ -74,13 +74,13 @@ class ProgressLine(LiveLine):
             for reason in result.reasons[:5]:
                 say(f"             {reason}")
             for diff in progress.examples:
-                columns = ", ".join(f"{c.column} ({c.kind})" for c in diff.columns)
+                columns = ", ".join(f"{c.column} ({c.kind})" for c in diff.columns if c.kind != "row")
                 key = ", ".join("NULL" if part is None else part for part in diff.key)
                 say(f"             {diff.kind}: {key}" + (f": {columns}" if columns else ""))
         if self._due():
             self._show(progress, self._last - self._started)
 
-    def _show(self, progress: Progress, seconds: float) -> None:
+    def _show(self, progress: VerifyProgress, seconds: float) -> None:
         rate = progress.rows / seconds if seconds else 0.0
         left = max(0, progress.rows_total - progress.rows)
         eta = f"{left / rate:,.0f} s left" if rate and progress.rows_total else "time left unknown"

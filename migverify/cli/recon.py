@@ -5,13 +5,15 @@ from __future__ import annotations
 import typer
 
 from migverify.cli import recon_check, recon_explain, recon_init, recon_run, recon_watch
+from migverify.cli.commands import add
 
 app = typer.Typer(no_args_is_help=True, help="Do the domains agree? Rules over tables, shards and services.")
 
-app.command(name="init", epilog=recon_init.EPILOG)(recon_init.init)
-app.command(name="check", epilog=recon_check.EPILOG)(recon_check.check)
-app.command(name="schema", epilog=recon_check.SCHEMA_EPILOG)(recon_check.schema)
-app.command(name="keys", epilog=recon_check.KEYS_EPILOG)(recon_check.keys)
-app.command(name="run", epilog=recon_run.EPILOG)(recon_run.run)
-app.command(name="explain", epilog=recon_explain.EPILOG)(recon_explain.explain)
-app.command(name="watch", epilog=recon_watch.EPILOG)(recon_watch.watch)
+add(app, "init", recon_init.init, recon_init.EPILOG)
+add(app, "check", recon_check.check, recon_check.EPILOG)
+add(app, "run", recon_run.run, recon_run.EPILOG, advanced=("--csv", "--spark-master", "--full"))
+add(app, "explain", recon_explain.explain, recon_explain.EPILOG)
+add(app, "watch", recon_watch.watch, recon_watch.EPILOG, advanced=(
+    "--engine", "--spark-master", "--lookback", "--recheck", "--every", "--max-lag", "--stuck", "--idle-windows",
+    "--metrics-file", "--timeout",
+))  # fmt: skip

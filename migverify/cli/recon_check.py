@@ -1,4 +1,4 @@
-"""``migverify recon check``: says what each rule will do, and whether it can; ``schema`` and ``keys`` tell the form."""
+"""``migverify recon check``: says what each rule will do, and whether it can."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
 
 if TYPE_CHECKING:
     from migverify.config import Config
-    from migverify.recon.model import ParameterValue, RuleSet
+    from migverify.recon.model import ParameterValue
+    from migverify.recon.rule import RuleSet
 
 EPILOG = examples(
     "migverify recon check",
     "migverify recon check rules/ --offline    # no server is asked",
     "migverify recon check rules/ --param tenant=7",
 )
-SCHEMA_EPILOG = examples("migverify recon schema > recon.schema.json")
-KEYS_EPILOG = examples("migverify recon keys")
 
 DEFAULT_RULES = Path("recon.yaml")
 RulesArgument = Annotated[
@@ -44,7 +43,7 @@ def check(
     from migverify.recon.fit import check_suites
     from migverify.recon.load import load_rules
     from migverify.recon.parameters import parse_given
-    from migverify.recon.words import rule_text
+    from migverify.recon.rule import rule_text
 
     loaded = load_config(config)
     found = load_rules(rules, [endpoint.name for endpoint in loaded.all_endpoints])
@@ -74,19 +73,3 @@ def _ask_servers(rules: RuleSet, config: Config, given: dict[str, ParameterValue
     endpoints = {endpoint.name: endpoint for endpoint in config.all_endpoints if endpoint.name in used}
     secrets = {e.name: resolve_password(e).reveal() for e in endpoints.values() if e.password_env or e.password_command}
     check_fit(rules, given, Describer(endpoints, secrets), now)
-
-
-def schema() -> None:
-    """Print the JSON schema of a rules file, for editors that complete and check it."""
-    from migverify.config.reference import json_schema_text
-    from migverify.recon.document import RulesDocument
-
-    typer.echo(json_schema_text(RulesDocument, "migverify reconciliation rules"), nl=False)
-
-
-def keys() -> None:
-    """Print every key of a rules file with its default and meaning, as the Markdown table of the documentation."""
-    from migverify.config.reference import markdown
-    from migverify.recon.document import RulesDocument
-
-    typer.echo(markdown(RulesDocument), nl=False)

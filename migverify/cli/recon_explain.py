@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, examples
 from migverify.cli.recon_check import DEFAULT_RULES, ParamOption, RulesArgument
 from migverify.cli.recon_setup import EngineOption, FromOption, RuleOption, Setup, ToOption, set_up
 
@@ -31,7 +31,7 @@ def explain(
     end: ToOption = None,
     param: ParamOption = None,
     engine: EngineOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what `recon run` would do: windows, datasets, SQL for each endpoint, re-reads, what each class means."""
     from migverify.recon.steps import steps_of
@@ -51,9 +51,9 @@ def explain(
 
 
 def _plan(setup: Setup, steps: list[Step], name: str) -> dict[str, Any]:
-    from migverify.recon.model import Kind
+    from migverify.recon.kinds.health import Expectations
+    from migverify.recon.rule import rule_text
     from migverify.recon.steps import widened
-    from migverify.recon.words import rule_text
 
     rule = next(one for one in setup.rules.rules if one.name == name)
     plan: dict[str, Any] = {
@@ -62,11 +62,10 @@ def _plan(setup: Setup, steps: list[Step], name: str) -> dict[str, Any]:
         "first": str(steps[0].window or "") if steps else "", "last": str(steps[-1].window or "") if steps else "",
         "rereads": rule.rereads, "delay": rule.delay, "settle": rule.settle, "reads": [], "looked_for_in": "",
     }  # fmt: skip
-    if steps and rule.kind is not Kind.EXPECTATIONS:
-        built = setup.build(rule, steps[0].window)
-        plan["reads"] = [
-            {"dataset": s.dataset, "endpoint": s.endpoint, "shard": s.shard, "sql": s.sql} for s in built.shown
-        ]
+    if steps:
+        window, is_suite = steps[0].window, isinstance(rule, Expectations)
+        shown = setup.suites().shown(rule, window) if is_suite else setup.build(rule, window).shown
+        plan["reads"] = [{"dataset": s.dataset, "endpoint": s.endpoint, "shard": s.shard, "sql": s.sql} for s in shown]
         plan["looked_for_in"] = str(widened(steps[0], setup.rules) or "")
     return plan
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.init import refuse_overwriting, save
 from migverify.cli.recon_check import DEFAULT_RULES
 from migverify.errors import UsageError
 
 if TYPE_CHECKING:
     from migverify.config import Config
     from migverify.model import Endpoint, TableRef
-    from migverify.recon.starter import SamePlace, Seen
+    from migverify.recon.starter import SamePlace, SeenTables
 
 EPILOG = examples(
     "migverify recon init",
@@ -33,23 +33,22 @@ def init(
     database: Annotated[
         list[str] | None, typer.Option("--database", metavar="NAME", help="Only this database; may be repeated.")
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")] = DEFAULT_RULES,
+    output: Annotated[
+        Path, typer.Option("--out", "--output", "-o", metavar="FILE", help="The file to write.")
+    ] = DEFAULT_RULES,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
 ) -> None:
     """Write a commented rules file by looking at the endpoints of the configuration. Reads only their catalogs."""
     from migverify.config import load_config
     from migverify.recon.starter import MAX_TABLES, starter_text
 
-    if output.exists() and not force:
-        raise UsageError(f"{output} exists already", hint="Give another name with -o, or --force to replace it.")
-    if not output.parent.is_dir():
-        raise UsageError(f"there is no folder {output.parent}", hint="Create it first.")
+    refuse_overwriting(output, force)
     loaded = load_config(config)
     seen = [_look(one, loaded, database or []) for one in _chosen(loaded, endpoint)]
     pairs = _pairs(loaded, seen)
     shards = {one.name for one in loaded.sources} if len(loaded.sources) > 1 else set()
     text = starter_text(pairs, [one for one in seen if one.endpoint not in shards])
-    _save(output, text, force)
+    save(output, text, force)
     rules = text.count("\n  - name:")
     say(f"wrote {output}: {rules} rule{'' if rules == 1 else 's'} guessed from {len(seen)} endpoints")
     if len(pairs) > MAX_TABLES:
@@ -65,11 +64,11 @@ def _chosen(config: Config, names: list[str] | None) -> list[Endpoint]:
     return [one for name, one in known.items() if not names or name in names]
 
 
-def _look(endpoint: Endpoint, config: Config, databases: list[str]) -> Seen:
+def _look(endpoint: Endpoint, config: Config, databases: list[str]) -> SeenTables:
     from migverify.config import is_system_database
     from migverify.db.session import open_session
     from migverify.model import Side
-    from migverify.recon.starter import Seen, parents
+    from migverify.recon.starter import SeenTables, parents
     from migverify.secrets import resolve_password
     from migverify.sql.catalog import REFERENCES, read_tables
 
@@ -77,7 +76,7 @@ def _look(endpoint: Endpoint, config: Config, databases: list[str]) -> Seen:
     with open_session(endpoint, resolve_password(endpoint).reveal() or None, side=Side.SOURCE) as session:
         tables = tuple(read_tables(session, endpoint.name, wanted))
         references = parents(session.query_named(REFERENCES), endpoint.name)
-    return Seen(endpoint.name, tables, references)
+    return SeenTables(endpoint.name, tables, references)
 
 
 def _wanted(
@@ -95,7 +94,7 @@ def _wanted(
     return wanted
 
 
-def _pairs(config: Config, seen: list[Seen]) -> list[SamePlace]:
+def _pairs(config: Config, seen: list[SeenTables]) -> list[SamePlace]:
     """Tables of the source with the table of the target that the configuration routes them to."""
     from migverify.config import route, shard_of
     from migverify.model import TableDef, TableRef
@@ -113,21 +112,3 @@ def _pairs(config: Config, seen: list[Seen]) -> list[SamePlace]:
     # A union needs every shard: one without the table, or not looked at, would look like lost rows.
     whole = {name: tables for name, tables in found.items() if len(tables) == len(config.sources)}
     return [SamePlace(tuple(tables), targets[homes[n]]) for n, tables in sorted(whole.items()) if homes[n] in targets]
-
-
-def _save(output: Path, text: str, force: bool) -> None:
-    try:
-        if not force:
-            with output.open("x", encoding="utf-8") as file:
-                file.write(text)
-            return
-        beside = output.with_name(f".{output.name}.{os.getpid()}")
-        try:
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(output)
-        finally:
-            beside.unlink(missing_ok=True)
-    except FileExistsError:
-        raise UsageError(f"{output} exists already", hint="Give --force to replace it.") from None
-    except OSError as error:
-        raise UsageError(f"{output} cannot be written: {error.strerror}", hint="Give another name with -o.") from None

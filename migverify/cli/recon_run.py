@@ -10,13 +10,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, command_line, examples, say
+from migverify.cli.console import (
+    DEFAULT_CONFIG,
+    ConfigOption,
+    JsonOption,
+    MasterOption,
+    QuietOption,
+    ResumeOption,
+    StoreOption,
+    command_line,
+    examples,
+    say,
+)
 from migverify.cli.progress import LiveLine
 from migverify.cli.recon_check import DEFAULT_RULES, ParamOption, RulesArgument
 from migverify.cli.recon_setup import (
     EngineOption,
     FromOption,
-    MasterOption,
     RuleOption,
     ToOption,
     opened_engine,
@@ -25,8 +35,7 @@ from migverify.cli.recon_setup import (
 
 if TYPE_CHECKING:
     from migverify.cli.recon_setup import Setup
-    from migverify.recon.run import Progress, Suite
-    from migverify.store.base import ResultStore
+    from migverify.recon.run import RulesProgress
 
 EPILOG = examples(
     "migverify recon run",
@@ -45,33 +54,25 @@ def run(
     param: ParamOption = None,
     engine: EngineOption = None,
     spark_master: MasterOption = None,
-    resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Go on with a run that was cut off; `last` for the newest.")
-    ] = None,
+    resume: ResumeOption = None,
     full: Annotated[
         bool, typer.Option("--full", help="Read immutable windows too, though an earlier run proved them.")
     ] = False,
     csv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write all findings as CSV: known exceptions and pending too.")
     ] = None,
-    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all findings as Parquet (Spark).")] = None,
-    suites: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Write the results of Great Expectations suites, JSON and HTML."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
-    store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Result store; default: the configuration's.")
-    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    store: StoreOption = None,
 ) -> None:
     """Evaluate rules over tables, shards and services; exit 0 MATCH, 1 MISMATCH, 3 INCONCLUSIVE, 130 interrupted."""
     from migverify.cli.report import open_run_store
     from migverify.recon.evaluate import Conditions
-    from migverify.recon.run import Request, Tools, run_rules
-    from migverify.report.as_json import run_as_dict
-    from migverify.report.summary import ReportOptions, read_report
-    from migverify.report.text import render_text
+    from migverify.recon.listing import write_csv
+    from migverify.recon.run import RulesRequest, RuleTools, run_rules
+    from migverify.report.model import ReportOptions
+    from migverify.report.read import read_report
+    from migverify.report.render import Format, render
 
     setup = set_up(config, rules, rule, param, start, end, engine, spark_master)
     show = setup.config.report.values
@@ -79,57 +80,23 @@ def run(
     with closing(open_run_store(store, config)) as opened, opened_engine(setup, spark_master) as runner:
         if not quiet:
             say(f"engine {setup.engine}: {setup.engine_reason}")
-        tools = Tools(runner, setup.build, _suite(setup, opened), Conditions(show=show))
+        tools = RuleTools(runner, setup.build, setup.suites(), Conditions(show=show))
         facts = {"engine chosen because": setup.engine_reason, "endpoints": _endpoint_facts(setup)}
-        request = Request(command_line(), setup.span, setup.values, resume, full, facts)
+        request = RulesRequest(command_line(), setup.span, setup.values, resume, full, facts)
         try:
             run_id, _ = run_rules(setup.rules, tools, opened, request, line, lambda found: _say_run(found, quiet=quiet))
         finally:
             line.clear()
         data = read_report(opened, run_id, ReportOptions(values=show))
-        _write(opened, run_id, csv, parquet)
-        _write_suites(opened, run_id, setup, suites)
+        if csv is not None:
+            say(f"{write_csv(opened, run_id, csv):,} findings in {csv}")
     typer.echo(
-        json.dumps(run_as_dict(data), ensure_ascii=False) if as_json else render_text(data, color=sys.stdout.isatty()),
+        json.dumps(data.document, ensure_ascii=False)
+        if as_json
+        else render(data, Format.TEXT, color=sys.stdout.isatty()),
         nl=as_json,
     )
     raise typer.Exit(int(data.exit_code))
-
-
-def _write(store: ResultStore, run_id: str, csv: Path | None, parquet: Path | None) -> None:
-    from migverify.recon.listing import write_csv
-
-    if csv is not None:
-        count = write_csv(store, run_id, csv)
-        say(f"{count:,} findings in {csv}")
-    if parquet is not None:
-        from migverify.spark.findings_parquet import write_findings
-
-        say(f"findings in {parquet}: {write_findings(store, run_id, str(parquet))}")
-
-
-def _write_suites(store: ResultStore, run_id: str, setup: Setup, folder: Path | None) -> None:
-    if folder is None:
-        return
-    from migverify.recon.expectations import JSON_BLOB, write_outcome
-    from migverify.recon.model import Kind
-
-    for rule in setup.rules.rules:
-        if rule.kind is not Kind.EXPECTATIONS:
-            continue
-        if next(store.blobs(run_id, rule.name, JSON_BLOB), None) is None:
-            say(f"rule {rule.name} has no result of a suite: it was not answered")
-            continue
-        for path in write_outcome(store, run_id, rule.name, folder):
-            say(f"suite of {rule.name} in {path}")
-
-
-def _suite(setup: Setup, store: ResultStore) -> Suite:
-    from migverify.recon.evaluate import Conditions
-    from migverify.recon.suites import SuiteRunner
-
-    conditions = Conditions(show=setup.config.report.values)
-    return SuiteRunner(setup.rules, setup.values, setup.endpoints, setup.secrets, setup.describe, store, conditions)
 
 
 def _endpoint_facts(setup: Setup) -> dict[str, dict[str, str]]:
@@ -144,7 +111,7 @@ def _say_run(run_id: str, *, quiet: bool) -> None:
 class RulesLine(LiveLine):
     """Shows which rule is evaluated in which window; a rule that ended gets a line."""
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: RulesProgress) -> None:
         """Take one event."""
         if self._quiet:
             return

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from migverify.cli.console import EngineName
 from migverify.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,16 +19,11 @@ if TYPE_CHECKING:
     from migverify.model import Endpoint
     from migverify.recon.build import Built
     from migverify.recon.describe import Describer
-    from migverify.recon.model import ParameterValue, Rule, RuleSet, Window
-    from migverify.recon.relation import Engine
+    from migverify.recon.model import ParameterValue, Window
+    from migverify.recon.relation import RuleEngine
+    from migverify.recon.rule import Rule, RuleSet
     from migverify.recon.steps import Span
-
-
-class EngineName(StrEnum):
-    """Which engine joins."""
-
-    SPARK = "spark"
-    LOCAL = "local"
+    from migverify.recon.suites import SuiteRunner
 
 
 RuleOption = Annotated[
@@ -46,9 +41,6 @@ EngineOption = Annotated[
         help="Where rows are joined; default: local, and Spark where a dataset is Parquet, a master is named, or under"
         " spark-submit."
     ),
-]
-MasterOption = Annotated[
-    str | None, typer.Option(metavar="URL", help="Spark master or sc:// URL; default: the configuration's.")
 ]
 
 
@@ -68,10 +60,17 @@ class Setup:
 
     def build(self, rule: Rule, window: Window | None) -> Built:
         """Build the relations of a rule in a window."""
-        from migverify.recon.build import build
-        from migverify.recon.parameters import values_for
+        from migverify.recon.rule import build, values_for
 
         return build(rule, self.rules, window, self.describe, values_for(self.rules, self.values, window))
+
+    def suites(self) -> SuiteRunner:
+        """Return what evaluates rules of kind ``expectations``."""
+        from migverify.recon.evaluate import Conditions
+        from migverify.recon.suites import SuiteRunner
+
+        conditions = Conditions(show=self.config.report.values)
+        return SuiteRunner(self.rules, self.values, self.endpoints, self.secrets, self.describe, conditions)
 
 
 def set_up(
@@ -80,15 +79,13 @@ def set_up(
 ) -> Setup:  # fmt: skip
     """Load and check everything that needs no server.
 
-    Raises
-    ------
-    ConfigError, UsageError
-        the configuration, a rule, a parameter, a time or a name is wrong.
+    Raises ConfigError, UsageError: the configuration, a rule, a parameter, a time or a name is wrong.
     """
     from migverify.config import load_config
     from migverify.recon.describe import Describer
     from migverify.recon.load import load_rules
-    from migverify.recon.parameters import parse_given, values_for
+    from migverify.recon.parameters import parse_given
+    from migverify.recon.rule import values_for
     from migverify.recon.steps import Span, chosen
     from migverify.secrets import resolve_password
 
@@ -105,7 +102,7 @@ def set_up(
 
 
 def _used(rules: RuleSet) -> set[str]:
-    names = {name for rule in rules.rules for name in (rule.source, rule.target) if name is not None}
+    names = {name for rule in rules.rules for name in rule.datasets}
     parts = [part for name in names for part in rules.datasets[name].parts]
     return {getattr(part, "endpoint", "") for part in parts}
 
@@ -115,8 +112,8 @@ def _choose(rules: RuleSet, wanted: EngineName | None, master: str | None, confi
     from migverify.spark.settings import is_spark_chosen
 
     if wanted is not None:
-        return wanted, "asked for"
-    names = [name for rule in rules.rules for name in (rule.source, rule.target) if name is not None]
+        return wanted, "requested by --engine"
+    names = [name for rule in rules.rules for name in rule.datasets]
     files = [name for name in names if any(isinstance(part, FilePart) for part in rules.datasets[name].parts)]
     if files:
         return EngineName.SPARK, f"dataset {files[0]} is Parquet"
@@ -126,7 +123,7 @@ def _choose(rules: RuleSet, wanted: EngineName | None, master: str | None, confi
 
 
 def _moment(text: str | None, option: str) -> datetime | None:
-    from migverify.recon.parameters import parse_moment
+    from migverify.recon.fields import parse_moment
 
     if text is None:
         return None
@@ -139,7 +136,7 @@ def _moment(text: str | None, option: str) -> datetime | None:
 
 
 @contextmanager
-def opened_engine(setup: Setup, master: str | None) -> Iterator[Engine]:
+def opened_engine(setup: Setup, master: str | None) -> Iterator[RuleEngine]:
     """Yield the engine of a run; what it holds is released afterwards."""
     engine = _spark(setup, master) if setup.engine is EngineName.SPARK else _local(setup)
     try:
@@ -148,13 +145,13 @@ def opened_engine(setup: Setup, master: str | None) -> Iterator[Engine]:
         engine.close()
 
 
-def _local(setup: Setup) -> Engine:
+def _local(setup: Setup) -> RuleEngine:
     from migverify.recon.local import LocalEngine
 
     return LocalEngine(setup.endpoints, setup.secrets)
 
 
-def _spark(setup: Setup, master: str | None) -> Engine:
+def _spark(setup: Setup, master: str | None) -> RuleEngine:
     from migverify.spark.recon_engine import open_engine
     from migverify.spark.settings import named_master
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.commands import HelpfulCommand
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, StoreOption, examples, say
 from migverify.errors import UsageError
 from migverify.report.render import Format
 
 if TYPE_CHECKING:
-    from migverify.store.base import ResultStore
+    from migverify.store.results import ResultStore
 
 app = typer.Typer()
 
@@ -27,39 +28,36 @@ _EXAMPLES = examples(
 )
 
 
-@app.command(epilog=_EXAMPLES)
+@app.command(cls=HelpfulCommand, epilog=_EXAMPLES)
 def report(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or `last` for the newest run.")],
     form: Annotated[
         Format | None,
-        typer.Option("--format", "-f", help="Default: what the suffix of FILE stands for, else text."),
+        typer.Option("--format", "-f", help="Default: what the suffix of FILE means, else text."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write a file, not standard output.")
+        Path | None, typer.Option("--out", "--output", "-o", metavar="FILE", help="Write a file, not standard output.")
     ] = None,
     values: Annotated[
         bool, typer.Option("--values", help="Show values of differing columns, where the run kept them.")
     ] = False,
-    store: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="The result store; default: the one of the configuration."),
-    ] = None,
+    store: StoreOption = None,
     config: ConfigOption = DEFAULT_CONFIG,
 ) -> None:
     """Show a run as text, JSON, HTML, JUnit or Prometheus text; end with the exit code of its verdict."""
-    from migverify.report.render import format_of, read_any, render, write_report
-    from migverify.report.replay import ReplayReport
-    from migverify.report.summary import ReportOptions
+    from migverify.report.model import ReportOptions
+    from migverify.report.read import read_report
+    from migverify.report.render import format_of, render, write_report
 
     form = form or format_of(output)
     color = output is None and sys.stdout.isatty()
     with closing(open_run_store(store, config)) as opened:
-        data = read_any(opened, run, ReportOptions(values=values), whole=form in (Format.JSON, Format.JUNIT))
+        data = read_report(opened, run, ReportOptions(values=values, whole=form in (Format.JSON, Format.JUNIT)))
     text = render(data, form, color=color)
     if output is None:
         typer.echo(text, nl=False)
     else:
-        write_report(output, text, private=isinstance(data, ReplayReport) and form is not Format.PROMETHEUS)
+        write_report(output, text, private=data.private and form is not Format.PROMETHEUS)
         say(f"{data.verdict}: {form} report of run {data.run_id} in {output}")
     if form is not Format.TEXT:
         for reason in data.reasons:

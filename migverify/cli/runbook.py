@@ -6,30 +6,29 @@ import typer
 
 from migverify.cli import (
     runbook_cases,
+    runbook_check,
     runbook_history,
-    runbook_lint,
     runbook_page,
     runbook_people,
-    runbook_preflight,
     runbook_run,
     runbook_show,
     runbook_traffic,
 )
+from migverify.cli.commands import Form, add
 
-app = typer.Typer(no_args_is_help=True, help="Runbooks: lint, plan, preflight, run with people, status, journal.")
+app = typer.Typer(no_args_is_help=True, help="Runbooks: check, run with people, status, report.")
 
-app.command(epilog=runbook_lint.LINT_EPILOG)(runbook_lint.lint)
-app.command(epilog=runbook_lint.PLAN_EPILOG)(runbook_lint.plan)
-app.command(epilog=runbook_lint.SCHEMA_EPILOG)(runbook_lint.schema)
-app.command(epilog=runbook_preflight.EPILOG)(runbook_preflight.preflight)
-app.command(epilog=runbook_history.READINESS_EPILOG)(runbook_history.readiness)
-app.command(epilog=runbook_cases.EPILOG)(runbook_cases.cases)
-app.command(epilog=runbook_run.EPILOG)(runbook_run.run)
-app.command(epilog=runbook_show.STATUS_EPILOG)(runbook_show.status)
+add(app, "check", runbook_check.check, runbook_check.EPILOG, advanced=("--all", "--cases", "--commands", "--passed"))
+add(app, "run", runbook_run.run, runbook_run.EPILOG)
+add(app, "status", runbook_show.status, runbook_show.STATUS_EPILOG)
 runbook_people.register(app)
-app.command(epilog=runbook_history.COMPARE_EPILOG)(runbook_history.compare)
-app.command(epilog=runbook_show.VERIFY_EPILOG)(runbook_show.verify_journal)
-app.command(epilog=runbook_page.SERVE_EPILOG)(runbook_page.serve)
-app.command(epilog=runbook_page.REPORT_EPILOG)(runbook_page.report)
-app.command(epilog=runbook_page.EXPORT_EPILOG)(runbook_page.export)
+add(app, "readiness", runbook_history.readiness, runbook_history.READINESS_EPILOG, (
+    Form(("--dr",), runbook_cases.cases, runbook_cases.EPILOG, "Which disaster recovery cases passed, and where."),
+))  # fmt: skip
+add(app, "report", runbook_page.report, runbook_page.REPORT_EPILOG, (
+    Form(("--compare",), runbook_history.compare, runbook_history.COMPARE_EPILOG, "Put runs side by side."),
+    Form(("--export",), runbook_page.export, runbook_page.EXPORT_EPILOG, "Hand a run to other tools."),
+    Form(("--verify",), runbook_show.verify_journal, runbook_show.VERIFY_EPILOG, "Check a journal offline."),
+))  # fmt: skip
+add(app, "serve", runbook_page.serve, runbook_page.SERVE_EPILOG)
 app.add_typer(runbook_traffic.app, name="traffic")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,21 +13,18 @@ from migverify.errors import MigverifyError, UsageError
 if TYPE_CHECKING:
     from migverify.config.settings import ReadinessFloor
     from migverify.runbook.actions.action import Registry
-    from migverify.runbook.definition.findings import LintFinding
     from migverify.runbook.model import Runbook, RunKind
-    from migverify.runbook.record.room import Room
     from migverify.runbook.record.run_record import RunRecord
+    from migverify.runbook.record.run_store import RunStore
 
-__all__ = ["begin", "catalogue", "fingerprint_now", "floor_of", "kind_of", "loaded_runbook", "read_for", "refuse_other"]
+__all__ = ["begin", "catalogue", "fingerprint_now", "floor_of", "kind_of", "loaded_runbook", "named_environment",
+           "refuse_other"]  # fmt: skip
 
 
 def kind_of(text: str) -> RunKind:
     """Return a kind of run by its name.
 
-    Raises
-    ------
-    UsageError
-        there is none of that name.
+    Raises UsageError: there is none of that name.
     """
     from migverify.runbook.model import RunKind
 
@@ -36,55 +33,41 @@ def kind_of(text: str) -> RunKind:
     return RunKind(text)
 
 
-def read_for(
-    path: Path, given: Mapping[str, str], environment: str | None, registry: Registry, cases: Path | None, runs: str
-) -> tuple[Runbook, Sequence[LintFinding]]:
-    """Read a runbook for an environment, and lint it with the hand-offs that the drills in ``runs`` measured.
-
-    Raises
-    ------
-    ConfigError, UsageError
-        it cannot be read, or its environment is not named.
-    """
-    from migverify.cli.runbook_lint import measured
-    from migverify.runbook.definition.lint import lint_file
-    from migverify.runbook.definition.load import known_cases, load_runbook, read_runbook
-
-    if environment is None:
-        read = read_runbook(path, given, "").runbook
-        known = list(read.environments) if read is not None else []
-        if len(known) > 1:
-            raise UsageError("--environment is missing", hint=f"The runbook has: {', '.join(known)}.")
-        environment = known[0] if known else ""
-    book = load_runbook(path, given, environment)
-    folder = catalogue(cases, path.parent)
-    _, findings = lint_file(
-        path, given, environment, registry.by_name(), known_cases(folder) if folder is not None else None,
-        measured(path, given, environment, runs),
-    )  # fmt: skip
-    return book, findings
-
-
 def loaded_runbook(
-    path: Path, given: Mapping[str, str], environment: str | None, registry: Registry, cases: Path | None, runs: str
+    path: Path, given: Mapping[str, str], environment: str | None, registry: Registry, cases: Path | None
 ) -> Runbook:
     """Read a runbook and lint it: what ``lint`` refuses is not run.
 
-    Raises
-    ------
-    ConfigError, UsageError
-        as ``read_for``; or it is refused.
+    Raises ConfigError or UsageError when it cannot be read, its environment is not named, or it is refused.
     """
-    book, findings = read_for(path, given, environment, registry, cases, runs)
+    from migverify.runbook.definition.lint import lint_file
+    from migverify.runbook.definition.load import known_cases, load_runbook
+
+    environment = named_environment(path, given) if environment is None else environment
+    book = load_runbook(path, given, environment)
+    folder = catalogue(cases, path.parent)
+    known = known_cases(folder) if folder is not None else None
+    _, findings = lint_file(path, given, environment, registry.by_name(), known)
     refused = [one for one in findings if one.refused]
     for one in refused:
         say(f"{one.place}: {one.text} [{one.rule}]")
     if refused:
         raise UsageError(
             f"{path}: lint refuses it in {len(refused)} places",
-            hint=f"`migverify runbook lint {path} --environment {book.environment}` says what to do.",
+            hint=f"`migverify runbook check {path} --offline --environment {book.environment}` says what to do.",
         )
     return book
+
+
+def named_environment(path: Path, given: Mapping[str, str], *, production: bool = False) -> str:
+    """Return the only environment of a runbook, or with ``production`` the only one that counts as that."""
+    from migverify.runbook.definition.load import read_runbook
+
+    read = read_runbook(path, given, "").runbook
+    known = ("",) if read is None else (read.production if production else ()) or read.environments
+    if len(known) > 1:
+        raise UsageError("--environment is missing", hint=f"The runbook has: {', '.join(known)}.")
+    return known[0]
 
 
 def catalogue(cases: Path | None, beside: Path) -> Path | None:
@@ -92,13 +75,12 @@ def catalogue(cases: Path | None, beside: Path) -> Path | None:
     return cases if cases is not None else beside / "dr" if (beside / "dr").is_dir() else None
 
 
-def begin(book: Runbook, kind: RunKind, person: str, room: Room, config: Path | None, *, autopilot: bool) -> RunRecord:
+def begin(
+    book: Runbook, kind: RunKind, person: str, room: RunStore, config: Path | None, *, autopilot: bool
+) -> RunRecord:
     """Begin a run.
 
-    Raises
-    ------
-    UsageError
-        nobody of that name is in the runbook, or it may not be left to the autopilot.
+    Raises UsageError: nobody of that name is in the runbook, or it may not be left to the autopilot.
     """
     from migverify.runbook.cast import make_cast
     from migverify.runbook.run.autopilot import refuse_unfit
@@ -137,7 +119,7 @@ def floor_of(config: Path | None) -> ReadinessFloor:
 
 
 def refuse_other(
-    room: Room,
+    room: RunStore,
     record: RunRecord,
     runbook: Path | None,
     set_: list[str] | None,
@@ -147,10 +129,7 @@ def refuse_other(
 ) -> None:
     """Refuse to go on with a run as if it were another one.
 
-    Raises
-    ------
-    UsageError
-        the run is over, or what is asked for is fixed since it began.
+    Raises UsageError: the run is over, or what is asked for is fixed since it began.
     """
     if record.status.over:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""``migverify runbook cases``: which disaster recovery cases passed lately, and where. Nothing is run or written."""
+"""``migverify runbook readiness --dr``: which disaster recovery cases passed, and where."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migverify.cli.console import examples
+from migverify.cli.console import JsonOption, examples
 from migverify.cli.runbook_history_view import table
-from migverify.cli.runbook_lint import JsonOption
 from migverify.cli.runbook_room import DEFAULT_ROOM, RoomOption, room_of
 from migverify.errors import ExitCode, UsageError
 
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
     from migverify.runbook.history.readiness_cases import Covered
 
 EPILOG = examples(
-    "migverify runbook cases runbooks/dr                                # the catalogue, and where each case passed",
-    "migverify runbook cases runbooks/dr --environment staging --require p0 --max-age 90",
-    "migverify runbook cases runbooks/dr --json | jq '.cases[] | select(.reason != \"\") | [.id, .reason]'",
+    "migverify runbook readiness --dr runbooks/dr                    # the catalogue, and where each case passed",
+    "migverify runbook readiness --dr runbooks/dr --environment staging --require p0 --max-age 90",
+    "migverify runbook readiness --dr runbooks/dr --json | jq '.cases[] | select(.reason != \"\") | [.id, .reason]'",
 )
 MAX_AGE_DAYS = 30.0
 _DAY = 86_400.0

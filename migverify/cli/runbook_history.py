@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
-from migverify.cli.runbook_begin import catalogue, fingerprint_now, floor_of
-from migverify.cli.runbook_lint import EnvironmentOption, JsonOption, RunbookArgument, SetOption, parse_set
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, say
+from migverify.cli.runbook_begin import catalogue, fingerprint_now, floor_of, named_environment
+from migverify.cli.runbook_lint import EnvironmentOption, RunbookArgument, SetOption, parse_set
 from migverify.cli.runbook_room import DEFAULT_ROOM, HeadsOption, RoomOption, announced_heads, room_of
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from migverify.runbook.history.past import Past, PastRun
     from migverify.runbook.history.readiness import Readiness
-    from migverify.runbook.model import Runbook
-    from migverify.runbook.record.room import Room
+    from migverify.runbook.record.run_store import RunStore
 
 READINESS_EPILOG = examples(
     "migverify runbook readiness runbooks/cutover.yaml --environment prod",
@@ -29,9 +28,9 @@ READINESS_EPILOG = examples(
     "migverify runbook readiness runbooks/cutover.yaml -e prod --json | jq '.conditions[] | select(.state != \"ok\")'",
 )
 COMPARE_EPILOG = examples(
-    "migverify runbook compare 20260112T190000Z-cutover-1f2e3d last     # the second against the first",
-    "migverify runbook compare --all --runbook cutover                  # every run, and the curve over them",
-    "migverify runbook compare --all --json | jq '.points[] | [.run, .process.points, .correctness.points]'",
+    "migverify runbook report --compare 20260112T190000Z-cutover-1f2e3d last     # the second against the first",
+    "migverify runbook report --compare --all --runbook cutover                  # every run, and the curve over them",
+    "migverify runbook report --compare --all --json | jq '.points[] | [.run, .process.points, .correctness.points]'",
 )
 
 
@@ -59,12 +58,14 @@ def readiness(
     Exit 0: ready, 1: not ready, 3: it cannot be told (a damaged or missing journal, an unknown schema or catalogue).
     """
     from migverify.cli.runbook_history_view import readiness_lines
-    from migverify.runbook.definition.load import case_priorities
+    from migverify.runbook.definition.load import case_priorities, load_runbook
     from migverify.runbook.history.past import past_runs
     from migverify.runbook.history.readiness import readiness as answer
     from migverify.runbook.history.readiness import wanted_runbooks
 
-    book = _loaded(runbook, parse_set(set_ or []), environment)
+    given = parse_set(set_ or [])
+    name = environment if environment is not None else named_environment(runbook, given, production=True)
+    book = load_runbook(runbook, given, name)
     folder = catalogue(cases, runbook.parent)
     priorities = case_priorities(folder) if folder is not None else None
     past = past_runs(
@@ -94,28 +95,14 @@ def compare(
 ) -> None:
     """Put runs side by side: times of steps and their change, failures, holds, retries, scores, the step of risk."""
     from migverify.cli.runbook_history_view import curve_lines, two_lines
-    from migverify.runbook.history.compare import compare_all, lines_of_two
+    from migverify.runbook.history.compare import compare_all
 
     some = _runs_to_compare(room_of(runs), runs_ or [], runbook, all_=all_)
     found = compare_all(some)
-    two = lines_of_two(some[0], some[1]) if len(some) == 2 else ()
     if as_json:
-        told = asdict(found) | {"changes": [asdict(one) for one in two]}
-        typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(asdict(found), indent=2, ensure_ascii=False))
         return
-    typer.echo("\n".join(two_lines(found, two) if two else curve_lines(found)))
-
-
-def _loaded(path: Path, given: dict[str, str], environment: str | None) -> Runbook:
-    from migverify.runbook.definition.load import load_runbook, read_runbook
-
-    if environment is None:
-        reading = read_runbook(path, given, "").runbook
-        known = ("",) if reading is None else reading.production or reading.environments
-        if len(known) > 1:
-            raise UsageError("--environment is missing", hint=f"The runbook has: {', '.join(known)}.")
-        environment = known[0]
-    return load_runbook(path, given, environment)
+    typer.echo("\n".join(two_lines(found) if len(some) == 2 else curve_lines(found)))
 
 
 def _readiness_json(found: Readiness, past: Past) -> dict[str, Any]:
@@ -138,7 +125,7 @@ def _run_json(run: PastRun) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _runs_to_compare(room: Room, ids: list[str], runbook: str | None, *, all_: bool) -> list[PastRun]:
+def _runs_to_compare(room: RunStore, ids: list[str], runbook: str | None, *, all_: bool) -> list[PastRun]:
     from migverify.runbook.history.read import past_run
     from migverify.runbook.model import RunKind
 
@@ -153,11 +140,11 @@ def _runs_to_compare(room: Room, ids: list[str], runbook: str | None, *, all_: b
         say(f"warning: {one.run} is left out of the table: {one.problem}")
     kept = [one for one in past if one.kind is not RunKind.DRY]
     if not kept and past.damaged:
-        raise UsageError("no journal of these runs can be read", hint="See `migverify runbook verify-journal`.")
+        raise UsageError("no journal of these runs can be read", hint="See `migverify runbook report --verify`.")
     return kept
 
 
-def _all_of_one(room: Room, runbook: str | None) -> Past:
+def _all_of_one(room: RunStore, runbook: str | None) -> Past:
     from migverify.runbook.history.past import past_runs
 
     past = past_runs(room, runbook)

@@ -1,15 +1,15 @@
-"""Texts of ``runbook readiness`` and ``runbook compare``, for a terminal."""
+"""Texts of ``runbook readiness`` and ``runbook report --compare``, for a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from migverify.cli.runbook_lint import clock
 
 if TYPE_CHECKING:
-    from migverify.runbook.history.compare import Comparison, Line, Point
+    from migverify.runbook.history.compare import Comparison, Point
     from migverify.runbook.history.past import Past
     from migverify.runbook.history.readiness import Readiness
     from migverify.runbook.history.scores import Score
@@ -35,8 +35,8 @@ def readiness_lines(found: Readiness, past: Past, room: str) -> Iterator[str]:
     for one in found.conditions:
         if one.state == "weaker":
             continue  # it was said first
-        told = "" if one.state == "not asked" else f": {one.found}"
-        yield f"  {_WORDS[one.state]:<8}{one.id:<{wide}}  {one.wants}{told}"
+        shown = "" if one.state == "not asked" else f": {one.found}"
+        yield f"  {_WORDS[one.state]:<8}{one.id:<{wide}}  {one.wants}{shown}"
         for why in [why for why in one.reasons if why != one.found][:_REASONS]:
             yield f"  {'':<8}{'':<{wide}}    {why}"
         if len(one.reasons) > _REASONS:
@@ -78,7 +78,7 @@ def curve_lines(found: Comparison) -> Iterator[str]:
     yield from _risk(found)
 
 
-def two_lines(found: Comparison, lines: Sequence[Line]) -> Iterator[str]:
+def two_lines(found: Comparison) -> Iterator[str]:
     """Yield one run against another: totals, each step with its change, and the risk."""
     first, second = found.points
     yield f"{found.runbook}: {second.run} against {first.run}"
@@ -86,11 +86,10 @@ def two_lines(found: Comparison, lines: Sequence[Line]) -> Iterator[str]:
     yield from table(_curve(found.points), _WORDS_OF_RUN)
     yield ""
     rows = [["step", "plan", _day(1, first), _day(2, second), "change", ""]]
-    for one in lines:
+    for one in found.steps:
         notes = ["redefined"] if one.redefined else []
         rows.append([
-            one.step, _clock(one.plan), _cell(one.first, one.first_state), _cell(one.second, one.second_state),
-            _signed(one.change), ", ".join(notes),
+            one.step, _clock(one.plan), *map(_cell, one.seconds, one.states), _signed(one.change), ", ".join(notes),
         ])  # fmt: skip
     yield from table(rows)
     yield from _risk(found)

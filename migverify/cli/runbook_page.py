@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from migverify.cli.console import examples, say
-from migverify.cli.runbook_lint import EnvironmentOption, SetOption, parse_set
 from migverify.cli.runbook_room import DEFAULT_ROOM, RoomOption, room_of
 from migverify.errors import StoreError, UsageError
+from migverify.report.render import Format, format_of, render
 
 if TYPE_CHECKING:
     from migverify.runbook.page.watch_run import Watcher
-    from migverify.runbook.record.room import Room
+    from migverify.runbook.record.run_store import RunStore
 
 __all__ = ["EXPORT_EPILOG", "REPORT_EPILOG", "SERVE_EPILOG", "export", "report", "serve"]
 
@@ -27,36 +25,17 @@ SERVE_EPILOG = examples(
 )
 REPORT_EPILOG = examples(
     "migverify runbook report -o drill.html",
-    "migverify runbook report --run 20261121T171552Z-cutover-b19cc1 --format md",
+    "migverify runbook report --run 20261121T171552Z-cutover-b19cc1 --format junit -o drill.xml",
     "migverify runbook report --format json | jq '.items[] | .text'",
-    "migverify runbook report --checklist runbooks/cutover.yaml -e staging -o checklist.html   # to be printed",
 )
 EXPORT_EPILOG = examples(
-    "migverify runbook export --chaostoolkit-journal journal.json",
-    "migverify runbook export --run last --journal evidence.jsonl    # the journal itself, to be kept elsewhere",
+    "migverify runbook report --export --run last --journal evidence.jsonl    # a copy to keep elsewhere",
 )
 
 WhichRun = Annotated[str, typer.Option("--run", metavar="RUN", help="The run's id, or `last` for the newest one.")]
 OutputOption = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write a file, not standard output.")
+    Path | None, typer.Option("--out", "--output", "-o", metavar="FILE", help="Write a file, not standard output.")
 ]
-
-
-class Form(StrEnum):
-    """How a report is written."""
-
-    HTML = "html"
-    MARKDOWN = "md"
-    JSON = "json"
-
-
-_SUFFIXES = {
-    ".html": Form.HTML,
-    ".htm": Form.HTML,
-    ".md": Form.MARKDOWN,
-    ".markdown": Form.MARKDOWN,
-    ".json": Form.JSON,
-}
 
 
 def serve(
@@ -91,115 +70,61 @@ def serve(
             say("the page is closed; the run goes on")
 
 
-def _live_report(room: Room, watcher: Watcher) -> tuple[str, str]:
-    from migverify.runbook.page.html import report_html, report_policy
-    from migverify.runbook.page.report_of import report_of
+def _live_report(room: RunStore, watcher: Watcher) -> tuple[str, str]:
+    from migverify.report.html import served_page
+    from migverify.runbook.page.report_view import as_report
+    from migverify.runbook.page.run_report import report_of
 
     seen = watcher.look()
     if seen.view is None:
         raise StoreError(seen.problem.text if seen.problem is not None else "there is no run")
-    return report_html(report_of(room, seen.view.run)), report_policy()
+    return served_page(as_report(report_of(room, seen.view.run)))
 
 
 def report(
     run: WhichRun = "last",
     form: Annotated[
-        Form | None, typer.Option("--format", "-f", help="Default: what the suffix of FILE stands for, else md.")
+        Format | None, typer.Option("--format", "-f", help="Default: by the suffix of FILE, else text.")
     ] = None,
     output: OutputOption = None,
-    checklist: Annotated[
-        Path | None,
-        typer.Option("--checklist", metavar="RUNBOOK", help="No run: this runbook on paper, for when tools are down."),
-    ] = None,
-    kind: Annotated[
-        str, typer.Option("--kind", metavar="KIND", help="With --checklist: dry, rehearsal, live or rollback.")
-    ] = "live",
-    environment: EnvironmentOption = None,
-    set_: SetOption = None,
     runs: RoomOption = DEFAULT_ROOM,
 ) -> None:
     """Write down what a run was: times against the plan, who did what, evidence, approvals, scores, action items.
 
     The journal is verified on the way, and the report says what came of it. Of a run that is not over it says so.
     """
-    form = form or (_SUFFIXES.get(output.suffix.lower()) if output is not None else None) or Form.MARKDOWN
-    if checklist is not None:
-        text = _checklist(checklist, form, kind, environment, set_ or [])
-    else:
-        text = _report(run, form, runs)
+    form = form or format_of(output)
+    text = _report(run, form, runs)
     if output is None:
         typer.echo(text, nl=False)
     else:
         _write(output, text)
 
 
-def _report(run: str, form: Form, runs: str) -> str:
-    from migverify.runbook.page.html import report_html
-    from migverify.runbook.page.report_of import report_of
-    from migverify.runbook.page.report_text import as_markdown
-    from migverify.runbook.page.run_report import report_as_json
+def _report(run: str, form: Format, runs: str) -> str:
+    from migverify.runbook.page.report_view import as_report
+    from migverify.runbook.page.run_report import report_of
 
     made = report_of(room_of(runs), run)
     view = made.view
-    problems = "; its journal DOES NOT VERIFY" if made.verified is False else ""
+    problems = "" if made.verified else "; its journal DOES NOT VERIFY"
     say(f"{view.label} {view.run}: {view.state}, {len(made.items)} action items{problems}")
-    if form is Form.HTML:
-        return report_html(made)
-    if form is Form.JSON:
-        return json.dumps(report_as_json(made), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
-    return as_markdown(made)
-
-
-def _checklist(path: Path, form: Form, kind: str, environment: str | None, given: list[str]) -> str:
-    from migverify.runbook.definition.load import load_runbook, read_runbook
-    from migverify.runbook.model import RunKind
-    from migverify.runbook.page.checklist import checklist, checklist_markdown
-    from migverify.runbook.page.html import checklist_html
-
-    if kind not in list(RunKind):
-        raise UsageError(f"--kind {kind}: there is no such run", hint=f"Give one of {', '.join(RunKind)}.")
-    if form is Form.JSON:
-        raise UsageError("a checklist is for people: it has no JSON", hint="Give --format html or md.")
-    values = parse_set(given)
-    if environment is None:
-        found = read_runbook(path, values, "").runbook
-        known = list(found.environments) if found is not None else []
-        if len(known) > 1:
-            raise UsageError("--environment is missing", hint=f"The runbook has: {', '.join(known)}.")
-        environment = known[0] if known else ""
-    paper = checklist(load_runbook(path, values, environment), RunKind(kind))
-    return checklist_html(paper) if form is Form.HTML else checklist_markdown(paper)
+    return render(as_report(made), form)
 
 
 def export(
     run: WhichRun = "last",
-    chaostoolkit_journal: Annotated[
-        Path | None,
-        typer.Option(
-            "--chaostoolkit-journal", metavar="FILE", help="As a journal of the Chaos Toolkit; `-`: print it."
-        ),
-    ] = None,
     journal: Annotated[
         Path | None,
-        typer.Option("--journal", metavar="FILE", help="The journal itself, for `verify-journal` elsewhere."),
+        typer.Option("--journal", metavar="FILE", help="The journal itself, for `runbook report --verify` elsewhere."),
     ] = None,
     runs: RoomOption = DEFAULT_ROOM,
 ) -> None:
-    """Hand a run to other tools: as a journal of the Chaos Toolkit, or its own journal as one file."""
-    from migverify.runbook.page.chaostoolkit import chaostoolkit_journal as made
-
-    if chaostoolkit_journal is None and journal is None:
-        raise UsageError("say what to export", hint="Give --chaostoolkit-journal FILE or --journal FILE.")
-    room = room_of(runs)
-    if chaostoolkit_journal is not None:
-        text = json.dumps(made(room.open(run).status), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
-        if str(chaostoolkit_journal) == "-":
-            typer.echo(text, nl=False)
-        else:
-            _write(chaostoolkit_journal, text)
-    if journal is not None:
-        room.export(run, journal)
-        say(f"journal in {journal}")
+    """Write the journal of a run to one file."""
+    if journal is None:
+        raise UsageError("--journal is missing: the file to write", hint="Give --journal FILE.")
+    room_of(runs).export(run, journal)
+    say(f"journal in {journal}")
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""``migverify runbook call``, ``start``, ``accept`` ...: what people say in a run. Each is one line in its journal.
+"""``migverify runbook ack``, ``approve``, ``reject`` ...: what people say in a run. Each is one line in its journal.
 
 Every command says what follows from it: who is next, or who else has to say the same.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from migverify.cli.commands import Form, add
 from migverify.cli.console import examples, say
 from migverify.cli.runbook_room import (
     DEFAULT_ROOM,
@@ -33,14 +35,15 @@ if TYPE_CHECKING:
     from migverify.runbook.events import Event
     from migverify.runbook.record.run_record import RunRecord
     from migverify.runbook.run.machine import Actor, Decision
+    from migverify.runbook.run.pending import PendingAction
     from migverify.runbook.state import RunStatus
 
     Said = Callable[[RunStatus, Actor, Moment], Decision]
     _Signed = tuple[str, str, str | Callable[[RunStatus], str]]
 
 __all__ = [
-    "PEOPLE", "abort", "accept", "approve", "call", "decide", "done", "fail", "hold", "note", "promote", "reject",
-    "resume", "retry", "rollback", "start", "takeover", "waive",
+    "PEOPLE", "abort", "ack", "approve", "decide", "hold", "note", "promote", "reject", "resume", "retry", "rollback",
+    "takeover", "waive",
 ]  # fmt: skip
 
 StepArgument = Annotated[str, typer.Argument(metavar="STEP", help="The step's id.")]
@@ -55,28 +58,64 @@ FileOption = Annotated[
 ]
 
 
-def call(step: StepArgument, as_: AsOption = None, run: RunOption = None, runs: RoomOption = DEFAULT_ROOM) -> None:
-    """Call a step that is ready: the coordinator's voice. Its DRI may start it then."""
-    from migverify.runbook.run import machine
+def ack(
+    step: Annotated[
+        str | None, typer.Argument(metavar="[STEP]", help="Default: the first step that waits for you.")
+    ] = None,
+    text: Annotated[str, typer.Argument(metavar="[TEXT]", help="What shows that a step by hand is done.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for your next step, until the run is over.")] = False,
+    seen: Annotated[
+        str, typer.Option("--seen", metavar="HASH", help="Hash of the evidence as `status` showed it, or its start.")
+    ] = "",
+    evidence: EvidenceOption = None,
+    file: FileOption = None,
+    as_: AsOption = None,
+    sign: SignOption = None,
+    run: RunOption = None,
+    runs: RoomOption = DEFAULT_ROOM,
+) -> None:
+    """Do what waits for you: call, start, end or accept a step. It is shown, and you are asked.
 
-    _say(lambda s, a, n: machine.call(s, a, step, n), as_, run, runs)
+    The coordinator calls, the DRI starts and ends, the reviewer accepts; what waits for nobody but you is done in
+    one go. A decision and a point of no return are approved by `approve`.
+    """
+    from migverify.cli.runbook_ack import Acknowledger
+
+    if sign is not None and yes and not seen:
+        raise UsageError("--seen is missing", hint="A signature is of what you saw: `runbook status` shows its hash.")
+    person, room = who_acts(as_), room_of(runs)
+    record = find_run(room, run)
+    name = person_of(record.status, person)
+    told = evidence_of(evidence, file)
+
+    def act(action: PendingAction, words: str) -> None:
+        from migverify.runbook.run.pending import decide
+
+        pending = replace(action, seen=seen) if seen else action
+        of = {"accept": "done", "approve": "start"}.get(action.verb)
+        actor = _actor(record, person, sign, (of, action.step, "") if of else None)
+        _carry_out(record, lambda s, n: decide(pending, s, actor, n, words, told))
+
+    Acknowledger(record, name, act, ask=not yes, text=text).run(step or "", follow=follow)
+    _tell_next(record, runs, run)
 
 
 def approve(
-    step: StepArgument, as_: AsOption = None, sign: SignOption = None, run: RunOption = None,
+    step: StepArgument,
+    text: Annotated[str, typer.Argument(metavar="[TEXT]", help="At a decision: what it rests on.")] = "",
+    evidence: EvidenceOption = None,
+    file: FileOption = None,
+    as_: AsOption = None,
+    sign: SignOption = None,
+    run: RunOption = None,
     runs: RoomOption = DEFAULT_ROOM,
-) -> None:  # fmt: skip
-    """Agree that a step may start: its reviewer, or the decision owner at a point of no return."""
+) -> None:
+    """Agree that a step may start (its reviewer; at a point of no return the decision owner), or decide: go."""
     from migverify.runbook.run import machine
 
-    _say(lambda s, a, n: machine.approve(s, a, step, n), as_, run, runs, sign, ("start", step, ""))
-
-
-def start(step: StepArgument, as_: AsOption = None, run: RunOption = None, runs: RoomOption = DEFAULT_ROOM) -> None:
-    """Start a step that was called: its DRI's voice. The executor carries it out."""
-    from migverify.runbook.run import machine
-
-    _say(lambda s, a, n: machine.start(s, a, step, n), as_, run, runs)
+    told = evidence_of(evidence, file)
+    _say(lambda s, a, n: machine.approve(s, a, step, n, text, told), as_, run, runs, sign, ("start", step, ""))
 
 
 def note(
@@ -90,52 +129,11 @@ def note(
     _say(lambda s, a, n: machine.note(s, a, step, n, text, told), as_, run, runs)
 
 
-def done(
-    step: StepArgument, text: TextArgument, as_: AsOption = None, evidence: EvidenceOption = None,
-    file: FileOption = None, run: RunOption = None, runs: RoomOption = DEFAULT_ROOM,
-) -> None:  # fmt: skip
-    """Say that a step by hand, or a rollback by hand, is done, and what shows it. Its checks are asked then."""
-    from migverify.runbook.run import machine
-
-    told = evidence_of(evidence, file)
-    _say(lambda s, a, n: machine.done(s, a, step, n, text, told), as_, run, runs)
-
-
-def fail(
-    step: StepArgument, reason: ReasonArgument, as_: AsOption = None, run: RunOption = None,
-    runs: RoomOption = DEFAULT_ROOM,
-) -> None:  # fmt: skip
-    """Say that a step by hand did not work; at a decision: no go."""
-    from migverify.runbook.run import machine
-
-    _say(lambda s, a, n: machine.fail(s, a, step, n, reason), as_, run, runs)
-
-
-def accept(
-    step: StepArgument,
-    as_: AsOption = None,
-    seen: Annotated[
-        str, typer.Option("--seen", metavar="HASH", help="Hash of the evidence as `status` showed it, or its start.")
-    ] = "",
-    sign: SignOption = None,
-    run: RunOption = None,
-    runs: RoomOption = DEFAULT_ROOM,
-) -> None:
-    """Accept the evidence of a step: its reviewer signs the hash of step and evidence."""
-    from migverify.runbook.run import machine
-
-    if sign is not None and not seen:
-        raise UsageError(
-            "--seen is missing", hint=f"A signature is of what you saw: `runbook status --step {step}` shows its hash."
-        )
-    _say(lambda s, a, n: machine.accept(s, a, step, n, seen), as_, run, runs, sign, ("done", step, ""))
-
-
 def reject(
     step: StepArgument, reason: ReasonArgument, as_: AsOption = None, run: RunOption = None,
     runs: RoomOption = DEFAULT_ROOM,
 ) -> None:  # fmt: skip
-    """Reject the evidence of a step: it has failed."""
+    """Reject the evidence of a step; as its DRI, say that a step by hand did not work; at a decision: no go."""
     from migverify.runbook.run import machine
 
     _say(lambda s, a, n: machine.reject(s, a, step, n, reason), as_, run, runs)
@@ -289,27 +287,37 @@ def _say(
     again
         What a second person types besides the reason, where two have to say the same.
     """
-    from migverify.cli.runbook_tell import event_lines
-    from migverify.runbook.fold.whole import fold
-    from migverify.runbook.run.duties import duties
-
     person = who_acts(as_)
-    room = room_of(runs)
-    record = find_run(room, run)
+    record = find_run(room_of(runs), run)
     name = person_of(record.status, person)
     actor = _actor(record, person, sign, of)
+    events = _carry_out(record, lambda status, now: said(status, actor, now))
+    _tell_second(events, name, again, suffix_of(runs, record.status.run if run is not None else None),
+                 suffix_of(runs, record.status.run))  # fmt: skip
+    _tell_next(record, runs, run)
+
+
+def _carry_out(record: RunRecord, command: Callable[[RunStatus, Moment], Decision]) -> list[Event]:
+    """Write what a command decides, and print it."""
+    from migverify.cli.runbook_follow import event_lines
+    from migverify.runbook.fold.table import fold
+
     before = record.status
-    events = record.submit(lambda status, now: said(status, actor, now))
-    suffix = suffix_of(runs, record.status.run if run is not None else None)
+    events = record.submit(command)
     for event in events:
         after = fold((event,), before) or before
-        for line in event_lines(before, event, after):
+        for line in event_lines(before, event):
             typer.echo(line)
         before = after
-    _tell_second(events, name, again, suffix, suffix_of(runs, record.status.run))
-    for duty in duties(record.status, record.now(), suffix):
-        if not duty.choice and duty.command:
-            typer.echo(f"  next {duty.who}: {duty.command}")
+    return events
+
+
+def _tell_next(record: RunRecord, runs: str, run: str | None) -> None:
+    from migverify.runbook.run.pending import pending_actions
+
+    for action in pending_actions(record.status, record.now(), suffix_of(runs, record.status.run if run else None)):
+        if not action.choice and action.command:
+            typer.echo(f"  next {action.who}: {action.command}")
 
 
 def _actor(record: RunRecord, person: str, sign: Path | None, of: _Signed | None) -> Actor:
@@ -331,7 +339,7 @@ def _actor(record: RunRecord, person: str, sign: Path | None, of: _Signed | None
 def _tell_second(events: list[Event], name: str, again: tuple[str, ...], suffix: str, whole: str) -> None:
     """Say who else has to say the same, where one person's word is not enough."""
     from migverify.runbook.events import EventKind
-    from migverify.runbook.run.duties import command_line
+    from migverify.runbook.run.pending import command_line
 
     for event in events:
         of = str(event.data.get("of", ""))
@@ -341,48 +349,63 @@ def _tell_second(events: list[Event], name: str, again: tuple[str, ...], suffix:
             command = command_line("run", "--reason", "REASON", "--as", "ANOTHER", suffix=whole)
             say(f"  {name} agrees; another person than {name} takes the run over:\n    {command}")
             continue
-        command = command_line(of, *again, "REASON", "--as", "ANOTHER", suffix=suffix)
+        command = command_line(_VERBS.get(of, of), *again, "REASON", "--as", "ANOTHER", suffix=suffix)
         say(f"  {name} agrees; a second person, not {name}, has to say the same:\n    {command}")
 
 
 PEOPLE: dict[Callable[..., None], tuple[str, ...]] = {
-    call: ("call freeze --as alice",),
-    approve: ("approve freeze --as carol", "approve open --as dana --sign ~/.ssh/id_ed25519"),
-    start: ("start freeze --as bob",),
-    note: ("note freeze 'sessions are going down' --as bob --evidence sessions=12",),
-    done: (
-        "done open 'the file is gone' --as bob",
-        "done open 'see the picture' --as bob --file screen.png --evidence sessions=0",
+    ack: (
+        "ack --as alice                       # the first step that waits for alice",
+        "ack open 'the file is gone' --as bob --evidence sessions=0",
+        "ack --follow --as carol              # every step that waits for carol, until the run is over",
     ),
-    fail: ("fail go 'no go: the target lags' --as dana",),
-    accept: (
-        "accept freeze --as carol --seen 3f9c0a17b2de",
-        "accept freeze --as carol --seen 3f9c0a17b2de --sign ~/.ssh/id_ed25519",
+    approve: (
+        "approve freeze --as carol",
+        "approve go 'every gate passes' --as dana",
+        "approve open --as dana --sign ~/.ssh/id_ed25519",
     ),
-    reject: ("reject freeze 'two sessions still write' --as carol",),
+    note: ("ack --note freeze 'sessions are going down' --as bob --evidence sessions=12",),
+    reject: ("reject freeze 'two sessions still write' --as carol", "reject go 'the target lags' --as dana"),
     retry: ("retry freeze 'the account was named wrongly' --as alice",),
     waive: (
         "waive settings 'known, ticket 812' --as alice --expires 2026-12-01",
         "waive settings 'known, ticket 812' --as dana    # the second person",
     ),
     decide: (
-        "decide freeze 'SHOW GRANTS has no INSERT' --happened --as alice",
-        "decide freeze 'SHOW GRANTS has no INSERT' --happened --as carol    # the second person",
+        "waive freeze 'SHOW GRANTS has no INSERT' --happened --as alice",
+        "waive freeze 'SHOW GRANTS has no INSERT' --happened --as carol    # the second person",
     ),
-    promote: ("promote dba 'no answer for five minutes' --as alice", "promote dba 'back again' --to bob --as alice"),
+    promote: ("handover dba 'no answer for five minutes' --as alice", "handover dba 'back again' --to bob --as alice"),
     hold: ("hold 'p99 doubled' --as erin",),
     resume: ("resume --as alice", "resume 'the monitor is down, SQL shows lag 0' --as alice"),
     rollback: ("rollback 'error rate above 1 %' --as dana", "rollback 'freeze once more' --to freeze --as alice"),
     abort: ("abort 'the source failed over' --as dana",),
     takeover: (
-        "takeover 'the laptop of alice is gone' --as carol",
+        "handover --takeover 'the laptop of alice is gone' --as carol",
         "run --run last --as bob --reason 'the laptop of alice is gone'    # then, another person",
     ),
 }
 """The commands of people, with examples for their help."""
 
 
+def _epilog(function: Callable[..., None]) -> str:
+    return examples(*(f"migverify runbook {line}" for line in PEOPLE[function]))
+
+
+_VERBS = {"decide": "waive", "promote": "handover"}
+"""Purpose of an agreement -> the command by which it is given, where that has another name."""
+_FORMS = {
+    ack: (Form(("--note",), note, _epilog(note), "Add evidence to a step that is under way."),),
+    waive: (Form(("--happened", "--did-not-happen"), decide, _epilog(decide),
+                 "Say whether the effect of a step in doubt happened.", is_option=True),),
+    promote: (Form(("--takeover",), takeover, _epilog(takeover), "Agree that another person takes the run over."),),
+}  # fmt: skip
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to the group."""
-    for function, lines in PEOPLE.items():
-        app.command(epilog=examples(*(f"migverify runbook {line}" for line in lines)))(function)
+    forms = {form.function for some in _FORMS.values() for form in some}
+    for function in PEOPLE:
+        if function not in forms:
+            name = "handover" if function is promote else function.__name__
+            add(app, name, function, _epilog(function), _FORMS.get(function, ()))

@@ -1,88 +1,58 @@
-"""``migverify runbook preflight``: everything that can be known before a run, asked now. Nothing begins."""
+"""Preflight of ``migverify runbook check``: everything that can be known before a run, asked now."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
-from migverify.cli.runbook_begin import catalogue, fingerprint_now, floor_of, kind_of, read_for
-from migverify.cli.runbook_lint import EnvironmentOption, JsonOption, RunbookArgument, SetOption, parse_set
-from migverify.cli.runbook_room import DEFAULT_ROOM, RoomOption, room_of
-from migverify.errors import ExitCode, MigverifyError
+from migverify.cli.console import say
+from migverify.cli.runbook_begin import fingerprint_now, floor_of
+from migverify.cli.runbook_room import room_of
+from migverify.errors import MigverifyError
 
 if TYPE_CHECKING:
+    from migverify.runbook.definition.findings import LintFinding
     from migverify.runbook.model import Runbook, RunKind
-    from migverify.runbook.record.room import Room
+    from migverify.runbook.record.run_store import RunStore
     from migverify.runbook.run.preflight import Item, Preflight
 
-__all__ = ["EPILOG", "preflight"]
-
-EPILOG = examples(
-    "migverify runbook preflight cutover.yaml -e staging --set service=orders",
-    "migverify runbook preflight cutover.yaml -e production --kind live --announce",
-    "migverify runbook preflight cutover.yaml -e production --kind live --json | jq -r '.items[] | .state'",
-)
-_CODES = {"MATCH": ExitCode.MATCH, "MISMATCH": ExitCode.MISMATCH}
+__all__ = ["asked_before", "preflight_lines"]
 
 
-def preflight(
-    runbook: RunbookArgument,
-    kind: Annotated[
-        str, typer.Option("--kind", metavar="KIND", help="Kind of run: dry, rehearsal, live, rollback.")
-    ] = "rehearsal",
-    environment: EnvironmentOption = None,
-    set_: SetOption = None,
-    announce: Annotated[bool, typer.Option("--announce", help="Send a test message to every sink.")] = False,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also ask checks behind steps that act: they need an answer, not a pass.")
-    ] = False,
-    passed: Annotated[bool, typer.Option("--passed", help="List what passed, too.")] = False,
-    cases: Annotated[
-        Path | None,
-        typer.Option("--cases", metavar="FOLDER", help="Disaster recovery cases; default: dr/ beside the runbook."),
-    ] = None,
-    config: ConfigOption = DEFAULT_CONFIG,
-    as_json: JsonOption = False,
-    runs: RoomOption = DEFAULT_ROOM,
-) -> None:
-    """Ask before a run what would stop it: lint, people, programs, variables, guards, checks, sinks, window, readiness.
+def asked_before(
+    book: Runbook, findings: Sequence[LintFinding], kind: RunKind, runs: str, config: Path | None,
+    folder: Path | None, *, announce: bool, everything: bool,
+) -> Preflight:  # fmt: skip
+    """Ask before a run what would stop it: people, programs, variables, guards, checks, sinks, window, readiness.
 
-    Exit 0: nothing found, 1: something would stop it, 3: something could not be known.
+    Parameters
+    ----------
+    config, folder
+        The configuration and the folder of disaster recovery cases, where there are any.
+    announce
+        Send a test message to every sink.
+    everything
+        Ask checks of steps that act, too: they need an answer, not a pass.
     """
     from migverify.runbook.actions.registry import full_registry
-    from migverify.runbook.run.preflight import Preflight, verdict_of_items
-    from migverify.runbook.run.preflight import as_json as json_of
-
-    registry, room, wanted = full_registry(), room_of(runs), kind_of(kind)
-    book, findings = read_for(runbook, parse_set(set_ or []), environment, registry, cases, runs)
-    known = config if config.exists() else None
-    folder = catalogue(cases, runbook.parent)
     from migverify.runbook.run import preflight as ask
+    from migverify.runbook.run.preflight import Preflight, verdict_of_items
     from migverify.runbook.run.working import seconds_for
 
-    items = [*ask.linted(findings), *_looked_at(book, wanted, room, announce=announce)]
-    questions = list(ask.questions_of(book, wanted, everything=everything))
+    room = room_of(runs)
+    items = [*ask.linted(findings), *_looked_at(book, kind, room, announce=announce)]
+    questions = list(ask.questions_of(book, kind, everything=everything))
     if questions:
         longest = max(seconds_for(question.check) for question in questions)
         say(f"asking {len(questions)} checks, each for at most {longest:.0f} s")
-    items += ask.asked(questions, registry, known)
-    items += _ready(book, wanted, room, known, folder)
-    found = Preflight(verdict_of_items(items), tuple(items))
-    if as_json:
-        typer.echo(json.dumps({"runbook": book.id, "sha": book.sha, "environment": book.environment, "kind": kind,
-                               **json_of(found)}, ensure_ascii=False))  # fmt: skip
-    else:
-        typer.echo("\n".join(_lines(book, found, kind, passed=passed)))
-    raise typer.Exit(int(_CODES.get(found.verdict, ExitCode.INCONCLUSIVE)))
+    items += ask.asked(questions, full_registry(), config)
+    items += _ready(book, kind, room, config, folder)
+    return Preflight(verdict_of_items(items), tuple(items))
 
 
-def _looked_at(book: Runbook, kind: RunKind, room: Room, *, announce: bool) -> Iterator[Item]:
+def _looked_at(book: Runbook, kind: RunKind, room: RunStore, *, announce: bool) -> Iterator[Item]:
     from migverify.runbook.run import preflight as ask
 
     now = time.time()
@@ -94,14 +64,13 @@ def _looked_at(book: Runbook, kind: RunKind, room: Room, *, announce: bool) -> I
     yield from ask.window_of(book, kind, now)
 
 
-def _earlier(book: Runbook, room: Room) -> Iterator[Item]:
+def _earlier(book: Runbook, room: RunStore) -> Iterator[Item]:
     """Yield what the room says: whether it can be read, runs that are not over, the last run's logins."""
     from migverify.runbook.history.past import past_runs
-    from migverify.runbook.record.room import FolderRoom
     from migverify.runbook.run.preflight import Item, runs_of
     from migverify.runbook.run.preflight import room_of as kept_in
 
-    if isinstance(room, FolderRoom):
+    if room.is_folder:
         yield kept_in(room.path)
     try:
         past = past_runs(room, book.id)
@@ -114,7 +83,7 @@ def _earlier(book: Runbook, room: Room) -> Iterator[Item]:
     yield from runs_of([one.run for one in past if not one.over], last)
 
 
-def _ready(book: Runbook, kind: RunKind, room: Room, config: Path | None, folder: Path | None) -> Iterator[Item]:
+def _ready(book: Runbook, kind: RunKind, room: RunStore, config: Path | None, folder: Path | None) -> Iterator[Item]:
     """Yield the conditions of a live run."""
     from migverify.runbook.definition.load import case_priorities
     from migverify.runbook.history.past import past_runs
@@ -137,7 +106,8 @@ def _ready(book: Runbook, kind: RunKind, room: Room, config: Path | None, folder
 _SHOWN = {"pass": "ok", "fail": "FAIL", "inconclusive": "INCONCLUSIVE"}
 
 
-def _lines(book: Runbook, found: Preflight, kind: str, *, passed: bool) -> Iterator[str]:
+def preflight_lines(book: Runbook, found: Preflight, kind: str, *, passed: bool) -> Iterator[str]:
+    """Yield what was found, by part; what passed only where that is requested."""
     yield f"{kind.upper()} of {book.id} in {book.environment}, runbook {book.sha[:12]}"
     parts = dict.fromkeys(item.part for item in found.items)
     for part in parts:
@@ -153,4 +123,5 @@ def _lines(book: Runbook, found: Preflight, kind: str, *, passed: bool) -> Itera
         f"{count} {state}" for state in ("fail", "inconclusive", "warn", "pass")
         if (count := sum(item.state == state for item in found.items))
     )  # fmt: skip
-    yield f"{found.verdict}: {counts}"
+    word = {"MATCH": "GO", "MISMATCH": "NO-GO"}.get(found.verdict, "NO-GO (inconclusive)")
+    yield f"{word}: {counts}"

@@ -15,8 +15,8 @@ from migverify.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from migverify.runbook.record.heads import Head
-    from migverify.runbook.record.room import Room
     from migverify.runbook.record.run_record import RunRecord
+    from migverify.runbook.record.run_store import RunStore
     from migverify.runbook.state import RunStatus
 
 __all__ = [
@@ -56,7 +56,7 @@ SignOption = Annotated[
 ]
 
 
-def room_of(text: str) -> Room:
+def room_of(text: str) -> RunStore:
     """Open a room: a folder, or a result store, whose password may stand in MIGVERIFY_RUNS_PASSWORD.
 
     Raises
@@ -66,18 +66,18 @@ def room_of(text: str) -> Room:
     """
     import os
 
-    from migverify.runbook.record.room import open_room
+    from migverify.runbook.record.run_store import open_run_store
 
     if "://" not in text:
-        return open_room(text)
+        return open_run_store(text)
     from migverify.config import load_config
     from migverify.secrets import Secret, remember
 
     config = Path(os.environ.get("MIGVERIFY_CONFIG", DEFAULT_CONFIG))
     forbidden = [(e.host, e.port) for e in load_config(config).all_endpoints] if config.exists() else []
     password = os.environ.get(PASSWORD)
-    told = remember(Secret(password)).reveal() if password else None
-    return open_room(text, password=told, forbidden=forbidden)
+    own = remember(Secret(password)).reveal() if password else None
+    return open_run_store(text, password=own, forbidden=forbidden)
 
 
 def who_acts(person: str | None) -> str:
@@ -108,7 +108,7 @@ def person_of(status: RunStatus, name: str) -> str:
     return found
 
 
-def find_run(room: Room, run: str | None, *, over_too: bool = False) -> RunRecord:
+def find_run(room: RunStore, run: str | None, *, over_too: bool = False) -> RunRecord:
     """Open the run that is meant: of that id, or the only one that is not over.
 
     Parameters
@@ -133,11 +133,11 @@ def find_run(room: Room, run: str | None, *, over_too: bool = False) -> RunRecor
         return room.open("last")
     hint = "Begin one with `migverify runbook run`, or name another room with --runs."
     if damaged:
-        hint = f"{', '.join(damaged)} cannot be read: see `migverify runbook verify-journal`."
+        hint = f"{', '.join(damaged)} cannot be read: see `migverify runbook report --verify`."
     raise UsageError(f"no run in {room.name} is under way", hint=hint)
 
 
-def open_runs(room: Room) -> tuple[list[RunRecord], list[str]]:
+def open_runs(room: RunStore) -> tuple[list[RunRecord], list[str]]:
     """Return the newest runs that are not over, and the ids of those that cannot be read, which is also said."""
     found, damaged = [], []
     for id_ in reversed(room.ids()[-_LOOKED_AT:]):
@@ -165,8 +165,8 @@ def suffix_of(room: str, run: str | None = None) -> str:
     import os
 
     shown = re.sub(r"(://[^:/@]*):[^@]*@", r"\1@", room)  # a store's URL may hold a password
-    told = "" if room in (DEFAULT_ROOM, os.environ.get("MIGVERIFY_RUNS")) else f" --runs {shlex.quote(shown)}"
-    return f"{f' --run {run}' if run else ''}{told}"
+    option = "" if room in (DEFAULT_ROOM, os.environ.get("MIGVERIFY_RUNS")) else f" --runs {shlex.quote(shown)}"
+    return f"{f' --run {run}' if run else ''}{option}"
 
 
 def announced_heads(path: Path | None) -> list[Head]:

@@ -39,9 +39,9 @@ from migverify.errors import FencedError, UsageError
 
 if TYPE_CHECKING:
     from migverify.runbook.actions.action import Registry
-    from migverify.runbook.record.lease import Keeper
-    from migverify.runbook.record.room import Room
+    from migverify.runbook.record.lease import RunLease
     from migverify.runbook.record.run_record import RunRecord
+    from migverify.runbook.record.run_store import RunStore
     from migverify.runbook.run.executor import Executor
     from migverify.runbook.state import RunStatus
 
@@ -60,15 +60,15 @@ _LOOK = 0.5
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    room: Room
+    room: RunStore
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Context:
     """What the executor has to know besides the run: ``cases`` is the folder of disaster recovery cases, if any."""
 
-    room: Room
+    room: RunStore
     config: Path | None
     cases: Path | None
 
@@ -114,27 +114,26 @@ def run(
     if run_ is None:
         if runbook is None:
             raise UsageError("RUNBOOK is missing", hint="Name the file; or go on with a run: --run last.")
-        book = loaded_runbook(runbook, parse_set(set_ or []), environment, registry, cases, runs)
+        book = loaded_runbook(runbook, parse_set(set_ or []), environment, registry, cases)
         record = begin(book, kind_of(kind), person, room, known, autopilot=autopilot)
         cases = catalogue(cases, runbook.parent)
     else:
         record = find_run(room, run_)
-        if _left_to_tell(record.status):
+        if _undelivered(record.status):
             raise typer.Exit(_delivered(record, person_of(record.status, person)))
         refuse_other(room, record, runbook, set_, environment, autopilot=autopilot)
-    keeper = _taken(record, person_of(record.status, person), reason, runs)
-    told = _Told(room, known, cases)
-    executor = _executor(record, registry, keeper, told, limit if autopilot else None)
+    lease = _taken(record, person_of(record.status, person), reason, runs)
+    context = _Context(room, known, cases)
+    executor = _executor(record, registry, lease, context, limit if autopilot else None)
     status, interrupted = _driven(executor, _Place(room, runs))
-    raise typer.Exit(_told_end(status, person, suffix_of(runs, status.run), interrupted=interrupted))
+    raise typer.Exit(_say_end(status, person, suffix_of(runs, status.run), interrupted=interrupted))
 
 
-def _left_to_tell(status: RunStatus) -> int:
+def _undelivered(status: RunStatus) -> int:
     """Return how many announcements of a run that is over can still be delivered."""
-    from migverify.runbook.state import DeliveryState
+    from migverify.runbook.fold.run import OPEN
 
-    open_ = (DeliveryState.QUEUED, DeliveryState.FAILED)
-    return sum(one.state in open_ for one in status.deliveries.values()) if status.over else 0
+    return sum(one.state in OPEN for one in status.deliveries.values()) if status.over else 0
 
 
 def _delivered(record: RunRecord, person: str) -> int:
@@ -142,25 +141,25 @@ def _delivered(record: RunRecord, person: str) -> int:
     from migverify.runbook.announce.outbox import deliver_rest
     from migverify.runbook.run.ending import exit_of
 
-    say(f"the run is over; {_left_to_tell(record.status)} announcements are delivered now")
+    say(f"the run is over; {_undelivered(record.status)} announcements are delivered now")
     status = deliver_rest(record, person)
-    left = _left_to_tell(status)
-    told = f"{left} announcements are still left" if left else "every announcement has been tried to its end"
-    typer.echo(f"{status.state.value}: run {status.run}; {told}")
+    left = _undelivered(status)
+    text = f"{left} announcements are still left" if left else "every announcement has been tried to its end"
+    typer.echo(f"{status.state.value}: run {status.run}; {text}")
     return int(exit_of(status.state))
 
 
-def _taken(record: RunRecord, person: str, reason: str, text: str) -> Keeper:
+def _taken(record: RunRecord, person: str, reason: str, text: str) -> RunLease:
     """Take the lease; from an executor that is gone only when that is certain, and another person agreed."""
-    from migverify.runbook.record.lease import take, watch_of
-    from migverify.runbook.run.duties import command_line
+    from migverify.runbook.record.lease import LeaseWatch, take
     from migverify.runbook.run.machine import OPEN_WORDS
+    from migverify.runbook.run.pending import command_line
 
     if not record.status.executor:
         return take(record, person)
     if reason in OPEN_WORDS:
         raise UsageError(f"--reason {reason} is a word to be replaced: {OPEN_WORDS[reason]}")
-    watch, left = watch_of(record), float("inf")
+    watch, left = LeaseWatch(record), float("inf")
     while not watch.gone(record.status):
         if watch.seconds_left() > left:
             raise UsageError(
@@ -176,7 +175,7 @@ def _taken(record: RunRecord, person: str, reason: str, text: str) -> Keeper:
         if not record.status.executor:
             return take(record, person)
     suffix = suffix_of(text, record.status.run)
-    agree = command_line("takeover", "REASON", "--as", "ANOTHER", suffix=suffix)
+    agree = command_line("handover", "--takeover", "REASON", "--as", "ANOTHER", suffix=suffix)
     try:
         return take(record, person, reason=reason, watch=watch)
     except UsageError as error:
@@ -184,7 +183,9 @@ def _taken(record: RunRecord, person: str, reason: str, text: str) -> Keeper:
         raise UsageError(error.message, hint=hint) from None
 
 
-def _executor(record: RunRecord, registry: Registry, keeper: Keeper, told: _Told, limit: float | None) -> Executor:
+def _executor(
+    record: RunRecord, registry: Registry, lease: RunLease, context: _Context, limit: float | None
+) -> Executor:
     """Return what drives the run; with a limit, the autopilot."""
     from migverify.runbook.history.past import past_runs
     from migverify.runbook.page.watch_run import drills_of
@@ -192,16 +193,16 @@ def _executor(record: RunRecord, registry: Registry, keeper: Keeper, told: _Told
     from migverify.runbook.run.executor import Executor
 
     status = record.status
-    drills = drills_of(past_runs(told.room, status.runbook.id), status)
+    drills = drills_of(past_runs(context.room, status.runbook.id), status)
     if limit is not None:
         drills = replace(drills, number="")  # the autopilot holds no drill
-    more: dict[str, Any] = {"config": told.config, "drills": drills, "readiness": _readiness(status, told)}
+    more: dict[str, Any] = {"config": context.config, "drills": drills, "readiness": _readiness(status, context)}
     if limit is not None:
-        return PilotedExecutor(record, registry, keeper, limit=limit, **more)
-    return Executor(record, registry, keeper, **more)
+        return PilotedExecutor(record, registry, lease, limit=limit, **more)
+    return Executor(record, registry, lease, **more)
 
 
-def _readiness(status: RunStatus, told: _Told) -> Any:
+def _readiness(status: RunStatus, context: _Context) -> Any:
     """Return what tells the executor of a live run whether its drills allow it; other runs are not asked."""
     from migverify.runbook.definition.load import case_priorities
     from migverify.runbook.history.readiness import asker
@@ -209,8 +210,8 @@ def _readiness(status: RunStatus, told: _Told) -> Any:
 
     if status.kind is not RunKind.LIVE:
         return None
-    cases = case_priorities(told.cases) if told.cases is not None else None
-    return asker(told.room, time.time, fingerprint_now(told.config), cases, floor_of(told.config))
+    cases = case_priorities(context.cases) if context.cases is not None else None
+    return asker(context.room, time.time, fingerprint_now(context.config), cases, floor_of(context.config))
 
 
 def _driven(executor: Executor, place: _Place) -> tuple[RunStatus, bool]:
@@ -221,7 +222,7 @@ def _driven(executor: Executor, place: _Place) -> tuple[RunStatus, bool]:
     FencedError
         another executor took the run over.
     """
-    from migverify.cli.runbook_tell import Teller
+    from migverify.cli.runbook_follow import Follower
     from migverify.runbook.run.autopilot import PilotedExecutor
 
     status = executor.status
@@ -231,19 +232,19 @@ def _driven(executor: Executor, place: _Place) -> tuple[RunStatus, bool]:
         f"{status.kind.value.upper()} of {status.runbook.id} in {status.runbook.environment}: run {status.run}"
         f" ({place.room.name}), runbook {status.runbook.sha[:12]}"
     )
-    teller = Teller(place.room.open(status.run), typer.echo, suffix)
+    follower = Follower(place.room.open(status.run), typer.echo, suffix)
     stop = executor.stop if isinstance(executor, PilotedExecutor) else threading.Event()
     interrupted = threading.Event()
-    teller.begin()
+    follower.begin()
     try:
         with _stop_on_signals(stop, interrupted, executor):
             status = executor.run(stop)
     except FencedError as error:
         raise FencedError(error.message, hint="This terminal drives nothing any more; programs go on.") from None
     finally:
-        teller.end()
-        if teller.problem is not None:
-            say(f"note: what moved was not told here to the end: {teller.problem}")
+        follower.end()
+        if follower.problem is not None:
+            say(f"note: what moved was not told here to the end: {follower.problem}")
     return status, interrupted.is_set()
 
 
@@ -285,21 +286,21 @@ def _left_at_once(executor: Executor) -> None:
         say(f"left at once: the run is free; go on with `migverify runbook run --run {run_} --as PERSON`")
         return
     say("left at once: what was under way goes on, and nobody watches it")
-    say(f"  To go on, one says `migverify runbook takeover 'REASON' --as PERSON --run {run_}`;")
+    say(f"  To go on, one says `migverify runbook handover --takeover 'REASON' --as PERSON --run {run_}`;")
     say(f"  then another person: `migverify runbook run --run {run_} --reason 'REASON' --as ANOTHER`.")
 
 
-def _told_end(status: RunStatus, person: str, suffix: str, *, interrupted: bool) -> int:
+def _say_end(status: RunStatus, person: str, suffix: str, *, interrupted: bool) -> int:
     """Say how the run stands, and return the exit code."""
     from migverify.runbook.people import shared_logins
-    from migverify.runbook.run.duties import command_line
     from migverify.runbook.run.ending import RunExit, exit_of
+    from migverify.runbook.run.pending import command_line
 
     for login, some in shared_logins(status).items():
-        say(f"warning: {', '.join(some)} acted from one login ({login}): four eyes may have been two")
+        say(f"warning: {', '.join(some)} acted as {login}: four-eyes was not enforced")
     if status.over:
         typer.echo(f"{status.state.value}: run {status.run}")
-        if left := _left_to_tell(status):
+        if left := _undelivered(status):
             say(f"warning: {left} announcements were not delivered; to try again:")
             say(f"  {command_line('run', '--run', status.run, person=person, suffix=suffix)}")
         return int(exit_of(status.state))

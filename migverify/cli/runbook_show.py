@@ -1,4 +1,4 @@
-"""``migverify runbook status`` and ``verify-journal``: where a run stands, and whether its journal can be believed."""
+"""``migverify runbook status`` and ``runbook report --verify``: where a run is, and whether its journal holds."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from migverify.cli.runbook_room import (
     suffix_of,
 )
 from migverify.errors import ExitCode, UsageError
+from migverify.runbook.page.view_clock import clock_words, utc_words
 
 if TYPE_CHECKING:
     from migverify.runbook.events import Event
     from migverify.runbook.model import Person
     from migverify.runbook.page.view import View
     from migverify.runbook.page.view_steps import StepView
-    from migverify.runbook.record.journal import Problem
-    from migverify.runbook.record.room import Room
+    from migverify.runbook.record.chain import Problem
     from migverify.runbook.record.run_record import RunRecord
-    from migverify.runbook.run.duties import Duty
-    from migverify.runbook.state import RunStatus
+    from migverify.runbook.record.run_store import RunStore
+    from migverify.runbook.run.pending import PendingAction
 
 __all__ = ["STATUS_EPILOG", "VERIFY_EPILOG", "status", "verify_journal"]
 
@@ -46,13 +46,13 @@ STATUS_EPILOG = examples(
     "migverify runbook status --json | jq '.duties[] | .persons[0], .command'",
 )
 VERIFY_EPILOG = examples(
-    "migverify runbook verify-journal last",
-    "migverify runbook verify-journal runs/20261121T171552Z-small-b19cc1/journal.jsonl",
-    "migverify runbook verify-journal last --heads channel.txt    # heads that were announced to the outside",
-    "migverify runbook verify-journal last --heads channel.txt --keys team.keys --strict",
-    "migverify runbook verify-journal last --save journal.jsonl   # a run of a database, to be kept elsewhere",
+    "migverify runbook report --verify last",
+    "migverify runbook report --verify runs/20261121T171552Z-small-b19cc1/journal.jsonl",
+    "migverify runbook report --verify last --heads channel.txt    # heads that were announced to the outside",
+    "migverify runbook report --verify last --heads channel.txt --keys team.keys",
 )
 _LOOK = 0.5
+_LOUD = ("failed", "timed out", "inconclusive", "unknown")
 
 
 def status(
@@ -67,7 +67,7 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object; with --watch one a move.")] = False,
     runs: RoomOption = DEFAULT_ROOM,
 ) -> None:
-    """Show where a run stands: steps, times, who does what next, guards, holds, what can be taken back, and until when.
+    """Show the state of a run: steps, times, who does what next, guards, holds, what can be rolled back and until when.
 
     Exit 0, whatever it shows; with --wait as `runbook run`: 0 completed, 3 not over, 90 to 93 other ends.
     """
@@ -100,7 +100,7 @@ class _Screen:
     """Shows a run, once or again and again; on a terminal in place."""
 
     def __init__(
-        self, room: Room, text: str, record: RunRecord, step: str | None, *, named: bool, as_json: bool, again: bool
+        self, room: RunStore, text: str, record: RunRecord, step: str | None, *, named: bool, as_json: bool, again: bool
     ) -> None:
         from migverify.runbook.page.watch_run import Watcher
 
@@ -115,7 +115,7 @@ class _Screen:
         """Print it."""
         from migverify.errors import JournalError
         from migverify.runbook.record.signatures import fingerprint
-        from migverify.runbook.run.duties import duties
+        from migverify.runbook.run.pending import pending_actions
 
         found = self._watcher.look()
         self._record.refresh()
@@ -125,11 +125,11 @@ class _Screen:
             raise JournalError(problem.text if problem else "the run cannot be read")
         seen = found.view
         gone = seen.executor.why if seen.executor.state == "gone" else ""
-        todo = duties(status, self._record.now(), self._suffix, gone=gone)
+        todo = pending_actions(status, self._record.now(), self._suffix, gone=gone)
         if self._json:
             typer.echo(json.dumps(_as_json(seen, todo, self._step), ensure_ascii=False))
         else:
-            lines = [*(_step_lines(status, seen, self._step) if self._step is not None else _lines(seen, todo))]
+            lines = [*(_step_lines(seen, self._step) if self._step is not None else _lines(seen, todo))]
             lines += [f"approvals of {one.name} are signed by {fingerprint(one.ssh_key)}"
                       for one in status.runbook.people if one.ssh_key]  # fmt: skip
             if self.live:
@@ -144,33 +144,33 @@ def _on_one_line(line: str) -> str:
     return ("\n" if heading else "") + visible(line[heading:], lines=False)
 
 
-def _as_json(seen: View, todo: tuple[Duty, ...], step: str | None) -> dict[str, Any]:
+def _as_json(seen: View, todo: tuple[PendingAction, ...], step: str | None) -> dict[str, Any]:
     from dataclasses import asdict
 
     from migverify.runbook.page.view import as_json
 
-    told = as_json(seen)
+    document = as_json(seen)
     if step is not None:
-        found: dict[str, Any] = next(one for one in told["steps"] if one["id"] == step)
+        found: dict[str, Any] = next(one for one in document["steps"] if one["id"] == step)
         return found
-    return {**told, "duties": [{**asdict(duty), "who": duty.who} for duty in todo]}
+    return {**document, "duties": [{**asdict(action), "who": action.who} for action in todo]}
 
 
 # -- as text ----------------------------------------------------------------------------------------------------------
 
 
-def _lines(seen: View, todo: tuple[Duty, ...]) -> Iterator[str]:
+def _lines(seen: View, todo: tuple[PendingAction, ...]) -> Iterator[str]:
     yield from _head(seen)
     yield ""
     yield from _steps(seen)
     if todo:
         yield "\nnow"
-        for duty in todo:
-            yield f"  {'or ' if duty.choice else ''}{duty.who}: {duty.what}"
-            if duty.command:
-                yield f"      {duty.command}"
-            if duty.promote:
-                yield f"      no answer? {duty.promote}"
+        for action in todo:
+            yield f"  {'or ' if action.choice else ''}{action.who}: {action.what}"
+            if action.command:
+                yield f"      {action.command}"
+            if action.promote:
+                yield f"      no answer? {action.promote}"
     for guard in seen.guards:
         if guard.armed or guard.state not in ("pass", "not asked"):
             yield _guard_line(seen, guard)
@@ -179,25 +179,20 @@ def _lines(seen: View, todo: tuple[Duty, ...]) -> Iterator[str]:
 
 
 def _head(seen: View) -> Iterator[str]:
-    from migverify.cli.runbook_lint import clock
-    from migverify.cli.runbook_tell import moment
-
     place = f"{seen.environment}{' (PRODUCTION)' if seen.production else ''}"
     pilot = ", on autopilot" if seen.autopilot else ""
     yield f"{seen.label} of {seen.runbook} in {place}: {seen.state.upper()}{pilot}   run {seen.run}"
     for reason in seen.reasons:
         yield f"  {reason}"
-    took = clock(seen.clock.at(seen.now))
-    held = f", held {clock(seen.held.at(seen.now))} in {seen.holds} holds" if seen.holds else ""
+    took = clock_words(seen.clock.at(seen.now))
+    held = f", held {clock_words(seen.held.at(seen.now))} in {seen.holds} holds" if seen.holds else ""
     ends = ""
     if seen.finish.p50 is not None and seen.finish.p90 is not None:
         least = "not before " if seen.finish.unknown else ""
-        ends = (
-            f"; ends {least}{moment(seen.finish.p50)} to {moment(seen.finish.p90)}, planned {moment(seen.finish.plan)}"
-        )
-    yield f"  began {moment(seen.started)}, {took} {'in all' if seen.over else 'ago'}{held}{ends}"
+        ends = f"; ends {least}{_time(seen.finish.p50)} to {_time(seen.finish.p90)}, planned {_time(seen.finish.plan)}"
+    yield f"  began {_time(seen.started)}, {took} {'in all' if seen.over else 'ago'}{held}{ends}"
     if seen.standing:
-        yield f"  EFFECTS THAT STAND, OR MAY STAND: {', '.join(seen.standing)}"
+        yield f"  EFFECTS THAT WERE NOT ROLLED BACK, OR MAY NOT BE: {', '.join(seen.standing)}"
     if seen.unverified:
         yield f"  no rollback verifies what these did: {', '.join(seen.unverified)}"
     if seen.over:
@@ -214,49 +209,47 @@ def _head(seen: View) -> Iterator[str]:
 
 
 def _limits(seen: View) -> Iterator[str]:
-    from migverify.cli.runbook_lint import clock
-    from migverify.cli.runbook_tell import moment
-
-    if seen.budget.used is not None:
-        limit = f" of {clock(seen.budget.limit)}" if seen.budget.limit is not None else ""
-        yield f"  writes {'are' if seen.budget.state in ('running', 'spent') else 'were'} stopped: " + (
-            f"{clock(seen.budget.used.at(seen.now))}{limit} {'SPENT' if seen.budget.state == 'spent' else ''}".rstrip()
-        )
+    budget = seen.budget
+    if budget.used is not None:
+        limit = f" of {clock_words(budget.limit)}" if budget.limit is not None else ""
+        spent = " SPENT" if budget.state == "spent" else ""
+        verb = "are" if budget.state in ("running", "spent") else "were"
+        yield f"  writes {verb} stopped: {clock_words(budget.used.at(seen.now))}{limit}{spent}"
     if seen.undo.decide_by is not None:
         left = seen.undo.decide_by.at(seen.now)
-        yield f"  decision within {clock(left)}" if left >= 0 else f"  decision LATE by {clock(-left)}"
+        yield f"  decision within {clock_words(left)}" if left >= 0 else f"  decision LATE by {clock_words(-left)}"
     if seen.undo.armed:
-        until = f", at the latest {moment(seen.undo.until)}" if seen.undo.until is not None else ""
-        yield f"  can be taken back: {', '.join(seen.undo.armed)} in {clock(seen.undo.needs)}{until}"
+        until = f", at the latest {_time(seen.undo.until)}" if seen.undo.until is not None else ""
+        yield f"  can be rolled back: {', '.join(seen.undo.armed)} in {clock_words(seen.undo.needs)}{until}"
     elif seen.undo.why_not:
-        yield f"  taking back: {seen.undo.why_not}"
+        yield f"  no rollback now: {seen.undo.why_not}"
     if seen.ladder.rung:
-        rung = "HARD" if seen.ladder.rung > 1 else "soft"
-        yield f"  behind a {rung} point of no return: {', '.join(seen.ladder.passed)}"
+        loss = "" if seen.ladder.rung > 1 else " (data loss)"
+        yield f"  passed the point of no return{loss}: {', '.join(seen.ladder.passed)}"
+
+
+def _time(wall: float) -> str:
+    return f"{utc_words(wall, date=False)}Z"
 
 
 def _steps(seen: View) -> Iterator[str]:
     wide = max((len(one.id) for one in seen.steps), default=4)
     yield f"  {'step':<{wide}}  {'state':<15}  {'time/plan':>13}  {'who':<17}  {'rollback'}"
     for one in seen.steps:
-        told = f"{_state(one):<15}  {_times(one, seen.now):>13}  {_who(one):<17}  {_undo(one)}"
-        yield f"  {one.id:<{wide}}  {told}".rstrip()
+        columns = f"{_state(one):<15}  {_times(one, seen.now):>13}  {_who(one):<17}  {_undo(one)}"
+        yield f"  {one.id:<{wide}}  {columns}".rstrip()
 
 
 def _state(one: StepView) -> str:
-    from migverify.cli.runbook_tell import shown_state
-
-    return shown_state(one.state) + (f" ({one.attempt})" if one.attempt > 1 else "")
+    return (one.state.upper() if one.state in _LOUD else one.state) + (f" ({one.attempt})" if one.attempt > 1 else "")
 
 
 def _times(one: StepView, now: float) -> str:
-    from migverify.cli.runbook_lint import clock
-
     took = one.took if one.clock is None else one.clock.at(now)
-    plan = clock(one.plan) if one.plan is not None else "?"
+    plan = clock_words(one.plan) if one.plan is not None else "?"
     if one.state == "not applicable":
         return "-"
-    return f"{clock(took) if took is not None else '-'}{'!' if one.late else ''} / {plan}"
+    return f"{clock_words(took) if took is not None else '-'}{'!' if one.late else ''} / {plan}"
 
 
 def _who(one: StepView) -> str:
@@ -271,17 +264,15 @@ def _undo(one: StepView) -> str:
 
 
 def _guard_line(seen: View, guard: Any) -> str:
-    from migverify.cli.runbook_lint import clock
-    from migverify.cli.runbook_tell import shown
-
-    age = f" {clock(guard.clock.at(seen.now))} ago" if guard.clock is not None else ""
+    age = f" {clock_words(guard.clock.at(seen.now))} ago" if guard.clock is not None else ""
     holds = ", HOLDS THE RUN" if guard.holds else ""
-    return f"guard {guard.id}: {shown(guard.state)}{age}{holds}{f': {guard.text}' if guard.text else ''}"
+    state = guard.state if guard.state == "pass" else guard.state.upper()
+    return f"guard {guard.id}: {state}{age}{holds}{f': {guard.text}' if guard.text else ''}"
 
 
-def _step_lines(status: RunStatus, seen: View, step: str) -> Iterator[str]:
+def _step_lines(seen: View, step: str) -> Iterator[str]:
     """Yield what a reviewer has to see of a step: what was to be done, what shows it, and the hash to accept."""
-    from migverify.cli.runbook_tell import evidence_lines
+    from migverify.runbook.page.view_steps import evidence_lines
 
     one = next(found for found in seen.steps if found.id == step)
     yield f"{one.id}: {one.title}   {_state(one)}, {_times(one, seen.now)}"
@@ -291,8 +282,8 @@ def _step_lines(status: RunStatus, seen: View, step: str) -> Iterator[str]:
         yield f"  | {line}"
     for expected in one.expects:
         yield f"  expects {expected}"
-    for number, told in enumerate(status.steps[step].evidence, start=1):
-        for place, line in enumerate(evidence_lines(told)):
+    for number, piece in enumerate(one.evidence, start=1):
+        for place, line in enumerate(evidence_lines(piece)):
             yield f"  {f'{number}.' if not place else '':<3} {line}"
     for given in one.approvals:
         how = "signed" if given.signed else "not signed"
@@ -308,16 +299,10 @@ def _step_lines(status: RunStatus, seen: View, step: str) -> Iterator[str]:
 def verify_journal(
     run: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A run's id, `last`, or a journal file.")] = "last",
     heads: HeadsOption = None,
-    save: Annotated[
-        Path | None, typer.Option("--save", metavar="FILE", help="Write the journal to a file, as it is.")
-    ] = None,
     keys: Annotated[
         Path | None,
         typer.Option("--keys", metavar="FILE", help="Public keys known from elsewhere, a line `PERSON KEY` each."),
     ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Fail where no announced heads are given to hold it against.")
-    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     runs: RoomOption = DEFAULT_ROOM,
 ) -> None:
@@ -326,34 +311,32 @@ def verify_journal(
     Exit 0: it can be believed, 1: it was changed, and the first bad line is named; 3: its run is not over, so that its
     end may have been cut off.
     """
-    if save is not None:
-        room_of(runs).export(run, save)
-    told = _verified(run, runs, heads, keys, strict=strict)
+    document = _verified(run, runs, heads, keys)
     if as_json:
-        typer.echo(json.dumps(told, ensure_ascii=False))
+        typer.echo(json.dumps(document, ensure_ascii=False))
     else:
-        for problem in told["problems"]:
+        for problem in document["problems"]:
             typer.echo(f"{'' if problem['fatal'] else 'warning: '}line {problem['line']}: {problem['what']}")
-        typer.echo(f"{told['journal']}: {told['events']} events, head {told['head'] or 'not known'}")
-        for head in told["announced"]:
+        typer.echo(f"{document['journal']}: {document['events']} events, head {document['head'] or 'not known'}")
+        for head in document["announced"]:
             typer.echo(f"  head of event {head['seq']} was announced: {head['sha'][:16]}")
-        if not told["announced"]:
+        if not document["announced"]:
             say("note: no head was announced: whoever owns the journal could have written all of it anew")
-        for signer in told["signers"]:
+        for signer in document["signers"]:
             typer.echo(f"  approvals of {signer['person']} are signed by {signer['fingerprint']}")
-        if told["signers"] and keys is None:
+        if document["signers"] and keys is None:
             say("note: the keys are the journal's own: hold them against a file of your own with --keys")
-        for reason in told["reasons"]:
+        for reason in document["reasons"]:
             typer.echo(f"  {reason}")
-        typer.echo(told["verdict"])
-    raise typer.Exit(int(ExitCode[told["verdict"]]))
+        typer.echo(document["verdict"])
+    raise typer.Exit(int(ExitCode[document["verdict"]]))
 
 
-def _verified(run: str, runs: str, heads: Path | None, keys: Path | None, *, strict: bool) -> dict[str, Any]:
+def _verified(run: str, runs: str, heads: Path | None, keys: Path | None) -> dict[str, Any]:
     from migverify.errors import JournalError
     from migverify.runbook.events import EventKind
+    from migverify.runbook.record.chain import Problem
     from migverify.runbook.record.heads import check_heads
-    from migverify.runbook.record.journal import Problem
     from migverify.runbook.record.signatures import check_keys, fingerprint
 
     outside = announced_heads(heads) or None
@@ -372,8 +355,6 @@ def _verified(run: str, runs: str, heads: Path | None, keys: Path | None, *, str
         if not any(one.fatal for one in problems):
             raise  # nothing was said about it yet
         say(f"note: it was read as far as it goes: {error.message}")
-    if strict and outside is None:
-        problems.append(Problem(0, "--strict: no announced heads were given to hold it against (--heads FILE)"))
     reasons = []
     if not any(one.kind is EventKind.RUN_ENDED for one in events):
         reasons.append(f"its run is not over at event {len(events) - 1}: it goes on, or the journal's end was cut off")
@@ -394,8 +375,7 @@ def _people_of(events: list[Event]) -> tuple[Person, ...]:
 
 def _journal(run: str, runs: str) -> tuple[str, list[Problem], Callable[[], Iterator[Event]]]:
     """Return a journal's name, what is wrong with it, and how it is read: of a file, or of a run in a room."""
-    from migverify.runbook.fold.whole import verify_run
-    from migverify.runbook.record.journal import NAME, read_events
+    from migverify.runbook.record.journal_file import NAME, read_events, verify_run
 
     named = Path(run)
     path = named if named.is_file() else named / NAME

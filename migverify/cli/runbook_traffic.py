@@ -35,49 +35,53 @@ def _context() -> Context:
 @app.command(epilog=examples("migverify runbook traffic init pay.traffic.yaml"))
 def init(traffic: TrafficFile) -> None:
     """Write the first setting of every instance, at 0 %, and print what its configuration needs."""
+    from migverify.runbook.traffic.actions import driver_of
     from migverify.runbook.traffic.change import begin
-    from migverify.runbook.traffic.load import load_traffic, nginx_parts
+    from migverify.runbook.traffic.document import NginxPart, load_traffic
     from migverify.runbook.traffic.nginx import snippets
 
     loaded = load_traffic(traffic)
-    with loaded.driver(_context()) as driver:
-        begin(driver)
-    part = loaded.document.driver
-    if part.kind != "nginx":
+    begin(driver_of(loaded, _context()))
+    part = loaded.driver
+    if not isinstance(part, NginxPart):
         say("every instance is configured for 0 %; apply it with traffic abort --share 0")
         return
-    split, instances = nginx_parts(part)
-    for one in instances:
-        typer.echo(f"# --- {one.name}\n{snippets(split, one)}")
+    for one in part.instances:
+        typer.echo(f"# --- {one.name}\n{snippets(part, one)}")
 
 
-@app.command(epilog=examples("migverify runbook traffic show pay.traffic.yaml", "... show pay.traffic.yaml --json"))
+@app.command(
+    epilog=examples(
+        "migverify runbook traffic show pay.traffic.yaml", "migverify runbook traffic show pay.traffic.yaml --json"
+    )
+)
 def show(traffic: TrafficFile, as_json: JsonOption = False) -> None:
     """Show what every instance has written, what it serves, and what was measured since the change.
 
     Exit 0: all instances serve one share, and it is what was measured; 1: it is not; 3: that cannot be said.
     """
+    from migverify.runbook.traffic.actions import driver_of
     from migverify.runbook.traffic.change import look
-    from migverify.runbook.traffic.load import load_traffic
+    from migverify.runbook.traffic.document import load_traffic
     from migverify.runbook.traffic.measure import judge_instances, measure
     from migverify.runbook.traffic.model import percent
 
     loaded = load_traffic(traffic)
-    with loaded.driver(_context()) as driver:
-        state = look(driver)
-        verdict, text, counts = "inconclusive", state.why, {}
-        if state.share is not None:
-            try:
-                found = measure(driver)
-                verdict, text = judge_instances(state.share, found, loaded, sticky=driver.sticky)
-                counts = found.as_json()
-            except MigverifyError as error:
-                text = error.message
+    driver = driver_of(loaded, _context())
+    state = look(driver)
+    verdict, text, counts = "inconclusive", state.why, {}
+    if state.share is not None:
+        try:
+            found = measure(driver)
+            verdict, text = judge_instances(state.share, found, loaded, sticky=driver.sticky)
+            counts = found.as_json()
+        except MigverifyError as error:
+            text = error.message
     share = None if state.share is None else state.share / 100
     if as_json:
-        told = {"traffic": loaded.id, "share": share, "verdict": verdict, "text": text, "instances": state.as_json(),
+        content = {"traffic": loaded.id, "share": share, "verdict": verdict, "text": text, "instances": state.as_json(),
                 "measured": counts}  # fmt: skip
-        typer.echo(json.dumps(told, indent=2))
+        typer.echo(json.dumps(content, indent=2))
     else:
         for name in state.written:
             typer.echo(f"{name}: configured {state.written[name]}, served {state.served[name]}")
@@ -98,13 +102,13 @@ def set_(
 
     Exit 0: every instance serves it; 1: refused, or put back as it was; 3: in doubt, look at every instance.
     """
+    from migverify.runbook.traffic.actions import driver_of
     from migverify.runbook.traffic.change import change
-    from migverify.runbook.traffic.load import load_traffic
+    from migverify.runbook.traffic.document import load_traffic
     from migverify.runbook.traffic.model import hundredths
 
     loaded = load_traffic(traffic)
-    with loaded.driver(_context()) as driver:
-        _tell(change(driver, hundredths(share), hundredths(expected), loaded.ladder))
+    _tell(change(driver_of(loaded, _context()), hundredths(share), hundredths(expected), loaded.rungs))
 
 
 @app.command("abort", epilog=examples("migverify runbook traffic abort pay.traffic.yaml --share 0"))
@@ -113,16 +117,17 @@ def abort_(traffic: TrafficFile, share: ShareOption) -> None:
 
     Exit 0: every instance serves it; 3: in doubt, look at every instance.
     """
+    from migverify.runbook.traffic.actions import driver_of
     from migverify.runbook.traffic.change import abort, look
-    from migverify.runbook.traffic.load import load_traffic
+    from migverify.runbook.traffic.document import load_traffic
     from migverify.runbook.traffic.model import hundredths
 
     loaded = load_traffic(traffic)
-    with loaded.driver(_context()) as driver:
-        now = look(driver).share
-        if now is not None and hundredths(share) > now:
-            raise UsageError(f"{share:g} % is more than the {now / 100:g} % that is served", hint="Use traffic set.")
-        _tell(abort(driver, hundredths(share)))
+    driver = driver_of(loaded, _context())
+    now = look(driver).share
+    if now is not None and hundredths(share) > now:
+        raise UsageError(f"{share:g} % is more than the {now / 100:g} % that is served", hint="Use traffic set.")
+    _tell(abort(driver, hundredths(share)))
 
 
 def _tell(found: Change) -> None:
@@ -130,12 +135,3 @@ def _tell(found: Change) -> None:
     code = _EXITS.get(found.outcome, ExitCode.INCONCLUSIVE)
     if code is not ExitCode.MATCH:
         raise typer.Exit(code)
-
-
-@app.command(epilog=examples("migverify runbook traffic schema > traffic.schema.json"))
-def schema() -> None:
-    """Print the JSON schema of a traffic file, for editors that complete and check it."""
-    from migverify.config.reference import json_schema_text
-    from migverify.runbook.traffic.document import TITLE, TrafficDocument
-
-    typer.echo(json_schema_text(TrafficDocument, TITLE), nl=False)

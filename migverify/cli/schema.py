@@ -1,11 +1,10 @@
-"""``migverify schema``: definitions as they are, how they differ, what changed, and what became stale by it."""
+"""``migverify guard schema``: definitions as they are, how they differ, what changed, and what became stale by it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,7 @@ import typer
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, command_line, examples, say
 from migverify.cli.guards import (
     AllOption,
-    Asking,
+    GuardOptions,
     MetricsFileOption,
     MetricsPortOption,
     StoreOption,
@@ -28,11 +27,24 @@ if TYPE_CHECKING:
     from migverify.guards.model import GuardResult
     from migverify.guards.schema_drift import Drift
     from migverify.guards.schema_guard import SchemaGuard
-    from migverify.guards.schema_model import Snapshot, TableComparison
-    from migverify.guards.schema_read import Scope
-    from migverify.store.base import ResultStore
+    from migverify.guards.schema_model import DefinitionComparison, Snapshot
+    from migverify.guards.scope import Scope
+    from migverify.store.results import ResultStore
 
-app = typer.Typer(no_args_is_help=True, help="Definitions on both sides: snapshot, diff, guard, history.")
+DIFF_EPILOG = examples(
+    "migverify guard schema",
+    "migverify guard schema --json | jq '.tables[] | select(.equal | not)'",
+    "migverify guard schema --from staging.json --to source",
+    "migverify guard schema --allow drift.yaml --strict",
+    "migverify guard schema --snapshot --out staging.json",
+    "migverify guard schema --baseline last",
+)
+SNAPSHOT_EPILOG = examples("migverify guard schema --snapshot", "migverify guard schema --snapshot --out s.json --json")
+GUARD_EPILOG = examples(
+    "migverify guard schema --baseline last",
+    "migverify guard schema --watch --every 5s --metrics-port 9101",
+    "migverify guard schema --baseline staging.json --allow drift.yaml --json",
+)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 AllowOption = Annotated[
@@ -54,19 +66,18 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-@app.command(epilog=examples("migverify schema snapshot", "migverify schema snapshot --out staging.json --json"))
 def snapshot(
     config: ConfigOption = DEFAULT_CONFIG,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it to a file too.")] = None,
     as_json: JsonOption = False,
     store: StoreOption = None,
 ) -> None:
-    """Keep the definitions of both sides as they are now: what later changes are told against.
+    """Keep the definitions of both sides as they are now: what later changes are compared with.
 
-    Exit 0: kept, whatever they are. `schema diff` says whether they are alike.
+    Exit 0: kept, whatever they are. `guard schema` says whether they are alike.
     """
     from migverify.cli.report import open_run_store
-    from migverify.guards.keep import Kept
+    from migverify.guards.keep import GuardRecorder
     from migverify.guards.schema_keep import keep_side, kept_result
     from migverify.guards.schema_model import NAME, to_json
     from migverify.guards.schema_read import read_snapshot
@@ -77,15 +88,15 @@ def snapshot(
         if not any(side.tables for side in found.sides):
             raise UsageError("no table is in scope on any side", hint="tables.include names what takes part.")
         prints = {side.endpoint: side.fingerprint for side in found.sides}
-        facts = {"endpoints": _facts(scope), "fingerprints": prints}
+        facts = {**scope.facts(), "fingerprints": prints}
         plan = {"guards": [NAME], "snapshot": True}
         run_id = opened.start_run(command_line(), "", plan, facts, kind=StoredKind.GUARDS)
         for side in found.sides:
             keep_side(opened, run_id, side)
-        kept = Kept(opened, run_id)
-        told = kept_result(found)
-        kept.add(told)
-        kept.finish([told])
+        kept = GuardRecorder(opened, run_id)
+        reported = kept_result(found)
+        kept.add(reported)
+        kept.finish([reported])
     if out is not None:
         _write(out, json.dumps(to_json(found), ensure_ascii=False, indent=1))
     if as_json:
@@ -98,12 +109,6 @@ def snapshot(
     typer.echo(f"kept as run {run_id}{f' and in {out}' if out else ''}")
 
 
-@app.command(
-    epilog=examples(
-        "migverify schema diff", "migverify schema diff --json | jq '.tables[] | select(.equal | not)'",
-        "migverify schema diff --from staging.json --to source", "migverify schema diff --allow drift.yaml --strict",
-    )
-)  # fmt: skip
 def diff(
     config: ConfigOption = DEFAULT_CONFIG,
     from_: Annotated[
@@ -123,10 +128,10 @@ def diff(
     Exit 0: alike but for cosmetic or allowed differences, 1: not, 3: not known.
     """
     from migverify.cli.report import open_run_store
-    from migverify.guards.schema_guard import Limits, SchemaGuard
+    from migverify.guards.schema_guard import DriftLimits, SchemaGuard
     from migverify.guards.schema_keep import keep_side
 
-    scope, drift, limits = _scope(config), _drift(allow), Limits(strict)
+    scope, drift, limits = _scope(config), _drift(allow), DriftLimits(strict)
     opened = open_run_store(store, config)
     if from_ is not None or to is not None:
         with closing(opened):
@@ -141,16 +146,10 @@ def diff(
         unasked = [words for result in results for words in result.unasked]
         return {**body, "equal": body["equal"] and not unasked, "unasked": unasked}
 
-    asking = Asking(as_json=as_json, passed=passed, render=render, lines=_by_cause(guard, passed=passed))
-    run_guards([guard], opened, asking, {"endpoints": _facts(scope)}, run.append)
+    asking = GuardOptions(as_json=as_json, passed=passed, render=render, lines=_by_cause(guard, passed=passed))
+    run_guards([guard], opened, asking, scope.facts(), run.append)
 
 
-@app.command(
-    epilog=examples(
-        "migverify schema guard", "migverify schema guard --every 5s --metrics-port 9101",
-        "migverify schema guard --baseline staging.json --allow drift.yaml --json",
-    )
-)  # fmt: skip
 def guard(
     config: ConfigOption = DEFAULT_CONFIG,
     baseline: Annotated[
@@ -174,69 +173,46 @@ def guard(
     Exit 0: nothing that matters, 1: something did, 3: not known.
     """
     from migverify.cli.report import open_run_store
-    from migverify.guards.schema_guard import Limits, SchemaGuard
+    from migverify.guards.schema_guard import DriftLimits, SchemaGuard
     from migverify.guards.schema_keep import EarlierRuns, keep_side, newest_snapshot
 
     scope = _scope(config)
     opened = open_run_store(store, config)
-    base = newest_snapshot(opened) if baseline is None else _named(scope, opened, baseline)
+    base = newest_snapshot(opened) if baseline in (None, "last") else _named(scope, opened, baseline)
     standing = watch or every is not None
     run: list[str] = []
     asked = SchemaGuard(
-        scope, _drift(allow), Limits(strict), base, lambda: EarlierRuns(opened, *run[:1]), standing,
+        scope, _drift(allow), DriftLimits(strict), base, lambda: EarlierRuns(opened, *run[:1]), standing,
         on_reading=lambda side: keep_side(opened, run[0], side),
     )  # fmt: skip
-    asking = Asking(
+    asking = GuardOptions(
         as_json, standing, every or _DEFAULT_EVERY, metrics_port, metrics_file, passed,
         lines=_by_cause(asked, passed=passed),
     )  # fmt: skip
-    run_guards([asked], opened, asking, {"endpoints": _facts(scope)}, run.append)
+    run_guards([asked], opened, asking, scope.facts(), run.append)
 
 
-@app.command(epilog=examples("migverify schema history", "migverify schema history app.orders --json"))
-def history(
-    table: Annotated[str | None, typer.Argument(metavar="TABLE", help="database.table on its endpoint.")] = None,
-    config: ConfigOption = DEFAULT_CONFIG,
-    as_json: JsonOption = False,
-    store: StoreOption = None,
-) -> None:
-    """List the fingerprints in the store over time, and what changed from each to the next."""
-    from migverify.cli.report import open_run_store
-    from migverify.guards.schema_keep import moments
+def make_guard(config: Path, store: ResultStore, run: list[str]) -> SchemaGuard:
+    """Return the guard that compares both sides; definitions are kept under the run whose id ``run`` will hold."""
+    from migverify.guards.schema_drift import Drift
+    from migverify.guards.schema_guard import DriftLimits, SchemaGuard
+    from migverify.guards.schema_keep import keep_side
 
-    with closing(open_run_store(store, config)) as opened:
-        found = list(moments(opened, table))
-    if as_json:
-        typer.echo(json.dumps({"history": [one.as_json() for one in found]}, ensure_ascii=False))
-        return
-    if not found:
-        where = f" of {table}" if table else ""
-        raise UsageError(f"the store holds no definitions{where}", hint="`migverify schema snapshot` keeps them.")
-    for one in found:
-        when = datetime.fromtimestamp(one.at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-        typer.echo(f"{when}  {one.run_id}  {one.endpoint:<12} {one.fingerprint[:16] or 'no such table'}")
-        for comparison in one.changes:
-            for found_difference in comparison.differences:
-                typer.echo(f"    {comparison.table}: {found_difference.message}")
+    return SchemaGuard(
+        _scope(config), Drift(), DriftLimits(strict=False), watch_changes=False,
+        on_reading=lambda side: keep_side(store, run[0], side),
+    )  # fmt: skip
 
 
 # --- what the commands share ---------------------------------------------------------------------------------
 
 
 def _scope(config: Path) -> Scope:
-
     from migverify.config import load_config
-    from migverify.guards.schema_read import Scope
-    from migverify.secrets import resolve_password
+    from migverify.guards.scope import Scope
 
-    loaded = load_config(config)
-    secrets = {e.name: resolve_password(e).reveal() for e in loaded.endpoints if e.password_env or e.password_command}
     # The definitions of now, not those of a snapshot that a verification reads at.
-    return Scope(loaded.at_snapshot(None), secrets)
-
-
-def _facts(scope: Scope) -> dict[str, Any]:
-    return {e.name: {"address": f"{e.host}:{e.port}"} for e in (*scope.config.sources, scope.config.target)}
+    return Scope.of(load_config(config).at_snapshot(None))
 
 
 def _drift(path: Path | None) -> Drift:
@@ -266,7 +242,7 @@ def _named(scope: Scope, store: ResultStore, name: str) -> Snapshot:
     if name == "last":
         newest = newest_snapshot(store)
         if newest is None:
-            raise UsageError("the store holds no snapshot", hint="`migverify schema snapshot` keeps one.")
+            raise UsageError("the store holds no snapshot", hint="`migverify guard schema --snapshot` keeps one.")
         return newest
     return load_snapshot(store, name)
 
@@ -302,7 +278,7 @@ def _diff_of_two(
 
 def _by_cause(guard: SchemaGuard, *, passed: bool) -> Callable[[GuardResult], Iterator[str]]:
     """Return what gives the lines of a guard: what differs by its cause, then the other answers."""
-    from migverify.guards.model import State
+    from migverify.guards.model import AnswerState
     from migverify.guards.schema_causes import cause_lines, causes_of, is_to_tidb
     from migverify.guards.text import answer_lines, headline, unasked_lines
 
@@ -314,14 +290,14 @@ def _by_cause(guard: SchemaGuard, *, passed: bool) -> Callable[[GuardResult], It
             yield from cause_lines(causes, everything=passed)
             if causes:
                 yield "  Change one side, or allow a difference with owner and day (--allow). Each one: --json."
-        rest = [a for a in result.answers if a.name != "alike" or a.state is State.PASS]
+        rest = [a for a in result.answers if a.name != "alike" or a.state is AnswerState.PASS]
         yield from answer_lines(rest, passed=passed)
         yield from unasked_lines(result)
 
     return lines
 
 
-def _rendered(comparisons: Sequence[TableComparison], snapshot: Snapshot | None) -> dict[str, Any]:
+def _rendered(comparisons: Sequence[DefinitionComparison], snapshot: Snapshot | None) -> dict[str, Any]:
     prints = {} if snapshot is None else {side.endpoint: side.fingerprint for side in snapshot.sides}
     return {
         "equal": bool(comparisons) and all(one.equal for one in comparisons), "fingerprints": prints,

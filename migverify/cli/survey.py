@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from migverify.config.matching import is_system_database
+from migverify.config import is_system_database
 from migverify.config.patterns import quote_part
 from migverify.db.session import Session, open_session
 from migverify.errors import EndpointError, LoginError
@@ -197,7 +197,7 @@ def notes(sources: Sequence[Survey], target: Survey) -> list[str]:
             ("time_zone", "migverify reads with +00:00 on both sides, but applications see other times"),
             ("system_time_zone", "it is what time_zone=SYSTEM means"),
             ("lower_case_table_names", "names that differ in case only meet on one side"),
-            ("character_set_server", "tables created without a character set get unlike ones"),
+            ("character_set_server", "tables created without a character set get different ones"),
         ):
             ours, theirs = source.settings[name], target.settings[name]
             same_zone = name.endswith("time_zone") and _zone(ours) == _zone(theirs)

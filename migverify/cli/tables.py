@@ -1,49 +1,59 @@
-"""``migverify tables``: plan, verify, diff, status (repair has a file of its own)."""
+"""``migverify tables``: plan, verify, diff, repair and watch."""
 
 from __future__ import annotations
 
 import json
 import sys
 from contextlib import closing
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, command_line, examples, say
-from migverify.cli.repair import repair
-from migverify.cli.watch import watch
-from migverify.errors import UsageError
+from migverify.cli.commands import add
+from migverify.cli.console import (
+    DEFAULT_CONFIG,
+    ConfigOption,
+    EngineName,
+    JsonOption,
+    MasterOption,
+    QuietOption,
+    ResumeOption,
+    StoreOption,
+    TablesOption,
+    command_line,
+    examples,
+    say,
+)
+from migverify.cli.watching import watch_output
+from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from migverify.changes.model import Position
     from migverify.config import Config
-    from migverify.tables.engine import Engine
+    from migverify.tables.engine import TaskEngine
+    from migverify.tables.repair import Repair
 
 app = typer.Typer(no_args_is_help=True, help="Compare whole tables: plan, verify, diff, repair.")
 
-
-class EngineName(StrEnum):
-    """Which engine runs the tasks."""
-
-    SPARK = "spark"
-    LOCAL = "local"
-
-
-TablesOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--tables", "-t", metavar="PATTERN", help="Only source tables that match, as database.table; repeatable."
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
-StoreOption = Annotated[str | None, typer.Option(metavar="URL", help="Result store; default: the configuration's.")]
-
-
-@app.command(
-    epilog=examples(
-        "migverify tables plan", "migverify tables plan --tables 'app.order*'", "migverify tables plan --json"
-    )
+PLAN_EPILOG = examples(
+    "migverify tables plan", "migverify tables plan --tables 'app.order*'", "migverify tables plan --json"
 )
+VERIFY_EPILOG = examples(
+    "migverify tables verify", "migverify tables verify --engine spark --json",
+    "migverify tables verify --spark-master spark://host:7077", "migverify tables verify --resume last",
+    "migverify tables verify --recheck 20260131T120000-0a1b2c", "migverify tables verify --since last",
+)  # fmt: skip
+DIFF_EPILOG = examples(
+    "migverify tables diff last", "migverify tables diff last --tables app.orders --limit 1000 --json"
+)
+REPAIR_EPILOG = examples("migverify tables repair last --out fix", "migverify tables repair last --out fix --apply")
+WATCH_EPILOG = examples(
+    "migverify tables watch --since last", "migverify tables watch --since last --json --prometheus 9108",
+    "migverify tables watch --resume 20260131T120000-0a1b2c --until-drained --timeout 60",
+)  # fmt: skip
+
+
 def plan(config: ConfigOption = DEFAULT_CONFIG, tables: TablesOption = None, as_json: JsonOption = False) -> None:
     """Show what would run: pairs, keys, lanes, types, estimates, EXPLAIN of the checksum, and what is not compared."""
     from migverify.cli.plan_view import plan_as_dicts, plan_as_text
@@ -57,48 +67,44 @@ def plan(config: ConfigOption = DEFAULT_CONFIG, tables: TablesOption = None, as_
             typer.echo(line)
 
 
-@app.command(
-    epilog=examples(
-        "migverify tables verify", "migverify tables verify --engine spark --json",
-        "migverify tables verify --spark-master spark://host:7077", "migverify tables verify --resume last",
-        "migverify tables verify --recheck 20260131T120000-0a1b2c",
-    )
-)  # fmt: skip
 def verify(
     config: ConfigOption = DEFAULT_CONFIG,
     engine: Annotated[
         EngineName | None,
         typer.Option(help="Where tasks run; default: local, and Spark where a master is named or under spark-submit."),
     ] = None,
-    spark_master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Spark master or sc:// URL; default: the configuration's.")
-    ] = None,
+    spark_master: MasterOption = None,
     tables: TablesOption = None,
-    resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Go on with a run that was cut off; `last` for the newest.")
-    ] = None,
+    resume: ResumeOption = None,
     recheck: Annotated[
         str | None, typer.Option(metavar="RUN", help="Verify again only what was not equal in that run.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN", help="Rest on that run: read again only rows that the binlog shows as written since."
+        ),
     ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="Read rows declared immutable too, though an earlier run proved them.")
     ] = False,
     as_json: JsonOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    quiet: QuietOption = False,
     store: StoreOption = None,
 ) -> None:
     """Prove that source and target hold the same rows; exit 0 MATCH, 1 MISMATCH, 3 INCONCLUSIVE, 130 interrupted."""
-    if resume and recheck:
+    if sum(map(bool, (resume, recheck, since))) > 1:
         raise UsageError(
-            "--resume and --recheck exclude each other", hint="--resume goes on with a run, --recheck makes a new one."
+            "--resume, --recheck and --since exclude each other",
+            hint="--resume goes on with a run, --recheck and --since make a new one.",
         )
     from migverify.cli.progress import ProgressLine
     from migverify.cli.report import open_run_store
-    from migverify.report.as_json import run_as_dict
-    from migverify.report.summary import read_report
-    from migverify.report.text import render_text
+    from migverify.report.model import ReportOptions
+    from migverify.report.read import read_report
+    from migverify.report.render import Format, render
     from migverify.tables.prepare import prepared_run
-    from migverify.tables.run import Request, run_tables
+    from migverify.tables.run import VerifyRequest, run_tables
 
     line = ProgressLine(quiet=quiet or (as_json and not sys.stderr.isatty()))
     with (
@@ -106,24 +112,23 @@ def verify(
         closing(open_run_store(store, config)) as opened,
         closing(_engine(engine, spark_master, loaded, secrets)) as runner,
     ):
-        request = Request(command_line(), resume, recheck, full)
+        request = VerifyRequest(command_line(), resume, recheck, since, full)
         try:
             run_id, _ = run_tables(
                 prepared, loaded, secrets, runner, opened, request, line, _silent if quiet else _say_run
             )
         finally:
             line.clear()
-        data = read_report(opened, run_id)
+        data = read_report(opened, run_id, ReportOptions(values=loaded.report.values))
     typer.echo(
-        json.dumps(run_as_dict(data), ensure_ascii=False) if as_json else render_text(data, color=sys.stdout.isatty()),
+        json.dumps(data.document, ensure_ascii=False)
+        if as_json
+        else render(data, Format.TEXT, color=sys.stdout.isatty()),
         nl=as_json,
     )
     raise typer.Exit(int(data.exit_code))
 
 
-@app.command(
-    epilog=examples("migverify tables diff last", "migverify tables diff last --tables app.orders --limit 1000 --json")
-)
 def diff(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or `last`: the newest of tables.")],
     config: ConfigOption = DEFAULT_CONFIG,
@@ -141,45 +146,14 @@ def diff(
             typer.echo(text)
 
 
-@app.command(epilog=examples("migverify tables status last", "migverify tables status last --json"))
-def status(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or `last`: the newest of tables.")] = "last",
-    config: ConfigOption = DEFAULT_CONFIG,
-    as_json: JsonOption = False,
-    store: StoreOption = None,
-) -> None:
-    """Show how far a run is and what it found so far; reads the store only, so it works while the run goes on."""
-    from migverify.cli.diff_view import run_status
-    from migverify.cli.report import open_run_store
-
-    with closing(open_run_store(store, config)) as opened:
-        found = run_status(opened, run)
-    if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False))
-        return
-    for name, value in found.items():
-        typer.echo(f"{name:<14} {value}")
-
-
-app.command(
-    epilog=examples("migverify tables repair last --out fix", "migverify tables repair last --out fix --apply")
-)(repair)
-app.command(
-    epilog=examples(
-        "migverify tables watch --since last", "migverify tables watch --since last --json --prometheus 9108",
-        "migverify tables watch --resume 20260131T120000-0a1b2c --until-drained --timeout 60",
-    )
-)(watch)  # fmt: skip
-
-
-def _engine(name: EngineName | None, master: str | None, config: Config, secrets: dict[str, str]) -> Engine:
+def _engine(name: EngineName | None, master: str | None, config: Config, secrets: dict[str, str]) -> TaskEngine:
     from migverify.spark.settings import is_spark_chosen, named_master
 
     slots = max(1, min(endpoint.connections for endpoint in config.endpoints))
     if name is EngineName.LOCAL or (name is None and not is_spark_chosen(master, config.spark.master)):
-        from migverify.tables.local import LocalEngine
+        from migverify.tables.engine import LocalTaskEngine
 
-        return LocalEngine(secrets, slots)
+        return LocalTaskEngine(secrets, slots)
     from migverify.spark.engine import SparkEngine
     from migverify.spark.session import open_session
 
@@ -194,3 +168,134 @@ def _say_run(run_id: str) -> None:
 
 def _silent(run_id: str) -> None:
     del run_id
+
+
+def repair(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or `last`: the newest of tables.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the scripts and the manifest.")],
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Execute the scripts on the target, then read every row again.")
+    ] = False,
+    config: ConfigOption = DEFAULT_CONFIG,
+    tables: TablesOption = None,
+    as_json: JsonOption = False,
+    store: StoreOption = None,
+) -> None:
+    """Write SQL that repairs the confirmed row diffs of a run, and its inverse; with --apply, execute it.
+
+    Exit codes: 0 every row has its statement (--apply: every row is equal now), 1 rows still differ after --apply,
+    3 some rows or tables got no statement (--apply: or could not be judged).
+    """
+    from migverify.cli.report import open_run_store
+    from migverify.tables.prepare import prepared_run
+    from migverify.tables.repair import run_repair
+
+    with (
+        prepared_run(config, tables, current=True) as (loaded, secrets, prepared),
+        closing(open_run_store(store, config)) as opened,
+    ):
+        done = run_repair(prepared, loaded, secrets, opened, run, out, apply=apply, say=say if as_json else typer.echo)
+    if done.earlier:
+        say(f"the files of an earlier repair are in {done.earlier}: to undo all, apply the newest inverse first")
+    if as_json:
+        typer.echo(json.dumps(_as_dict(done), ensure_ascii=False))
+    elif not done.tables:
+        typer.echo(f"run {done.of} has no confirmed row diffs to repair")
+    elif apply:
+        typer.echo(f"{done.verdict}: run {done.run_id}; files in {out}")
+    else:
+        typer.echo(f"files in {out}; nothing was executed (--apply does)")
+    if apply:
+        raise typer.Exit(int(done.verdict.exit_code))
+    raise typer.Exit(int(ExitCode.MATCH if done.is_complete else ExitCode.INCONCLUSIVE))
+
+
+def _as_dict(done: Repair) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads((done.folder / "manifest.json").read_text(encoding="utf-8"))
+    if done.run_id is not None:
+        manifest["applied"] = {
+            "run": done.run_id, "verdict": done.verdict.value,
+            "tables": {
+                t.pair.id: {"repaired": t.repaired, "left_alone": t.left_alone, "still_different": t.different,
+                            "refused_by_target": dict(t.applied.refused)}
+                for t in done.tables
+            },
+        }  # fmt: skip
+    return manifest
+
+
+def watch(
+    config: ConfigOption = DEFAULT_CONFIG,
+    tables: TablesOption = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="RUN", help="The full verification to keep current; `last` for the newest.")
+    ] = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Go on with a watch that was stopped or killed.")
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(metavar="POSITION", help="Where to begin: file:offset or a GTID set. Default: the run's, or now."),
+    ] = None,
+    until_drained: Annotated[
+        bool, typer.Option("--until-drained", help="End when everything written up to --at-position is proved.")
+    ] = False,
+    at_position: Annotated[
+        str | None,
+        typer.Option(metavar="POSITION", help="Where to drain to, as file:offset; default: the source's end now."),
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0, help="Time limit of --until-drained, then INCONCLUSIVE.")
+    ] = None,
+    prometheus: Annotated[
+        int | None, typer.Option(metavar="PORT", help="Serve /metrics on this port of the local host; 0 picks one.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a second; the last has `final`.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No screen and no lines.")] = False,
+    store: StoreOption = None,
+) -> None:
+    """Keep the verdict current while writes go on: every written key is read again once the target applied it.
+
+    Exit 0 MATCH, 1 MISMATCH, 3 INCONCLUSIVE; Ctrl-C ends with what is known, exit 130.
+    """
+    from migverify.cli.report import open_run_store
+    from migverify.tables.prepare import prepared_run
+    from migverify.tables.watch_run import TablesWatchRequest, watch_tables
+    from migverify.watch.ledger import ledger_folder
+
+    if since and resume:
+        raise UsageError("--since and --resume exclude each other", hint="--resume knows what its watch started from.")
+    if (at_position or timeout is not None) and not until_drained:
+        raise UsageError("--at-position and --timeout belong to --until-drained")
+    command = command_line()
+    with (
+        prepared_run(config, tables, current=True) as (loaded, secrets, prepared),
+        closing(open_run_store(store, config)) as opened,
+        watch_output(as_json=as_json, quiet=quiet, port=prometheus) as output,
+    ):
+        limit = timeout if timeout is not None else loaded.watch.drain_seconds
+        request = TablesWatchRequest(
+            command, since, resume, _position(start), (_position(at_position) or "now") if until_drained else None,
+            limit if until_drained else None,
+        )  # fmt: skip
+        status = watch_tables(
+            prepared, loaded, secrets, opened, request, ledger_folder(loaded),
+            on_start=output.begin, on_status=output.show, stop=output.stopped.is_set,
+        )  # fmt: skip
+        output.show(status)
+    output.end(status)
+
+
+def _position(text: str | None) -> Position | None:
+    if text is None or text == "now":
+        return None
+    from migverify.changes.positions import parse_position
+
+    return parse_position(text)
+
+
+add(app, "plan", plan, PLAN_EPILOG)
+add(app, "verify", verify, VERIFY_EPILOG)
+add(app, "diff", diff, DIFF_EPILOG)
+add(app, "repair", repair, REPAIR_EPILOG)
+add(app, "watch", watch, WATCH_EPILOG)

@@ -1,74 +1,103 @@
-"""What the commands that watch share: how they are stopped, what they print, the page of metrics, how they exit."""
+"""What the commands that watch share: what they print, the pages they serve, how they are stopped, how they exit."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from migverify.cli.console import say
+from migverify.cli.console import raw_stream, say
 from migverify.errors import ExitCode, UsageError
-from migverify.model import Verdict
+
+if TYPE_CHECKING:
+    from migverify.watch.status import WatchStatus
 
 LINE_SECONDS = 10.0
-EXIT_CODES = {
-    Verdict.MATCH: ExitCode.MATCH, Verdict.MISMATCH: ExitCode.MISMATCH, Verdict.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
-}  # fmt: skip
 
 Publish = Callable[[str], None]
+"""Takes the metrics as text."""
 
 
-class Reported(Protocol):
-    """A status as it is printed."""
+class WatchOutput:
+    """Shows each status of a watch: on the screen, as lines or JSON, and on the pages; then its end.
 
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict of this moment."""
-        ...
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        ...
-
-
-Status = TypeVar("Status", bound=Reported)
-
-
-class StatusLines(Generic[Status]):
-    """Print a line now and then for logs, or each status as one JSON object.
-
-    A verdict that changes is reported at once, with what is certain by then.
-
-    Parameters
-    ----------
-    lines
-        The headline of a status, and then why its verdict is as it is.
+    For logs there is a line now and then; a verdict that changes is reported at once. ``screen`` is a live table,
+    None for lines. ``stopped`` is set by the first Ctrl-C or TERM.
     """
 
-    def __init__(self, lines: Callable[[Status], Iterable[str]], *, as_json: bool = False, quiet: bool = False) -> None:
-        self._lines, self._json, self._quiet = lines, as_json, quiet
+    def __init__(self, publish: Publish, screen: Any, stopped: threading.Event, *, as_json: bool, quiet: bool) -> None:
+        self.stopped = stopped
+        self._publish, self._screen, self._json, self._quiet = publish, screen, as_json, quiet
         self._printed_at, self._verdict = -LINE_SECONDS, ""
 
-    def __call__(self, status: Status) -> None:
+    def show(self, status: WatchStatus) -> None:
         """Take one status."""
-        if self._json:
-            typer.echo(json.dumps(status.as_dict(), ensure_ascii=False))
-            return
-        changed = status.verdict.value != self._verdict
-        if self._quiet or (not changed and time.monotonic() - self._printed_at < LINE_SECONDS):
-            return
-        self._printed_at, self._verdict = time.monotonic(), status.verdict.value
-        for line in self._lines(status):
-            say(line)
+        from migverify.watch.status import json_line, lines, prometheus_text
+
+        self._publish(prometheus_text(status))
+        if self._json and not status.final:
+            typer.echo(json_line(status))
+        elif self._screen is not None:
+            self._screen.update(_table(status))
+        elif not (self._json or self._quiet or status.final):
+            changed = status.verdict.value != self._verdict
+            if changed or time.monotonic() - self._printed_at >= LINE_SECONDS:
+                self._printed_at, self._verdict = time.monotonic(), status.verdict.value
+                for line in lines(status):
+                    say(line)
+
+    def begin(self, run_id: str) -> None:
+        """Name the run."""
+        say(f"watch {run_id} (stop it with Ctrl-C; go on with --resume {run_id})")
+
+    def end(self, status: WatchStatus) -> NoReturn:
+        """Print the last status and exit by its verdict; 130 for a watch that was stopped."""
+        from migverify.watch.status import final_text, json_line
+
+        typer.echo(json_line(status) if self._json else final_text(status))
+        raise typer.Exit(int(ExitCode.INTERRUPTED if self.stopped.is_set() else status.verdict.exit_code))
+
+
+@contextmanager
+def watch_output(*, as_json: bool, quiet: bool, port: int | None, file: Path | None = None) -> Iterator[WatchOutput]:
+    """Yield what shows the statuses of a watch; see ``metrics_page`` for ``port`` and ``file``."""
+    stopped = threading.Event()
+    with ExitStack() as stack:
+        publish = stack.enter_context(metrics_page(port, file))
+        screen = None
+        if not as_json and not quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(file=raw_stream(sys.stderr))
+            screen = stack.enter_context(Live(console=console, refresh_per_second=4, transient=True))
+        stack.enter_context(stop_on_signals(stopped))
+        yield WatchOutput(publish, screen, stopped, as_json=as_json, quiet=quiet)
+
+
+def _table(status: WatchStatus) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    from migverify.watch.status import rows
+
+    columns, body, left = rows(status)
+    table = Table(title=Text(status.headline()), title_justify="left", expand=False)
+    for place, name in enumerate(columns):
+        table.add_column(name, justify="left" if place < 3 else "right")
+    for row in body:
+        table.add_row(*map(Text, row))
+    if left:
+        table.caption = f"and {left} more"
+    return table
 
 
 @contextmanager
@@ -93,7 +122,7 @@ def stop_on_signals(stopped: threading.Event) -> Iterator[None]:
 
 @contextmanager
 def metrics_page(port: int | None, file: Path | None = None) -> Iterator[Publish]:
-    """Serve what is published on a port of the local host, and keep it in a file for a textfile collector.
+    """Serve what is published on a port of the local host, and keep the metrics in a file for a textfile collector.
 
     Parameters
     ----------
@@ -109,10 +138,10 @@ def metrics_page(port: int | None, file: Path | None = None) -> Iterator[Publish
     """
     if file is not None and not file.parent.is_dir():
         raise UsageError(f"there is no folder {file.parent} for {file.name}", hint="Create it first.")
-    newest = [""]
+    pages = {"/metrics": "", "/": ""}
 
     def publish(text: str) -> None:
-        newest[0] = text
+        pages.update({"/metrics": text, "/": text})
         if file is not None:
             _replace(file, text)
 
@@ -120,10 +149,12 @@ def metrics_page(port: int | None, file: Path | None = None) -> Iterator[Publish
         yield publish
         return
 
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = newest[0].encode() if self.path in ("/metrics", "/") else b""
-            self.send_response(200 if body else 404 if self.path not in ("/metrics", "/") else 503)
+            body = pages.get(self.path, "").encode()
+            self.send_response(200 if body else 503 if self.path in pages else 404)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.end_headers()
             self.wfile.write(body)

@@ -1,4 +1,4 @@
-"""``migverify workload``: what the source's clients asked, and whether the target answers alike."""
+"""``migverify workload``: what the source's clients asked, and whether the target gives the same answers."""
 
 from __future__ import annotations
 
@@ -17,19 +17,30 @@ from migverify.cli import (
     workload_reproduce,
     workload_sessions,
 )
+from migverify.cli.commands import Form, add
 
-app = typer.Typer(no_args_is_help=True, help="What do clients ask, and do both sides answer alike?")
+app = typer.Typer(no_args_is_help=True, help="What do clients ask, and do both sides give the same answers?")
 
-app.command(name="capture", epilog=workload_capture.EPILOG)(workload_capture.capture)
-app.command(name="capture-quality", epilog=workload_capture.QUALITY_EPILOG)(workload_capture.capture_quality)
-app.command(name="explain-conflict", epilog=workload_conflict.EPILOG)(workload_conflict.explain_conflict)
-app.command(name="digest", epilog=workload_digest.EPILOG)(workload_digest.digest)
-app.command(name="poll", epilog=workload_poll.EPILOG)(workload_poll.poll)
-app.command(name="sessions", epilog=workload_sessions.EPILOG)(workload_sessions.sessions)
-app.command(name="replay", epilog=workload_replay.EPILOG)(workload_replay.replay)
-app.command(name="probe", epilog=workload_probe.EPILOG)(workload_probe.probe)
-app.command(name="waivers", epilog=workload_probe.WAIVERS_EPILOG)(workload_probe.waivers)
-app.command(name="reproduce", epilog=workload_reproduce.EPILOG)(workload_reproduce.reproduce)
-app.command(name="mark-clone", epilog=workload_clone.EPILOG)(workload_clone.mark_clone)
-app.command(name="clients", epilog=workload_clients.EPILOG)(workload_clients.clients)
-app.command(name="nightly", epilog=workload_nightly.EPILOG)(workload_nightly.nightly)
+add(app, "capture", workload_capture.capture, workload_capture.EPILOG, (
+    Form(("--poll",), workload_poll.poll, workload_poll.EPILOG, "Read the source's performance_schema, without a log."),
+    Form(("--quality",), workload_capture.capture_quality, workload_capture.QUALITY_EPILOG,
+         "Judge a capture: gaps, cut statements, rejects."),
+), ("--spark-master", "--jobs", "--by-folder", "--server"))  # fmt: skip
+add(app, "sessions", workload_sessions.sessions, workload_sessions.EPILOG)
+add(app, "replay", workload_replay.replay, workload_replay.EPILOG, (
+    Form(("--nightly",), workload_nightly.nightly, workload_nightly.EPILOG, "Replay the new captures of a folder."),
+    Form(("--mark-clone",), workload_clone.mark_clone, workload_clone.EPILOG,
+         "Mark a server as a rehearsal clone, which may be written to."),
+), (
+    "--protocol", "--session", "--user", "--digest", "--from", "--until", "--ddl", "--locking", "--sessions",
+    "--assume-database", "--accept-write-grants", "--noise", "--jobs", "--connections", "--max-lag", "--idle",
+    "--engine", "--spark-master", "--quiet",
+))  # fmt: skip
+add(app, "probe", workload_probe.probe, workload_probe.EPILOG)
+add(app, "reproduce", workload_reproduce.reproduce, workload_reproduce.EPILOG)
+add(app, "digest", workload_digest.digest, workload_digest.EPILOG)
+add(app, "explain-conflict", workload_conflict.explain_conflict, workload_conflict.EPILOG)
+add(app, "clients", workload_clients.clients, workload_clients.EPILOG, advanced=(
+    "--keep", "--own-servers", "--source-is-scratch", "--shard", "--python", "--repository", "--facts",
+    "--quiet",
+))  # fmt: skip

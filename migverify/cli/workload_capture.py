@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,23 +12,21 @@ import typer
 
 from migverify.cli.console import examples, say
 from migverify.cli.progress import LiveLine
-from migverify.cli.workload_follow import Opening, follow_logs, opened
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from migverify.workload.capture import CaptureInput, CaptureOptions, CaptureSummary, StatementSink
+    from migverify.workload.capture import CaptureInput, CaptureOptions, CaptureSummary
 
 EPILOG = examples(
     "migverify workload capture slow.log slow.log.1 --out capture",
     "migverify workload capture audit/*.log --format audit --by-folder --out capture --mask",
-    "migverify workload capture /var/log/mysql/slow.log --follow --seconds 3600 --out capture",
     "migverify workload capture s3://bucket/logs/slow.log.1 --out capture",
     "migverify workload capture payments.pcap --port 3306 --out capture --json",
     "migverify workload capture logs/* --engine spark --spark-master spark://host:7077 --jobs 16 --out capture",
 )
 QUALITY_EPILOG = examples(
-    "migverify workload capture-quality capture",
-    "migverify workload capture-quality capture --json | jq .findings",
+    "migverify workload capture --quality capture",
+    "migverify workload capture --quality capture --json | jq .findings",
 )
 
 
@@ -49,11 +46,7 @@ class FormatName(StrEnum):
     AUDIT = "audit"
     DAS = "das"
     PCAP = "pcap"
-    PCAP_TEXT = "pcap-text"
-    TIPROXY = "tiproxy"
-    TIDB_AUDIT = "tidb-audit"
     POLLED = "polled"
-    P6SPY = "p6spy"
 
 
 def capture(
@@ -62,7 +55,7 @@ def capture(
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A folder that is not there yet.")],
     form: Annotated[
-        FormatName, typer.Option("--format", help="What the files are; auto: told by their first bytes.")
+        FormatName, typer.Option("--format", help="What the files are; auto: recognized by their first bytes.")
     ] = FormatName.AUTO,
     port: Annotated[int, typer.Option(min=1, max=65535, help="The server's port in packets.")] = 3306,
     time_zone: Annotated[
@@ -95,18 +88,7 @@ def capture(
             help="Worker processes, or tasks of Spark, at the same time; default: as many as there are cores.",
         ),
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace the capture that DIR holds.")] = False,
-    follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow",
-            help="Copy slow, general or audit logs into DIR.followed while they are written and rotated, until Ctrl-C;"
-            " then capture the copies. The same command goes on where it was stopped or killed.",
-        ),
-    ] = False,
-    seconds: Annotated[
-        float | None, typer.Option(min=0, metavar="N", help="Stop following after so many seconds.")
-    ] = None,
+    replace_capture: Annotated[bool, typer.Option("--replace", help="Replace the capture that DIR holds.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Read logs, packets or audit files into Parquet: one row for each statement, in its session.
@@ -114,22 +96,20 @@ def capture(
     Every byte ends in a statement, a counted reject or the format's own noise. Exit 3: no statement was found.
     """
     from migverify.workload.capture import CaptureOptions
-    from migverify.workload.opening import zone_of
+    from migverify.workload.opening import Opening, zone_of
 
     if server and by_folder:
         raise UsageError("--server and --by-folder contradict each other.", hint="Choose one.")
-    if seconds is not None and not follow:
-        raise UsageError("--seconds needs --follow.", hint="Add it.")
-    options = CaptureOptions(out, replace=replace)
+    options = CaptureOptions(out, replace=replace_capture)
     if mask:
         from migverify.workload.mask import mask_statement, mask_text
 
-        options = CaptureOptions(out, replace=replace, mask=mask_statement, text_mask=mask_text)
+        options = CaptureOptions(out, replace=replace_capture, mask=mask_statement, text_mask=mask_text)
     if spark_master is not None and engine is not EngineName.SPARK:
         raise UsageError("--spark-master needs --engine spark.", hint="Add it.")
     opening = Opening(form.value, port, zone_of(time_zone), server, by_folder=by_folder)
-    run = partial(_run, engine=engine, master=spark_master, jobs=jobs or len(os.sched_getaffinity(0)), quiet=as_json)
-    summary = follow_logs(files, opening, options, seconds, run) if follow else run(opened(files, opening), options)
+    jobs = jobs or len(os.sched_getaffinity(0))
+    summary = _run(opening.inputs(files), options, engine=engine, master=spark_master, jobs=jobs, quiet=as_json)
     if as_json:
         typer.echo(json.dumps(summary.as_json()))
     else:
@@ -154,7 +134,7 @@ def _run(
 
             return capture_on_spark(inputs, options, master, slots=jobs, progress=line)
         with Processes(jobs) as tasks:
-            return run(inputs, options, _sink(), tasks, line)
+            return run(inputs, options, tasks, line)
     finally:
         line.clear()
 
@@ -177,14 +157,6 @@ class CaptureLine(LiveLine):
         self._tell(text)
 
 
-def _sink() -> type[StatementSink]:
-    try:
-        from migverify.spark.statements import StatementFiles
-    except ImportError as error:
-        raise UsageError("Parquet needs the package pyarrow.", hint="Run pip install 'migverify[spark]'.") from error
-    return StatementFiles
-
-
 def _tell(summary: CaptureSummary) -> None:
     from migverify.workload.capture import time_text
 
@@ -197,12 +169,6 @@ def _tell(summary: CaptureSummary) -> None:
     typer.echo(f"  rejected: {summary.rejected:,} pieces, {summary.rejected_bytes:,} bytes")
     for reason, count in summary.rejects.most_common():
         typer.echo(f"    {count:>9,}  {reason}")
-    if summary.unread:
-        typer.echo(
-            f"  left for a later run: {summary.unread:,} bytes that nothing behind them shows to be whole records"
-        )
-    for loss in summary.losses:
-        typer.echo(f"  lost: {loss}")
     if summary.duplicates:
         typer.echo(f"  in several files, kept once: {summary.duplicates:,} records")
         for file in summary.files:
@@ -228,10 +194,7 @@ def capture_quality(
     from migverify.workload.quality import judge, quality_text
     from migverify.workload.server_sessions import read_sessions
 
-    _sink()  # says what is missing
-    from migverify.spark.statements import read_columns
-
-    quality = judge(folder, read_columns, [read_sessions(one) for one in sessions or ()])
+    quality = judge(folder, [read_sessions(one) for one in sessions or ()])
     typer.echo(json.dumps(quality.as_json()) if as_json else quality_text(quality))
     if not quality.usable:
         raise typer.Exit(int(ExitCode.INCONCLUSIVE))

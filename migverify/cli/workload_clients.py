@@ -7,34 +7,38 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, command_line, examples, say
-from migverify.errors import ExitCode, UsageError
+from migverify.cli.console import (
+    DEFAULT_CONFIG,
+    ConfigOption,
+    JsonOption,
+    QuietOption,
+    StoreOption,
+    command_line,
+    examples,
+    say,
+)
+from migverify.errors import UsageError
 from migverify.model import StoredKind, Verdict
 from migverify.secrets import Secret, remember
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from migverify.cli.workload_clients_setup import Ready, Wanted
-    from migverify.workload.clients.matrix import Left
-    from migverify.workload.clients.model import Cell, CellResult, Scenario
+    from migverify.cli.workload_clients_setup import Wanted
+    from migverify.workload.clients.model import CellResult, ClientCell, Scenario
+    from migverify.workload.clients.scenarios import LeftOut
 
 EPILOG = examples(
     "migverify workload clients --list",
     "migverify workload clients --own-servers",
     "migverify workload clients --driver connector-j-8.0 --pool hikari --scenario eviction-1105 --source-is-scratch",
-    "migverify workload clients --replay capture --session 17 --driver connector-j-9 --option server_prepare=true",
 )
-_EXIT = {
-    Verdict.MATCH: ExitCode.MATCH,
-    Verdict.MISMATCH: ExitCode.MISMATCH,
-    Verdict.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
-}
 
 Names = list[str] | None
 
@@ -65,57 +69,30 @@ def clients(
         str | None,
         typer.Option(
             metavar="URL", envvar="MIGVERIFY_MAVEN_REPOSITORY",
-            help="Where jars come from; default: Maven's settings, without Maven Maven Central.",
+            help="Where jars come from; default: Maven Central.",
         ),
     ] = None,
-    replay: Annotated[
-        Path | None, typer.Option(metavar="CAPTURE", help="Run captured sessions in place of scenarios.")
-    ] = None,
-    session: Annotated[Names, typer.Option(metavar="ID", help="A session of the capture; repeatable.")] = None,
-    option: Annotated[
-        Names, typer.Option(metavar="NAME=VALUE", help="An option of the driver for --replay; --list shows them.")
-    ] = None,
-    accept_write_grants: Annotated[
-        bool, typer.Option("--accept-write-grants", help="Replay reads though the user may write.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")] = False,
+    as_json: JsonOption = False,
     facts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write all that was seen, a JSON line for each cell.")
     ] = None,
-    store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Result store; default: the configuration's.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    store: StoreOption = None,
+    quiet: QuietOption = False,
 ) -> None:  # fmt: skip
     """Run client scenarios on both sides; exit 0 MATCH, 1 MISMATCH, 2 usage, 3 INCONCLUSIVE."""
     from migverify.cli.workload_clients_setup import Wanted
-    from migverify.workload.clients.drivers import chosen_drivers, chosen_pools
-    from migverify.workload.clients.scenarios import chosen, load
+    from migverify.workload.clients.drivers import chosen, drivers, pools
+    from migverify.workload.clients.scenarios import cells, load
 
     if listed:
         typer.echo(_listing(load(scenarios), as_json=as_json), nl=False)
         return
-    if replay is not None and (not driver or not session or scenario):
-        raise UsageError("--replay needs --driver and --session, and no --scenario")
-    drivers, pools = chosen_drivers(driver or []), chosen_pools(pool or (["none"] if replay else []))
-    scratch = None if replay else database
-    wanted = Wanted(
-        config, scratch, own_servers, source_is_scratch, keep, repository, python, shard, accept_write_grants
-    )  # fmt: skip
-    loaded = load(scenarios)
-    picked = chosen(loaded, scenario or [], soak=every) if replay is None else []
-
-    def made(ready: Ready) -> tuple[list[Cell], list[Left], dict[str, object]]:
-        from migverify.workload.clients.matrix import cells
-
-        told: dict[str, object] = {}
-        what = picked
-        if replay is not None:
-            what, told = _captured(replay, session or [], option or [], ready)
-        return (*cells(drivers, pools, what, ready.tools.controller), told)
-
+    wanted = Wanted(config, database, own_servers, source_is_scratch, keep, repository, python, shard)
+    loaded = {one.name: one for one in load(scenarios)}
+    picked = [one for one in chosen(loaded, scenario or [], "--scenario") if scenario or every or not one.soak]
+    made = partial(cells, chosen(drivers(), driver or [], "--driver"), chosen(pools(), pool or [], "--pool"), picked)
     verdict = _run(wanted, made, Output(as_json, facts, quiet, store))
-    raise typer.Exit(int(_EXIT[verdict]))
+    raise typer.Exit(int(verdict.exit_code))
 
 
 class Output:
@@ -144,25 +121,30 @@ class Output:
 
 
 def _run(
-    wanted: Wanted, made: Callable[[Ready], tuple[list[Cell], list[Left], dict[str, object]]], output: Output
+    wanted: Wanted, made: Callable[[Callable[[str], bool]], tuple[list[ClientCell], list[LeftOut]]], output: Output
 ) -> Verdict:
     from migverify.cli.report import open_run_store
     from migverify.cli.workload_clients_setup import set_up
-    from migverify.workload.clients.keep import keep_result, keep_totals, results_as_json
+    from migverify.workload.clients.keep import keep_result, keep_totals, results_as_json, rule_name
     from migverify.workload.clients.run import run_cells
 
     started = time.time()
     if output.facts is not None:
         output.facts.write_text("", encoding="utf-8")
     with closing(open_run_store(output.store, wanted.config)) as store, set_up(wanted) as ready:
-        cells, left, told = made(ready)
+        cells, left = made(ready.tools.controller.can)
         if not cells:
             raise UsageError(
                 "no scenario fits these drivers and pools",
                 hint="migverify workload clients --list shows what there is.",
             )
-        facts = {**ready.facts, **told}
-        plan = {"kind": StoredKind.CLIENTS.value, "cells": [f"{cell.rule} {cell.window}" for cell in cells]}
+        plan = {
+            "kind": StoredKind.CLIENTS.value,
+            "cells": [
+                f"{rule_name(cell.driver.name, cell.pool.name)} {cell.scenario.name}/{cell.variant.name}"
+                for cell in cells
+            ],
+        }
         _hide_login(wanted.repository)
         run_id = store.start_run(command_line(), "", plan, {"endpoints": ready.facts}, kind=StoredKind.CLIENTS)
         if not output.quiet:
@@ -182,7 +164,7 @@ def _run(
         verdict = keep_totals(store, run_id, results, left)
         store.finish_run(run_id, verdict, {"seconds": time.time() - started, "reasons": []})
     if output.as_json:
-        body = {"run": run_id, **results_as_json(results, left, facts)}
+        body = {"run": run_id, **results_as_json(results, left, ready.facts)}
         typer.echo(json.dumps(body, ensure_ascii=False))
     else:
         typer.echo(_text(results, left, verdict), nl=False)
@@ -190,7 +172,7 @@ def _run(
 
 
 def _hide_login(repository: str | None) -> None:
-    """Have a password that stands in the URL of a repository removed from whatever is kept or said."""
+    """Have a password in the URL of a repository removed from all that is kept or printed."""
     from urllib.parse import urlsplit
 
     password = urlsplit(repository or "").password
@@ -198,33 +180,7 @@ def _hide_login(repository: str | None) -> None:
         remember(Secret(password))
 
 
-def _captured(
-    capture: Path, sessions: list[str], options: list[str], ready: Ready
-) -> tuple[list[Scenario], dict[str, object]]:
-    from dataclasses import replace
-
-    from migverify.cli.workload_clients_setup import leave_of
-    from migverify.spark.client_calls import read_calls
-    from migverify.workload.clients.replay import scenario_of
-
-    pairs = {}
-    for text in options:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"--option {text!r} is not NAME=VALUE")
-        pairs[name] = value
-    found = scenario_of(read_calls(capture, sessions), leave_of(ready), pairs)
-    for side, one in ready.tools.sides.items():
-        ready.tools.sides[side] = replace(one, database=found.database)  # type: ignore[index]  # a dict of our own
-    if found.left_out:
-        say("left out: " + ", ".join(f"{count} ({reason})" for reason, count in found.left_out.items()))
-    told: dict[str, object] = {
-        "asked": found.asked, "left_out_statements": dict(found.left_out), "not_compared": found.uncompared,
-    }  # fmt: skip
-    return [found.scenario], told
-
-
-def _text(results: Sequence[CellResult], left: Sequence[Left], verdict: Verdict) -> str:
+def _text(results: Sequence[CellResult], left: Sequence[LeftOut], verdict: Verdict) -> str:
     lines: list[str] = []
     for one in results:
         if one.verdict is Verdict.MATCH:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from migverify.cli.console import say
 from migverify.errors import EndpointError, UsageError
@@ -16,31 +16,39 @@ if TYPE_CHECKING:
     from migverify.db.session import Session
     from migverify.secrets import Secret
     from migverify.workload.clients.run import Tools
-    from migverify.workload.replay.safety import Leave
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the options ask for. ``database`` None: captured statements run where they ran, nothing is created."""
+    """What the options say."""
 
     config: Path
-    database: str | None
+    database: str
     own_servers: bool
     source_is_scratch: bool
     keep: bool
     repository: str | None
     python: str
     shard: str | None = None
-    accept_write_grants: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Everything a run needs; ``proven`` is True when both endpoints proved to be rehearsal clones."""
+    """Everything a run needs, and what the servers are."""
 
     tools: Tools
     facts: Mapping[str, str]
-    proven: bool
+
+
+def _own_servers(say: Callable[[str], None]) -> AbstractContextManager[Mapping[str, Any]]:
+    """Return the lab's servers for ``--own-servers``; the lab is a distribution of its own."""
+    try:
+        from migverify_lab.client_servers import own_servers
+    except ImportError as missing:
+        raise UsageError(
+            "--own-servers starts servers of the lab, which is not installed", hint="pip install migverify-lab"
+        ) from missing
+    return own_servers(say)
 
 
 @contextmanager
@@ -52,17 +60,15 @@ def set_up(wanted: Wanted) -> Iterator[Ready]:
     ConfigError, UsageError, EndpointError, LabError
         an endpoint cannot be used so.
     """
-    from migverify.cli.workload_clients_servers import own_servers
-    from migverify.workload.clients.controller import NetworkController
+    from migverify.workload.clients.proxy import NetworkController
     from migverify.workload.clients.run import ClientSide, Tools
     from migverify.workload.clients.scratch import scratch_database
-    from migverify.workload.replay.safety import require_read_only
 
     with ExitStack() as stack:
         endpoints, secrets, marker = _endpoints(wanted)
         restart = None
         if wanted.own_servers:
-            servers = stack.enter_context(own_servers(say))
+            servers = stack.enter_context(_own_servers(say))
             endpoints = {
                 side: Endpoint(side, one.server.host, one.server.port, one.server.user, tls=Tls("disabled"))
                 for side, one in servers.items()
@@ -71,27 +77,22 @@ def set_up(wanted: Wanted) -> Iterator[Ready]:
         sessions = {
             side: stack.enter_context(_session(endpoint, secrets[side])) for side, endpoint in endpoints.items()
         }
-        proven = wanted.own_servers or _are_proven(sessions, marker)
-        if wanted.database is not None:
-            _refuse_production(wanted, proven, sessions, marker)
-            # Servers of our own go away with their data; their sessions may be gone after a restart.
-            keep = wanted.keep or wanted.own_servers
-            stack.enter_context(scratch_database(sessions, wanted.database, keep=keep))
-        elif not proven:
-            for session in sessions.values():
-                require_read_only(session, accept_write_grants=wanted.accept_write_grants)
+        if not wanted.own_servers and not wanted.source_is_scratch:
+            _refuse_production(wanted, sessions, marker)
+        # Servers of our own go away with their data; their sessions may be gone after a restart.
+        stack.enter_context(scratch_database(sessions, wanted.database, keep=wanted.keep or wanted.own_servers))
         addresses = {side: (one.host, one.port) for side, one in endpoints.items()}
         controller = NetworkController(addresses, None if restart is None else lambda side: restart[side]())
         stack.callback(controller.close)
         sides = {
             side: ClientSide(
-                _address(endpoint), controller.proxies[side].address, endpoint.user, wanted.database or "",
+                _address(endpoint), controller.proxies[side].address, endpoint.user, wanted.database,
                 secrets[side], _tls(endpoint, sessions[side]),
             )
             for side, endpoint in endpoints.items()
         }  # fmt: skip
         facts = {side: f"{one.flavor.value} {one.version}" for side, one in sessions.items()}
-        yield Ready(Tools(sides, controller, wanted.repository, wanted.python, say), facts, proven)
+        yield Ready(Tools(sides, controller, wanted.repository, wanted.python, say), facts)
 
 
 def _endpoints(wanted: Wanted) -> tuple[dict[str, Endpoint], dict[str, Secret], str | None]:
@@ -117,35 +118,14 @@ def _session(endpoint: Endpoint, secret: Secret) -> Iterator[Session]:
     from migverify.db.session import open_session
 
     # Not pinned read-only: this session makes the scratch database. A snapshot has no meaning for clients.
-    with open_session(_plain(endpoint), secret.reveal(), side=Side.TARGET) as session:
+    with open_session(replace(endpoint, snapshot=None), secret.reveal(), side=Side.TARGET) as session:
         yield session
 
 
-def _plain(endpoint: Endpoint) -> Endpoint:
-    from dataclasses import replace
-
-    return replace(endpoint, snapshot=None)
-
-
-def _are_proven(sessions: Mapping[str, Session], marker: str | None) -> bool:
-    from migverify.workload.replay.clone import prove
-
-    try:
-        for session in sessions.values():
-            prove(session, marker)
-    except EndpointError:
-        return False
-    return True
-
-
-def _refuse_production(
-    wanted: Wanted, proven: bool, sessions: Mapping[str, Session], marker: str | None
-) -> None:  # fmt: skip
+def _refuse_production(wanted: Wanted, sessions: Mapping[str, Session], marker: str | None) -> None:
     """Nothing is made on a source that did not prove to be a clone, unless the user says that it is no production."""
     from migverify.workload.replay.clone import prove
 
-    if proven or wanted.source_is_scratch:
-        return
     try:
         prove(sessions["source"], marker)
     except EndpointError as error:
@@ -153,13 +133,6 @@ def _refuse_production(
             f"scenarios create tables in the database {wanted.database} of both sides. {error.message}",
             hint=f"{error.hint}. Or --own-servers; or --source-is-scratch when this source is no production server.",
         ) from error
-
-
-def leave_of(ready: Ready) -> Leave:
-    """What captured statements may do: writes where both sides proved to be clones, reads elsewhere."""
-    from migverify.workload.replay.safety import Leave
-
-    return Leave(writes=ready.proven, locking=ready.proven, ddl=False, several=False)
 
 
 def _address(endpoint: Endpoint) -> str:

@@ -1,4 +1,4 @@
-"""``migverify workload mark-clone``: write the row that lets replay write to an endpoint."""
+"""``migverify workload replay --mark-clone``: write the row that lets replay write to an endpoint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, say
 from migverify.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from migverify.model import Endpoint
 
 EPILOG = examples(
-    "migverify workload mark-clone target --name drill-3 --expires 7d",
-    "migverify workload mark-clone source --name drill-3 --expires 12h --json",
-    "migverify workload mark-clone target --show",
+    "migverify workload replay --mark-clone target --name drill-3 --expires 7d",
+    "migverify workload replay --mark-clone source --name drill-3 --expires 12h --json",
+    "migverify workload replay --mark-clone target --show",
 )
 _TIME = re.compile(r"(\d+(?:\.\d+)?)([hd])\Z")
 
@@ -30,7 +30,7 @@ def mark_clone(
     name: Annotated[str, typer.Option("--name", metavar="DRILL", help="Name of the drill.")] = "",
     expires: Annotated[str, typer.Option("--expires", metavar="TIME", help="How long it holds: 12h, 7d.")] = "7d",
     show: Annotated[bool, typer.Option("--show", help="Write nothing; say whether a mark holds.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Mark a server as a rehearsal clone, so that captured writes may be replayed on it until the mark expires.
 

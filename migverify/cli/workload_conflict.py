@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import examples, say
+from migverify.cli.console import JsonOption, examples, say
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from migverify.workload.conflict.model import Conflict
-    from migverify.workload.conflict.names import Query
-    from migverify.workload.conflict.sources import Found, Near, ReadColumns
+    from migverify.workload.conflict.sources import Found, Near, Query
 
 _MOST_INPUT = 64 << 20
 EPILOG = examples(
@@ -43,9 +41,6 @@ def explain_conflict(
     config: Annotated[
         Path | None, typer.Option("--config", "-c", metavar="FILE", help="Asks its target for names of table ids.")
     ] = None,
-    slow_query: Annotated[
-        bool, typer.Option("--slow-query", help="Also ask the target's cluster_slow_query, with --config.")
-    ] = False,
     replicator: Annotated[
         list[str] | None, typer.Option(metavar="USER", help="A user that replicates; several are fine.")
     ] = None,
@@ -53,11 +48,8 @@ def explain_conflict(
         int, typer.Option(min=0, max=60_000, metavar="MS", help="How far the capture's clock may be off TiDB's.")
     ] = 20,
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="How many conflicts of logs to explain.")] = 20,
-    waits: Annotated[
-        bool, typer.Option("--waits/--no-waits", help="Also explain statements of slow logs that met locks.")
-    ] = True,
     mask: Annotated[bool, typer.Option("--mask", help="Replace literals of statements and values of keys.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Explain a conflict of TiDB: both statements, sessions, key, times, overlap, and the hidden writer.
 
@@ -65,47 +57,39 @@ def explain_conflict(
     decide, or there is no conflict.
     """
     from migverify.workload.conflict.explain import explain, unknown
-    from migverify.workload.conflict.live import slow_queries
-    from migverify.workload.conflict.names import with_names
-    from migverify.workload.conflict.sources import statements_near
+    from migverify.workload.conflict.sources import statements_near, with_names
     from migverify.workload.conflict.text import as_json as json_of
     from migverify.workload.conflict.text import as_text
     from migverify.workload.conflict.transactions import Statements
     from migverify.workload.mask import mask_text
 
     files, folders = logs or [], captures or []
-    found = _found(message, files, replays or [], limit, waits=waits)
-    if slow_query and config is None:
-        raise UsageError("--slow-query needs --config.", hint="The target is what its configuration names.")
+    found = _found(message, files, replays or [], limit)
     with _names(config) as query:
         conflicts = with_names(found.conflicts, query)
-        asked, full = slow_queries(query, conflicts) if slow_query and query is not None else ([], 0)
-    near = statements_near(files, folders, conflicts, _reader() if folders else None)
-    if full:
-        say(f"the target's slow logs hold too many statements in {full} spans of time; the first ones were read.")
-    near.read += len(asked)
-    near.statements += asked
+    near = statements_near(files, folders, conflicts)
     statements = Statements(near.statements)
-    told = [explain(one, statements, replicators=replicator or (), skew=skew * 1000) for one in conflicts]
+    found_causes = [explain(one, statements, replicators=replicator or (), skew=skew * 1000) for one in conflicts]
     masked = mask_text if mask else None
     if as_json:
-        typer.echo(json.dumps({
-            "conflicts": [json_of(one, masked) for one in told], "lines": found.lines, "repeated": found.repeated,
-            "left_out": found.left_out, "statements_near": len(near.statements), "statements_read": near.read,
-            "statements_left_out": near.left_out,
-        }))  # fmt: skip
+        body = {
+            "conflicts": [json_of(one, masked) for one in found_causes], "lines": found.lines,
+            "repeated": found.repeated, "left_out": found.left_out, "statements_near": len(near.statements),
+            "statements_read": near.read, "statements_left_out": near.left_out,
+        }  # fmt: skip
+        typer.echo(json.dumps(body))
     else:
-        typer.echo("\n\n".join(as_text(one, masked) for one in told))
+        typer.echo("\n\n".join(as_text(one, masked) for one in found_causes))
         _tell(found, near)
-    if not told or any(unknown(one) for one in told):
+    if not found_causes or any(unknown(one) for one in found_causes):
         raise typer.Exit(int(ExitCode.INCONCLUSIVE))
 
 
-def _found(message: str | None, files: list[Path], replays: list[Path], limit: int, *, waits: bool) -> Found:
+def _found(message: str | None, files: list[Path], replays: list[Path], limit: int) -> Found:
     from migverify.workload.conflict.sources import Found, find, messages
 
     if message is None and replays:
-        from migverify.workload.conflict.replayed import replay_conflicts
+        from migverify.workload.conflict.sources import replay_conflicts
 
         met = [one for folder in replays for one in replay_conflicts(folder)]
         if not met:
@@ -116,7 +100,7 @@ def _found(message: str | None, files: list[Path], replays: list[Path], limit: i
             raise UsageError("there is nothing to explain.", hint="Give a message, or --log with TiDB's log.")
         message = "-"
     if message is None:
-        found = find(files, limit, waits=waits)
+        found = find(files, limit)
         if not found.conflicts:
             say(f"{found.lines:,} lines hold no conflict.")
         return found
@@ -126,13 +110,13 @@ def _found(message: str | None, files: list[Path], replays: list[Path], limit: i
         if len(raw) > _MOST_INPUT:
             raise UsageError("standard input is longer than 64 MiB.", hint="Name the log with --log: it is streamed.")
         text = raw.decode("utf-8", "backslashreplace")
-    told: list[Conflict] = messages(text)
-    if not told:
+    conflicts = messages(text)
+    if not conflicts:
         raise UsageError(
             "the message is none of a conflict that is known.",
             hint="Give the whole text of error 9007, 8002, 8005, 8022, 8028 or 8147, or of a line with KeyIsLocked.",
         )
-    return Found(told[:limit], text.count("\n") + 1, 0, max(len(told) - limit, 0))
+    return Found(conflicts[:limit], text.count("\n") + 1, 0, max(len(conflicts) - limit, 0))
 
 
 @contextmanager
@@ -147,14 +131,6 @@ def _names(config: Path | None) -> Iterator[Query | None]:
     target = load_config(config).target
     with open_session(target, resolve_password(target).reveal() or None) as session:
         yield session.query
-
-
-def _reader() -> ReadColumns:
-    try:
-        from migverify.spark.statements import read_columns
-    except ImportError as error:
-        raise UsageError("Parquet needs the package pyarrow.", hint="Run pip install 'migverify[spark]'.") from error
-    return read_columns
 
 
 def _tell(found: Found, near: Near) -> None:

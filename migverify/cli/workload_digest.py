@@ -43,48 +43,44 @@ def digest(
 
     Bytes that are no UTF-8 are written as \\udc80 to \\udcff in the JSON text. Memory stays the same however many.
     """
-    from migverify.workload.digest import Digester
-    from migverify.workload.lexer import Modes
+    from migverify.sql.lexer import Modes
     from migverify.workload.meaning import Meanings
 
     modes = Modes.of(sql_mode)
-    digester = Digester(dialect.value, modes, max_digest_length=max_digest_length)
     meanings = Meanings(dialect.value, shapes=False, max_digest_length=max_digest_length)
     # who sends line by line waits for the answer; a file does not
     waits = not stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode)
     write = sys.stdout.write
-    told: dict[int, tuple[Meaning, str]] = {}  # the object is kept with its id, so that no other takes the id
+    printed: dict[int, tuple[Meaning, str]] = {}  # the object is kept with its id, so that no other takes the id
     for number, line in enumerate(sys.stdin.buffer, 1):
         if not line.strip():
             continue
         sql = _sql_of(line, number)
-        write(_with_class(meanings.meaning(sql, modes), told) if classify else _line(*digester.digest(sql)))
+        write(_line(meanings.meaning(sql, modes), printed, classify=classify))
         if waits:
             sys.stdout.flush()
     sys.stdout.flush()
 
 
-def _line(digest: str, text: str) -> str:
-    return json.dumps({"digest": digest, "digest_text": text}) + "\n"
-
-
-def _with_class(found: Meaning, told: dict[int, tuple[Meaning, str]]) -> str:
-    known = told.get(id(found))
+def _line(found: Meaning, printed: dict[int, tuple[Meaning, str]], *, classify: bool) -> str:
+    known = printed.get(id(found))
     if known is None:
-        line = {"digest": found.digest, "digest_text": found.text, "class": found.classification.as_json()}
-        if len(told) >= _MOST:
-            told.clear()
-        known = told[id(found)] = (found, json.dumps(line) + "\n")
+        line: dict[str, object] = {"digest": found.digest, "digest_text": found.text}
+        if classify:
+            line["class"] = found.classification.as_json()
+        if len(printed) >= _MOST:
+            printed.clear()
+        known = printed[id(found)] = (found, json.dumps(line) + "\n")
     return known[1]
 
 
 def _sql_of(line: bytes, number: int) -> bytes:
     hint = 'Each line is a JSON object with the statement\'s text: {"sql": "SELECT 1"}.'
     try:
-        told = json.loads(line)
+        line_content = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"line {number} of standard input is not JSON: {error}.", hint=hint) from None
-    text = told.get("sql") if isinstance(told, dict) else None
+    text = line_content.get("sql") if isinstance(line_content, dict) else None
     if not isinstance(text, str):
         raise UsageError(f'line {number} of standard input has no text under "sql".', hint=hint)
     try:

@@ -1,4 +1,4 @@
-"""``migverify workload poll``: outcomes of the source's statements from performance_schema, without a log."""
+"""``migverify workload capture --poll``: outcomes of the source's statements from performance_schema, without a log."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, SourceOption, examples, say
-from migverify.errors import ExitCode, UsageError
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, SourceOption, examples, say
+from migverify.errors import ExitCode
 
 if TYPE_CHECKING:
     from migverify.workload.capture import CaptureSummary
     from migverify.workload.poll import PollCount
 
 EPILOG = examples(
-    "migverify workload poll --out outcomes --seconds 600",
-    "migverify workload poll --out outcomes --interval 0.2 --json",
+    "migverify workload capture --poll --out outcomes --seconds 600",
+    "migverify workload capture --poll --out outcomes --interval 0.2 --json",
 )
 
 
 def poll(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A folder that is not there yet.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="A folder that is not there yet.")],
     config: ConfigOption = DEFAULT_CONFIG,
     source: SourceOption = None,
     seconds: Annotated[
@@ -35,19 +35,17 @@ def poll(
         bool, typer.Option("--mask", help="Replace every string and number in a statement, and its comments.")
     ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the capture that DIR holds.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Read finished statements of the source's performance_schema into a capture, until Ctrl-C; only SELECTs are sent.
 
     Texts are cut at 1,024 bytes by default and prepared values are missing: such statements are partial. What the
     server overwrote between two polls is counted. Exit 3: no statement was found.
     """
-    from migverify.cli.workload_capture import _sink
     from migverify.workload.capture import CaptureInput, CaptureOptions, check_out
     from migverify.workload.capture import capture as run
     from migverify.workload.formats.polled import Polled
 
-    sink = _sink()
     check_out(out, replace=replace)
     raw = out.with_name(out.name + ".events.jsonl")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +55,7 @@ def poll(
         from migverify.workload.mask import mask_statement, mask_text
 
         options = CaptureOptions(out, replace=replace, mask=mask_statement, text_mask=mask_text)
-    summary = run([CaptureInput(raw, Polled(), name)], options, sink)
+    summary = run([CaptureInput(raw, Polled(), name)], options)
     if mask:
         raw.unlink()  # it holds what was masked
     _tell(summary, count, None if mask else raw, as_json=as_json)
@@ -67,7 +65,7 @@ def poll(
 
 
 def _poll(config: Path, source: str | None, raw: Path, seconds: float | None, interval: float) -> tuple[PollCount, str]:
-    from migverify.cli.changes_check import chosen_sources
+    from migverify.cli.changes_check import one_source
     from migverify.cli.watching import stop_on_signals
     from migverify.config import load_config
     from migverify.db.session import open_session
@@ -76,10 +74,7 @@ def _poll(config: Path, source: str | None, raw: Path, seconds: float | None, in
     from migverify.workload.poll import Poller, poll_until
     from migverify.workload.private import private
 
-    endpoints = chosen_sources(load_config(config), source)
-    if len(endpoints) > 1:
-        raise UsageError(f"{len(endpoints)} sources are configured.", hint=f"Name one: --source {endpoints[0].name}")
-    endpoint = endpoints[0]
+    endpoint = one_source(load_config(config), source)
     session = open_session(endpoint, resolve_password(endpoint).reveal() or None, side=Side.SOURCE)
     end = None if seconds is None else time.monotonic() + seconds
     stopped = threading.Event()

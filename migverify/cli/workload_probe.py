@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, StoreOption, examples, say
 from migverify.cli.workload_clone import proved_clone
-from migverify.errors import ConfigError, ExitCode, UsageError
+from migverify.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from migverify.config import Config
     from migverify.model import Verdict
-    from migverify.workload.catalogue.expected import Outcome
-    from migverify.workload.catalogue.model import Entry
+    from migverify.workload.catalogue.expected import ProbeOutcome
+    from migverify.workload.catalogue.model import CatalogueEntry
     from migverify.workload.probe import ProbeResult
     from migverify.workload.probe_run import Prober, ProbeSide
 
@@ -32,7 +32,7 @@ EPILOG = examples(
     "migverify workload probe --database rehearsal_probe --json > probe.json",
 )
 _COUNTED = {"holds": "hold", "does not hold": "do not hold", "changed": "changed", "not run": "not run"}
-WAIVERS_EPILOG = examples("migverify workload waivers waivers.yaml")
+WAIVERS_EPILOG = examples("migverify config --waivers waivers.yaml")
 
 
 def probe(
@@ -47,15 +47,13 @@ def probe(
     accounts: Annotated[bool, typer.Option("--accounts", help="Run probes that create a user, too.")] = False,
     seconds: Annotated[float, typer.Option(min=1, help="Time limit of one statement.")] = 20.0,
     listing: Annotated[bool, typer.Option("--list", help="Only list the entries; ask no server.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")] = False,
-    store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Result store; default: the configuration's.")
-    ] = None,
+    as_json: JsonOption = False,
+    store: StoreOption = None,
 ) -> None:
     """Ask both sides what they really answer; exit 0 no blocker holds, 1 a blocker holds, 3 not all ran.
 
     Tables are made in the scratch database only: on the target, and on the source where it is proved to be a rehearsal
-    clone. Elsewhere the source is not asked, and the catalogue's answer stands for it.
+    clone. Elsewhere the source is not asked, and the catalogue's answer is used for it.
     """
     from migverify.workload.catalogue.load import load
 
@@ -69,7 +67,7 @@ def probe(
     _probe(config, entries, database, store, accounts=accounts, seconds=seconds, as_json=as_json)
 
 
-def _chosen(entries: Sequence[Entry], only: list[str], kinds: list[str]) -> list[Entry]:
+def _chosen(entries: Sequence[CatalogueEntry], only: list[str], kinds: list[str]) -> list[CatalogueEntry]:
     from migverify.workload.catalogue.load import load
     from migverify.workload.catalogue.model import EntryClass
 
@@ -84,7 +82,7 @@ def _chosen(entries: Sequence[Entry], only: list[str], kinds: list[str]) -> list
     ]  # fmt: skip
 
 
-def _list(entries: Sequence[Entry], *, as_json: bool) -> None:
+def _list(entries: Sequence[CatalogueEntry], *, as_json: bool) -> None:
     if as_json:
         found = [
             {"id": e.id, "class": e.kind.value, "title": e.title, "needs": e.probe.needs.value if e.probe else None}
@@ -98,7 +96,8 @@ def _list(entries: Sequence[Entry], *, as_json: bool) -> None:
 
 
 def _probe(
-    config: Path, entries: list[Entry], database: str, url: str | None, *, accounts: bool, seconds: float, as_json: bool
+    config: Path, entries: list[CatalogueEntry], database: str, url: str | None, *, accounts: bool, seconds: float,
+    as_json: bool
 ) -> None:  # fmt: skip
     from migverify.cli.report import open_run_store
     from migverify.config import load_config
@@ -117,12 +116,12 @@ def _probe(
         if not as_json:
             _say_head(prober, run_id, why_not)
 
-        def told(result: ProbeResult) -> None:
+        def show(result: ProbeResult) -> None:
             add_probe(results, run_id, result)
             if not as_json:
                 _print(result)
 
-        found = prober.run(entries, told)
+        found = prober.run(entries, show)
         answer, reasons = verdict(found)
         finish_probe(results, run_id, answer, reasons, time.monotonic() - begun)
     _end(answer, reasons, found, run_id, why_not, as_json=as_json)
@@ -161,13 +160,13 @@ def _print(result: ProbeResult) -> None:
         return
     for one, other in zip(result.source.outcomes, result.target.outcomes, strict=True):
         typer.echo(f"    {_short(one.sql, 110)}")
-        typer.echo(f"      source{', told' if one.told else ''}: {_short(_answer(result, one), 110)}")
+        typer.echo(f"      source{', expected' if one.expected else ''}: {_short(_answer(result, one), 110)}")
         typer.echo(f"      target: {_short(_answer(result, other), 110)}")
 
 
-def _answer(result: ProbeResult, outcome: Outcome) -> str:
+def _answer(result: ProbeResult, outcome: ProbeOutcome) -> str:
     """Return an answer, with its columns where the probe is about them."""
-    if outcome.told or not outcome.columns or result.entry.probe is None:
+    if outcome.expected or not outcome.columns or result.entry.probe is None:
         return outcome.text()
     about = any(one.columns is not None for expected in result.entry.probe.expect for one in expected.outcomes)
     return f"{outcome.text()}; columns {'; '.join(outcome.columns)}" if about else outcome.text()
@@ -193,16 +192,12 @@ def _end(
         typer.echo(f"{len(found)} probes: {', '.join(counts)}")
         for reason in reasons:
             typer.echo(f"{answer.value}: {reason}")
-    raise typer.Exit(int(_exit_code(answer)))
-
-
-def _exit_code(answer: Verdict) -> ExitCode:
-    return ExitCode[answer.value]
+    raise typer.Exit(int(answer.exit_code))
 
 
 def waivers(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of waivers.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Read a file of waivers, refuse what is not whole (exit 2), and say which hold and which have expired."""
     from migverify.workload.catalogue.waivers import load_waivers

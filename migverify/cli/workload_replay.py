@@ -18,7 +18,7 @@ from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from migverify.cli.workload_replay_setup import Setup
-    from migverify.workload.replay.plan import Plan, Reader, Selection
+    from migverify.workload.replay.plan import Plan, Selection
     from migverify.workload.replay.run import Progress
 
 EPILOG = examples(
@@ -31,13 +31,11 @@ EPILOG = examples(
 )
 
 
-class ProtocolName(StrEnum):
+class Protocol(StrEnum):
     """Over which protocol statements are asked."""
 
     CAPTURED = "as-captured"
     TEXT = "text"
-    PREPARED = "prepared"
-    BOTH = "both"
 
 
 class ReplayEngine(StrEnum):
@@ -53,7 +51,7 @@ def replay(
     pace: Annotated[
         str | None, typer.Option(metavar="PACE", help="real, x2, x0.5, 3000/s or fast; default: the configuration's.")
     ] = None,
-    protocol: Annotated[ProtocolName | None, typer.Option(help="Protocol of the statements.")] = None,
+    protocol: Annotated[Protocol | None, typer.Option(help="Protocol of the statements.")] = None,
     session: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this session; repeatable.")] = None,
     user: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only sessions of this user; repeatable.")
@@ -72,7 +70,7 @@ def replay(
         bool, typer.Option("--locking", help="Ask locking reads, LOCK TABLES and GET_LOCK too.")
     ] = False,
     reads_only: Annotated[
-        bool, typer.Option("--reads-only", help="Judge reads alone: writes are told as not covered.")
+        bool, typer.Option("--reads-only", help="Judge reads alone: writes are reported as not covered.")
     ] = False,
     target_only: Annotated[
         bool, typer.Option("--target-only", help="Ask the target alone; what the source answered is the capture's.")
@@ -121,7 +119,7 @@ def replay(
     Reads only, unless --writes or --ddl: then every side must prove to be a rehearsal clone. Exit 0 MATCH, 1 MISMATCH,
     3 INCONCLUSIVE, 130 interrupted (go on with --resume).
     """
-    from migverify.cli.workload_replay_setup import Given, set_up
+    from migverify.cli.workload_replay_setup import capture_reader, set_up
     from migverify.workload.replay.plan import Selection
     from migverify.workload.replay.safety import Leave
     from migverify.workload.server_sessions import read_sessions
@@ -134,13 +132,18 @@ def replay(
     )  # fmt: skip
     if resume and (selection != Selection() or sessions or assume_database is not None):
         raise UsageError("A resumed run asks what it was begun with.", hint="Leave --session, --from, ... out.")
-    given = Given(
-        pace, None if protocol is None else protocol.value, noise, jobs, connections, max_lag, idle, tuple(slo or ()),
-        Leave(writes, ddl, locking), reads_only, target_only, accept_write_grants,
-        tuple(read_sessions(one) for one in sessions or ()), assume_database,
+    settings = {
+        "pace": pace, "protocol": protocol, "noise": noise, "jobs": jobs, "connections": connections,
+        "max_lag": max_lag, "idle_seconds": idle,
+    }  # fmt: skip
+    setup = set_up(
+        config, settings, slo or (), Leave(writes, ddl, locking), reads_only=reads_only, target_only=target_only,
+        accept_write_grants=accept_write_grants, dumps=[read_sessions(one) for one in sessions or ()],
+        database=assume_database,
     )  # fmt: skip
-    setup = set_up(config, given)
-    next(_reader()(capture, ["position"]), None)  # a folder that holds no capture is told before a server is asked
+    next(
+        capture_reader()(capture, ["position"]), None
+    )  # a folder that holds no capture is reported before a server is asked
     if explain:
         _explain(setup, capture, selection, as_json=as_json)
         return
@@ -155,16 +158,16 @@ def _run(
 ) -> ExitCode:  # fmt: skip
     from migverify.cli.report import open_run_store
     from migverify.cli.workload_replay_setup import begin, carry_on, conclude
-    from migverify.report.replay import read_replay_report
-    from migverify.report.replay_text import render_json, render_text
-    from migverify.report.summary import ReportOptions
+    from migverify.report.model import ReportOptions
+    from migverify.report.read import read_report
+    from migverify.report.render import Format, render
     from migverify.workload.replay.run import replay as play
 
     with closing(open_run_store(store, setup.config.path)) as opened:
         if resume:
             run_id, folder = carry_on(setup, opened, resume, capture)
         else:
-            run_id, folder = begin(setup, opened, capture, selection, _reader(), line.planned)
+            run_id, folder = begin(setup, opened, capture, selection, line.planned)
         line.clear()
         if not quiet:
             say(f"run {run_id} (stop it with Ctrl-C; go on with --resume {run_id})")
@@ -174,19 +177,18 @@ def _run(
 
                 result = replay_on_spark(
                     folder, setup.sides, setup.options, master or setup.config.spark.master,
-                    dict(setup.config.spark.conf), jobs=setup.jobs, resume=bool(resume),
+                    dict(setup.config.spark.conf), jobs=setup.workload.jobs, resume=bool(resume),
                 )  # fmt: skip
             else:
-                result = play(
-                    folder, setup.sides, setup.options, jobs=setup.jobs, resume=bool(resume), on_progress=line
-                )
+                jobs = setup.workload.jobs
+                result = play(folder, setup.sides, setup.options, jobs=jobs, resume=bool(resume), on_progress=line)
         finally:
             line.clear()
         conclude(setup, opened, run_id, result)
-        data = read_replay_report(opened, run_id, ReportOptions(values=setup.config.report.values))
+        data = read_report(opened, run_id, ReportOptions(values=setup.config.report.values))
         if not quiet:
             _say_lag(result.counters.lag_most, result.counters.forced)
-    typer.echo(render_json(data) if as_json else render_text(data, color=sys.stdout.isatty()), nl=as_json)
+    typer.echo(render(data, Format.JSON if as_json else Format.TEXT, color=sys.stdout.isatty()), nl=False)
     return ExitCode.INTERRUPTED if result.stopped == "interrupted" else data.exit_code
 
 
@@ -203,7 +205,7 @@ def _explain(setup: Setup, capture: Path, selection: Selection, *, as_json: bool
     from migverify.cli.workload_replay_setup import plan_of
 
     with TemporaryDirectory(prefix="migverify-replay-") as folder:
-        plan = plan_of(setup, capture, Path(folder) / "plan", selection, _reader(), lambda _: None)
+        plan = plan_of(setup, capture, Path(folder), selection, lambda _: None)
     if as_json:
         typer.echo(json.dumps({**plan.as_json(), "folder": None, "pace": str(setup.options.pace)}))
         return
@@ -216,7 +218,7 @@ def _plan_text(plan: Plan, setup: Setup) -> str:
         f"plan {plan.hash[:12]} of {plan.capture}",
         f"  {plan.calls:,} calls in {plan.sessions:,} sessions, {plan.digests:,} digests;"
         f" {plan.asked:,} are asked, {plan.calls - plan.asked:,} are not, {plan.not_chosen:,} were not chosen",
-        f"  sides: {', '.join(side.value for side in setup.sides.endpoints)}; protocol {options.ask.protocol.value};"
+        f"  sides: {', '.join(side.value for side in setup.sides.endpoints)}; protocol {setup.workload.protocol};"
         f" pace {options.pace}; {plan.span / 1e6:,.1f} s captured, {plan.idle / 1e6:,.1f} s of them idle and left out",
         *(f"  {count:>10,}  {kind}" for kind, count in plan.kinds.items()),
     ]
@@ -233,14 +235,6 @@ def _plan_text(plan: Plan, setup: Setup) -> str:
     if plan.untimed:
         lines.append(f"  {plan.untimed:,} calls have no time: they are due with the one before")
     return "\n".join(lines)
-
-
-def _reader() -> Reader:
-    try:
-        from migverify.spark.statements import read_columns
-    except ImportError as error:
-        raise UsageError("Parquet needs the package pyarrow.", hint="Run pip install 'migverify[spark]'.") from error
-    return read_columns
 
 
 def _moment(text: str | None, option: str) -> int | None:

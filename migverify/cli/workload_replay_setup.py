@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,15 +16,13 @@ from migverify.model import StoredKind
 
 if TYPE_CHECKING:
     from migverify.config import Config
-    from migverify.store.base import ResultStore
-    from migverify.workload.catalogue.match import Catalogue
-    from migverify.workload.catalogue.waivers import Waiver, Waivers
-    from migverify.workload.replay.engine import EngineOptions
+    from migverify.config.settings import ServiceLevel, WorkloadSettings
+    from migverify.store.results import ResultStore
+    from migverify.workload.catalogue.waivers import Waiver
+    from migverify.workload.replay.connections import EngineOptions
     from migverify.workload.replay.plan import Plan, Reader, Selection
     from migverify.workload.replay.run import ReplayResult
-    from migverify.workload.replay.safety import Leave
-    from migverify.workload.replay.sides import Sides
-    from migverify.workload.replay.slo import Profile
+    from migverify.workload.replay.safety import Leave, Sides
     from migverify.workload.server_sessions import SessionDump
 
 
@@ -32,67 +30,44 @@ _WRITING_KINDS = frozenset({"write", "ddl", "administrative", "unknown"})
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """What the command line said; None leaves it to the configuration."""
-
-    pace: str | None
-    protocol: str | None
-    noise: float | None
-    jobs: int | None
-    connections: int | None
-    max_lag: float | None
-    idle: float | None
-    slo: tuple[str, ...]
-    leave: Leave
-    reads_only: bool
-    target_only: bool
-    accept_write_grants: bool
-    dumps: tuple[SessionDump, ...] = ()
-    database: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Setup:
-    """Everything a replay needs that is known without its plan."""
+    """Everything a replay needs that is known without its plan; ``workload`` holds the command line's options too."""
 
     config: Config
-    given: Given
+    workload: WorkloadSettings
+    leave: Leave
     options: EngineOptions
     sides: Sides
-    jobs: int
-    idle: int | None
-    levels: tuple[Profile, ...]
-    catalogue: Catalogue
-    waivers: tuple[Waiver, ...]
+    levels: Mapping[str, ServiceLevel]
+    waivers: Sequence[Waiver]
+    reads_only: bool
+    accept_write_grants: bool
+    dumps: Sequence[SessionDump]
+    database: str | None
 
 
-def set_up(config: Path, given: Given) -> Setup:
-    """Load the configuration and join it with the command line.
+def set_up(
+    config: Path, settings: Mapping[str, Any], levels: Sequence[str], leave: Leave, *, reads_only: bool,
+    target_only: bool, accept_write_grants: bool, dumps: Sequence[SessionDump] = (), database: str | None = None,
+) -> Setup:  # fmt: skip
+    """Load the configuration and join it with the command line; a setting that is None is the configuration's.
 
-    Raises
-    ------
-    ConfigError, UsageError
-        the configuration, a pace or the name of a service level is wrong.
+    Raises ConfigError or UsageError where the configuration, a pace or the name of a service level is wrong.
     """
     from migverify.config import load_config
     from migverify.model import Side
     from migverify.secrets import resolve_password
-    from migverify.workload.catalogue.load import load
     from migverify.workload.catalogue.waivers import load_waivers
-    from migverify.workload.replay.asking import AskOptions, Protocol
-    from migverify.workload.replay.compare import CompareOptions
-    from migverify.workload.replay.engine import EngineOptions
+    from migverify.workload.replay.connections import EngineOptions
     from migverify.workload.replay.pace import parse_pace
-    from migverify.workload.replay.sides import Sides
-    from migverify.workload.replay.slo import Profile, profile
+    from migverify.workload.replay.safety import Sides
+    from migverify.workload.replay.slo import level
     from migverify.workload.replay.wire import Limits
 
     loaded = load_config(config)
-    told = loaded.workload
-    known = {name: Profile(name, **level.model_dump()) for name, level in told.service_levels.items()}
-    levels = tuple(profile(name, known) for name in given.slo)
+    workload = loaded.workload.model_copy(update={name: one for name, one in settings.items() if one is not None})
     endpoints = {Side.TARGET: loaded.target}
-    if not given.target_only:
+    if not target_only:
         if len(loaded.sources) != 1:
             raise ConfigError(
                 f"{config} names {len(loaded.sources)} sources; a replay asks one",
@@ -103,69 +78,58 @@ def set_up(config: Path, given: Given) -> Setup:
         one.name: resolve_password(one).reveal()
         for one in endpoints.values() if one.password_env or one.password_command
     }  # fmt: skip
-    connections = given.connections or told.connections
-    idle = given.idle if given.idle is not None else told.idle_seconds
     options = EngineOptions(
-        pace=parse_pace(given.pace or told.pace),
-        ask=AskOptions(
-            Protocol(given.protocol or told.protocol), told.rereads,
-            noise=told.noise if given.noise is None else given.noise,
-        ),
-        compare=CompareOptions(mask=not loaded.report.values),
-        limits=Limits(seconds=told.query_seconds),
-        connections=connections, wait_limit=told.wait_seconds,
-        max_lag=told.max_lag if given.max_lag is None else given.max_lag,
-        found_rows=told.found_rows, writes=given.leave.writes or given.leave.ddl,
+        pace=parse_pace(workload.pace), text=workload.protocol == "text", rereads=workload.rereads,
+        noise=workload.noise, mask=not loaded.report.values, limits=Limits(seconds=workload.query_seconds),
+        connections=workload.connections, wait_limit=workload.wait_seconds, max_lag=workload.max_lag,
+        found_rows=workload.found_rows, writes=leave.writes or leave.ddl,
     )  # fmt: skip
+    waivers = None if workload.waivers is None else load_waivers(Path(workload.waivers))
     return Setup(
-        loaded, given, options, Sides(endpoints, secrets), given.jobs or told.jobs,
-        None if idle is None else round(idle * 1_000_000), levels, load(),
-        () if told.waivers is None else _waivers(load_waivers(Path(told.waivers))),
+        loaded, workload, leave, options, Sides(endpoints, secrets),
+        {name: level(name, workload.service_levels) for name in levels},
+        () if waivers is None else (*waivers.holding, *waivers.expired),  # the verdict reports those that have expired
+        reads_only, accept_write_grants, dumps, database,
     )  # fmt: skip
 
 
-def plan_of(
-    setup: Setup, capture: Path, folder: Path, selection: Selection, reader: Reader, progress: Callable[[int], None]
-) -> Plan:
+def capture_reader() -> Reader:
+    """Return what reads a capture's files."""
+    try:
+        from migverify.workload.statement_files import read_columns
+    except ImportError as error:
+        raise UsageError("Parquet needs the package pyarrow.", hint="Run pip install 'migverify[spark]'.") from error
+    return read_columns
+
+
+def plan_of(setup: Setup, capture: Path, folder: Path, selection: Selection, progress: Callable[[int], None]) -> Plan:
     """Read a capture into a plan; the order of writes needs the keys of the tables, which a server is asked for."""
     from migverify.db.session import open_session
-    from migverify.workload.replay.keys import databases_of, read_keys, unlike_unique_keys
+    from migverify.workload.replay.keys import databases_of, read_keys
     from migverify.workload.replay.plan import read_plan
 
-    given = setup.given
-    databases = databases_of(reader(capture, ["database"])) | ({given.database} if given.database else set())
-    databases |= {one.database for dump in given.dumps for one in dump.sessions if one.database}
-    keys = []
-    for side, endpoint in setup.sides.endpoints.items():
-        with open_session(endpoint, setup.sides.secrets.get(endpoint.name), side=side) as session:
-            keys.append(read_keys(session, databases))
+    reader = capture_reader()
+    databases = databases_of(reader(capture, ["database"])) | ({setup.database} if setup.database else set())
+    databases |= {one.database for dump in setup.dumps for one in dump.sessions if one.database}
+    side, endpoint = next(iter(setup.sides.endpoints.items()))
+    with open_session(endpoint, setup.sides.secrets.get(endpoint.name), side=side) as session:
+        keys = read_keys(session, databases)
+    idle = setup.workload.idle_seconds
     return read_plan(
-        capture, folder, reader, selection=selection, leave=given.leave, keys=keys[0], dumps=given.dumps,
-        database=given.database, unlike_keys=unlike_unique_keys(keys[0], keys[-1]), idle=setup.idle, progress=progress,
+        capture, folder, reader, selection=selection, leave=setup.leave, keys=keys, dumps=setup.dumps,
+        database=setup.database, idle=None if idle is None else round(idle * 1_000_000), progress=progress,
     )  # fmt: skip
 
 
 def begin(
-    setup: Setup, store: ResultStore, capture: Path, selection: Selection, reader: Reader,
-    progress: Callable[[int], None],
-) -> tuple[str, Path]:  # fmt: skip
-    """Check both sides, plan, and begin a run in the store; return its id and folder.
-
-    Raises
-    ------
-    EndpointError
-        a side is not what the run needs (``sides.inspect``).
-    """
-    from migverify.workload.replay.sides import inspect
-
-    facts = inspect(
-        setup.sides, setup.given.leave, setup.config.workload.clone_marker,
-        accept_write_grants=setup.given.accept_write_grants,
-    )  # fmt: skip
-    root = Path(setup.config.workload.folder)
+    setup: Setup, store: ResultStore, capture: Path, selection: Selection, progress: Callable[[int], None]
+) -> tuple[str, Path]:
+    """Check both sides (``_inspected``), plan, and begin a run in the store; return its id and folder."""
+    facts = _inspected(setup)
+    root = Path(setup.workload.folder)
     fresh = root / f"planning-{os.getpid()}-{time.time_ns()}"
     try:
-        plan = plan_of(setup, capture, fresh / "plan", selection, reader, progress)
+        plan = plan_of(setup, capture, fresh, selection, progress)
         body = {
             "kind": StoredKind.REPLAY.value, **plan.as_json(), "capture": str(capture.resolve()),
             "sides": [side.value for side in setup.sides.endpoints],
@@ -185,56 +149,55 @@ def begin(
 def carry_on(setup: Setup, store: ResultStore, run: str, capture: Path) -> tuple[str, Path]:
     """Go on with a run; return its id and folder.
 
-    Raises
-    ------
-    UsageError, PlanError
-        there is no such run, it is of another capture, or it was begun with other rights.
+    Raises UsageError or PlanError where there is no such run, or it was begun with another capture or other rights.
     """
-    from migverify.store.base import named_run
+    from migverify.store.results import named_run
     from migverify.workload.replay.plan import load_plan
-    from migverify.workload.replay.sides import inspect
+    from migverify.workload.replay.runfile import RunFile
 
     info = named_run(store, run, StoredKind.REPLAY)
     if info.plan["capture"] != str(capture.resolve()):
         raise UsageError(f"run {info.run_id} replays {info.plan['capture']}, not {capture.resolve()}.",
                          hint="Name the capture it was begun with.")  # fmt: skip
-    leave = asdict(setup.given.leave)
-    if info.plan["choices"]["leave"] != leave:
-        raise UsageError(f"run {info.run_id} was begun with other rights: {info.plan['choices']['leave']}.",
-                         hint="Say --writes, --ddl and --locking as then.")  # fmt: skip
+    leave = {name: one for name, one in info.plan["choices"]["leave"].items() if one}
+    if leave != {name: one for name, one in asdict(setup.leave).items() if one}:
+        raise UsageError(f"run {info.run_id} was begun with other rights: {', '.join(leave) or 'reads only'}.",
+                         hint="Give --writes, --ddl and --locking as then.")  # fmt: skip
     if info.plan["sides"] != [side.value for side in setup.sides.endpoints]:
-        raise UsageError(f"run {info.run_id} asks {', '.join(info.plan['sides'])}.", hint="Say --target-only as then.")
-    folder = Path(setup.config.workload.folder) / info.run_id
-    if load_plan(folder / "plan").hash != info.plan_hash:
+        raise UsageError(f"run {info.run_id} asks {', '.join(info.plan['sides'])}.", hint="Give --target-only as then.")
+    folder = Path(setup.workload.folder) / info.run_id
+    with RunFile(folder) as file:
+        plan = load_plan(file)
+    if plan.hash != info.plan_hash:
         raise PlanError(f"{folder} holds another plan than run {info.run_id}", hint="Start a new replay.")
-    inspect(
-        setup.sides, setup.given.leave, setup.config.workload.clone_marker,
-        accept_write_grants=setup.given.accept_write_grants,
-    )  # fmt: skip
+    _inspected(setup)
     store.resume_run(info.run_id)
     return info.run_id, folder
 
 
+def _inspected(setup: Setup) -> dict[str, dict[str, Any]]:
+    """Return facts of each side; raises EndpointError where one is not what the run needs."""
+    from migverify.workload.replay.safety import inspect
+
+    marker, accepted = setup.workload.clone_marker, setup.accept_write_grants
+    return inspect(setup.sides, setup.leave, marker, accept_write_grants=accepted)
+
+
 def conclude(setup: Setup, store: ResultStore, run_id: str, result: ReplayResult) -> None:
     """Judge the whole and write it into the store."""
+    from migverify.workload.catalogue.load import load
     from migverify.workload.probe_store import probed_here
-    from migverify.workload.replay.labels import CatalogueLabels
     from migverify.workload.replay.run import run_facts
     from migverify.workload.replay.slo import judge_level
     from migverify.workload.replay.store import write_replay
-    from migverify.workload.replay.verdict import Policy, verdict
+    from migverify.workload.replay.verdict import CatalogueLabels, Policy, verdict
 
-    levels = [judge_level(level, result.measured()) for level in setup.levels]
+    levels = [judge_level(name, level, result.measured()) for name, level in setup.levels.items()]
     addresses = {side.value: f"{one.host}:{one.port}" for side, one in setup.sides.endpoints.items()}
     found = verdict(
-        result.tally,
-        CatalogueLabels(
-            setup.catalogue, _versions(store, run_id), probed_here(store, addresses), result.plan.unlike_keys
-        ),
-        setup.waivers,
-        levels,
-        policy=Policy(out_of_scope=_WRITING_KINDS if setup.given.reads_only else frozenset()),
-        unfinished=result.unfinished,
+        result.tally, CatalogueLabels(load(), _versions(store, run_id), probed_here(store, addresses)),
+        setup.waivers, levels,
+        policy=Policy(out_of_scope=_WRITING_KINDS if setup.reads_only else frozenset()), unfinished=result.unfinished,
     )  # fmt: skip
     facts: dict[str, Any] = {
         "slo": [asdict(level) for level in levels], "pace": str(setup.options.pace),
@@ -245,21 +208,17 @@ def conclude(setup: Setup, store: ResultStore, run_id: str, result: ReplayResult
 
 
 def _options(setup: Setup) -> dict[str, Any]:
-    options = setup.options
+    workload = setup.workload
     return {
-        "pace": str(options.pace), "protocol": options.ask.protocol.value, "noise": options.ask.noise,
-        "jobs": setup.jobs, "connections": options.connections, "rereads": options.ask.rereads,
+        "pace": str(setup.options.pace), "protocol": str(workload.protocol), "noise": workload.noise,
+        "jobs": workload.jobs, "connections": workload.connections, "rereads": workload.rereads,
     }  # fmt: skip
-
-
-def _waivers(found: Waivers) -> tuple[Waiver, ...]:
-    return (*found.holding, *found.expired)  # the verdict tells of those that have expired
 
 
 def _versions(store: ResultStore, run_id: str) -> Any:
     from migverify.workload.catalogue.versions import Versions, server
 
-    told = store.load_run(run_id).facts.get("endpoints", {})
-    if "source" not in told or "target" not in told:
+    facts = store.load_run(run_id).facts.get("endpoints", {})
+    if "source" not in facts or "target" not in facts:
         return None
-    return Versions(server(told["source"]["version"]), server(told["target"]["version"]))
+    return Versions(server(facts["source"]["version"]), server(facts["target"]["version"]))

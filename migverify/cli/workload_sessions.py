@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, SourceOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, SourceOption, examples, say
 from migverify.errors import UsageError
 
 EPILOG = examples(
@@ -20,30 +20,29 @@ EPILOG = examples(
 
 
 def sessions(
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write; replaced when it is there.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write; replaced when it is there.")
+    ],
     config: ConfigOption = DEFAULT_CONFIG,
     source: SourceOption = None,
     server: Annotated[
         str, typer.Option("--server", metavar="NAME", help="The server's name in a capture of several servers.")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write which database, user and settings each session of the source has now; only SELECTs are sent.
 
     Run it while the capture runs: sessions that began before the capture are then replayed in the state that they have.
     MySQL shows settings too; MariaDB and TiDB show users and databases alone.
     """
-    from migverify.cli.changes_check import chosen_sources
+    from migverify.cli.changes_check import one_source
     from migverify.config import load_config
     from migverify.db.session import open_session
     from migverify.model import Side
     from migverify.secrets import resolve_password
     from migverify.workload.server_sessions import dump_sessions
 
-    endpoints = chosen_sources(load_config(config), source)
-    if len(endpoints) > 1:
-        raise UsageError(f"{len(endpoints)} sources are configured.", hint=f"Name one: --source {endpoints[0].name}")
-    endpoint = endpoints[0]
+    endpoint = one_source(load_config(config), source)
     with open_session(endpoint, resolve_password(endpoint).reveal() or None, side=Side.SOURCE) as session:
         dump = dump_sessions(session, server or f"{endpoint.host}:{endpoint.port}")
     body = dump.as_json()
@@ -56,7 +55,7 @@ def sessions(
         raise UsageError(f"{out} cannot be written: {error}", hint="Name a file in a folder that is there.") from error
     known = sum(one.settings is not None for one in dump.sessions)
     if as_json:
-        told = {"out": str(out), "server": dump.server, "at": body["at"], "sessions": len(dump.sessions)}
-        typer.echo(json.dumps({**told, "with_settings": known}))
+        facts = {"out": str(out), "server": dump.server, "at": body["at"], "sessions": len(dump.sessions)}
+        typer.echo(json.dumps({**facts, "with_settings": known}))
         return
     say(f"{out}: {len(dump.sessions):,} sessions of {dump.server} at {body['at']}, {known:,} of them with settings")

@@ -1,8 +1,8 @@
 """``migverify.yaml`` -> frozen Config.
 
 ``yaml_text`` reads the text and remembers places, ``settings`` (with ``endpoints``, ``tables`` and ``monitors``) holds
-the models of the file, which are the settings; ``patterns`` and ``matching`` answer what the configuration says about
-one table. The models load when they are first used: pydantic costs a tenth of a second.
+the models of the file, which are the settings; ``patterns`` and ``matching`` say what they mean for a table. The models
+load when they are first used: pydantic costs a tenth of a second.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from pydantic_core import core_schema
 
 from migverify.config.patterns import TablePattern, parse_pattern
 from migverify.config.urls import check_http_url, check_store_url, parse_endpoint_url
-from migverify.sql.tokens import Form, SqlProblem, tokens
+from migverify.sql.tokens import SqlProblem, TokenForm, tokens
 
 Item = TypeVar("Item")
 
@@ -64,16 +64,15 @@ def _variable(text: str) -> str:
     return text
 
 
-def _plain_scalar(value: object) -> object:
-    if isinstance(value, bool):
-        return "ON" if value else "OFF"
-    return str(value) if isinstance(value, int | float) else value
+def _scalar(yes: str, no: str) -> BeforeValidator:
+    """Return what makes text of a number, and of a boolean one of two words."""
 
+    def text(value: object) -> object:
+        if isinstance(value, bool):
+            return yes if value else no
+        return str(value) if isinstance(value, int | float) else value
 
-def _spark_scalar(value: object) -> object:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int | float) else value
+    return BeforeValidator(text, json_schema_input_type=str | int | float | bool)
 
 
 def _moment(value: object) -> object:
@@ -116,7 +115,7 @@ def check_condition(text: str) -> str:
     depth = 0
     try:
         for token in tokens(text):
-            if token.form in (Form.COMMENT, Form.HINT):
+            if token.form in (TokenForm.COMMENT, TokenForm.HINT):
                 raise ValueError("the condition holds a comment (--, # or /*); put the comment into the YAML")
             if token.text == ";":
                 raise ValueError("the condition holds a ; outside quotes; it is one expression")
@@ -162,8 +161,8 @@ Many = Annotated[tuple[Item, ...], Field(strict=False)]
 
 PathInFolder = Annotated[str, Field(min_length=1), AfterValidator(in_folder)]
 VariableName = Annotated[str, _checked(_variable)]
-SessionValue = Annotated[str, BeforeValidator(_plain_scalar, json_schema_input_type=str | int | float | bool)]
-SparkValue = Annotated[str, BeforeValidator(_spark_scalar, json_schema_input_type=str | int | float | bool)]
+SessionValue = Annotated[str, _scalar("ON", "OFF")]
+SparkValue = Annotated[str, _scalar("true", "false")]
 Tolerance = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 EndpointUrl = Annotated[str, _checked(_endpoint_url)]

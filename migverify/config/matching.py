@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from migverify.config.patterns import Route, TablePattern, database_like, like_literal
+from migverify.config.patterns import Route, TablePattern, database_like, filled, like_literal
 
 if TYPE_CHECKING:
     from migverify.config.settings import Config
@@ -92,14 +92,11 @@ def _target_databases(config: Config, pattern: TablePattern) -> list[str]:
 
 def _routed(candidate: Route, database: str | None) -> str:
     """Return where a route leads to, as far as that is known without the names of tables."""
-    pieces, of = candidate.database.pieces, candidate.pattern
-    if all(kind == "text" for kind, _ in pieces):
-        return like_literal(candidate.database.fill((), ()))
+    needed = max((piece for piece in candidate.database if isinstance(piece, int)), default=0)
+    of = candidate.pattern
     match = None if database is None or of.whole is not None else of.database.regex.fullmatch(database)
-    if match is None or any(kind == "reference" and int(text) > len(match.groups()) for kind, text in pieces):
-        return "%"
-    stars = tuple(match.group(number) for number in of.database.stars)
-    return like_literal(candidate.database.fill(stars, tuple(group or "" for group in match.groups())))
+    captured = () if match is None else match.groups(default="")
+    return like_literal(filled(candidate.database, captured)) if needed <= len(captured) else "%"
 
 
 def shard_of(endpoint: Endpoint) -> str:

@@ -80,7 +80,7 @@ class SqlProbes(Strict):
 
 
 class MonitorSettings(Strict):
-    """What the monitoring is expected to know, for `migverify monitors`."""
+    """What the monitoring is expected to know, for `migverify guard monitors`."""
 
     prometheus: HttpUrl | None = Field(
         default=None, description="`http://prometheus:9090`, as seen from here. A password in it is refused."

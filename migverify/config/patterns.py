@@ -15,12 +15,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-Capture = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
-"""What matched: each ``*`` of the database part, each ``*`` of the table part, and every capture in order."""
+Template = tuple[str | int, ...]
+"""A part of a route's ``to``: text, and numbers of captures."""
 
-_REFERENCE = re.compile(r"\{(\d+)\}")
 _PLAIN = re.compile(r"[^\s*?`/.{}]+")
 _ANYTHING = re.compile(r"(.*)", re.DOTALL)
+_SHAPE = "a pattern is database.table, for example app.* for all tables of app"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +45,14 @@ class TablePattern:
         """Whether the pattern covers that table."""
         return self.capture(database, table) is not None
 
-    def capture(self, database: str, table: str) -> Capture | None:
-        """What the variable parts matched, None when the pattern does not cover that table."""
+    def capture(self, database: str, table: str) -> tuple[str, ...] | None:
+        """What the variable parts matched, in order; None when the pattern does not cover that table."""
         if self.whole is not None:
             found = self.whole.fullmatch(f"{database}.{table}")
-            return None if found is None else ((), (), _groups(found))
+            return None if found is None else found.groups(default="")
         first = self.database.regex.fullmatch(database)
         second = self.table.regex.fullmatch(table)
-        if first is None or second is None:
-            return None
-        return (
-            tuple(first.group(number) for number in self.database.stars),
-            tuple(second.group(number) for number in self.table.stars),
-            _groups(first) + _groups(second),
-        )
+        return None if first is None or second is None else first.groups(default="") + second.groups(default="")
 
     @property
     def captures(self) -> int:
@@ -66,30 +60,6 @@ class TablePattern:
         if self.whole is not None:
             return self.whole.groups
         return self.database.regex.groups + self.table.regex.groups
-
-
-@dataclass(frozen=True, slots=True)
-class NameTemplate:
-    """The ``to`` part of a route. ``pieces`` are (``text``, ``star`` or ``reference``; text or number)."""
-
-    pieces: tuple[tuple[str, str], ...]
-
-    def fill(self, stars: tuple[str, ...], captures: tuple[str, ...]) -> str:
-        """Return the name; the n-th ``*`` is the n-th of ``stars``, ``{n}`` the n-th of ``captures``."""
-        rest = iter(stars)
-        parts = []
-        for kind, text in self.pieces:
-            if kind == "star":
-                parts.append(next(rest))
-            elif kind == "reference":
-                parts.append(captures[int(text) - 1])
-            else:
-                parts.append(text)
-        return "".join(parts)
-
-    def count(self, kind: str) -> int:
-        """How many pieces are of that kind (``text``, ``star``, ``reference``)."""
-        return sum(piece[0] == kind for piece in self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +71,16 @@ class Route:
 
     pattern: TablePattern
     to: str
-    database: NameTemplate
-    table: NameTemplate
+    database: Template
+    table: Template
     shard: str | None = None
 
     def apply(self, shard: str, database: str, table: str) -> tuple[str, str] | None:
         """Name on the target, None when the route does not speak of that table."""
         if self.shard is not None and not _glob(self.shard).regex.fullmatch(shard):
             return None
-        found = self.pattern.capture(database, table)
-        if found is None:
-            return None
-        return self.database.fill(found[0], found[2]), self.table.fill(found[1], found[2])
+        captured = self.pattern.capture(database, table)
+        return None if captured is None else (filled(self.database, captured), filled(self.table, captured))
 
 
 def parse_pattern(text: str) -> TablePattern:
@@ -131,24 +99,6 @@ def parse_pattern(text: str) -> TablePattern:
     return TablePattern(text, _part(parts[0]), _part(parts[1]))
 
 
-def database_like(pattern: TablePattern) -> str:
-    """Return the database part as a pattern of ``GRANT``, ``%`` for every database.
-
-    A regular expression cannot be said so: it becomes ``%``.
-    """
-    if pattern.database.literal is not None:
-        return like_literal(pattern.database.literal)
-    text = _split(pattern.text)[0]
-    if pattern.whole is not None or text.startswith("/"):
-        return "%"
-    return like_literal(text).replace("*", "%").replace("?", "_")
-
-
-def like_literal(name: str) -> str:
-    """Return the pattern of ``GRANT`` that is this name alone."""
-    return re.sub(r"([_%])", r"\\\1", name)
-
-
 def make_route(source: str, to: str, shard: str | None = None) -> Route:
     """Compile a route.
 
@@ -161,13 +111,9 @@ def make_route(source: str, to: str, shard: str | None = None) -> Route:
     parts = _split(to)
     if len(parts) != 2 or any(part.startswith("/") for part in parts):
         raise ValueError("`to` is database.table; its variable parts are * and {1}")
-    database, table = _template(parts[0]), _template(parts[1])
-    for what, template, part in (("database", database, pattern.database), ("table", table, pattern.table)):
-        if template.count("star") > len(part.stars):
-            raise ValueError(f"the {what} part of `to` has more * than the {what} part of `from`; name one by {{1}}")
-    for kind, number in database.pieces + table.pieces:
-        if kind == "reference" and not 1 <= int(number) <= pattern.captures:
-            raise ValueError(f"`to` names {{{number}}}, but `from` captures {pattern.captures}")
+    before = pattern.database.regex.groups
+    database = _template(parts[0], "database", pattern.database.stars, pattern.captures)
+    table = _template(parts[1], "table", tuple(before + star for star in pattern.table.stars), pattern.captures)
     return Route(pattern, to, database, table, shard)
 
 
@@ -176,7 +122,17 @@ def quote_part(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
-_SHAPE = "a pattern is database.table, for example app.* for all tables of app"
+def database_like(pattern: TablePattern) -> str:
+    """Return the database part as a pattern of ``GRANT``; ``%``, every database, for a regular expression."""
+    if pattern.database.literal is not None:
+        return like_literal(pattern.database.literal)
+    text = _split(pattern.text)[0]
+    return "%" if text.startswith("/") else like_literal(text).replace("*", "%").replace("?", "_")
+
+
+def like_literal(name: str) -> str:
+    """Return the pattern of ``GRANT`` that is this name alone."""
+    return re.sub(r"([_%])", r"\\\1", name)
 
 
 def _split(text: str) -> list[str]:
@@ -247,19 +203,29 @@ def _glob(text: str) -> PartPattern:
     return PartPattern(re.compile("".join(pieces), re.DOTALL), tuple(stars), None if groups else text)
 
 
-def _template(text: str) -> NameTemplate:
+def _template(text: str, what: str, stars: tuple[int, ...], captures: int) -> Template:
     if text.startswith("`"):
-        return NameTemplate((("text", _unquote(text)),))
+        return (_unquote(text),)
     if "?" in text:
         raise ValueError("`to` cannot hold ?; name what it matched by {1}")
-    pieces: list[tuple[str, str]] = []
+    following = iter(stars)
+    pieces: list[str | int] = []
     for piece in re.split(r"(\*|\{\d+\})", text):
-        reference = _REFERENCE.fullmatch(piece)
-        if reference:
-            pieces.append(("reference", reference[1]))
-        elif piece:
-            pieces.append(("star", "*") if piece == "*" else ("text", piece))
-    return NameTemplate(tuple(pieces))
+        number = int(piece[1:-1]) if re.fullmatch(r"\{\d+\}", piece) else next(following, 0) if piece == "*" else None
+        if number is None:
+            pieces += [piece] if piece else []
+        elif 1 <= number <= captures:
+            pieces.append(number)
+        elif piece == "*":
+            raise ValueError(f"the {what} part of `to` has more * than the {what} part of `from`; name one by {{1}}")
+        else:
+            raise ValueError(f"`to` names {piece}, but `from` captures {captures}")
+    return tuple(pieces)
+
+
+def filled(template: Template, captured: tuple[str, ...]) -> str:
+    """Return a part of the name on the target."""
+    return "".join(piece if isinstance(piece, str) else captured[piece - 1] for piece in template)
 
 
 def _unquote(text: str) -> str:
@@ -267,7 +233,3 @@ def _unquote(text: str) -> str:
     if not name:
         raise ValueError(_SHAPE)
     return name
-
-
-def _groups(found: re.Match[str]) -> tuple[str, ...]:
-    return tuple(group or "" for group in found.groups())

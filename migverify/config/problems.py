@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from migverify.config.yaml_text import Place, Steps, YamlDocument, YamlProblem, read_yaml
+from migverify.config.yaml_text import Steps, YamlDocument, YamlPlace, YamlProblem, read_yaml
 from migverify.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _PASSWORD_WORDS = {"password", "passwd", "pwd", "pass", "secret"}
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Problem:
+class FileProblem:
     """One thing that is wrong; problems sort by their position. ``text`` begins with file, line and column."""
 
     order: tuple[int, int]
@@ -32,17 +32,17 @@ class Problem:
     hint: str = ""
 
 
-def at(path: Path | str, place: Place | None) -> str:
+def at(path: Path | str, place: YamlPlace | None) -> str:
     """Spell a place: ``file:line:column``."""
-    return f"{path}:{place.line}:{place.column}" if place else str(path)
+    return f"{place.file or path}:{place.line}:{place.column}" if place else str(path)
 
 
-def problem_at(path: Path, place: Place | None, text: str, hint: str = "") -> Problem:
+def problem_at(path: Path, place: YamlPlace | None, text: str, hint: str = "") -> FileProblem:
     """Return a problem at a place of a file."""
-    return Problem((place.line, place.column) if place else (0, 0), f"{at(path, place)}: {text}", hint)
+    return FileProblem((place.line, place.column) if place else (0, 0), f"{at(path, place)}: {text}", hint)
 
 
-def refuse(path: Path, problems: Iterable[Problem]) -> NoReturn:
+def refuse(path: Path, problems: Iterable[FileProblem]) -> NoReturn:
     """Raise one ConfigError for all problems, in their order, each said once.
 
     Raises
@@ -85,7 +85,9 @@ def read_document(path: Path, what: str, hint: str, **options: Any) -> tuple[str
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or type(error).__name__}") from None
     except YamlProblem as problem:
-        raise ConfigError(f"{at(path, problem.place)}: {problem.problem}", hint=problem.hint) from None
+        line = text.splitlines()[problem.place.line - 1 :][:1] if problem.place else []
+        hint = 'A value that begins with {{name}} stands in quotes: "{{name}}".' if "{{" in "".join(line) else ""
+        raise ConfigError(f"{at(path, problem.place)}: {problem.problem}", hint=hint or problem.hint) from None
 
 
 def validate(path: Path, document: YamlDocument, root: type[Model]) -> Model:
@@ -104,12 +106,12 @@ def validate(path: Path, document: YamlDocument, root: type[Model]) -> Model:
         refuse(path, explain(path, document, error, root))
 
 
-def explain(path: Path, document: YamlDocument, error: ValidationError, root: type[BaseModel]) -> list[Problem]:
+def explain(path: Path, document: YamlDocument, error: ValidationError, root: type[BaseModel]) -> list[FileProblem]:
     """Return what a failed validation found, in words and with places."""
     return [_explain(path, document, details, root) for details in error.errors(include_url=False)]
 
 
-def _explain(path: Path, document: YamlDocument, details: ErrorDetails, root: type[BaseModel]) -> Problem:
+def _explain(path: Path, document: YamlDocument, details: ErrorDetails, root: type[BaseModel]) -> FileProblem:
     tagged: Steps = tuple(step for step in details["loc"] if step != "[key]")
     steps = _in_the_file(document, tagged)
     place = document.place(steps)
@@ -135,7 +137,7 @@ def _explain(path: Path, document: YamlDocument, details: ErrorDetails, root: ty
         )  # fmt: skip
     # CAST(a AS DECIMAL(20,2)) in {...} ends at its comma, and what follows looks like a key.
     torn = details["input"] is None and any(mark in str(steps[-1] if steps else "") for mark in "()'\"")
-    hint = "Inside {...} a text with a comma stands in quotes." if torn else ""
+    hint = "Inside {...} put a text with a comma in quotes." if torn else ""
     return problem_at(path, place, f"{name + ': ' if name else ''}{_wording(details)}", hint)
 
 
@@ -188,7 +190,7 @@ def _wording(details: ErrorDetails) -> str:
         return "this key has no value; give it one or remove the key"
     if kind == "value_error":
         return str(context["error"])
-    if kind == "literal_error":
+    if kind in ("literal_error", "enum"):
         return f"this takes one of {context['expected']}"
     for name, words in (
         ("greater_than_equal", "at least"),

@@ -165,7 +165,7 @@ class ServiceLevel(Strict):
     @model_validator(mode="after")
     def _asks_for_something(self) -> ServiceLevel:
         if not self.writes and not self.reads:
-            raise ValueError("`writes` and `reads` are both 0: no load is asked for")
+            raise ValueError("`writes` and `reads` are both 0: no load is required")
         return self
 
 
@@ -177,9 +177,9 @@ class WorkloadSettings(Strict):
         description="`real`, `x2` (twice as fast as captured), `x0.5`, `3000/s` (that many calls a second) or `fast`"
         " (as fast as the servers answer).",
     )
-    protocol: Literal["as-captured", "text", "prepared", "both"] = Field(
+    protocol: Literal["as-captured", "text"] = Field(
         default="as-captured",
-        description="Protocol of the statements; `both` asks each read over text and prepared, and compares both.",
+        description="Protocol of the statements; `text` asks prepared ones as text.",
     )
     jobs: int = Field(default=1, ge=1, le=256, description="Worker processes.")
     connections: int = Field(
@@ -187,7 +187,7 @@ class WorkloadSettings(Strict):
         ge=1,
         le=4096,
         description="Sessions connected at once to each endpoint: each captured session has a connection of its own, so"
-        " this stands in place of the endpoints' `connections`.",
+        " this replaces the endpoints' `connections`.",
     )
     noise: float = Field(
         default=0.0, ge=0, le=1, description="Share of reads that are asked twice on both sides, for the noise rate."
@@ -211,7 +211,7 @@ class WorkloadSettings(Strict):
     clone_marker: TableName | None = Field(
         default=None,
         description="Table as `database.table` whose row marks a rehearsal clone: the one permission to replay writes."
-        " `migverify workload mark-clone` writes the row.",
+        " `migverify workload replay --mark-clone` writes the row.",
     )
     waivers: PathInFolder | None = Field(
         default=None, description="File of accepted differences, each with owner, reason and expiry."
@@ -324,7 +324,7 @@ class Config(Strict):
     monitors: MonitorSettings = Field(default_factory=MonitorSettings, description="What Prometheus must know.")
     readiness: ReadinessFloor = Field(
         default_factory=ReadinessFloor,
-        description="What drills must show before a live run, whatever the runbook asks for; less than the defaults is"
+        description="What drills must show before a live run, for every runbook; less than the defaults is"
         " said first by `runbook readiness`.",
     )
 

@@ -29,7 +29,7 @@ class RouteRule(Strict):
 
     from_: str = Field(validation_alias="from", description="Pattern of source tables.")
     to: str = Field(
-        description="`database.table` on the target. The n-th `*` of a part stands for what the n-th `*` of"
+        description="`database.table` on the target. The n-th `*` of a part is what the n-th `*` of"
         " that part of `from` matched; `{1}`, `{2}` ... for everything captured, in order.",
     )
     shard: str | None = Field(

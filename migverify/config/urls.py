@@ -1,7 +1,7 @@
 """Endpoint URLs and store URLs: taken apart by hand, because messages must never show a piece of a password.
 
 A library parser meets ``mysql://app:pa/ss@db`` and complains about the port ``pa``. Here nothing of the text
-is ever part of a message, and whatever could be a password is refused as one.
+is ever part of a message, and anything that could be a password is refused as one.
 """
 
 from __future__ import annotations

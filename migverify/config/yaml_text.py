@@ -1,4 +1,4 @@
-"""YAML text -> plain data that remembers where each key stood.
+"""YAML text -> plain data that remembers the place of each key.
 
 Stricter than PyYAML's own loader: a key that occurs twice is refused, tags are refused, and plain words keep
 the meaning of YAML 1.2 (``no`` is text, ``1e-9`` is a number, ``2026-01-31`` and ``12:30:00`` are text).
@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -29,11 +29,12 @@ _SHELL_COMMANDS = ("password_command",)
 _MAX_NODES = 1_000_000  # aliases of aliases can make a short file endless
 
 
-class Place(NamedTuple):
-    """Line and column in the file, both from 1. A tuple: a large file has hundreds of thousands of them."""
+class YamlPlace(NamedTuple):
+    """Line and column, both from 1, and the file where it is not the one that is read. A tuple: there are many."""
 
     line: int
     column: int
+    file: str = ""
 
 
 @dataclass(slots=True)
@@ -41,10 +42,10 @@ class YamlDocument:
     """Plain data with the places of its keys and values."""
 
     data: object = None
-    keys: dict[Steps, Place] = field(default_factory=dict)
-    values: dict[Steps, Place] = field(default_factory=dict)
+    keys: dict[Steps, YamlPlace] = field(default_factory=dict)
+    values: dict[Steps, YamlPlace] = field(default_factory=dict)
 
-    def place(self, steps: Steps) -> Place | None:
+    def place(self, steps: Steps) -> YamlPlace | None:
         """Place of the key at ``steps``, else of the nearest key or value above it."""
         while steps:
             found = self.keys.get(steps) or self.values.get(steps)
@@ -57,7 +58,7 @@ class YamlDocument:
 class YamlProblem(Exception):  # noqa: N818  (not an error of ours: load_config turns it into a ConfigError)
     """The text is not the YAML we accept."""
 
-    def __init__(self, problem: str, place: Place | None = None, hint: str = "") -> None:
+    def __init__(self, problem: str, place: YamlPlace | None = None, hint: str = "") -> None:
         super().__init__(problem)
         self.problem = problem
         self.place = place
@@ -94,14 +95,12 @@ def read_yaml(
     *,
     variables: bool = True,
     exact: bool = False,
-    fast: bool = False,
 ) -> YamlDocument:
     """Parse a document, putting variables in the place of ``${NAME}`` and ``${NAME:-default}``.
 
     ``$${`` is a literal ``${``. A variable counts as part of its scalar: ``port: ${PORT}`` is a
     number, ``port: "${PORT}"`` is text. Without ``variables`` they are refused. With ``exact`` a number with a point
-    or an exponent is a Decimal of what is written, never a float. ``fast`` is for files of many thousand lines: what
-    libyaml refuses is read again by the usual loader, so that messages are the same.
+    or an exponent is a Decimal of what is written, never a float.
 
     Raises
     ------
@@ -110,27 +109,24 @@ def read_yaml(
     """
     _refuse_deep(text)
     try:
-        node = _compose_fast(text) if fast else None
-        if node is None:
-            loader = _Loader(text)
-            try:
-                node = loader.get_single_node()
-            finally:
-                loader.dispose()
+        try:
+            node = _composed(_FastLoader(text))
+        except yaml.YAMLError:  # what libyaml refuses is read again: PyYAML says better where and why
+            node = _composed(_Loader(text))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = Place(mark.line + 1, mark.column + 1) if mark else None
+        place = YamlPlace(mark.line + 1, mark.column + 1) if mark else None
         words = _QUOTED.sub(r"\1", error.problem or error.context or "damaged")
         raise YamlProblem(f"not valid YAML: {words}", place) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise YamlProblem(f"not valid YAML: {error.reason}", Place(line, 1)) from None
+        raise YamlProblem(f"not valid YAML: {error.reason}", YamlPlace(line, 1)) from None
     except RecursionError:
         raise YamlProblem("not valid YAML: nested too deeply") from None
     document = YamlDocument()
     if node is not None:
         filled = os.environ if environment is None else environment
-        document.data = _Builder(document, filled if variables else None, exact=exact).build(node, ())
+        document.data = _DataBuilder(document, filled if variables else None, exact=exact).build(node, ())
     return document
 
 
@@ -151,7 +147,7 @@ def _refuse_deep(text: str) -> None:
             if depth > MOST_DEPTH:
                 mark = event.start_mark
                 raise YamlProblem(
-                    f"nested deeper than {MOST_DEPTH} levels", Place(mark.line + 1, mark.column + 1),
+                    f"nested deeper than {MOST_DEPTH} levels", YamlPlace(mark.line + 1, mark.column + 1),
                     "No file of migverify needs more: write it flat.",
                 )  # fmt: skip
     except yaml.YAMLError:
@@ -164,18 +160,15 @@ _MANY_LEVELS = re.compile(rf"^(?: {{{MOST_DEPTH},}}|(?:\s*[-?:]\s){{8,}})", re.M
 """A line so far in, or with so many entries on it, that the text may be deep without brackets."""
 
 
-def _compose_fast(text: str) -> yaml.Node | None:
-    loader = _FastLoader(text)
+def _composed(loader: Any) -> yaml.Node | None:
     try:
         node: yaml.Node | None = loader.get_single_node()
-    except yaml.YAMLError:
-        return None
     finally:
         loader.dispose()
     return node
 
 
-class _Builder:
+class _DataBuilder:
     """Turns nodes into data; one per document."""
 
     def __init__(self, document: YamlDocument, environment: Mapping[str, str] | None, *, exact: bool) -> None:
@@ -205,7 +198,7 @@ class _Builder:
     def mapping(self, node: yaml.MappingNode, steps: Steps) -> dict[str, object]:
         result: dict[str, object] = {}
         merged: dict[str, object] = {}
-        seen: dict[str, Place] = {}
+        seen: dict[str, YamlPlace] = {}
         for key_node, value_node in node.value:
             place = _place(key_node)
             if not isinstance(key_node, yaml.ScalarNode):
@@ -310,5 +303,5 @@ def _tagged(node: yaml.Node) -> YamlProblem:
     return YamlProblem("tags (!...) are not used here", _place(node), "Remove the tag.")
 
 
-def _place(node: yaml.Node) -> Place:
-    return Place(node.start_mark.line + 1, node.start_mark.column + 1)
+def _place(node: yaml.Node) -> YamlPlace:
+    return YamlPlace(node.start_mark.line + 1, node.start_mark.column + 1)

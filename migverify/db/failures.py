@@ -115,8 +115,8 @@ def _grant_hint(code: int, text: str, endpoint: Endpoint) -> str:
 
 
 def _account(text: str, endpoint: Endpoint) -> str:
-    told = re.search(r"'[^']*'@'[^']*'", text)
-    return told[0] if told else endpoint.user
+    account = re.search(r"'[^']*'@'[^']*'", text)
+    return account[0] if account else endpoint.user
 
 
 def _code_and_text(error: BaseException) -> tuple[int, str]:

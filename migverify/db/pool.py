@@ -83,7 +83,7 @@ class SessionPool:
                 session.close()
 
     def refuse_canceled(self, endpoint: Endpoint) -> None:
-        """Raise CanceledError when the run was told to stop."""
+        """Raise CanceledError when the run was canceled."""
         if self.canceled.is_set():
             raise CanceledError(f"{endpoint.name}: the run was told to stop")
 

@@ -81,7 +81,7 @@ class Reader:
         self.stamp = side.stamp
 
     def pause(self, seconds: float) -> None:
-        """Wait; raises CanceledError as soon as the run is told to stop."""
+        """Wait; raises CanceledError as soon as the run is canceled."""
         self._pool.canceled.wait(max(0.0, seconds))
         self._pool.refuse_canceled(self.side.endpoint)
 
@@ -112,7 +112,7 @@ class Reader:
     def rows(self, keys: Sequence[KeyText], *, wide: bool = False) -> Rows:
         """Return the rows of some keys: element, then the canonical text of every compared column.
 
-        A collation may find more than was asked for.
+        A collation may find more than was requested.
         """
         return self.query(checksum.full_rows_sql(self.sql, keys, wide=wide))
 

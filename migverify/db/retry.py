@@ -49,7 +49,7 @@ def attempt(
     Parameters
     ----------
     pause
-        Waits between two attempts; raises CanceledError when the run was told to stop.
+        Waits between two attempts; raises CanceledError when the run was canceled.
     passing
         Failures that may pass. A missing grant, a refused login and a time limit never do.
 

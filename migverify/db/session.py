@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import pymysql
-from pymysql.constants import CLIENT, FIELD_TYPE
+from pymysql.constants import CLIENT
 from pymysql.cursors import Cursor, SSCursor
 
 from migverify.db import tls
@@ -47,9 +47,6 @@ GROUP_CONCAT_BYTES = 1 << 30  # servers cap it to max_allowed_packet; truncation
 
 # Encoders only: without decoders every value stays the bytes that the server sent.
 _RAW: dict[Any, Any] = {**pymysql.converters.encoders}
-# Times stay text: Python has no zero dates, and no times beyond a day.
-_TIMES = {FIELD_TYPE.DATE, FIELD_TYPE.NEWDATE, FIELD_TYPE.DATETIME, FIELD_TYPE.TIMESTAMP, FIELD_TYPE.TIME}
-_TYPED: dict[Any, Any] = {k: v for k, v in pymysql.converters.decoders.items() if k not in _TIMES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,24 +149,6 @@ class Session:
         """Warnings of the last statement."""
         return [f"{row[1]}: {row[2]}" for row in self.query("SHOW WARNINGS")]
 
-    @contextmanager
-    def driver(self) -> Iterator[Any]:
-        """Lend the connection itself, for a library that speaks DB-API: numbers come as int and Decimal, times as text.
-
-        It stays pinned, open, and in the transaction it is in: ``commit``, ``rollback`` and ``close`` do nothing
-        meanwhile, as nothing is written and each would end the snapshot that all reads share. The session must not be
-        used meanwhile.
-        """
-        lent: Any = self._connection
-        kept = lent.decoders, lent.use_unicode
-        lent.decoders, lent.use_unicode = _TYPED, True
-        lent.commit = lent.rollback = lent.close = lambda: None
-        try:
-            yield lent
-        finally:
-            del lent.commit, lent.rollback, lent.close
-            lent.decoders, lent.use_unicode = kept
-
     def encryption(self) -> Encryption | None:
         """Return what was negotiated with the other end of the socket, None for a connection in clear."""
         sock = self._connection._sock  # type: ignore[attr-defined]  # a proxy between may encrypt on one side only
@@ -265,28 +244,13 @@ def open_session(endpoint: Endpoint, password: str | None, *, side: Side | None 
     return session
 
 
-def open_unpinned(endpoint: Endpoint, password: str | None, *, seconds: float) -> Session:
-    """Connect to the admin interface of a proxy, which speaks MySQL's protocol and knows none of its variables.
-
-    ``seconds`` limits the login and every answer.
-
-    Raises
-    ------
-    EndpointError
-        nothing answers, or the user is refused.
-    """
-    return Session(_connect(endpoint, password, seconds, conv=_RAW, autocommit=None, local_infile=False), endpoint)
-
-
-def _connect(endpoint: Endpoint, password: str | None, seconds: float | None = None, **options: Any) -> Any:
+def _connect(endpoint: Endpoint, password: str | None, **options: Any) -> Any:
     """Return an authenticated connection of PyMySQL; raises EndpointError."""
-    wait = CONNECT_SECONDS if seconds is None else seconds
     try:
         return tls.Connection(
             host=endpoint.host, port=endpoint.port, user=endpoint.user, password=(password or "").encode(),
-            charset="utf8mb4", use_unicode=False, connect_timeout=max(1, int(wait)), read_timeout=wait,
-            write_timeout=60 if seconds is None else seconds, program_name="migverify", **options,
-            **tls.options(endpoint.tls),
+            charset="utf8mb4", use_unicode=False, connect_timeout=int(CONNECT_SECONDS), read_timeout=CONNECT_SECONDS,
+            write_timeout=60, program_name="migverify", **options, **tls.options(endpoint.tls),
         )  # fmt: skip
     except CONNECT_FAILURES as error:
         raise connect_failure(endpoint, error) from error
@@ -312,7 +276,7 @@ def open_socket(
     Parameters
     ----------
     found_rows
-        An UPDATE tells how many rows it found, not how many it changed: what Connector/J asks for.
+        An UPDATE reports how many rows it found, not how many it changed: what Connector/J asks for.
     several
         One text may hold several statements.
     results

@@ -26,14 +26,18 @@ NOW = "now"
 TOUCH_SECONDS = 30.0
 DIGITS_OF_A_TIME = 14  # 20260131120000; a TSO has 18
 ATTEMPTS = 5
-LOOK_AGAIN_SECONDS = 0.02
+SETTLE_SECONDS = 0.02
 BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
+
+_MILLISECOND = 18  # bits of a TSO below its milliseconds
+_CLOCK_SECONDS = 0.005
+_CLOCK_LOOKS = 200
 
 Open = Callable[[Endpoint, str | None], Session]
 
 
 @dataclass(frozen=True, slots=True)
-class Anchor:
+class ReadSnapshot:
     """The moment of an endpoint that was read.
 
     ``exact`` when all reads saw one state: a MySQL consistent snapshot at ``position`` (GTID set or file:offset), a
@@ -51,11 +55,25 @@ class Anchor:
 
 
 @dataclass(frozen=True, slots=True)
-class Anchored:
-    """Sessions of one endpoint that read one moment, at least one."""
+class SnapshotSessions:
+    """Sessions of one endpoint that read one snapshot, at least one.
+
+    ``begin`` are the statements that open the snapshot, or one near it, in a session of another process (None where
+    that was not requested), and ``probe`` the cheap read that proves a ``tidb_snapshot`` there.
+    """
 
     sessions: tuple[Session, ...]
-    anchor: Anchor
+    snapshot: ReadSnapshot
+    begin: tuple[str, ...] | None = None
+    probe: str = ""
+
+    def at_end(self) -> ReadSnapshot:
+        """Return the snapshot, when everything was read: other processes may have begun theirs at a later position."""
+        if not self.begin or self.snapshot.exact:
+            return self.snapshot
+        until = _settled_position(self.sessions[0])
+        exact = bool(until) and until == self.snapshot.position
+        return replace(self.snapshot, until=until, exact=exact)
 
 
 def check_snapshot(session: Session, probe: str) -> None:
@@ -73,7 +91,7 @@ def check_snapshot(session: Session, probe: str) -> None:
     Raises
     ------
     EndpointError
-        when the session reads current data although a snapshot was asked for.
+        when the session reads current data although a snapshot is configured.
     """
     snapshot = session.endpoint.snapshot
     if not snapshot:
@@ -92,8 +110,8 @@ def _start_timestamp(session: Session, probe: str) -> int:
     if not probe:
         return 0
     session.query(probe)
-    told = session.query("SELECT @@tidb_last_query_info")[0][0]
-    return int(json.loads(told or "{}").get("start_ts", 0))
+    info = session.query("SELECT @@tidb_last_query_info")[0][0]
+    return int(json.loads(info or "{}").get("start_ts", 0))
 
 
 @contextmanager
@@ -152,13 +170,14 @@ def _open(endpoint: Endpoint, password: str | None) -> Session:
 
 
 @contextmanager
-def anchored(
-    endpoint: Endpoint, secrets: Mapping[str, str], wanted: int, probe: str = "", opener: Open = _open
-) -> Iterator[Anchored]:
-    """Open up to ``wanted`` sessions that read one moment of an endpoint.
+def open_snapshot(
+    endpoint: Endpoint, secrets: Mapping[str, str], wanted: int, probe: str = "", opener: Open = _open,
+    *, shared: bool = False,
+) -> Iterator[SnapshotSessions]:  # fmt: skip
+    """Open up to ``wanted`` sessions that read one snapshot of an endpoint.
 
-    Fewer come back where one moment for all cannot be had. ``probe`` is a cheap read of a table, to prove that a
-    TiDB snapshot is in force.
+    Fewer come back where one snapshot for all cannot be had. ``probe`` is a cheap read of a table, to prove that a
+    TiDB snapshot is in force. With ``shared`` one session comes back, and what sessions of other processes begin with.
 
     Raises
     ------
@@ -170,24 +189,27 @@ def anchored(
         fixed = endpoint.snapshot if endpoint.snapshot != NOW else None
         current = replace(endpoint, snapshot=fixed)
         first = stack.enter_context(opener(current, password))
-        wanted = max(1, min(wanted, endpoint.connections))
-        if first.flavor is Flavor.TIDB:
-            yield _tidb(stack, first, current, password, wanted, probe, opener)
-        else:
+        wanted = 1 if shared else max(1, min(wanted, endpoint.connections))
+        if first.flavor is not Flavor.TIDB:
             others = tuple(stack.enter_context(opener(current, password)) for _ in range(wanted - 1))
-            yield _mysql((first, *others))
+            yield _mysql_shared(first) if shared else _mysql((first, *others))
+        elif shared and not fixed:
+            yield _tidb_shared(stack, first, current, password, opener)
+        else:
+            found = _tidb(stack, first, current, password, wanted, probe, opener)
+            yield replace(found, begin=(), probe=probe) if shared else found
 
 
 def _tidb(
     stack: ExitStack, first: Session, endpoint: Endpoint, password: str | None, wanted: int, probe: str, opener: Open
-) -> Anchored:  # fmt: skip
+) -> SnapshotSessions:  # fmt: skip
     at = time.time()
     if endpoint.snapshot:
         check_snapshot(first, probe)
         sessions = [first, *(stack.enter_context(opener(endpoint, password)) for _ in range(wanted - 1))]
         for session in sessions[1:]:
             check_snapshot(session, probe)
-        return Anchored(tuple(sessions), _exact(endpoint, "tidb", "tidb_snapshot", endpoint.snapshot, at))
+        return SnapshotSessions(tuple(sessions), _exact(endpoint, "tidb_snapshot", endpoint.snapshot, at))
     stamp = transaction_start(first)
     sessions = [first]
     pinned = replace(endpoint, snapshot=stamp)
@@ -199,55 +221,79 @@ def _tidb(
     except PrivilegeError:
         raise
     except EndpointError as error:
-        # A server without a GC safe point cannot read as of a time; the transaction reads one moment all the same.
+        # A server without a GC safe point cannot read as of a time; the transaction reads one snapshot all the same.
         if "tidb_snapshot" not in error.message and "safe_point" not in error.message:
             raise
         sessions = [first]
     how = "tidb_snapshot" if len(sessions) > 1 else "transaction"
-    return Anchored(tuple(sessions), _exact(endpoint, "tidb", how, stamp, at))
+    return SnapshotSessions(tuple(sessions), _exact(endpoint, how, stamp, at))
 
 
-def _exact(endpoint: Endpoint, flavor: str, how: str, position: str, at: float) -> Anchor:
-    return Anchor(endpoint.name, flavor, how, position, position, exact=True, at=at)
+def _tidb_shared(
+    stack: ExitStack, first: Session, endpoint: Endpoint, password: str | None, opener: Open
+) -> SnapshotSessions:
+    """Hold a timestamp: garbage collection does not pass the start of the first session's open transaction."""
+    at = time.time()
+    # AS OF TIMESTAMP takes whole milliseconds: the first one after the start of the transaction.
+    stamp = ((int(transaction_start(first)) >> _MILLISECOND) + 1) << _MILLISECOND
+    begin = f"START TRANSACTION READ ONLY AS OF TIMESTAMP TIDB_PARSE_TSO({stamp})"
+    reader = stack.enter_context(opener(endpoint, password))
+    for attempt in range(_CLOCK_LOOKS):  # the timestamp may be some milliseconds ahead of the cluster's clock
+        time.sleep(_CLOCK_SECONDS)
+        try:
+            reader.execute(begin)
+            break
+        except ReadError:
+            if attempt == _CLOCK_LOOKS - 1:
+                raise
+    return SnapshotSessions((reader,), _exact(endpoint, "as of timestamp", str(stamp), at), (begin,))
 
 
-def _mysql(sessions: tuple[Session, ...]) -> Anchored:
+def _exact(endpoint: Endpoint, how: str, position: str, at: float) -> ReadSnapshot:
+    return ReadSnapshot(endpoint.name, "tidb", how, position, position, exact=True, at=at)
+
+
+def _mysql(sessions: tuple[Session, ...]) -> SnapshotSessions:
     for _ in range(ATTEMPTS):
         found = _begin(sessions)
         if found.exact:
-            return Anchored(sessions, found)
+            return SnapshotSessions(sessions, found)
         for session in sessions:
             session.query("ROLLBACK")
-    # One session sees one state, whatever is written meanwhile.
-    one = _begin(sessions[:1])
-    return Anchored(sessions[:1], one)
+    # One session sees one state, however much is written meanwhile.
+    return SnapshotSessions(sessions[:1], _begin(sessions[:1]))
 
 
-def _begin(sessions: tuple[Session, ...]) -> Anchor:
-    """Begin a snapshot in every session; exact when the position tells that all see one state."""
+def _mysql_shared(session: Session) -> SnapshotSessions:
+    position, name = binlog_place(session), session.endpoint.name
+    how = "consistent snapshots"
+    snapshot = ReadSnapshot(name, session.flavor.value, how, position, position, exact=False, at=time.time())
+    return SnapshotSessions((session,), snapshot, (BEGIN,))
+
+
+def _begin(sessions: tuple[Session, ...]) -> ReadSnapshot:
+    """Begin a snapshot in every session; exact when the position shows that all see one state."""
     first = sessions[0]
     before = binlog_place(first)
     at = time.time()
     for session in sessions:
         session.query(BEGIN)
-    flavor = first.flavor.value
+    name, flavor = first.endpoint.name, first.flavor.value
     if first.flavor is Flavor.MARIADB:
         seen = {_mariadb_snapshot(session) for session in sessions}
         if len(seen) == 1 and "" not in seen:
             position = seen.pop()
-            return Anchor(first.endpoint.name, flavor, "consistent snapshot", position, position, exact=True, at=at)
+            return ReadSnapshot(name, flavor, "consistent snapshot", position, position, exact=True, at=at)
     after = binlog_place(first)
     if before and before == after:
-        # A transaction may be visible a moment before the server counts it: it would be counted by now.
-        time.sleep(LOOK_AGAIN_SECONDS)
-        after = binlog_place(first)
+        after = _settled_position(first)
     exact = bool(before) and before == after
     how = "consistent snapshot" if exact or len(sessions) > 1 else "one session's consistent snapshot"
-    return Anchor(first.endpoint.name, flavor, how, before, after, exact=exact, at=at)
+    return ReadSnapshot(name, flavor, how, before, after, exact=exact, at=at)
 
 
-def begin_moment(session: Session, begin: Sequence[str], probe: str) -> None:
-    """Open a moment in a new session, and prove a configured ``tidb_snapshot``, which a server may show and not keep.
+def begin_snapshot(session: Session, begin: Sequence[str], probe: str) -> None:
+    """Open a shared snapshot in a new session, and prove a configured ``tidb_snapshot``.
 
     Raises
     ------
@@ -257,6 +303,12 @@ def begin_moment(session: Session, begin: Sequence[str], probe: str) -> None:
     for statement in begin:
         session.execute(statement)
     check_snapshot(session, probe)
+
+
+def _settled_position(session: Session) -> str:
+    """Return the position once every visible transaction is counted: it may be visible a moment before."""
+    time.sleep(SETTLE_SECONDS)
+    return binlog_place(session)
 
 
 def binlog_place(session: Session) -> str:
@@ -277,7 +329,7 @@ def binlog_place(session: Session) -> str:
 
 
 def _mariadb_snapshot(session: Session) -> str:
-    """The place in the binlog of this session's snapshot, which MariaDB tells exactly."""
+    """The place in the binlog of this session's snapshot, which MariaDB reports exactly."""
     rows = session.query("SHOW STATUS LIKE 'binlog_snapshot%'")
     found = {(name or "").lower(): value or "" for name, value in rows}
     file, offset = found.get("binlog_snapshot_file", ""), found.get("binlog_snapshot_position", "")

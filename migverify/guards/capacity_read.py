@@ -1,19 +1,30 @@
-"""How much there is: rows and bytes of tables as a server estimates them, and what its binlog grows by."""
+"""What is read of one endpoint: rows and bytes of tables as the server estimates them, binlog, rates, connections."""
 
 from __future__ import annotations
 
+import re
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from migverify.db.server_state import binary_logs
-from migverify.db.session import Session
+from migverify.db.session import Session, open_session
 from migverify.errors import ChangeError, EndpointError, MigverifyError, ReadError, RetryableReadError
-from migverify.model import Flavor
+from migverify.guards.counters import Rate, connections, rates, read_counters
+from migverify.model import Endpoint, Flavor
 from migverify.sql import server as sql
+from migverify.sql import settings
 from migverify.sql.catalog import Wanted, read_names, read_tables
 
 Name = tuple[str, str]
+T = TypeVar("T")
+_LONGEST = 60.0
+"""Seconds that one statement may take."""
+_BYTES = re.compile(r"([0-9.]+) ?([KMGTP]?)i?B?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +56,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """The binlog files of a server: their bytes, and since when they are kept (Unix time; None: not told)."""
+    """The binlog files of a server: their bytes, and since when they are kept (Unix time; None: not reported)."""
 
     files: int
     bytes: int
@@ -113,10 +124,122 @@ def read_logs(session: Session, begun: Callable[[str], float] | None) -> Logs:
         try:
             since = begun(logs[0].name)
         except (ChangeError, ReadError, EndpointError, OSError):
-            since = None  # told as "not told": only the rate of the whole rests on it
+            since = None  # shown as "not reported": only the rate of the whole rests on it
     return Logs(len(logs), sum(log.size for log in logs), since)
 
 
 def first_words(error: MigverifyError) -> str:
     """Return an error as one line."""
     return " ".join(error.message.split())
+
+
+@dataclass(slots=True)
+class CapacityReading:
+    """What was read of one endpoint. What could not be read is None, and ``refused`` says why.
+
+    ``sized`` is set as soon as its tables are known, or never will be.
+    """
+
+    endpoint: Endpoint
+    flavor: Flavor | None = None
+    server_time: float | None = None
+    sizes: Sizes | None = None
+    rates: dict[str, Rate] | None = None
+    counted_by: str = ""
+    logs: Logs | None = None
+    log_rate: float | None = None
+    connections: tuple[int, int] | None = None
+    free: int | None = None
+    unread: str = ""
+    refused: dict[str, str] = field(default_factory=dict)
+    sized: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def is_source(self) -> bool:
+        """Whether this is a source of the migration."""
+        return self.endpoint.name.partition(".")[0] == "source"
+
+    def attempt(self, what: str, read: Callable[[], T]) -> T | None:
+        """Return what ``read`` returns; a refusal is kept under ``what``. A lost connection is raised."""
+        try:
+            return read()
+        except RetryableReadError:
+            raise
+        except (ReadError, EndpointError) as error:
+            self.refused[what] = first_words(error)
+            return None
+
+    def why(self, what: str) -> str:
+        """Return why something is not known."""
+        return self.refused.get(what) or self.unread or "it was not reported"
+
+
+Begun = Callable[[Endpoint, str | None, str], float]
+"""(endpoint, password, binlog file) -> Unix time at which the file was begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityReader:
+    """Reads one endpoint; ``begun`` None leaves out since when binlogs are kept, ``sample`` is in seconds."""
+
+    begun: Begun | None = None
+    sample: float = 5.0
+    wait: Callable[[float], object] = time.sleep
+
+    def read(self, facts: CapacityReading, password: str | None, wanted: Wanted) -> None:
+        """Fill in what the server reports; what is refused is kept with its reason."""
+        endpoint = facts.endpoint
+        try:
+            # A server that hangs counts as one that does not answer.
+            limited = replace(endpoint, query_seconds=min(endpoint.query_seconds or _LONGEST, _LONGEST))
+            with closing(open_session(limited, password)) as session:
+                self._read_all(session, facts, password, wanted)
+        except (EndpointError, ReadError) as error:
+            facts.unread = error.line
+        finally:
+            facts.sized.set()
+
+    def _read_all(self, session: Session, facts: CapacityReading, password: str | None, wanted: Wanted) -> None:
+        """Read what there is between two readings of counters."""
+        facts.flavor = session.flavor
+        ((reported,),) = session.query(sql.CLOCK)
+        facts.server_time = None if reported is None else float(reported)
+        began, tidb = time.time(), session.flavor is Flavor.TIDB
+        before = facts.attempt("rates", lambda: read_counters(session))
+        logs = None if tidb else facts.attempt("logs", lambda: read_logs(session, None))
+        facts.sizes = facts.attempt("sizes", lambda: read_sizes(session, facts.endpoint.name, wanted))
+        facts.sized.set()
+        facts.connections = facts.attempt("connections", lambda: connections(session))
+        facts.free = facts.attempt("free", lambda: _free(session)) if tidb else None
+        self.wait(max(0.0, began + self.sample - time.time()))
+        if before is not None:
+            after = facts.attempt("rates", lambda: read_counters(session))
+            if after is not None:
+                facts.rates = facts.attempt("rates", lambda: rates(before, after))
+                facts.counted_by = after[0].how
+        if logs is not None:
+            facts.logs = facts.attempt("logs", lambda: read_logs(session, self._age(facts.endpoint, password)))
+            if facts.logs is not None:
+                facts.log_rate = (facts.logs.bytes - logs.bytes) / (time.time() - began)
+
+    def _age(self, endpoint: Endpoint, password: str | None) -> Callable[[str], float] | None:
+        begun = self.begun
+        return None if begun is None else lambda log: begun(endpoint, password, log)
+
+
+def bytes_of(text: str) -> int | None:
+    """Return a size as people and TiKV write it (``500G``, ``1.5TiB``) in bytes; None for anything else."""
+    found = _BYTES.fullmatch(text.strip())
+    if found is None or found[1].count(".") > 1 or found[1] == ".":
+        return None
+    return int(float(found[1]) * 1024 ** " KMGTP".index(found[2].upper() or " "))
+
+
+def _free(session: Session) -> int:
+    """Return the free bytes of all stores together."""
+    rows = session.query(settings.STORES)
+    free = [bytes_of(available or "") for _, _, available, state in rows if state == "Up"]
+    known = [one for one in free if one is not None]
+    if not known or len(known) < len(free):
+        raise ReadError("the stores do not report their free room")
+    return sum(known)

@@ -9,22 +9,22 @@ from itertools import islice
 from migverify.errors import StoreError
 from migverify.guards.capacity_read import TableSize
 from migverify.model import RunInfo, StoredKind
-from migverify.store.base import ResultStore
+from migverify.store.results import ResultStore
 
 RUNS = 5
 LOOKED_AT = 300
 CHUNKS = 2000
 """So many chunks of a table tell how long its rows take to read; the others are taken to be alike."""
 
-_ONE_RUN = (0.67, 1.5)
-_SEVERAL = (0.8, 1.25)
-_CALIBRATED = (0.5, 2.0)
+_ONE_RUN = (0.5, 1.5)
+_SEVERAL = (0.6, 1.25)
+_ROUGH = (0.4, 2.0)
 _BEFORE = {"local": 3.0, "spark": 30.0}
 _BEFORE_TABLE = 0.01
 """Seconds before the first read, at most: catalogs, plans, a session of Spark. No run tells them."""
 
 _SMALL_RUN = 0.05
-"""A run that read a smaller share of the rows than this says as little as a calibration."""
+"""A run that read a smaller share of the rows than this says little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +36,14 @@ class TableSpeed:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """One verification as it was: ``seconds`` of wall time, ``slots`` tasks at once, what each table took.
-
-    ``source_busy`` and ``target_busy`` are seconds that each side needed for its part of the reads. ``calibration``:
-    it was another engine, or a part only.
-    """
+class MeasuredRun:
+    """One verification as it was: ``seconds`` of wall time, ``slots`` tasks at once, what each table took."""
 
     run_id: str
     engine: str
     slots: int
     seconds: float
     tables: Mapping[str, TableSpeed]
-    source_busy: float
-    target_busy: float
-    calibration: bool = False
 
     @property
     def rows(self) -> int:
@@ -69,20 +62,19 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """Seconds between which something will take; ``limits`` says what bounds it, ``why`` what it rests on."""
+class TimeSpan:
+    """Seconds between which something will take; ``why`` says what it rests on."""
 
     low: float
     high: float
     why: str
-    limits: str = ""
     numbers: Mapping[str, float] = field(default_factory=dict)
 
-    def __add__(self, other: Span) -> Span:
-        return Span(self.low + other.low, self.high + other.high, "", "")
+    def __add__(self, other: TimeSpan) -> TimeSpan:
+        return TimeSpan(self.low + other.low, self.high + other.high, "")
 
 
-def measure(store: ResultStore, info: RunInfo) -> Measured | None:
+def measure(store: ResultStore, info: RunInfo) -> MeasuredRun | None:
     """Return what a run of ``tables verify`` tells of its speed; None where it tells nothing.
 
     Raises
@@ -98,36 +90,36 @@ def measure(store: ResultStore, info: RunInfo) -> Measured | None:
     if abs(info.finished - info.started - seconds) > max(5.0, 0.1 * seconds):
         return None
     tables: dict[str, TableSpeed] = {}
-    source = target = 0.0
     for result in store.table_results(info.run_id):
         totals = store.chunk_totals(info.run_id, result.pair)
         rows = max(totals["rows_source"], totals["rows_target"])
-        seen, busy, ours, theirs = 0, 0.0, 0.0, 0.0
+        seen, busy = 0, 0.0
         for chunk in islice(store.chunks(info.run_id, result.pair), CHUNKS):
             seen += max(chunk.source.rows if chunk.source else 0, chunk.target.rows if chunk.target else 0)
-            busy, ours, theirs = busy + chunk.seconds, ours + chunk.source_seconds, theirs + chunk.target_seconds
+            busy += chunk.seconds
         if totals["chunks"] == 0:
             rows, busy = max(result.rows_source or 0, result.rows_target or 0), result.seconds
         factor = rows / seen if seen else 1.0
         tables[result.pair] = TableSpeed(rows, busy * factor)
-        source, target = source + ours * factor, target + theirs * factor
     if not any(one.rows for one in tables.values()):
         return None
-    return Measured(info.run_id, str(facts.get("engine")), slots, float(seconds), tables, source, target)
+    return MeasuredRun(info.run_id, str(facts.get("engine")), slots, float(seconds), tables)
 
 
 def is_verification(info: RunInfo) -> bool:
-    """Whether a run read whole tables: no watch, no repair, no recheck of parts."""
+    """Whether a run read whole tables: no watch, no repair, no recheck of parts, no proof that rests on another."""
     facts = info.facts
-    return info.kind is StoredKind.TABLES and not any(facts.get(name) for name in ("watch", "repairs", "rechecks"))
+    return info.kind is StoredKind.TABLES and not any(
+        facts.get(name) for name in ("watch", "repairs", "rechecks", "since_run")
+    )
 
 
-def verifications(store: ResultStore, engine: str, pairs: set[str]) -> list[Measured]:
+def verifications(store: ResultStore, engine: str, pairs: set[str]) -> list[MeasuredRun]:
     """Return the newest verifications by an engine that read some of these tables, the newest first."""
     return list(islice(_verifications(store, engine, pairs), RUNS))
 
 
-def _verifications(store: ResultStore, engine: str, pairs: set[str]) -> Iterator[Measured]:
+def _verifications(store: ResultStore, engine: str, pairs: set[str]) -> Iterator[MeasuredRun]:
     for info in store.runs(LOOKED_AT):
         if not is_verification(info) or info.facts.get("engine") != engine:
             continue
@@ -137,12 +129,8 @@ def _verifications(store: ResultStore, engine: str, pairs: set[str]) -> Iterator
 
 
 def project(
-    runs: Sequence[Measured],
-    now: Mapping[str, TableSize],
-    slots: int,
-    least: Mapping[str, TableSize] | None = None,
-    engine: str = "local",
-) -> Span | None:
+    runs: Sequence[MeasuredRun], now: Mapping[str, TableSize], slots: int, engine: str = "local"
+) -> TimeSpan | None:
     """Return how long a verification of these tables will take; None where no run tells.
 
     Every table takes as long a row as it did; all together run as much at once as they did. Tables that no run has read
@@ -152,8 +140,8 @@ def project(
     ----------
     runs
         Earlier verifications, the newest first.
-    now, least
-        Sizes by pair, and the least they may be: estimates of servers are often a third off.
+    now
+        Sizes by pair, the most that they may be: estimates of servers are often a third off.
     slots
         Tasks that will run at once.
     engine
@@ -161,34 +149,34 @@ def project(
     """
     if not runs:
         return None
-    fastest = min(_wall(run, now if least is None else least, slots)[0] for run in runs)
+    fastest = min(_wall(run, now, slots)[0] for run in runs)
     slowest = max(_wall(run, now, slots)[1] for run in runs)
     newest = runs[0]
-    calibrated = newest.calibration or newest.rows < _SMALL_RUN * sum(size.rows for size in now.values())
-    low, high = _CALIBRATED if calibrated else _ONE_RUN if len(runs) == 1 else _SEVERAL
+    rough = newest.rows < _SMALL_RUN * sum(size.rows for size in now.values())
+    low, high = _ROUGH if rough else _ONE_RUN if len(runs) == 1 else _SEVERAL
     unknown = _unmeasured(newest, now)
     numbers = {
         "rows_per_second": newest.rows / newest.seconds, "runs": float(len(runs)), "measured_rows": float(newest.rows),
         "unmeasured_share": unknown, "expected_seconds": _wall(newest, now, slots)[1],
     }  # fmt: skip
-    what = f"{len(runs)} runs" if len(runs) > 1 else "a rough measure" if newest.calibration else "one run"
+    what = f"{len(runs)} runs" if len(runs) > 1 else "one run"
     what += f" ({newest.run_id}, {newest.seconds:.0f} s on {newest.engine})"
     why = f"{what}, {newest.rows / newest.seconds:,.0f} rows/s with {newest.slots} connections"
-    if unknown > 0.01 and not newest.calibration:
+    if unknown > 0.01:
         why += f"; {unknown:.0%} of the rows were in no such run"
-    slower = high * (1 + (0 if newest.calibration else unknown))
+    slower = high * (1 + unknown)
     before = _BEFORE[engine] + _BEFORE_TABLE * len(now)
-    return Span(fastest * low, slowest * slower + before, why, _limits(newest), numbers)
+    return TimeSpan(fastest * low, slowest * slower + before, why, numbers)
 
 
-def _unmeasured(run: Measured, now: Mapping[str, TableSize]) -> float:
+def _unmeasured(run: MeasuredRun, now: Mapping[str, TableSize]) -> float:
     """Return the share of what there is now that a run has not read; an empty table weighs as much as a row."""
     weights = {name: size.rows + 1 for name, size in now.items()}
     total = sum(weights.values())
     return sum(weight for name, weight in weights.items() if name not in run.tables) / total if total else 0.0
 
 
-def _wall(run: Measured, now: Mapping[str, TableSize], slots: int) -> tuple[float, float]:
+def _wall(run: MeasuredRun, now: Mapping[str, TableSize], slots: int) -> tuple[float, float]:
     """Return the wall time with as many more reads at once as there are slots, and with no more than there were."""
     bytes_read = sum(
         one.rows * now[name].bytes / now[name].rows for name, one in run.tables.items()
@@ -201,7 +189,7 @@ def _wall(run: Measured, now: Mapping[str, TableSize], slots: int) -> tuple[floa
         one = run.tables.get(name)
         # A part of a table says how long a row takes; an empty table takes time too.
         if one is not None and one.rows:
-            busy += max(one.busy * size.rows / one.rows, one.busy if not run.calibration else 0.0)
+            busy += max(one.busy * size.rows / one.rows, one.busy)
         elif one is not None:
             busy += one.busy + size.rows * per_row
         else:
@@ -211,34 +199,24 @@ def _wall(run: Measured, now: Mapping[str, TableSize], slots: int) -> tuple[floa
     return busy / (run.parallel * more * fewer), busy / (run.parallel * fewer)
 
 
-def _limits(run: Measured) -> str:
-    if run.source_busy > 1.25 * run.target_busy:
-        return "reads on the source"
-    if run.target_busy > 1.25 * run.source_busy:
-        return "reads on the target"
-    if run.parallel < 0.6 * run.slots:
-        return "what is between the reads: planning, many small tables, or a throttle"
-    return f"the {run.slots} connections to each side"
-
-
 # --- other kinds of runs -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RunPace:
     """Rows or keys a second that a run showed: it may be able to more, for it also waited."""
 
     run_id: str
     per_second: float
 
 
-def watch_pace(store: ResultStore) -> Pace | None:
+def watch_pace(store: ResultStore) -> RunPace | None:
     """Return the best pace of the newest watches: keys that were read again, a second."""
     found = [_pace(store, info, "keys") for info in store.runs(LOOKED_AT) if info.facts.get("watch")][:RUNS]
     return max((pace for pace in found if pace is not None), key=lambda pace: pace.per_second, default=None)
 
 
-def repair_pace(store: ResultStore) -> Pace | None:
+def repair_pace(store: ResultStore) -> RunPace | None:
     """Return the pace of the newest repair that wrote rows."""
     for info in store.runs(LOOKED_AT):
         if info.facts.get("repairs"):
@@ -248,7 +226,7 @@ def repair_pace(store: ResultStore) -> Pace | None:
     return None
 
 
-def _pace(store: ResultStore, info: RunInfo, counted: str) -> Pace | None:
+def _pace(store: ResultStore, info: RunInfo, counted: str) -> RunPace | None:
     seconds = info.facts.get("seconds")
     if not isinstance(seconds, int | float) or seconds <= 0:
         return None
@@ -258,7 +236,7 @@ def _pace(store: ResultStore, info: RunInfo, counted: str) -> Pace | None:
         if not isinstance(number, int):
             raise StoreError(f"run {info.run_id}: {counted} of {result.pair} is {number!r}, no count")
         total += number
-    return Pace(info.run_id, total / seconds) if total else None
+    return RunPace(info.run_id, total / seconds) if total else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from migverify.db.session import open_session
 from migverify.errors import EndpointError, MigverifyError, PrivilegeError, ReadError, RetryableReadError
-from migverify.guards.check_model import NAME, CheckResult, Of, Plan, Question, Route
-from migverify.guards.check_questions import QUESTIONS
-from migverify.guards.check_read import Cached, Connection, Server
-from migverify.guards.model import Answer, GuardResult, State
+from migverify.guards.check_questions import QUESTIONS, CheckQuestion, Of
+from migverify.guards.check_read import Cached, CheckConnection, CheckedServer, CheckPlan
+from migverify.guards.model import AnswerState, CheckResult, GuardAnswer, GuardResult
+from migverify.guards.scope import Scope
 from migverify.model import Endpoint
 
+NAME = "check"
 QUERY_SECONDS = 20.0
-Wanted = Callable[[str, str], bool]
-Open = Callable[[Endpoint, str | None], Connection]
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """One endpoint to ask, and the tables in scope there. ``unmatched`` names patterns that no table matches."""
-
-    endpoint: Endpoint
-    password: str | None = field(repr=False)
-    wanted: Wanted
-    unmatched: Callable[[Iterable[tuple[str, str]]], list[str]] = lambda _: []
+Open = Callable[[Endpoint, str | None], CheckConnection]
 
 
 @dataclass(slots=True)
@@ -37,10 +27,8 @@ class CheckGuard:
 
     Parameters
     ----------
-    sources, target, others
-        Where to ask. On the target the tables count that the sources' lead to; of ``others`` only what needs no scope.
-    route
-        (endpoint, database, table) of a source -> (database, table) on the target.
+    scope
+        Whom to ask. On the target the tables count that the sources' lead to; of ``others`` only what needs no scope.
     questions
         Which questions, in this order.
     open
@@ -49,12 +37,9 @@ class CheckGuard:
         (endpoint, password, log) -> Unix time at which a binlog was begun, or raises; None leaves ages out.
     """
 
-    sources: Sequence[Place]
-    target: Place
-    route: Route
-    plan: Plan = Plan()  # noqa: RUF009 - frozen
-    questions: Sequence[Question] = QUESTIONS
-    others: Sequence[Place] = ()
+    scope: Scope
+    plan: CheckPlan = CheckPlan()  # noqa: RUF009 - frozen
+    questions: Sequence[CheckQuestion] = QUESTIONS
     open: Open = open_session
     begun: Callable[[Endpoint, str | None, str], float] | None = None
     now: Callable[[], float] = time.time
@@ -63,38 +48,36 @@ class CheckGuard:
     def ask(self) -> GuardResult:
         """Ask everything once."""
         started = self.now()
-        places = (*self.sources, self.target, *self.others)
-        with ThreadPoolExecutor(max(1, len(places))) as pool:
-            reached = list(pool.map(self._reach, places))
-            servers = {s.name: s for s in reached if isinstance(s, Server)}
+        endpoints = (*self.scope.endpoints, *self.scope.others)
+        with ThreadPoolExecutor(len(endpoints)) as pool:
+            reached = list(pool.map(self._reach, endpoints))
+            servers = {s.name: s for s in reached if isinstance(s, CheckedServer)}
             try:
                 self._aim(servers)
-                told = list(pool.map(self._endpoint, reached))
-                told.append(self._pairs(servers))
+                reported = list(pool.map(self._endpoint, reached))
+                reported.append(self._pairs(servers))
             finally:
                 for server in servers.values():
                     server.session.session.close()
-        answers = tuple(answer for one in told for answer in one)
+        answers = tuple(answer for one in reported for answer in one)
         facts = {
             "questions": [question.name for question in self.questions],
             "versions": {name: server.session.version for name, server in servers.items()},
         }
         return GuardResult(NAME, answers, started, self.now() - started, facts=facts)
 
-    def _reach(self, place: Place) -> Server | Answer:
+    def _reach(self, endpoint: Endpoint) -> CheckedServer | GuardAnswer:
         """Connect, and read the names and the clock: what all other questions rest on."""
         # A check must end soon, and must see the present: the snapshot of a run is judged, not used.
-        seconds = min(place.endpoint.query_seconds or QUERY_SECONDS, QUERY_SECONDS)
-        endpoint = replace(place.endpoint, query_seconds=seconds, snapshot=None)
-        before = self.now()
+        seconds = min(endpoint.query_seconds or QUERY_SECONDS, QUERY_SECONDS)
+        password, before, begun = self.scope.password(endpoint), self.now(), self.begun
         try:
-            session = self.open(endpoint, place.password)
+            session = self.open(replace(endpoint, query_seconds=seconds, snapshot=None), password)
         except (EndpointError, ReadError, OSError) as error:
-            return self._silent(place.endpoint, error)
-        begun = self.begun
-        server = Server(
-            place.endpoint, Cached(session), place.wanted, self.route, self.plan, self.now() - before, self.now,
-            None if begun is None else lambda log: begun(place.endpoint, place.password, log), place.unmatched,
+            return self._silent(endpoint, error)
+        server = CheckedServer(
+            endpoint, Cached(session), self.scope.wanted, self.scope.route, self.plan, self.now() - before, self.now,
+            None if begun is None else lambda log: begun(endpoint, password, log), self.scope.unmatched,
         )  # fmt: skip
         try:
             _ = server.clock
@@ -102,30 +85,34 @@ class CheckGuard:
                 _ = server.names
         except (EndpointError, ReadError) as error:
             session.close()
-            return self._silent(place.endpoint, error)
+            return self._silent(endpoint, error)
         return server
 
-    def _aim(self, servers: Mapping[str, Server]) -> None:
+    @property
+    def _target(self) -> str:
+        return self.scope.config.target.name
+
+    def _aim(self, servers: Mapping[str, CheckedServer]) -> None:
         """Let the target look at the tables that those of the sources lead to."""
-        target = servers.get(self.target.endpoint.name)
-        sources = [servers[place.endpoint.name] for place in self.sources if place.endpoint.name in servers]
+        target = servers.get(self._target)
+        sources = [server for server in servers.values() if server.is_source]
         if target is None or not sources:
             return
         names = {
-            self.route(source.name, *name)
+            self.scope.route(source.name, *name)
             for source in sources
             for name in (*source.names.tables, *((one.database, one.name) for one in source.skipped))
         }
         folded = {(database.lower(), table.lower()) for database, table in names}
         target.wanted = lambda database, table: (database.lower(), table.lower()) in folded
 
-    def _endpoint(self, server: Server | Answer) -> list[Answer]:
-        if isinstance(server, Answer):
+    def _endpoint(self, server: CheckedServer | GuardAnswer) -> list[GuardAnswer]:
+        if isinstance(server, GuardAnswer):
             return [server]
-        found: list[Answer] = []
+        found: list[GuardAnswer] = []
         for question in self.questions:
-            judge = question.judge
-            if judge is None or not _concerns(question, server, self.target.endpoint.name):
+            judge = question.ask
+            if judge is None or not _concerns(question, server, self._target):
                 continue
             try:
                 found += self._answers(question, (server,), server.name, partial(judge, server))
@@ -134,13 +121,12 @@ class CheckGuard:
                 break
         return found
 
-    def _pairs(self, servers: Mapping[str, Server]) -> list[Answer]:
-        target = servers.get(self.target.endpoint.name)
-        found: list[Answer] = []
-        for place in self.sources:
-            source = servers.get(place.endpoint.name)
-            if source is None or target is None:
-                continue  # said once, where the endpoint did not answer
+    def _pairs(self, servers: Mapping[str, CheckedServer]) -> list[GuardAnswer]:
+        target = servers.get(self._target)
+        found: list[GuardAnswer] = []
+        if target is None:  # reported once, where the endpoint did not answer
+            return found
+        for source in (server for server in servers.values() if server.is_source):
             subject = f"{source.name} -> {target.name}"
             for question in self.questions:
                 if question.pair is None:
@@ -153,8 +139,12 @@ class CheckGuard:
         return found
 
     def _answers(
-        self, question: Question, servers: Sequence[Server], subject: str, ask: Callable[[], Iterator[CheckResult]]
-    ) -> list[Answer]:
+        self,
+        question: CheckQuestion,
+        servers: Sequence[CheckedServer],
+        subject: str,
+        ask: Callable[[], Iterable[CheckResult]],
+    ) -> list[GuardAnswer]:
         """Put one question. A refusal is INCONCLUSIVE; answers that came before it stay.
 
         Raises
@@ -162,44 +152,41 @@ class CheckGuard:
         RetryableReadError
             the connection to one of ``servers`` is gone.
         """
-        found: list[Answer] = []
+        found: list[GuardAnswer] = []
         try:
-            for told in ask():
-                found.append(self._answer(question, servers[0], subject, told))  # noqa: PERF401 - what came first stays
+            for reported in ask():
+                found.append(self._answer(question, servers[0], subject, reported))  # noqa: PERF401 - what came first stays
         except (ReadError, PrivilegeError) as error:
             # A time limit or a lock concerns this question; a lost connection all that follow.
             if isinstance(error, RetryableReadError) and not all(s.session.session.alive() for s in servers):
                 raise
             todo = error.hint or question.todo
             found.append(
-                self._answer(question, servers[0], subject, CheckResult(State.INCONCLUSIVE, _words(error), todo))
+                self._answer(question, servers[0], subject, CheckResult(AnswerState.INCONCLUSIVE, _words(error), todo))
             )
         return found
 
-    def _answer(self, question: Question, server: Server, subject: str, told: CheckResult) -> Answer:
+    def _answer(
+        self, question: CheckQuestion, server: CheckedServer, subject: str, reported: CheckResult
+    ) -> GuardAnswer:
         moment = self.now()
-        todo = "" if told.state is State.PASS else told.todo or question.todo
-        query = server.shown(told.query or question.query)
-        return Answer(
-            NAME, f"{question.name} {told.part}".rstrip(), told.subject or subject, told.state, told.value,
-            told.threshold or question.threshold, query, told.why or question.why, todo,
-            moment + server.clock.offset, moment, told.numbers,
+        reported = replace(reported, query=server.shown(reported.query or question.query))
+        return question.answer(
+            NAME, reported, subject, server_time=moment + server.clock.offset, local_time=moment
         )  # fmt: skip
 
     def _silent(
-        self, endpoint: Endpoint, error: Exception, question: Question | None = None, subject: str = ""
-    ) -> Answer:
+        self, endpoint: Endpoint, error: Exception, question: CheckQuestion | None = None, subject: str = ""
+    ) -> GuardAnswer:
         """Return the one answer of an endpoint that does not answer, or not any more."""
         first = next(one for one in QUESTIONS if one.name == "reachable")
         left = "all its questions are open" if question is None else f"open are {question.name} and what follows it"
         hint = error.hint if isinstance(error, MigverifyError) else ""
-        return Answer(
-            NAME, first.name, subject or endpoint.name, State.INCONCLUSIVE, f"{_words(error)}; {left}",
-            first.threshold, first.query, first.why, hint or first.todo, None, self.now(),
-        )  # fmt: skip
+        result = CheckResult(AnswerState.INCONCLUSIVE, f"{_words(error)}; {left}", hint)
+        return first.answer(NAME, result, subject or endpoint.name, server_time=None, local_time=self.now())
 
 
-def _concerns(question: Question, server: Server, target: str) -> bool:
+def _concerns(question: CheckQuestion, server: CheckedServer, target: str) -> bool:
     if server.name != target and not server.is_source:
         return question.others
     if question.of is Of.SOURCE:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from migverify.errors import PrivilegeError, ReadError
-from migverify.guards.check_model import CheckResult
-from migverify.guards.check_read import Server
-from migverify.guards.model import State
+from migverify.guards.check_read import CheckedServer
+from migverify.guards.model import AnswerState, CheckResult, failed, passed, unknown, warned
 from migverify.model import Flavor, is_loopback
 from migverify.sql import settings as sql
 from migverify.sql.grants import account_text
@@ -32,13 +31,13 @@ _BAD_VERSIONS: tuple[tuple[Flavor, tuple[int, ...], tuple[int, ...], str], ...] 
 )
 
 
-def reachable(server: Server) -> Iterator[CheckResult]:
+def reachable(server: CheckedServer) -> Iterator[CheckResult]:
     """Say how the server answered."""
     value = f"{server.session.version} in {server.seconds * 1000:.0f} ms as {server.endpoint.user}"
-    yield CheckResult(State.PASS, value, numbers={"connect_seconds": server.seconds})
+    yield passed(value, numbers={"connect_seconds": server.seconds})
 
 
-def encryption(server: Server) -> Iterator[CheckResult]:
+def encryption(server: CheckedServer) -> Iterator[CheckResult]:
     """Judge what was negotiated, and how long the certificate lasts where it was verified."""
     found = server.session.session.encryption()
     mode = server.endpoint.tls.mode
@@ -46,52 +45,50 @@ def encryption(server: Server) -> Iterator[CheckResult]:
         local = is_loopback(server.endpoint.host)
         where = "in clear on this machine" if local else "in clear over the network"
         # The connection exists, so a mode that insists on TLS cannot be in force here.
-        bad = State.WARN if mode == "disabled" else State.FAIL
-        yield CheckResult(State.PASS if local else bad, f"{where} (tls.mode {mode})")
+        bad = AnswerState.WARN if mode == "disabled" else AnswerState.FAIL
+        yield CheckResult(AnswerState.PASS if local else bad, f"{where} (tls.mode {mode})")
         return
     value, numbers = f"{found.version}, {found.cipher} (tls.mode {mode})", {}
-    state, todo = State.PASS, ""
+    state, todo = AnswerState.PASS, ""
     if found.version in ("SSLv3", "TLSv1", "TLSv1.1"):
-        state, todo = State.FAIL, "Let the server offer TLSv1.2 or TLSv1.3 (tls_version)."
+        state, todo = AnswerState.FAIL, "Let the server offer TLSv1.2 or TLSv1.3 (tls_version)."
     elif mode not in ("verify-ca", "verify-identity") and not is_loopback(server.endpoint.host):
         value += "; the certificate is not verified: anybody between could have made it"
-        state, todo = State.WARN, "Set tls.mode to verify-identity and tls.ca to the authority's certificate."
+        state, todo = AnswerState.WARN, "Set tls.mode to verify-identity and tls.ca to the authority's certificate."
     if found.expires is not None:
         days = (found.expires - server.now()) / 86_400
         numbers["certificate_days_left"] = days
         value += f"; the certificate ends in {days:.0f} days"
         if days < CERTIFICATE_DAYS:
-            state, todo = State.FAIL, "Renew the server's certificate before the work begins."
+            state, todo = AnswerState.FAIL, "Renew the server's certificate before the work begins."
     yield CheckResult(state, value, todo, numbers=numbers)
 
 
-def version(server: Server) -> Iterator[CheckResult]:
+def version(server: CheckedServer) -> Iterator[CheckResult]:
     """Judge the version by what is known of it."""
     number, said = server.number, server.session.version
     if not number:
-        yield CheckResult(State.INCONCLUSIVE, f"{said}: no number in it", "Compare it with docs/check.md by hand.")
+        yield unknown(f"{said}: no number in it", "Compare it with docs/check.md by hand.")
         return
     bad = [why for flavor, first, fine, why in _BAD_VERSIONS
            if flavor is server.flavor and first <= number and number[: len(fine)] < fine]  # fmt: skip
     if bad:
-        yield CheckResult(State.WARN, f"{said}: {'; '.join(bad)}")
+        yield warned(f"{said}: {'; '.join(bad)}")
         return
     if not server.is_source and server.name == "target" and server.flavor is not Flavor.TIDB:
-        yield CheckResult(
-            State.WARN, f"{said}: the target is not TiDB", "Check target.url; questions of TiDB are not asked."
-        )
+        yield warned(f"{said}: the target is not TiDB", "Check target.url; questions of TiDB are not asked.")
         return
-    yield CheckResult(State.PASS, said)
+    yield passed(said)
 
 
-def replicator(server: Server) -> Iterator[CheckResult]:
+def replicator(server: CheckedServer) -> Iterator[CheckResult]:
     """Judge whether DM is known to read this source; source of the ranges: DM's catalog of compatible servers."""
     number, flavor = server.number, server.flavor
     if flavor is Flavor.TIDB:
-        yield CheckResult(State.FAIL, "TiDB is no source of DM", "Move changes by TiCDC.")
+        yield failed("TiDB is no source of DM", "Move changes by TiCDC.")
         return
     if not number:
-        yield CheckResult(State.INCONCLUSIVE, f"{server.session.version}: no number in it")
+        yield unknown(f"{server.session.version}: no number in it")
         return
     words = ""
     if flavor is Flavor.MARIADB:
@@ -102,17 +99,17 @@ def replicator(server: Server) -> Iterator[CheckResult]:
         words = "DM reads 8.4 since 8.5.6, as an experiment; earlier ones cannot"
     if words:
         todo = "Rehearse with this very version, or replicate from a replica of MySQL 5.7 or 8.0."
-        yield CheckResult(State.WARN, f"{server.session.version}: {words}", todo)
+        yield warned(f"{server.session.version}: {words}", todo)
         return
-    yield CheckResult(State.PASS, server.session.version)
+    yield passed(server.session.version)
 
 
-def clock(server: Server) -> Iterator[CheckResult]:
+def clock(server: CheckedServer) -> Iterator[CheckResult]:
     """Judge the server's clock against this machine's."""
     yield _offset(server.clock.offset, server.clock.uncertainty, "of this machine")
 
 
-def clock_pair(source: Server, target: Server) -> Iterator[CheckResult]:
+def clock_pair(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
     """Judge the clocks of both servers against each other."""
     offset = target.clock.offset - source.clock.offset
     yield _offset(offset, source.clock.uncertainty + target.clock.uncertainty, "of the source")
@@ -122,44 +119,45 @@ def _offset(offset: float, uncertainty: float, whose: str) -> CheckResult:
     value = f"{offset:+.3f} s {whose}, known within {uncertainty:.3f} s"
     numbers = {"offset_seconds": offset, "uncertainty_seconds": uncertainty}
     if abs(offset) - uncertainty > CLOCK_SECONDS:
-        return CheckResult(State.FAIL, value, numbers=numbers)
+        return failed(value, numbers=numbers)
     if abs(offset) + uncertainty > CLOCK_SECONDS:
         todo = "The round trip is too slow to tell: ask from nearer to the servers."
-        return CheckResult(State.INCONCLUSIVE, value, todo, numbers=numbers)
-    return CheckResult(State.PASS, value, numbers=numbers)
+        return unknown(value, todo, numbers=numbers)
+    return passed(value, numbers=numbers)
 
 
-def time_zone(source: Server, target: Server) -> Iterator[CheckResult]:
+def time_zone(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
     """Compare what the zones of two servers mean, in winter and in summer, not how they are called."""
     zones, names = [], []
     for server in (source, target):
         row = server.session.query(sql.ZONE_OFFSETS)[0]
-        names.append(f"{server.variable('time_zone')} ({server.variables.get('system_time_zone', 'not told')})")
+        names.append(f"{server.variable('time_zone')} ({server.variables.get('system_time_zone', 'not reported')})")
         zones.append(row)
     value = f"source {names[0]}, target {names[1]}"
     if None in zones[0] or None in zones[1]:
-        yield CheckResult(
-            State.INCONCLUSIVE,
+        yield unknown(
             f"{value}: the server cannot convert by its own zone",
             "Load the zones: mysql_tzinfo_to_sql /usr/share/zoneinfo | mysql mysql",
         )
         return
     same = zones[0] == zones[1]
-    yield CheckResult(State.PASS if same else State.FAIL, value)
+    yield CheckResult(AnswerState.PASS if same else AnswerState.FAIL, value)
 
 
-def named_zones(source: Server, target: Server) -> Iterator[CheckResult]:
+def named_zones(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
     """Compare whether both servers know zones by name."""
     known = [server.session.query(sql.NAMED_ZONES)[0][0] is not None for server in (source, target)]
     value = f"source {_known(known[0])}, target {_known(known[1])}"
-    yield CheckResult(State.PASS if all(known) else State.WARN if not any(known) else State.FAIL, value)
+    yield CheckResult(
+        AnswerState.PASS if all(known) else AnswerState.WARN if not any(known) else AnswerState.FAIL, value
+    )
 
 
 def _known(loaded: bool) -> str:
     return "knows them" if loaded else "knows none"
 
 
-def connections(server: Server) -> Iterator[CheckResult]:
+def connections(server: CheckedServer) -> Iterator[CheckResult]:
     """Judge whether the configured connections are still free."""
     wanted = server.endpoint.connections
     limits = {name: server.variable(name) for name in ("max_connections", "max_user_connections")}
@@ -173,24 +171,24 @@ def connections(server: Server) -> Iterator[CheckResult]:
     used = _connected(server, query)
     numbers = {"used": float(used), "limit": float(limit), "wanted": float(wanted)}
     if not limit:
-        yield CheckResult(State.PASS, f"{used} used, no limit, {wanted} wanted", query=query, numbers=numbers)
+        yield passed(f"{used} used, no limit, {wanted} wanted", query=query, numbers=numbers)
         return
     value = f"{used} used of {limit}, {wanted} wanted"
     short = used + wanted > limit
-    state = State.FAIL if short else State.WARN if used + wanted > FULL * limit else State.PASS
+    state = AnswerState.FAIL if short else AnswerState.WARN if used + wanted > FULL * limit else AnswerState.PASS
     yield CheckResult(state, value, query=query, numbers=numbers)
 
 
-def _connected(server: Server, query: str) -> int:
+def _connected(server: CheckedServer, query: str) -> int:
     rows = server.session.query(query)
-    told = rows[0][-1] if rows else None
-    if told is None or not told.isdigit():
-        raise ReadError(f"{server.name}: the server does not tell how many connections it has")
-    return int(told)
+    reported = rows[0][-1] if rows else None
+    if reported is None or not reported.isdigit():
+        raise ReadError(f"{server.name}: the server does not report how many connections it has")
+    return int(reported)
 
 
-def disk(server: Server) -> Iterator[CheckResult]:
-    """Judge the room of TiKV's stores; other servers do not tell theirs."""
+def disk(server: CheckedServer) -> Iterator[CheckResult]:
+    """Judge the room of TiKV's stores; other servers do not report theirs."""
     if server.flavor is not Flavor.TIDB:
         return
     try:
@@ -200,16 +198,18 @@ def disk(server: Server) -> Iterator[CheckResult]:
             return
         raise
     if not rows:
-        yield CheckResult(State.INCONCLUSIVE, "no store is listed", "Ask PD: pd-ctl store")
+        yield unknown("no store is listed", "Ask PD: pd-ctl store")
     for address, capacity, available, state in rows:
         whole, left = _bytes(capacity), _bytes(available)
         where = f"{server.name}/{address}"
         if whole is None or left is None or not whole:
-            yield CheckResult(State.INCONCLUSIVE, f"{available} of {capacity}", "Ask PD: pd-ctl store", subject=where)
+            yield unknown(f"{available} of {capacity}", "Ask PD: pd-ctl store", subject=where)
             continue
         bad = left / whole < DISK_LEFT or (state or "").lower() not in ("up", "")
         value = f"{available} of {capacity} left, {state}"
-        yield CheckResult(State.FAIL if bad else State.PASS, value, subject=where, numbers={"free_ratio": left / whole})
+        yield CheckResult(
+            AnswerState.FAIL if bad else AnswerState.PASS, value, subject=where, numbers={"free_ratio": left / whole}
+        )
 
 
 def _bytes(text: str | None) -> float | None:

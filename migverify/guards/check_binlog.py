@@ -12,14 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from migverify.db.server_state import (
-    BinaryLog,
-    binary_logs,
-    binlog_status,
-    first_known,
-    replica_ids,
-    replica_status,
-)
+from migverify.db.server_state import BinaryLog, binary_logs, binlog_status, first_known, replica_ids, replica_status
 from migverify.errors import MigverifyError, PrivilegeError, ReadError, RetryableReadError
 from migverify.guards.check_basics import CLOCK_SECONDS
 from migverify.guards.check_binlog_settings import (
@@ -29,16 +22,15 @@ from migverify.guards.check_binlog_settings import (
     RETENTION,
     SETTINGS,
     TRANSACTIONAL,
+    BinlogSetting,
     Platform,
-    Setting,
     remedy,
 )
-from migverify.guards.check_model import SHOWN, CheckResult, listed
-from migverify.guards.check_read import Server
-from migverify.guards.model import Answer, State
+from migverify.guards.check_read import CheckedServer
+from migverify.guards.model import AnswerState, CheckResult, GuardAnswer, listed
 from migverify.model import Flavor, TableDef, Verdict
 from migverify.sql.grants import account_text
-from migverify.sql.server import ACCOUNT, BINLOG_OVERRIDES, BINLOG_STATUS, CLOCK, GRANTS, LOGS, REPLICA, REPLICAS
+from migverify.sql.server import ACCOUNT, BINLOG_OVERRIDES, BINLOG_STATUS, CLOCK, LOGS, REPLICA, REPLICAS
 from migverify.sql.settings import foreign_keys, referential_rules
 
 T = TypeVar("T")
@@ -47,7 +39,6 @@ Refusal = ReadError | PrivilegeError
 NAME = "changes"
 CASCADING = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
 RETENTION_CALL = "CALL mysql.rds_show_configuration"
-_MARIADB_WORDS = {"REPLICATION SLAVE": "REPLICATION REPLICA", "REPLICATION CLIENT": "BINLOG MONITOR"}
 _GRANTS = (
     ("REPLICATION SLAVE", REPLICAS, "The server sends its binlog to nobody without it."),
     ("REPLICATION CLIENT", BINLOG_STATUS, "Without it the list of logs and the current position stay unknown."),
@@ -67,19 +58,19 @@ BLIND_SPOTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Preflight:
+class BinlogCheck:
     """All answers of one source. ``endpoint`` is its name in the configuration."""
 
     endpoint: str
     version: str
     platform: Platform
-    answers: tuple[Answer, ...]
+    answers: tuple[GuardAnswer, ...]
     blind_spots: tuple[str, ...] = BLIND_SPOTS
 
     @property
     def verdict(self) -> Verdict:
         """MATCH when nothing failed and everything was reported, else INCONCLUSIVE: no data was compared."""
-        bad = {State.FAIL, State.INCONCLUSIVE}
+        bad = {AnswerState.FAIL, AnswerState.INCONCLUSIVE}
         fit = bool(self.answers) and not any(answer.state in bad for answer in self.answers)
         return Verdict.MATCH if fit else Verdict.INCONCLUSIVE
 
@@ -88,11 +79,11 @@ class Preflight:
         """Why the verdict is not MATCH."""
         if not self.answers:
             return ("nothing was checked",)
-        words = {State.FAIL: "", State.INCONCLUSIVE: " could not be told"}
+        words = {AnswerState.FAIL: "", AnswerState.INCONCLUSIVE: " is not known"}
         return tuple(f"{a.name}{words[a.state]}: {a.value}" for a in self.answers if a.state in words)
 
 
-def preflight(server: Server, reader_id: int | None = None) -> Preflight:
+def preflight(server: CheckedServer, reader_id: int | None = None) -> BinlogCheck:
     """Ask a source everything that decides whether its binlog can be read exactly.
 
     Parameters
@@ -108,30 +99,33 @@ def preflight(server: Server, reader_id: int | None = None) -> Preflight:
         the connection was lost while asking.
     """
     if server.flavor is Flavor.TIDB:
-        told = [_told("log_bin", State.FAIL, "TiDB", "MySQL or MariaDB", "SELECT VERSION()",
+        reported = [_result("log_bin", AnswerState.FAIL, "TiDB", "MySQL", "SELECT VERSION()",
                       "TiDB has no binlog in MySQL's protocol.", "Read TiDB through TiCDC and Kafka.")]  # fmt: skip
         platform = Platform.OWN
     else:
-        told = list(binlog(server, reader_id, alone=True))
+        reported = list(binlog(server, reader_id, alone=True))
         platform = server.platform
     answers = tuple(
-        Answer(NAME, one.part, server.name, one.state, one.value, one.threshold, one.query, one.why, one.todo)
-        for one in told
+        GuardAnswer(NAME, one.part, server.name, one.state, one.value, one.threshold, one.query, one.why, one.todo)
+        for one in reported
     )
     blind_spots = () if server.flavor is Flavor.TIDB else BLIND_SPOTS
-    return Preflight(server.name, server.session.version, platform, answers, blind_spots)
+    return BinlogCheck(server.name, server.session.version, platform, answers, blind_spots)
 
 
-def binlog(server: Server, reader_id: int | None = None, *, alone: bool = False) -> Iterator[CheckResult]:
-    """Judge settings, logs, replicas, sessions, columns and foreign keys of a source that is MySQL or MariaDB.
+def binlog(server: CheckedServer, reader_id: int | None = None, *, alone: bool = False) -> Iterator[CheckResult]:
+    """Judge settings, logs, replicas, sessions, columns and foreign keys of a source.
 
     With ``alone``, grants, clock and keys too: the guard of settings has questions of its own for these.
     """
     if server.flavor is Flavor.TIDB:
         return
+    if server.flavor is Flavor.MARIADB:
+        yield _result("log_bin", AnswerState.FAIL, "MariaDB", "MySQL", "SELECT VERSION()",
+                    "Only MySQL's binlog can be read.", "Verify whole tables; changes cannot be followed.")  # fmt: skip
+        return
     for setting in SETTINGS:
-        if server.flavor in setting.flavors:
-            yield _setting(server, setting)
+        yield _setting(server, setting)
     yield _retention(server)
     if alone:
         yield from _grants(server)
@@ -143,12 +137,14 @@ def binlog(server: Server, reader_id: int | None = None, *, alone: bool = False)
         yield _clock(server)
         yield from _unfollowed(server)
     if server.tables:
-        yield from columns(server.tables, server.flavor)
+        yield from columns(server.tables)
         yield _cascades(server, {(t.ref.database, t.ref.table) for t in server.tables})
 
 
-def _told(name: str, state: State, value: str, wanted: str, query: str, why: str, todo: str = "") -> CheckResult:
-    return CheckResult(state, value, "" if state is State.PASS else todo, name, wanted, query, why)
+def _result(
+    name: str, state: AnswerState, value: str, wanted: str, query: str, why: str, todo: str = ""
+) -> CheckResult:
+    return CheckResult(state, value, "" if state is AnswerState.PASS else todo, name, wanted, query, why)
 
 
 def _answer(ask: Callable[[], T]) -> T | Refusal:
@@ -161,13 +157,13 @@ def _answer(ask: Callable[[], T]) -> T | Refusal:
         return error
 
 
-def _refused(server: Server, name: str, wanted: str, query: str, why: str, refusal: Refusal) -> CheckResult:
+def _refused(server: CheckedServer, name: str, wanted: str, query: str, why: str, refusal: Refusal) -> CheckResult:
     """Return what a question gives that the server did not answer, with the grant where it names one."""
     needed = re.search(r"at least one of\) the (.+?) privilege", refusal.message)
     todo = refusal.hint
     if needed is not None:
         todo = f"GRANT {needed[1].split(',')[-1].strip()} ON *.* TO {_account(server)};"
-    return _told(name, State.INCONCLUSIVE, _first_line(refusal), wanted, query, why, todo)
+    return _result(name, AnswerState.INCONCLUSIVE, _first_line(refusal), wanted, query, why, todo)
 
 
 def _first_line(refusal: MigverifyError) -> str:
@@ -175,31 +171,31 @@ def _first_line(refusal: MigverifyError) -> str:
     return refusal.message.split("\n")[0]
 
 
-def _account(server: Server) -> str:
+def _account(server: CheckedServer) -> str:
     return account_text(server.session.query(ACCOUNT)[0][0] or "")
 
 
 # --- settings -------------------------------------------------------------------------------------------------------
 
 
-def _setting(server: Server, setting: Setting) -> CheckResult:
+def _setting(server: CheckedServer, setting: BinlogSetting) -> CheckResult:
     """Judge one variable by its row of the settings."""
     name = next((n for n in setting.names if n in server.variables), "")
     shown = name or setting.names[0]
     query = f"SHOW GLOBAL VARIABLES LIKE '{shown}'"
     if not name:
-        return _told(shown, setting.absent, setting.absent_means, setting.wanted, query, setting.why, setting.todo)
+        return _result(shown, setting.absent, setting.absent_means, setting.wanted, query, setting.why, setting.todo)
     value = server.variables[name]
     todo = remedy(setting, name, server.number, server.flavor, server.platform)
-    return _told(name, setting.state(value), value or "''", setting.wanted, query, setting.why, todo)
+    return _result(name, setting.state(value), value or "''", setting.wanted, query, setting.why, todo)
 
 
-def _retention(server: Server) -> CheckResult:
+def _retention(server: CheckedServer) -> CheckResult:
     if server.platform is not Platform.OWN:
         return _rds_retention(server)
     auto = "binlog_expire_logs_auto_purge"
     if server.variables.get(auto, "ON").upper() in ("OFF", "0"):
-        return _told(auto, State.PASS, "OFF", "OFF, or long retention", f"SHOW GLOBAL VARIABLES LIKE '{auto}'",
+        return _result(auto, AnswerState.PASS, "OFF", "OFF, or long retention", f"SHOW GLOBAL VARIABLES LIKE '{auto}'",
                      "Nothing is purged by itself; watch the disk.")  # fmt: skip
     # MySQL 8.0 has both variables and lets the old one count only where the new one is 0.
     seconds, days = RETENTION
@@ -208,53 +204,46 @@ def _retention(server: Server) -> CheckResult:
     return _setting(server, seconds if has_seconds and not old_counts else days)
 
 
-def _rds_retention(server: Server) -> CheckResult:
+def _rds_retention(server: CheckedServer) -> CheckResult:
     name, wanted = "binlog retention hours", "24 or more"
     why = ("NULL means that a log is removed as soon as the service does not need it, often within minutes, read or"
            " not; binlog_expire_logs_seconds does not count here.")  # fmt: skip
     todo = "CALL mysql.rds_set_configuration('binlog retention hours', 168);"
     rows = _answer(lambda: server.session.query(RETENTION_CALL))
     if isinstance(rows, Refusal):
-        state, value = State.INCONCLUSIVE, _first_line(rows)
+        state, value = AnswerState.INCONCLUSIVE, _first_line(rows)
         todo = f"GRANT EXECUTE ON PROCEDURE mysql.rds_show_configuration TO {_account(server)};"
     else:
         value = {row[0]: row[1] or "NULL" for row in rows if len(row) > 1}.get(name, "not listed")
         if value.upper() == "NULL":
-            state, value = State.FAIL, "NULL"
+            state, value = AnswerState.FAIL, "NULL"
         elif not value.isdigit():
-            state = State.INCONCLUSIVE
+            state = AnswerState.INCONCLUSIVE
         else:
-            state = State.WARN if int(value) * 3600 < DAY else State.PASS
-    return _told(name, state, value, wanted, RETENTION_CALL, why, todo)
+            state = AnswerState.WARN if int(value) * 3600 < DAY else AnswerState.PASS
+    return _result(name, state, value, wanted, RETENTION_CALL, why, todo)
 
 
 # --- grants, logs, replicas, sessions, clock ------------------------------------------------------------------------
 
 
-def _grants(server: Server) -> Iterator[CheckResult]:
+def _grants(server: CheckedServer) -> Iterator[CheckResult]:
     """Ask for the two grants of a reader.
 
-    A grant is proved by using it: SHOW GRANTS does not name what comes through roles that are not active. MariaDB's
-    statements need other grants than the stream itself, so there the grants are read.
+    A grant is proved by using it: SHOW GRANTS does not name what comes through roles that are not active.
     """
-    listing = " ".join(row[0] or "" for row in server.session.query(GRANTS)).upper()
     for grant, statements, why in _GRANTS:
         query, todo = statements[0], f"GRANT {grant} ON *.* TO {_account(server)};"
-        if server.flavor is Flavor.MARIADB:
-            query = GRANTS
-            granted = any(word in listing for word in (grant, _MARIADB_WORDS[grant], "ALL PRIVILEGES ON *.*"))
-            refused: object = None if granted else PrivilegeError("missing")
-        else:
-            refused = _answer(lambda words=statements: first_known(server.session, words))  # type: ignore[misc]
+        refused: object = _answer(lambda words=statements: first_known(server.session, words))  # type: ignore[misc]
         if isinstance(refused, PrivilegeError):
-            yield _told(grant, State.FAIL, "missing", "granted", query, why, todo)
+            yield _result(grant, AnswerState.FAIL, "missing", "granted", query, why, todo)
         elif isinstance(refused, ReadError):
             yield _refused(server, grant, "granted", query, why, refused)
         else:
-            yield _told(grant, State.PASS, "granted", "granted", query, why)
+            yield _result(grant, AnswerState.PASS, "granted", "granted", query, why)
 
 
-def _logs(server: Server) -> Iterator[CheckResult]:
+def _logs(server: CheckedServer) -> Iterator[CheckResult]:
     """Ask which logs there are, how large, and what is left out of them."""
     query, why = LOGS, "What is older than the first log can be verified by reading tables only."
     files = _answer(lambda: binary_logs(server.session))
@@ -266,29 +255,30 @@ def _logs(server: Server) -> Iterator[CheckResult]:
         yield _refused(server, "binary logs", "at least one", query, why, status)
         return
     if not files:
-        yield _told("binary logs", State.FAIL, "none", "at least one", query, why, "Turn log_bin on.")
+        yield _result("binary logs", AnswerState.FAIL, "none", "at least one", query, why, "Turn log_bin on.")
         return
     sizes = [log.size for log in files]
     purged = server.variables.get("gtid_purged", "").replace("\n", "")
     value = f"oldest {files[0].name}{_age(server, files[0])}, {len(files)} files, {sum(sizes)} bytes"
     value += f", purged {purged if len(purged) <= 120 else purged[:117] + '...'}" if purged else ""
-    yield _told("binary logs", State.PASS, value, "at least one", query, why)
+    yield _result("binary logs", AnswerState.PASS, value, "at least one", query, why)
     largest, limit = max(sizes, default=0), server.variables.get("max_binlog_cache_size", "") or "unknown"
-    yield _told(
-        "transaction size", State.WARN if largest >= OFFSET_BYTES else State.PASS,
+    yield _result(
+        "transaction size", AnswerState.WARN if largest >= OFFSET_BYTES else AnswerState.PASS,
         f"largest log {largest} bytes, max_binlog_cache_size {limit}", "no log above 4 GiB", query,
         "Offsets in events have 32 bits, and a transaction is never split: a large one makes a large file.",
         "Resume by GTIDs only, and keep bulk changes in smaller transactions.",
     )  # fmt: skip
     filters = [f"{name} {value}" for name, value in (status.filters if status is not None else {}).items()]
-    yield _told(
-        "binlog filters", State.FAIL if filters else State.PASS, "; ".join(filters) or "none", "none", BINLOG_STATUS[0],
+    yield _result(
+        "binlog filters", AnswerState.FAIL if filters else AnswerState.PASS, "; ".join(filters) or "none", "none",
+        BINLOG_STATUS[0],
         "A filter keeps databases out of the log, and nothing in the log says so.",
         "Remove binlog-do-db and binlog-ignore-db from the option file; restart.",
     )  # fmt: skip
 
 
-def _age(server: Server, log: BinaryLog) -> str:
+def _age(server: CheckedServer, log: BinaryLog) -> str:
     if server.begun is None:
         return ""
     try:
@@ -298,7 +288,7 @@ def _age(server: Server, log: BinaryLog) -> str:
     return f" of {moment:%Y-%m-%d %H:%M:%SZ}"
 
 
-def _replica(server: Server) -> Iterator[CheckResult]:
+def _replica(server: CheckedServer) -> Iterator[CheckResult]:
     """Ask whether the source is a replica itself, and then whether its log holds what it replicates."""
     wanted, query = "ON where the source is a replica", REPLICA[0]
     name = next((n for n in REPLICA_UPDATES.names if n in server.variables), REPLICA_UPDATES.names[0])
@@ -307,7 +297,7 @@ def _replica(server: Server) -> Iterator[CheckResult]:
         yield _refused(server, name, wanted, query, REPLICA_UPDATES.why, channels)
         return
     if not channels:
-        yield _told(name, State.PASS, "the source is no replica", wanted, query, REPLICA_UPDATES.why)
+        yield _result(name, AnswerState.PASS, "the source is no replica", wanted, query, REPLICA_UPDATES.why)
         return
     yield _setting(server, REPLICA_UPDATES)
     harmless = {"replicate_ignore_server_ids", "replicate_rewrite_db"}
@@ -315,33 +305,34 @@ def _replica(server: Server) -> Iterator[CheckResult]:
            if key.startswith("replicate_") and value and key not in harmless]  # fmt: skip
     if not all(channel.applier_runs for channel in channels):
         bad.append("its applier is stopped")
-    yield _told(
-        "replica", State.WARN if bad else State.PASS, "; ".join(bad) or "runs without filters", "runs without filters",
+    yield _result(
+        "replica", AnswerState.WARN if bad else AnswerState.PASS, "; ".join(bad) or "runs without filters",
+        "runs without filters",
         query, "The binlog of a replica holds what the replica applied, and no more.",
         "Read from the primary, or verify the filtered tables apart.",
     )  # fmt: skip
 
 
-def _server_id(server: Server, reader_id: int | None) -> CheckResult:
+def _server_id(server: CheckedServer, reader_id: int | None) -> CheckResult:
     """Ask which server ids are taken; a reader needs one of its own."""
     name, wanted, query = "server_id of the reader", "used by nobody", REPLICAS[0]
     why = "Two readers of one server_id end each other's stream."
     readers = _answer(lambda: replica_ids(server.session)[1])
     if isinstance(readers, Refusal):
-        told = _refused(server, name, wanted, query, why, readers)
+        reported = _refused(server, name, wanted, query, why, readers)
         # Without a requested one, the reader takes a number at random out of two thousand million.
-        state = told.state if reader_id is not None else State.WARN
-        return _told(name, state, told.value, wanted, query, why, told.todo)
+        state = reported.state if reader_id is not None else AnswerState.WARN
+        return _result(name, state, reported.value, wanted, query, why, reported.todo)
     taken = readers | {server.variables.get("server_id", "")}
     numbers = ", ".join(sorted(taken - {""}, key=lambda t: (len(t), t)))
     if reader_id is not None and str(reader_id) in taken:
-        return _told(name, State.FAIL, f"{reader_id} is taken", wanted, query, why,
+        return _result(name, AnswerState.FAIL, f"{reader_id} is taken", wanted, query, why,
                      f"Choose another; taken are {numbers}.")  # fmt: skip
     free = f"{reader_id} is free" if reader_id is not None else "chosen when reading"
-    return _told(name, State.PASS, f"{free}; taken: {numbers}", wanted, query, why)
+    return _result(name, AnswerState.PASS, f"{free}; taken: {numbers}", wanted, query, why)
 
 
-def _sessions(server: Server) -> CheckResult:
+def _sessions(server: CheckedServer) -> CheckResult:
     """Ask which sessions have values of their own now."""
     name, wanted = "sessions", "none with values of their own"
     why = "These settings can be set by a session for itself; a session keeps its value while the global one changes."
@@ -351,17 +342,25 @@ def _sessions(server: Server) -> CheckResult:
         todo = "Nothing here tells; ask the owners of long-lived sessions."
         if isinstance(rows, PrivilegeError):
             todo = f"GRANT SELECT ON performance_schema.* TO {_account(server)}; to see them."
-        return _told(name, State.WARN, _first_line(rows), wanted, BINLOG_OVERRIDES, why, todo)
+        return _result(name, AnswerState.WARN, _first_line(rows), wanted, BINLOG_OVERRIDES, why, todo)
     bad = [f"{count} with {variable} = {value or repr('')}" for variable, value, count in rows
            if (value or "").upper() != _GOOD.get(variable or "", "")]  # fmt: skip
     todo = "Find them in performance_schema.variables_by_thread, and let them reconnect."
-    return _told(name, State.WARN if bad else State.PASS, "; ".join(bad) or "none", wanted, BINLOG_OVERRIDES, why, todo)
+    return _result(
+        name,
+        AnswerState.WARN if bad else AnswerState.PASS,
+        "; ".join(bad) or "none",
+        wanted,
+        BINLOG_OVERRIDES,
+        why,
+        todo,
+    )
 
 
-def _clock(server: Server) -> CheckResult:
+def _clock(server: CheckedServer) -> CheckResult:
     clock = server.clock
-    state = State.PASS if abs(clock.offset) <= CLOCK_SECONDS + clock.uncertainty else State.WARN
-    return _told("clock", state, f"{clock.offset:+.1f} s", f"within {CLOCK_SECONDS:g} s of this machine", CLOCK,
+    state = AnswerState.PASS if abs(clock.offset) <= CLOCK_SECONDS + clock.uncertainty else AnswerState.WARN
+    return _result("clock", state, f"{clock.offset:+.1f} s", f"within {CLOCK_SECONDS:g} s of this machine", CLOCK,
                  "Lag and settle times compare the source's commit times with this machine's clock.",
                  "Let both hosts follow the same time source.")  # fmt: skip
 
@@ -369,16 +368,16 @@ def _clock(server: Server) -> CheckResult:
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 
-def _unfollowed(server: Server) -> Iterator[CheckResult]:
+def _unfollowed(server: CheckedServer) -> Iterator[CheckResult]:
     """Ask which tables cannot be followed row by row."""
     query, tables = "SHOW CREATE TABLE", server.tables
     if not tables:
-        yield _told("tables", State.INCONCLUSIVE, "none in scope", "at least one", "information_schema.TABLES",
+        yield _result("tables", AnswerState.INCONCLUSIVE, "none in scope", "at least one", "information_schema.TABLES",
                     "Nothing would be covered.", "Look at tables.include of the configuration.")  # fmt: skip
         return
     keyless = [str(t.ref) for t in tables if not any(i.primary for i in t.indexes)]
     yield _list("tables without a primary key", keyless, f"{len(tables)}", query,
-                "Rows that cannot be told apart cannot be followed: these tables are compared whole.",
+                "Rows that cannot be distinguished cannot be followed: these tables are compared whole.",
                 "Add a primary key, or plan a full comparison of these at the end.")  # fmt: skip
     unsafe = [f"{t.ref} ({t.engine})" for t in tables if t.engine and t.engine.lower() not in TRANSACTIONAL]
     yield _list("tables of other engines", unsafe, f"{len(tables)}", query,
@@ -387,23 +386,21 @@ def _unfollowed(server: Server) -> Iterator[CheckResult]:
 
 
 def _list(
-    name: str, found: Sequence[str], among: str, query: str, why: str, todo: str, state: State = State.WARN
+    name: str, found: Sequence[str], among: str, query: str, why: str, todo: str, state: AnswerState = AnswerState.WARN
 ) -> CheckResult:
     none = "none" if among.endswith("tables") else f"none in {among}"
     value = f"{len(found)} in {among}: {listed(found)}" if found else none
-    return _told(name, state if found else State.PASS, value, "none", query, why, todo)
+    return _result(name, state if found else AnswerState.PASS, value, "none", query, why, todo)
 
 
 _DIGITS = re.compile(r"(?:float|double|real)\(\d+,\d+\)", re.IGNORECASE)
-_OLD_FORMAT = "mariadb-5.3"
-"""What MariaDB's catalog appends to temporal types that are stored as before MySQL 5.6."""
 
 
-def columns(tables: Sequence[TableDef], flavor: Flavor) -> Iterator[CheckResult]:
+def columns(tables: Sequence[TableDef]) -> Iterator[CheckResult]:
     """Ask which columns of the tables in scope have another text in the binlog than SELECT prints, or none at all.
 
-    A table map names types and sizes, not how a value is displayed: ZEROFILL, the digits of FLOAT(M,D), and which of
-    MariaDB's types lie behind bytes are in the catalog only.
+    A table map names types and sizes, not how a value is displayed: ZEROFILL and the digits of FLOAT(M,D) are in the
+    catalog only.
     """
     among, query = f"{len(tables)} tables", "information_schema.COLUMNS"
     every = [(f"{t.ref}.{c.name}", c) for t in tables for c in t.columns]
@@ -421,29 +418,15 @@ def columns(tables: Sequence[TableDef], flavor: Flavor) -> Iterator[CheckResult]
                 "SELECT rounds them to D digits; the stream gives the value, as the binlog does not say M and D.",
                 "Compare them as numbers, as `tables`, `changes audit` and `tables watch` do; or use DECIMAL.",
                 )  # fmt: skip
-    if flavor is not Flavor.MARIADB:
-        return
-    yield _list("UUID, INET4 and INET6 columns",
-                [f"{name} ({c.column_type})" for name, c in every if c.data_type in ("uuid", "inet4", "inet6")], among,
-                query, "The stream gives their bytes (`0x` and hex) where SELECT prints text: the binlog does not name"
-                " these types.",
-                "Convert the bytes where you read the stream, or leave these columns out and verify them in full.",
-                )  # fmt: skip
-    old = [f"{name} ({c.column_type})" for name, c in every if _OLD_FORMAT in c.column_type and c.fsp]
-    yield _list("old temporal columns with a fraction", old, among, query,
-                "They are stored as before MariaDB 10.1.2, and the binlog does not say how many digits the fraction"
-                " has: rows of these tables cannot be read.",
-                "SET GLOBAL mysql56_temporal_format = ON; ALTER TABLE ... FORCE; on a table of the list, or leave it"
-                " out.", State.FAIL)  # fmt: skip
 
 
-def _cascades(server: Server, scope: set[tuple[str, str]]) -> CheckResult:
+def _cascades(server: CheckedServer, scope: set[tuple[str, str]]) -> CheckResult:
     """Foreign keys that InnoDB itself carries out change child rows without a trace in the binlog."""
     name, wanted = "cascading foreign keys", "none, or carried out above the engine"
     why = "ON DELETE CASCADE and its like change child rows inside InnoDB: those changes are in no binlog."
     native = "innodb_native_foreign_keys"
     if server.variables.get(native, "").upper() in ("OFF", "0"):
-        return _told(name, State.PASS, f"{native} is OFF: cascades are logged", wanted,
+        return _result(name, AnswerState.PASS, f"{native} is OFF: cascades are logged", wanted,
                      f"SHOW GLOBAL VARIABLES LIKE '{native}'", why)  # fmt: skip
     cascading: list[str] = []
     hidden: list[str] = []
@@ -459,14 +442,14 @@ def _cascades(server: Server, scope: set[tuple[str, str]]) -> CheckResult:
     if hidden and not cascading:
         # An empty list of what a user may not see is no proof that there is nothing.
         grant = f"GRANT REFERENCES ON <database>.* TO {_account(server)}; shows them."
-        value = f"the rules of {len(hidden)} keys are hidden from this user: {', '.join(hidden[:SHOWN])}"
-        return _told(name, State.INCONCLUSIVE, value, wanted, query, why, grant)
+        value = f"the rules of {len(hidden)} keys are hidden from this user: {listed(hidden)}"
+        return _result(name, AnswerState.INCONCLUSIVE, value, wanted, query, why, grant)
     value = f"{len(cascading)} in {len(scope)}: {listed(cascading)}" if cascading else f"none in {len(scope)}"
-    return _told(name, State.FAIL if cascading else State.PASS, value, wanted, query, why,
+    return _result(name, AnswerState.FAIL if cascading else AnswerState.PASS, value, wanted, query, why,
                  "Verify the child tables by reading them whole; changes of theirs cannot be followed.")  # fmt: skip
 
 
-def _rules(server: Server, database: str) -> dict[tuple[str, str], frozenset[str] | None]:
+def _rules(server: CheckedServer, database: str) -> dict[tuple[str, str], frozenset[str] | None]:
     """Return what each foreign key (table, name) does to child rows; None where the server hides that from the user."""
     rules: dict[tuple[str, str], frozenset[str] | None] = {
         (table or "", key or ""): None for table, key in server.session.query(foreign_keys(database))

@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from migverify.errors import ReadError
-from migverify.guards.check_model import CheckResult, listed
-from migverify.guards.check_read import Server
+from migverify.guards.check_read import CheckedServer
 from migverify.guards.check_settings import duration
-from migverify.guards.model import State
+from migverify.guards.model import AnswerState, CheckResult, failed, listed, passed, unknown, warned
 from migverify.model import Flavor
 from migverify.sql import settings as sql
 
@@ -25,33 +24,32 @@ _DEFAULT_LIFE = 600.0
 _TSO_SHIFT = 18
 
 
-def gc_life_time(server: Server) -> Iterator[CheckResult]:
+def gc_life_time(server: CheckedServer) -> Iterator[CheckResult]:
     """Judge how long TiDB keeps old versions, against how long a verification reads as of one moment."""
     if server.flavor is not Flavor.TIDB:
         return
-    told = server.variable("tidb_gc_life_time")
-    life = duration(told)
+    reported = server.variable("tidb_gc_life_time")
+    life = duration(reported)
     if life is None:
-        raise ReadError(f"{server.name}: tidb_gc_life_time is {told!r}, no duration")
+        raise ReadError(f"{server.name}: tidb_gc_life_time is {reported!r}, no duration")
     planned = server.plan.verify_seconds
     numbers = {"seconds": life}
     if server.variables.get("tidb_gc_enable", "ON").upper() in ("OFF", "0"):
-        yield CheckResult(
-            State.WARN, "garbage collection is off: nothing is removed", "Turn it on again when the work ends.",
+        yield warned("garbage collection is off: nothing is removed", "Turn it on again when the work ends.",
             numbers=numbers,
         )  # fmt: skip
         return
     if planned is None:
         short = life <= _DEFAULT_LIFE
-        value = f"{told}; how long the verification takes was not said"
+        value = f"{reported}; how long the verification takes was not said"
         todo = "Say it (--hours 6), and raise the life time for as long as the work goes on."
-        yield CheckResult(State.WARN if short else State.PASS, value, todo, numbers=numbers)
+        yield CheckResult(AnswerState.WARN if short else AnswerState.PASS, value, todo, numbers=numbers)
         return
-    value = f"{told}, and the verification takes {planned / 3600:g} h"
+    value = f"{reported}, and the verification takes {planned / 3600:g} h"
     minutes = int(planned * 1.5 // 60) + 1
-    todo = f"For the time of the work: SET GLOBAL tidb_gc_life_time = '{minutes}m'; and back to {told} afterwards."
+    todo = f"For the time of the work: SET GLOBAL tidb_gc_life_time = '{minutes}m'; and back to {reported} afterwards."
     yield CheckResult(
-        State.PASS if life > planned else State.FAIL,
+        AnswerState.PASS if life > planned else AnswerState.FAIL,
         value,
         todo,
         threshold=f"more than {planned:g} s",
@@ -59,27 +57,27 @@ def gc_life_time(server: Server) -> Iterator[CheckResult]:
     )
 
 
-def safe_point(server: Server) -> Iterator[CheckResult]:
+def safe_point(server: CheckedServer) -> Iterator[CheckResult]:
     """Judge how far behind garbage collection is: held back it fills the disk, and without it snapshots do not hold."""
     if server.flavor is not Flavor.TIDB:
         return
     state = server.pairs(sql.TIDB_STATE)
-    told = state.get("tikv_gc_safe_point")
-    if told is None:
+    reported = state.get("tikv_gc_safe_point")
+    if reported is None:
         snapshot = server.endpoint.snapshot is not None
         todo = "Wait until the GC worker has run once; on embedded storage there is none."
         value = "there is none: the server silently ignores tidb_snapshot"
-        yield CheckResult(State.FAIL if snapshot else State.WARN, value, todo)
+        yield CheckResult(AnswerState.FAIL if snapshot else AnswerState.WARN, value, todo)
         return
-    moment = _moment(told)
+    moment = _moment(reported)
     if moment is None:
-        raise ReadError(f"{server.name}: tikv_gc_safe_point is {told!r}, no time")
+        raise ReadError(f"{server.name}: tikv_gc_safe_point is {reported!r}, no time")
     age = server.now() + server.clock.offset - moment
     numbers = {"age_seconds": age}
-    value = f"{told}, {age / 3600:.1f} h ago"
+    value = f"{reported}, {age / 3600:.1f} h ago"
     life = duration(server.variables.get("tidb_gc_life_time", "")) or _DEFAULT_LIFE
     late = age > max(SAFE_POINT_SECONDS, 3 * life)
-    yield CheckResult(State.WARN if late else State.PASS, value, numbers=numbers)
+    yield CheckResult(AnswerState.WARN if late else AnswerState.PASS, value, numbers=numbers)
 
 
 def _moment(text: str) -> float | None:
@@ -91,7 +89,7 @@ def _moment(text: str) -> float | None:
     return None
 
 
-def statistics(server: Server) -> Iterator[CheckResult]:
+def statistics(server: CheckedServer) -> Iterator[CheckResult]:
     """Judge the statistics of the tables in scope; an empty table needs none."""
     if server.flavor is not Flavor.TIDB:
         return
@@ -113,39 +111,40 @@ def statistics(server: Server) -> Iterator[CheckResult]:
     if bad:
         value = f"{len(unknown)} tables without, {len(stale)} stale of {len(filled)} with rows: {listed(bad)}"
         todo = f"ANALYZE TABLE {bad[0].split(' (')[0]}; and so on, in hours of little traffic."
-        yield CheckResult(State.FAIL, value, todo, numbers=numbers)
+        yield failed(value, todo, numbers=numbers)
         return
     value = f"{len(filled)} tables with rows, {len(aging)} below {HEALTHY_WELL}"
     more = f": {listed(aging)}" if aging else ""
-    yield CheckResult(State.WARN if aging else State.PASS, value + more, numbers=numbers)
+    yield CheckResult(AnswerState.WARN if aging else AnswerState.PASS, value + more, numbers=numbers)
 
 
-def data_migration(server: Server) -> Iterator[CheckResult]:
-    """Ask where DM stands, by its checkpoints on the target; a cluster without them has no DM that writes to it."""
+def data_migration(server: CheckedServer) -> Iterator[CheckResult]:
+    """Ask where DM is, by its checkpoints on the target; a cluster without them has no DM that writes to it."""
     tables = [(row[0] or "", row[1] or "") for row in server.session.query(sql.CHECKPOINT_TABLES)]
     wanted = server.plan.checkpoint
     if wanted is not None and wanted.startswith("dm_meta.") and wanted not in {".".join(name) for name in tables}:
         todo = "Start the DM task first, name its own table, or grant SELECT on dm_meta.*."
-        yield CheckResult(State.FAIL, f"{wanted} (watch.checkpoint) is not there", todo)
+        yield failed(f"{wanted} (watch.checkpoint) is not there", todo)
         return
     if not tables:
-        yield CheckResult(State.PASS, "no checkpoint of DM here")
+        yield passed("no checkpoint of DM here")
     for database, table in tables:
         task, query = table.removesuffix("_syncer_checkpoint"), sql.checkpoint_rows(database, table)
         for source, file, offset, gtids, age in server.session.query(query):
             subject = f"{server.name}/{task}/{source}"
             value = f"{file} {offset}" + (f", {gtids}" if gtids else "")
             if age is None:
-                yield CheckResult(State.INCONCLUSIVE, f"{value}; its age is not told", subject=subject, query=query)
+                yield unknown(f"{value}; its age is not reported", subject=subject, query=query)
                 continue
             old = int(age) > STALE_SECONDS
             yield CheckResult(
-                State.WARN if old else State.PASS, f"{value}, written {age} s ago", subject=subject, query=query,
+                AnswerState.WARN if old else AnswerState.PASS, f"{value}, written {age} s ago", subject=subject,
+                query=query,
                 numbers={"age_seconds": float(age)},
             )  # fmt: skip
 
 
-def ticdc(server: Server) -> Iterator[CheckResult]:
+def ticdc(server: CheckedServer) -> Iterator[CheckResult]:
     """Ask TiCDC's servers for the state of every changefeed; not asked where no address is given."""
     for address in server.plan.ticdc:
         url = f"{address.rstrip('/')}/api/v2/changefeeds"
@@ -153,17 +152,12 @@ def ticdc(server: Server) -> Iterator[CheckResult]:
             feeds = _changefeeds(url)
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
-            yield CheckResult(
-                State.INCONCLUSIVE,
-                f"no answer: {reason}",
-                "Check the address and that TiCDC runs.",
-                subject=address,
-                query=f"GET {url}",
+            yield unknown(
+                f"no answer: {reason}", "Check the address and that TiCDC runs.", subject=address, query=f"GET {url}"
             )
             continue
         if not feeds:
-            yield CheckResult(
-                State.WARN,
+            yield warned(
                 "no changefeed",
                 "Make the feed, and rehearse it, before it is needed.",
                 subject=address,
@@ -179,30 +173,31 @@ def _changefeeds(url: str) -> list[dict[str, Any]]:
     # Without the proxies of the environment: the address is one of the cluster's own network.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(url, timeout=HTTP_SECONDS) as answer:
-        told = json.loads(answer.read())
-    return [dict(item) for item in told["items"] or []]
+        reported = json.loads(answer.read())
+    return [dict(item) for item in reported["items"] or []]
 
 
-def _changefeed(server: Server, feed: dict[str, Any], address: str, url: str) -> CheckResult:
+def _changefeed(server: CheckedServer, feed: dict[str, Any], address: str, url: str) -> CheckResult:
     subject = f"{address}/{feed.get('namespace') or 'default'}/{feed.get('id')}"
-    state = str(feed.get("state") or "not told")
+    state = str(feed.get("state") or "not reported")
     tso = feed.get("checkpoint_tso")
     error = feed.get("error")
     words = f": {error.get('message') or error}" if isinstance(error, dict) else f": {error}" if error else ""
     if state != "normal":
         known = state in ("stopped", "failed", "warning", "error", "pending", "finished", "removed")
         return CheckResult(
-            State.FAIL if known else State.INCONCLUSIVE, f"{state}{words}", subject=subject, query=f"GET {url}"
+            AnswerState.FAIL if known else AnswerState.INCONCLUSIVE,
+            f"{state}{words}",
+            subject=subject,
+            query=f"GET {url}",
         )
     if not isinstance(tso, int):
-        return CheckResult(
-            State.INCONCLUSIVE, f"{state}; its checkpoint is not told", subject=subject, query=f"GET {url}"
-        )
+        return unknown(f"{state}; its checkpoint is not reported", subject=subject, query=f"GET {url}")
     moment = (tso >> _TSO_SHIFT) / 1000
     lag = server.now() + server.clock.offset - moment
     value = f"{state}, checkpoint {datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%SZ}, {lag:.0f} s ago"
     return CheckResult(
-        State.FAIL if lag > STALE_SECONDS else State.PASS,
+        AnswerState.FAIL if lag > STALE_SECONDS else AnswerState.PASS,
         value,
         subject=subject,
         query=f"GET {url}",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from migverify.errors import PrivilegeError
-from migverify.guards.check_model import CheckResult, listed
-from migverify.guards.check_read import Server
-from migverify.guards.model import State
+from migverify.guards.check_read import CheckedServer
+from migverify.guards.model import AnswerState, CheckResult, failed, listed, passed, unknown, warned
 from migverify.model import Side
 from migverify.sql.catalog import access_sql
 from migverify.sql.grants import Grants, account_text
@@ -17,12 +16,12 @@ from migverify.sql.quoting import quote_path
 _ADMIN = ("SUPER", "ALL PRIVILEGES", "ALL", "GRANT OPTION", "CREATE USER", "SHUTDOWN", "ROLE_ADMIN", "SYSTEM_USER")
 
 
-def tables(server: Server) -> Iterator[CheckResult]:
+def tables(server: CheckedServer) -> Iterator[CheckResult]:
     """Ask whether every table in scope may be read; what SHOW GRANTS does not say is tried by using it."""
     try:
         found = server.tables
     except PrivilegeError as error:  # the catalog shows less than the whole table: a grant on columns
-        yield CheckResult(State.FAIL, error.message.split("\n")[0], error.hint)
+        yield failed(error.message.split("\n")[0], error.hint)
         return
     missing = [
         (table.ref.database, table.ref.table)
@@ -32,20 +31,16 @@ def tables(server: Server) -> Iterator[CheckResult]:
     ]
     value = f"{server.grants.account} may read {len(found) - len(missing)} of {len(found)} tables"
     if not found:
-        yield CheckResult(
-            State.INCONCLUSIVE, "no table in scope can be seen", _grant(server, "SELECT", ["<database>.*"])
-        )
+        yield unknown("no table in scope can be seen", _grant(server, "SELECT", ["<database>.*"]))
         return
     names = [f"{database}.{table}" for database, table in missing]
     if names:
-        yield CheckResult(
-            State.FAIL, f"{value}; not {listed(names)}", _grant(server, "SELECT", _databases(server, missing))
-        )
+        yield failed(f"{value}; not {listed(names)}", _grant(server, "SELECT", _databases(server, missing)))
         return
-    yield CheckResult(State.PASS, value)
+    yield passed(value)
 
 
-def _reads(server: Server, database: str, table: str) -> bool:
+def _reads(server: CheckedServer, database: str, table: str) -> bool:
     try:
         server.session.query(access_sql(database, table))
     except PrivilegeError:
@@ -53,7 +48,7 @@ def _reads(server: Server, database: str, table: str) -> bool:
     return True
 
 
-def changes(server: Server) -> Iterator[CheckResult]:
+def changes(server: CheckedServer) -> Iterator[CheckResult]:
     """Ask for the two grants of a reader of the binlog."""
     wanted = privileges_for("changes tail", "*.*", Side.SOURCE, server.flavor)
     if not wanted:
@@ -61,71 +56,68 @@ def changes(server: Server) -> Iterator[CheckResult]:
     missing = [name for name in wanted if not server.grants.allows(name)]
     todo = _grant(server, ", ".join(missing), ["*.*"])
     yield CheckResult(
-        State.FAIL if missing else State.PASS, f"missing: {', '.join(missing)}" if missing else "granted", todo
+        AnswerState.FAIL if missing else AnswerState.PASS,
+        f"missing: {', '.join(missing)}" if missing else "granted",
+        todo,
     )
 
 
-def workload(server: Server) -> Iterator[CheckResult]:
+def workload(server: CheckedServer) -> Iterator[CheckResult]:
     """Ask whether replayed statements may read tables and views, and whether sessions of others can be seen."""
     views = [(one.database, one.name) for one in server.skipped if one.kind == "view"]
     refs = [(table.ref.database, table.ref.table) for table in server.tables]
     unread = [name for name in (*refs, *views) if not server.grants.allows("SELECT", *name)]
     if unread:
         names = [f"{database}.{table}" for database, table in unread]
-        yield CheckResult(
-            State.FAIL, f"may not read {listed(names)}", _grant(server, "SELECT", _databases(server, unread))
-        )
+        yield failed(f"may not read {listed(names)}", _grant(server, "SELECT", _databases(server, unread)))
         return
     wants_view = [database for database, name in views if not server.grants.allows("SHOW VIEW", database, name)]
     if wants_view:
         value = f"SHOW VIEW is missing for {len(wants_view)} views: EXPLAIN of statements on them is refused"
-        yield CheckResult(
-            State.WARN, value, _grant(server, "SHOW VIEW", _databases(server, [(one, "") for one in wants_view]))
-        )
+        yield warned(value, _grant(server, "SHOW VIEW", _databases(server, [(one, "") for one in wants_view])))
         return
     if not server.grants.allows("PROCESS"):
-        yield CheckResult(
-            State.WARN,
+        yield warned(
             "reads everything; without PROCESS a capture by polling sees its own session only",
             _grant(server, "PROCESS", ["*.*"]),
         )
         return
-    yield CheckResult(State.PASS, f"may read {len(refs)} tables and {len(views)} views, and see sessions")
+    yield passed(f"may read {len(refs)} tables and {len(views)} views, and see sessions")
 
 
-def repair(server: Server) -> Iterator[CheckResult]:
-    """Ask whether the target's rows may be mended; missing is a warning, as not everybody lets migverify do that."""
+def repair(server: CheckedServer) -> Iterator[CheckResult]:
+    """Ask whether the target's rows may be repaired; missing is a warning, as not everybody lets migverify do that."""
     read = privileges_for("tables repair", DATABASES, Side.TARGET, server.flavor)
     wanted = [name for name in privileges_for(REPAIR, DATABASES, Side.TARGET, server.flavor) if name not in read]
     refs = [(table.ref.database, table.ref.table) for table in server.tables]
     if not refs:
-        yield CheckResult(State.INCONCLUSIVE, "no table in scope can be seen")
+        yield unknown("no table in scope can be seen")
         return
     short = [ref for ref in refs if not all(server.grants.allows(name, *ref) for name in wanted)]
     todo = _grant(server, ", ".join(wanted), _databases(server, short)) + " Or apply the repair's SQL as somebody else."
     value = f"may write {len(refs) - len(short)} of {len(refs)} tables"
-    yield CheckResult(State.WARN if short else State.PASS, value, todo)
+    yield CheckResult(AnswerState.WARN if short else AnswerState.PASS, value, todo)
 
 
-def excess(server: Server) -> Iterator[CheckResult]:
+def excess(server: CheckedServer) -> Iterator[CheckResult]:
     """Ask what the user may do beyond its work, roles taken in that it could turn on."""
     grants = server.grants
     if not server.is_source:
         admin = [one for one in grants.writing if one.split(" on ")[0].upper() in _ADMIN]
         value = f"{grants.account} may: {listed(admin)}" if admin else f"{grants.account} administers nothing"
-        yield CheckResult(State.WARN if admin else State.PASS, value)
+        yield CheckResult(AnswerState.WARN if admin else AnswerState.PASS, value)
         return
     changing = [one for one in grants.changing if not _marker(one, server)]
     if changing:
-        yield CheckResult(State.FAIL, f"{grants.account} may write: {listed(changing)}", _revoke(grants))
+        yield failed(f"{grants.account} may write: {listed(changing)}", _revoke(grants))
         return
     looking = [one for one in grants.writing if one not in grants.changing]
     seeing = f", and may define what it is there to see: {listed(looking)}" if looking else ""
     roles = f", roles {', '.join(grants.roles)} taken in" if grants.roles else ""
-    yield CheckResult(State.PASS, f"{grants.account} only reads{roles}{seeing}")
+    yield passed(f"{grants.account} only reads{roles}{seeing}")
 
 
-def _marker(privilege: str, server: Server) -> bool:
+def _marker(privilege: str, server: CheckedServer) -> bool:
     """Whether this is the one write that a configuration may allow on a source."""
     name, _, where = privilege.partition(" on ")
     database, dot, table = (server.plan.marker or "").partition(".")
@@ -139,13 +131,13 @@ def _revoke(grants: Grants) -> str:
     )
 
 
-def _databases(server: Server, names: Sequence[tuple[str, str]]) -> list[str]:
+def _databases(server: CheckedServer, names: Sequence[tuple[str, str]]) -> list[str]:
     databases = {database for database, _ in names}
     varying = any(escaped(one) != one for one in databases)
     literal = varying and server.variables.get("partial_revokes", "").upper() in ("ON", "1")
     return sorted(object_text(escaped(one), None, literal=literal) for one in databases)
 
 
-def _grant(server: Server, privileges: str, objects: Sequence[str]) -> str:
+def _grant(server: CheckedServer, privileges: str, objects: Sequence[str]) -> str:
     account = account_text(server.grants.account)
     return " ".join(f"GRANT {privileges} ON {one} TO {account};" for one in objects)

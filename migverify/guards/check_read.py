@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeVar
@@ -12,10 +12,10 @@ from migverify.db.server_state import Queries, global_variables
 from migverify.db.session import Encryption
 from migverify.errors import MigverifyError, PrivilegeError, ReadError, RetryableReadError
 from migverify.guards.check_binlog_settings import Platform
-from migverify.guards.check_model import Plan, Route
+from migverify.guards.scope import Route
 from migverify.model import Endpoint, Flavor, TableDef
 from migverify.sql import settings as sql
-from migverify.sql.catalog import CatalogNames, Skipped, read_names, read_tables
+from migverify.sql.catalog import CatalogNames, SkippedObject, read_names, read_tables
 from migverify.sql.grants import Grants, check_grants
 from migverify.sql.server import CLOCK
 
@@ -25,7 +25,29 @@ Named = list[dict[str, str | None]]
 CLOCK_TRIES = 3
 
 
-class Connection(Queries, Protocol):
+@dataclass(frozen=True, slots=True)
+class CheckPlan:
+    """What the work will need, as far as it is known.
+
+    Parameters
+    ----------
+    verify_seconds
+        How long the longest read is going to take, seconds; None: not said.
+    ticdc
+        Addresses of TiCDC servers (``http://host:8300``).
+    marker
+        ``database.table`` on the source that a watch may write to.
+    checkpoint
+        ``database.table`` on the target where a replicator keeps its place.
+    """
+
+    verify_seconds: float | None = None
+    ticdc: Sequence[str] = ()
+    marker: str | None = None
+    checkpoint: str | None = None
+
+
+class CheckConnection(Queries, Protocol):
     """The part of a session that the guard needs."""
 
     def encryption(self) -> Encryption | None:
@@ -42,7 +64,7 @@ class Connection(Queries, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ServerClock:
     """The server's clock against this machine's: ``offset`` seconds ahead, known to within ``uncertainty``."""
 
     offset: float
@@ -53,7 +75,7 @@ class Clock:
 class Cached:
     """A session that runs no statement twice. A refusal is an answer, and is raised again."""
 
-    session: Connection
+    session: CheckConnection
     asked: dict[tuple[str, bool], Rows | Named | MigverifyError] = field(default_factory=dict)
 
     @property
@@ -91,7 +113,7 @@ class Cached:
 
 
 @dataclass
-class Server:
+class CheckedServer:
     """One endpoint: what it says is read when a question wants it.
 
     Parameters
@@ -108,7 +130,7 @@ class Server:
     session: Cached
     wanted: Callable[[str, str], bool]
     route: Route
-    plan: Plan
+    plan: CheckPlan
     seconds: float = 0.0
     now: Callable[[], float] = time.time
     begun: Callable[[str], float] | None = None
@@ -150,18 +172,18 @@ class Server:
         return Platform.RDS if self.variables.get("basedir", "").startswith("/rdsdbbin/") else Platform.OWN
 
     @cached_property
-    def clock(self) -> Clock:
+    def clock(self) -> ServerClock:
         """Its clock, by the shortest of a few round trips."""
         return min((self._clock() for _ in range(CLOCK_TRIES)), key=lambda clock: clock.uncertainty)
 
-    def _clock(self) -> Clock:
+    def _clock(self) -> ServerClock:
         before = self.now()
         # Not the kept answer: a clock that is read twice says two things.
-        told = self.session.session.query(CLOCK)[0][0]
+        reported = self.session.session.query(CLOCK)[0][0]
         after = self.now()
-        if told is None:
-            raise ReadError(f"{self.name}: the server does not tell its clock")
-        return Clock(float(told) - (before + after) / 2, max(0.0, after - before) / 2)
+        if reported is None:
+            raise ReadError(f"{self.name}: the server does not report its clock")
+        return ServerClock(float(reported) - (before + after) / 2, max(0.0, after - before) / 2)
 
     @cached_property
     def grants(self) -> Grants:
@@ -179,7 +201,7 @@ class Server:
         return tuple(read_tables(self.session, self.name, self.names.tables))
 
     @property
-    def skipped(self) -> tuple[Skipped, ...]:
+    def skipped(self) -> tuple[SkippedObject, ...]:
         """What is in scope and holds no rows of its own: views, sequences."""
         return self.names.skipped
 

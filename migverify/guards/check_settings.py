@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from migverify.errors import ReadError, RetryableReadError
-from migverify.guards.check_model import CheckResult
-from migverify.guards.check_read import Server
-from migverify.guards.model import State
+from migverify.guards.check_read import CheckedServer
+from migverify.guards.model import AnswerState, CheckResult, failed, passed, unknown, warned
 from migverify.model import Flavor
 from migverify.sql import settings as sql
 from migverify.tables.type_change import collation_change
@@ -23,22 +22,22 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def sql_mode(source: Server, target: Server) -> Iterator[CheckResult]:
+def sql_mode(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
     """Compare the modes as sets, without words that mean nothing here."""
     ours, theirs = (_modes(server.variable("sql_mode")) for server in (source, target))
     only_source, only_target = sorted(ours - theirs), sorted(theirs - ours)
     if not only_source and not only_target:
-        yield CheckResult(State.PASS, ",".join(sorted(ours)) or "empty on both")
+        yield passed(",".join(sorted(ours)) or "empty on both")
         return
     value = f"only the source: {', '.join(only_source) or 'none'}; only the target: {', '.join(only_target) or 'none'}"
-    yield CheckResult(State.FAIL, value, f"On the target: SET GLOBAL sql_mode = '{source.variable('sql_mode')}';")
+    yield failed(value, f"On the target: SET GLOBAL sql_mode = '{source.variable('sql_mode')}';")
 
 
 def _modes(text: str) -> frozenset[str]:
     return frozenset(word.strip().upper() for word in text.split(",")) - _EMPTY_MODES
 
 
-def charset(source: Server, target: Server) -> Iterator[CheckResult]:
+def charset(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
     """Compare what a new table, and a text in a statement, gets where nothing is said."""
     for name in ("character_set_server", "collation_server", "default_collation_for_utf8mb4"):
         query = f"SHOW GLOBAL VARIABLES LIKE '{name}'"
@@ -47,60 +46,62 @@ def charset(source: Server, target: Server) -> Iterator[CheckResult]:
         ours, theirs = source.variable(name), target.variable(name)
         value = f"{name}: source {ours}, target {theirs}"
         if ours == theirs:
-            yield CheckResult(State.PASS, value, part=name, query=query)
+            yield passed(value, part=name, query=query)
             continue
         words, otherwise = collation_change(ours, theirs) if "collation" in name else ("other characters", True)
         todo = "Spell CHARACTER SET and COLLATE out in every CREATE TABLE and connection, or make them equal."
-        yield CheckResult(State.WARN if otherwise else State.PASS, f"{value}: {words}", todo, part=name, query=query)
+        yield CheckResult(
+            AnswerState.WARN if otherwise else AnswerState.PASS, f"{value}: {words}", todo, part=name, query=query
+        )
 
 
-def isolation(source: Server, target: Server) -> Iterator[CheckResult]:
+def isolation(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
     """Compare the isolation that transactions begin with."""
     ours, theirs = _isolation(source), _isolation(target)
     value = f"source {ours}, target {theirs}"
     if ours not in _SUPPORTED_ISOLATION and target.flavor is Flavor.TIDB:
         todo = "Let the application live with REPEATABLE-READ or READ-COMMITTED; TiDB answers others with error 8048."
-        yield CheckResult(State.FAIL, value, todo)
+        yield failed(value, todo)
         return
-    yield CheckResult(State.PASS if ours == theirs else State.FAIL, value)
+    yield CheckResult(AnswerState.PASS if ours == theirs else AnswerState.FAIL, value)
 
 
-def _isolation(server: Server) -> str:
+def _isolation(server: CheckedServer) -> str:
     name = next((name for name in _ISOLATION if name in server.variables), _ISOLATION[0])
     return server.variable(name).upper()
 
 
-def packet(source: Server, target: Server) -> Iterator[CheckResult]:
+def packet(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
     """Compare the largest statements and rows that the servers take."""
     ours, theirs = _number(source, "max_allowed_packet"), _number(target, "max_allowed_packet")
     numbers = {"source_bytes": float(ours), "target_bytes": float(theirs)}
     value = f"source {ours}, target {theirs}"
     todo = f"On the target: SET GLOBAL max_allowed_packet = {ours};"
-    yield CheckResult(State.PASS if theirs >= ours else State.FAIL, value, todo, numbers=numbers)
+    yield CheckResult(AnswerState.PASS if theirs >= ours else AnswerState.FAIL, value, todo, numbers=numbers)
 
 
-def _number(server: Server, name: str) -> int:
+def _number(server: CheckedServer, name: str) -> int:
     value = server.variable(name)
     if not value.lstrip("-").isdigit():
         raise ReadError(f"{server.name}: {name} is {value or repr('')}, no number")
     return int(value)
 
 
-def auto_increment(source: Server, target: Server) -> Iterator[CheckResult]:
+def auto_increment(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
     """Compare step and offset of generated ids."""
     names = ("auto_increment_increment", "auto_increment_offset")
     ours, theirs = (tuple(_number(server, name) for name in names) for server in (source, target))
     value = f"step and offset: source {ours[0]} and {ours[1]}, target {theirs[0]} and {theirs[1]}"
     todo = "Set both alike; with several writers give the sides offsets that never meet."
-    yield CheckResult(State.PASS if ours == theirs else State.FAIL, value, todo)
+    yield CheckResult(AnswerState.PASS if ours == theirs else AnswerState.FAIL, value, todo)
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
+class _PairedVariable:
     name: str
     agree: Callable[[str, str], bool]
     wanted: str
-    state: State
+    state: AnswerState
     why: str
 
 
@@ -117,26 +118,28 @@ def _as_long(source: str, target: str) -> bool:
 
 
 _PAIRS = (
-    _Pair("autocommit", _equal, "equal", State.FAIL,
+    _PairedVariable("autocommit", _equal, "equal", AnswerState.FAIL,
           "A statement alone is committed on one side and waits on the other."),
-    _Pair("wait_timeout", _as_long, "the target's at least the source's", State.WARN,
+    _PairedVariable("wait_timeout", _as_long, "the target's at least the source's", AnswerState.WARN,
           "A shorter one cuts idle connections that the pools still believe in."),
-    _Pair("interactive_timeout", _as_long, "the target's at least the source's", State.WARN,
+    _PairedVariable("interactive_timeout", _as_long, "the target's at least the source's", AnswerState.WARN,
           "A shorter one cuts idle connections that the pools still believe in."),
-    _Pair("innodb_lock_wait_timeout", _as_long, "the target's at least the source's", State.WARN,
+    _PairedVariable("innodb_lock_wait_timeout", _as_long, "the target's at least the source's", AnswerState.WARN,
           "A shorter one ends transactions that used to wait for a lock."),
-    _Pair("group_concat_max_len", _as_long, "the target's at least the source's", State.FAIL,
+    _PairedVariable("group_concat_max_len", _as_long, "the target's at least the source's", AnswerState.FAIL,
           "A shorter one cuts results of GROUP_CONCAT off, with no more than a warning."),
-    _Pair("explicit_defaults_for_timestamp", _equal, "equal", State.FAIL,
+    _PairedVariable("explicit_defaults_for_timestamp", _equal, "equal", AnswerState.FAIL,
           "Where it is off, NULL written into a TIMESTAMP becomes the current time, and columns get defaults."),
-    _Pair("div_precision_increment", _equal, "equal", State.FAIL, "Quotients get another number of digits."),
-    _Pair("default_week_format", _equal, "equal", State.FAIL, "WEEK() counts otherwise."),
-    _Pair("sql_require_primary_key", _equal, "equal", State.WARN, "CREATE TABLE is refused on one side only."),
-    _Pair("init_connect", _equal, "equal", State.WARN, "Sessions begin with other settings."),
+    _PairedVariable("div_precision_increment", _equal, "equal", AnswerState.FAIL,
+        "Quotients get another number of digits."),
+    _PairedVariable("default_week_format", _equal, "equal", AnswerState.FAIL, "WEEK() counts otherwise."),
+    _PairedVariable("sql_require_primary_key", _equal, "equal", AnswerState.WARN,
+        "CREATE TABLE is refused on one side only."),
+    _PairedVariable("init_connect", _equal, "equal", AnswerState.WARN, "Sessions begin with other settings."),
 )  # fmt: skip
 
 
-def other_settings(source: Server, target: Server) -> Iterator[CheckResult]:
+def other_settings(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
     """Compare further variables of which both servers tell; what one lacks has no say there."""
     for pair in _PAIRS:
         if pair.name not in source.variables or pair.name not in target.variables:
@@ -144,7 +147,7 @@ def other_settings(source: Server, target: Server) -> Iterator[CheckResult]:
         ours, theirs = source.variables[pair.name], target.variables[pair.name]
         fine = pair.agree(ours, theirs)
         yield CheckResult(
-            State.PASS if fine else pair.state, f"source {ours or repr('')}, target {theirs or repr('')}",
+            AnswerState.PASS if fine else pair.state, f"source {ours or repr('')}, target {theirs or repr('')}",
             f"On the target: SET GLOBAL {pair.name} = {_literal(ours)};", pair.name, pair.wanted,
             f"SHOW GLOBAL VARIABLES LIKE '{pair.name}'", pair.why,
         )  # fmt: skip
@@ -163,21 +166,21 @@ class _Own:
 
     name: str
     wanted: str
-    judge: Callable[[str], State]
+    judge: Callable[[str], AnswerState]
     why: str
     todo: str
     since: tuple[int, ...] = (0,)
     session: bool = False
 
 
-def _one_of(*good: str, other: State = State.FAIL) -> Callable[[str], State]:
-    return lambda value: State.PASS if value in good else other
+def _one_of(*good: str, other: AnswerState = AnswerState.FAIL) -> Callable[[str], AnswerState]:
+    return lambda value: AnswerState.PASS if value in good else other
 
 
-def _memory(value: str) -> State:
+def _memory(value: str) -> AnswerState:
     if not value.lstrip("-").isdigit():
-        return State.INCONCLUSIVE
-    return State.PASS if int(value) < 0 or int(value) >= GIB else State.WARN
+        return AnswerState.INCONCLUSIVE
+    return AnswerState.PASS if int(value) < 0 or int(value) >= GIB else AnswerState.WARN
 
 
 TIDB_VARIABLES = (
@@ -193,11 +196,11 @@ TIDB_VARIABLES = (
     _Own("tidb_mem_quota_query", "1 GiB or more", _memory,
          "A statement that needs more is ended: reports that ran on the source fail.",
          "SET GLOBAL tidb_mem_quota_query = 1073741824;"),
-    _Own("tidb_constraint_check_in_place_pessimistic", "ON", _one_of("ON", "1", other=State.WARN),
+    _Own("tidb_constraint_check_in_place_pessimistic", "ON", _one_of("ON", "1", other=AnswerState.WARN),
          "OFF tells a duplicate key at COMMIT, and not at the statement.",
          "Set pessimistic-txn.constraint-check-in-place-pessimistic = true in TiDB's configuration.", (6, 4), True),
-    _Own("tidb_multi_statement_mode", "OFF", _one_of("OFF", "0", other=State.WARN),
-         "ON runs several statements in one text, also for clients that never asked for that: what an injection needs.",
+    _Own("tidb_multi_statement_mode", "OFF", _one_of("OFF", "0", other=AnswerState.WARN),
+         "ON runs several statements in one text, also for clients that never requested that: what an injection needs.",
          "SET GLOBAL tidb_multi_statement_mode = OFF;"),
     _Own("tidb_super_read_only", "OFF", _one_of("OFF", "0"),
          "ON refuses every write with error 1836: replication stops, and so does the application.",
@@ -208,7 +211,7 @@ TIDB_VARIABLES = (
 )  # fmt: skip
 
 
-def tidb_variables(server: Server) -> Iterator[CheckResult]:
+def tidb_variables(server: CheckedServer) -> Iterator[CheckResult]:
     """Judge the variables that decide how TiDB behaves."""
     if server.flavor is not Flavor.TIDB:
         return
@@ -217,8 +220,8 @@ def tidb_variables(server: Server) -> Iterator[CheckResult]:
         query = _own_query(own)
         if value is None:
             old = server.number and server.number < own.since
-            state = State.PASS if old else State.INCONCLUSIVE
-            said = "this version has no such variable" if old else "the server does not tell"
+            state = AnswerState.PASS if old else AnswerState.INCONCLUSIVE
+            said = "this version has no such variable" if old else "the server does not report"
             yield CheckResult(state, said, "Look with a user who may see it.", own.name, own.wanted, query, own.why)
             continue
         yield CheckResult(own.judge(value.upper()), value or "''", own.todo, own.name, own.wanted, query, own.why)
@@ -229,19 +232,19 @@ def _own_query(own: _Own) -> str:
     return sql.session_variable(own.name) if own.session else f"SHOW GLOBAL VARIABLES LIKE '{own.name}'"
 
 
-def _own_value(server: Server, own: _Own) -> str | None:
+def _own_value(server: CheckedServer, own: _Own) -> str | None:
     if not own.session:
         return server.variables.get(own.name)
     try:
         value = server.session.query(_own_query(own))[0][0]
     except RetryableReadError:
         raise
-    except ReadError:  # this version does not know it, or it was never told: the caller knows which
+    except ReadError:  # this version does not know it, or it was never reported: the caller knows which
         return None
     return {"1": "ON", "0": "OFF"}.get(value or "", value)
 
 
-def _optimistic_checks(server: Server) -> CheckResult:
+def _optimistic_checks(server: CheckedServer) -> CheckResult:
     """Judge the check of optimistic transactions, which counts only where transactions are optimistic."""
     name = "tidb_constraint_check_in_place"
     query = f"SHOW GLOBAL VARIABLES LIKE '{name}'"
@@ -249,21 +252,24 @@ def _optimistic_checks(server: Server) -> CheckResult:
     todo = f"SET GLOBAL {name} = ON; or use pessimistic transactions."
     value = server.variables.get(name, "").upper()
     if not value:
-        return CheckResult(State.INCONCLUSIVE, "the server does not tell", todo, name, "ON", query, why)
+        return unknown("the server does not report", todo, name, "ON", query, why)
     if value in ("ON", "1") or server.variables.get("tidb_txn_mode", "").lower() == "pessimistic":
         said = value if value in ("ON", "1") else f"{value}; transactions are pessimistic"
-        return CheckResult(State.PASS, said, "", name, "ON", query, why)
-    return CheckResult(State.WARN, value, todo, name, "ON", query, why)
+        return passed(said, "", name, "ON", query, why)
+    return warned(value, todo, name, "ON", query, why)
 
 
-def new_collations(server: Server) -> Iterator[CheckResult]:
+def new_collations(server: CheckedServer) -> Iterator[CheckResult]:
     """Judge whether TiDB compares texts by their collation at all; fixed when a cluster is made."""
     if server.flavor is not Flavor.TIDB:
         return
-    told = server.session.query(sql.NEW_COLLATIONS)[0][0]
-    if told not in ("0", "1"):
-        raise ReadError(f"{server.name}: the server compares two letters and says {told!r}")
-    yield CheckResult(State.PASS if told == "1" else State.FAIL, "they count" if told == "1" else "it compares bytes")
+    reported = server.session.query(sql.NEW_COLLATIONS)[0][0]
+    if reported not in ("0", "1"):
+        raise ReadError(f"{server.name}: the server compares two letters and says {reported!r}")
+    yield CheckResult(
+        AnswerState.PASS if reported == "1" else AnswerState.FAIL,
+        "they count" if reported == "1" else "it compares bytes",
+    )
 
 
 def duration(text: str) -> float | None:

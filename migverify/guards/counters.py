@@ -19,12 +19,12 @@ from migverify.sql.grants import check_grants
 QUERIES, READS, WRITES, ROWS_READ, ROWS_WRITTEN = "queries", "reads", "writes", "rows read", "rows written"
 _EVICTED = "evicted"
 _SLACK = 2.0
-"""Uptime is told in whole seconds."""
+"""Uptime is reported in whole seconds."""
 
 _WRITING_TYPES = frozenset({"Insert", "Update", "Delete", "Replace", "LoadData", "ImportInto", "NonTransactionalDML"})
 
 
-class Connection(Protocol):
+class CounterConnection(Protocol):
     """The part of a session that the counters need."""
 
     @property
@@ -38,7 +38,7 @@ class Connection(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CounterReading:
     """The counters of one server at one moment.
 
     ``at`` is Unix time here. ``began`` says since when they count, by the server: seconds of uptime (``began`` moves
@@ -61,21 +61,21 @@ class Rate:
     at_least: bool
 
 
-def read_counters(session: Connection, now: Callable[[], float] = time.time) -> tuple[Reading, ...]:
+def read_counters(session: CounterConnection, now: Callable[[], float] = time.time) -> tuple[CounterReading, ...]:
     """Read the counters of a server, or of every server of a TiDB cluster.
 
     Raises
     ------
     ReadError
-        the server does not tell them.
+        the server does not report them.
     """
     if session.flavor is Flavor.TIDB:
         return _tidb(session, now)
     at = now()
-    told = {name or "": value or "" for name, value in session.query(sql.COUNTERS)}
-    if not told.get("Uptime", "").isdigit() or "Queries" not in told:
-        raise ReadError("the server tells no counters")
-    number = {name: float(value) for name, value in told.items() if value.isdigit()}
+    reported = {name or "": value or "" for name, value in session.query(sql.COUNTERS)}
+    if not reported.get("Uptime", "").isdigit() or "Queries" not in reported:
+        raise ReadError("the server reports no counters")
+    number = {name: float(value) for name, value in reported.items() if value.isdigit()}
     rows = all(name in number for name in (*sql.ROWS_WRITTEN, *sql.ROWS_READ))
     written, read = (sql.ROWS_WRITTEN, sql.ROWS_READ) if rows else (sql.HANDLER_WRITTEN, sql.HANDLER_READ)
     values = {
@@ -85,16 +85,16 @@ def read_counters(session: Connection, now: Callable[[], float] = time.time) -> 
         ROWS_READ: sum(number.get(name, 0.0) for name in read),
     }  # fmt: skip
     how = "status counters" + ("" if rows else " (rows by Handler counters, temporary tables included)")
-    return (Reading("", at, at - number["Uptime"], values, how),)
+    return (CounterReading("", at, at - number["Uptime"], values, how),)
 
 
-def connections(session: Connection) -> tuple[int, int]:
+def connections(session: CounterConnection) -> tuple[int, int]:
     """Return connections in use and allowed, of the fullest server of a cluster; 0 allowed is no limit.
 
     Raises
     ------
     ReadError
-        the server does not tell those of other users.
+        the server does not report those of other users.
     """
     most = int(session.query(sql.MOST_CONNECTIONS)[0][0] or 0)
     if session.flavor is not Flavor.TIDB:
@@ -103,7 +103,7 @@ def connections(session: Connection) -> tuple[int, int]:
     return max((int(row[1] or 0) for row in session.query(sql.TIDB_CONNECTIONS)), default=0), most
 
 
-def need_process(session: Connection) -> None:
+def need_process(session: CounterConnection) -> None:
     """Refuse a user of TiDB that sees its own sessions and statements only: a small number would look fine.
 
     Raises
@@ -115,7 +115,7 @@ def need_process(session: Connection) -> None:
         raise ReadError("the user lacks PROCESS", hint="GRANT PROCESS ON *.* shows sessions of all users.")
 
 
-def _tidb(session: Connection, now: Callable[[], float]) -> tuple[Reading, ...]:
+def _tidb(session: CounterConnection, now: Callable[[], float]) -> tuple[CounterReading, ...]:
     need_process(session)
     if (session.query(sql.TIDB_SUMMARY) or [("", "ON")])[0][1] not in ("ON", "1"):
         raise ReadError("tidb_enable_stmt_summary is OFF, and TiDB has no other counters in SQL")
@@ -134,14 +134,16 @@ def _tidb(session: Connection, now: Callable[[], float]) -> tuple[Reading, ...]:
     if not found:
         raise ReadError("the statement summary is empty: it was cleared, or is kept nowhere")
     newest = {server: max(begin for name, begin in found if name == server) for server, _ in found}
-    return tuple(Reading(s, at, begin, found[s, begin], "statement summary") for s, begin in sorted(newest.items()))
+    return tuple(
+        CounterReading(s, at, begin, found[s, begin], "statement summary") for s, begin in sorted(newest.items())
+    )
 
 
-# How many rows were read is told as a rounded average only.
+# How many rows were read is reported as a rounded average only.
 _TIDB_NAMES = (QUERIES, READS, WRITES, ROWS_WRITTEN, _EVICTED)
 
 
-def was_reset(before: Reading, after: Reading) -> bool:
+def was_reset(before: CounterReading, after: CounterReading) -> bool:
     """Whether the server began to count anew: it was restarted, its window ended, or a counter fell."""
     if abs(after.began - before.began) > _SLACK:
         return True
@@ -149,10 +151,10 @@ def was_reset(before: Reading, after: Reading) -> bool:
     return any(after.values.get(name, 0.0) < before.values[name] for name in exact)
 
 
-def rates(before: Sequence[Reading], after: Sequence[Reading]) -> dict[str, Rate]:
+def rates(before: Sequence[CounterReading], after: Sequence[CounterReading]) -> dict[str, Rate]:
     """Return what all servers together did a second between two readings, by counter.
 
-    A counter that was not told is not there: TiDB moves statements that are rare to a remainder of unknown kind.
+    A counter that was not reported is not there: TiDB moves statements that are rare to a remainder of unknown kind.
 
     Raises
     ------
@@ -167,14 +169,14 @@ def rates(before: Sequence[Reading], after: Sequence[Reading]) -> dict[str, Rate
         raise ReadError("no time passed between the readings")
     reset = {name: was_reset(first[name], second[name]) for name in first}
     moved = any(first[n].values.get(_EVICTED, 0.0) != second[n].values.get(_EVICTED, 0.0) for n in first)
-    told = set.intersection(*({*first[n].values} & {*second[n].values} for n in first)) - {_EVICTED}
+    reported = set.intersection(*({*first[n].values} & {*second[n].values} for n in first)) - {_EVICTED}
     return {
         counter: Rate(sum(_increase(first[n], second[n], counter, reset=reset[n]) for n in first) / seconds, seconds,
                       any(reset.values()))
-        for counter in sorted(told) if counter == QUERIES or not moved
+        for counter in sorted(reported) if counter == QUERIES or not moved
     }  # fmt: skip
 
 
-def _increase(before: Reading, after: Reading, counter: str, *, reset: bool) -> float:
+def _increase(before: CounterReading, after: CounterReading, counter: str, *, reset: bool) -> float:
     now = after.values[counter]
     return now if reset else max(0.0, now - before.values[counter])  # sums of floats may be a hair lower

@@ -9,25 +9,16 @@ from dataclasses import dataclass, field, replace
 
 from migverify.db.session import open_session
 from migverify.errors import EndpointError, ReadError
-from migverify.guards.ids_model import IdSpace, Kind, Limits, Point, judged, projected
+from migverify.guards.ids_model import IdKind, IdLimits, IdReading, IdSpace, judged, projected
 from migverify.guards.ids_read import Given, Spaces, read_spaces
 from migverify.guards.ids_snowflake import overlapping
 from migverify.guards.layouts import Layout, moment_text
-from migverify.guards.model import Answer, GuardResult, State
+from migverify.guards.model import AnswerState, GuardAnswer, GuardResult
+from migverify.guards.scope import Scope
 from migverify.model import Endpoint
 from migverify.sql import ids as sql
 
 NAME = "ids"
-Wanted = Callable[[str, str], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """One endpoint and the tables to look at there."""
-
-    endpoint: Endpoint
-    password: str | None = field(repr=False)
-    wanted: Wanted
 
 
 @dataclass(slots=True)
@@ -36,10 +27,8 @@ class IdsGuard:
 
     Parameters
     ----------
-    sources, target
+    scope
         Where to look. On the target the tables that sources lead to are looked at too.
-    route
-        (endpoint, database, table) of a source -> (database, table) on the target.
     now
         Unix milliseconds to judge by, None for each server's own clock.
     history
@@ -53,12 +42,10 @@ class IdsGuard:
         What the last asking found, and the moment it was judged by.
     """
 
-    sources: Sequence[Scope]
-    target: Scope
-    route: Callable[[str, str, str], tuple[str, str]]
-    limits: Limits = field(default_factory=Limits)
+    scope: Scope
+    limits: IdLimits = field(default_factory=IdLimits)
     now: float | None = None
-    history: Mapping[str, Sequence[Point]] = field(default_factory=dict)
+    history: Mapping[str, Sequence[IdReading]] = field(default_factory=dict)
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     name: str = NAME
     spaces: list[IdSpace] = field(default_factory=list)
@@ -67,25 +54,24 @@ class IdsGuard:
     def ask(self) -> GuardResult:
         """Read every side and judge every space."""
         started = time.time()
-        with ThreadPoolExecutor(max(1, len(self.sources))) as pool:
-            read = list(pool.map(self._read, self.sources))
+        sources, target = self.scope.config.sources, self.scope.config.target
+        with ThreadPoolExecutor(len(sources)) as pool:
+            read = list(pool.map(lambda endpoint: self._read(endpoint, self.scope.wanted), sources))
         routes = {
-            (scope.endpoint.name, *name): self.route(scope.endpoint.name, *name)
-            for scope, (found, _) in zip(self.sources, read, strict=True)
+            (endpoint.name, *name): self.scope.route(endpoint.name, *name)
+            for endpoint, (found, _) in zip(sources, read, strict=True)
             for name in found.tables
         }
         leads_to = set(routes.values())
-        wanted = self.target.wanted
-        target = replace(self.target, wanted=lambda d, t: (d, t) in leads_to or wanted(d, t))
-        read.append(self._read(target))
-        scopes = (*self.sources, self.target)
+        read.append(self._read(target, lambda d, t: (d, t) in leads_to or self.scope.wanted(d, t)))
+        endpoints = self.scope.endpoints
         unasked = [words for found, _ in read for words in found.unread]
         unasked += [
-            f"{scope.endpoint.name}: no table in scope has an id"
-            for scope, (found, _) in zip(scopes, read, strict=True)
+            f"{endpoint.name}: no table in scope has an id"
+            for endpoint, (found, _) in zip(endpoints, read, strict=True)
             if not found.spaces and not found.unread
         ]
-        moments = {scope.endpoint.name: moment for scope, (_, moment) in zip(scopes, read, strict=True)}
+        moments = {endpoint.name: moment for endpoint, (_, moment) in zip(endpoints, read, strict=True)}
         self.clock = max(moments.values())
         spaces = [
             projected(replace(space, history=(*space.history, *self.history.get(space.subject, ()))), moment)
@@ -97,16 +83,15 @@ class IdsGuard:
         answers = tuple(_answer(space, self.limits, moments[space.endpoint]) for space in self.spaces)
         return GuardResult(NAME, answers, started, time.time() - started, tuple(unasked))
 
-    def _read(self, scope: Scope) -> tuple[Spaces, float]:
+    def _read(self, endpoint: Endpoint, wanted: Callable[[str, str], bool]) -> tuple[Spaces, float]:
         try:
-            with open_session(scope.endpoint, scope.password) as session:
-                ((told,),) = session.query(sql.CLOCK)
-                server = float(told or 0)
-                moment = server if self.now is None else self.now
-                return read_spaces(session, scope.endpoint.name, scope.wanted, moment, self._given), moment
+            with open_session(endpoint, self.scope.password(endpoint)) as session:
+                ((reported,),) = session.query(sql.CLOCK)
+                moment = float(reported or 0) if self.now is None else self.now
+                return read_spaces(session, endpoint.name, wanted, moment, self._given), moment
         except (EndpointError, ReadError) as error:
             moment = time.time() * 1000 if self.now is None else self.now
-            return Spaces(unread=[f"{scope.endpoint.name}: {' '.join(str(error).split())}"]), moment
+            return Spaces(unread=[f"{endpoint.name}: {' '.join(str(error).split())}"]), moment
 
     @property
     def _given(self) -> Given:
@@ -118,18 +103,18 @@ def _with_overlaps(
 ) -> list[IdSpace]:
     """Add what only both sides together tell: two generators that give out ids of the same workers."""
     samples = {subject: ids for found in read for subject, ids in found.samples.items()}
-    targets = {(s.table, s.column): s for s in spaces if s.endpoint == "target" and s.kind is Kind.SNOWFLAKE}
-    told = []
+    targets = {(s.table, s.column): s for s in spaces if s.endpoint == "target" and s.kind is IdKind.SNOWFLAKE}
+    reported = []
     for space in spaces:
         other = targets.get((twins.get((space.endpoint, space.table), ""), space.column))
         words = ""
-        if space.kind is Kind.SNOWFLAKE and other is not None:
+        if space.kind is IdKind.SNOWFLAKE and other is not None:
             words = overlapping(space, other, samples[space.subject], samples[other.subject])
-        told.append(replace(space, problems=(*space.problems, words)) if words else space)
-    return told
+        reported.append(replace(space, problems=(*space.problems, words)) if words else space)
+    return reported
 
 
-def _answer(space: IdSpace, limits: Limits, now: float) -> Answer:
+def _answer(space: IdSpace, limits: IdLimits, now: float) -> GuardAnswer:
     state, reason = judged(space, limits, now)
     used = "unknown" if space.used is None else f"{space.used:,}"
     limit = "unknown" if space.limit is None else f"{space.limit:,}"
@@ -143,16 +128,16 @@ def _answer(space: IdSpace, limits: Limits, now: float) -> Answer:
         )
         if number is not None
     }  # fmt: skip
-    return Answer(
+    return GuardAnswer(
         NAME, "headroom", space.subject, state, value,
         f"at least {limits.days:g} days left, at most {limits.used:.0%} used", space.query,
         "An id space that ends stops every insert into the table, from one second to the next.",
-        "" if state is State.PASS else _todo(space), now / 1000, now / 1000, numbers,
+        "" if state is AnswerState.PASS else _todo(space), now / 1000, now / 1000, numbers,
     )  # fmt: skip
 
 
 def _todo(space: IdSpace) -> str:
-    if space.kind is Kind.SNOWFLAKE and space.layout is not None and not space.doubts:
+    if space.kind is IdKind.SNOWFLAKE and space.layout is not None and not space.doubts:
         end = moment_text(space.layout.end)[:10]
         return (
             f"Move to a generator whose epoch or bits last beyond {end}, with ids above all there are; plan it early."

@@ -9,14 +9,14 @@ from enum import StrEnum
 from typing import Any
 
 from migverify.guards.layouts import Layout, moment_text
-from migverify.guards.model import State
+from migverify.guards.model import AnswerState
 
 DAY = 86_400_000
 JAVASCRIPT = (1 << 53) - 1
 """The largest integer that a JavaScript number holds exactly."""
 
 
-class Kind(StrEnum):
+class IdKind(StrEnum):
     """What gives out the ids."""
 
     AUTO_INCREMENT = "auto_increment"
@@ -30,7 +30,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class IdLimits:
     """When an id space fails: fewer days left, or a larger share used."""
 
     days: float = 180.0
@@ -39,7 +39,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class IdReading:
     """How much was used at a moment (Unix milliseconds)."""
 
     time: float
@@ -59,7 +59,7 @@ class IdSpace:
     endpoint: str
     table: str
     column: str
-    kind: Kind
+    kind: IdKind
     used: int | None
     limit: int | None
     query: str
@@ -79,7 +79,7 @@ class IdSpace:
     problems: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    history: tuple[Point, ...] = field(default=(), repr=False)
+    history: tuple[IdReading, ...] = field(default=(), repr=False)
 
     @property
     def subject(self) -> str:
@@ -101,7 +101,7 @@ def projected(space: IdSpace, now: float) -> IdSpace:
     holds 63 of them.
 
     The growth is the steeper one of the whole history and of its last third: a space that grows faster lately must not
-    be told by its quiet year. A space that cycles or shrinks has no such moment.
+    be judged by its quiet year. A space that cycles or shrinks has no such moment.
     """
     if space.layout is not None:
         ticks = 1 << space.layout.time_bits if space.limit is None else space.limit
@@ -110,14 +110,14 @@ def projected(space: IdSpace, now: float) -> IdSpace:
         return space
     if space.used >= space.limit:
         return replace(space, exhausts_at=now)
-    points = sorted((*space.history, Point(now, space.used)), key=lambda point: point.time)
+    points = sorted((*space.history, IdReading(now, space.used)), key=lambda point: point.time)
     rates = [rate for part in (points, points[-max(2, len(points) // 3) :]) if (rate := _rate(part)) is not None]
     if not rates or max(rates) <= 0:
         return space
     return replace(space, exhausts_at=now + (space.limit - space.used) / max(rates))
 
 
-def _rate(points: Sequence[Point]) -> float | None:
+def _rate(points: Sequence[IdReading]) -> float | None:
     """Return ids per millisecond between the ends of a part; None within a minute or when the counter was set back."""
     if len(points) < 2 or points[-1].time - points[0].time < 60_000:
         return None
@@ -125,7 +125,7 @@ def _rate(points: Sequence[Point]) -> float | None:
     return None if grown < 0 else grown / (points[-1].time - points[0].time)
 
 
-def judged(space: IdSpace, limits: Limits, now: float) -> tuple[State, str]:
+def judged(space: IdSpace, limits: IdLimits, now: float) -> tuple[AnswerState, str]:
     """Return the state of a space and the reason in words."""
     failed = list(space.problems)
     beyond = space.largest is not None and space.largest > JAVASCRIPT
@@ -137,31 +137,31 @@ def judged(space: IdSpace, limits: Limits, now: float) -> tuple[State, str]:
             failed.append(f"exhausted since {moment_text(space.exhausts_at)}")
         elif days < limits.days:
             failed.append(f"exhausts on {moment_text(space.exhausts_at)[:10]}, in {days:.1f} days")
-    counter = space.kind is not Kind.SNOWFLAKE and not space.cycles
+    counter = space.kind is not IdKind.SNOWFLAKE and not space.cycles
     if counter and ratio is not None and ratio > limits.used:
         failed.append(f"{_percent(ratio)} used, {_percent(limits.used)} allowed")
     if failed or (beyond and limits.javascript):
-        return State.FAIL, "; ".join([*failed, *([rounded] if beyond else [])])
+        return AnswerState.FAIL, "; ".join([*failed, *([rounded] if beyond else [])])
     if space.doubts:
-        return State.INCONCLUSIVE, "; ".join([*space.doubts, *([rounded] if beyond else [])])
-    if ratio is None and not space.cycles and space.kind is not Kind.RANDOM:
-        return State.INCONCLUSIVE, "how much is used could not be told"
+        return AnswerState.INCONCLUSIVE, "; ".join([*space.doubts, *([rounded] if beyond else [])])
+    if ratio is None and not space.cycles and space.kind is not IdKind.RANDOM:
+        return AnswerState.INCONCLUSIVE, "how much is used is not known"
     notes = list(space.notes)
     if beyond:
         notes.append("ids beyond 2^53: JavaScript clients need them as text")
     if not counter and ratio is not None and ratio > limits.used and not space.cycles:
         notes.append(f"{_percent(ratio)} of the time field is behind")
-    told = [f"{_percent(ratio)} used"] if ratio is not None else []
+    reported = [f"{_percent(ratio)} used"] if ratio is not None else []
     if space.exhausts_at is not None:
-        told.append(f"until {moment_text(space.exhausts_at)[:10]}")
+        reported.append(f"until {moment_text(space.exhausts_at)[:10]}")
     elif space.cycles:
-        told.append("it cycles")
-    elif space.kind is Kind.RANDOM:
-        told.append("random or hashed: no counter that ends")
+        reported.append("it cycles")
+    elif space.kind is IdKind.RANDOM:
+        reported.append("random or hashed: no counter that ends")
     else:
-        told.append("no growth known yet")
-    state = State.WARN if notes and (beyond or any(note.startswith("!") for note in notes)) else State.PASS
-    return state, "; ".join([", ".join(told), *(note.removeprefix("!") for note in notes)])
+        reported.append("no growth known yet")
+    state = AnswerState.WARN if notes and (beyond or any(note.startswith("!") for note in notes)) else AnswerState.PASS
+    return state, "; ".join([", ".join(reported), *(note.removeprefix("!") for note in notes)])
 
 
 def _percent(ratio: float) -> str:
@@ -169,7 +169,7 @@ def _percent(ratio: float) -> str:
     return f"{percent:.1f} %" if percent >= 0.1 or percent == 0 else f"{percent:.2g} %"
 
 
-def as_json(space: IdSpace, limits: Limits, now: float) -> dict[str, Any]:
+def as_json(space: IdSpace, limits: IdLimits, now: float) -> dict[str, Any]:
     """Return the space as one JSON object."""
     state, reason = judged(space, limits, now)
     ratio = space.used_ratio
@@ -186,7 +186,8 @@ def as_json(space: IdSpace, limits: Limits, now: float) -> dict[str, Any]:
         "workers_used": space.workers_used, "workers_total": space.workers_total,
         "sequence_peak": space.sequence_peak, "sequence_total": space.sequence_total,
         "ahead_seconds": space.ahead_ms / 1000,
-        "verdict": "pass" if state is State.WARN else state.value, "warning": state is State.WARN, "reason": reason,
+        "verdict": "pass" if state is AnswerState.WARN else state.value, "warning": state is AnswerState.WARN,
+        "reason": reason,
         "query": space.query,
     }  # fmt: skip
 

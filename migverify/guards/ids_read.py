@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from migverify.db.session import Session
 from migverify.errors import ReadError
-from migverify.guards.ids_model import IdSpace, Kind
+from migverify.guards.ids_model import IdKind, IdSpace
 from migverify.guards.ids_snowflake import snowflake
 from migverify.guards.inference import SMALLEST
 from migverify.guards.layouts import Layout
@@ -107,7 +107,7 @@ def _table(session: Session, endpoint: str, table: TableDef) -> Iterator[IdSpace
         if column.data_type in _BITS and not column.generation:
             query = sql.ends(table.ref.database, table.ref.table, name)
             largest = _ends(session, query)[1]
-            yield IdSpace(endpoint, str(table.ref), name, Kind.INTEGER, largest or 0, limit_of(column), query,
+            yield IdSpace(endpoint, str(table.ref), name, IdKind.INTEGER, largest or 0, limit_of(column), query,
                           largest=largest)  # fmt: skip
 
 
@@ -141,10 +141,10 @@ def _auto_increment(
         notes.append("the counter of the catalog is older than the largest id")
     if following is None and largest is None:
         return IdSpace(
-            endpoint, str(table.ref), column.name, Kind.AUTO_INCREMENT, 0, limit_of(column), query, cache=cache
+            endpoint, str(table.ref), column.name, IdKind.AUTO_INCREMENT, 0, limit_of(column), query, cache=cache
         )
     used = max((following or 1) - 1, largest or 0)
-    return IdSpace(endpoint, str(table.ref), column.name, Kind.AUTO_INCREMENT, used, limit_of(column), query,
+    return IdSpace(endpoint, str(table.ref), column.name, IdKind.AUTO_INCREMENT, used, limit_of(column), query,
                    largest=largest, cache=cache, notes=tuple(notes))  # fmt: skip
 
 
@@ -158,7 +158,7 @@ def _auto_random(
     query = sql.next_row_id(table.ref.database, table.ref.table)
     largest = (1 << (width - (0 if column.unsigned else 1))) - 1
     return IdSpace(
-        endpoint, str(table.ref), column.name, Kind.AUTO_RANDOM, None if following is None else following - 1,
+        endpoint, str(table.ref), column.name, IdKind.AUTO_RANDOM, None if following is None else following - 1,
         (1 << bits) - 1, query, largest=largest, notes=(f"{shard} shard bits, {bits} bits of counter",),
     )  # fmt: skip
 
@@ -167,7 +167,7 @@ def _row_id(endpoint: str, table: TableDef, following: int) -> IdSpace:
     found = _SHARDED.search(table.create_options)
     bits = 63 - (int(found[1]) if found else 0)
     query = sql.next_row_id(table.ref.database, table.ref.table)
-    return IdSpace(endpoint, str(table.ref), "_tidb_rowid", Kind.ROW_ID, following - 1, (1 << bits) - 1, query)
+    return IdSpace(endpoint, str(table.ref), "_tidb_rowid", IdKind.ROW_ID, following - 1, (1 << bits) - 1, query)
 
 
 def _narrower(tables: Mapping[tuple[str, str], TableDef]) -> dict[tuple[str, str], tuple[int, str]]:
@@ -213,23 +213,27 @@ def _finished(
     session: Session, table: TableDef, space: IdSpace, now: float, given: Given, samples: dict[str, list[int]]
 ) -> IdSpace:
     """Look at the ids themselves where they may hold a time."""
-    counted = space.kind in (Kind.AUTO_RANDOM, Kind.ROW_ID) or not space.column
+    counted = space.kind in (IdKind.AUTO_RANDOM, IdKind.ROW_ID) or not space.column
     if counted or space.largest is None:
         return space
     layout = given(space.table, space.column)
     counts = space.largest < SMALLEST or table.column(space.column).data_type != "bigint"
     # What an application fills may be random: then its largest value says nothing of an end.
-    if layout is None and counts and (space.kind is not Kind.INTEGER or (space.used_ratio or 0.0) < SUSPECT):
+    if layout is None and counts and (space.kind is not IdKind.INTEGER or (space.used_ratio or 0.0) < SUSPECT):
         return space
     ids, times = _sample(session, table, space.column)
-    told = snowflake(space, ids, times, now, layout)
-    if told.kind is Kind.SNOWFLAKE:
-        samples[told.subject] = ids
-        return told
-    if told.kind is Kind.RANDOM and space.kind is not Kind.INTEGER:
-        return replace(space, evidence=told.evidence)  # the server counts, whatever was inserted
+    reported = snowflake(space, ids, times, now, layout)
+    if reported.kind is IdKind.SNOWFLAKE:
+        samples[reported.subject] = ids
+        return reported
+    if reported.kind is IdKind.RANDOM and space.kind is not IdKind.INTEGER:
+        return replace(space, evidence=reported.evidence)  # the server counts, whatever was inserted
     # A counter that is far is a counter still: that no layout fits is a doubt only where nothing counts.
-    return told if space.kind is Kind.INTEGER or told.kind is Kind.MIXED else replace(space, evidence=told.evidence)
+    return (
+        reported
+        if space.kind is IdKind.INTEGER or reported.kind is IdKind.MIXED
+        else replace(space, evidence=reported.evidence)
+    )
 
 
 def _texts(
@@ -249,12 +253,12 @@ def _texts(
         if max(ids) < 10 ** (DIGITS - 1) or max(ids) >= 1 << 64:
             continue
         times = [None if time is None else int(float(time)) for time in rows.values()]
-        empty = IdSpace(endpoint, str(table.ref), name, Kind.INTEGER, None, None, query, largest=max(ids))
-        told = snowflake(empty, ids, times, now, given(empty.table, name))
-        if told.kind is Kind.SNOWFLAKE:
-            samples[told.subject] = ids
-        if told.kind in (Kind.SNOWFLAKE, Kind.MIXED):
-            yield told
+        empty = IdSpace(endpoint, str(table.ref), name, IdKind.INTEGER, None, None, query, largest=max(ids))
+        reported = snowflake(empty, ids, times, now, given(empty.table, name))
+        if reported.kind is IdKind.SNOWFLAKE:
+            samples[reported.subject] = ids
+        if reported.kind in (IdKind.SNOWFLAKE, IdKind.MIXED):
+            yield reported
 
 
 def _sample(session: Session, table: TableDef, column: str) -> tuple[list[int], list[int | None]]:
@@ -309,5 +313,5 @@ def _sequence(
     low, high, step = (int(part or 0) for part in given)
     # A sequence that falls uses its range from above.
     used, limit = (following - low, high - low + 1) if step > 0 else (high - following, high - low + 1)
-    return IdSpace(endpoint, name, "", Kind.SEQUENCE, max(0, used), limit, query, largest=max(following, 0),
+    return IdSpace(endpoint, name, "", IdKind.SEQUENCE, max(0, used), limit, query, largest=max(following, 0),
                    cycles=cycles not in (None, "0", ""))  # fmt: skip

@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from migverify.guards.ids_model import DAY, IdSpace, Kind
-from migverify.guards.inference import SURE, Guess, infer, two_generators
+from migverify.guards.ids_model import DAY, IdKind, IdSpace
+from migverify.guards.inference import SURE, LayoutGuess, infer, two_generators
 from migverify.guards.layouts import Layout, moment_text
 
 ENOUGH = 0.6
-"""A layout that is less sure is told, and judges nothing."""
+"""A layout that is less sure is shown, and judges nothing."""
 AHEAD = 10_000.0
 """Milliseconds that the newest id may be ahead of the clock; generators that borrow ticks go further."""
 WORKERS = 0.8
@@ -33,25 +33,27 @@ def snowflake(
     counted, generated = two_generators(ids)
     if counted and given is None:
         return _mixed(space, ids, times, now, frozenset(generated), max(counted))
-    guess = Guess(given, 1.0, "given") if given is not None else infer(ids, round(now), times)
+    guess = LayoutGuess(given, 1.0, "given") if given is not None else infer(ids, round(now), times)
     layout = guess.layout
     if layout is None and guess.random:
-        return replace(space, kind=Kind.RANDOM, confidence=guess.confidence, evidence=guess.evidence, used=None,
+        return replace(space, kind=IdKind.RANDOM, confidence=guess.confidence, evidence=guess.evidence, used=None,
                        limit=None)  # fmt: skip
     if layout is None:
         doubts = () if guess.confidence >= SURE else (f"layout unknown: {guess.evidence}",)
-        return replace(space, kind=Kind.INTEGER, confidence=guess.confidence, evidence=guess.evidence, doubts=doubts)
+        return replace(space, kind=IdKind.INTEGER, confidence=guess.confidence, evidence=guess.evidence, doubts=doubts)
     newest = max(ids)
-    told = replace(
-        space, kind=Kind.SNOWFLAKE, layout=layout, confidence=guess.confidence, evidence=guess.evidence,
+    reported = replace(
+        space, kind=IdKind.SNOWFLAKE, layout=layout, confidence=guess.confidence, evidence=guess.evidence,
         used=layout.tick(newest), limit=_ticks(layout, space.limit), ahead_ms=max(0.0, layout.time(newest) - now),
     )  # fmt: skip
-    if told.limit is not None and told.limit < 1 << layout.time_bits and not space.narrowed:
-        told = replace(told, notes=(*told.notes, "!the column's type ends before the generator's time field"))
+    if reported.limit is not None and reported.limit < 1 << layout.time_bits and not space.narrowed:
+        reported = replace(
+            reported, notes=(*reported.notes, "!the column's type ends before the generator's time field")
+        )
     if guess.confidence < ENOUGH:
         doubt = f"likely {layout}, confidence {guess.confidence:.2f}: {guess.evidence}"
-        return replace(told, doubts=(doubt,))
-    return _generators(told, layout, ids)
+        return replace(reported, doubts=(doubt,))
+    return _generators(reported, layout, ids)
 
 
 def _ticks(layout: Layout, largest: int | None) -> int:
@@ -66,16 +68,16 @@ def _mixed(
     """Judge the time-ordered ids of a column that holds a counter's ids too."""
     pairs = [(number, time) for number, time in zip(ids, [*times, *[None] * len(ids)], strict=False)]
     kept = [pair for pair in pairs if pair[0] in generated]
-    told = snowflake(space, [number for number, _ in kept], [time for _, time in kept], now)
-    words = f"ids of a counter, such as {last:,}, share the column with {told.kind.value} ids"
-    if told.kind is not Kind.SNOWFLAKE or told.doubts:
-        return replace(told, kind=Kind.MIXED, evidence=f"{words}; {told.evidence}",
-                       doubts=(f"two generators: {words}", *told.doubts))  # fmt: skip
+    reported = snowflake(space, [number for number, _ in kept], [time for _, time in kept], now)
+    words = f"ids of a counter, such as {last:,}, share the column with {reported.kind.value} ids"
+    if reported.kind is not IdKind.SNOWFLAKE or reported.doubts:
+        return replace(reported, kind=IdKind.MIXED, evidence=f"{words}; {reported.evidence}",
+                       doubts=(f"two generators: {words}", *reported.doubts))  # fmt: skip
     newest = [max((t for n, t in pairs if t is not None and (n in generated) is side), default=None)
               for side in (False, True)]  # fmt: skip
     if newest[0] is not None and newest[1] is not None and newest[0] > newest[1] - DAY:
-        return replace(told, problems=(*told.problems, f"two generators are at work: {words}"))
-    return replace(told, notes=(*told.notes, f"!{words}"))
+        return replace(reported, problems=(*reported.problems, f"two generators are at work: {words}"))
+    return replace(reported, notes=(*reported.notes, f"!{words}"))
 
 
 def _generators(space: IdSpace, layout: Layout, ids: Sequence[int]) -> IdSpace:
@@ -134,7 +136,7 @@ def overlapping(source: IdSpace, target: IdSpace, source_ids: Sequence[int], tar
     if source.layout is None or target.layout is None or not source.layout.split:
         return ""
     if replace(source.layout, name="") != replace(target.layout, name=""):
-        return f"the sides have unlike layouts: {source.layout} and {target.layout}"
+        return f"the sides have different layouts: {source.layout} and {target.layout}"
     start = max(min(source_ids, default=0), min(target_ids, default=0))
     ours = {number for number in source_ids if number >= start} - set(target_ids)
     theirs = {number for number in target_ids if number >= start} - set(source_ids)

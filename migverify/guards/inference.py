@@ -1,4 +1,4 @@
-"""Which layout do these ids have? Told by samples, with a confidence, and never told where they do not say.
+"""Which layout do these ids have? Inferred from samples, with a confidence, and never named where they do not say.
 
 Two kinds of evidence. Rows with a creation time: only one pair of shift and unit maps the ids to those times by a
 constant, because 2^10 is not 1000. Bits alone: the lowest bit of the time is a coin's toss, while the highest bits of
@@ -30,7 +30,7 @@ SURE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Guess:
+class LayoutGuess:
     """A layout and how sure it is, 0 to 1, with the evidence in words. ``layout`` None: no snowflake ids.
 
     ``random``: the ids are random numbers or hashes.
@@ -42,7 +42,7 @@ class Guess:
     random: bool = False
 
 
-def infer(ids: Sequence[int], now: int, times: Sequence[int | None] = ()) -> Guess:
+def infer(ids: Sequence[int], now: int, times: Sequence[int | None] = ()) -> LayoutGuess:
     """Tell the layout of ids.
 
     Parameters
@@ -56,13 +56,15 @@ def infer(ids: Sequence[int], now: int, times: Sequence[int | None] = ()) -> Gue
     """
     known = [number for number in ids if number > 0]
     if len(known) < FEWEST:
-        return Guess(None, 0.0, f"{len(known)} ids are too few: {FEWEST} are needed")
+        return LayoutGuess(None, 0.0, f"{len(known)} ids are too few: {FEWEST} are needed")
     if _random(known, times, ids):
-        return Guess(None, 0.95, f"{len(set(known))} ids are spread evenly over all numbers: random or hashed", True)
+        return LayoutGuess(
+            None, 0.95, f"{len(set(known))} ids are spread evenly over all numbers: random or hashed", True
+        )
     if max(known) < SMALLEST:
-        return Guess(None, 1.0, "the ids are below 2^32: a counter")
+        return LayoutGuess(None, 1.0, "the ids are below 2^32: a counter")
     if two_generators(known)[0]:
-        return Guess(None, 0.0, "some ids are small and some are huge: two generators share the column")
+        return LayoutGuess(None, 0.0, "some ids are small and some are huge: two generators share the column")
     pairs = [(number, time) for number, time in zip(ids, times, strict=False) if time is not None and number > 0]
     if len(pairs) >= FEWEST:
         guess = _by_times(pairs, now)
@@ -88,8 +90,8 @@ def _random(ids: Sequence[int], times: Sequence[int | None], all_ids: Sequence[i
     """Tell whether ids look like uniform random numbers.
 
     They reach from nearly 0 to nearly a power of two, every bit below their usual distance is a coin's toss, and those
-    distances are as unlike as chance makes them. Ids of a counter are dense, those of a clock have constant low fields
-    or end at the present; and they grow with their creation times.
+    distances are as different as chance makes them. Ids of a counter are dense, those of a clock have constant low
+    fields or end at the present; and they grow with their creation times.
     """
     known = sorted(set(ids))
     count = len(known)
@@ -115,7 +117,7 @@ def _random(ids: Sequence[int], times: Sequence[int | None], all_ids: Sequence[i
     return 0.3 < sum(number < middle for number in half) / len(half) < 0.7
 
 
-def _by_times(pairs: Sequence[tuple[int, int]], now: int) -> Guess | None:
+def _by_times(pairs: Sequence[tuple[int, int]], now: int) -> LayoutGuess | None:
     moments = [time for _, time in pairs]
     span = _spread(moments)
     if span < 10 * 60_000:
@@ -136,7 +138,7 @@ def _by_times(pairs: Sequence[tuple[int, int]], now: int) -> Guess | None:
     confidence = 0.99 if known else 0.95
     if layout.time(max(number for number, _ in pairs)) > now + AHEAD:
         confidence = 0.5
-    return Guess(layout, confidence,
+    return LayoutGuess(layout, confidence,
                  f"creation times of {len(pairs)} rows over {_words(span)} agree within {_words(error)}")  # fmt: skip
 
 
@@ -165,7 +167,7 @@ def _split(layout: Layout, ids: Sequence[int]) -> Layout:
     return given if _fits(given, ids) >= 0.5 else layout
 
 
-def _by_bits(ids: Sequence[int], now: int) -> Guess:
+def _by_bits(ids: Sequence[int], now: int) -> LayoutGuess:
     newest = max(ids)
     found: list[tuple[float, Layout, str]] = []
     for layout in KNOWN:
@@ -181,7 +183,7 @@ def _by_bits(ids: Sequence[int], now: int) -> Guess:
             (structure * (0.35 + 0.65 * recent), layout, f"the newest id is of {_words(age)} before the clock")
         )
     if not found:
-        return Guess(
+        return LayoutGuess(
             None, 0.0, "no known layout gives times between its epoch and now; no creation times to measure by"
         )
     found.sort(key=lambda one: -one[0])
@@ -189,8 +191,10 @@ def _by_bits(ids: Sequence[int], now: int) -> Guess:
     second = found[1][0] if len(found) > 1 else 0.0
     confidence = round(min(0.9, score * (1 - second / score if score else 0.0) + 0.25 * score), 2)
     if confidence < 0.3:
-        return Guess(None, confidence, f"the bits do not tell the layout apart; likeliest {layout.name}: {words}")
-    return Guess(layout, confidence, f"the bits fit, and {words}; no creation times to measure by")
+        return LayoutGuess(
+            None, confidence, f"the bits do not report the layout apart; likeliest {layout.name}: {words}"
+        )
+    return LayoutGuess(layout, confidence, f"the bits fit, and {words}; no creation times to measure by")
 
 
 def _fits(layout: Layout, ids: Sequence[int]) -> float:
@@ -201,7 +205,7 @@ def _fits(layout: Layout, ids: Sequence[int]) -> float:
     low, high = (layout.worker_bits, layout.sequence_bits) if layout.sequence_first else (
         layout.sequence_bits, layout.worker_bits)  # fmt: skip
     # The highest bit of each low field: a worker's is 0 until half of all numbers are given out, a sequence's until a
-    # tick is half full. A time bit taken for one of them is a coin's toss again.
+    # tick is half full. A time bit counted as one of them is a coin's toss again.
     tops = (
         [_entropy(ids, layout.shift - 1), _entropy(ids, low - 1)] if high and low else [_entropy(ids, layout.shift - 1)]
     )

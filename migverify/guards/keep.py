@@ -7,12 +7,13 @@ the same run supersedes; one that is not given any more is withdrawn.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from migverify.errors import StoreError
-from migverify.guards.model import Answer, GuardResult, State, worst
+from migverify.guards.model import AnswerState, GuardAnswer, GuardResult, worst
 from migverify.model import RunInfo, StoredKind, Verdict
-from migverify.store.base import ResultStore
+from migverify.store.results import ResultStore
 
 PAGE = 1000
 _SCOPE = "guard/"
@@ -28,7 +29,7 @@ def begin(store: ResultStore, command: str, guards: Sequence[str], facts: Mappin
     return store.start_run(command, "", {"guards": list(guards)}, dict(facts), kind=StoredKind.GUARDS)
 
 
-class Kept:
+class GuardRecorder:
     """Writes the answers of one run: all of the first asking, then what changed.
 
     Parameters
@@ -39,22 +40,22 @@ class Kept:
 
     def __init__(self, store: ResultStore, run_id: str) -> None:
         self._store, self.run_id = store, run_id
-        self._known: dict[str, dict[tuple[str, str], tuple[State, str]]] = {}
+        self._known: dict[str, dict[tuple[str, str], tuple[AnswerState, str]]] = {}
 
-    def add(self, result: GuardResult) -> list[Answer]:
+    def add(self, result: GuardResult) -> list[GuardAnswer]:
         """Keep an asking; return the answers whose state or value is new since the one before, all at first."""
         known = self._known.setdefault(result.guard, {})
-        told = {(answer.subject, answer.name): answer for answer in result.answers}
-        new = [answer for key, answer in told.items() if known.get(key) != (answer.state, answer.value)]
-        gone = [key for key in known if key not in told]
+        reported = {(answer.subject, answer.name): answer for answer in result.answers}
+        new = [answer for key, answer in reported.items() if known.get(key) != (answer.state, answer.value)]
+        gone = [key for key in known if key not in reported]
         findings = [_finding(answer) for answer in new]
         findings += [{"key": list(key), "window": "", "kind": ""} for key in gone]
         body = {"window": "", "state": result.state.value, "started": result.started, "seconds": result.seconds,
-                "unasked": list(result.unasked), "facts": dict(result.facts), "answers": len(told)}  # fmt: skip
+                "unasked": list(result.unasked), "facts": dict(result.facts), "answers": len(reported)}  # fmt: skip
         self._store.add_window(self.run_id, scope(result.guard), body, findings)
         for key in gone:
             del known[key]
-        known.update({key: (answer.state, answer.value) for key, answer in told.items()})
+        known.update({key: (answer.state, answer.value) for key, answer in reported.items()})
         return new
 
     def finish(self, results: Sequence[GuardResult], facts: Mapping[str, Any] | None = None) -> Verdict:
@@ -65,7 +66,7 @@ class Kept:
         return verdict
 
 
-def _finding(answer: Answer) -> dict[str, Any]:
+def _finding(answer: GuardAnswer) -> dict[str, Any]:
     return {"key": [answer.subject, answer.name], "window": "", "kind": answer.state.value, **answer.as_json()}
 
 
@@ -83,7 +84,7 @@ def body(store: ResultStore, run_id: str, guard: str) -> dict[str, Any] | None:
     return found
 
 
-def answers(store: ResultStore, run_id: str, guard: str) -> Iterator[Answer]:
+def answers(store: ResultStore, run_id: str, guard: str) -> Iterator[GuardAnswer]:
     """Yield the last answers of a guard in a run, streamed."""
     after = 0
     while page := store.findings(run_id, scope(guard), after=after, limit=PAGE):
@@ -99,10 +100,17 @@ def earlier(store: ResultStore, guard: str, limit: int = 200) -> Iterator[RunInf
             yield whole
 
 
-def _answer(finding: Mapping[str, Any]) -> Answer:
+def history(store: ResultStore, guard: str, runs: int = 60) -> Iterator[GuardAnswer]:
+    """Yield the answers of the newest runs of a guard, the newest run first."""
+    for info in islice(earlier(store, guard), runs):
+        yield from answers(store, info.run_id, guard)
+
+
+def _answer(finding: Mapping[str, Any]) -> GuardAnswer:
     try:
-        return Answer(
-            guard=finding["guard"], name=finding["name"], subject=finding["subject"], state=State(finding["state"]),
+        return GuardAnswer(
+            guard=finding["guard"], name=finding["name"], subject=finding["subject"],
+            state=AnswerState(finding["state"]),
             value=finding["value"], threshold=finding["threshold"], query=finding["query"], why=finding["why"],
             todo=finding["todo"], server_time=finding["server_time"], local_time=finding["local_time"],
             numbers=finding["numbers"],

@@ -27,7 +27,7 @@ class Layout:
 
     ``time_bits`` are the topmost of ``ID_BITS``; below them stand ``worker_bits`` and ``sequence_bits``, the worker
     above unless ``sequence_first``. ``unit`` is one tick in milliseconds, ``epoch`` the Unix time of tick 0 in
-    milliseconds. ``split`` is False where the low bits could not be told apart: then all of them count as worker, and
+    milliseconds. ``split`` is False where the low bits is not known apart: then all of them count as worker, and
     neither workers nor sequences can be judged.
     """
 
@@ -104,7 +104,7 @@ def parse_layout(text: str) -> Layout:
 
     Names are twitter, leaf, baidu, sonyflake and instagram.
     ``UNIT`` is ms, 10ms or s; ``EPOCH`` a date, a time in ISO form (UTC) or Unix milliseconds. ``s`` behind a number of
-    bits marks the sequence where it stands before the worker: ``39/8s/16:10ms:2014-09-01``.
+    bits marks the sequence where it is before the worker: ``39/8s/16:10ms:2014-09-01``.
 
     Raises
     ------

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from migverify.model import Verdict
 
+Facts = TypeVar("Facts")
 
-class State(StrEnum):
+
+class AnswerState(StrEnum):
     """The state of one answer. INCONCLUSIVE: the server did not report it, so nobody may rely on it."""
 
     PASS = "pass"  # noqa: S105 - a state, no password
@@ -20,7 +22,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GuardAnswer:
     """The answer to one question.
 
     Parameters
@@ -29,7 +31,7 @@ class Answer:
         Which guard asks (``check``, ``schema``, ``ids``, ``monitors``, ``capacity``), what it asks, and of what: an
         endpoint, ``endpoint/database.table``, a monitor's target. Together they name the answer over time.
     state
-        INCONCLUSIVE where nothing was told: never PASS by default. WARN does not fail a gate, and is shown.
+        INCONCLUSIVE where nothing was reported: never PASS by default. WARN does not fail a gate, and is shown.
     value, threshold
         What was found and what was wanted, as texts for a reader; ``numbers`` holds what a metric shows.
     query
@@ -43,7 +45,7 @@ class Answer:
     guard: str
     name: str
     subject: str
-    state: State
+    state: AnswerState
     value: str
     threshold: str
     query: str
@@ -63,50 +65,125 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What one question found. An empty text means the question's own; ``part`` names one of several results."""
+
+    state: AnswerState
+    value: str
+    todo: str = ""
+    part: str = ""
+    threshold: str = ""
+    query: str = ""
+    why: str = ""
+    subject: str = ""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+def passed(value: str, *rest: Any, **more: Any) -> CheckResult:
+    """Return a result that passes; ``rest`` and ``more`` are fields of ``CheckResult``, here and below."""
+    return CheckResult(AnswerState.PASS, value, *rest, **more)
+
+
+def warned(value: str, *rest: Any, **more: Any) -> CheckResult:
+    """Return a result that is shown and does not fail."""
+    return CheckResult(AnswerState.WARN, value, *rest, **more)
+
+
+def failed(value: str, *rest: Any, **more: Any) -> CheckResult:
+    """Return a result that fails."""
+    return CheckResult(AnswerState.FAIL, value, *rest, **more)
+
+
+def unknown(value: str, *rest: Any, **more: Any) -> CheckResult:
+    """Return the result of a question that the server did not answer."""
+    return CheckResult(AnswerState.INCONCLUSIVE, value, *rest, **more)
+
+
+@dataclass(frozen=True, slots=True)
+class GuardQuestion(Generic[Facts]):
+    """One question of a guard.
+
+    Parameters
+    ----------
+    name, subject
+        What is asked, and of what where every result is of the same.
+    threshold, query, why, todo
+        What is expected, what shows it again, why it matters, and what to do where it does not pass.
+    ask
+        Judges what the guard read.
+    """
+
+    name: str
+    threshold: str
+    query: str
+    why: str
+    todo: str = ""
+    ask: Callable[[Facts], Iterable[CheckResult]] | None = None
+    subject: str = ""
+
+    def answer(
+        self, guard: str, result: CheckResult, subject: str = "", *, server_time: float | None, local_time: float
+    ) -> GuardAnswer:
+        """Return the answer that a result is; what the result leaves open is the question's own."""
+        return GuardAnswer(
+            guard, f"{self.name} {result.part}".rstrip(), result.subject or subject or self.subject, result.state,
+            result.value, result.threshold or self.threshold, result.query or self.query, result.why or self.why,
+            "" if result.state is AnswerState.PASS else result.todo or self.todo, server_time, local_time,
+            result.numbers,
+        )  # fmt: skip
+
+
+def listed(names: Sequence[str], most: int = 10, separator: str = ", ") -> str:
+    """Return names for a reader: the first ones, and how many more."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return separator.join(names[:most]) + more
+
+
+@dataclass(frozen=True, slots=True)
 class GuardResult:
     """All answers of one asking of one guard. ``unasked`` says which questions could not be put, and why."""
 
     guard: str
-    answers: tuple[Answer, ...]
+    answers: tuple[GuardAnswer, ...]
     started: float
     seconds: float
     unasked: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def state(self) -> State:
+    def state(self) -> AnswerState:
         """FAIL beats INCONCLUSIVE beats WARN beats PASS; no answers at all is INCONCLUSIVE."""
         states = {answer.state for answer in self.answers}
-        if State.FAIL in states:
-            return State.FAIL
-        if not states or self.unasked or State.INCONCLUSIVE in states:
-            return State.INCONCLUSIVE
-        return State.WARN if State.WARN in states else State.PASS
+        if AnswerState.FAIL in states:
+            return AnswerState.FAIL
+        if not states or self.unasked or AnswerState.INCONCLUSIVE in states:
+            return AnswerState.INCONCLUSIVE
+        return AnswerState.WARN if AnswerState.WARN in states else AnswerState.PASS
 
     @property
     def verdict(self) -> Verdict:
         """The same as a verdict: a warning still passes."""
         state = self.state
-        if state is State.FAIL:
+        if state is AnswerState.FAIL:
             return Verdict.MISMATCH
-        return Verdict.INCONCLUSIVE if state is State.INCONCLUSIVE else Verdict.MATCH
+        return Verdict.INCONCLUSIVE if state is AnswerState.INCONCLUSIVE else Verdict.MATCH
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why it does not pass, the failures first."""
         if not self.answers and not self.unasked:
             return ("nothing was asked",)
-        words = {State.FAIL: "", State.INCONCLUSIVE: " could not be told"}
-        told = [
+        words = {AnswerState.FAIL: "", AnswerState.INCONCLUSIVE: " is not known"}
+        reported = [
             f"{answer.subject}: {answer.name}{words[answer.state]}: {answer.value}"
             for state in words
             for answer in self.answers
             if answer.state is state
         ]
-        return (*told, *self.unasked)
+        return (*reported, *self.unasked)
 
 
-class Guard(Protocol):
+class StandingGuard(Protocol):
     """A standing question. Asking it again is cheap enough for a watch; it writes nothing."""
 
     name: str

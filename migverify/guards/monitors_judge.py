@@ -8,8 +8,8 @@ from typing import Any
 
 from migverify.config import ExpectedJob, ExpectedSeries
 from migverify.errors import ReadError
-from migverify.guards.model import State
-from migverify.guards.monitors_model import Asking, Target, Told, listed
+from migverify.guards.model import AnswerState, CheckResult, failed, listed, passed, unknown, warned
+from migverify.guards.monitors_model import PrometheusFacts, Target
 from migverify.guards.prometheus import Sample, known
 from migverify.guards.promql import Selector, seconds, selectors
 
@@ -20,55 +20,65 @@ _FILLED = 0.75
 """A window with a smaller share of its samples is partial: what is computed over it is a guess."""
 
 
-def clock(asking: Asking) -> Iterator[Told]:
+def _listed(names: list[str]) -> str:
+    return listed(names, 5, "; ")
+
+
+def clock(asking: PrometheusFacts) -> Iterator[CheckResult]:
     """Judge Prometheus' clock against the one here."""
     moment, most = asking.moment, asking.settings.max_offset_seconds
     value = f"{moment.offset:+.3f} s, known to within {moment.error:.3f} s"
     numbers = {"offset_seconds": moment.offset, "uncertainty_seconds": moment.error}
     if abs(moment.offset) - moment.error > most:
-        yield Told(State.FAIL, value, "Let both machines follow the same NTP servers.", numbers=numbers)
+        yield failed(value, "Let both machines follow the same NTP servers.", numbers=numbers)
     elif abs(moment.offset) + moment.error > most:
-        yield Told(State.INCONCLUSIVE, f"blind: {value}: the answer came too slowly to tell", numbers=numbers)
+        yield unknown(f"blind: {value}: the answer came too slowly to tell", numbers=numbers)
     else:
-        yield Told(State.PASS, value, numbers=numbers)
+        yield passed(value, numbers=numbers)
 
 
-def server(asking: Asking) -> Iterator[Told]:
+def server(asking: PrometheusFacts) -> Iterator[CheckResult]:
     """Judge the server's own state: a configuration that was refused, or data that was damaged."""
     info = _info(asking)
     refused, damaged = info.get("reloadConfigSuccess") is False, int(info.get("corruptionCount") or 0)
     if "reloadConfigSuccess" not in info:
-        yield Told(State.INCONCLUSIVE, "blind: whether its configuration was loaded is not told")
+        yield unknown("blind: whether its configuration was loaded is not reported")
     elif refused:
-        yield Told(State.FAIL, "its configuration was refused at the last reload: an older one is in force",
-                   "Run promtool check config, mend it, and reload.")  # fmt: skip
+        yield failed(
+            "its configuration was refused at the last reload: an older one is in force",
+            "Run promtool check config, mend it, and reload.",
+        )
     elif damaged:
-        yield Told(State.WARN, f"{damaged} damaged pieces of its write-ahead log: samples may be missing",
-                   "Look at Prometheus' log; hold what relies on looking back.")  # fmt: skip
+        yield warned(
+            f"{damaged} damaged pieces of its write-ahead log: samples may be missing",
+            "Look at Prometheus' log; hold what relies on looking back.",
+        )
     else:
-        yield Told(State.PASS, f"configuration loaded, running since {info.get('startTime')}")
+        yield passed(f"configuration loaded, running since {info.get('startTime')}")
 
 
-def retention(asking: Asking) -> Iterator[Told]:
+def retention(asking: PrometheusFacts) -> Iterator[CheckResult]:
     """Judge how long samples are kept."""
-    told, wanted = str(_info(asking).get("storageRetention") or ""), asking.settings.retention_hours * 3600
-    words = [word.strip() for word in told.split(" or ")] if told else []
+    reported, wanted = str(_info(asking).get("storageRetention") or ""), asking.settings.retention_hours * 3600
+    words = [word.strip() for word in reported.split(" or ")] if reported else []
     times = [found for found in map(seconds, words) if found is not None]
     sizes = [word for word in words if re.fullmatch(r"[0-9.]+ ?[KMGTPE]?i?B", word)]
     numbers = {"seconds": min(times)} if times else {}
     if not times or len(times) + len(sizes) < len(words):
-        yield Told(State.INCONCLUSIVE, f"blind: the retention is told as {told or 'nothing'}, which is no time")
+        yield unknown(f"blind: the retention is reported as {reported or 'nothing'}, which is no time")
     elif min(times) < wanted:
-        yield Told(State.FAIL, told, f"Start it with --storage.tsdb.retention.time={wanted / 3600:g}h or longer.",
-                   numbers=numbers)  # fmt: skip
+        yield failed(
+            reported, f"Start it with --storage.tsdb.retention.time={wanted / 3600:g}h or longer.", numbers=numbers
+        )
     elif sizes:
-        yield Told(State.WARN, f"{told}: a full disk ends it earlier", "See that the size lasts for the time.",
-                   numbers=numbers)  # fmt: skip
+        yield warned(
+            f"{reported}: a full disk ends it earlier", "See that the size lasts for the time.", numbers=numbers
+        )
     else:
-        yield Told(State.PASS, told, numbers=numbers)
+        yield passed(reported, numbers=numbers)
 
 
-def _info(asking: Asking) -> dict[str, Any]:
+def _info(asking: PrometheusFacts) -> dict[str, Any]:
     data = asking.prometheus.get("status/runtimeinfo")
     if not isinstance(data, dict):
         raise ReadError("the server's state is in a form that is not known")
@@ -78,33 +88,33 @@ def _info(asking: Asking) -> dict[str, Any]:
 # --- dead-man checks ---------------------------------------------------------------------------------------
 
 
-def watchdog(asking: Asking) -> Iterator[Told]:
-    """Judge an alert that always fires: it stands for the evaluation of all the others."""
+def watchdog(asking: PrometheusFacts) -> Iterator[CheckResult]:
+    """Judge an alert that always fires: it represents the evaluation of all the others."""
     name = asking.settings.watchdog
     groups = asking.prometheus.get("rules", type="alert")["groups"]
     found = [(group, rule) for group in groups for rule in group["rules"] if rule["name"] == name]
     if not found:
-        yield Told(State.INCONCLUSIVE, f"blind: no alert is named {name}", _WATCHDOG.format(name or "Watchdog"))
+        yield unknown(f"blind: no alert is named {name}", _WATCHDOG.format(name or "Watchdog"))
         return
     for group, rule in found[:1]:
         age = asking.age(rule.get("lastEvaluation") or group.get("lastEvaluation"))
         most = max(asking.settings.max_age_seconds, _ROUND * float(group.get("interval") or 0))
         if rule.get("health") != "ok":
-            words = rule.get("lastError") or rule.get("health") or "not told"
-            yield Told(State.INCONCLUSIVE, f"blind: its evaluation fails: {words}")
+            words = rule.get("lastError") or rule.get("health") or "not reported"
+            yield unknown(f"blind: its evaluation fails: {words}")
         elif age is None or age > most:
             when = "never" if age is None else f"{age:.1f} s ago"
-            yield Told(State.INCONCLUSIVE, f"blind: last evaluated {when}, so no alert is")
+            yield unknown(f"blind: last evaluated {when}, so no alert is")
         elif rule.get("state") != "firing":
-            yield Told(State.FAIL, f"{name} is {rule.get('state')}, and not firing", "Its expression must always hold.")
+            yield failed(f"{name} is {rule.get('state')}, and not firing", "Its expression must always hold.")
         else:
-            yield Told(State.PASS, f"{name} is firing, evaluated {age:.1f} s ago", numbers={"age_seconds": age})
+            yield passed(f"{name} is firing, evaluated {age:.1f} s ago", numbers={"age_seconds": age})
 
 
 _WATCHDOG = "Add to a rule file: - alert: {}\n    expr: vector(1)"
 
 
-def rules(asking: Asking) -> Iterator[Told]:
+def rules(asking: PrometheusFacts) -> Iterator[CheckResult]:
     """Judge the evaluation of all other rules: one that fails alerts nobody."""
     groups = asking.prometheus.get("rules")["groups"]
     bad, count = [], 0
@@ -117,38 +127,38 @@ def rules(asking: Asking) -> Iterator[Told]:
         bad += [f"{rule['name']}: {rule.get('lastError')}" for rule in group["rules"] if rule.get("health") == "err"]
     numbers = {"rules": float(count), "failing": float(len(bad))}
     if bad:
-        yield Told(State.INCONCLUSIVE, f"blind: {listed(bad)}", "Mend them: nobody is alerted.", numbers=numbers)
+        yield unknown(f"blind: {_listed(bad)}", "Mend them: nobody is alerted.", numbers=numbers)
     elif not count:
-        yield Told(State.WARN, "no rule at all: nobody is ever alerted", numbers=numbers)
+        yield warned("no rule at all: nobody is ever alerted", numbers=numbers)
     else:
-        yield Told(State.PASS, f"{count} rules are evaluated", numbers=numbers)
+        yield passed(f"{count} rules are evaluated", numbers=numbers)
 
 
-def heartbeat(asking: Asking) -> Iterator[Told]:
+def heartbeat(asking: PrometheusFacts) -> Iterator[CheckResult]:
     """Judge a series that holds the time it was written at: from here through Prometheus and back."""
     query = asking.settings.heartbeat or ""
     samples = asking.prometheus.vector(query)
     if not samples:
-        yield Told(State.INCONCLUSIVE, "blind: the series is absent")
+        yield unknown("blind: the series is absent")
         return
     values = [one.value for one in samples]
     if not all(known(value) for value in values):
-        yield Told(State.INCONCLUSIVE, "blind: its value is NaN or infinite")
+        yield unknown("blind: its value is NaN or infinite")
         return
     age = asking.moment.time - min(values)
     numbers = {"age_seconds": age}
     if age < -asking.settings.max_offset_seconds:
-        yield Told(State.INCONCLUSIVE, f"blind: it is {-age:.1f} s ahead of Prometheus' clock", numbers=numbers)
+        yield unknown(f"blind: it is {-age:.1f} s ahead of Prometheus' clock", numbers=numbers)
     elif age > asking.settings.max_age_seconds:
-        yield Told(State.INCONCLUSIVE, f"blind: written {age:.1f} s ago", numbers=numbers)
+        yield unknown(f"blind: written {age:.1f} s ago", numbers=numbers)
     else:
-        yield Told(State.PASS, f"written {age:.1f} s ago", numbers=numbers)
+        yield passed(f"written {age:.1f} s ago", numbers=numbers)
 
 
 # --- targets -----------------------------------------------------------------------------------------------
 
 
-def targets(asking: Asking, name: str, job: ExpectedJob) -> Iterator[Told]:
+def targets(asking: PrometheusFacts, name: str, job: ExpectedJob) -> Iterator[CheckResult]:
     """Judge the instances of a job: those expected against those that are scraped, not against those that fail."""
     there = asking.instances(name)
     missing = [f"{label} is not scraped at all" for label in job.labels if label not in there]
@@ -163,77 +173,79 @@ def targets(asking: Asking, name: str, job: ExpectedJob) -> Iterator[Told]:
         age = asking.scrapes["age"].get((name, instance))
         oldest = max(oldest, age or 0.0)
         state, words = _target(asking, name, job, instance, listed_targets.get(instance))
-        if state is not State.PASS:
-            (down if state is State.FAIL else doubts).append(words)
+        if state is not AnswerState.PASS:
+            (down if state is AnswerState.FAIL else doubts).append(words)
     numbers = {
         "expected": float(job.count), "found": float(len(there)), "down": float(len(down)),
         "blind": float(len(missing) + len(doubts)), "age_seconds": oldest,
     }  # fmt: skip
     blind = [*missing, *doubts]
     if down:
-        value = listed([*down, *blind])
-        yield Told(State.FAIL, value, "Bring the targets back, or take them off the list.", numbers=numbers)
+        value = _listed([*down, *blind])
+        yield failed(value, "Bring the targets back, or take them off the list.", numbers=numbers)
     elif blind:
-        yield Told(State.INCONCLUSIVE, f"blind: {listed(blind)}", numbers=numbers)
+        yield unknown(f"blind: {_listed(blind)}", numbers=numbers)
     elif len(there) > job.count:
         extra = sorted(there - set(job.labels)) if job.labels else []
-        value = f"{len(there)} instances, and {job.count} are expected" + (f": also {listed(extra)}" if extra else "")
-        yield Told(State.WARN, value, "Put them on the list, so that it is noticed when they go.", numbers=numbers)
+        value = f"{len(there)} instances, and {job.count} are expected" + (f": also {_listed(extra)}" if extra else "")
+        yield warned(value, "Put them on the list, so that it is noticed when they go.", numbers=numbers)
     else:
-        yield Told(State.PASS, f"{len(there)} of {job.count} up, oldest sample {oldest:.1f} s", numbers=numbers)
+        yield passed(f"{len(there)} of {job.count} up, oldest sample {oldest:.1f} s", numbers=numbers)
 
 
-def _target(asking: Asking, name: str, job: ExpectedJob, instance: str, target: Target | None) -> tuple[State, str]:
+def _target(
+    asking: PrometheusFacts, name: str, job: ExpectedJob, instance: str, target: Target | None
+) -> tuple[AnswerState, str]:
     """Judge one instance. ``up`` is 0 where a scrape failed, and missing where none was made."""
     key = (name, instance)
     up, age, samples = (asking.scrapes[kind].get(key) for kind in ("up", "age", "samples"))
     interval = target.interval if target is not None and target.interval else 0.0
     most = max(asking.settings.max_age_of(job), _ROUND * interval)
     if asking.targets is not None and target is None:
-        return State.INCONCLUSIVE, f"{instance} is no target any more"
+        return AnswerState.INCONCLUSIVE, f"{instance} is no target any more"
     if target is not None and target.health == "down":
-        return State.FAIL, f"{instance} is down: {target.error or 'the scrape failed'}"
+        return AnswerState.FAIL, f"{instance} is down: {target.error or 'the scrape failed'}"
     if up is None or age is None:
-        return State.INCONCLUSIVE, f"{instance} has no sample of `up`"
+        return AnswerState.INCONCLUSIVE, f"{instance} has no sample of `up`"
     if age > most:
-        return State.INCONCLUSIVE, f"{instance} has no sample since {age:.0f} s"
+        return AnswerState.INCONCLUSIVE, f"{instance} has no sample since {age:.0f} s"
     if target is not None:
         scraped = None if target.scraped is None else asking.moment.time - target.scraped
         if scraped is None or scraped > most:
             when = "never" if scraped is None else f"{scraped:.0f} s ago"
-            return State.INCONCLUSIVE, f"{instance} was scraped {when}"
+            return AnswerState.INCONCLUSIVE, f"{instance} was scraped {when}"
         if target.health != "up":
-            return State.INCONCLUSIVE, f"{instance} is {target.health}"
+            return AnswerState.INCONCLUSIVE, f"{instance} is {target.health}"
     if up != 1:
-        return State.FAIL, f"{instance} is down"
+        return AnswerState.FAIL, f"{instance} is down"
     if samples is not None and samples <= 0:
-        return State.INCONCLUSIVE, f"{instance} answers without any sample"
-    return State.PASS, ""
+        return AnswerState.INCONCLUSIVE, f"{instance} answers without any sample"
+    return AnswerState.PASS, ""
 
 
 # --- values ------------------------------------------------------------------------------------------------
 
 
-def series(asking: Asking, wanted: ExpectedSeries) -> Iterator[Told]:
+def series(asking: PrometheusFacts, wanted: ExpectedSeries) -> Iterator[CheckResult]:
     """Judge one value by whether it is there, whole, fresh, a number, and within its bounds."""
     samples = asking.prometheus.vector(wanted.query)
     blind = [*_lacking(asking, wanted, samples), *_aged(asking, wanted)]
     nan = [one.name or "the value" for one in samples if not known(one.value)]
     if nan:
-        blind.append(f"NaN or infinite: {listed(nan)}")
+        blind.append(f"NaN or infinite: {_listed(nan)}")
     values = [one.value for one in samples if known(one.value)]
     numbers = {"series": float(len(samples))}
     if values:
         numbers |= {"min": min(values), "max": max(values)}
     out = [f"{one.name or 'the value'} is {one.value:g}" for one in samples if _is_out(wanted, one.value)]
     if out:
-        more = f"; blind: {listed(blind)}" if blind else ""
-        yield Told(State.FAIL, listed(out) + more, numbers=numbers)
+        more = f"; blind: {_listed(blind)}" if blind else ""
+        yield failed(_listed(out) + more, numbers=numbers)
     elif blind:
-        yield Told(State.INCONCLUSIVE, f"blind: {listed(blind)}", numbers=numbers)
+        yield unknown(f"blind: {_listed(blind)}", numbers=numbers)
     else:
         span = f"{min(values):g}" if min(values) == max(values) else f"{min(values):g} to {max(values):g}"
-        yield Told(State.PASS, f"{span} in {len(samples)} series", numbers=numbers)
+        yield passed(f"{span} in {len(samples)} series", numbers=numbers)
 
 
 def _is_out(wanted: ExpectedSeries, value: float) -> bool:
@@ -241,7 +253,7 @@ def _is_out(wanted: ExpectedSeries, value: float) -> bool:
     return known(value) and ((low is not None and value < low) or (high is not None and value > high))
 
 
-def _lacking(asking: Asking, wanted: ExpectedSeries, samples: list[Sample]) -> Iterator[str]:
+def _lacking(asking: PrometheusFacts, wanted: ExpectedSeries, samples: list[Sample]) -> Iterator[str]:
     if not samples:
         yield "absent"
     elif len(samples) < wanted.series:
@@ -252,16 +264,16 @@ def _lacking(asking: Asking, wanted: ExpectedSeries, samples: list[Sample]) -> I
     there = {one.labels.get("instance", "") for one in samples}
     expected = set(job.labels) or asking.instances(wanted.job or "")
     if missing := sorted(expected - there):
-        yield f"no series of {listed(missing)}"
+        yield f"no series of {_listed(missing)}"
     elif len(there) < job.count:
         yield f"series of {len(there)} instances, not of {job.count}"
 
 
-def _aged(asking: Asking, wanted: ExpectedSeries) -> Iterator[str]:
+def _aged(asking: PrometheusFacts, wanted: ExpectedSeries) -> Iterator[str]:
     try:
         resting = selectors(wanted.query) if not wanted.age_of else tuple(Selector(text) for text in wanted.age_of)
     except ValueError as error:
-        yield f"how old its samples are cannot be told ({error}): name the series in age_of"
+        yield f"how old its samples are is not known ({error}): name the series in age_of"
         return
     for selector in resting:
         oldest = asking.prometheus.vector(f"topk(1, time() - timestamp({selector.text}))")
@@ -273,8 +285,8 @@ def _aged(asking: Asking, wanted: ExpectedSeries) -> Iterator[str]:
             yield from _gaps(asking, selector, selector.range)
 
 
-def _gaps(asking: Asking, selector: Selector, window: float) -> Iterator[str]:
-    """Say where a window holds too few samples: ``rate`` fills it by extrapolation and does not tell."""
+def _gaps(asking: PrometheusFacts, selector: Selector, window: float) -> Iterator[str]:
+    """Say where a window holds too few samples: ``rate`` fills it by extrapolation and does not report."""
     fewest = asking.prometheus.vector(f"bottomk(1, count_over_time({selector.text}[{window:g}s]))")
     for sample in fewest:
         job, instance = sample.labels.get("job", ""), sample.labels.get("instance", "")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
 from migverify.config import MonitorSettings
 from migverify.errors import ReadError
-from migverify.guards.model import State
 from migverify.guards.prometheus import Prometheus, Sample
 from migverify.guards.promql import seconds
 
@@ -20,20 +19,6 @@ from migverify.guards.promql import seconds
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 NAME = "monitors"
-SHOWN = 5
-"""So many targets or series are named in one answer; the rest is counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a question says. An empty text means the question's own."""
-
-    state: State
-    value: str
-    todo: str = ""
-    query: str = ""
-    threshold: str = ""
-    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +34,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class PrometheusClock:
     """Prometheus' clock: its Unix time, its offset to the clock here, and how well that is known, in seconds."""
 
     time: float
@@ -58,7 +43,7 @@ class Moment:
 
 
 @dataclass
-class Asking:
+class PrometheusFacts:
     """One asking of Prometheus: what several questions need is read once."""
 
     settings: MonitorSettings
@@ -66,16 +51,16 @@ class Asking:
     now: Callable[[], float] = time.time
 
     @cached_property
-    def moment(self) -> Moment:
+    def moment(self) -> PrometheusClock:
         """Read Prometheus' clock; the answer was made between asking and hearing it."""
         asked = self.now()
-        told = self.prometheus.vector("time()")[0].value
-        heard = self.now()
-        return Moment(told, told - (asked + heard) / 2, max(0.0, heard - asked) / 2)
+        reported = self.prometheus.vector("time()")[0].value
+        received = self.now()
+        return PrometheusClock(reported, reported - (asked + received) / 2, max(0.0, received - asked) / 2)
 
     @cached_property
     def targets(self) -> tuple[Target, ...] | None:
-        """Return the targets that Prometheus is told to scrape; None where the server has no such list."""
+        """Return the targets that Prometheus has to scrape; None where the server has no such list."""
         try:
             data = self.prometheus.get("targets", state="active")
         except ReadError as error:
@@ -141,9 +126,3 @@ def _escaped(text: str) -> str:
     """Return a name as a pattern of RE2 inside a string of PromQL."""
     pattern = re.sub(r"([^\w\- :/])", r"\\\1", text)
     return pattern.replace("\\", "\\\\").replace('"', '\\"')
-
-
-def listed(names: list[str]) -> str:
-    """Return names for a reader: the first ones, and how many more."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return "; ".join(names[:SHOWN]) + more

@@ -40,7 +40,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class PrometheusLogin:
     """How to authenticate: basic with ``user`` and ``password``, or ``token``; ``ca`` a PEM file."""
 
     user: str | None = None
@@ -65,10 +65,10 @@ class Prometheus:
         the file of the certificate authority cannot be read.
     """
 
-    def __init__(self, url: str, timeout: float, login: Login | None = None) -> None:
+    def __init__(self, url: str, timeout: float, login: PrometheusLogin | None = None) -> None:
         self.url, self.timeout = url, timeout
         self.silent = ""
-        login = login or Login()
+        login = login or PrometheusLogin()
         try:
             # Without the proxies of the environment: what is asked is whether the monitoring is reached from here.
             self._opener = opener(login.ca)
@@ -99,17 +99,17 @@ class Prometheus:
             raise ReadError(self.silent)
         status, text = self._read(self.request(path, **parameters).removeprefix("GET "))
         try:
-            told = json.loads(text)
+            reported = json.loads(text)
         except ValueError:
             raise ReadError(f"HTTP {status}, and no JSON: {_start(text)}") from None
-        if not isinstance(told, dict) or told.get("status") != "success":
-            words = told.get("error") if isinstance(told, dict) else None
+        if not isinstance(reported, dict) or reported.get("status") != "success":
+            words = reported.get("error") if isinstance(reported, dict) else None
             raise ReadError(f"HTTP {status}: {words or _start(text)}")
-        if told.get("warnings"):
-            raise ReadError(f"the answer is not whole: {'; '.join(str(word) for word in told['warnings'])}")
+        if reported.get("warnings"):
+            raise ReadError(f"the answer is not whole: {'; '.join(str(word) for word in reported['warnings'])}")
         if status != 200:
             raise ReadError(f"HTTP {status}")
-        return told.get("data")
+        return reported.get("data")
 
     def vector(self, query: str) -> list[Sample]:
         """Evaluate an expression now; a scalar is a sample without labels.

@@ -66,7 +66,7 @@ def selectors(query: str) -> tuple[Selector, ...]:
         if word == "{" or (kind == "name" and not _is_word(word, after)):
             selector, at = _selector(tokens, at)
             found.append(selector)
-        elif word == "[":  # a subquery's window: what it looks at stands before it
+        elif word == "[":  # a subquery's window: what it looks at is before it
             at = _closing(tokens, at) + 1
         elif kind == "name" and word.lower() in _LABEL_LISTS and after == "(":
             at = _closing(tokens, at + 1) + 1

@@ -1,6 +1,6 @@
 """Differences of definitions by their cause: what 300 tables have in common is one line.
 
-Drift stands first, then what is expected between MySQL and TiDB whatever one does, then what is allowed; in each the
+Drift comes first, then what is expected between MySQL and TiDB whatever one does, then what is allowed; in each the
 gravest first.
 """
 
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from migverify.guards.schema_model import RANK, Difference, SideSchema, TableComparison
+from migverify.guards.schema_model import RANK, DefinitionComparison, DefinitionDifference, SideSchema
 from migverify.model import Flavor, SchemaClass
 
 SHOWN = 3
@@ -29,7 +29,7 @@ _ABSENT = re.compile(r"(checks|triggers)\..+|trigger|event|procedure|function", 
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class DifferenceCause:
     """One cause. ``path`` has ``*`` for names that are not part of it; ``places`` are (table, path of the difference).
 
     ``expected`` says that MySQL and TiDB differ so after the same statement; ``allowed`` by whose word it may be.
@@ -50,9 +50,9 @@ class Cause:
         return tuple(dict.fromkeys(table for table, _ in self.places))
 
 
-def causes_of(comparisons: Sequence[TableComparison], *, to_tidb: bool) -> list[Cause]:
+def causes_of(comparisons: Sequence[DefinitionComparison], *, to_tidb: bool) -> list[DifferenceCause]:
     """Group differences by cause; ``to_tidb``: a MySQL or MariaDB server is compared with TiDB."""
-    groups: dict[tuple[object, ...], list[tuple[str, Difference]]] = {}
+    groups: dict[tuple[object, ...], list[tuple[str, DefinitionDifference]]] = {}
     for comparison in comparisons:
         for found in comparison.differences:
             groups.setdefault(_key(found, to_tidb=to_tidb), []).append((comparison.table, found))
@@ -65,7 +65,8 @@ def causes_of(comparisons: Sequence[TableComparison], *, to_tidb: bool) -> list[
         )
         places = tuple((table, found.path) for table, found in members)
         causes.append(
-            Cause(str(path), source, target, first.level, first.message, places, bool(expected), first.allowed)
+            DifferenceCause(str(path), source, target, first.level, first.message, places, bool(expected),
+                first.allowed)
         )  # fmt: skip
     return sorted(causes, key=lambda c: (bool(c.allowed), c.expected, -RANK[c.level], -len(c.places), c.places[0]))
 
@@ -75,20 +76,20 @@ def is_to_tidb(sources: Sequence[SideSchema], target: SideSchema | None) -> bool
     return target is not None and target.flavor == Flavor.TIDB and any(s.flavor != Flavor.TIDB for s in sources)
 
 
-def _key(found: Difference, *, to_tidb: bool) -> tuple[object, ...]:
+def _key(found: DefinitionDifference, *, to_tidb: bool) -> tuple[object, ...]:
     expected = to_tidb and _is_expected(found)
     by_value = _BY_VALUE.fullmatch(found.path)
     path = f"{by_value[1]}.*.{by_value[2]}" if by_value else found.path
     if by_name := _BY_KIND.fullmatch(path):
         path = f"{by_name[1]}.*"
-    told = found.message if "renamed?" in found.message or "(allowed by" in found.message else ""
+    reported = found.message if "renamed?" in found.message or "(allowed by" in found.message else ""
     # What TiDB has none of, and what is written for people, is one cause whatever it says.
     alike = path.endswith("comment") or (expected and found.target is None)
     values = ("", "") if alike else (found.source, found.target)
-    return (path, expected, *values, found.level, found.allowed, told)
+    return (path, expected, *values, found.level, found.allowed, reported)
 
 
-def _is_expected(found: Difference) -> bool:
+def _is_expected(found: DefinitionDifference) -> bool:
     source, target = found.source or "", found.target or ""
     if found.path.endswith("collation"):
         return bool(_MYSQL_DEFAULTS.fullmatch(source)) and target == f"{source.split('_')[0]}_bin"
@@ -97,7 +98,7 @@ def _is_expected(found: Difference) -> bool:
     return bool(re.fullmatch(r"keys\..+\.order", found.path, re.DOTALL)) and "DESC" in source and "DESC" not in target
 
 
-def cause_lines(causes: Sequence[Cause], *, everything: bool = False) -> Iterator[str]:
+def cause_lines(causes: Sequence[DifferenceCause], *, everything: bool = False) -> Iterator[str]:
     """Yield the lines for a reader, under a heading a section; ``everything`` names every table."""
     heading = ""
     for cause in causes:
@@ -108,7 +109,7 @@ def cause_lines(causes: Sequence[Cause], *, everything: bool = False) -> Iterato
         yield from _cause(cause, everything)
 
 
-def _cause(cause: Cause, everything: bool) -> Iterator[str]:
+def _cause(cause: DifferenceCause, everything: bool) -> Iterator[str]:
     shown = cause.tables if everything else cause.tables[:SHOWN]
     more = len(cause.tables) - len(shown)
     named = ", ".join(shown) + (f" and {more:,} more (--all names them)" if more else "")
@@ -123,7 +124,7 @@ def _cause(cause: Cause, everything: bool) -> Iterator[str]:
         yield f"                      allowed by {cause.allowed}"
 
 
-def _change(cause: Cause) -> str:
+def _change(cause: DifferenceCause) -> str:
     """Return both sides; what one side lacks is said so, and named where it is more than the kind of thing."""
     whole = (cause.source is None) != (cause.target is None) and _WHOLE.fullmatch(cause.path)
     if not whole:

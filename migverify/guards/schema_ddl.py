@@ -1,7 +1,6 @@
-"""Who changed a definition, and when: the source's binlog as it is written, and what the servers count.
+"""Who changed a definition, and when: the source's binlog as it is written, and the DDL jobs of TiDB.
 
-Three things tell who: the invoker in the binlog (rarely there), the session that sent the statement while it still
-lives, and the counters of statements by account, which outlive it. What none of them tells is ``unknown``.
+The account is the invoker in the binlog (rarely there), or that of the session that sent the statement, while it lives.
 """
 
 from __future__ import annotations
@@ -9,20 +8,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from migverify.changes.ddl import UNKNOWN_USER, ddl_finding, masked
 from migverify.changes.model import Commit, Idle, Position, Statement
-from migverify.changes.server import current_position, read_server
+from migverify.changes.server import current_position
+from migverify.changes.source import read_server
 from migverify.db.session import Session, open_session
 from migverify.errors import MigverifyError, ReadError
-from migverify.model import Endpoint, Flavor
+from migverify.model import Endpoint
 from migverify.sql import schema_watch as sql
 
-SESSIONS = 20_000
-"""How many sessions are remembered, the newest."""
 KEPT = 1000
 """How many statements are remembered."""
 
@@ -31,7 +28,7 @@ KEPT = 1000
 class Ddl:
     """One statement that changed definitions. ``tables`` are ``database.table``; empty means any. Time is Unix seconds.
 
-    ``who`` is an account, ``one of ...`` where several may have been it, or ``unknown``; ``how`` says what told it.
+    ``who`` is an account or ``unknown``; ``how`` says where the account is from.
     """
 
     endpoint: str
@@ -40,7 +37,6 @@ class Ddl:
     statement: str
     who: str = UNKNOWN_USER
     how: str = ""
-    thread: int = 0
 
     def concerns(self, table: str) -> bool:
         """Whether it may have changed a table; ``database.*`` names all of a database."""
@@ -55,61 +51,13 @@ class Ddl:
         return f"{when} by {by}: {text if len(text) <= 300 else text[:300] + ' ...'}"
 
 
-class Accounts:
-    """Counts DDL statements by account, on a session of its own; a rise says who was at work."""
-
-    def __init__(self) -> None:
-        self._before: dict[tuple[str, str], int] = {}
-        self._known = False
-        self._sessions: dict[int, str] = {}
-
-    def look(self, session: Session) -> dict[str, int]:
-        """Return how many DDL statements each account sent since the last look; nothing at the first."""
-        self.see(session)
-        counted = self._counts(session)
-        if counted is None:
-            return {}
-        risen: dict[str, int] = {}
-        for key, number in counted.items():
-            more = number - self._before.get(key, 0)
-            if self._known and more > 0:
-                risen[key[0]] = risen.get(key[0], 0) + more
-        self._before, self._known = counted, True
-        return risen
-
-    def account_of(self, session: Session, thread: int) -> str:
-        """Return the account of a session that lives or was seen; empty where neither."""
-        if not thread:
-            return ""
-        try:
-            rows = session.query(sql.account_of_thread(session.flavor, thread))
-        except ReadError:
-            rows = []
-        if rows and rows[0][0]:
-            return f"{rows[0][0]}@{(rows[0][1] or '').partition(':')[0]}"
-        return self._sessions.get(thread, "")
-
-    def see(self, session: Session) -> None:
-        """Remember which sessions there are, and whose."""
-        if session.flavor is Flavor.TIDB:
-            return
-        try:
-            rows = session.query(sql.accounts_of_threads(session.flavor))
-        except ReadError:
-            return  # no PROCESS privilege: then only what the binlog and the counters tell
-        # Sessions that ended since stay: what they sent may be read from the binlog only now.
-        self._sessions |= {int(r[0] or 0): f"{r[1]}@{(r[2] or '').partition(':')[0]}" for r in rows if r[1]}
-        for thread in sorted(self._sessions)[: max(0, len(self._sessions) - SESSIONS)]:
-            del self._sessions[thread]
-
-    def _counts(self, session: Session) -> dict[tuple[str, str], int] | None:
-        if session.flavor is not Flavor.MYSQL:
-            return None
-        try:
-            rows = session.query(sql.DDL_BY_ACCOUNT)
-        except ReadError:
-            return None  # performance_schema is off, or may not be read
-        return {(f"{r[0]}@{r[1]}", r[2] or ""): int(r[3] or 0) for r in rows if r[0]}
+def account_of(session: Session, thread: int) -> str:
+    """Return the account of a session that still lives; empty where it does not, or may not be seen."""
+    try:
+        rows = session.query(sql.account_of_thread(session.flavor, thread)) if thread else []
+    except ReadError:
+        return ""
+    return f"{rows[0][0]}@{(rows[0][1] or '').partition(':')[0]}" if rows and rows[0][0] else ""
 
 
 class BinlogDdl:
@@ -131,7 +79,7 @@ class BinlogDdl:
 
     @classmethod
     def begun(cls, endpoint: Endpoint, password: str | None) -> BinlogDdl:
-        """Begin to follow from where the source stands now; where that cannot be done, ``failure`` says why."""
+        """Begin to follow from where the source is now; where that cannot be done, ``failure`` says why."""
         try:
             with open_session(endpoint, password) as session:
                 follower = cls(endpoint, password, current_position(session))
@@ -151,12 +99,11 @@ class BinlogDdl:
         return found
 
     def _follow(self) -> None:
-        accounts = Accounts()
         try:
             with open_session(self.endpoint, self._password) as session:
                 for item in read_server(self.endpoint, self._password, self._since, follow=True):
                     if isinstance(item, Statement):
-                        self._remember(item, session, accounts)
+                        self._remember(item, session)
                     elif isinstance(item, Commit):
                         self.read_to = str(item.end)
                     elif isinstance(item, Idle):
@@ -165,34 +112,18 @@ class BinlogDdl:
             self.failure = " ".join(str(error).split())
             self.woken.set()
 
-    def _remember(self, statement: Statement, session: Session, accounts: Accounts) -> None:
-        told = ddl_finding(statement)
-        found = Ddl(self.endpoint.name, float(statement.time), told.tables, told.sql, thread=statement.thread)
-        if statement.user:
-            found = replace(found, who=statement.user, how="binlog")
-        else:
-            account = accounts.account_of(session, statement.thread)
-            if account:
-                found = replace(found, who=account, how=f"session {statement.thread}")
+    def _remember(self, statement: Statement, session: Session) -> None:
+        finding = ddl_finding(statement)
+        who, how = statement.user, "binlog"
+        if not who:
+            who, how = account_of(session, statement.thread), f"session {statement.thread}"
+        ddl = Ddl(
+            self.endpoint.name, float(statement.time), finding.tables, finding.sql, who or UNKNOWN_USER,
+            how if who else "",
+        )  # fmt: skip
         with self._lock:
-            self._found.append(found)
+            self._found.append(ddl)
         self.woken.set()
-
-
-def attributed(found: list[Ddl], risen: Mapping[str, int], accounts: Accounts, session: Session) -> list[Ddl]:
-    """Say who sent the statements of which nobody said so: a session seen before, else accounts that were at work."""
-    told = []
-    for one in found:
-        if one.who == UNKNOWN_USER:
-            account = accounts.account_of(session, one.thread)
-            if account:
-                one = replace(one, who=account, how=f"session {one.thread}")
-            elif risen:
-                names = sorted(risen)
-                who = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
-                one = replace(one, who=who, how="statement counters of performance_schema")
-        told.append(one)
-    return told
 
 
 def tidb_jobs(session: Session, endpoint: str, since: float) -> list[Ddl]:

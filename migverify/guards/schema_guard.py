@@ -13,13 +13,22 @@ from dataclasses import dataclass, field
 
 from migverify.db.session import Session, open_session
 from migverify.errors import EndpointError, ReadError
-from migverify.guards.model import Answer, GuardResult, State
-from migverify.guards.schema_ddl import Accounts, BinlogDdl, Ddl, attributed, tidb_jobs
+from migverify.guards.model import AnswerState, GuardAnswer, GuardResult
+from migverify.guards.schema_ddl import BinlogDdl, Ddl, tidb_jobs
 from migverify.guards.schema_diff import compare_over_time, compare_snapshot, exact_texts
 from migverify.guards.schema_drift import Drift
 from migverify.guards.schema_keep import EarlierRuns
-from migverify.guards.schema_model import COMMAND, NAME, Difference, SideSchema, Snapshot, TableComparison, split_name
-from migverify.guards.schema_read import Scope, read_snapshot
+from migverify.guards.schema_model import (
+    COMMAND,
+    NAME,
+    DefinitionComparison,
+    DefinitionDifference,
+    SideSchema,
+    Snapshot,
+    split_name,
+)
+from migverify.guards.schema_read import read_snapshot
+from migverify.guards.scope import Scope
 from migverify.model import Endpoint, Flavor, SchemaClass
 from migverify.sql import schema_watch as sql
 from migverify.sql.fingerprint import digest
@@ -27,14 +36,14 @@ from migverify.sql.server import CLOCK
 
 FULL_EVERY = 60.0
 REMEMBERED = 200
-"""How many statements are kept for each endpoint, to be told with the change that they made."""
+"""How many statements are kept for each endpoint, to be shown with the change that they made."""
 _SHOWN = 8
 _SETTLE_SECONDS = 0.3
 """How long to wait for the binlog to tell of a change that the catalog shows already."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DriftLimits:
     """What fails: differences of these classes that nobody allowed. Cosmetic ones warn unless ``strict``."""
 
     strict: bool = False
@@ -45,11 +54,11 @@ class Limits:
 
 
 @dataclass(slots=True)
-class _Change:
+class _TableChange:
     """What an endpoint's table became, and who did it; kept while it is not what it was in the baseline."""
 
     number: int
-    found: TableComparison
+    found: DefinitionComparison
     seen: float
     ddl: tuple[Ddl, ...]
     stale: tuple[str, ...]
@@ -80,7 +89,7 @@ class SchemaGuard:
 
     scope: Scope
     drift: Drift = field(default_factory=Drift)
-    limits: Limits = field(default_factory=Limits)
+    limits: DriftLimits = field(default_factory=DriftLimits)
     baseline: Snapshot | None = None
     earlier: Callable[[], EarlierRuns] | None = None
     follow: bool = False
@@ -88,7 +97,7 @@ class SchemaGuard:
     on_reading: Callable[[SideSchema], object] = lambda _: None
     full_every: float = FULL_EVERY
     name: str = NAME
-    comparisons: list[TableComparison] = field(default_factory=list)
+    comparisons: list[DefinitionComparison] = field(default_factory=list)
     snapshot: Snapshot | None = None
     readings: int = 0
     _probes: dict[str, object] = field(default_factory=dict)
@@ -97,10 +106,9 @@ class SchemaGuard:
     _read_with: int = 0
     _told: int = 0
     _sessions: dict[str, Session] = field(default_factory=dict)
-    _accounts: dict[str, Accounts] = field(default_factory=dict)
     _binlogs: dict[str, BinlogDdl] = field(default_factory=dict)
     _ddl: dict[str, list[Ddl]] = field(default_factory=dict)
-    _changes: dict[tuple[str, str], list[_Change]] = field(default_factory=dict)
+    _changes: dict[tuple[str, str], list[_TableChange]] = field(default_factory=dict)
     _numbers: dict[tuple[str, str], int] = field(default_factory=dict)
     _kept: dict[str, str] = field(default_factory=dict)
     _clocks: dict[str, float] = field(default_factory=dict)
@@ -127,13 +135,13 @@ class SchemaGuard:
         return GuardResult(NAME, tuple(answers), started, time.time() - started, unasked, self._facts())
 
     def _read(self) -> None:
-        before, told = self.snapshot, self._told
+        before, reported = self.snapshot, self._told
         found = read_snapshot(self.scope)
         comparisons = self.drift.apply(compare_snapshot(self.scope, found))
         for side in found.sides:
             self._clocks[side.endpoint] = side.server_time
             self._note_changes(side, before)
-        self.snapshot, self.comparisons, self._read_with = found, comparisons, told
+        self.snapshot, self.comparisons, self._read_with = found, comparisons, reported
         self.readings += 1
 
     # --- looking ---------------------------------------------------------------------------------------------
@@ -156,14 +164,14 @@ class SchemaGuard:
         return kept
 
     def _unchanged(self) -> bool:
-        """Whether no counter moved on any side since the last look; a server that does not tell has moved."""
+        """Whether no counter moved on any side since the last look; a server that does not report has moved."""
         still = True
         for endpoint in self._endpoints:
             try:
                 session = self._session(endpoint)
                 seen = _probe(session)
-                ((told,),) = session.query(CLOCK)
-                self._clocks[endpoint.name] = float(told or 0)
+                ((reported,),) = session.query(CLOCK)
+                self._clocks[endpoint.name] = float(reported or 0)
             except (EndpointError, ReadError):
                 self._sessions.pop(endpoint.name, None)
                 raise
@@ -172,9 +180,6 @@ class SchemaGuard:
             still = still and not moved and endpoint.name not in self._moved
             (self._moved.add if moved else self._moved.discard)(endpoint.name)
             self._probes[endpoint.name] = seen
-            if self.follow:
-                accounts = self._accounts.setdefault(endpoint.name, Accounts())
-                (accounts.look if before is None else accounts.see)(session)
         ddl = any(binlog.woken.is_set() and not binlog.failure for binlog in self._binlogs.values())
         return still and not ddl and self._read_with == self._told
 
@@ -208,23 +213,20 @@ class SchemaGuard:
             self._numbers[key] = self._numbers.get(key, 0) + 1
             layout = now[found.table].layout if found.table in now else None
             runs = () if stale is None else tuple(map(str, stale.stale(side.endpoint, found.table, layout)))
-            told = {one for change in self._changes.get(key, []) for one in change.ddl}
-            sent = tuple(d for d in self._ddl[side.endpoint] if d.concerns(found.table) and d not in told)
-            change = _Change(self._numbers[key], found, side.server_time or time.time(), sent, runs)
+            reported = {one for change in self._changes.get(key, []) for one in change.ddl}
+            sent = tuple(d for d in self._ddl[side.endpoint] if d.concerns(found.table) and d not in reported)
+            change = _TableChange(self._numbers[key], found, side.server_time or time.time(), sent, runs)
             self._changes.setdefault(key, []).append(change)
 
     def _ddl_now(self, endpoint: str) -> None:
-        """Remember the DDL that came since it was last asked for, with who sent it."""
-        configured = next(e for e in self._endpoints if e.name == endpoint)
-        session = self._session(configured)
+        """Remember the DDL that came since it was last requested, with who sent it."""
+        session = self._session(next(e for e in self._endpoints if e.name == endpoint))
         if session.flavor is Flavor.TIDB:
             since = max((d.time for d in self._ddl.get(endpoint, [])), default=self._since(endpoint))
             found = tidb_jobs(session, endpoint, since)
         elif endpoint in self._binlogs:
             self._binlogs[endpoint].woken.wait(_SETTLE_SECONDS)
             found = self._binlogs[endpoint].take()
-            accounts = self._accounts.setdefault(endpoint, Accounts())
-            found = attributed(found, accounts.look(session), accounts, session)
         else:
             found = []
         self._told += len(found)
@@ -242,29 +244,29 @@ class SchemaGuard:
 
     # --- answers ---------------------------------------------------------------------------------------------
 
-    def _alike(self) -> list[Answer]:
+    def _alike(self) -> list[GuardAnswer]:
         why = "A table defined otherwise takes other values, refuses some, or cannot be compared."
         found = []
         for one in self.comparisons:
             state, shown = self._judged(one.differences)
             value = shown or f"equal ({next(iter(one.fingerprints.values()), '')[:12]})"
             numbers = {f"differences_{level.value}": float(n) for level, n in _counted(one.differences).items()}
-            todo = "" if state is State.PASS else "Change one side, or allow the difference with owner and day."
+            todo = "" if state is AnswerState.PASS else "Change one side, or allow the difference with owner and day."
             found.append(
                 self._answer("alike", f"tables/{one.table}", state, value, "no difference", why, todo, numbers)
             )
         return found
 
-    def _hidden(self) -> list[Answer]:
+    def _hidden(self) -> list[GuardAnswer]:
         why = "What a server does not show looks as if it were not there: nothing is said of it."
         todo = "Grant TRIGGER, EVENT, SHOW VIEW and SHOW_ROUTINE (or EXECUTE) to the user."
         return [
-            self._answer("not seen", side.endpoint, State.WARN, ", ".join(side.hidden), "everything", why, todo)
+            self._answer("not seen", side.endpoint, AnswerState.WARN, ", ".join(side.hidden), "everything", why, todo)
             for side in (self.snapshot.sides if self.snapshot is not None else ())
             if side.hidden
         ]
 
-    def _judged(self, differences: Sequence[Difference]) -> tuple[State, str]:
+    def _judged(self, differences: Sequence[DefinitionDifference]) -> tuple[AnswerState, str]:
         """Return PASS for none or allowed ones, WARN for cosmetic ones, FAIL for what may lose data, and the words."""
         open_ones = [d for d in differences if not d.allowed]
         allowed = [d for d in differences if d.allowed]
@@ -275,10 +277,10 @@ class SchemaGuard:
         words += [d.message for d in open_ones if "(allowed by" in d.message]
         text = "; ".join(words)
         if judged(open_ones, self.limits):
-            return State.FAIL, text
-        return (State.WARN if open_ones else State.PASS), text
+            return AnswerState.FAIL, text
+        return (AnswerState.WARN if open_ones else AnswerState.PASS), text
 
-    def _unchanged_answers(self) -> list[Answer]:
+    def _unchanged_answers(self) -> list[GuardAnswer]:
         if not self.watch_changes or self.snapshot is None or self.baseline is None:
             return []
         why = "What was verified, rehearsed and drilled on another definition proves nothing for this one."
@@ -287,20 +289,22 @@ class SchemaGuard:
             mine = [(k, c) for k, changes in self._changes.items() if k[0] == side.endpoint for c in changes]
             if not mine:
                 value = f"{len(side.tables)} tables as in {self.baseline.label} ({side.fingerprint[:12]})"
-                found.append(self._answer("unchanged", side.endpoint, State.PASS, value, self.baseline.label, why))
+                found.append(
+                    self._answer("unchanged", side.endpoint, AnswerState.PASS, value, self.baseline.label, why)
+                )
             for (endpoint, table), change in mine:
                 found.append(self._changed(endpoint, table, change, why))
         return found
 
-    def _changed(self, endpoint: str, table: str, change: _Change, why: str) -> Answer:
+    def _changed(self, endpoint: str, table: str, change: _TableChange, why: str) -> GuardAnswer:
         state, words = self._judged(change.found.differences)
-        if state is State.PASS:
-            state = State.WARN
+        if state is AnswerState.PASS:
+            state = AnswerState.WARN
         who = "; ".join(map(str, change.ddl)) or "by unknown, before " + time.strftime(
             "%Y-%m-%d %H:%M:%SZ", time.gmtime(change.seen)
         )
         stale = f"; stale now: {', '.join(change.stale)}" if change.stale else "; no earlier run becomes stale"
-        todo = "Verify the table again; `migverify schema snapshot` takes the definitions as they are now."
+        todo = "Verify the table again; `migverify guard schema --snapshot` takes the definitions as they are now."
         numbers = {
             "stale_runs": float(len(change.stale)),
             "changed_at": change.ddl[-1].time if change.ddl else change.seen,
@@ -310,53 +314,56 @@ class SchemaGuard:
             self.baseline.label if self.baseline is not None else "", why, todo, numbers,
         )  # fmt: skip
 
-    def _drift_answers(self) -> list[Answer]:
+    def _drift_answers(self) -> list[GuardAnswer]:
         why = "Allowed drift that nobody renews is a difference like any other."
         found = [
-            self._answer("allowed drift", one.where, State.WARN, f"expired on {one.expires}: {one.owner}, {one.reason}",
+            self._answer("allowed drift", one.where, AnswerState.WARN,
+                f"expired on {one.expires}: {one.owner}, {one.reason}",
                          "not expired", why, "Renew it or change the definitions.")
             for one in self.drift.expired
         ]  # fmt: skip
         for one in self.drift.unused(self.comparisons):
             value = f"covers nothing: {one.table.text} {one.path}"
-            found.append(self._answer("allowed drift", one.where, State.WARN, value, "in use", why, "Take it out."))
+            found.append(
+                self._answer("allowed drift", one.where, AnswerState.WARN, value, "in use", why, "Take it out.")
+            )
         return found
 
-    def _binlog_answers(self) -> list[Answer]:
+    def _binlog_answers(self) -> list[GuardAnswer]:
         why = "DDL in the binlog says who changed what, and when, within seconds."
         found = []
         for endpoint, binlog in self._binlogs.items():
-            state = State.WARN if binlog.failure else State.PASS
+            state = AnswerState.WARN if binlog.failure else AnswerState.PASS
             value = binlog.failure or "followed"
             todo = "Changes are still seen by polling, without who sent them." if binlog.failure else ""
             found.append(self._answer("binlog", endpoint, state, value, "followed", why, todo))
             found += self._without_effect(endpoint)
         return found
 
-    def _without_effect(self, endpoint: str) -> list[Answer]:
-        """Tell of DDL after which the definition is what it was: TRUNCATE, or a change and its way back."""
+    def _without_effect(self, endpoint: str) -> list[GuardAnswer]:
+        """Report DDL after which the definition is what it was: TRUNCATE, or a change and its reversal."""
         if self._read_with != self._told:
             return []  # the next reading says whether it had an effect
-        told = {one for changes in self._changes.values() for change in changes for one in change.ddl}
+        reported = {one for changes in self._changes.values() for change in changes for one in change.ddl}
         last: dict[str, Ddl] = {}
         for one in self._ddl.get(endpoint, []):
-            for table in one.tables if one not in told else ():
+            for table in one.tables if one not in reported else ():
                 if self.scope.wanted(*split_name(table)):
                     last[table] = one
         why = "Rows may have been emptied or rewritten although the definition is what it was."
         todo = "Verify the table again."
         return [
-            self._answer("ddl without effect", f"{endpoint}/{table}", State.WARN, str(one), "no DDL", why, todo)
+            self._answer("ddl without effect", f"{endpoint}/{table}", AnswerState.WARN, str(one), "no DDL", why, todo)
             for table, one in last.items()
         ]
 
     def _answer(
-        self, name: str, subject: str, state: State, value: str, threshold: str, why: str, todo: str = "",
+        self, name: str, subject: str, state: AnswerState, value: str, threshold: str, why: str, todo: str = "",
         numbers: Mapping[str, float] | None = None,
-    ) -> Answer:  # fmt: skip
+    ) -> GuardAnswer:  # fmt: skip
         endpoint = subject.partition("/")[0]
         clock = self._clocks.get(endpoint, self._clocks.get(self.scope.config.sources[0].name))
-        return Answer(
+        return GuardAnswer(
             NAME, name, subject, state, value, threshold, COMMAND, why, todo, clock, time.time(), numbers or {}
         )
 
@@ -369,7 +376,7 @@ class SchemaGuard:
         }  # fmt: skip
 
 
-def judged(differences: Sequence[Difference], limits: Limits) -> bool:
+def judged(differences: Sequence[DefinitionDifference], limits: DriftLimits) -> bool:
     """Whether a difference that nobody allowed fails."""
     return any(limits.fails(one.level) for one in differences if not one.allowed)
 
@@ -393,7 +400,7 @@ def _exact(side: SideSchema) -> str:
     return digest([side.fingerprint, side.version, objects, texts])
 
 
-def _counted(differences: Sequence[Difference]) -> dict[SchemaClass, int]:
+def _counted(differences: Sequence[DefinitionDifference]) -> dict[SchemaClass, int]:
     return {level: sum(1 for d in differences if d.level is level) for level in SchemaClass}
 
 

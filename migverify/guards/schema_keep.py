@@ -1,4 +1,4 @@
-"""Snapshots in the result store, definitions over time, and the runs that a change made stale.
+"""Snapshots in the result store, and the runs that a change made stale.
 
 A run of the schema guard keeps each side whole, under the endpoint's name, whenever it is not what it was before. A
 run of the tables road keeps the fingerprint of each table's layout in its plan; that of another road keeps none, and is
@@ -17,13 +17,13 @@ from typing import Any
 from migverify.codec import decode, encode
 from migverify.errors import StoreError, UsageError
 from migverify.guards.keep import earlier, guards_of
-from migverify.guards.model import Answer, GuardResult, State
+from migverify.guards.model import AnswerState, GuardAnswer, GuardResult
 from migverify.guards.schema_diff import compare_over_time, compare_sides
 from migverify.guards.schema_drift import Drift
-from migverify.guards.schema_model import COMMAND, FORM, NAME, SideSchema, Snapshot, TableComparison
-from migverify.guards.schema_read import Scope
+from migverify.guards.schema_model import COMMAND, FORM, NAME, DefinitionComparison, SideSchema, Snapshot
+from migverify.guards.scope import Scope
 from migverify.model import RunInfo, StoredKind
-from migverify.store.base import ResultStore
+from migverify.store.results import ResultStore
 
 BLOB = "schema"
 NEWEST = 500
@@ -78,12 +78,12 @@ def load_snapshot(store: ResultStore, run: str) -> Snapshot:
     """
     found = _last(store, store.load_run(run))
     if found is None:
-        raise UsageError(f"run {run} keeps no definitions", hint="`migverify schema history` lists those that do.")
+        raise UsageError(f"run {run} keeps no definitions", hint="`migverify guard schema --snapshot` keeps some.")
     return found
 
 
 def newest_snapshot(store: ResultStore, *, taken: bool = True) -> Snapshot | None:
-    """Return the newest definitions in the store; ``taken`` only those of ``schema snapshot``."""
+    """Return the newest definitions in the store; ``taken`` only those of ``guard schema --snapshot``."""
     for info in snapshot_runs(store):
         if not taken or info.plan.get("snapshot"):
             found = _last(store, info)
@@ -105,9 +105,9 @@ def _last(store: ResultStore, info: RunInfo) -> Snapshot | None:
 
 def kept_result(snapshot: Snapshot) -> GuardResult:
     """Return what a run that keeps a snapshot says: it judges nothing, so nothing passes."""
-    why = "Later changes are told against what is kept here."
+    why = "Later changes are compared with what is kept here."
     answers = tuple(
-        Answer(NAME, "snapshot", side.endpoint, State.INCONCLUSIVE,
+        GuardAnswer(NAME, "snapshot", side.endpoint, AnswerState.INCONCLUSIVE,
                f"{len(side.tables)} tables kept ({side.fingerprint[:12]}); nothing was compared", "", COMMAND, why, "",
                side.server_time, side.local_time)
         for side in snapshot.sides
@@ -130,7 +130,7 @@ class Stale:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownRun:
     """What is known of a run: fingerprints by ``endpoint/database.table``, None where it recorded none."""
 
     info: RunInfo
@@ -141,7 +141,7 @@ class EarlierRuns:
     """The runs of a store that tell whether data agrees, read once."""
 
     def __init__(self, store: ResultStore, leave_out: str = "") -> None:
-        self._runs: list[_Known] = []
+        self._runs: list[_KnownRun] = []
         self._snapshots: list[tuple[float, dict[str, str]]] = []
         for info in store.runs(NEWEST):
             if info.run_id == leave_out:
@@ -150,7 +150,7 @@ class EarlierRuns:
             if NAME in guards_of(whole):
                 self._snapshots += _times(store, whole)
             elif info.kind is not StoredKind.GUARDS:
-                self._runs.append(_Known(whole, layouts_of(whole.plan)))
+                self._runs.append(_KnownRun(whole, layouts_of(whole.plan)))
         self._snapshots.sort(key=lambda one: -one[0])
 
     def stale(self, endpoint: str, table: str, layout: str | None) -> list[Stale]:
@@ -193,67 +193,15 @@ def _times(store: ResultStore, info: RunInfo) -> Iterator[tuple[float, dict[str,
         yield side.local_time, dict(held)
 
 
-# --- definitions over time ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaState:
-    """What an endpoint, or a table of it, was from a moment on; ``fingerprint`` is empty where the table was not there.
-
-    ``changes`` are those since the moment before.
-    """
-
-    at: float
-    run_id: str
-    endpoint: str
-    fingerprint: str
-    changes: tuple[TableComparison, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the moment as a JSON object."""
-        return {
-            "at": self.at, "run": self.run_id, "endpoint": self.endpoint, "fingerprint": self.fingerprint,
-            "changes": [one.as_json() for one in self.changes],
-        }  # fmt: skip
-
-
-def moments(store: ResultStore, table: str | None = None) -> Iterator[SchemaState]:
-    """Yield what was kept, by endpoint and time; a reading that is as the one before it is left out.
-
-    Parameters
-    ----------
-    table
-        ``database.table`` on its endpoint; None for everything.
-    """
-    runs = sorted(snapshot_runs(store), key=lambda info: info.started)
-    for endpoint in sorted({name for info in runs for name in endpoints_of(info)}):
-        before: SideSchema | None = None
-        for info in runs:
-            for side in sides_of(store, info.run_id, endpoint) if endpoint in endpoints_of(info) else ():
-                found = _moment(info.run_id, before, side, table)
-                if found is not None:
-                    yield found
-                before = side
-
-
-def _moment(run_id: str, before: SideSchema | None, side: SideSchema, table: str | None) -> SchemaState | None:
-    changes = () if before is None else compare_over_time(before, side)
-    told = tuple(one for one in changes if table is None or one.table == table)
-    if before is not None and not told:
-        return None
-    known = side.by_name()
-    if table is None:
-        return SchemaState(side.local_time, run_id, side.endpoint, side.fingerprint, told)
-    if before is None and table not in known:
-        return None
-    fingerprint = known[table].fingerprint if table in known else ""
-    return SchemaState(side.local_time, run_id, side.endpoint, fingerprint, told)
-
-
-def compare_named(scope: Scope, first: Snapshot, second: Snapshot, drift: Drift = Drift()) -> list[TableComparison]:  # noqa: B008 - frozen
+def compare_named(
+    scope: Scope,
+    first: Snapshot,
+    second: Snapshot,
+    drift: Drift = Drift(),  # noqa: B008 - frozen
+) -> list[DefinitionComparison]:
     """Compare two snapshots: endpoints that both hold over time, else the sources of one with the target of another.
 
-    Every table is told, the equal ones too; as ``endpoint/database.table`` where several endpoints are compared.
+    Every table is listed, the equal ones too; as ``endpoint/database.table`` where several endpoints are compared.
 
     Raises
     ------
@@ -262,14 +210,14 @@ def compare_named(scope: Scope, first: Snapshot, second: Snapshot, drift: Drift 
     """
     if not all(any(side.tables for side in one.sides) for one in (first, second)):
         raise UsageError("one of the two holds no tables, so that nothing can be compared",
-                         hint="`migverify schema snapshot` keeps what is in scope.")  # fmt: skip
+                         hint="`migverify guard schema --snapshot` keeps what is in scope.")  # fmt: skip
     common = [side.endpoint for side in first.sides if second.side(side.endpoint) is not None]
-    found: list[TableComparison] = []
+    found: list[DefinitionComparison] = []
     for name in common:
         before, after = first.side(name), second.side(name)
         if before is not None and after is not None:
-            told = drift.apply(_over_time(before, after))
-            found += [replace(c, table=f"{name}/{c.table}") for c in told] if len(common) > 1 else told
+            reported = drift.apply(_over_time(before, after))
+            found += [replace(c, table=f"{name}/{c.table}") for c in reported] if len(common) > 1 else reported
     if common:
         return found
     target = second.side(scope.config.target.name) or first.side(scope.config.target.name)
@@ -281,11 +229,11 @@ def compare_named(scope: Scope, first: Snapshot, second: Snapshot, drift: Drift 
     return drift.apply(compare_sides(scope, sources, target))
 
 
-def _over_time(before: SideSchema, after: SideSchema) -> list[TableComparison]:
+def _over_time(before: SideSchema, after: SideSchema) -> list[DefinitionComparison]:
     changed = compare_over_time(before, after)
     known = {one.table for one in changed}
     same = [
-        TableComparison(table.name, (), {f"before/{table.name}": table.fingerprint})
+        DefinitionComparison(table.name, (), {f"before/{table.name}": table.fingerprint})
         for table in after.tables
         if table.name not in known
     ]

@@ -14,7 +14,7 @@ from migverify.sql.definitions import Name
 from migverify.sql.parts import DatabaseObject, Parts
 
 NAME = "schema"
-COMMAND = "migverify schema diff --json"
+COMMAND = "migverify guard schema --json"
 """What shows again what an answer says."""
 FORM = 1
 """The number of the snapshot's form: another one is refused, never half read."""
@@ -79,7 +79,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class DefinitionDifference:
     """One difference of a table. ``allowed`` says by whose word it is expected, empty where by nobody's."""
 
     path: str
@@ -91,22 +91,22 @@ class Difference:
 
     def as_json(self) -> dict[str, Any]:
         """Return the difference as a JSON object."""
-        told: dict[str, Any] = {
+        reported: dict[str, Any] = {
             "path": self.path, "source": self.source, "target": self.target, "class": self.level.value,
             "message": self.message,
         }  # fmt: skip
-        return {**told, "allowed": self.allowed} if self.allowed else told
+        return {**reported, "allowed": self.allowed} if self.allowed else reported
 
 
 @dataclass(frozen=True, slots=True)
-class TableComparison:
+class DefinitionComparison:
     """What a table's two definitions say. ``table`` is its name on the source, or on the target where it is only there.
 
     ``sources`` and ``target`` hold fingerprints by ``endpoint/database.table``; empty where that side lacks it.
     """
 
     table: str
-    differences: tuple[Difference, ...]
+    differences: tuple[DefinitionDifference, ...]
     fingerprints: Mapping[str, str]
 
     @property
@@ -163,7 +163,7 @@ def path_of(found: SchemaDifference) -> str:
 
 
 def split_name(text: str) -> Name:
-    """Return database and table of ``database.table``; a dot inside the database's name is not told apart."""
+    """Return database and table of ``database.table``; a dot inside the database's name is not reported apart."""
     database, _, table = text.partition(".")
     return database, table
 
@@ -195,4 +195,4 @@ def from_json(text: str | bytes, label: str) -> Snapshot:
         return Snapshot(float(body["taken"]), tuple(decode(SideSchema, side) for side in body["sides"]), label)
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{label} is no schema snapshot that this version can read: {error}",
-                         hint="`migverify schema snapshot --out FILE` writes one.") from error  # fmt: skip
+                         hint="`migverify guard schema --snapshot --out FILE` writes one.") from error  # fmt: skip

@@ -11,43 +11,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from migverify.config import Config, includes, is_system_database, override_for, route
+from migverify.config import is_system_database, override_for, route
 from migverify.db.session import Session, open_session
 from migverify.guards.schema_model import SideSchema, Snapshot, TableSchema
-from migverify.model import Endpoint
+from migverify.guards.scope import Scope
 from migverify.sql.catalog import Wanted, read_names, read_tables
 from migverify.sql.fingerprint import Renamed, layout_fingerprint, table_fingerprint, whole_fingerprint
 from migverify.sql.grants import check_grants, hidden_parts
 from migverify.sql.parts import DatabaseObject, asks_one_by_one, read_objects, read_parts
 from migverify.sql.server import CLOCK, DATABASES
-from migverify.tables.access import refuse_hidden
-from migverify.tables.pairs import FoundPair, find_pairs
+from migverify.tables.pairs import FoundPair, find_pairs, refuse_hidden
 from migverify.tables.prepare import position
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """Which tables of which servers; passwords by endpoint name."""
-
-    config: Config
-    secrets: dict[str, str] = field(repr=False)
-
-    def password(self, endpoint: Endpoint) -> str | None:
-        """Return the password of an endpoint."""
-        return self.secrets.get(endpoint.name)
-
-    def renamed(self, endpoint: str) -> Renamed:
-        """Return how names of an endpoint become names of the target."""
-        if endpoint == self.config.target.name:
-            return lambda database, table: (database, table)
-        shard = endpoint.partition(".")[2]
-        return lambda database, table: route(self.config, shard, database, table)
-
-    def wanted(self, database: str, table: str) -> bool:
-        """Whether a source's table takes part."""
-        return includes(self.config, database, table)
 
 
 def read_snapshot(scope: Scope) -> Snapshot:
@@ -89,7 +65,7 @@ def read_side(session: Session, wanted: Wanted, renamed: Renamed) -> SideSchema:
     """
     endpoint = session.endpoint
     at = position(session)
-    ((told,),) = session.query(CLOCK)
+    ((reported,),) = session.query(CLOCK)
     listed = read_names(session, wanted)
     # TiDB finds names in any case, and a name may be dropped meanwhile: what was read counts, not what was asked.
     tables = list(read_tables(session, endpoint.name, listed.tables, estimates=False))
@@ -105,7 +81,7 @@ def read_side(session: Session, wanted: Wanted, renamed: Renamed) -> SideSchema:
     databases = sorted({row[0] or "" for row in session.query(DATABASES)})
     objects = read_objects(session, [d for d in databases if not is_system_database(d)], wanted, listed.skipped)
     return SideSchema(
-        endpoint.name, f"{endpoint.host}:{endpoint.port}", session.flavor.value, session.version, float(told or 0),
+        endpoint.name, f"{endpoint.host}:{endpoint.port}", session.flavor.value, session.version, float(reported or 0),
         time.time(), at, tuple(found), tuple(objects), whole_of(found, objects, renamed),
         hidden_parts(session.flavor, check_grants(session)),
     )  # fmt: skip

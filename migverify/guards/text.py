@@ -1,4 +1,4 @@
-"""Answers of guards for a reader: what is wrong comes with the reason and the remedy, what passes is counted."""
+"""Answers of guards as text, as JSON and in the Prometheus text format."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from migverify.guards.model import Answer, GuardResult, State
-from migverify.guards.watch import Change, GuardStatus
+from migverify.exposition import VERDICTS, Metric, number, page
+from migverify.guards.model import AnswerState, GuardAnswer, GuardResult, worst
+from migverify.guards.watch import AnswerChange, GuardsStatus
 
-_ORDER = (State.FAIL, State.INCONCLUSIVE, State.WARN, State.PASS)
+_ORDER = (AnswerState.FAIL, AnswerState.INCONCLUSIVE, AnswerState.WARN, AnswerState.PASS)
 
 
 def result_lines(result: GuardResult, *, passed: bool = False) -> Iterator[str]:
@@ -22,28 +23,28 @@ def result_lines(result: GuardResult, *, passed: bool = False) -> Iterator[str]:
 def unasked_lines(result: GuardResult) -> Iterator[str]:
     """Yield a line for everything that was not asked."""
     for reason in result.unasked:
-        yield f"  {State.INCONCLUSIVE.value:<12} {reason}"
+        yield f"  {AnswerState.INCONCLUSIVE.value:<12} {reason}"
 
 
 def headline(result: GuardResult) -> str:
     """Return the state of a guard and how many of its answers have which."""
     counts = Counter(answer.state for answer in result.answers)
-    told = ", ".join(f"{counts[state]} {state.value}" for state in _ORDER if counts[state]) or "no answers"
-    return f"{result.guard}: {result.state.value} ({told}; {result.seconds:.1f} s)"
+    reported = ", ".join(f"{counts[state]} {state.value}" for state in _ORDER if counts[state]) or "no answers"
+    return f"{result.guard}: {result.state.value} ({reported}; {result.seconds:.1f} s)"
 
 
-def answer_lines(answers: Sequence[Answer], *, passed: bool = False) -> Iterator[str]:
+def answer_lines(answers: Sequence[GuardAnswer], *, passed: bool = False) -> Iterator[str]:
     """Yield the lines of answers, the failures first. ``passed`` lists what passes too."""
-    width = max((len(a.name) for a in answers if passed or a.state is not State.PASS), default=0)
+    width = max((len(a.name) for a in answers if passed or a.state is not AnswerState.PASS), default=0)
     for state in _ORDER:
         for answer in answers:
-            if answer.state is state and (passed or state is not State.PASS):
+            if answer.state is state and (passed or state is not AnswerState.PASS):
                 yield from _answer(answer, width)
 
 
-def _answer(answer: Answer, width: int) -> Iterator[str]:
+def _answer(answer: GuardAnswer, width: int) -> Iterator[str]:
     yield f"  {answer.state.value:<12} {answer.name:<{width}}  {answer.subject}: {answer.value}"
-    if answer.state is State.PASS:
+    if answer.state is AnswerState.PASS:
         return
     for word, text in (("wanted", answer.threshold), ("why", answer.why), ("do", answer.todo), ("asked", answer.query)):
         if text:
@@ -52,7 +53,7 @@ def _answer(answer: Answer, width: int) -> Iterator[str]:
             yield from (f"                       {line}" for line in rest)
 
 
-def change_line(change: Change) -> str:
+def change_line(change: AnswerChange) -> str:
     """Return one line for a change."""
     before = "new" if change.before is None else change.before.value
     after = "gone" if change.after is None else change.after.value
@@ -62,8 +63,6 @@ def change_line(change: Change) -> str:
 
 def results_as_json(results: Sequence[GuardResult], run_id: str) -> dict[str, Any]:
     """Return what ``--json`` prints of one asking."""
-    from migverify.guards.model import worst
-
     return {
         "run": run_id, "verdict": worst(results).value,
         "guards": [
@@ -76,7 +75,7 @@ def results_as_json(results: Sequence[GuardResult], run_id: str) -> dict[str, An
     }  # fmt: skip
 
 
-def status_as_json(status: GuardStatus, run_id: str) -> dict[str, Any]:
+def status_as_json(status: GuardsStatus, run_id: str) -> dict[str, Any]:
     """Return one line of ``--watch --json``: verdict, states and what changed; the first turn has every answer."""
     if status.turn == 1:
         return {"at": status.at, "turn": 1, **results_as_json(status.results, run_id)}
@@ -93,3 +92,34 @@ def status_as_json(status: GuardStatus, run_id: str) -> dict[str, Any]:
             for c in status.changes
         ],
     }  # fmt: skip
+
+
+_STATES = {AnswerState.PASS: "0", AnswerState.FAIL: "1", AnswerState.WARN: "2", AnswerState.INCONCLUSIVE: "3"}
+
+
+def prometheus_text(results: Sequence[GuardResult], at: float) -> str:
+    """Return the page of ``guard_metrics``."""
+    return page(guard_metrics(results, at))
+
+
+def guard_metrics(results: Sequence[GuardResult], at: float) -> Iterator[Metric]:
+    """Yield gauges: states as 0 pass, 1 fail, 2 warn, 3 inconclusive; numbers by name. ``at``: time of the page."""
+    answers = [answer for result in results for answer in result.answers]
+    yield Metric("migverify_guard_verdict", "0 pass, 1 fail, 3 inconclusive.",
+                 [({"guard": r.guard}, VERDICTS[r.verdict]) for r in results])  # fmt: skip
+    yield Metric("migverify_guard_answer", "0 pass, 1 fail, 2 warn, 3 inconclusive.",
+                 [(_labels(a), _STATES[a.state]) for a in answers])  # fmt: skip
+    yield Metric("migverify_guard_number", "A number that an answer rests on.", [
+        ({**_labels(a), "number": name}, number(value)) for a in answers for name, value in a.numbers.items()
+    ])  # fmt: skip
+    yield Metric("migverify_guard_unasked", "Questions that could not be put.",
+                 [({"guard": r.guard}, str(len(r.unasked))) for r in results])  # fmt: skip
+    yield Metric("migverify_guard_seconds", "How long the asking took.",
+                 [({"guard": r.guard}, number(round(r.seconds, 3))) for r in results])  # fmt: skip
+    yield Metric("migverify_guard_asked_timestamp_seconds", "Unix time of the last asking: alert when it is old.",
+                 [({"guard": r.guard}, f"{r.started:.3f}") for r in results])  # fmt: skip
+    yield Metric("migverify_guard_time_seconds", "Unix time of this page.", [({}, f"{at:.3f}")])
+
+
+def _labels(answer: GuardAnswer) -> dict[str, str]:
+    return {"guard": answer.guard, "name": answer.name, "subject": answer.subject}

@@ -1,4 +1,4 @@
-"""What the store keeps of rules: findings, anchors and results of windows as JSON; money is exact decimal text."""
+"""What the store keeps of rules: findings, snapshots and results of windows as JSON; money is exact decimal text."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from migverify.db.snapshot import Anchor
+from migverify.db.snapshot import ReadSnapshot
 from migverify.errors import StoreError
 from migverify.model import Verdict
-from migverify.recon.kinds.amounts import plain
-from migverify.recon.model import Class, Covered, Deviation, RuleFinding, RuleResult, Window
+from migverify.recon.amounts import plain
+from migverify.recon.model import Class, CoveredWindows, Deviation, RuleFinding, RuleResult, Window
 
 DONE = "done"
 OPEN = "open"
@@ -30,7 +30,7 @@ def bounds(window: Window | None) -> list[str] | None:
 
 
 def window_of(texts: object) -> Window | None:
-    """Return the window that ``bounds`` told."""
+    """Return the window that ``bounds`` wrote."""
     if not isinstance(texts, list):
         return None
     start, end = (datetime.fromisoformat(str(text)) for text in texts)
@@ -81,8 +81,8 @@ def result_body(result: RuleResult) -> dict[str, Any]:
         "verdict": str(result.verdict), "reasons": list(result.reasons), "covered": asdict(result.covered),
         "counts": {str(kind): n for kind, n in result.counts.items()},
         "money": [[str(kind), currency, plain(value)] for (kind, currency), value in sorted(result.money.items())],
-        "volume": texts_of(result.volume), "unexplained": texts_of(result.unexplained),
-        "anchors": [asdict(anchor) for anchor in result.anchors], "seconds": result.seconds,
+        "unexplained": texts_of(result.unexplained),
+        "anchors": [asdict(snapshot) for snapshot in result.snapshots], "seconds": result.seconds,
         "gaps": list(result.gaps),
     }  # fmt: skip
 
@@ -92,12 +92,11 @@ def result_of(body: Mapping[str, Any]) -> RuleResult:
     try:
         return RuleResult(
             rule=body["rule"], window=window_of(body["bounds"]), verdict=Verdict(body["verdict"]),
-            reasons=tuple(body["reasons"]), covered=Covered(**body["covered"]),
+            reasons=tuple(body["reasons"]), covered=CoveredWindows(**body["covered"]),
             counts={Class(kind): int(n) for kind, n in body["counts"].items()},
             money={(Class(kind), str(currency)): Decimal(value) for kind, currency, value in body["money"]},
-            anchors=tuple(Anchor(**anchor) for anchor in body["anchors"]), seconds=float(body["seconds"]),
-            unexplained=sums_of(body["unexplained"]), volume=sums_of(body["volume"]),
-            gaps=tuple(body.get("gaps", ())),
+            snapshots=tuple(ReadSnapshot(**snapshot) for snapshot in body["anchors"]), seconds=float(body["seconds"]),
+            unexplained=sums_of(body["unexplained"]), gaps=tuple(body.get("gaps", ())),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, InvalidOperation) as exc:
         raise StoreError(
@@ -122,7 +121,7 @@ def texts_of(sums: Mapping[str, Decimal]) -> dict[str, str]:
 
 
 def sums_of(texts: Mapping[str, str]) -> dict[str, Decimal]:
-    """Return the sums that ``texts_of`` told."""
+    """Return the sums that ``texts_of`` wrote."""
     return {currency: Decimal(value) for currency, value in texts.items()}
 
 

@@ -20,19 +20,19 @@ from pathlib import Path
 from time import time
 
 from migverify.changes.decode import decoder
-from migverify.changes.files import open_file, read_files
+from migverify.changes.files import file_ranges
 from migverify.changes.manifest import read_manifest
 from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement, TableMap
 from migverify.changes.positions import parse_position
-from migverify.changes.ranges import file_ranges, read_range
-from migverify.changes.server import read_server, source_state
-from migverify.changes.storage import open_storage
+from migverify.changes.server import source_state
+from migverify.changes.source import read_files, read_range, read_server
+from migverify.changes.storage import Storage
 from migverify.db.session import open_session
-from migverify.db.snapshot import Anchor
+from migverify.db.snapshot import ReadSnapshot
 from migverify.errors import CanceledError, ChangeError, ConfigError, IncompleteReadError, ReadError
 from migverify.model import ColumnDef, Endpoint, Flavor, Side
-from migverify.recon.records import Bytes, Record
 from migverify.recon.relation import ChangeRead, Relation
+from migverify.recon.rows import Bytes, Record
 from migverify.sql.canonical import FAMILIES
 from migverify.sql.packed import pack, unpack
 from migverify.sql.server import PURGED, UTC_NOW
@@ -50,23 +50,15 @@ _DATE_LENGTH = len("2026-01-31")
 
 def change_records(
     relation: Relation, read: ChangeRead, number: int, endpoints: Mapping[str, Endpoint],
-    secrets: Mapping[str, str], canceled: threading.Event, anchor: Callable[[Anchor], None] = lambda _: None,
+    secrets: Mapping[str, str], canceled: threading.Event, on_snapshot: Callable[[ReadSnapshot], None] = lambda _: None,
 ) -> Iterator[Record]:  # fmt: skip
     """Yield the rows of a change read as (key, values, 1, number).
 
-    Parameters
-    ----------
-    number
-        The number of the read in its relation.
-    anchor
-        Is told up to where the stream was read, at the end.
+    ``number``: The number of the read in its relation. ``on_snapshot``: Called with the snapshot of the stream, at its
+    end.
 
-    Raises
-    ------
-    ChangeError
-        the stream cannot be read exactly.
-    IncompleteReadError
-        it does not cover the window, or the table was truncated in it.
+    Raises ChangeError: the stream cannot be read exactly; IncompleteReadError: it does not cover the window, or the
+    table was truncated in it.
     """
     stream = _stream(read, endpoints, secrets)
     rows = _rows(relation, read, stream, canceled)
@@ -76,7 +68,7 @@ def change_records(
     for change in rows:
         if change.op.value in read.part.operations:
             yield change.texts[:keys], change.texts[keys:], 1, number
-    anchor(stream.anchor)
+    on_snapshot(stream.snapshot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,45 +90,40 @@ class _Stream:
         self.end = ""
 
     @property
-    def anchor(self) -> Anchor:
+    def snapshot(self) -> ReadSnapshot:
         """Up to where it was read."""
-        return Anchor(self.name, self.flavor, "change stream", self.end, self.end, exact=True, at=time())
+        return ReadSnapshot(self.name, self.flavor, "change stream", self.end, self.end, exact=True, at=time())
 
 
 def _stream(read: ChangeRead, endpoints: Mapping[str, Endpoint], secrets: Mapping[str, str]) -> _Stream:
     part = read.part
     since = parse_position(read.since) if read.since else None
-    until = parse_position(read.until) if read.until else None
     if part.endpoint:
         endpoint = endpoints.get(part.endpoint)
         if endpoint is None:
             raise ConfigError(f"there is no endpoint {part.endpoint}", hint=f"Known: {', '.join(endpoints)}.")
-        return _server(endpoint, secrets.get(endpoint.name), since, until)
-    return _files(part.path, since, until)
+        return _server(endpoint, secrets.get(endpoint.name), since)
+    return _files(part.path, since)
 
 
-def _server(endpoint: Endpoint, password: str | None, since: Position | None, until: Position | None) -> _Stream:
+def _server(endpoint: Endpoint, password: str | None, since: Position | None) -> _Stream:
     with open_session(endpoint, password, side=Side.SOURCE) as session:
-        # The clock first: what is committed later has a later time, and lies behind the end asked for next.
+        # The clock first: what is committed later has a later time, and is after the end that is read next.
         clock = _micros(session.query(UTC_NOW)[0][0] or "")
         state = source_state(session)
         purged = "" if session.flavor is not Flavor.MYSQL else session.query(PURGED)[0][0]
     birth = since is None and state.gtids and not purged and state.first.file.endswith((".000001", ".0000001"))
-    items = (item for item in read_server(endpoint, password, since or state.first, until=until, follow=False))
-    return _Stream(
-        items, endpoint.name, state.flavor.value, from_birth=birth, seen_until=clock if until is None else None
-    )
+    items = (item for item in read_server(endpoint, password, since or state.first, follow=False))
+    return _Stream(items, endpoint.name, state.flavor.value, from_birth=birth, seen_until=clock)
 
 
-def _files(path: str, since: Position | None, until: Position | None) -> _Stream:
-    storage = open_storage(path)
+def _files(path: str, since: Position | None) -> _Stream:
+    storage = Storage(path)
     if _FILE.match(path):
-        return _Stream(
-            (item for item in read_files([path], since, until)), path, "binlog", from_birth=False, seen_until=None
-        )
+        return _Stream((item for item in read_files([path], since)), path, "binlog", from_birth=False, seen_until=None)
     manifest = read_manifest(storage)
     if manifest.files:
-        wanted = file_ranges(manifest, since, until)
+        wanted = file_ranges(manifest, since)
         items = (item for one in wanted for item in read_range(storage, one))
         birth = since is None and manifest.files[0].name.endswith(".000001")
         return _Stream(items, path, "binlog", from_birth=birth, seen_until=None)
@@ -144,7 +131,7 @@ def _files(path: str, since: Position | None, until: Position | None) -> _Stream
     if not names:
         raise ChangeError(f"{path} holds no binlog files.", hint="Give an archive, or a folder of copied binlog files.")
     paths = [f"{path.rstrip('/')}/{name}" for name in names]
-    items = (item for item in read_files(paths, since, until, opener=open_file))
+    items = (item for item in read_files(paths, since))
     return _Stream(items, path, "binlog", from_birth=since is None and names[0].endswith(".000001"), seen_until=None)
 
 
@@ -171,7 +158,7 @@ def _rows(relation: Relation, read: ChangeRead, stream: _Stream, canceled: threa
                 last = at if last is None else max(last, at)
                 inside = bounds is None or bounds[0] <= at < bounds[1]
                 if canceled.is_set():
-                    raise CanceledError("the run was told to stop")
+                    raise CanceledError("the run was canceled")
                 if bounds is not None and at >= bounds[1] + LATE_SECONDS * 1_000_000:
                     break
             elif isinstance(item, Commit):
@@ -289,7 +276,7 @@ class _Taker:
             return name[1:].encode()
         image = after if after is not None else before
         if name.startswith(BEFORE):
-            # Only an update has two images; an insert begins, and a delete is told by its own columns.
+            # Only an update has two images; an insert begins, and a delete has columns of its own.
             image, name = (before if after is not None else None), name.removeprefix(BEFORE)
         if image is None or not _is_column(name):
             return None
@@ -340,10 +327,7 @@ def _moment(text: str, family: str, digits: int) -> str:
 def _last_of_each_key(changes: Iterator[_Change], keys: int) -> Iterator[_Change]:
     """Yield the last change of each key that is still there; through a file, so that memory does not grow.
 
-    Raises
-    ------
-    ReadError
-        the disk is full or fails.
+    Raises ReadError: the disk is full or fails.
     """
     with (
         tempfile.TemporaryDirectory(prefix="migverify-recon-") as folder,

@@ -2,7 +2,7 @@
 
 A table's come from the catalog. Those of a query (and of a domain mapping) come from the metadata of its result: type,
 digits, fraction and sign are there, the character set is not, because the server names the one it sends in. ENUM and
-SET are text through a query. Whatever the metadata leave open is refused, never guessed.
+SET are text through a query. What the metadata leave open is refused, never guessed.
 """
 
 from __future__ import annotations
@@ -63,10 +63,7 @@ Describe: TypeAlias = Callable[[Describable, str, tuple[tuple[str, str], ...]], 
 class Describer:
     """Describes parts, and remembers for some minutes. Safe for threads.
 
-    Parameters
-    ----------
-    endpoints, secrets
-        By name of the endpoint.
+    ``endpoints``, ``secrets``: By name of the endpoint.
     """
 
     def __init__(self, endpoints: Mapping[str, Endpoint], secrets: Mapping[str, str]) -> None:
@@ -77,12 +74,8 @@ class Describer:
     def __call__(self, part: Describable, text: str, columns: tuple[tuple[str, str], ...]) -> Described:
         """Describe a part under its mapping.
 
-        Raises
-        ------
-        ConfigError
-            there is no such table, the query does not run, or the type of a column cannot be told.
-        EndpointError
-            the endpoint cannot be reached, or a grant is missing.
+        Raises ConfigError: there is no such table, the query does not run, or the type of a column is not known;
+        EndpointError: the endpoint cannot be reached, or a grant is missing.
         """
         known = self._known.get((part, columns))
         if known is not None and time.monotonic() - known[0] < KEEP_SECONDS:
@@ -170,10 +163,7 @@ def _result_columns(session: Session, table: str, where: str) -> tuple[ColumnDef
 def column_of(column: ResultColumn, position: int, where: str) -> ColumnDef:
     """Make a column of what the protocol says of a result.
 
-    Raises
-    ------
-    ConfigError
-        its type cannot be told with certainty.
+    Raises ConfigError: its type is not known with certainty.
     """
     code, unsigned = column.type_code, bool(column.flags & _UNSIGNED)
     made = ColumnDef(column.name, position, "", "", True, unsigned=unsigned)
@@ -190,7 +180,7 @@ def column_of(column: ResultColumn, position: int, where: str) -> ColumnDef:
         if name == "date":
             return replace(made, data_type=name, column_type=name)
         if column.decimals > 6:
-            raise _untold(column, where, "its fraction digits", "CAST(... AS DATETIME(6))")
+            raise _unknown(column, where, "its fraction digits", "CAST(... AS DATETIME(6))")
         return replace(made, data_type=name, column_type=f"{name}({column.decimals})", fsp=column.decimals)
     if code == 13:
         return replace(made, data_type="year", column_type="year")
@@ -200,12 +190,12 @@ def column_of(column: ResultColumn, position: int, where: str) -> ColumnDef:
         return replace(made, data_type="json", column_type="json")
     if code in _STRINGS:
         return _string(column, made)
-    raise _untold(column, where, "its type", "CAST(... AS CHAR) or another type")
+    raise _unknown(column, where, "its type", "CAST(... AS CHAR) or another type")
 
 
 def _decimal(column: ResultColumn, made: ColumnDef, where: str) -> ColumnDef:
     if column.decimals > 30:
-        raise _untold(column, where, "its scale", "CAST(... AS DECIMAL(p, s))")
+        raise _unknown(column, where, "its scale", "CAST(... AS DECIMAL(p, s))")
     # The length counts the point and the sign. TiDB counts one for unsigned too: a digit too many does no harm.
     precision = column.length - (column.decimals > 0) - (not made.unsigned)
     precision = max(min(precision, sql.LARGEST), column.decimals + 1)
@@ -221,8 +211,8 @@ def _string(column: ResultColumn, made: ColumnDef) -> ColumnDef:
     return replace(made, data_type="longtext", column_type="text", charset=UNKNOWN_CHARSET, octet_length=length)
 
 
-def _untold(column: ResultColumn, where: str, what: str, cast: str) -> ConfigError:
+def _unknown(column: ResultColumn, where: str, what: str, cast: str) -> ConfigError:
     return ConfigError(
-        f"column {column.name} of {where}: the server does not tell {what} (protocol type {column.type_code})",
+        f"column {column.name} of {where}: the server does not report {what} (protocol type {column.type_code})",
         hint=f"Write {cast} AS {column.name}.",
     )

@@ -5,9 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Annotated
 
+from pydantic import BeforeValidator, Field
+
+from migverify.config.fields import Many
 from migverify.model import KeyText
-from migverify.recon.model import MISMATCHES, Class, KnownException, RuleFinding
+from migverify.recon.fields import Moment, Placed, ScalarText
+from migverify.recon.model import MISMATCHES, Class, RuleFinding
+
+
+class KnownException(Placed):
+    """A finding that somebody answers for."""
+
+    rule: str = Field(min_length=1, description="Name of the rule.")
+    key: Annotated[
+        Many[ScalarText | None] | None,
+        BeforeValidator(
+            lambda value: value if value is None or isinstance(value, list | tuple) else [value],
+            json_schema_input_type=str | int | list[str | int | None],
+        ),
+    ] = Field(default=None, min_length=1, description="Key of the finding. Default: every key.")
+    owner: str = Field(min_length=1, description="Who answers for it.")
+    reason: str = Field(min_length=1, description="Why it is known.")
+    expires: Moment = Field(description="Date or time from which it counts no more; UTC.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,20 @@
-"""Values of single keys of a rules file: what may stand there, and what it becomes. Decimals never pass a float."""
+"""Values of single keys of a rules file: what is allowed, and what it becomes. Decimals never pass a float."""
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, GetPydanticSchema
+from pydantic import AfterValidator, BeforeValidator, Field, GetPydanticSchema, PrivateAttr
 from pydantic_core import core_schema
 
-from migverify.config.fields import SHARD, Many
-from migverify.recon.model import Measure
-from migverify.recon.parameters import TYPES
+from migverify.config.fields import SHARD, Many, Strict
+from migverify.recon.model import RulePlace, Severity
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d{1,6})?)s)?(?:(\d+)ms)?")
 _UNITS = (Decimal(86_400), Decimal(3_600), Decimal(60), Decimal(1), Decimal("0.001"))
@@ -24,7 +27,7 @@ def parse_duration(value: object) -> object:
     """``90s``, ``5m``, ``1h30m``, ``1d``, ``500ms`` -> seconds; ``0`` needs no unit."""
     if value == 0 and not isinstance(value, bool):
         return 0.0
-    if isinstance(value, int | Decimal | float) and not isinstance(value, bool):
+    if isinstance(value, int | Decimal) and not isinstance(value, bool):  # a float is no value of a rules file
         raise ValueError("a duration needs a unit, for example 30s, 5m, 1h or 1d")
     if not isinstance(value, str):
         return value
@@ -35,6 +38,18 @@ def parse_duration(value: object) -> object:
         raise ValueError("this is a duration, for example 30s, 5m, 1h30m or 1d")
     parts = zip(found.groups(), _UNITS, strict=True)
     return float(sum((Decimal(count) * unit for count, unit in parts if count), Decimal(0)))
+
+
+def duration_text(seconds: float) -> str:
+    """Seconds as rules write them: ``1h30m``, ``0.5s``, ``0s``."""
+    rest, parts = Decimal(str(seconds)), []
+    for unit, size in zip("dhm", _UNITS, strict=False):
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count:.0f}{unit}")
+    if rest or not parts:
+        parts.append(f"{rest.normalize():f}s")
+    return "".join(parts)
 
 
 def _exact(value: object) -> object:
@@ -70,6 +85,17 @@ def _names(value: object) -> object:
     return names
 
 
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One aggregate of a group: ``function`` is count, sum, min, max or checksum, over a column (None for count)."""
+
+    function: str
+    column: str | None
+
+    def __str__(self) -> str:
+        return f"{self.function}({self.column or '*'})"
+
+
 def _measure(value: str) -> Measure:
     text = value.strip()
     if text in ("count", "count(*)", "count()"):
@@ -103,13 +129,19 @@ def _shards(value: object) -> object:
     return texts
 
 
-def split_table(text: str) -> tuple[str, str]:
-    """``database.table`` -> both names; a name with a dot stands in backticks.
+def nearest(name: str, known: Collection[str], noun: str) -> str:
+    """Advice for an unknown name: the one that was meant, or what there is."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    if close:
+        return f"Did you mean {close[0]}?"
+    listed = ", ".join(sorted(known)[:12])
+    return f"Known {noun}: {listed}." if listed else f"There are no {noun}."
 
-    Raises
-    ------
-    ValueError
-        it is not two names.
+
+def split_table(text: str) -> tuple[str, str]:
+    """``database.table`` -> both names; backticks surround a name with a dot.
+
+    Raises ValueError: it is not two names.
     """
     found = re.fullmatch(r"(`(?:[^`]|``)+`|[^`.\s]+)\.(`(?:[^`]|``)+`|[^`.\s]+)", text.strip())
     if found is None:
@@ -124,14 +156,42 @@ def _table(value: object) -> object:
     return value
 
 
-def _kind_of_parameter(value: object) -> object:
-    if isinstance(value, str) and value not in TYPES:
-        raise ValueError(f"this takes one of {', '.join(TYPES)}")
-    return value
+def parse_moment(text: str) -> datetime:
+    """ISO date and time -> naive UTC; a text without an offset is UTC.
+
+    Raises ValueError: it is none.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+        return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        raise ValueError("this is an ISO date and time, for example 2026-01-31 or 2026-01-31T12:00:00+09:00") from None
 
 
 def _before(check: Any, schema: Any) -> BeforeValidator:
     return BeforeValidator(check, json_schema_input_type=schema)
+
+
+def _after(make: Any, schema: Any) -> GetPydanticSchema:
+    """Read a value as ``schema``, then make what it means."""
+    return GetPydanticSchema(lambda _, handler: core_schema.no_info_after_validator_function(make, handler(schema)))
+
+
+class Placed(Strict):
+    """A part of a rules file that knows where it is."""
+
+    _place: RulePlace = PrivateAttr(default=RulePlace("", 0))
+
+    @property
+    def place(self) -> RulePlace:
+        """Where the part is in its file."""
+        return self._place
+
+    def at(self, place: RulePlace, **fields: Any) -> Self:
+        """Return the part with its place, and with other values of some fields."""
+        part = self.model_copy(update=fields)
+        part._place = place
+        return part
 
 
 Duration = Annotated[float, _before(parse_duration, str)]
@@ -139,12 +199,7 @@ Exact = Annotated[Decimal, _before(_exact, str | float)]
 Share = Annotated[Decimal, _before(_exact, str | float), Field(le=1)]
 ScalarText = Annotated[str, _before(scalar_text, str | int | float | bool)]
 Names = Annotated[tuple[str, ...], _before(_names, str | list[str]), Field(strict=False)]
-Measures = Many[
-    Annotated[
-        Measure,
-        GetPydanticSchema(lambda _, handler: core_schema.no_info_after_validator_function(_measure, handler(str))),
-    ]
-]
+Measures = Many[Annotated[Measure, _after(_measure, str)]]
 Tolerances = dict[Annotated[str, AfterValidator(_measure_name)], Exact]
 RuleName = Annotated[str, _before(_name, str), Field(max_length=100)]
 Shards = Annotated[
@@ -153,4 +208,37 @@ Shards = Annotated[
     _before(_shards, Annotated[list[str | int], Field(min_length=1)]),
 ]
 Table = Annotated[str, _before(_table, str)]
-ParameterType = Annotated[str, _before(_kind_of_parameter, str)]
+Moment = Annotated[datetime, _before(lambda value: parse_moment(value) if isinstance(value, str) else value, str)]
+SeverityName = Annotated[Severity, _after(Severity, Literal["critical", "major", "warning"])]
+
+
+class Money(Strict):
+    """Which column is money."""
+
+    column: str = Field(min_length=1, description="Column of the amount.")
+    currency: str = Field(min_length=1, description="Column of its currency, or a constant in quotes: `\"'JPY'\"`.")
+
+    @property
+    def constant(self) -> str | None:
+        """The currency where it is the same for all rows."""
+        quoted = len(self.currency) > 1 and self.currency[0] == self.currency[-1] == "'"
+        return self.currency[1:-1] if quoted else None
+
+
+class WindowRule(Strict):
+    """How time is cut."""
+
+    every: Duration = Field(description="Width of a window: whole seconds, for example `5m`, `1h`, `1d`.")
+    start: Moment | None = Field(default=None, description="Where the first window begins; UTC unless it says so.")
+    immutable: Duration | None = Field(
+        default=None, description="A window that matched is not read again when its end is older than this."
+    )
+
+
+WindowPart = Annotated[
+    WindowRule,
+    BeforeValidator(
+        lambda value: {"every": "0" if value == "none" else value} if isinstance(value, str) else value,
+        json_schema_input_type=str | WindowRule,
+    ),
+]

@@ -1,17 +1,17 @@
-"""Do rules fit their servers and suites?  Whatever can be refused is refused together, before a row is read."""
+"""Do rules fit their servers and suites?  Everything that can be refused is refused together, before a row is read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 
 from migverify.errors import ConfigError, MigverifyError, UsageError
-from migverify.recon.build import build
 from migverify.recon.describe import Describe
-from migverify.recon.expectation_suite import check_suite, read_suite
-from migverify.recon.model import Kind, ParameterValue, Rule, RuleSet, Window
-from migverify.recon.parameters import values_for
-from migverify.recon.sides import open_side
+from migverify.recon.expectations import read_suite
+from migverify.recon.kinds.health import Expectations
+from migverify.recon.model import ParameterValue, Window
+from migverify.recon.rule import Rule, RuleSet, build, values_for
+from migverify.recon.suites import prepare
 from migverify.recon.windows import window_at
 
 Fits = Callable[[Rule, Window | None], object]
@@ -19,36 +19,21 @@ Fits = Callable[[Rule, Window | None], object]
 
 
 def check_suites(rules: RuleSet) -> None:
-    """Read the expectation suites that rules name; no server is asked.
-
-    Raises
-    ------
-    ConfigError
-        the suites that cannot be read or hold what is not known, all of them.
-    """
-    _refuse(rules, list(_bad_suites(rules).values()))
+    """Read the expectation suites that rules name, and refuse all bad ones in one error; no server is asked."""
+    suites = ((rule, None) for rule in rules.rules if isinstance(rule, Expectations))
+    refuse_unfit(rules, suites, lambda rule, _: read_suite(rule))
 
 
 def check_fit(rules: RuleSet, given: Mapping[str, ParameterValue], describe: Describe, now: datetime) -> None:
     """Build every rule on what the servers say of its tables, and read every suite; no row is read.
 
-    Parameters
-    ----------
-    given
-        Values of parameters, see ``parameters.values_for``.
-    now
-        A rule with windows is built for the window of this moment (naive UTC).
-
-    Raises
-    ------
-    ConfigError
-        the rules that do not fit, all of them; each names file, line and rule.
-    EndpointError
-        an endpoint cannot be reached, or a grant is missing.
+    A rule with windows is built for the window of ``now`` (naive UTC). Raises as ``refuse_unfit``, and EndpointError
+    where a server cannot be reached.
     """
 
     def fits(rule: Rule, window: Window | None) -> None:
-        _fit(rule, rules, window, describe, values_for(rules, given, window))
+        make = prepare if isinstance(rule, Expectations) else build
+        make(rule, rules, window, describe, values_for(rules, given, window))
 
     refuse_unfit(rules, present(rules, now), fits, ask_all=True)
 
@@ -63,68 +48,24 @@ def present(rules: RuleSet, now: datetime) -> Iterator[tuple[Rule, Window | None
 def refuse_unfit(
     rules: RuleSet, places: Iterable[tuple[Rule, Window | None]], fits: Fits, *, ask_all: bool = False
 ) -> None:
-    """Refuse all rules that do not fit their datasets, or whose suite is bad, in one error.
+    """Refuse all rules that do not fit their datasets, or whose suite is bad, in one ConfigError or UsageError.
 
-    Parameters
-    ----------
-    places
-        Rules, each with the window in which it is tried.
-    ask_all
-        Every server must answer. Else one that does not is no reason here: the evaluation of the rule meets it again,
-        and makes it the rule's reason.
-
-    Raises
-    ------
-    ConfigError
-        the rules that do not fit, all of them; each names file, line and rule.
-    UsageError
-        a parameter has no value.
-    MigverifyError
-        with ``ask_all``: a server does not answer.
+    ``places``: Rules, each with the window in which it is tried. ``ask_all``: Every server must answer. Else one that
+    does not is no reason here: the evaluation of the rule meets it again, and makes it the rule's reason.
     """
-    suites = _bad_suites(rules)
-    refused: list[ConfigError | UsageError] = list(suites.values())
+    # A parameter without a value is one problem, however many rules use it.
+    problems: dict[str, ConfigError | UsageError] = {}
     for rule, window in places:
-        if rule.name in suites:
-            continue
         try:
             fits(rule, window)
         except (ConfigError, UsageError) as error:
-            refused.append(error)
+            problems[f"{error.message}{' - ' + error.hint if error.hint else ''}"] = error
         except MigverifyError:
-            if ask_all and not refused:
+            if ask_all and not problems:
                 raise
             if ask_all:
-                break  # what is known is told; the server is met again when that is put right
-    _refuse(rules, refused)
-
-
-def _bad_suites(rules: RuleSet) -> dict[str, ConfigError]:
-    found = {}
-    for rule in rules.rules:
-        if rule.kind is Kind.EXPECTATIONS:
-            try:
-                read_suite(rule)
-            except ConfigError as error:
-                found[rule.name] = error
-    return found
-
-
-def _fit(
-    rule: Rule, rules: RuleSet, window: Window | None, describe: Describe, values: Mapping[str, ParameterValue]
-) -> None:
-    build(rule, rules, window, describe, values)
-    if rule.kind is Kind.EXPECTATIONS:
-        dataset = rules.datasets[rule.source]
-        side = open_side(dataset, rule, describe, values, window)
-        columns = [column.definition for column in side.parts[0].columns.values()]
-        check_suite(rule, dataset, columns, read_suite(rule, values))
-
-
-def _refuse(rules: RuleSet, refused: Sequence[ConfigError | UsageError]) -> None:
-    # A parameter without a value is one problem, however many rules use it.
-    told = {f"{one.message}{' - ' + one.hint if one.hint else ''}": one for one in refused}
-    if len(told) == 1:
-        raise next(iter(told.values()))
-    if told:
-        raise ConfigError(f"{rules.path}: {len(told)} problems, and nothing was run\n" + "\n".join(told))
+                break  # what is wrong already is reported first
+    if len(problems) == 1:
+        raise next(iter(problems.values()))
+    if problems:
+        raise ConfigError(f"{rules.path}: {len(problems)} problems, and nothing was run\n" + "\n".join(problems))

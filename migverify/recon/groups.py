@@ -7,26 +7,28 @@ from dataclasses import dataclass, replace
 
 from migverify.errors import ReadError
 from migverify.model import ColumnDef
-from migverify.recon.model import ChangesPart, FilePart, Measure
+from migverify.recon.fields import Measure
+from migverify.recon.model import ChangesPart, FilePart
 from migverify.recon.relation import ChangeRead, Combine, FileRead, Read, Relation, SqlRead
 from migverify.recon.sides import (
     Column,
+    DatasetSide,
     OpenPart,
-    Refusal,
-    Side,
+    RuleRefusal,
     Slot,
     expressions,
     other_read,
+    read_column_of,
     row_read,
     slot,
     text_of,
 )
 from migverify.sql import recon as sql
 from migverify.sql.union_text import bytes_sql
+from migverify.tables.tasks import ReadColumn
 
 _NUMBERS = frozenset({"integer", "decimal", "bit", "year", "float"})
 _SUMMED = frozenset({"integer", "decimal"})
-COUNT = Measure("count", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,11 @@ class Aggregate:
     sql: Callable[[OpenPart, int], str]
     plain: Callable[[int], str | None]
     lost: Callable[[OpenPart, int], str] = lambda _part, _side: ""
+
+
+def read_columns(values: Sequence[Aggregate]) -> tuple[ReadColumn, ...]:
+    """Return how texts of aggregates are compared: exactly."""
+    return tuple(read_column_of(value.definition) for value in values)
 
 
 def number(name: str, scale: int = 0) -> ColumnDef:
@@ -62,13 +69,10 @@ def count_of(name: str | None, columns: Sequence[str | None]) -> Aggregate:
     return Aggregate(number(f"count({name or '*'})"), Combine.SUM, text, plain)
 
 
-def sum_of(name: str, one: Slot, refusal: Refusal, label: str = "") -> Aggregate:
+def sum_of(name: str, one: Slot, refusal: RuleRefusal, label: str = "") -> Aggregate:
     """Return the exact sum of a slot.
 
-    Raises
-    ------
-    ConfigError
-        it is no exact number, or too wide for a sum.
+    Raises ConfigError: it is no exact number, or too wide for a sum.
     """
     if one.unified.family not in _SUMMED:
         raise refusal.error(
@@ -88,13 +92,10 @@ def sum_of(name: str, one: Slot, refusal: Refusal, label: str = "") -> Aggregate
     return Aggregate(number(label or f"sum({name})", scale), Combine.SUM, text, lambda side: one.names[side])
 
 
-def edge_of(name: str, one: Slot, refusal: Refusal, *, greatest: bool) -> Aggregate:
+def edge_of(name: str, one: Slot, refusal: RuleRefusal, *, greatest: bool) -> Aggregate:
     """Return the least or greatest value of a slot, as its canonical text.
 
-    Raises
-    ------
-    ConfigError
-        values of its type have no order that the texts keep.
+    Raises ConfigError: values of its type have no order that the texts keep.
     """
     family = one.unified.family
     if family in ("time", "json", "labels") or one.unified.compare != "text":
@@ -130,18 +131,15 @@ def one_value_of(one: Slot, side_name: str) -> Aggregate:
     return Aggregate(replace(one.definition(0), name=side_name), Combine.TEXT_MIN, text, lambda _side: None)
 
 
-def checksum_of(name: str, slots: Sequence[Slot], refusal: Refusal) -> Aggregate:
+def checksum_of(name: str, slots: Sequence[Slot], refusal: RuleRefusal) -> Aggregate:
     """Return the sum of row checksums over some slots.
 
-    Raises
-    ------
-    ConfigError
-        unlike texts of a slot may be one value.
+    Raises ConfigError: different texts of a slot may be one value.
     """
     for one in slots:
         if one.unified.compare != "text":
             raise refusal.error(
-                f"checksum({name}): unlike texts of {one.unified.widest.column_type} may be one value",
+                f"checksum({name}): different texts of {one.unified.widest.column_type} may be one value",
                 "Leave it out of the checksum, and compare it by rows.",
             )
 
@@ -155,20 +153,17 @@ def checksum_of(name: str, slots: Sequence[Slot], refusal: Refusal) -> Aggregate
     )  # fmt: skip
 
 
-def measure_of(measure: Measure, sides: Sequence[Side], refusal: Refusal) -> Aggregate:
+def measure_of(measure: Measure, sides: Sequence[DatasetSide], refusal: RuleRefusal) -> Aggregate:
     """Return the aggregate of a measure.
 
-    Raises
-    ------
-    ConfigError
-        an unknown column, or a type that the measure does not take.
+    Raises ConfigError: an unknown column, or a type that the measure does not take.
     """
     name = measure.column
     if measure.function == "count":
         if name is None:
             return count_of(None, [None] * len(sides))
         for side in sides:
-            if side.told and name not in side.names:
+            if side.is_known and name not in side.names:
                 raise refusal.unknown(name, side, side.names)
         return count_of(name, [name] * len(sides))
     if name is None:
@@ -184,17 +179,14 @@ def measure_of(measure: Measure, sides: Sequence[Side], refusal: Refusal) -> Agg
 
 
 def group_relation(
-    side: Side, number_of_side: int, key: Sequence[Slot], values: Sequence[Aggregate], refusal: Refusal, *,
+    side: DatasetSide, number_of_side: int, key: Sequence[Slot], values: Sequence[Aggregate], refusal: RuleRefusal, *,
     having: str = "", where: Callable[[OpenPart], str] = lambda _part: "",
 ) -> Relation:  # fmt: skip
     """Return the relation of the groups of one side.
 
     ``having`` is a condition on groups that only a single read may have: parts of a group lie in several.
 
-    Raises
-    ------
-    ConfigError
-        a part cannot be aggregated.
+    Raises ConfigError: a part cannot be aggregated.
     """
     having = having if len(side.parts) == 1 else ""
     reads: list[Read] = []
@@ -214,7 +206,7 @@ def _group_read(
     part: OpenPart, side: int, key: Sequence[Slot], values: Sequence[Aggregate], window: bool, having: str, where: str
 ) -> SqlRead:  # fmt: skip
     read = row_read(part, side, key, (), window)
-    # Grouped by bytes: a collation would put groups together that the other side keeps apart.
+    # Grouped by bytes: a collation would put groups together that the other side does not.
     texts = tuple(bytes_sql(t) if s.unified.string else t for t, s in zip(read.key, key, strict=True))
     lost = [x for x in (read.lost, *(value.lost(part, side) for value in values)) if x]
     condition = sql.both(read.where, where)
@@ -227,7 +219,12 @@ def _group_read(
 
 
 def _plain_read(
-    part: OpenPart, side: Side, number_of_side: int, key: Sequence[Slot], values: Sequence[Aggregate], refusal: Refusal
+    part: OpenPart,
+    side: DatasetSide,
+    number_of_side: int,
+    key: Sequence[Slot],
+    values: Sequence[Aggregate],
+    refusal: RuleRefusal,
 ) -> FileRead | ChangeRead:
     read = other_read(part, side, number_of_side, key, ())
     names = []

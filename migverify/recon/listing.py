@@ -1,4 +1,4 @@
-"""All findings of a run as a table: CSV that reads back exactly and that no spreadsheet takes as formulas."""
+"""All findings of a run as CSV that reads back exactly and that no spreadsheet computes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from migverify.errors import UsageError
-from migverify.store.base import ResultStore
+from migverify.store.results import ResultStore
 
 COLUMNS = (
     "run_id", "rule", "severity", "owner", "window", "class", "of", "key", "message", "deviations", "money", "currency",
@@ -72,10 +72,7 @@ def unsafe(cell: str) -> str:
 def write_csv(store: ResultStore, run_id: str, path: Path) -> int:
     """Write all findings of a run; return how many. The file is whole or not there.
 
-    Raises
-    ------
-    UsageError
-        the file cannot be written.
+    Raises UsageError: the file cannot be written.
     """
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")

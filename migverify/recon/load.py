@@ -2,79 +2,39 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from migverify.config.problems import Problem, problem_at, read_document, refuse, validate
-from migverify.config.yaml_text import Place as YamlPlace
-from migverify.config.yaml_text import Steps, YamlDocument
+from migverify.config.problems import FileProblem, read_document, refuse, validate
+from migverify.config.yaml_text import Steps
 from migverify.errors import ConfigError
-from migverify.recon.model import Dataset, KnownException, Parameter, Place, Rule, RuleSet
-from migverify.recon.parameters import parse_moment, parse_value
-
-if TYPE_CHECKING:
-    from migverify.recon.document import RulesDocument
-
-
-@dataclass(frozen=True, slots=True)
-class RulesFile:
-    """One file: what it says, and where each key stands."""
-
-    path: Path
-    lines: tuple[str, ...]
-    yaml: YamlDocument
-    document: RulesDocument
-
-    def place(self, steps: Steps) -> Place:
-        """Return file and line of a key."""
-        found = self.yaml.place(steps)
-        return Place(str(self.path), found.line if found else 1)
-
-    def problem(self, steps: Steps, text: str, hint: str = "") -> Problem:
-        """Return a problem of a key, or of the nearest key above it that the file has."""
-        return problem_at(self.path, self.yaml.place(steps), text, hint)
-
-    def problem_in(self, steps: Steps, offset_line: int, text: str, hint: str = "") -> Problem:
-        """Return a problem some lines into the text of a key (0 is its first line)."""
-        place = self.yaml.values.get(steps)
-        if place is None:
-            return self.problem(steps, text, hint)
-        mark = self.lines[place.line - 1][place.column - 1 : place.column]
-        if mark != "|":  # a folded or quoted text has lines of its own: name where it begins
-            return problem_at(self.path, place, text, hint)
-        line = place.line + 1 + offset_line
-        width = len(self.lines[line - 1]) - len(self.lines[line - 1].lstrip()) if line <= len(self.lines) else 0
-        return problem_at(self.path, YamlPlace(line, width + 1), text, hint)
+from migverify.recon.checks import check_rules
+from migverify.recon.datasets import UnfitDatasetError, dataset_of
+from migverify.recon.document import RulesDocument, RulesFile
+from migverify.recon.fields import Money
+from migverify.recon.model import Dataset
+from migverify.recon.parameters import RuleParameter
+from migverify.recon.rule import Rule, RuleSet
 
 
 def load_rules(path: Path, endpoints: Collection[str]) -> RuleSet:
     """Read and check rules, without asking any server.
 
-    Parameters
-    ----------
-    path
-        A file, or a folder whose ``*.yaml`` files are one set of rules. Relative paths in them start at the folder.
-    endpoints
-        Names that datasets may give as their endpoint.
+    ``path``: A file, or a folder whose ``*.yaml`` files are one set of rules. Relative paths in them start at the
+    folder. ``endpoints``: Names that datasets may give as their endpoint.
 
-    Raises
-    ------
-    ConfigError
-        A file is missing, is not YAML, or holds a rule that cannot run; the message names file, line, column and rule.
+    Raises ConfigError: A file is missing, is not YAML, or holds a rule that cannot run; the message names file, line,
+    column and rule.
     """
-    from migverify.recon.checks import check_rules
-    from migverify.recon.convert import dataset_of, rule_of
-
     files = [_read(one) for one in _files(path)]
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
     datasets: dict[str, Dataset] = {}
-    parameters: dict[str, Parameter] = {}
+    parameters: dict[str, RuleParameter] = {}
     rules: dict[str, Rule] = {}
     homes: dict[tuple[str, str], tuple[RulesFile, Steps]] = {}
     for file in files:
@@ -87,13 +47,19 @@ def load_rules(path: Path, endpoints: Collection[str]) -> RuleSet:
                 continue
             homes[kind, name] = file, steps
             if kind == "parameter":
-                parameters[name] = _parameter(file, name, problems)
+                parameters[name] = file.document.parameters[name].at(file.place(steps))
             elif kind == "dataset":
-                if (found := dataset_of(file, name, problems)) is not None:
-                    datasets[name] = found
+                part = file.document.datasets[name]
+                try:
+                    datasets[name] = dataset_of(part, name, file.place(steps), file.path.parent)
+                except UnfitDatasetError as unfit:
+                    problems.append(file.unfit(name, unfit))
             else:
-                rules[name] = rule_of(file, steps)
-    exceptions = tuple(_exceptions(files))
+                rules[name] = _rule(file, int(steps[1]))
+    exceptions = tuple(
+        entry.at(file.place(("exceptions", number)))
+        for file in files for number, entry in enumerate(file.document.exceptions)
+    )  # fmt: skip
     if problems:  # what follows would speak of parts that could not be read
         refuse(path, problems)
     rule_set = RuleSet(str(path), tuple(rules.values()), datasets, parameters, exceptions, "")
@@ -115,8 +81,6 @@ def _files(path: Path) -> list[Path]:
 
 
 def _read(path: Path) -> RulesFile:
-    from migverify.recon.document import RulesDocument  # pydantic costs a tenth of a second
-
     text, document = read_document(
         path, "rules file", "Run `migverify recon init` to write one, or name another.", variables=False, exact=True
     )
@@ -131,36 +95,24 @@ def _named(file: RulesFile) -> Iterator[tuple[str, str, Steps]]:
     yield from (("rule", rule.name, ("rules", number)) for number, rule in enumerate(file.document.rules))
 
 
-def _parameter(file: RulesFile, name: str, problems: list[Problem]) -> Parameter:
-    part, steps = file.document.parameters[name], ("parameters", name)
-    default: Any = None
-    if part.default is not None:
-        try:
-            default = parse_value(part.type, part.default)
-        except ValueError as error:
-            problems.append(file.problem((*steps, "default"), f"parameter {name}: {error}"))
-    return Parameter(name, part.type, default, file.place(steps))
-
-
-def _exceptions(files: list[RulesFile]) -> Iterator[KnownException]:
-    for file in files:
-        for number, part in enumerate(file.document.exceptions):
-            place = file.place(("exceptions", number))
-            yield KnownException(part.rule, part.key, part.owner, part.reason, parse_moment(part.expires), place)
-
-
-def nearest(name: str, known: Collection[str], noun: str) -> str:
-    """Advice for an unknown name: the one that was meant, or what there is."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    if close:
-        return f"Did you mean {close[0]}?"
-    listed = ", ".join(sorted(known)[:12])
-    return f"Known {noun}: {listed}." if listed else f"There are no {noun}."
+def _rule(file: RulesFile, number: int) -> Rule:
+    """Return a rule with the defaults of its file; what it names is checked by ``checks``."""
+    rule: Rule = file.document.rules[number]
+    defaults = file.document.defaults
+    window = rule.window
+    if "window" not in rule.model_fields_set and not rule.asks_all_rows:
+        window = defaults.window
+    inherited = {
+        name: getattr(defaults, name) for name in ("settle", "severity", "owner", "rereads", "delay")
+        if name not in rule.model_fields_set
+    }  # fmt: skip
+    none = window is None or not window.every
+    return rule.at(file.place(("rules", number, "name")), window=None if none else window, **inherited)
 
 
 _WORDS_ONLY = frozenset({"place", "owner", "description", "reason", "path", "digest"})
-_LATER = frozenset({"by_shard"})
-"""Options that came later: where they say nothing, rules keep the digest that earlier runs have in the store."""
+_REMOVED = {"coverage": ("reference", "share"), "sequence": ("increasing",)}
+"""Options that are gone; digests hold them as not given."""
 
 
 def digest_of(rules: RuleSet) -> RuleSet:
@@ -170,20 +122,45 @@ def digest_of(rules: RuleSet) -> RuleSet:
     of a Parquet or change part is in: it is what is read.
     """
     view = {
-        "rules": [_meaning(rule) for rule in rules.rules],
+        "rules": [_rule_meaning(rule) for rule in rules.rules],
         "datasets": {name: _meaning(dataset) for name, dataset in rules.datasets.items()},
-        "parameters": {name: _meaning(parameter) for name, parameter in rules.parameters.items()},
-        "exceptions": [_meaning(entry) for entry in rules.exceptions],
+        "parameters": {
+            name: {"": "Parameter", "name": name, "type": one.type, "default": _meaning(one.value)}
+            for name, one in rules.parameters.items()
+        },
+        "exceptions": [
+            {"": "KnownException", "rule": one.rule, "key": _meaning(one.key), "expires": str(one.expires)}
+            for one in rules.exceptions
+        ],
     }
     text = json.dumps(view, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return replace(rules, digest=hashlib.sha256(text.encode()).hexdigest())
 
 
+def _rule_meaning(rule: Rule) -> Any:
+    # The names and the order are those of the first release: a digest of unchanged rules never changes.
+    names = ("name", "kind", "source", "key", "settle", "severity", "money", "rereads", "delay")
+    window = rule.window
+    grid = (
+        {"": "WindowRule", "seconds": window.every, "start": window.start, "immutable": window.immutable}
+        if window
+        else None
+    )
+    options = rule.options | dict.fromkeys(_REMOVED.get(rule.kind, ()))
+    return {"": "Rule"} | {name: _meaning(getattr(rule, name)) for name in names} | {
+        "options": _meaning(options),
+        "target": getattr(rule, "target", None), "compare": _meaning(getattr(rule, "compare", ())),
+        "tolerance": _meaning(getattr(rule, "tolerance", {})),
+        "window": grid and {name: _meaning(one) for name, one in grid.items()},
+    }  # fmt: skip
+
+
 def _meaning(value: Any) -> Any:
+    if isinstance(value, Money):
+        return {"": "Money", "column": value.column, "currency": value.currency}
     if is_dataclass(value) and not isinstance(value, type):
         kind = type(value).__name__
         names = [f.name for f in fields(value) if f.name not in _WORDS_ONLY or (f.name == "path" and "Part" in kind)]
-        names = [name for name in names if name not in _LATER or getattr(value, name)]
         return {"": kind} | {name: _meaning(getattr(value, name)) for name in names}
     if isinstance(value, Enum):
         return value.value

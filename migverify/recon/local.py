@@ -1,40 +1,35 @@
 """The engine without Spark: reads on threads, joins through files, in memory that does not grow with the tables.
 
-A join has two halves. First everything is read, at one anchored moment per endpoint, over at most
-``Endpoint.connections`` connections: bucket checksums where they can answer, then rows to files. The sessions are
-then closed, and the files are joined partition by partition. A read that fails for a while makes the first half begin
-anew at new moments, because nothing was given out yet.
+A join has two halves. First everything is read, at one snapshot per endpoint, over at most ``Endpoint.connections``
+connections: rows that may differ go to files. The sessions are then closed, and the files are joined partition by
+partition. A read that fails for a while makes the first half begin anew at new snapshots, because nothing was given out
+yet.
 """
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from migverify.db.retry import ReadLimits, attempt
 from migverify.db.session import Session, open_session
-from migverify.db.snapshot import NOW, anchored
+from migverify.db.snapshot import NOW, SnapshotSessions, open_snapshot
 from migverify.errors import CanceledError, ConfigError
 from migverify.model import Endpoint, KeyText, Side
-from migverify.recon import pushdown
 from migverify.recon.change_rows import change_records
-from migverify.recon.local_join import LocalJoin, ranges
-from migverify.recon.readers import Anchor_, ReadPool, SessionNeed, crew
-from migverify.recon.records import Bytes, KeyRecords, Record
-from migverify.recon.relation import (
-    ChangeRead,
-    FileRead,
-    JoinFilter,
-    KeyRows,
-    Relation,
-    SqlRead,
-    Texts,
-)
+from migverify.recon.join import Join, Row, statement
+from migverify.recon.read_sessions import ReadSessions
+from migverify.recon.reads import PieceReader, ReadPiece, plan, populations, session_needs
+from migverify.recon.relation import ChangeRead, FileRead, JoinFilter, KeyRows, Relation, SqlRead, Texts
 from migverify.recon.row_store import RowStore
+from migverify.recon.rows import Bytes, KeyRecords, PartCombiner, Record, Relations, comes_in_parts
 from migverify.sql import recon as sql
 
 RETRIES = 3
@@ -54,16 +49,9 @@ def _open(endpoint: Endpoint, password: str | None) -> Session:
 class LocalEngine:
     """Joins relations in this process; see ``migverify.recon.relation.Engine``. One join reads at a time.
 
-    Parameters
-    ----------
-    endpoints, secrets
-        By name of the endpoint.
-    folder
-        Where temporary files go; None is the system's place for them. They are removed.
-    retries, retry_seconds
-        How often a join is begun anew after a failure that may pass, and the first pause before that.
-    push_down
-        Whether bucket checksums made by the databases are compared first; None: where rows are wide.
+    ``endpoints``, ``secrets``: By name of the endpoint. ``folder``: Where temporary files go; None is the system's
+    place for them. They are removed. ``retries``, ``retry_seconds``: How often a join is begun anew after a failure
+    that may pass, and the first pause before that.
     """
 
     name = "local"
@@ -76,41 +64,88 @@ class LocalEngine:
         folder: Path | None = None,
         retries: int = RETRIES,
         retry_seconds: float = RETRY_SECONDS,
-        push_down: bool | None = None,
         progress: Progress | None = None,
         opener: Opener = _open,
-        anchor: Anchor_ = anchored,
+        snapshot: Callable[..., Any] = open_snapshot,
     ) -> None:
         self.endpoints, self.secrets = endpoints, secrets
         self.folder = folder
         self.retries, self.retry_seconds = retries, retry_seconds
-        self.push_down = push_down
         self.canceled = threading.Event()
-        self._progress, self._opener, self._anchor = progress, opener, anchor
+        self._progress, self._opener, self._snapshot = progress, opener, snapshot
         self._turn = threading.Lock()
-        self._crew: ReadPool | None = None
+        self._sessions: ReadSessions | None = None
         self._store: RowStore | None = None
 
-    def join(self, source: Relation, target: Relation | None, keep: JoinFilter) -> LocalJoin:
-        """Join by key; the reading begins with the first pairing that is asked for.
+    def join(self, source: Relation, target: Relation | None, keep: JoinFilter) -> Join:
+        """Join by key; the reading begins with the first pairing that is requested.
 
-        Raises
-        ------
-        ConfigError
-            a dataset of files, which only Spark reads, or of an unknown endpoint.
+        Raises ConfigError: a dataset of files, which only Spark reads, or of an unknown endpoint.
         """
         self._check(source)
         if target is not None:
             self._check(target)
-        return LocalJoin(self, source, target, keep)
+        return Join((source, target), lambda join: self._run(join, keep))
+
+    def _run(self, join: Join, keep: JoinFilter) -> Iterator[Row]:
+        folder = Path(tempfile.mkdtemp(prefix="migverify-recon-", dir=self.folder))
+        try:
+            with RowStore(folder) as store:
+                self._store = store
+                self.again(lambda: self._read(join, keep, store))
+                rows = 0
+                for row in store.join(partial(statement, join.relations, keep)):
+                    rows += row["rows0"] + row["rows1"]
+                    yield row
+                store.check_joined(rows)
+        finally:
+            self._store = None
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _read(self, join: Join, keep: JoinFilter, store: RowStore) -> None:
+        """Read both sides into a store, at new snapshots."""
+        store.clear()
+        relations = join.relations
+        with self.reading(relations) as (reading, opened):
+            pieces = plan(reading.sessions, relations, keep, reading.sessions.slots)
+            reading.sessions.run([partial(self._store_piece, reading, piece, store) for piece in pieces])
+            join.populations = populations(reading.sessions, relations)
+            join.snapshots = tuple(one.snapshot for one in opened)
+        store.combine(PartCombiner.of(relations))
+
+    def _store_piece(self, reading: PieceReader, piece: ReadPiece, store: RowStore) -> None:
+        parts = len(piece.places) == 1 and comes_in_parts(reading.relation(piece.places[0][0]))
+        for batch in reading.piece(piece):
+            store.add(batch, parts=parts)
+
+    @contextmanager
+    def reading(self, relations: Relations) -> Iterator[tuple[PieceReader, list[SnapshotSessions]]]:
+        """Open the sessions of all endpoints of relations, each at one snapshot; one join reads at a time.
+
+        Raises EndpointError: a server cannot be reached or refuses the session.
+        """
+        with self._turn, ExitStack() as stack:
+            opened: dict[str, SnapshotSessions] = {}
+            for name, (wanted, probe) in session_needs(relations).items():
+                self._pause(0.0)
+                endpoint = self.endpoint(name)
+                count = min(wanted, endpoint.connections)
+                opened[name] = stack.enter_context(self._snapshot(endpoint, self.secrets, count, probe))
+            listed = {name: one.sessions for name, one in opened.items()}
+            self._sessions = ReadSessions(listed, self.canceled, self._opened)
+            try:
+                report = partial(self._report, relations)
+                yield (
+                    PieceReader(relations, self._sessions, self.endpoints, self.secrets, report),
+                    list(opened.values()),
+                )
+            finally:
+                self._sessions = None
 
     def lookup(self, relation: Relation, keys: Sequence[KeyText]) -> dict[KeyText, KeyRows]:
         """Read some keys again, at a new moment; keys without rows are not in the answer.
 
-        Raises
-        ------
-        ReadError
-            a read failed after its retries.
+        Raises ReadError: a read failed after its retries.
         """
         self._check(relation)
         wanted = {tuple(None if t is None else t.encode("utf-8", "surrogateescape") for t in key): key for key in keys}
@@ -130,7 +165,7 @@ class LocalEngine:
         text = sql.read_sql(read, sql.keys_condition(read, keys), having=False)
         rows = self._ask(read.endpoint, lambda session: session.query_bytes(text))
         parts = (sql.split_row(read, row) for row in rows)
-        # A collation may take more keys as equal than were asked for.
+        # A collation may take more keys as equal than were requested.
         return [(key, values, count, number) for key, values, count in parts if key in wanted and count]
 
     def query(self, endpoint: str, text: str, limit: int) -> tuple[tuple[str, ...], list[Texts]]:
@@ -149,9 +184,9 @@ class LocalEngine:
     def cancel(self) -> None:
         """Stop what reads; from another thread or a signal handler."""
         self.canceled.set()
-        working = self._crew
-        if working is not None:
-            working.abort()
+        sessions = self._sessions
+        if sessions is not None:
+            sessions.abort()
         store = self._store
         if store is not None:
             store.interrupt()
@@ -163,10 +198,7 @@ class LocalEngine:
     def endpoint(self, name: str) -> Endpoint:
         """Return an endpoint by its name.
 
-        Raises
-        ------
-        ConfigError
-            there is none.
+        Raises ConfigError: there is none.
         """
         found = self.endpoints.get(name)
         if found is None:
@@ -197,60 +229,20 @@ class LocalEngine:
     def again(self, once: Callable[[], T]) -> T:
         """Do something that may fail for a while, several times.
 
-        Raises
-        ------
-        ReadError
-            the last failure, when the retries are used up or another attempt cannot help.
-        CanceledError
-            the engine was told to stop.
+        Raises ReadError: the last failure, when the retries are used up or another attempt cannot help; CanceledError:
+        the engine was canceled.
         """
         self._pause(0.0)
         return attempt(once, ReadLimits(self.retries, self.retry_seconds), self._pause)
 
     def _pause(self, seconds: float) -> None:
         if self.canceled.wait(seconds):
-            raise CanceledError("the run was told to stop")
+            raise CanceledError("the run was canceled")
 
     def _opened(self, endpoint: Endpoint) -> Session:
         return self._opener(endpoint, self.secrets.get(endpoint.name))
 
-    def told(self, dataset: str, rows: int) -> None:
-        """Report progress."""
-        if self._progress is not None:
-            self._progress(dataset, rows)
-
-    @contextmanager
-    def storing(self, folder: Path) -> Iterator[RowStore]:
-        """Open the rows of one join; ``cancel`` ends what DuckDB does with them."""
-        with RowStore(folder) as store:
-            self._store = store
-            try:
-                if self.canceled.is_set():
-                    raise CanceledError("the run was told to stop")
-                yield store
-            finally:
-                self._store = None
-
-    def crew_for(self, relations: Sequence[Relation], work: Callable[[ReadPool], T]) -> T:
-        """Do work with anchored sessions on the endpoints of relations; one at a time."""
-        wanted: dict[str, SessionNeed] = {}
-        for relation in relations:
-            for read in pushdown.sql_reads(relation):
-                wanted[read.endpoint] = self._wanted(read, wanted.get(read.endpoint))
-        with (
-            self._turn,
-            crew(list(wanted.values()), self.secrets, self.canceled, self._opened, self._anchor) as made,
-        ):
-            self._crew = made
-            try:
-                return work(made)
-            finally:
-                self._crew = None
-
-    def _wanted(self, read: SqlRead, known: SessionNeed | None) -> SessionNeed:
-        endpoint = self.endpoint(read.endpoint)
-        useful = max(1, len(ranges(read))) + (known.sessions if known is not None else 0)
-        # A query is no cheap probe; without one, a single session must do.
-        probe = "" if read.table.startswith("(") else sql.probe_sql(read.table)
-        probe = known.probe if known is not None and known.probe else probe
-        return SessionNeed(endpoint, min(useful, endpoint.connections) if probe else 1, probe)
+    def _report(self, relations: Relations, side: int, rows: int) -> None:
+        relation = relations[side]
+        if self._progress is not None and relation is not None:
+            self._progress(relation.dataset, rows)

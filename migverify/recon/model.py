@@ -1,4 +1,4 @@
-"""The nouns of the recon road: rules, datasets, windows and findings; frozen, typed, without I/O."""
+"""The nouns of reconciliation: datasets, windows, findings and results; frozen, typed, without I/O."""
 
 from __future__ import annotations
 
@@ -6,27 +6,10 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from migverify.db.snapshot import Anchor
+from migverify.db.snapshot import ReadSnapshot
 from migverify.model import KeyText, Verdict
-
-
-class Kind(StrEnum):
-    """What a rule asks."""
-
-    SAME_ROWS = "same_rows"
-    SAME_GROUPS = "same_groups"
-    ZERO_SUM = "zero_sum"
-    BALANCE = "balance"
-    TRANSITIONS = "transitions"
-    ORPHANS = "orphans"
-    UNIQUE = "unique"
-    SEQUENCE = "sequence"
-    FRESHNESS = "freshness"
-    COVERAGE = "coverage"
-    NO_ROWS = "no_rows"
-    EXPECTATIONS = "expectations"
 
 
 class Severity(StrEnum):
@@ -38,8 +21,8 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where something stands in a rules file; ``line`` counts from 1."""
+class RulePlace:
+    """Where something is in a rules file; ``line`` counts from 1."""
 
     file: str
     line: int
@@ -50,20 +33,6 @@ class Place:
 
 ParameterValue: TypeAlias = int | Decimal | str | date | datetime
 """A bound value; datetimes are naive and mean UTC."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A typed parameter of the SQL of datasets, written ``:name`` there.
-
-    ``type`` is ``integer``, ``decimal``, ``text``, ``date`` or ``datetime``. ``default`` None: it must be given.
-    ``window_start`` and ``window_end`` exist in every windowed rule and are datetimes.
-    """
-
-    name: str
-    type: str
-    default: ParameterValue | None
-    place: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,122 +92,31 @@ class Dataset:
     takes all columns as they are. ``values`` maps, per column, a text on this side to the text that is compared.
     ``key`` identifies a row where a rule does not say otherwise. ``time`` is the column that windows cut, a UTC
     DATETIME or TIMESTAMP, or None for a dataset that is read whole. ``static`` says that nothing writes to it.
-    ``by_shard`` holds, per shard that has other columns than most, all columns of that shard.
     """
 
     name: str
     parts: tuple[Part, ...]
-    place: Place
+    place: RulePlace
     columns: tuple[tuple[str, str], ...] = ()
     values: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
     key: tuple[str, ...] = ()
     time: str | None = None
     static: bool = False
-    by_shard: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
-
-    def columns_of(self, part: Part) -> tuple[tuple[str, str], ...]:
-        """Return the columns of a part: those of its shard, where it has its own."""
-        return dict(self.by_shard).get(part.shard, self.columns)
-
-
-@dataclass(frozen=True, slots=True)
-class Money:
-    """Which column is money: ``column`` names it, ``currency`` the column of its currency, or a constant in quotes."""
-
-    column: str
-    currency: str
 
     @property
-    def constant(self) -> str | None:
-        """The currency where it is the same for all rows."""
-        quoted = len(self.currency) > 1 and self.currency[0] == self.currency[-1] == "'"
-        return self.currency[1:-1] if quoted else None
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """One aggregate of a group: ``function`` is count, sum, min, max or checksum, over a column (None for count)."""
-
-    function: str
-    column: str | None
-
-    def __str__(self) -> str:
-        return f"{self.function}({self.column or '*'})"
-
-
-@dataclass(frozen=True, slots=True)
-class WindowRule:
-    """How time is cut: windows of ``seconds`` from ``start`` on (UTC).
-
-    ``immutable`` seconds after its end a window that matched is not read again.
-    """
-
-    seconds: float
-    start: datetime | None = None
-    immutable: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One rule. ``options`` holds what only its kind has; the keys are those of ``recon.document``.
-
-    ``source`` and ``target`` name datasets; ``target`` is None where a kind looks at one only. ``tolerance`` maps a
-    column or measure to the largest absolute difference that counts as equal. ``settle`` is None where no dataset is
-    live. ``rereads`` is how many more times a difference must be read, ``delay`` seconds apart, before it is a
-    mismatch.
-    """
-
-    name: str
-    kind: Kind
-    source: str
-    target: str | None
-    place: Place
-    key: tuple[str, ...] = ()
-    compare: tuple[str, ...] = ()
-    tolerance: tuple[tuple[str, Decimal], ...] = ()
-    settle: float | None = None
-    severity: Severity = Severity.CRITICAL
-    owner: str = ""
-    money: Money | None = None
-    window: WindowRule | None = None
-    rereads: int = 2
-    delay: float = 1.0
-    description: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def cut(self) -> tuple[bool, bool]:
-        """Whether windows cut the source and the target.
-
-        Parents, and what references are looked up in, are read whole: they may be older than the window of a child.
-        """
-        if self.kind is Kind.ORPHANS:
-            return bool(self.options.get("both")), True
-        return True, self.kind is not Kind.COVERAGE
-
-
-@dataclass(frozen=True, slots=True)
-class KnownException:
-    """A finding that somebody answers for: the rule, the key (None: every key), and until when (UTC, exclusive)."""
-
-    rule: str
-    key: KeyText | None
-    owner: str
-    reason: str
-    expires: datetime
-    place: Place
-
-
-@dataclass(frozen=True, slots=True)
-class RuleSet:
-    """A rules file, or a folder of them. ``digest`` is a hash of everything that decides an outcome."""
-
-    path: str
-    rules: tuple[Rule, ...]
-    datasets: dict[str, Dataset]
-    parameters: dict[str, Parameter]
-    exceptions: tuple[KnownException, ...]
-    digest: str
+    def described(self) -> str:
+        """How reports call it: its name, and where its rows lie."""
+        match self.parts[0]:
+            case TablePart() as part:
+                where = f"{part.endpoint}: {part.database}.{part.table}"
+            case ChangesPart() as part:
+                where = f"changes of {part.database}.{part.table} ({part.endpoint or part.path})"
+            case FilePart() as part:
+                where = part.path
+            case part:
+                where = f"{part.endpoint}: a query"
+        more = f" and {len(self.parts) - 1:,} more" if len(self.parts) > 1 else ""
+        return f"{self.name} ({where}{more})"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -275,7 +153,7 @@ MISMATCHES = frozenset(
 class Deviation:
     """One column or measure of a finding: canonical texts of both sides, None for NULL or for a side without the row.
 
-    ``kind`` is the class of the difference (``precision``, ``case``, ``null`` ...), told even where the values are
+    ``kind`` is the class of the difference (``precision``, ``case``, ``null`` ...), known even where the values are
     ``masked``; both texts are None then.
     """
 
@@ -314,7 +192,7 @@ class RuleFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Covered:
+class CoveredWindows:
     """What was read: "0 findings" comes with it. Rows and keys are counts; ``matched`` keys that agreed.
 
     ``crossed`` are those of the matched keys that agreed across the border of their window: the counterpart lies in a
@@ -328,8 +206,8 @@ class Covered:
     events: int = 0
     crossed: int = 0
 
-    def __add__(self, other: Covered) -> Covered:
-        return Covered(
+    def __add__(self, other: CoveredWindows) -> CoveredWindows:
+        return CoveredWindows(
             self.rows_source + other.rows_source, self.rows_target + other.rows_target, self.matched + other.matched,
             self.groups + other.groups, self.events + other.events, self.crossed + other.crossed,
         )  # fmt: skip
@@ -340,18 +218,17 @@ class RuleResult:
     """The end of one rule in one window.
 
     ``counts`` are findings by class, ``money`` (class, currency) -> sum at risk. ``gaps`` are those of the ``reasons``
-    that tell what was not read or could not be told: with one, the verdict is no MATCH, whatever is found.
+    that say what was not read or is not known: with one, the verdict is no MATCH, also where findings are there.
     """
 
     rule: str
     window: Window | None
     verdict: Verdict
     reasons: tuple[str, ...]
-    covered: Covered
+    covered: CoveredWindows
     counts: dict[Class, int]
     money: dict[tuple[Class, str], Decimal]
-    anchors: tuple[Anchor, ...]
+    snapshots: tuple[ReadSnapshot, ...]
     seconds: float
     unexplained: dict[str, Decimal] = field(default_factory=dict)
-    volume: dict[str, Decimal] = field(default_factory=dict)
     gaps: tuple[str, ...] = ()

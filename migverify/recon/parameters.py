@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, model_validator
 
 from migverify.errors import UsageError
-from migverify.recon.model import Parameter, ParameterValue, RuleSet, Window
-from migverify.sql.tokens import Form, SqlProblem, tokens
+from migverify.recon.fields import Placed, ScalarText, parse_moment
+from migverify.recon.model import ParameterValue
+from migverify.sql.quoting import MOST_DIGITS, decimal_literal
+from migverify.sql.tokens import SqlProblem, TokenForm, tokens
 
 WINDOW_PARAMETERS = ("window_start", "window_end")
 """Parameters of every rule with windows: datetimes, UTC, start inclusive and end exclusive."""
@@ -21,20 +26,16 @@ _INTEGER = re.compile(r"[-+]?[0-9]+")
 _DECIMAL = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _LEAST, _GREATEST = -(1 << 63), (1 << 64) - 1
-_MAX_DIGITS, _MAX_SCALE = 65, 30  # of a DECIMAL
 
 
 def parameters_of(sql: str) -> dict[str, int]:
     """Names of the parameters of an SQL text, with the offset of their first use.
 
-    Raises
-    ------
-    SqlProblem
-        the text cannot be read.
+    Raises SqlProblem: the text cannot be read.
     """
     found: dict[str, int] = {}
     for token in tokens(sql):
-        if token.form is Form.PARAMETER:
+        if token.form is TokenForm.PARAMETER:
             found.setdefault(token.name, token.start)
     return found
 
@@ -45,15 +46,12 @@ def bind(sql: str, values: Mapping[str, ParameterValue]) -> str:
     Quotes, names in backticks, comments, ``::``, ``:=`` and JSON paths stay as they are. Values that the text does not
     use are ignored.
 
-    Raises
-    ------
-    UsageError
-        a parameter has no value, a value cannot be a literal, or the text cannot be read.
+    Raises UsageError: a parameter has no value, a value cannot be a literal, or the text cannot be read.
     """
     parts = []
     try:
         for token in tokens(sql):
-            if token.form is not Form.PARAMETER:
+            if token.form is not TokenForm.PARAMETER:
                 parts.append(token.text)
                 continue
             if token.name not in values:
@@ -70,51 +68,39 @@ def literal(value: ParameterValue, name: str = "") -> str:
     """Return a value as an SQL literal that every server and ``sql_mode`` reads as that value.
 
     Text is hex with the introducer ``_utf8mb4``; a date and a datetime (UTC, without a zone) are typed literals; a
-    negative number stands in parentheses, so that ``-:x`` is never ``--``.
+    negative number is in parentheses, so that ``-:x`` is never ``--``.
 
-    Raises
-    ------
-    UsageError
-        the value is not one that a server can hold.
+    Raises UsageError: the value is not one that a server can hold.
     """
     if isinstance(value, str):
         try:
             return f"_utf8mb4 x'{value.encode('utf-8').hex().upper()}'"
         except UnicodeEncodeError:
-            raise _unfit(name, "is not valid Unicode") from None
+            raise _unfit(name, "it is not valid Unicode") from None
     if isinstance(value, datetime):
         if value.tzinfo is not None:
-            raise _unfit(name, "has a time zone; give it in UTC without one")
+            raise _unfit(name, "it has a time zone; give it in UTC without one")
         return f"TIMESTAMP'{value.isoformat(sep=' ')}'"
     if isinstance(value, date):
         return f"DATE'{value.isoformat()}'"
+    if isinstance(value, bool) or (isinstance(value, int) and not _LEAST <= value <= _GREATEST):
+        raise _unfit(name, "it is not a whole number of 64 bits")
+    text = str(value)
     if isinstance(value, Decimal):
-        return _number(_decimal_text(value, name))
-    if isinstance(value, bool) or not _LEAST <= value <= _GREATEST:
-        raise _unfit(name, "is not a whole number of 64 bits")
-    return _number(str(value))
-
-
-def _number(text: str) -> str:
+        try:
+            text = decimal_literal(value)
+        except UsageError as error:
+            raise _unfit(name, error.message) from None
+        text += "" if "." in text else ".0"  # a DECIMAL, not an integer
     return f"({text})" if text.startswith("-") else text
 
 
-def _decimal_text(value: Decimal, name: str) -> str:
-    if not value.is_finite():
-        raise _unfit(name, "is not a finite number")
-    text = format(value, "f")  # an exponent would make it a DOUBLE
-    whole, _, fraction = text.lstrip("-").partition(".")
-    if len(whole.lstrip("0") + fraction) > _MAX_DIGITS or len(fraction) > _MAX_SCALE:
-        raise _unfit(name, f"has more than {_MAX_DIGITS} digits, or more than {_MAX_SCALE} after the point")
-    return text if fraction else f"{text}.0"  # DECIMAL, not an integer
-
-
 def _unfit(name: str, why: str) -> UsageError:
-    return UsageError(f"the value of :{name} {why}" if name else f"the value {why}")
+    return UsageError(f"the value of :{name} cannot be a literal: {why}")
 
 
 def _integer(text: str) -> int:
-    if not _INTEGER.fullmatch(text) or len(text) > _MAX_DIGITS or not _LEAST <= int(text) <= _GREATEST:
+    if not _INTEGER.fullmatch(text) or len(text) > MOST_DIGITS or not _LEAST <= int(text) <= _GREATEST:
         raise ValueError("this is a whole number of 64 bits, for example 42")
     return int(text)
 
@@ -123,9 +109,9 @@ def _decimal(text: str) -> Decimal:
     if not _DECIMAL.fullmatch(text):
         raise ValueError("this is an exact decimal, for example 0.01")
     try:
-        _decimal_text(Decimal(text), "")
+        decimal_literal(Decimal(text))
     except UsageError as error:
-        raise ValueError(f"this {error.message.removeprefix('the value ')}") from None
+        raise ValueError(f"this has more digits than a DECIMAL holds: {error.message}") from None
     return Decimal(text)
 
 
@@ -146,45 +132,50 @@ def _date(text: str) -> date:
     raise ValueError("this is a date, for example 2026-01-31")
 
 
-def parse_moment(text: str) -> datetime:
-    """ISO date and time -> naive UTC; a text without an offset is UTC.
-
-    Raises
-    ------
-    ValueError
-        it is none.
-    """
-    try:
-        moment = datetime.fromisoformat(text)
-        return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
-    except (ValueError, OverflowError):
-        raise ValueError("this is an ISO date and time, for example 2026-01-31 or 2026-01-31T12:00:00+09:00") from None
-
-
 _PARSERS: dict[str, Callable[[str], ParameterValue]] = {
     "integer": _integer, "decimal": _decimal, "text": _text, "date": _date, "datetime": parse_moment,
 }  # fmt: skip
 TYPES = tuple(_PARSERS)
 
 
+def _type(value: object) -> object:
+    if isinstance(value, str) and value not in TYPES:
+        raise ValueError(f"this takes one of {', '.join(TYPES)}")
+    return value
+
+
 def parse_value(kind: str, text: str) -> ParameterValue:
     """Read a value of one of ``TYPES`` from text.
 
-    Raises
-    ------
-    ValueError
-        the text is no such value; says what one looks like.
+    Raises ValueError: the text is no such value; says what one looks like.
     """
     return _PARSERS[kind](text)
 
 
-def parse_given(parameters: Mapping[str, Parameter], given: Iterable[str]) -> dict[str, ParameterValue]:
+class RuleParameter(Placed):
+    """A typed parameter."""
+
+    type: Annotated[str, BeforeValidator(_type, json_schema_input_type=str)] = Field(
+        description="`integer`, `decimal`, `text`, `date` or `datetime` (UTC)."
+    )
+    default: ScalarText | None = Field(default=None, description="Its value where none is given.")
+
+    @model_validator(mode="after")
+    def _of_its_type(self) -> RuleParameter:
+        if self.default is not None:
+            parse_value(self.type, self.default)
+        return self
+
+    @property
+    def value(self) -> ParameterValue | None:
+        """The default as a value of its type."""
+        return None if self.default is None else parse_value(self.type, self.default)
+
+
+def parse_given(parameters: Mapping[str, RuleParameter], given: Iterable[str]) -> dict[str, ParameterValue]:
     """Read ``name=value`` texts of the command line by the types that the rules declare.
 
-    Raises
-    ------
-    UsageError
-        no ``=``, an unknown name, a name twice, a value of another type.
+    Raises UsageError: no ``=``, an unknown name, a name twice, a value of another type.
     """
     values: dict[str, ParameterValue] = {}
     for text in given:
@@ -200,28 +191,4 @@ def parse_given(parameters: Mapping[str, Parameter], given: Iterable[str]) -> di
             values[name] = parse_value(parameters[name].type, value)
         except ValueError as error:
             raise UsageError(f"--param {name}: {error}", hint=f"{name} is of type {parameters[name].type}.") from None
-    return values
-
-
-def values_for(
-    rules: RuleSet, given: Mapping[str, ParameterValue], window: Window | None = None
-) -> dict[str, ParameterValue]:
-    """All values that ``bind`` needs: defaults, what was given, and the bounds of the window.
-
-    Raises
-    ------
-    UsageError
-        a parameter without a default was not given.
-    """
-    values: dict[str, ParameterValue] = {}
-    for name, parameter in rules.parameters.items():
-        value = given.get(name, parameter.default)
-        if value is None:
-            raise UsageError(
-                f"{parameter.place}: the parameter {name} has no default and was not given",
-                hint=f"Give it: --param {name}=VALUE ({parameter.type}).",
-            )
-        values[name] = value
-    if window is not None:
-        values |= dict(zip(WINDOW_PARAMETERS, (window.start, window.end), strict=True))
     return values

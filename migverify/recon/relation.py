@@ -2,7 +2,7 @@
 
 A relation is a bag of rows of canonical text: key texts, then value texts. A rule's datasets become relations
 (``migverify.recon.build``); an ``Engine`` joins two of them by key, wherever they lie, and gives back only the keys
-that do not agree to the byte. Whether unlike texts are a finding (tolerance, settle time, exceptions) is decided by
+that do not agree to the byte. Whether different texts are a finding (tolerance, settle time, exceptions) is decided by
 ``migverify.recon.kinds``, so both engines give the same findings.
 """
 
@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeAlias
 
-from migverify.db.snapshot import Anchor
+from migverify.db.snapshot import ReadSnapshot
 from migverify.model import ColumnDef, KeyText
 from migverify.recon.model import ChangesPart, FilePart
 from migverify.sql.recon import Selection
+from migverify.sql.recon_join import JoinFilter as JoinFilter
 
 Texts: TypeAlias = tuple[str | None, ...]
 
@@ -39,7 +40,7 @@ class Cut:
 class SqlRead(Selection):
     """A SELECT of canonical texts from one endpoint.
 
-    ``table`` is what stands behind FROM: a quoted name or ``(query) AS q``. ``key`` and ``values`` are expressions of
+    ``table`` is what follows FROM: a quoted name or ``(query) AS q``. ``key`` and ``values`` are expressions of
     canonical text, NULL for NULL; all of it is UTF-8, bytes are ``0x`` and hex. ``strings`` says per key column, then
     per value, whether its text may hold a comma. With ``grouped`` the values are aggregates over rows that share the
     key. ``rows`` and ``row_bytes`` (of one row) are estimates, or -1.
@@ -87,7 +88,6 @@ class ChangeRead:
     values: tuple[str, ...]
     window: tuple[str, str] | None = None
     since: str = ""
-    until: str = ""
     changed: str = ""
     mapped: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
 
@@ -98,7 +98,7 @@ Read: TypeAlias = SqlRead | FileRead | ChangeRead
 class Combine(StrEnum):
     """How value texts of rows of one key are combined, over all reads of a relation."""
 
-    ROW = "row"  # they are rows: equal rows are counted, unlike ones make the key a duplicate
+    ROW = "row"  # they are rows: equal rows are counted, different ones make the key a duplicate
     SUM = "sum"  # exact decimals (or whole numbers) that add up; NULL adds nothing
     MIN = "min"  # least number or text; NULL loses
     MAX = "max"
@@ -110,7 +110,7 @@ class Combine(StrEnum):
 class Relation:
     """Rows of one side. ``combine`` holds one entry per value column; all ROW, or none.
 
-    ``carried`` counts the last values that are read beside the others (money, currency) and make no rows unlike.
+    ``carried`` counts the last values that are read beside the others (money, currency) and make no rows different.
     """
 
     dataset: str
@@ -129,7 +129,7 @@ class Relation:
 
     @property
     def compared(self) -> int:
-        """How many values, from the first on, make rows unlike."""
+        """How many values, from the first on, make rows different."""
         return len(self.values) - self.carried
 
 
@@ -137,13 +137,13 @@ class Relation:
 class KeyRows:
     """What one side holds for a key: how many rows, and the value texts of (the least of) them.
 
-    ``unlike`` says that rows of this key have unlike compared values, ``mixed`` unlike carried ones. Of aggregates,
-    ``count`` is the number of rows of the group.
+    ``differing`` says that rows of this key have different compared values, ``mixed`` different carried ones. Of
+    aggregates, ``count`` is the number of rows of the group.
     """
 
     count: int
     values: Texts
-    unlike: bool = False
+    differing: bool = False
     shards: tuple[str, ...] = ()
     mixed: bool = False
 
@@ -158,33 +158,14 @@ class Pairing:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinFilter:
-    """Which keys a join gives back: those missing on a side, with unlike texts, or held more than once on a side.
-
-    A join of two relations looks for ``repeated`` keys in rows, not in aggregates. Without a target, keys that are
-    ``repeated`` come back (of aggregates: groups of more than one row), or every key with ``all``.
-    """
-
-    missing_source: bool = True
-    missing_target: bool = True
-    unlike: bool = True
-    repeated: bool = True
-    all: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Totals:
-    """What a join read: rows and distinct keys of each side, and keys on both sides that agreed to the byte.
-
-    ``pushed_down`` says that the databases compared checksums of buckets, and only rows of unlike ones were read.
-    """
+    """What a join read: rows and distinct keys of each side, and keys on both sides that agreed to the byte."""
 
     rows_source: int
     rows_target: int
     keys_source: int
     keys_target: int
     matched: int
-    pushed_down: bool = False
 
 
 class Joined(Protocol):
@@ -200,23 +181,20 @@ class Joined(Protocol):
         ...
 
     @property
-    def anchors(self) -> tuple[Anchor, ...]:
+    def snapshots(self) -> tuple[ReadSnapshot, ...]:
         """The moments that were read, after the end."""
         ...
 
 
-class Engine(Protocol):
+class RuleEngine(Protocol):
     """Joins relations. ``local`` does so in this process, ``spark`` on a cluster; both give the same pairings."""
 
     name: str
 
     def join(self, source: Relation, target: Relation | None, keep: JoinFilter) -> Joined:
-        """Join by key, read at one anchored moment per endpoint.
+        """Join by key, read at one snapshot per endpoint.
 
-        Raises
-        ------
-        ReadError
-            a read failed after its retries; nothing that was yielded before is a verdict.
+        Raises ReadError: a read failed after its retries; nothing that was yielded before is a verdict.
         """
         ...
 
@@ -225,7 +203,7 @@ class Engine(Protocol):
         ...
 
     def query(self, endpoint: str, sql: str, limit: int) -> tuple[tuple[str, ...], list[Texts]]:
-        """Run one SELECT on an endpoint at its anchored moment: column names, and at most ``limit`` rows of text."""
+        """Run one SELECT on an endpoint at its snapshot: column names, and at most ``limit`` rows of text."""
         ...
 
     def close(self) -> None:

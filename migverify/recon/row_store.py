@@ -1,7 +1,8 @@
-"""Rows of a local join on disk, and DuckDB that joins them: memory does not grow with the tables.
+"""Rows of a local join, and DuckDB that joins them: memory does not grow with the tables.
 
-Every writer appends Parquet files that DuckDB divides by the hash of the key; the join runs over one partition at a
-time, and over a part of it where it is large. So the largest aggregation fits ``MEMORY``, and a sort goes to disk.
+Few rows stay in memory, and DuckDB reads them there. More are appended to Parquet files that DuckDB divides by the hash
+of the key; the join runs over one partition at a time, and over a part of it where it is large. So the largest
+aggregation fits ``MEMORY``, and a sort goes to disk.
 DuckDB reads and writes the folder of its store and nothing else: no network, no extensions.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -18,8 +20,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from migverify.errors import CanceledError, ReadError
-from migverify.recon.join import PAGE, PartCombiner, batches_of
-from migverify.sql.recon_join import allow_folder_sql, partition_sql, sorted_rows_sql, write_partitions_sql
+from migverify.recon.join import PAGE
+from migverify.recon.rows import PartCombiner, batches_of
+from migverify.sql.recon_join import allow_folder_sql, parquet_sql, partition_sql, sorted_rows_sql, write_partitions_sql
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,20 +34,25 @@ MEMORY = "800MB"
 """Memory of DuckDB; Python's batches come on top."""
 THREADS = 2
 PARTITIONS = 16
-FLUSH_BYTES = 16 << 20
+WAITING = "waiting"
+"""The name of rows in memory."""
+FLUSH_BYTES = 64 << 20
+"""Bytes of rows in memory, before they are written."""
 LARGE_BYTES = 96 << 20
 """Bytes of rows, not compressed, that one statement joins."""
 
 
 class RowStore:
-    """Rows in a folder; see ``migverify.recon.join.COLUMNS``. Close it before the folder is removed."""
+    """Rows in a folder; see ``migverify.recon.rows.COLUMNS``. Close it before the folder is removed."""
 
     def __init__(self, folder: Path) -> None:
         import duckdb
 
         self.folder = folder
-        self._bytes: dict[str, int] = {}
-        self._rows: dict[str, int] = {}
+        self._waiting: dict[str, list[pa.RecordBatch]] = {"rows": [], "parts": []}
+        self._sizes: Counter[str] = Counter()
+        self._written: Counter[str] = Counter()
+        self._rows: Counter[str] = Counter()
         self._files = 0
         self._lock = threading.Lock()
         self._canceled = False
@@ -67,51 +75,65 @@ class RowStore:
         """Remove all rows: a read begins anew."""
         for path in self.folder.iterdir():
             shutil.rmtree(path)
-        self._bytes.clear()
-        self._rows.clear()
+        for counts in (self._sizes, self._written, self._rows):
+            counts.clear()
+        self._waiting = {"rows": [], "parts": []}
 
-    def writer(self, *, parts: bool = False) -> RowWriter:
-        """Return a writer for one thread; ``parts`` are combined before they are joined."""
-        return RowWriter(self, "parts" if parts else "rows")
+    def add(self, batch: pa.RecordBatch, *, parts: bool = False) -> None:
+        """Take rows; ``parts`` are combined before they are joined. From any thread.
 
-    def write(self, batches: list[pa.RecordBatch], kind: str) -> None:
-        """Append batches to the files of their partitions.
-
-        Raises
-        ------
-        ReadError
-            the disk is full or fails.
+        Raises ReadError: the disk is full or fails.
         """
-        import pyarrow as pa
         from pyarrow import compute
+
+        kind = "parts" if parts else "rows"
+        with self._lock:
+            self._rows[kind] += compute.sum(batch["n"]).as_py() or 0
+            waiting = self._waiting[kind]
+            waiting.append(batch)
+            self._sizes[kind] += batch.nbytes
+            if self._sizes[kind] <= FLUSH_BYTES:
+                return
+            self._waiting[kind] = []
+            del self._sizes[kind]
+        self._write(waiting, kind)
+
+    def _write(self, batches: list[pa.RecordBatch], kind: str) -> None:
+        import pyarrow as pa
 
         table = pa.Table.from_batches(batches)
         with self._lock:
             self._files += 1
             name = str(self._files)
-            self._bytes[kind] = self._bytes.get(kind, 0) + table.nbytes
-            self._rows[kind] = self._rows.get(kind, 0) + (compute.sum(table["n"]).as_py() or 0)
+            self._written[kind] += table.nbytes
         with self.errors(), self._connection.cursor() as cursor:
-            cursor.register("batches", table)
-            cursor.execute(write_partitions_sql("batches", self.folder / kind, name, PARTITIONS))
+            cursor.register(WAITING, table)
+            cursor.execute(write_partitions_sql(WAITING, self.folder / kind, name, PARTITIONS))
+
+    def _in_memory(self, kind: str) -> list[pa.RecordBatch] | None:
+        """Return all rows where they are in memory; None where they are in files, in which all of them are then."""
+        batches, self._waiting[kind] = self._waiting[kind], []
+        if not self._written[kind]:
+            return batches
+        if batches:
+            self._write(batches, kind)
+        return None
 
     def combine(self, combiner: PartCombiner) -> None:
         """Combine the parts of groups; they become rows."""
-        if "parts" not in self._bytes:
+        if not self._rows["parts"]:
             return
-        statement = sorted_rows_sql(self.folder / "parts" / "*" / "*.parquet")
-        before = self._rows.get("rows", 0)
-        writer = self.writer()
-        parts = (part for page in self._pages(statement) for part in page)
+        batches, before = self._in_memory("parts"), self._rows["rows"]
+        table = WAITING if batches else parquet_sql(self.folder / "parts" / "*" / "*.parquet")
+        parts = (part for page in self._pages(sorted_rows_sql(table), batches) for part in page)
         for batch in batches_of(combiner.rows(parts)):
-            writer.add(batch)
-        writer.flush()
-        self._refuse_lost(self._rows["parts"], self._rows.get("rows", 0) - before)
-        shutil.rmtree(self.folder / "parts")
+            self.add(batch)
+        self._refuse_lost(self._rows["parts"], self._rows["rows"] - before)
+        shutil.rmtree(self.folder / "parts", ignore_errors=True)
 
     def check_joined(self, rows: int) -> None:
         """Raise ReadError unless a join counted as many rows as were written: a file that is gone is no agreement."""
-        self._refuse_lost(self._rows.get("rows", 0), rows)
+        self._refuse_lost(self._rows["rows"], rows)
 
     def _refuse_lost(self, written: int, counted: int) -> None:
         if written != counted:
@@ -120,31 +142,41 @@ class RowStore:
                 hint="Another process changed the files there, or the disk fails. Point TMPDIR at another disk.",
             )
 
-    def join(self, statement: Callable[[str], str]) -> Iterator[list[dict[str, Any]]]:
-        """Run a join, made from what follows FROM, over all rows; yield pages of its rows by name.
+    def join(self, statement: Callable[[str], str]) -> Iterator[dict[str, Any]]:
+        """Run a join, made from what follows FROM, over all rows; yield its rows by name.
 
-        Raises
-        ------
-        ReadError
-            the disk is full or fails, or the memory does not suffice.
-        CanceledError
-            ``interrupt`` was called.
+        Raises ReadError: the disk is full or fails, or the memory does not suffice; CanceledError: ``interrupt`` was
+        called.
         """
+        batches = self._in_memory("rows")
+        if batches is not None:
+            yield from self._named(statement(f"{WAITING} AS r"), batches)
+            return
         folders = sorted(self.folder.glob("rows/p=*"))
         sizes = [sum(path.stat().st_size for path in folder.iterdir()) for folder in folders]
         for folder, size in zip(folders, sizes, strict=True):
-            passes = 1 + size * self._bytes["rows"] // sum(sizes) // LARGE_BYTES
+            passes = 1 + size * self._written["rows"] // sum(sizes) // LARGE_BYTES
             for number in range(passes):
                 rows = partition_sql(folder / "*.parquet", PARTITIONS, passes, number)
-                for page in self._pages(statement(rows)):
-                    names = self._names
-                    yield [dict(zip(names, row, strict=True)) for row in page]
+                yield from self._named(statement(rows))
 
-    def _pages(self, statement: str) -> Iterator[list[Any]]:
+    def _named(self, statement: str, batches: list[pa.RecordBatch] | None = None) -> Iterator[dict[str, Any]]:
+        for page in self._pages(statement, batches):
+            names = self._names
+            yield from (dict(zip(names, row, strict=True)) for row in page)
+
+    def _pages(self, statement: str, batches: list[pa.RecordBatch] | None = None) -> Iterator[list[Any]]:
+        """Run a statement over files, or over the rows of ``batches``."""
+        if batches is not None and not batches:
+            return
         with self._connection.cursor() as cursor:
             self._running = cursor
             try:
                 with self.errors():
+                    if batches:
+                        import pyarrow as pa
+
+                        cursor.register(WAITING, pa.Table.from_batches(batches))
                     self._wait(cursor, partial(cursor.execute, statement))
                     self._names = [column[0] for column in cursor.description]
                 while True:
@@ -179,11 +211,11 @@ class RowStore:
         import duckdb
 
         if self._canceled:
-            raise CanceledError("the run was told to stop")
+            raise CanceledError("the run was canceled")
         try:
             yield
         except duckdb.InterruptException:
-            raise CanceledError("the run was told to stop") from None
+            raise CanceledError("the run was canceled") from None
         except duckdb.Error as error:
             raise ReadError(
                 f"the rows that were read could not be joined in {self.folder.parent}: {error}",
@@ -198,25 +230,3 @@ class RowStore:
     ) -> None:
         self._thread.shutdown()
         self._connection.close()
-
-
-class RowWriter:
-    """Appends rows to a store, many at a time. For one thread; ``flush`` at the end."""
-
-    def __init__(self, store: RowStore, kind: str) -> None:
-        self._store, self._kind = store, kind
-        self._batches: list[pa.RecordBatch] = []
-        self._bytes = 0
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Take some rows."""
-        self._batches.append(batch)
-        self._bytes += batch.nbytes
-        if self._bytes > FLUSH_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write the rows that are in memory."""
-        if self._batches:
-            self._store.write(self._batches, self._kind)
-        self._batches, self._bytes = [], 0

@@ -12,55 +12,46 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any
 
 from migverify import __version__
 from migverify.errors import CanceledError, MigverifyError, PlanError, StoreError, UsageError
 from migverify.model import RunInfo, StoredKind, TableResult, Verdict
-from migverify.recon.bodies import DONE, result_of, window_text
+from migverify.recon.bodies import DONE, bodies, open_body, result_body, result_of, window_text, withdrawn
 from migverify.recon.build import Built
 from migverify.recon.evaluate import Conditions, Sink, evaluate, inconclusive
+from migverify.recon.expectations import read_suite
 from migverify.recon.fit import refuse_unfit
-from migverify.recon.keep import keep_window, known_windows
-from migverify.recon.model import Kind, ParameterValue, Rule, RuleResult, RuleSet, Window
-from migverify.recon.outcome import rule_result
-from migverify.recon.relation import Engine
+from migverify.recon.kinds.health import Expectations
+from migverify.recon.model import ParameterValue, RuleFinding, RuleResult, Window
+from migverify.recon.relation import RuleEngine
+from migverify.recon.rule import Rule, RuleSet
 from migverify.recon.steps import Span, Step, plan_body, rests, steps_of, widened
-from migverify.recon.volume import volume_of
-from migverify.store.base import ResultStore, named_run
+from migverify.recon.suites import SuiteRunner
+from migverify.recon.verdict import rule_result
+from migverify.store.results import ResultStore, named_run
 
+PAGE = 1000
 IMMUTABLE = "immutable: read and matched in run"
 Build = Callable[[Rule, Window | None], Built]
 
 
-class Suite(Protocol):
-    """What evaluates rules of kind ``expectations``; ``migverify.recon.suites.SuiteRunner`` is one."""
-
-    def __call__(self, rule: Rule, window: Window | None, run_id: str, sink: Sink) -> RuleResult:
-        """Run the suite of a rule; findings go to the sink."""
-        ...
-
-    def prepared(self, rule: Rule, window: Window | None) -> object:
-        """Raise ``ConfigError`` where the suite does not fit the dataset."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class Tools:
+class RuleTools:
     """What a run works with. ``build`` makes the relations of a rule in a window; ``suite`` runs expectations."""
 
-    engine: Engine
+    engine: RuleEngine
     build: Build
-    suite: Suite | None = None
+    suite: SuiteRunner | None = None
     conditions: Conditions = field(default_factory=Conditions)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What is asked for. ``resume`` names a run to go on with; ``full`` reads immutable windows again."""
+class RulesRequest:
+    """What a run does. ``resume`` names a run to go on with; ``full`` reads immutable windows again."""
 
     command: str
     span: Span = field(default_factory=Span)
@@ -71,7 +62,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RulesProgress:
     """What a run tells: the step that begins, or the result of a rule that ended."""
 
     done: int
@@ -84,24 +75,18 @@ class Progress:
 
 def run_rules(
     rules: RuleSet,
-    tools: Tools,
+    tools: RuleTools,
     store: ResultStore,
-    request: Request,
-    on_progress: Callable[[Progress], None] = lambda _: None,
+    request: RulesRequest,
+    on_progress: Callable[[RulesProgress], None] = lambda _: None,
     on_start: Callable[[str], None] = lambda _: None,
 ) -> tuple[str, Verdict]:
     """Evaluate rules and return the run id and the verdict.
 
-    Raises
-    ------
-    ConfigError, UsageError
-        a rule does not fit its datasets, or the span holds no closed window; nothing was run.
-    PlanError
-        the run to resume was begun with other rules, windows or parameters.
-    StoreError
-        results cannot be kept; what is in the store stays valid and the run can be resumed.
-    KeyboardInterrupt
-        passed on; finished windows stay, and the run can be resumed.
+    Raises ConfigError, UsageError: a rule does not fit its datasets, or the span holds no closed window; nothing was
+    run; PlanError: the run to resume was begun with other rules, windows or parameters; StoreError: results cannot be
+    kept; what is in the store stays valid and the run can be resumed; KeyboardInterrupt: passed on; finished windows
+    stay, and the run can be resumed.
     """
     started = time.time()
     steps, run_id = begin(rules, tools, store, request)
@@ -115,15 +100,15 @@ def run_rules(
             proved = {} if request.full else proved_windows(store, run_id, rules, rule)
             for step in mine:
                 name = window_text(step.window)
-                on_progress(Progress(done, len(steps), rule.name, name, 0))
+                on_progress(RulesProgress(done, len(steps), rule.name, name, 0))
                 if not known.get(name, False):
-                    evaluator = _evaluator(step, rules, tools, run_id, proved.get(name))
+                    evaluator = _evaluator(step, rules, tools, proved.get(name))
                     show = tools.conditions.show
                     keep_window(store, run_id, rule.name, step.window, evaluator, show=show, begun=name in known)
                 done += 1
             result = sum_up(rule, rules, store, run_id, len(mine))
             verdicts.append(result.verdict)
-            on_progress(Progress(done, len(steps), rule.name, "", 0, result))
+            on_progress(RulesProgress(done, len(steps), rule.name, "", 0, result))
     except KeyboardInterrupt:
         facts = {"reasons": ["interrupted; resume it"], "seconds": time.time() - started}
         store.finish_run(run_id, Verdict.INCONCLUSIVE, facts)
@@ -133,7 +118,7 @@ def run_rules(
     return run_id, verdict
 
 
-def begin(rules: RuleSet, tools: Tools, store: ResultStore, request: Request) -> tuple[list[Step], str]:
+def begin(rules: RuleSet, tools: RuleTools, store: ResultStore, request: RulesRequest) -> tuple[list[Step], str]:
     """Plan the steps, refuse rules that do not fit their datasets, and start or resume the run."""
     plan = plan_body(rules, request.span, request.values)
     digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
@@ -163,7 +148,7 @@ def begin(rules: RuleSet, tools: Tools, store: ResultStore, request: Request) ->
     return steps, store.start_run(request.command, digest, plan, facts, kind=StoredKind.RULES)
 
 
-def _planned(rules: RuleSet, request: Request, info: RunInfo) -> list[Step]:
+def _planned(rules: RuleSet, request: RulesRequest, info: RunInfo) -> list[Step]:
     """Return the steps as they were when the run began: windows that closed since then belong to another run."""
     at = info.facts.get("windows at")
     if not isinstance(at, int | float):
@@ -171,37 +156,33 @@ def _planned(rules: RuleSet, request: Request, info: RunInfo) -> list[Step]:
     return list(steps_of(rules, request.span, float(at)))
 
 
-def fits(rule: Rule, window: Window | None, build: Build, suite: Suite | None) -> None:
+def fits(rule: Rule, window: Window | None, build: Build, suite: SuiteRunner | None) -> None:
     """Raise ``ConfigError`` where a rule does not fit its datasets, or its suite does not fit its dataset."""
-    if rule.kind is not Kind.EXPECTATIONS:
+    if not isinstance(rule, Expectations):
         build(rule, window)
-    elif suite is not None:
+    elif suite is None:
+        read_suite(rule)
+    else:
         suite.prepared(rule, window)
 
 
-def _evaluator(
-    step: Step, rules: RuleSet, tools: Tools, run_id: str, proved: RuleResult | None
-) -> Callable[[Sink], RuleResult]:
+def _evaluator(step: Step, rules: RuleSet, tools: RuleTools, proved: RuleResult | None) -> Callable[[Sink], RuleResult]:
     if proved is not None and rests(step, tools.conditions.now()):
         return lambda _: proved
-    return lambda sink: evaluate_step(step, rules, tools, run_id, sink)
+    return lambda sink: evaluate_step(step, rules, tools, sink)
 
 
-def evaluate_step(step: Step, rules: RuleSet, tools: Tools, run_id: str, sink: Sink) -> RuleResult:
+def evaluate_step(step: Step, rules: RuleSet, tools: RuleTools, sink: Sink) -> RuleResult:
     """Evaluate one rule in one window; what hinders it is its reason, and hinders no other rule."""
     try:
-        if step.rule.kind is Kind.EXPECTATIONS:
+        if isinstance(step.rule, Expectations):
             if tools.suite is None:
                 return inconclusive(step.rule, step.window, "expectations cannot be run here")
-            return tools.suite(step.rule, step.window, run_id, sink)
+            return tools.suite(step.rule, step.window, sink)
         reads = tools.build(step.rule, step.window)
         further = widened(step, rules)
         wide = None if further is None else tools.build(step.rule, further)
-        volume, note = volume_of(step.rule, step.window, tools.build)
-        result = evaluate(
-            step.rule, rules, step.window, tools.engine, reads, sink, tools.conditions, wide=wide, volume=volume
-        )
-        return replace(result, reasons=(*result.reasons, note)) if note else result
+        return evaluate(step.rule, rules, step.window, tools.engine, reads, sink, tools.conditions, wide=wide)
     except CanceledError:
         raise KeyboardInterrupt from None
     except StoreError:
@@ -235,3 +216,54 @@ def proved_windows(store: ResultStore, run_id: str, rules: RuleSet, rule: Rule) 
             note = before or f"{IMMUTABLE} {info.run_id}"
             found[name] = replace(result, reasons=(note,), seconds=0.0)
     return found
+
+
+# --- one window in the store ------------------------------------------------------------------------------
+
+
+def keep_window(
+    store: ResultStore, run_id: str, rule: str, window: Window | None, evaluate: Callable[[Sink], RuleResult],
+    *, show: bool, begun: bool = True,
+) -> RuleResult:  # fmt: skip
+    """Evaluate a window and keep its findings and its result: opened, filled with findings as they come, then closed.
+
+    While a window is open, its findings count for nothing: a run that was killed evaluates it again. Findings of an
+    earlier evaluation are withdrawn first, so that what does not differ any more does not stay.
+
+    ``evaluate``: Called once with the sink of the window. ``show``: Values of columns may be kept; else they are masked
+    before they reach the store. ``begun``: Whether the run may hold findings of this window already; False saves
+    looking for them.
+
+    Raises StoreError: what was found cannot be kept.
+    """
+    batches = 0
+    if begun:
+        _take_back(store, run_id, rule, window)
+
+    def sink(findings: Sequence[RuleFinding]) -> None:
+        nonlocal batches
+        batches += 1
+        store.add_window(run_id, rule, open_body(rule, window, batches), list(bodies(findings, show=show)))
+
+    store.add_window(run_id, rule, open_body(rule, window, 0), [])
+    result = evaluate(sink)
+    store.add_window(run_id, rule, result_body(result), [])
+    return result
+
+
+def _take_back(store: ResultStore, run_id: str, rule: str, window: Window | None) -> int:
+    """Take back the findings that an earlier evaluation of the window left; return how many there were."""
+    name = window_text(window)
+    if all(body["window"] != name for body in store.windows(run_id, rule)):
+        return 0
+    taken, after = 0, 0
+    while page := store.findings(run_id, rule, after=after, limit=PAGE, window=name):
+        after = page[-1][0]
+        taken += len(page)
+        store.add_window(run_id, rule, open_body(rule, window, 0), [withdrawn(body) for _, body in page])
+    return taken
+
+
+def known_windows(store: ResultStore, run_id: str, rule: str) -> dict[str, bool]:
+    """Return the windows of a rule that the run holds, by name, and whether each was evaluated to its end."""
+    return {str(body["window"]): body["state"] == DONE for body in store.windows(run_id, rule)}

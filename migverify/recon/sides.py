@@ -20,7 +20,7 @@ from migverify.recon.model import (
     ParameterValue,
     Part,
     QueryPart,
-    Rule,
+    RulePlace,
     TablePart,
     Window,
 )
@@ -56,7 +56,7 @@ class Column:
 class OpenPart:
     """One part of a dataset.
 
-    ``columns`` is empty where nothing tells them before they are read (files, binlog files). ``where`` holds the
+    ``columns`` is empty where they are not known before they are read (files, binlog files). ``where`` holds the
     condition of the window, ``base`` all but that.
     """
 
@@ -68,13 +68,13 @@ class OpenPart:
     described: Described | None = None
 
     @property
-    def told(self) -> bool:
+    def is_known(self) -> bool:
         """Whether the columns are known."""
         return bool(self.columns)
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class DatasetSide:
     """A dataset whose parts are described; ``window`` are the UTC texts of its bounds."""
 
     dataset: Dataset
@@ -84,13 +84,13 @@ class Side:
     @property
     def names(self) -> tuple[str, ...]:
         """Columns that every described part has, in the order of the first."""
-        told = [part for part in self.parts if part.told]
-        return tuple(n for n in told[0].columns if all(n in part.columns for part in told)) if told else ()
+        known = [part for part in self.parts if part.is_known]
+        return tuple(n for n in known[0].columns if all(n in part.columns for part in known)) if known else ()
 
     @property
-    def told(self) -> bool:
+    def is_known(self) -> bool:
         """Whether the columns of every part are known."""
-        return all(part.told for part in self.parts)
+        return all(part.is_known for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +118,18 @@ def read_column_of(column: ColumnDef) -> ReadColumn:
     return ReadColumn(column.name, FAMILIES.get(column.data_type, "text"), Lane.EXACT, "text", binary=False)
 
 
-class Refusal:
+@dataclass(frozen=True, slots=True)
+class RuleRefusal:
     """Makes the errors of one rule: they name file, line and rule."""
 
-    def __init__(self, rule: Rule) -> None:
-        self.rule = rule
+    place: RulePlace
+    rule: str
 
     def error(self, message: str, hint: str = "") -> ConfigError:
         """Return the error."""
-        return ConfigError(f"{self.rule.place}: rule {self.rule.name}: {message}", hint=hint)
+        return ConfigError(f"{self.place}: rule {self.rule}: {message}", hint=hint)
 
-    def unknown(self, name: str, side: Side, known: Sequence[str]) -> ConfigError:
+    def unknown(self, name: str, side: DatasetSide, known: Sequence[str]) -> ConfigError:
         """Return the error of a column that is not there."""
         close = difflib.get_close_matches(name, known, 1)
         hint = f"Did you mean {close[0]}? " if close else ""
@@ -140,19 +141,15 @@ class Refusal:
 
 def open_side(
     dataset: Dataset,
-    rule: Rule,
+    refusal: RuleRefusal,
     describe: Describe,
     values: Mapping[str, ParameterValue],
     window: Window | None,
-) -> Side:
+) -> DatasetSide:
     """Describe all parts of a dataset.
 
-    Raises
-    ------
-    ConfigError
-        a table or column is not there, or a type cannot be told; names file, line and rule.
+    Raises ConfigError: a table or column is not there, or a type is not known; names file, line and rule.
     """
-    refusal = Refusal(rule)
     if not dataset.parts:
         raise refusal.error(f"dataset {dataset.name} ({dataset.place}) has no parts")
     # A change bears the time of its commit; rows of a table need a time column.
@@ -162,11 +159,11 @@ def open_side(
         parts = tuple(_open_part(dataset, part, describe, values, bounds) for part in dataset.parts)
     except (ConfigError, UsageError) as error:
         raise refusal.error(f"dataset {dataset.name} ({dataset.place}): {error.message}", error.hint) from error
-    side = Side(dataset, parts, bounds)
+    side = DatasetSide(dataset, parts, bounds)
     for name, _ in dataset.values:
-        if side.told and name not in side.names:
+        if side.is_known and name not in side.names:
             raise refusal.unknown(name, side, side.names)
-    if dataset.time is not None and side.told:
+    if dataset.time is not None and side.is_known:
         for part in parts:
             if dataset.time not in part.columns and not isinstance(part.part, ChangesPart):
                 raise refusal.unknown(dataset.time, side, side.names)
@@ -185,7 +182,7 @@ def _open_part(
         return OpenPart(part)
     if isinstance(part, ChangesPart):
         return _open_changes(dataset, part, describe)
-    columns = dataset.columns_of(part)
+    columns = dataset.columns
     if columns and dataset.time is not None and dataset.time not in dict(columns):
         columns = (*columns, (dataset.time, quote_name(dataset.time)))
     # A list of names takes the columns as they are.
@@ -223,7 +220,7 @@ def _value_sql(column: ColumnDef, described: Described) -> str:
 
 
 def _open_changes(dataset: Dataset, part: ChangesPart, describe: Describe) -> OpenPart:
-    renamed = _renamed(dataset, part)
+    renamed = _renamed(dataset)
     mapped = dict(dataset.values)
     if not part.endpoint:
         return OpenPart(part)
@@ -240,10 +237,10 @@ def _open_changes(dataset: Dataset, part: ChangesPart, describe: Describe) -> Op
     return OpenPart(part, columns=columns)
 
 
-def _renamed(dataset: Dataset, part: Part) -> dict[str, str]:
+def _renamed(dataset: Dataset) -> dict[str, str]:
     """Return name -> column of the changed table; no expression can be computed over a change stream."""
     found = {}
-    for name, expression in dataset.columns_of(part):
+    for name, expression in dataset.columns:
         text = expression.strip() or name
         plain = text[1:-1].replace("``", "`") if text[:1] == text[-1:] == "`" else text
         if not plain.replace("_", "").replace("$", "").isalnum():
@@ -256,28 +253,19 @@ def _renamed(dataset: Dataset, part: Part) -> dict[str, str]:
 
 
 def slot(
-    sides: Sequence[Side], names: Sequence[str | None], refusal: Refusal, what: str, *, exact: bool = False
+    sides: Sequence[DatasetSide], names: Sequence[str | None], refusal: RuleRefusal, what: str, *, exact: bool = False
 ) -> Slot:
     """Find the text that a column has on all sides.
 
-    Parameters
-    ----------
-    names
-        Its name on each side; None where that side does not read it.
-    what
-        How an error calls it: ``key``, ``compared column``.
-    exact
-        Whether equal values must have equal texts, as keys must.
+    ``names``: Its name on each side; None where that side does not read it. ``what``: How an error calls it: ``key``,
+    ``compared column``. ``exact``: Whether equal values must have equal texts, as keys must.
 
-    Raises
-    ------
-    ConfigError
-        a side has no such column, or the types have no common text.
+    Raises ConfigError: a side has no such column, or the types have no common text.
     """
-    found: list[tuple[Side, OpenPart, Column]] = []
+    found: list[tuple[DatasetSide, OpenPart, Column]] = []
     for side, name in zip(sides, names, strict=True):
         for part in side.parts if name is not None else ():
-            if part.told:
+            if part.is_known:
                 if name not in part.columns:
                     raise refusal.unknown(name or "", side, side.names or tuple(part.columns))
                 found.append((side, part, part.columns[name or ""]))
@@ -361,7 +349,7 @@ def row_read(part: OpenPart, side: int, key: Sequence[Slot], values: Sequence[Sl
 
 
 def other_read(
-    opened: OpenPart, side: Side, number: int, key: Sequence[Slot], values: Sequence[Slot]
+    opened: OpenPart, side: DatasetSide, number: int, key: Sequence[Slot], values: Sequence[Slot]
 ) -> FileRead | ChangeRead:
     """Return the read of a part that is no database's."""
     part = opened.part
@@ -371,7 +359,7 @@ def other_read(
         types = tuple(s.definition(number) for s in (*key, *values))
         return FileRead(part, names[:keys], names[keys:], types, side.dataset.time, side.window)
     if isinstance(part, ChangesPart):
-        renamed, texts = _renamed(side.dataset, part), dict(side.dataset.values)
+        renamed, texts = _renamed(side.dataset), dict(side.dataset.values)
         sources = tuple(_source_name(name, opened, renamed) for name in names)
         mapped = {
             source.removeprefix(BEFORE): texts[name.removeprefix(BEFORE)]
@@ -383,7 +371,7 @@ def other_read(
 
 
 def _source_name(name: str, opened: OpenPart, renamed: Mapping[str, str]) -> str:
-    if opened.told and name in opened.columns:
+    if opened.is_known and name in opened.columns:
         return opened.columns[name].sql
     plain = name.removeprefix(BEFORE)
     return name.removesuffix(plain) + renamed.get(plain, plain)

@@ -1,12 +1,12 @@
 """The text of a first rules file, guessed from the catalogs of the endpoints: pure, so that guesses can be tested.
 
-Every guess is a rule that can run; what cannot be guessed (which states may follow which) is a comment to finish.
+Every guess is a rule that can run.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from migverify.model import ColumnDef, TableDef, TableRef
@@ -16,7 +16,6 @@ MAX_TABLES = 20
 
 _AMOUNT = re.compile(r"(^|_)(amount|amt|total|price|balance|fee|sum|value)($|_)")
 _CURRENCY = re.compile(r"(^|_)(currency|ccy|currency_code)($|_)")
-_STATE = re.compile(r"(^|_)(state|status)($|_)")
 _CREATED = re.compile(r"^(created|inserted|booked|occurred|posted)(_?(at|on|time|date))?$|_(created|inserted)_at$")
 _EXACT = frozenset({"decimal", "bigint", "int", "mediumint", "smallint", "tinyint"})
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
@@ -33,7 +32,7 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenTables:
     """What one endpoint's catalog says."""
 
     endpoint: str
@@ -49,24 +48,17 @@ class SamePlace:
     target: TableDef
 
 
-def starter_text(pairs: Sequence[SamePlace], seen: Sequence[Seen]) -> str:
-    """Return a rules file: rules that can be guessed, comments for the rest.
+def starter_text(pairs: Sequence[SamePlace], seen: Sequence[SeenTables]) -> str:
+    """Return a rules file: rules that can be guessed.
 
-    Parameters
-    ----------
-    pairs
-        Tables that hold the same rows on source and target.
-    seen
-        Endpoints whose own tables have to agree with each other.
+    ``pairs``: Tables that hold the same rows on source and target. ``seen``: Endpoints whose own tables have to agree
+    with each other.
     """
     document = _Document()
     for pair in pairs[:MAX_TABLES]:
         _add_pair(document, pair)
     for one in seen:
         _add_references(document, one)
-    for one in seen:
-        if one.endpoint != "target":  # a new server has no history of its own: TiDB keeps no binlog
-            _add_states(document, one)
     left = [str(pair.sources[0].ref) for pair in pairs[MAX_TABLES:]]
     return document.text(left)
 
@@ -95,32 +87,25 @@ class _Document:
         refs = tuple(table.ref for table in tables)
         if refs not in self.datasets:
             self.datasets[refs] = name = self.name(wanted)
-            self.lines[name] = list(_dataset_lines(tables))
+            self.lines[name] = _dataset_lines(tables)
         return self.datasets[refs]
+
+    def add(self, name: str, kind: str, **values: object) -> None:
+        """Add a rule, under a name that no other part has."""
+        self.rules += [f"  - name: {quoted(self.name(name))}", f"    kind: {kind}", *_keys(**values)]
 
     def text(self, left: Sequence[str]) -> str:
         lines = [*_HEAD, "", "datasets:" if self.lines else "datasets: {}"]
         for name, body in self.lines.items():
             lines += [f"  {quoted(name)}:", *body]
-        lines += ["", *(["rules:", *self.rules] if any(not _comment(r) for r in self.rules) else _no_rules(self.rules))]
+        lines += ["", *(["rules:", *self.rules] if self.rules else _NO_RULES)]
         if left:
-            lines += [
-                "",
-                f"# {len(left)} more tables, without rules here; `tables verify` compares whole tables:",
-            ]
+            lines += ["", f"# {len(left)} more tables, without rules here; `tables verify` compares whole tables:"]
             lines += [f"#   {_plain(name)}" for name in left[:MAX_TABLES]]
             lines += [f"#   ... and {len(left) - MAX_TABLES} more"] if len(left) > MAX_TABLES else []
         if lines[-1]:
             lines.append("")
         return "\n".join([*lines, *_TAIL]) + "\n"
-
-
-def _comment(line: str) -> bool:
-    return not line.strip() or line.lstrip().startswith("#")
-
-
-def _no_rules(comments: Sequence[str]) -> list[str]:
-    return ["# Nothing could be guessed: write the first rule here.", "rules: []", *comments]
 
 
 _HEAD = """\
@@ -135,25 +120,34 @@ defaults:
   rereads: 2                 # how many more times a difference is read before it is a finding
 """.splitlines()
 
+_NO_RULES = ["# Nothing could be guessed: write the first rule here.", "rules: []"]
 _TAIL = """\
 # exceptions:                # findings that somebody answers for, until a date
 #   - {rule: orders, key: [42], owner: payments-team, reason: "refund in transit", expires: 2027-01-31}""".splitlines()
 
 
-def _dataset_lines(tables: Sequence[TableDef]) -> Iterator[str]:
+def _flow(value: object) -> str:
+    """Return a value as YAML on one line."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {_flow(one)}' for key, one in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_flow, value))}]"
+    return "true" if value is True else quoted(str(value))
+
+
+def _keys(**values: object) -> list[str]:
+    """Return the lines of keys that have a value."""
+    return [f"    {key}: {_flow(value)}" for key, value in values.items() if value]
+
+
+def _dataset_lines(tables: Sequence[TableDef]) -> list[str]:
     table = tables[0]
+    identity = _keys(key=usable_key(table), time=_time(table))
     if len(tables) == 1:
-        yield f"    endpoint: {quoted(table.ref.endpoint)}"
-        yield f"    table: {quoted(_path(table.ref))}"
-    else:
-        shards = [one.ref.endpoint.partition(".")[2] for one in tables]
-        yield "    union:"
-        yield f"      shards: [{', '.join(map(quoted, shards))}]"
-        yield f"      template: {{endpoint: {quoted('source.{shard}')}, table: {quoted(_path(table.ref))}}}"
-    if key := usable_key(table):
-        yield f"    key: [{', '.join(map(quoted, key))}]"
-    if time := _time(table):
-        yield f"    time: {quoted(time)}"
+        return [*_keys(endpoint=table.ref.endpoint, table=_path(table.ref)), *identity]
+    shards = [one.ref.endpoint.partition(".")[2] for one in tables]
+    template = {"endpoint": "source.{shard}", "table": _path(table.ref)}
+    return ["    union:", *(f"  {line}" for line in _keys(shards=shards, template=template)), *identity]
 
 
 def usable_key(table: TableDef) -> tuple[str, ...]:
@@ -184,27 +178,16 @@ def _add_pair(document: _Document, pair: SamePlace) -> None:
     source = document.dataset(pair.sources, table)
     target = document.dataset([theirs], f"{table}_on_target")
     compare = [column.name for column in ours.columns if column.name in columns and column.name not in key]
-    rule = document.name(f"{table}-rows")
-    document.rules += [
-        f"  - name: {quoted(rule)}",
-        "    kind: same_rows",
-        f"    source: {quoted(source)}",
-        f"    target: {quoted(target)}",
-    ]
+    sides = {"source": source, "target": target}
+    document.add(f"{table}-rows", "same_rows", **sides)
     if (compare and len(compare) < len(ours.columns) - len(key)) or len(columns) != len(ours.columns):
-        document.rules.append(f"    compare: [{', '.join(map(quoted, compare))}]    # the others are on one side only")
+        document.rules.append(f"    compare: {_flow(compare)}    # the others are on one side only")
     amount, currency = _money(ours, columns)
     if amount and currency:
-        document.rules.append(f"    money: {{column: {quoted(amount)}, currency: {quoted(currency)}}}")
-        document.rules += [
-            "",
-            f"  - name: {quoted(document.name(f'{table}-sums'))}",
-            "    kind: same_groups",
-            f"    source: {quoted(source)}",
-            f"    target: {quoted(target)}",
-            f"    groups: [{quoted(currency)}]",
-            f"    measures: [count, {quoted(f'sum({amount})')}]",
-        ]
+        document.rules += _keys(money={"column": amount, "currency": currency})
+        document.rules.append("")
+        measures = ["count", f"sum({amount})"]
+        document.add(f"{table}-sums", "same_groups", **sides, groups=[currency], measures=measures)
     document.rules.append("")
 
 
@@ -220,47 +203,19 @@ def _first(
     return next((c.name for c in columns if pattern.search(c.name.lower()) and fits(c)), None)
 
 
-def _add_references(document: _Document, seen: Seen) -> None:
+def _add_references(document: _Document, seen: SeenTables) -> None:
     tables = {table.ref: table for table in seen.tables}
     for reference in seen.references:
         if reference.child not in tables or reference.parent not in tables or reference.child == reference.parent:
             continue
         child, parent = tables[reference.child], tables[reference.parent]
         optional = any(column.nullable for column in child.columns if column.name in reference.columns)
-        names = f"{child.ref.table}_on_{seen.endpoint}", f"{parent.ref.table}_on_{seen.endpoint}"
-        document.rules += [
-            f"  - name: {quoted(document.name(f'{child.ref.table}-of-{parent.ref.table}-on-{seen.endpoint}'))}",
-            "    kind: orphans",
-            f"    source: {quoted(document.dataset([parent], names[1]))}",
-            f"    target: {quoted(document.dataset([child], names[0]))}",
-            f"    key: [{', '.join(map(quoted, reference.keys))}]",
-            f"    reference: [{', '.join(map(quoted, reference.columns))}]",
-            *(["    optional: true"] if optional else []),
-            "",
-        ]
-
-
-def _add_states(document: _Document, seen: Seen) -> None:
-    for table in seen.tables:
-        key = usable_key(table)
-        for column in table.columns:
-            if column.data_type != "enum" or not _STATE.search(column.name.lower()) or not key:
-                continue
-            states = [quoted(member) for member in column.members]
-            name = _UNFIT.sub("_", f"{table.ref.table}_changes")
-            document.rules += [
-                f"  # {_plain(str(table.ref))} has a state. Which may follow which? Finish this rule, add the dataset",
-                f"  #   {name}: {{endpoint: {quoted(seen.endpoint)}, changes: {quoted(_path(table.ref))},"
-                f" key: [{', '.join(map(quoted, key))}]}}",
-                f"  # - name: {quoted(_UNFIT.sub('_', f'{table.ref.table}-{column.name}'))}",
-                "  #   kind: transitions",
-                f"  #   source: {name}",
-                f"  #   column: {quoted(column.name)}",
-                f"  #   initial: [{states[0] if states else ''}]",
-                "  #   allowed:",
-                *(f"  #     {state}: [{', '.join(other for other in states if other != state)}]" for state in states),
-                "",
-            ]
+        source, target = (document.dataset([one], f"{one.ref.table}_on_{seen.endpoint}") for one in (parent, child))
+        document.add(
+            f"{child.ref.table}-of-{parent.ref.table}-on-{seen.endpoint}", "orphans", source=source, target=target,
+            key=reference.keys, reference=reference.columns, optional=optional,
+        )  # fmt: skip
+        document.rules.append("")
 
 
 def _path(ref: TableRef) -> str:

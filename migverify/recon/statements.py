@@ -1,4 +1,4 @@
-"""What SQL of a rule may do: read rows of tables, once per run, at the anchored moment. Everything else is refused.
+"""What SQL of a rule may do: read rows of tables, once per run, at one snapshot. Everything else is refused.
 
 The text is split by ``tokens``, comments are taken out and strings masked, and only then does sqlglot parse it: no
 difference between its reading of quotes and comments and the server's can hide a statement. The sessions that run the
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from migverify.sql.tokens import Form, SqlProblem, Token, tokens, without_comments
+from migverify.sql.tokens import SqlProblem, SqlToken, TokenForm, tokens, without_comments
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -82,7 +82,7 @@ tinyint unsigned varbinary varchar datetime vector
 BUILT_IN = frozenset(
     " ".join((_TEXT, _NUMBERS, _TIMES, _VALUES, _JSON, _AGGREGATES, _SPATIAL, _KEYWORDS)).split()
 )  # fmt: skip
-"""Names, in lower case, that may stand before a parenthesis."""
+"""Names, in lower case, that may precede a parenthesis."""
 
 _UNSPACED = """
 adddate bit_and bit_or bit_xor cast count curdate curtime date_add date_sub extract group_concat json_arrayagg
@@ -125,30 +125,21 @@ MEANINGLESS = frozenset({"current_user", "current_role"})
 def check_query(sql: str) -> str:
     """Return a statement that reads, without its comments and surrounding space.
 
-    Raises
-    ------
-    SqlProblem
-        it is not one SELECT (WITH, UNION, TABLE ...), or it writes, locks, waits, reads another moment, uses
-        variables, or joins tables without a condition. ``start`` counts in the text that was given.
+    Raises SqlProblem: it is not one SELECT (WITH, UNION, TABLE ...), or it writes, locks, waits, reads another moment,
+    or uses variables. ``start`` counts in the text that was given.
     """
     parts = list(tokens(without_comments(sql)))
     _check_tokens(parts)
     root = _parse(parts)
     _check_tree(root)
     _check_calls(parts, root)
-    from migverify.recon.joins import check_joins
-
-    check_joins(root)
     return "".join(part.text for part in parts).strip()
 
 
 def check_expression(sql: str, *, what: str) -> str:
-    """Return an expression (a condition, a column) that only reads the row it stands for, without comments.
+    """Return an expression (a condition, a column) that only reads its row, without comments.
 
-    Raises
-    ------
-    SqlProblem
-        as for ``check_query``; also for an aggregate, which would need the whole table.
+    Raises SqlProblem: as for ``check_query``; also for an aggregate, which would need the whole table.
     """
     from sqlglot import exp
 
@@ -164,7 +155,7 @@ def check_expression(sql: str, *, what: str) -> str:
         raise SqlProblem(f"the {what} leaves a parenthesis open")
     if not text.strip():
         raise SqlProblem(f"the {what} is empty")
-    first = next((part for part in parts if part.form is not Form.SPACE), None)
+    first = next((part for part in parts if part.form is not TokenForm.SPACE), None)
     if first is not None and first.text.upper() in _READS:
         raise SqlProblem(f"the {what} is a statement, not an expression", first.start, "Put a subquery in parentheses.")
     # In parentheses, with a FROM after it: nothing but one expression fits there.
@@ -179,14 +170,11 @@ def check_expression(sql: str, *, what: str) -> str:
         raise SqlProblem(
             f"the {what} holds an aggregate", hint="Write the dataset as `sql:` with a GROUP BY, or as same_groups."
         )
-    from migverify.recon.joins import check_joins
-
-    check_joins(root)
     return text.strip()
 
 
-def _check_tokens(parts: list[Token]) -> None:
-    words = [part for part in parts if part.form not in (Form.SPACE, Form.COMMENT)]
+def _check_tokens(parts: list[SqlToken]) -> None:
+    words = [part for part in parts if part.form not in (TokenForm.SPACE, TokenForm.COMMENT)]
     for number, part in enumerate(words):
         after = words[number + 1] if number + 1 < len(words) else None
         if part.text == "@":
@@ -197,13 +185,13 @@ def _check_tokens(parts: list[Token]) -> None:
             raise SqlProblem("the SQL ends with a ;", part.start, "Remove it.")
         if part.text == ":" and after is not None and after.text == "=":
             raise SqlProblem("the SQL assigns a variable (:=)", part.start, "Use a window function, or a parameter.")
-        if part.form is Form.HINT and "SET_VAR" in part.text.upper():
+        if part.form is TokenForm.HINT and "SET_VAR" in part.text.upper():
             raise SqlProblem("the hint SET_VAR changes the session", part.start, "Remove it.")
-        if part.form is Form.WORD:
+        if part.form is TokenForm.WORD:
             _check_word(part, after)
 
 
-def _check_word(part: Token, after: Token | None) -> None:
+def _check_word(part: SqlToken, after: SqlToken | None) -> None:
     word, following = part.text.upper(), after.text.upper() if after else ""
     if word in ("INTO", "OUTFILE", "DUMPFILE"):
         raise SqlProblem(f"the SQL writes ({word}); a rule only reads", part.start)
@@ -213,12 +201,12 @@ def _check_word(part: Token, after: Token | None) -> None:
         raise SqlProblem(f"the SQL takes a value of a sequence ({word} VALUE); a rule only reads", part.start)
 
 
-def _parse(parts: list[Token]) -> exp.Expr:
+def _parse(parts: list[SqlToken]) -> exp.Expr:
     import sqlglot
     from sqlglot.errors import SqlglotError
 
     masked = "".join(map(_masked, parts))
-    first = next((part for part in parts if part.form is Form.WORD), None)
+    first = next((part for part in parts if part.form is TokenForm.WORD), None)
     if first is None or first.text.upper() not in _READS:
         raise SqlProblem("this is not a statement that reads", first.start if first else 0, _FORMS)
     log = logging.getLogger("sqlglot")
@@ -239,15 +227,15 @@ def _parse(parts: list[Token]) -> exp.Expr:
     return tree
 
 
-def _masked(part: Token) -> str:
+def _masked(part: SqlToken) -> str:
     """Text for the parser: what a string holds is nothing to it, and a parameter is a number."""
     lines = "\n" * part.text.count("\n")
-    if part.form is Form.STRING:
+    if part.form is TokenForm.STRING:
         inner = part.text[1:-1]
         return f"'{inner}'" if _PLAIN.fullmatch(inner) else f"'$'{lines}"
-    if part.form in (Form.COMMENT, Form.HINT):
+    if part.form in (TokenForm.COMMENT, TokenForm.HINT):
         return f" {lines}"
-    if part.form is Form.PARAMETER:
+    if part.form is TokenForm.PARAMETER:
         return "1"
     return part.text
 
@@ -269,30 +257,26 @@ def _check_tree(root: exp.Expr) -> None:
 
     if not isinstance(root, exp.Query | exp.Values):
         raise SqlProblem("this is not a statement that reads", hint=_FORMS)
-    for node in root.walk():
-        if isinstance(node, exp.DML | exp.DDL | exp.Command | exp.Set | exp.Into | exp.Merge) and not isinstance(
-            node, exp.Query | exp.Values
-        ):
-            raise SqlProblem(f"the SQL holds {node.key.upper()}; a rule only reads")
-        if isinstance(node, exp.Lock):
-            raise SqlProblem("the SQL locks rows; a rule only reads")
-        if isinstance(node, exp.Parameter | exp.SessionParameter | exp.PropertyEQ):
-            raise SqlProblem("variables (@name) are not used here", hint="Declare a parameter instead.")
+    # Variables and INTO are refused as tokens.
+    writes = exp.DML, exp.DDL, exp.Command, exp.Set, exp.Merge, exp.Lock
+    for node in root.find_all(*writes, exp.Version, exp.TableSample):
         if isinstance(node, exp.Version | exp.TableSample):
             raise SqlProblem(
                 "the SQL reads another moment, or a sample", hint="All of a rule is read at one moment, and whole."
             )
+        if not isinstance(node, exp.Query | exp.Values):
+            raise SqlProblem(f"the SQL holds {node.key.upper()}; a rule only reads")
 
 
-def _check_calls(parts: list[Token], root: exp.Expr) -> None:
+def _check_calls(parts: list[SqlToken], root: exp.Expr) -> None:
     """Refuse every call of something that is not known to read only: a stored function may write."""
     neighbors = list(_neighbors(parts))
     named = Counter(part.name.lower() for before, part, after, _ in neighbors if after == "(" and before != ".")
-    # A name that stands before a parenthesis more often than it names a table is called, too: WITH f(a) ... f(1).
+    # A name before a parenthesis more often than it names a table is called, too: WITH f(a) ... f(1).
     lists = {name for name, count in _column_lists(root).items() if named[name] == count}
     for before, part, after, spaced in neighbors:
         name = part.name.lower()
-        if name in MEANINGLESS and part.form is Form.WORD and before != ".":
+        if name in MEANINGLESS and part.form is TokenForm.WORD and before != ".":
             raise SqlProblem(f"{name.upper()} {REFUSED[name]}; a rule reads rows only", part.start)
         if after != "(":
             continue
@@ -305,7 +289,7 @@ def _check_calls(parts: list[Token], root: exp.Expr) -> None:
                 f"{part.name} with a space before its parenthesis is a stored function to MySQL, which may write",
                 part.start, f"Write {part.name}( without the space.",
             )  # fmt: skip
-        if before == "." or name not in BUILT_IN or part.form is Form.NAME:
+        if before == "." or name not in BUILT_IN or part.form is TokenForm.NAME:
             raise SqlProblem(
                 f"{part.name}() is not a function that is known to read only", part.start,
                 "A stored function may write; put its expression into the SQL.",
@@ -319,29 +303,12 @@ def _column_lists(root: exp.Expr) -> Counter[str]:
     return Counter(alias.name.lower() for alias in root.find_all(exp.TableAlias) if alias.args.get("columns"))
 
 
-def _neighbors(parts: list[Token]) -> Iterator[tuple[str, Token, str, bool]]:
+def _neighbors(parts: list[SqlToken]) -> Iterator[tuple[str, SqlToken, str, bool]]:
     """Yield each name with what comes before and after it, and whether space or a comment parts it from the latter."""
-    words = [part for part in parts if part.form not in (Form.SPACE, Form.COMMENT, Form.HINT)]
+    words = [part for part in parts if part.form not in (TokenForm.SPACE, TokenForm.COMMENT, TokenForm.HINT)]
     for number, part in enumerate(words):
-        if part.form in (Form.WORD, Form.NAME):
+        if part.form in (TokenForm.WORD, TokenForm.NAME):
             before = words[number - 1].text if number else ""
             after = words[number + 1] if number + 1 < len(words) else None
             spaced = after is not None and after.start > part.start + len(part.text)
             yield before, part, after.text if after else "", spaced
-
-
-def selected_columns(sql: str) -> tuple[str, ...] | None:
-    """Names of the columns of a checked statement; None where only the server tells them (``*``, a bare expression)."""
-    from sqlglot import exp
-
-    root = _parse(list(tokens(sql)))
-    if not isinstance(root, exp.Query) or any(select.is_star for select in root.find_all(exp.Select)):
-        return None
-    first: exp.Expr = root
-    while isinstance(first, exp.SetOperation | exp.Subquery):
-        first = first.this
-    if not isinstance(first, exp.Select):
-        return None
-    if not all(isinstance(one, exp.Alias | exp.Column) for one in first.expressions):
-        return None
-    return tuple(one.alias_or_name for one in first.expressions)

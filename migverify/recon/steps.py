@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from migverify.errors import UsageError
-from migverify.recon.model import Kind, ParameterValue, QueryPart, Rule, RuleSet, TablePart, Window
+from migverify.recon.model import ParameterValue, QueryPart, TablePart, Window
+from migverify.recon.rule import Rule, RuleSet
 from migverify.recon.windows import EPOCH, around, is_immutable, moment_of, reach, window_at, windows_from
 
 MOST_WINDOWS = 100_000
@@ -45,10 +46,7 @@ def steps_of(rules: RuleSet, span: Span, now: float) -> Iterator[Step]:
     when its end and the settle time are past. Without a start of the span or of the grid, everything before the first
     border that is not settled is one window: nothing earlier is left out.
 
-    Raises
-    ------
-    UsageError
-        the span is empty, has more windows than a run may have, or holds no closed window.
+    Raises UsageError: the span is empty, has more windows than a run may have, or holds no closed window.
     """
     if span.start is not None and span.end is not None and span.start >= span.end:
         raise UsageError("--from is not before --to", hint="Both are UTC: --from 2026-01-31 --to 2026-02-01.")
@@ -61,7 +59,7 @@ def steps_of(rules: RuleSet, span: Span, now: float) -> Iterator[Step]:
 
 def windowed(rule: Rule, rules: RuleSet) -> bool:
     """Whether windows cut the rows of a rule: it has windows, and a dataset with a time or the window's parameters."""
-    names = [name for name in (rule.source, rule.target) if name is not None]
+    names = rule.datasets
     return rule.window is not None and any(
         rules.datasets[name].time is not None or _bound(rules, name) for name in names if name in rules.datasets
     )
@@ -108,9 +106,9 @@ def widened(step: Step, rules: RuleSet) -> Window | None:
     time, has matched across the border. Sums are of their own window.
     """
     rule = step.rule
-    if step.window is None or rule.kind not in (Kind.SAME_ROWS, Kind.ORPHANS) or not rule.settle:
+    if step.window is None or not rule.crosses_windows or not rule.settle:
         return None
-    names = [name for name in (rule.source, rule.target) if name is not None]
+    names = rule.datasets
     if any(_bound(rules, name) for name in names):
         return None
     steps = reach(step.window, rule.settle)
@@ -129,6 +127,6 @@ def plan_body(rules: RuleSet, span: Span, values: Mapping[str, ParameterValue]) 
         "from": span.start.isoformat() if span.start else None, "to": span.end.isoformat() if span.end else None,
         "parameters": {name: str(value) for name, value in sorted(values.items())},
         "pairs": [
-            {"id": rule.name, "source": rule.source, "target": rule.target or rule.source} for rule in rules.rules
+            {"id": rule.name, "source": rule.source, "target": rule.datasets[-1]} for rule in rules.rules
         ],
     }  # fmt: skip

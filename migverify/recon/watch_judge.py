@@ -1,40 +1,34 @@
-"""Findings on the border of a window, and findings of closed windows that are read again.
+"""Open findings of closed windows that are read again, and sums of groups over the border of a window.
 
-Two services stamp one event with two times, so a row and its counterpart may lie in two windows. A key that is missing
-is looked for in the neighbor windows first. Of what is not there either, rows on the last part of the window are
-carried: they are judged once the next window is closed. Sums of groups are compared over both windows together, for a
-row that crosses the border is missing in one sum and too much in the next.
+Two services stamp one event with two times, so a row and its counterpart may lie in two windows. An evaluation looks
+for rows over the border itself. Sums of groups are compared over both windows together, for a row that crosses the
+border is missing in one sum and too much in the next; what differs there too waits until the next window is closed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from migverify.model import LiveState
-from migverify.recon.model import MISMATCHES, Class, Kind, Rule, RuleFinding, RuleResult, Window
-from migverify.recon.watermark import Watermark
-from migverify.recon.windows import around, border, reach
+from migverify.recon.evaluate import Sink
+from migverify.recon.model import MISMATCHES, Class, RuleFinding, RuleResult, Window
+from migverify.recon.rule import Rule
+from migverify.recon.watermark import SourceWatermark
+from migverify.recon.windows import around, reach
 from migverify.watch.lifecycle import Criteria, Finding, Read, advance
 
-CARRIED = "carried: on the border of the window, judged when the next one is closed"
-ONE_SIDED = frozenset({Class.MISSING_ON_SOURCE, Class.MISSING_ON_TARGET})
-GROUPED = frozenset({Kind.SAME_GROUPS, Kind.ZERO_SUM, Kind.BALANCE})
-"""Kinds that compare sums: what crosses a border makes two findings, and none over both windows."""
-
-
-Sink: TypeAlias = Callable[[Sequence[RuleFinding]], None]
-"""Takes findings in batches."""
+CARRIED = "carried: a sum that differs is judged when the next window is closed"
 
 
 class RuleReads(Protocol):
-    """What a watch reads; every method raises ``MigverifyError`` when it cannot be told.
+    """What a watch reads; every method raises ``MigverifyError`` for what is not known.
 
     ``migverify.recon.watch_reads`` reads through an engine; tests have a world of their own.
     """
 
-    def watermarks(self, rule: Rule) -> Sequence[Watermark]:
+    def watermarks(self, rule: Rule) -> Sequence[SourceWatermark]:
         """Return up to when each source of the rule is complete."""
         ...
 
@@ -47,37 +41,14 @@ class RuleReads(Protocol):
     ) -> Sequence[RuleFinding | None] | None:
         """Read the keys of findings again, over a span of time.
 
-        Returns
-        -------
-        sequence or None
-            for each finding what differs now, None where nothing does. None instead of a sequence: findings of this
-            rule have no key to read by.
+        Return for each finding what differs now, None where nothing does. None instead of a
+        sequence: findings of this rule have no key to read by.
         """
-        ...
-
-    def near(self, rule: Rule, edge: Window, findings: Sequence[RuleFinding]) -> Sequence[bool]:
-        """Say of each finding whether its key has a row on either side in that part of a window."""
         ...
 
     def signature(self, rule: Rule, window: Window) -> str | None:
         """Return a checksum of the window's rows on all sides, made by the databases; None where there is none."""
         ...
-
-    def touched(self, rule: Rule) -> Sequence[Window]:
-        """Return windows whose rows a change stream saw written since it was asked last; empty without a stream."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedKey:
-    """Findings after a look over the border.
-
-    ``crossed`` keys matched across it: their counterpart lies in a neighbor window, within the settle time. They are
-    counted as matched and are no findings.
-    """
-
-    findings: list[RuleFinding]
-    crossed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,85 +59,35 @@ class Again:
     crossed: list[RuleFinding]
 
 
-def spans(rule: Rule, window: Window, settle: float, *, own: bool) -> list[Window]:
-    """Return the spans over which a finding may turn out to agree, the window itself first (with ``own``)."""
+def spans(rule: Rule, window: Window, settle: float) -> list[Window]:
+    """Return the spans over which a finding may turn out to agree, the window itself first."""
     steps = reach(window, settle)
-    found = [window] if own else []
-    if rule.kind in GROUPED:
-        found += [around(window, 0, steps), around(window, steps, 0)]
-    return [*found, around(window, steps, steps)]
+    halves = [around(window, 0, steps), around(window, steps, 0)] if rule.sums_groups else []
+    return [window, *halves, around(window, steps, steps)]
 
 
-def judge_fresh(
+def judge_sums(
     reads: RuleReads, rule: Rule, window: Window, findings: Sequence[RuleFinding], settle: float, *, last: bool
-) -> JudgedKey:
-    """Judge what an evaluation of one window found.
+) -> tuple[list[RuleFinding], int]:
+    """Return what is left of unequal sums after a look over the border, and how many agree there.
 
-    Parameters
-    ----------
-    settle
-        Seconds, the offset of the clocks included.
-    last
-        The windows within reach are complete already: nothing needs to be carried.
+    ``settle``: Seconds, the offset of the clocks included. ``last``: The windows within reach are complete already:
+    nothing needs to be carried.
     """
-    asked = [n for n, f in enumerate(findings) if _may_cross(rule, f)]
-    kept: list[RuleFinding | None] = list(findings)
-    for span in spans(rule, window, settle, own=False):
-        if not asked:
-            break
-        looked = reads.look(rule, span, [findings[n] for n in asked])
+    left = list(findings)
+    for span in spans(rule, window, settle)[1:]:
+        looked = reads.look(rule, span, left) if left else []
         if looked is None:
-            return JudgedKey(list(findings))
-        for n, now in zip(asked, looked, strict=True):
-            kept[n] = None if now is None else _over_the_border(findings[n], now)
-        asked = [n for n in asked if kept[n] is not None]
-    crossed = _still_apart(reads, rule, window, findings, kept)
-    edge = border(window, settle)
-    if edge is not None and asked and not last:
-        on_edge = reads.near(rule, edge, [findings[n] for n in asked])
-        for n, near in zip(asked, on_edge, strict=True):
-            finding = kept[n]
-            if near and finding is not None and finding.kind is not Class.KNOWN_EXCEPTION:
-                kept[n] = replace(finding, kind=Class.PENDING, reason=CARRIED)
-    return JudgedKey([f for f in kept if f is not None], crossed)
+            return list(findings), 0
+        left = [finding for finding, now in zip(left, looked, strict=True) if now is not None]
+    if settle > 0 and not last:
+        left = [f if f.kind is Class.KNOWN_EXCEPTION else replace(f, kind=Class.PENDING, reason=CARRIED) for f in left]
+    return left, crossings([f for f in findings if f.key not in {one.key for one in left}])
 
 
-def _still_apart(
-    reads: RuleReads, rule: Rule, window: Window, findings: Sequence[RuleFinding], kept: list[RuleFinding | None]
-) -> int:
-    """Count the keys that matched across the border; one that agrees in its own window by now was late instead."""
-    gone = [n for n, finding in enumerate(kept) if finding is None]
-    looked = reads.look(rule, window, [findings[n] for n in gone]) if gone else []
-    for n, now in zip(gone, looked or (), strict=True):
-        if now is None:
-            late = replace(findings[n], money=None, currency=None, also=())
-            kept[n] = _matched(late, findings[n].at, "")
-    return crossings(findings[n] for n in gone if kept[n] is None)
-
-
-def crossings(findings: Iterable[RuleFinding]) -> int:
+def crossings(findings: Sequence[RuleFinding]) -> int:
     """Count keys that matched across the border: once, in the window of the source's row."""
     return sum(finding.of is not Class.MISSING_ON_SOURCE for finding in findings)
-
-
-def _may_cross(rule: Rule, finding: RuleFinding) -> bool:
-    return finding.of in ONE_SIDED or rule.kind in GROUPED or rule.kind in (Kind.ORPHANS, Kind.UNIQUE)
-
-
-def _over_the_border(own: RuleFinding, wide: RuleFinding) -> RuleFinding:
-    """What to report of a key that agrees neither in its window nor with its neighbors.
-
-    The window's own finding, unless the other side holds the key in a neighbor window in another number: then it is no
-    missing row, it is a doubled one.
-    """
-    if own.of in ONE_SIDED and wide.of is Class.DUPLICATE:
-        kind = own.kind if own.kind in (Class.PENDING, Class.KNOWN_EXCEPTION) else wide.of
-        return replace(
-            own, kind=kind, of=wide.of, message=wide.message, counts=wide.counts, deviations=wide.deviations,
-            money=wide.money if wide.money is not None else own.money, currency=wide.currency or own.currency,
-            shard=wide.shard or own.shard,
-        )  # fmt: skip
-    return own
 
 
 def judge_again(
@@ -175,14 +96,9 @@ def judge_again(
 ) -> Again | None:  # fmt: skip
     """Read open findings of a closed window again.
 
-    Parameters
-    ----------
-    now
-        Unix time to write into what changes.
-    decided
-        The windows within reach are closed: what was carried is judged.
-    same
-        Whether a finding differs as it did at the last read: a row that changed meanwhile is being written.
+    ``now``: Unix time to write into what changes. ``decided``: The windows within reach are closed: what was carried is
+    judged. ``same``: Whether a finding differs as it did at the last read: a row that changed meanwhile is being
+    written.
 
     Returns
     -------
@@ -190,7 +106,7 @@ def judge_again(
         the findings that changed, to be recorded; None where they have no key to read by, so that the window must be
         evaluated again.
     """
-    places = [None] if window is None else spans(rule, window, settle, own=True)
+    places = [None] if window is None else spans(rule, window, settle)
     left = list(range(len(findings)))
     own: dict[int, RuleFinding] = {}
     found: dict[int, RuleFinding] = {}
@@ -203,10 +119,11 @@ def judge_again(
             if differs is None and span != window and findings[n].kind is Class.PENDING:
                 crossed.append(n)
             elif differs is None:
-                # What was told as a mismatch stays to be seen: its counterpart came after that.
+                # What was reported as a mismatch stays to be seen: its counterpart came after that.
                 found[n] = _matched(findings[n], now, "" if span == window else f"its counterpart lies in {span}")
             else:
-                own[n] = _over_the_border(own[n], differs) if n in own else differs
+                # A group is reported as its own window has it, a row as it is over the border.
+                own[n] = own.get(n, differs) if rule.sums_groups else differs
         left = [n for n in left if n not in found and n not in crossed]
     for n in left:
         changed = _still_open(rule, findings[n], own[n], now, decided=decided, same=same(findings[n], own[n]))

@@ -7,8 +7,7 @@ window: what was not recorded is done again, and doing it again gives the same r
 from __future__ import annotations
 
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby, islice
@@ -16,54 +15,53 @@ from itertools import groupby, islice
 from migverify.errors import MigverifyError, StoreError
 from migverify.model import KeyText
 from migverify.recon.bodies import bodies, finding_of, window_text, withdrawn
-from migverify.recon.model import Class, Rule, RuleFinding, RuleResult, Window
-from migverify.recon.spool import PAGE, Spool
-from migverify.recon.tally import Tally
-from migverify.recon.watch_judge import RuleReads, crossings, judge_again, judge_fresh
+from migverify.recon.candidates import Spill
+from migverify.recon.model import Class, RuleFinding, RuleResult, Window
+from migverify.recon.rule import Rule
+from migverify.recon.verdict import Tally
+from migverify.recon.watch_judge import RuleReads, crossings, judge_again, judge_sums
 from migverify.recon.watch_state import (
     OPEN_KINDS,
-    UNDONE,
     State,
     Sums,
     WatchLimits,
     WindowState,
     gaps_of,
     kept_of,
-    name_of,
 )
-from migverify.recon.watermark import Watermark, spread
+from migverify.recon.watermark import SourceWatermark, spread
 from migverify.recon.windows import closing, due, is_immutable, judged_after, reach, settle_of, shifted, unix_time
-from migverify.store.base import ResultStore
+from migverify.store.results import ResultStore
 
+PAGE = 500
+"""Findings of one transaction."""
 MOST_SEEN = 100_000
 """Values may not be in the store, so how a finding looked is known to this process alone."""
 
 
 class LastSeen:
-    """Hashes of pending findings, the last ``MOST_SEEN`` of them; lost with the process."""
+    """Hashes of pending findings, ``MOST_SEEN`` at most; lost with the process. One that is lost costs a read more."""
 
     def __init__(self) -> None:
-        self._hashes: OrderedDict[tuple[str, KeyText], int] = OrderedDict()
+        self._hashes: dict[tuple[str, KeyText], int] = {}
 
     def remember(self, finding: RuleFinding) -> None:
         """Note how a finding looked with its values."""
         place = (window_text(finding.window), finding.key)
         if finding.kind is Class.PENDING or place not in self._hashes:
+            if len(self._hashes) >= MOST_SEEN:
+                self._hashes.clear()
             self._hashes[place] = _hash(finding)
-            self._hashes.move_to_end(place)
-        while len(self._hashes) > MOST_SEEN:
-            self._hashes.popitem(last=False)
 
     def same(self, before: RuleFinding, now: RuleFinding) -> bool:
-        """Whether a finding differs as at its last read. After a restart that is not known, and the next read tells.
+        """Whether a finding differs as at its last read; False where that is not known, and the next read decides.
 
         Of what is a mismatch already only the class and the counts matter.
         """
         if before.kind is not Class.PENDING:
             return (before.of, before.counts) == (now.of, now.counts)
         place = (window_text(before.window), before.key)
-        known = self._hashes.get(place)
-        self._hashes[place] = _hash(now)
+        known, self._hashes[place] = self._hashes.get(place), _hash(now)
         return known == _hash(now)
 
 
@@ -75,8 +73,9 @@ def _hash(finding: RuleFinding) -> int:
 class RuleWatch:
     """The state of one rule; made again from the store by ``restore``.
 
-    ``first`` is the window that the watch begins with, None for a rule without windows. ``until`` ends it: later
-    windows are not evaluated.
+    ``first`` is the window that the watch begins with, None for a rule without windows; ``following`` the next one to
+    be evaluated. ``until`` ends it: later windows are not evaluated. ``windows`` are those that are open, and the last
+    few others.
     """
 
     rule: Rule
@@ -91,7 +90,7 @@ class RuleWatch:
     expiries: Sequence[float] = ()
     following: Window | None = None
     sums: Sums = field(default_factory=Sums)
-    marks: dict[str, Watermark] = field(default_factory=dict)
+    marks: dict[str, SourceWatermark] = field(default_factory=dict)
     moved: dict[str, tuple[float, float]] = field(default_factory=dict)
     asked: float = 0.0
     errors: dict[str, str] = field(default_factory=dict)
@@ -100,8 +99,7 @@ class RuleWatch:
     reopened: int = 0
     seconds: float = 0.0
     blind: bool = False
-    _recent: deque[WindowState] = field(default_factory=deque)
-    _held: dict[str, WindowState] = field(default_factory=dict)
+    windows: dict[str, WindowState] = field(default_factory=dict)
     _seen: LastSeen = field(default_factory=LastSeen)
     _stamp: float = 0.0
     _looked: float = -1e18
@@ -113,10 +111,7 @@ class RuleWatch:
     def restore(self) -> None:
         """Read from the store what an earlier process did.
 
-        Raises
-        ------
-        StoreError
-            the store cannot be read, or something else wrote to this run.
+        Raises StoreError: the store cannot be read, or something else wrote to this run.
         """
         self.following = self.first
         for body in self.store.windows(self.run_id, self.rule.name):
@@ -125,28 +120,32 @@ class RuleWatch:
             self._put(kept)
 
     def _put(self, kept: WindowState, earlier: WindowState | None = None) -> None:
-        """Count a window in, in place of what was known of it, and hold it while something of it is open."""
-        name = name_of(kept)
+        """Count a window in, in place of what was known of it, and drop those that are neither open nor recent."""
         if earlier is not None:
             self.sums.put(earlier, -1)
-            self._held.pop(name, None)
         self.sums.put(kept)
-        known = kept.tally.counts.get(Class.KNOWN_EXCEPTION, 0)
-        if kept.state is State.UNSURE and kept.window is not None and not kept.unread:
-            # Reading it again would say the same, so only where it lies is remembered.
-            self.unsure_since = min(self.unsure_since or kept.window.start, kept.window.start)
+        self.windows[kept.name] = kept
+        window = kept.window
+        if window is None:
+            return
+        if kept.state is State.UNSURE and not kept.unread:
+            self.unsure_since = min(self.unsure_since or window.start, window.start)
             self.unsure = kept.gaps
-        elif kept.state is not State.MATCHED or kept.window is None:
-            self._held[name] = kept
-        if known or kept.tally.open:
-            self._held[name] = kept
-        size = max(self.limits.lookback, self.limits.idle)
-        if any(k.window == kept.window for k in self._recent):
-            self._recent = deque((kept if k.window == kept.window else k for k in self._recent), size)
-        elif kept.window is not None and (self.following is None or kept.window.start >= self.following.start):
-            self._recent = deque([*self._recent, kept], size)
-        if kept.window is not None and self.following is not None and kept.window.start >= self.following.start:
-            self.following = shifted(kept.window, 1)
+        if self.following is not None and window.start >= self.following.start:
+            self.following = shifted(window, 1)
+        if self.following is not None:
+            leaving = shifted(self.following, -max(self.limits.lookback, self.limits.idle) - 1)
+            for one in (kept, self.windows.get(window_text(leaving))):
+                if one is None or one.window is None or one.is_open or one.window.start > leaving.start:
+                    continue
+                self.windows.pop(one.name, None)
+
+    def _recent(self, count: int) -> list[WindowState]:
+        """Return the states of the last windows that were evaluated, the oldest first."""
+        if self.following is None or count <= 0:
+            return []
+        names = (window_text(shifted(self.following, -n)) for n in range(count, 0, -1))
+        return [self.windows[name] for name in names if name in self.windows]
 
     # -- one turn ------------------------------------------------------------------------------------------------
 
@@ -155,10 +154,7 @@ class RuleWatch:
 
         An endpoint that fails is noted in ``errors`` and asked again in the next turn: other rules go on.
 
-        Raises
-        ------
-        StoreError
-            the state cannot be recorded.
+        Raises StoreError: the state cannot be recorded.
         """
         progress = self._guarded("watermark", self._ask_marks)
         if not progress or stop():
@@ -205,7 +201,7 @@ class RuleWatch:
         return {name: mark.at for name, mark in self.marks.items()}
 
     def stamp(self) -> float:
-        """Return the time, later than any that was given out before: findings are told apart by it."""
+        """Return the time, later than any that was given out before: findings are distinguished by it."""
         self._stamp = max(self.clock(), self._stamp + 1e-6)
         return self._stamp
 
@@ -213,10 +209,10 @@ class RuleWatch:
 
     def _evaluate_undone(self, stop: Callable[[], bool]) -> bool:
         done = False
-        for name in [n for n, k in self._held.items() if k.state in UNDONE]:
+        for kept in [k for k in self.windows.values() if k.is_undone]:
             if stop():
                 break
-            self._evaluate(self._held[name].window)
+            self._evaluate(kept.window)
             done = True
         return done
 
@@ -232,7 +228,7 @@ class RuleWatch:
         return done
 
     def _evaluate_whole(self) -> bool:
-        kept = self._held.get("")
+        kept = self.windows.get("")
         if kept is not None and self.clock() - kept.at < self.limits.whole:
             return False
         self._evaluate(None)
@@ -241,14 +237,14 @@ class RuleWatch:
     def _evaluate(self, window: Window | None) -> None:
         began = self.stamp()
         started = time.monotonic()
-        earlier = self._known(window)
+        earlier = self.windows.get(window_text(window))
         kept = WindowState(window, State.EVALUATING, at=began, marks=self._marked())
         kept.evaluations = earlier.evaluations if earlier else 0
         # Before the rows are read: what comes during the read is seen by the next look back.
         kept.signature = self._signature(window)
-        with Spool() as spool:
+        with Spill[RuleFinding]() as spool:
             result = self.reads.evaluate(self.rule, window, spool.add)
-            for findings, last in spool.batches():
+            for findings, last in spool.pages(PAGE):
                 judged = self._judge(window, [replace(f, window=window, at=began) for f in findings], kept)
                 kept.tally.join(Tally.of(judged))
                 if last and earlier is None:
@@ -262,19 +258,15 @@ class RuleWatch:
         kept.tally = self._settle_stale(window_text(window), kept, began)
         self._finish(kept, result, earlier, [], started)
 
-    def _known(self, window: Window | None) -> WindowState | None:
-        held = self._held.get(window_text(window))
-        return held or next((k for k in self._recent if k.window == window), None)
-
     def _judge(self, window: Window | None, findings: Sequence[RuleFinding], kept: WindowState) -> list[RuleFinding]:
         for finding in findings:
             self._seen.remember(finding)
-        if window is None:
+        if window is None or not self.rule.sums_groups:
             return list(findings)
         last = self._decided(window)
-        judged = judge_fresh(self.reads, self.rule, window, findings, self.settle, last=last)
-        kept.crossed += judged.crossed
-        return judged.findings
+        judged, crossed = judge_sums(self.reads, self.rule, window, findings, self.settle, last=last)
+        kept.cross(crossed)
+        return judged
 
     def _signature(self, window: Window | None) -> str | None:
         if window is None or self.limits.lookback <= 0:
@@ -311,9 +303,7 @@ class RuleWatch:
         judged: Sequence[RuleFinding],
         started: float,
     ) -> None:
-        crossed, kept.crossed = kept.crossed, 0
-        kept.covered, kept.anchors, kept.volume = result.covered, result.anchors, result.volume
-        kept.cross(crossed)
+        kept.covered, kept.snapshots = kept.covered + result.covered, result.snapshots
         kept.gaps = gaps_of(result)
         kept.seconds = self.seconds = time.monotonic() - started
         kept.evaluations += 1
@@ -335,15 +325,13 @@ class RuleWatch:
 
     def _look_back(self) -> bool:
         """Reopen closed windows whose rows are not those that were evaluated, or that were not read in full."""
-        for kept in [k for k in self._held.values() if k.unread and k.state not in UNDONE and k.window is not None]:
+        for kept in [k for k in self.windows.values() if k.unread and not k.is_undone and k.window is not None]:
             self._reopen(kept, "it was not read in full")
-        for kept in list(self._recent)[-self.limits.lookback :] if self.limits.lookback else []:
-            if kept.window is None or kept.state in UNDONE or kept.signature is None or self._rests(kept):
+        for kept in self._recent(self.limits.lookback):
+            if kept.window is None or kept.is_undone or kept.signature is None or self._rests(kept):
                 continue
             if self.reads.signature(self.rule, kept.window) != kept.signature:
                 self._reopen(kept, "rows of the window changed after it was closed")
-        for window in self.reads.touched(self.rule):
-            self._touch(window)
         return True
 
     def _rests(self, kept: WindowState) -> bool:
@@ -352,17 +340,6 @@ class RuleWatch:
             grid is not None and kept.window is not None and kept.state is State.MATCHED
             and is_immutable(grid, kept.window, self.clock())
         )  # fmt: skip
-
-    def _touch(self, window: Window) -> None:
-        if self.first is None or self.following is None or not self.first.start <= window.start < self.following.start:
-            return
-        name = window_text(window)
-        kept = self._known(window)
-        if kept is None:
-            found = (kept_of(b) for b in self.store.windows(self.run_id, self.rule.name) if b["window"] == name)
-            kept = next(found, None)
-        if kept is not None and kept.state not in UNDONE:
-            self._reopen(kept, "the change stream saw rows of the window written")
 
     def _reopen(self, kept: WindowState, reason: str) -> None:
         fresh = replace(kept, state=State.REOPENED, gaps=(reason,))
@@ -381,7 +358,7 @@ class RuleWatch:
         read = 0
         while read < self.limits.keys and not stop():
             page = self.store.findings(self.run_id, self.rule.name, kinds=kinds, after=after, limit=PAGE)
-            # What this pass recorded stands behind everything else: the first of it is the end.
+            # What this pass recorded comes after everything else: the first of it is the end.
             some = [f for f in (finding_of(body) for _, body in page) if f.at < began]
             for name, group in groupby(sorted(some, key=_by_window), key=_by_window):
                 self._look_at(name, list(group))
@@ -394,12 +371,12 @@ class RuleWatch:
         return True
 
     def _look_at(self, name: str, findings: Sequence[RuleFinding]) -> None:
-        kept = self._held.get(name)
+        kept = self.windows.get(name)
         if kept is None:
             raise StoreError(
                 f"rule {self.rule.name}: findings of window {name or '(none)'} have no window in the store"
             )
-        if kept.state in UNDONE or kept.window is None:
+        if kept.is_undone or kept.window is None:
             return  # all of it is read again when it is evaluated
         decided = self._decided(kept.window)
         again = judge_again(
@@ -446,15 +423,15 @@ class RuleWatch:
     # -- what is open --------------------------------------------------------------------------------------------
 
     @property
-    def held(self) -> Mapping[str, WindowState]:
+    def held(self) -> list[WindowState]:
         """Windows with open findings, or to be evaluated again."""
-        return self._held
+        return [kept for kept in self.windows.values() if kept.is_open]
 
     def matched_through(self) -> datetime | None:
         """Return the end of the last window before which every one matched; None before the first."""
         if self.first is None or self.following is None or self.following == self.first:
             return None
-        opened = [k.window.start for k in self._held.values() if k.window is not None and k.state is not State.MATCHED]
+        opened = [k.window.start for k in self.held if k.window is not None and k.state is not State.MATCHED]
         if self.unsure_since is not None:
             opened.append(self.unsure_since)
         return min([self.following.start, *opened])
@@ -463,14 +440,14 @@ class RuleWatch:
     def waiting(self) -> list[WindowState]:
         """Windows with keys that could be judged and are being read again, or that are to be evaluated again."""
         return [
-            k for k in self._held.values()
-            if k.state in UNDONE or (k.tally.pending and (k.window is None or self._decided(k.window)))
+            k for k in self.held
+            if k.is_undone or (k.tally.pending and (k.window is None or self._decided(k.window)))
         ]  # fmt: skip
 
     @property
-    def stands_still(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether the last windows held no row at all."""
-        last = list(self._recent)[-self.limits.idle :] if self.limits.idle else []
+        last = self._recent(self.limits.idle)
         return bool(last) and len(last) == self.limits.idle and not any(k.rows for k in last)
 
     def late_by(self, now: float) -> float:

@@ -1,6 +1,6 @@
 """What the store keeps of a watch beyond a run's results, and what is held in memory of it.
 
-The store holds all of the state. In memory stand sums, the windows that have open findings and the last few others;
+The store holds all of the state. In memory are sums, the windows that have open findings and the last few others;
 they are made again from the store when a watch goes on.
 """
 
@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
 from migverify.errors import StoreError
 from migverify.model import Verdict
 from migverify.recon.bodies import DONE, OPEN, result_body, result_of, window_text
-from migverify.recon.model import MISMATCHES, Class, Covered, Rule, RuleResult, Severity, Window
-from migverify.recon.tally import Tally
+from migverify.recon.model import MISMATCHES, Class, CoveredWindows, RuleResult, Severity, Window
+from migverify.recon.rule import Rule
+from migverify.recon.verdict import Tally
 
 
 class State(StrEnum):
-    """Where a window stands in a watch."""
+    """The state of a window in a watch."""
 
     EVALUATING = "evaluating"  # some findings are stored, not all: it is evaluated again after a restart
     REOPENED = "reopened"  # rows came or changed after it closed: it is evaluated again
@@ -62,23 +62,20 @@ class WindowState:
     """One window as it is held in memory.
 
     ``gaps`` are reasons why its evaluation proves less than it should, other than open findings. ``signature`` is the
-    checksum of its rows before the last evaluation, ``crossed`` counts keys whose counterpart lies in a neighbor
-    window.
+    checksum of its rows before the last evaluation.
     """
 
     window: Window | None
     state: State
     tally: Tally = field(default_factory=Tally)
-    covered: Covered = field(default_factory=Covered)
+    covered: CoveredWindows = field(default_factory=CoveredWindows)
     gaps: tuple[str, ...] = ()
     signature: str | None = None
-    crossed: int = 0
     evaluations: int = 0
     at: float = 0.0
     stamp: float = 0.0
     seconds: float = 0.0
-    anchors: tuple[Any, ...] = ()
-    volume: Mapping[str, Decimal] = field(default_factory=dict)
+    snapshots: tuple[Any, ...] = ()
     marks: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
@@ -92,10 +89,26 @@ class WindowState:
         """Whether something of it could not be read, so that reading it again may help."""
         return any(gap.startswith(UNREAD) for gap in self.gaps)
 
+    @property
+    def name(self) -> str:
+        """Its name in the store."""
+        return window_text(self.window)
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether all of it is evaluated again."""
+        return self.state in UNDONE
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something of it is read again, or may expire; a rule without windows is evaluated for ever."""
+        # Reading again what no read can prove would say the same.
+        done = self.state is State.MATCHED or (self.state is State.UNSURE and not self.unread)
+        return self.window is None or not done or bool(self.tally.open or self.tally.counts.get(Class.KNOWN_EXCEPTION))
+
     def cross(self, count: int) -> None:
         """Count keys that matched across the border of the window."""
-        self.crossed += count
-        self.covered = self.covered + Covered(matched=count, crossed=count)
+        self.covered = self.covered + CoveredWindows(matched=count, crossed=count)
 
     def settle(self, rule: Rule) -> None:
         """Set the state from the findings and gaps."""
@@ -119,8 +132,8 @@ class WindowState:
             reasons.append("it is to be evaluated again")
         return RuleResult(
             rule.name, self.window, verdicts.get(self.state, Verdict.INCONCLUSIVE), tuple(reasons), self.covered,
-            dict(self.tally.counts), dict(self.tally.money), self.anchors, self.seconds, self.tally.at_risk(),
-            dict(self.volume), self.gaps,
+            dict(self.tally.counts), dict(self.tally.money), self.snapshots, self.seconds, self.tally.at_risk(),
+            self.gaps,
         )  # fmt: skip
 
     def body(self, rule: Rule) -> dict[str, Any]:
@@ -128,8 +141,8 @@ class WindowState:
         body = result_body(self.result(rule))
         body["state"] = OPEN if self.state in UNDONE else DONE
         body["watch"] = {
-            "state": str(self.state), "gaps": list(self.gaps), "signature": self.signature, "crossed": self.crossed,
-            "evaluations": self.evaluations, "at": self.at, "stamp": self.stamp,
+            "state": str(self.state), "gaps": list(self.gaps), "signature": self.signature,
+            "crossed": self.covered.crossed, "evaluations": self.evaluations, "at": self.at, "stamp": self.stamp,
             "watermarks": {name: None if mark is None else repr(mark) for name, mark in self.marks.items()},
         }  # fmt: skip
         return body
@@ -138,18 +151,15 @@ class WindowState:
 def kept_of(body: Mapping[str, Any]) -> WindowState:
     """Read what ``WindowState.body`` made.
 
-    Raises
-    ------
-    StoreError
-        it is damaged, or no watch wrote it.
+    Raises StoreError: it is damaged, or no watch wrote it.
     """
     result = result_of(body)
     try:
         own = body["watch"]
         return WindowState(
             result.window, State(own["state"]), Tally(Counter(result.counts), dict(result.money)), result.covered,
-            tuple(own["gaps"]), own["signature"], int(own["crossed"]), int(own["evaluations"]), float(own["at"]),
-            float(own["stamp"]), result.seconds, result.anchors, result.volume,
+            tuple(own["gaps"]), own["signature"], int(own["evaluations"]), float(own["at"]),
+            float(own["stamp"]), result.seconds, result.snapshots,
             {name: None if mark is None else float(mark) for name, mark in own["watermarks"].items()},
         )  # fmt: skip
     except (KeyError, ValueError, TypeError, AttributeError) as error:
@@ -160,7 +170,7 @@ def kept_of(body: Mapping[str, Any]) -> WindowState:
 
 
 def gaps_of(result: RuleResult) -> tuple[str, ...]:
-    """Return what was not read or could not be told; findings and notes are no gaps."""
+    """Return what was not read or is not known; findings and notes are no gaps."""
     if result.verdict is Verdict.MATCH:
         return ()
     decided = result.verdict is Verdict.MISMATCH or result.counts.get(Class.PENDING, 0)
@@ -175,14 +185,12 @@ class Sums:
 
     states: Counter[State] = field(default_factory=Counter)
     tally: Tally = field(default_factory=Tally)
-    covered: Covered = field(default_factory=Covered)
-    crossed: int = 0
+    covered: CoveredWindows = field(default_factory=CoveredWindows)
 
     def put(self, kept: WindowState, sign: int = 1) -> None:
         """Count a window in, or out with -1."""
         self.states[kept.state] += sign
         self.tally.join(kept.tally, sign)
-        self.crossed += sign * kept.crossed
         signed = kept.covered if sign > 0 else _negative(kept.covered)
         self.covered = self.covered + signed
 
@@ -192,10 +200,5 @@ class Sums:
         return sum(count for state, count in self.states.items() if state not in UNDONE)
 
 
-def _negative(covered: Covered) -> Covered:
-    return replace(covered, **{name: -getattr(covered, name) for name in Covered.__slots__})
-
-
-def name_of(kept: WindowState) -> str:
-    """Return the window's name in the store."""
-    return window_text(kept.window)
+def _negative(covered: CoveredWindows) -> CoveredWindows:
+    return replace(covered, **{name: -getattr(covered, name) for name in CoveredWindows.__slots__})

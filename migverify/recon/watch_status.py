@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
-from migverify.exposition import VERDICTS, Metric, page, standing
+from migverify.exposition import VERDICTS, Metric, number
 from migverify.model import Verdict
 from migverify.recon.model import Class, Severity
 from migverify.recon.watch_rule import RuleWatch
-from migverify.recon.watch_state import UNDONE, State
-from migverify.recon.watermark import Watermark, spread
+from migverify.recon.watch_state import State
+from migverify.recon.watermark import SourceWatermark, spread
 from migverify.recon.windows import closing, shown
+from migverify.watch.status import WatchStatus, gauges
 
 LATE_SECONDS = 300.0
 """How much later than its own width a window may close, unless the command line says otherwise."""
@@ -25,7 +26,10 @@ LATE_SECONDS = 300.0
 STUCK_SECONDS = 60.0
 OFFSET_SECONDS = 1.0
 SHOWN_REASONS = 3
-DECIDED = ("value mismatch", "missing on source", "missing on target", "duplicate", "violation", "pending")
+MISMATCHED = ("value mismatch", "missing on source", "missing on target", "duplicate", "violation")
+FINDINGS = (*MISMATCHED, "pending", "late then matched", "known exception")
+WINDOWS = ("matched", "mismatch", "carrying", "unsure", "reopened", "evaluating")
+"""Zeros are shown too: a series that vanishes looks like one that was never there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,41 @@ class RuleStatus:
     reasons: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """The rule's name."""
+        return self.rule
+
+    @property
+    def mismatches(self) -> int:
+        """Findings that are mismatches; those of a warning count nothing."""
+        return 0 if self.severity == "warning" else sum(self.findings.get(name, 0) for name in MISMATCHED)
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Mismatches, then findings that are pending."""
+        return self.mismatches, self.findings.get("pending", 0)
+
+    @property
+    def failing(self) -> int:
+        """1 while its last step failed."""
+        return int(bool(self.error))
+
+    def cells(self) -> dict[str, str]:
+        """Return what a table shows of it, by column."""
+        numbers = {"windows": sum(self.windows.values()), "rows": self.rows_source, "on target": self.rows_target,
+                   "mismatches": self.mismatches, "pending": self.rank[1]}  # fmt: skip
+        return {"matched up to": self.through, **{name: f"{count:,}" for name, count in numbers.items()}}
+
+    def notes(self) -> Iterator[str]:
+        """Yield its totals, and what is blind or a guess."""
+        through = f", all matched up to {self.through} UTC" if self.through else ""
+        yield (
+            f"{self.verdict.value}, {sum(self.windows.values()):,} windows,"
+            f" {self.rows_source:,} and {self.rows_target:,} rows{through}"
+        )
+        yield from (f"note: {notice}" for notice in self.notices)
+
 
 @dataclass(frozen=True, slots=True)
 class SourceMark:
@@ -70,27 +109,88 @@ class SourceMark:
     proof: bool
     offset: float | None
 
+    @property
+    def name(self) -> str:
+        """The source's name."""
+        return self.source
 
-@dataclass(frozen=True, slots=True)
-class ReconStatus:
-    """Everything at one moment; ``verdict`` is the worst of the rules. ``at`` is Unix time."""
+    @property
+    def waiting(self) -> float | None:
+        """Its age; 0 for a source that nothing writes to, which is complete."""
+        return 0.0 if self.age is None and self.at else self.age
 
-    run_id: str
-    at: float
-    verdict: Verdict
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulesStatus(WatchStatus):
+    """The status of a watch of rules."""
+
+    prefix: ClassVar[str] = "migverify_recon"
     rules: tuple[RuleStatus, ...]
     sources: tuple[SourceMark, ...]
-    reasons: tuple[str, ...] = ()
-    final: bool = False
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
+    @property
+    def parts(self) -> Sequence[RuleStatus]:
+        """The rules."""
+        return self.rules
+
+    def headline(self) -> str:
+        """Return the state of the watch in one line."""
+        through = min((rule.through for rule in self.rules if rule.through), default="")
+        matched = sum(rule.verdict is Verdict.MATCH for rule in self.rules)
+        said = [self.verdict.value, f"{matched:,} of {len(self.rules):,} rules match"]
+        # Not summed over rules: several may speak of one row.
+        worst = max(self.rules, key=lambda rule: rule.rank, default=None)
+        if worst is not None and any(worst.rank):
+            said.append(f"{worst.rule}: {worst.rank[0]:,} mismatches, {worst.rank[1]:,} pending")
+        if through:
+            said.insert(1, f"all matched up to {through} UTC")
+        return "; ".join(said)
+
+    def closing(self) -> Iterator[str]:
+        """Yield the command that shows the findings."""
+        yield f"migverify report {self.run_id} shows the findings"
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the gauges of rules and sources."""
+        rules, prefix = self.rules, self.prefix
+        labels = {r.rule: {"rule": r.rule, "severity": r.severity} for r in rules}
+        yield Metric(
+            f"{prefix}_rule_verdict", "Verdict of the rule: 0 match, 1 mismatch, 3 inconclusive.",
+            [({**labels[r.rule], "owner": r.owner}, VERDICTS[r.verdict]) for r in rules],
+        )  # fmt: skip
+        yield Metric(
+            f"{prefix}_windows", "Windows that were closed, by their state.",
+            [({**labels[r.rule], "state": s}, str(r.windows.get(s, 0))) for r in rules for s in WINDOWS],
+        )  # fmt: skip
+        yield Metric(
+            f"{prefix}_findings", "Findings by class.",
+            [({**labels[r.rule], "class": k}, str(r.findings.get(k, 0))) for r in rules for k in FINDINGS],
+        )  # fmt: skip
+        yield Metric(
+            f"{prefix}_money_at_risk", "Money in findings, by class and currency.",
+            [({**labels[r.rule], "class": kind, "currency": currency}, amount)
+             for r in rules for kind, amounts in r.money.items() for currency, amount in amounts.items()],
+        )  # fmt: skip
+        yield Metric(
+            f"{prefix}_rows", "Rows that were read, by side.",
+            [({**labels[r.rule], "side": side}, str(getattr(r, f"rows_{side}")))
+             for r in rules for side in ("source", "target")],
+        )  # fmt: skip
+        for name, attribute, text in (
+            ("late_seconds", "late", "How long ago the next window could have closed."),
+            ("evaluation_seconds", "seconds", "Wall time of the last evaluation of a window."),
+            ("failing", "failing", "1 while the last step of the rule failed; the log and the JSON say why."),
+        ):
+            yield Metric(f"{prefix}_{name}", text, [(labels[r.rule], number(getattr(r, attribute))) for r in rules])
+        yield from gauges(prefix, "source", self.sources, (
+            ("watermark_age_seconds", "waiting", "How far the watermark is behind its source's clock; NaN: unknown."),
+            ("clock_offset_seconds", "offset", "Clock of the source minus the clock here; NaN without one."),
+        ))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How late a window may be (None: its width and 5 minutes) and how long a watermark may stand, in seconds."""
+    """How late a window may be (None: its width and 5 minutes) and how long a watermark may not move, in seconds."""
 
     max_lag: float | None = None
     stuck: float = STUCK_SECONDS
@@ -98,25 +198,22 @@ class Patience:
 
 def status_of(
     run_id: str, rules: Sequence[RuleWatch], now: float, patience: Patience, *, final: bool = False, reason: str = ""
-) -> ReconStatus:
+) -> RulesStatus:
     """Return the status at one moment.
 
-    Parameters
-    ----------
-    now
-        Unix time of this machine.
-    final
-        The watch ends: what waits for a later window is not decided any more.
-    reason
-        Why the end is no good one, such as a time limit; makes a MATCH INCONCLUSIVE.
+    ``now``: Unix time of this machine. ``final``: The watch ends: what waits for a later window is not decided any
+    more. ``reason``: Why the end is no good one, such as a time limit; makes a MATCH INCONCLUSIVE.
     """
-    told = tuple(rule_status(one, now, patience, final=final) for one in rules)
-    verdict = Verdict.worst([one.verdict for one in told])
+    statuses = tuple(rule_status(one, now, patience, final=final) for one in rules)
+    verdict = Verdict.worst([one.verdict for one in statuses])
     if reason and verdict is Verdict.MATCH:
         verdict = Verdict.INCONCLUSIVE
     marks = {mark.source: mark for one in rules for mark in one.marks.values()}
     sources = tuple(_source(mark, now) for mark in sorted(marks.values(), key=lambda m: m.source))
-    return ReconStatus(run_id, now, verdict, told, sources, (reason,) if reason else (), final)
+    return RulesStatus(
+        run_id=run_id, at=now, verdict=verdict, rules=statuses, sources=sources, reasons=(reason,) if reason else (),
+        final=final,
+    )  # fmt: skip
 
 
 def rule_status(one: RuleWatch, now: float, patience: Patience, *, final: bool) -> RuleStatus:
@@ -134,7 +231,7 @@ def rule_status(one: RuleWatch, now: float, patience: Patience, *, final: bool) 
         f"{through:%Y-%m-%d %H:%M:%S}" if through is not None else "",
         {str(state): count for state, count in sorted(sums.states.items()) if count},
         {str(kind): count for kind, count in sorted(sums.tally.counts.items())}, money,
-        sums.covered.rows_source, sums.covered.rows_target, sums.covered.matched, sums.crossed, one.reopened,
+        sums.covered.rows_source, sums.covered.rows_target, sums.covered.matched, sums.covered.crossed, one.reopened,
         one.late_by(now), one.seconds, "; ".join(one.errors.values()), (*mismatches, *gaps),
         (*notices, *_notices(one)),
     )  # fmt: skip
@@ -161,28 +258,28 @@ def _gaps(one: RuleWatch, now: float, patience: Patience) -> list[str]:
     if late > limit and one.following is not None:
         gaps.append(f"{one.following} is {late - limit:.0f} s later than it may be ({limit:.0f} s)")
         gaps += closing(one.following, one.settle, {n: m.at for n, m in one.marks.items()}).reasons[:SHOWN_REASONS]
-    whole = one.held.get("") if one.first is None else None
+    whole = one.windows.get("") if one.first is None else None
     if whole is not None and now - whole.at > one.limits.whole + limit:
         gaps.append(f"it was last evaluated {now - whole.at:.0f} s ago")
-    again = [k for k in one.held.values() if k.state in UNDONE]
+    again = [k for k in one.held if k.is_undone]
     if again:
         gaps.append(f"{len(again):,} windows are to be evaluated again: {'; '.join(again[0].gaps) or 'not finished'}")
     if one.unsure_since is not None:
         gaps.append(f"from {one.unsure_since} on: {'; '.join(one.unsure)}")
-    unread = [k for k in one.held.values() if k.gaps and k.state not in UNDONE]
+    unread = [k for k in one.held if k.gaps and not k.is_undone]
     gaps += [f"{k.window or 'all rows'}: {'; '.join(k.gaps)}" for k in unread[:SHOWN_REASONS]]
     if len(unread) > SHOWN_REASONS:
         gaps.append(f"and {len(unread) - SHOWN_REASONS:,} more windows that were not read in full")
     covered = one.sums.covered
     if one.sums.closed and not (covered.rows_source or covered.rows_target or covered.groups or covered.events):
         gaps.append("no row was read: there is nothing that matched")
-    elif one.stands_still:
-        gaps.append(f"no row in the last {one.limits.idle} windows: does its source stand still?")
+    elif one.is_idle:
+        gaps.append(f"no row in the last {one.limits.idle} windows: is its source idle?")
     return gaps
 
 
 def _window_seconds(one: RuleWatch) -> float:
-    return one.rule.window.seconds if one.rule.window is not None else 0.0
+    return one.rule.window.every if one.rule.window is not None else 0.0
 
 
 def _mark_gaps(one: RuleWatch, patience: Patience) -> list[str]:
@@ -191,12 +288,12 @@ def _mark_gaps(one: RuleWatch, patience: Patience) -> list[str]:
     gaps = []
     for name, mark in one.marks.items():
         if mark.at is None:
-            gaps.append(f"{name}: up to when it is complete cannot be told: {mark.reason}")
+            gaps.append(f"{name}: up to when it is complete is not known: {mark.reason}")
             continue
         moved = one.moved.get(name)
         if moved is not None and not math.isinf(mark.at) and one.asked - moved[1] > patience.stuck:
             gaps.append(
-                f"{name}: its watermark has stood at {shown(mark.at)} for {one.asked - moved[1]:.0f} s ({mark.how})"
+                f"{name}: its watermark has been {shown(mark.at)} for {one.asked - moved[1]:.0f} s ({mark.how})"
             )
     return gaps
 
@@ -207,7 +304,7 @@ def _pending(one: RuleWatch, notices: list[str], *, final: bool) -> list[str]:
     carried = one.sums.tally.pending - waiting
     gaps = [f"{waiting:,} keys differ and are being read again"] if waiting else []
     if carried > 0:
-        text = f"{carried:,} keys on the border of a window wait for the next one"
+        text = f"{carried:,} sums of a window wait for the next one"
         if final:
             gaps.append(text)
         else:
@@ -232,101 +329,8 @@ def _notices(one: RuleWatch) -> list[str]:
     return found
 
 
-def _source(mark: Watermark, now: float) -> SourceMark:
+def _source(mark: SourceWatermark, now: float) -> SourceMark:
     finite = mark.at is not None and not math.isinf(mark.at)
     age = max(0.0, now + (mark.offset or 0.0) - mark.at) if finite and mark.at is not None else None
     at = "" if mark.at is None else shown(mark.at)
     return SourceMark(mark.source, at, age, mark.how, mark.reason, mark.proof, mark.offset)
-
-
-def prometheus_text(status: ReconStatus) -> str:
-    """Return the status as gauges; an unknown number is ``NaN``, never left out and never 0.
-
-    Money stands with all its digits; Prometheus itself keeps it as a float.
-    """
-    return page(_metrics(status))
-
-
-def _metrics(status: ReconStatus) -> Iterator[Metric]:
-    rules = status.rules
-    yield from standing("migverify_recon", status.verdict, status.at)
-    yield Metric(
-        "migverify_recon_rule_verdict",
-        "Verdict of the rule: 0 match, 1 mismatch, 3 inconclusive.",
-        [({**_rule(r), "owner": r.owner}, VERDICTS[r.verdict]) for r in rules],
-    )
-    yield Metric(
-        "migverify_recon_windows",
-        "Windows that were closed, by their state.",
-        [({**_rule(r), "state": state}, str(count)) for r in rules for state, count in _states(r)],
-    )
-    yield Metric(
-        "migverify_recon_findings",
-        "Findings by class.",
-        [({**_rule(r), "class": kind}, str(count)) for r in rules for kind, count in _classes(r)],
-    )
-    yield Metric(
-        "migverify_recon_money_at_risk",
-        "Money in findings, by class and currency.",
-        [
-            ({**_rule(r), "class": kind, "currency": currency}, amount)
-            for r in rules
-            for kind, amounts in r.money.items()
-            for currency, amount in amounts.items()
-        ],
-    )
-    yield Metric(
-        "migverify_recon_rows",
-        "Rows that were read, by side.",
-        [
-            ({**_rule(r), "side": side}, str(rows))
-            for r in rules
-            for side, rows in (("source", r.rows_source), ("target", r.rows_target))
-        ],
-    )
-    yield Metric(
-        "migverify_recon_late_seconds",
-        "How long ago the next window could have closed.",
-        [(_rule(r), f"{r.late:.3f}") for r in rules],
-    )
-    yield Metric(
-        "migverify_recon_evaluation_seconds",
-        "Wall time of the last evaluation of a window.",
-        [(_rule(r), f"{r.seconds:.3f}") for r in rules],
-    )
-    yield Metric(
-        "migverify_recon_failing",
-        "1 while the last step of the rule failed; the log and the JSON say why.",
-        [(_rule(r), "1" if r.error else "0") for r in rules],
-    )
-    yield Metric(
-        "migverify_recon_watermark_age_seconds",
-        "How far the watermark is behind the clock of its source; NaN when it cannot be told.",
-        [({"source": s.source}, _number(s.age, s.at)) for s in status.sources],
-    )
-    yield Metric(
-        "migverify_recon_clock_offset_seconds",
-        "Clock of the source minus the clock here; NaN without one.",
-        [({"source": s.source}, "NaN" if s.offset is None else f"{s.offset:.6f}") for s in status.sources],
-    )
-
-
-def _rule(rule: RuleStatus) -> dict[str, str]:
-    return {"rule": rule.rule, "severity": rule.severity}
-
-
-def _states(rule: RuleStatus) -> list[tuple[str, int]]:
-    names = ("matched", "mismatch", "carrying", "unsure", "reopened", "evaluating")
-    return [(name, rule.windows.get(name, 0)) for name in names]
-
-
-def _classes(rule: RuleStatus) -> list[tuple[str, int]]:
-    # Zeros too: a series that vanishes looks like one that was never there.
-    names = (*DECIDED, "late then matched", "known exception")
-    return [(name, rule.findings.get(name, 0)) for name in names]
-
-
-def _number(age: float | None, at: str) -> str:
-    if age is not None and not math.isnan(age):
-        return f"{age:.3f}"
-    return "0" if at else "NaN"  # a source that nothing writes to is complete

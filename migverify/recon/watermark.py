@@ -3,7 +3,7 @@
 Never the greatest time in a table: a row with a later time may be committed before one with an earlier time. A writer
 is complete up to its own clock, less the transactions that have written and not committed; a replica up to what it has
 applied; a target up to what its replicator has applied; a change stream up to its server's clock; files up to what
-their maker declared. What cannot be told is None with a reason, and holds windows open.
+their maker declared. What is not known is None with a reason, and holds windows open.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
 from migverify.changes.manifest import read_manifest
 from migverify.changes.server import source_state
-from migverify.changes.storage import open_storage
+from migverify.changes.storage import Storage
 from migverify.db.session import Session
 from migverify.errors import ChangeError, MigverifyError, PrivilegeError, ReadError
 from migverify.model import Flavor
-from migverify.sql.applied import columns_sql, syncpoint_sql
 from migverify.sql.server import (
     CLOCK,
     INNODB_READ_ONLY,
@@ -31,22 +29,19 @@ from migverify.sql.server import (
     REPLICA,
     TIDB_OLDEST_WRITE,
 )
-from migverify.watch.applied import Sampled
+from migverify.watch.applied import TSO_SHIFT, Applied
 
 LIST_SECONDS = 0.2
 """InnoDB's list of transactions may be a tenth of a second old: one that began since then is not on it."""
-
-TSO_SHIFT = 18
-"""A timestamp of TiDB is milliseconds, then this many bits of a counter."""
 
 MOST_SAMPLES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Watermark:
+class SourceWatermark:
     """Up to when one source is complete.
 
-    ``at`` is Unix time by the source's own clock: infinite where nothing writes, None where it cannot be told, and then
+    ``at`` is Unix time by the source's own clock: infinite where nothing writes, None where it is not known, and then
     ``reason`` says why. ``proof`` is false for a guess by time. ``offset`` is the source's clock minus the one here in
     seconds, known to within ``error``; None where there is no clock.
     """
@@ -73,14 +68,14 @@ def read_clock(session: Session, here: Callable[[], float] = time.time) -> Clock
     """Read a server's clock; the answer was made between asking and hearing it."""
     asked = here()
     text = session.query(CLOCK)[0][0]
-    heard = here()
+    answered = here()
     if text is None:
         raise ReadError(f"{session.endpoint.name}: the server does not tell its time")
     now = float(text)
-    return Clock(now, now - (asked + heard) / 2, max(0.0, (heard - asked) / 2))
+    return Clock(now, now - (asked + answered) / 2, max(0.0, (answered - asked) / 2))
 
 
-def spread(marks: Mapping[str, Watermark]) -> float:
+def spread(marks: Mapping[str, SourceWatermark]) -> float:
     """Return the greatest difference of the clocks of some sources in seconds, their uncertainty included."""
     known = [(m.offset, m.error) for m in marks.values() if m.offset is not None]
     if len({m.source for m in marks.values() if m.offset is not None}) < 2:
@@ -88,23 +83,11 @@ def spread(marks: Mapping[str, Watermark]) -> float:
     return max(offset + error for offset, error in known) - min(offset - error for offset, error in known)
 
 
-class AppliedTime(Protocol):
-    """Up to when a target has applied its sources' changes, for one source endpoint."""
-
-    def sample(self, source: Session) -> None:
-        """Note where the source is now."""
-        ...
-
-    def reached(self, target: Session) -> tuple[float | None, str]:
-        """Return the source's time up to which the target has applied, and why not where it is None."""
-        ...
-
-
 @dataclass(slots=True)
-class SampledTime:
-    """What the target has applied (a replicator's checkpoint, a marker row), as a time: that of a sample."""
+class AppliedTime:
+    """What the target has applied of one source, as a time: that of a sample of the source, or its own."""
 
-    applied: Sampled
+    applied: Applied
     _samples: deque[tuple[float, int]] = field(default_factory=deque)
     _reached: float | None = None
 
@@ -117,45 +100,21 @@ class SampledTime:
             self._samples = deque(s for n, s in enumerate(self._samples) if n % 2 or n == newest)
 
     def reached(self, target: Session) -> tuple[float | None, str]:
-        """Return the time of the newest sample that the target has passed."""
+        """Return the source's time up to which the target has applied, and why not where it is None."""
         number, reason = self.applied.reached(target)
         if number is None:
             return None, reason
+        if (moment := self.applied.unix_time(number)) is not None:
+            return moment, ""
         while self._samples and self._samples[0][1] <= number:
             self._reached = self._samples.popleft()[0]
         return self._reached, "" if self._reached else reason
 
 
-@dataclass(slots=True)
-class SyncpointTime:
-    """TiCDC's table of sync points: everything up to ``primary_ts`` is on this cluster."""
-
-    table: str
-
-    def sample(self, source: Session) -> None:
-        """Take no notice: the target says itself where it stands."""
-
-    def reached(self, target: Session) -> tuple[float | None, str]:
-        """Return the time of the newest sync point."""
-        rows = target.query(syncpoint_sql(self.table))
-        tso = rows[0][0] if rows else None
-        if tso is None:
-            return None, f"{self.table} holds no sync point"
-        return (int(tso) >> TSO_SHIFT) / 1000, ""
-
-
-def is_syncpoint(target: Session, table: str) -> bool:
-    """Whether a checkpoint table is TiCDC's table of sync points."""
-    return {"primary_ts", "secondary_ts"} <= {row[0] for row in target.query(columns_sql(table))}
-
-
-def writer_mark(session: Session, name: str) -> Watermark:
+def writer_mark(session: Session, name: str) -> SourceWatermark:
     """Return the watermark of a server that takes its own writes, or of a replica.
 
-    Raises
-    ------
-    ReadError
-        the server does not answer.
+    Raises ReadError: the server does not answer.
     """
     clock = read_clock(session)
     if session.flavor is Flavor.TIDB:
@@ -163,33 +122,35 @@ def writer_mark(session: Session, name: str) -> Watermark:
     try:
         replica = session.query_named(REPLICA[session.flavor is Flavor.MARIADB])
     except PrivilegeError as error:
-        reason = "whether it is a replica cannot be told without REPLICATION CLIENT"
-        return Watermark(name, None, "replica status", f"{reason}. {error.hint}", True, clock.offset, clock.error)
+        reason = "whether it is a replica is not known without REPLICATION CLIENT"
+        return SourceWatermark(name, None, "replica status", f"{reason}. {error.hint}", True, clock.offset, clock.error)
     if replica:
         return replica_mark(name, clock, replica)
     if session.flavor is Flavor.MYSQL and session.query(INNODB_READ_ONLY)[0][0] != "0":
         reason = "it is read-only and no replica by its own word (an Aurora reader?): read from the writer"
-        return Watermark(name, None, "replica status", reason, True, clock.offset, clock.error)
+        return SourceWatermark(name, None, "replica status", reason, True, clock.offset, clock.error)
     return _writer(session, name, clock)
 
 
-def _writer(session: Session, name: str, clock: Clock) -> Watermark:
+def _writer(session: Session, name: str, clock: Clock) -> SourceWatermark:
     """Return the clock, or when the oldest transaction began that has written: its rows will have times from then."""
     try:
-        told = session.query(TIDB_OLDEST_WRITE if session.flavor is Flavor.TIDB else OLDEST_WRITE)[0][0]
+        reported = session.query(TIDB_OLDEST_WRITE if session.flavor is Flavor.TIDB else OLDEST_WRITE)[0][0]
     except PrivilegeError:
         how = "server clock; open transactions are not seen without PROCESS"
-        return Watermark(name, clock.now, how, "", False, clock.offset, clock.error)
-    if told is None:
+        return SourceWatermark(name, clock.now, how, "", False, clock.offset, clock.error)
+    if reported is None:
         at = clock.now if session.flavor is Flavor.TIDB else clock.now - LIST_SECONDS
-        return Watermark(name, at, "server clock", "", True, clock.offset, clock.error)
+        return SourceWatermark(name, at, "server clock", "", True, clock.offset, clock.error)
     # The age comes in whole seconds, cut: the transaction may be a second older.
-    began = (int(told) >> TSO_SHIFT) / 1000 if session.flavor is Flavor.TIDB else clock.now - max(0, int(told)) - 1
+    began = (
+        (int(reported) >> TSO_SHIFT) / 1000 if session.flavor is Flavor.TIDB else clock.now - max(0, int(reported)) - 1
+    )
     how = "start of the oldest open write"
-    return Watermark(name, min(began, clock.now), how, "", True, clock.offset, clock.error)
+    return SourceWatermark(name, min(began, clock.now), how, "", True, clock.offset, clock.error)
 
 
-def replica_mark(name: str, clock: Clock, channels: list[dict[str, str | None]]) -> Watermark:
+def replica_mark(name: str, clock: Clock, channels: list[dict[str, str | None]]) -> SourceWatermark:
     """Return the watermark of a replica: its clock less the seconds it is behind, over all channels."""
     behind = 0.0
     for row in channels:
@@ -198,30 +159,30 @@ def replica_mark(name: str, clock: Clock, channels: list[dict[str, str | None]])
             running = row.get(f"Replica_{word}_Running", row.get(f"Slave_{word}_Running"))
             if running != "Yes":
                 reason = f"{label} is stopped: {word} thread {running}"
-                return Watermark(name, None, "seconds behind its source", reason, True, clock.offset, clock.error)
-        told = row.get("Seconds_Behind_Source", row.get("Seconds_Behind_Master"))
-        if told is None:
+                return SourceWatermark(name, None, "seconds behind its source", reason, True, clock.offset, clock.error)
+        reported = row.get("Seconds_Behind_Source", row.get("Seconds_Behind_Master"))
+        if reported is None:
             reason = f"{label} does not tell how far it is behind"
-            return Watermark(name, None, "seconds behind its source", reason, True, clock.offset, clock.error)
-        behind = max(behind, float(told))
+            return SourceWatermark(name, None, "seconds behind its source", reason, True, clock.offset, clock.error)
+        behind = max(behind, float(reported))
     # Whole seconds, cut: it may be a second more.
     at = clock.now - behind - 1
-    return Watermark(name, at, "seconds behind its source", "", True, clock.offset, clock.error)
+    return SourceWatermark(name, at, "seconds behind its source", "", True, clock.offset, clock.error)
 
 
-def settled_mark(session: Session, name: str, seconds: float) -> Watermark:
+def settled_mark(session: Session, name: str, seconds: float) -> SourceWatermark:
     """Return the guess of a target of whose replicator nothing is known: its clock less a settle time."""
     clock = read_clock(session)
     how = f"a guess: {seconds:g} s before its clock (watch.applied: settle)"
-    return Watermark(name, clock.now - seconds, how, "", False, clock.offset, clock.error)
+    return SourceWatermark(name, clock.now - seconds, how, "", False, clock.offset, clock.error)
 
 
 def applied_mark(
     session: Session, name: str, how: str, applied: Mapping[str, AppliedTime], sources: Mapping[str, Session]
-) -> Watermark:
+) -> SourceWatermark:
     """Return the watermark of a target that a replicator feeds: what it has applied of every source.
 
-    The target is asked first and the sources are noted after, so a note is never newer than what it stands for.
+    The target is asked first and the sources are noted after, so a note is never newer than what it reports.
     """
     clock = read_clock(session)
     reached: list[float] = []
@@ -235,11 +196,11 @@ def applied_mark(
         one.sample(sources[source])
     if missing or not reached:
         reason = "; ".join(missing) or "no source feeds it"
-        return Watermark(name, None, how, reason, True, clock.offset, clock.error)
-    return Watermark(name, min(reached), how, "", True, clock.offset, clock.error)
+        return SourceWatermark(name, None, how, reason, True, clock.offset, clock.error)
+    return SourceWatermark(name, min(reached), how, "", True, clock.offset, clock.error)
 
 
-def stream_mark(session: Session, name: str) -> Watermark:
+def stream_mark(session: Session, name: str) -> SourceWatermark:
     """Return the watermark of the change stream of a server: its clock, read before its binlog's end.
 
     Whoever reads the binlog up to its end after this has every transaction that was committed before that time.
@@ -248,24 +209,24 @@ def stream_mark(session: Session, name: str) -> Watermark:
     try:
         end = source_state(session).end
     except ChangeError as error:
-        return Watermark(name, None, "binlog", error.message, True, clock.offset, clock.error)
-    return Watermark(name, clock.now, f"server clock, binlog at {end}", "", True, clock.offset, clock.error)
+        return SourceWatermark(name, None, "binlog", error.message, True, clock.offset, clock.error)
+    return SourceWatermark(name, clock.now, f"server clock, binlog at {end}", "", True, clock.offset, clock.error)
 
 
-def archive_mark(path: str) -> Watermark:
+def archive_mark(path: str) -> SourceWatermark:
     """Return the watermark of archived binlog files: the last event's time, as their manifest has it."""
     try:
-        last = read_manifest(open_storage(path)).last
+        last = read_manifest(Storage(path)).last
     except MigverifyError as error:
-        return Watermark(path, None, "archive manifest", error.message)
+        return SourceWatermark(path, None, "archive manifest", error.message)
     if last is None or not last.last_time:
         reason = "the folder has no manifest of an archive: binlog files alone do not say up to when they are complete"
-        return Watermark(path, None, "archive manifest", reason)
+        return SourceWatermark(path, None, "archive manifest", reason)
     # Events of the same second may follow.
-    return Watermark(path, float(last.last_time) - 1, "last event of the archive")
+    return SourceWatermark(path, float(last.last_time) - 1, "last event of the archive")
 
 
-def files_mark(path: str) -> Watermark:
+def files_mark(path: str) -> SourceWatermark:
     """Return the watermark of Parquet files: a time in ``_WATERMARK`` beside them, else the time of ``_SUCCESS``.
 
     ``_WATERMARK`` holds one UTC time, such as ``2026-01-31T00:00:00``; rows before it are complete. The time of
@@ -274,26 +235,26 @@ def files_mark(path: str) -> Watermark:
     folder = _folder(path)
     how = "_WATERMARK beside the files"
     try:
-        told = open_storage(folder).read("_WATERMARK")
+        reported = Storage(folder).read("_WATERMARK")
     except MigverifyError as error:
-        return Watermark(path, None, how, error.message)
-    if told is not None:
+        return SourceWatermark(path, None, how, error.message)
+    if reported is not None:
         try:
-            moment = datetime.fromisoformat(told.decode("utf-8").strip())
+            moment = datetime.fromisoformat(reported.decode("utf-8").strip())
         except ValueError:
-            return Watermark(path, None, how, f"{folder}/_WATERMARK holds no time such as 2026-01-31T00:00:00")
+            return SourceWatermark(path, None, how, f"{folder}/_WATERMARK holds no time such as 2026-01-31T00:00:00")
         aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-        return Watermark(path, aware.timestamp(), how)
+        return SourceWatermark(path, aware.timestamp(), how)
     success = Path(folder) / "_SUCCESS"
     if "://" not in folder and success.is_file():
-        return Watermark(path, success.stat().st_mtime, "time of _SUCCESS", "", False)
+        return SourceWatermark(path, success.stat().st_mtime, "time of _SUCCESS", "", False)
     reason = f"there is no {folder}/_WATERMARK with a UTC time; a dataset that nothing writes to is `static: true`"
-    return Watermark(path, None, how, reason)
+    return SourceWatermark(path, None, how, reason)
 
 
-def static_mark(name: str) -> Watermark:
+def static_mark(name: str) -> SourceWatermark:
     """Return the watermark of what nothing writes to."""
-    return Watermark(name, math.inf, "static")
+    return SourceWatermark(name, math.inf, "static")
 
 
 def _folder(path: str) -> str:

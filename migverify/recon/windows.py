@@ -1,8 +1,7 @@
-"""The grid of windows: which there are, which may close, what lies on a border, what lies in none.
+"""The grid of windows: which there are, which may close, what lies on a border.
 
 Pure. Times are naive datetimes that mean UTC, as in ``Window``; watermarks are Unix times. Windows are half open, of
-one width and without a gap, so that every time from the first window on lies in exactly one of them. What lies in none
-has a name: before the first window, not closed yet, or without a time (NULL).
+one width and without a gap, so that every time from the first window on lies in exactly one of them.
 """
 
 from __future__ import annotations
@@ -11,20 +10,13 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 
 from migverify.errors import ConfigError
-from migverify.recon.model import Rule, Window, WindowRule
+from migverify.recon.fields import WindowRule
+from migverify.recon.model import Window
+from migverify.recon.rule import Rule
 
 EPOCH = datetime(1970, 1, 1)
-
-
-class Outside(StrEnum):
-    """Why a row lies in no window that was evaluated."""
-
-    NULL = "no time"
-    BEFORE = "before the first window"
-    OPEN = "in a window that is not closed yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +38,13 @@ def moment_of(seconds: float) -> datetime:
 
 
 def require_grid(grid: WindowRule, where: str) -> None:
-    """Refuse a grid whose windows cannot be told apart by their text, which counts whole seconds.
+    """Refuse a grid whose windows have the same text, which counts whole seconds.
 
-    Raises
-    ------
-    ConfigError
-        the width is no positive whole number of seconds, or the start has a fraction of a second or a time zone.
+    Raises ConfigError: the width is no positive whole number of seconds, or the start has a fraction of a second or a
+    time zone.
     """
-    if not (math.isfinite(grid.seconds) and grid.seconds >= 1 and grid.seconds == int(grid.seconds)):
-        raise ConfigError(f"{where}: a window of {grid.seconds} s", hint="Windows are whole seconds, at least 1.")
+    if not (math.isfinite(grid.every) and grid.every >= 1 and grid.every == int(grid.every)):
+        raise ConfigError(f"{where}: a window of {grid.every} s", hint="Windows are whole seconds, at least 1.")
     if grid.start is not None and (grid.start.microsecond or grid.start.tzinfo is not None):
         raise ConfigError(
             f"{where}: windows cannot start at {grid.start.isoformat()}",
@@ -67,7 +57,7 @@ def window_at(grid: WindowRule, moment: datetime) -> Window | None:
     origin = grid.start or EPOCH
     if grid.start is not None and moment < origin:
         return None
-    width = timedelta(seconds=grid.seconds)
+    width = timedelta(seconds=grid.every)
     # Floor division of timedeltas counts whole microseconds: no float decides on which side of a border a row lies.
     start = origin + width * ((moment - origin) // width)
     return Window(start, start + width)
@@ -87,42 +77,19 @@ def windows_from(first: Window) -> Iterator[Window]:
         window = shifted(window, 1)
 
 
-def place(first: Window, moment: datetime | None, following: Window) -> Window | Outside:
-    """Say where a row's time belongs; ``following`` is the first window that is not closed.
-
-    Returns
-    -------
-    Window or Outside
-        the one closed window that holds the time, or why none does.
-    """
-    if moment is None:
-        return Outside.NULL
-    if moment < first.start:
-        return Outside.BEFORE
-    if moment >= following.start:
-        return Outside.OPEN
-    width = first.end - first.start
-    start = first.start + width * ((moment - first.start) // width)
-    return Window(start, start + width)
-
-
 def closing(window: Window, settle: float, marks: Mapping[str, float | None]) -> Closing:
     """Say whether every watermark has passed the end of the window and the settle time.
 
-    Parameters
-    ----------
-    settle
-        Seconds; the measured offset between the clocks is added by the caller.
-    marks
-        Per source its watermark as Unix time, None where it cannot be told. No source at all closes nothing.
+    ``settle``: Seconds; the measured offset between the clocks is added by the caller. ``marks``: Per source its
+    watermark as Unix time, None where it is not known. No source at all closes nothing.
     """
     if not marks:
-        return Closing(False, (f"{window}: no source told up to when its rows are complete",))
+        return Closing(False, (f"{window}: no source reported up to when its rows are complete",))
     wanted = unix_time(window.end) + settle
     reasons = []
     for name, mark in marks.items():
         if mark is None:
-            reasons.append(f"{window}: up to when {name} is complete cannot be told")
+            reasons.append(f"{window}: up to when {name} is complete is not known")
         elif mark < wanted:
             reasons.append(f"{window}: {name} is complete up to {shown(mark)}, {wanted - mark:.1f} s are missing")
     return Closing(not reasons, tuple(reasons))
@@ -156,13 +123,6 @@ def around(window: Window, before: int, after: int) -> Window:
     """Return the window widened by whole windows on either side."""
     width = window.end - window.start
     return Window(window.start - width * before, window.end + width * after)
-
-
-def border(window: Window, settle: float) -> Window | None:
-    """Return the last part of a window, whose counterparts may be stamped in the next one; None without settle time."""
-    if settle <= 0:
-        return None
-    return Window(max(window.start, window.end - timedelta(seconds=settle)), window.end)
 
 
 def judged_after(window: Window, settle: float) -> datetime:

@@ -6,14 +6,18 @@ Colors come from the classes of the page's style sheet; every figure also stands
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
-from migverify.report.coverage import Timeline
+from migverify.report.coverage import ChunkTimeline, ReadTimes
 
 _WIDTH, _HEIGHT = 800, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 12, 40
+TIMELINE_LEGEND = Markup(
+    '<svg viewBox="0 0 10 10" aria-hidden="true"><circle class="source" cx="5" cy="5" r="4"/></svg> source '
+    '<svg viewBox="0 0 10 10" aria-hidden="true"><path class="target" d="M1 9h8l-4 -8z"/></svg> target'
+)
 
 
 def bar(value: float, most: float, kind: str) -> Markup:
@@ -26,15 +30,17 @@ def bar(value: float, most: float, kind: str) -> Markup:
     ).format(kind=kind, width=f"{max(share * 100, 0.5 if value > 0 else 0):.2f}")
 
 
-def timeline(line: Timeline) -> Markup:
+def timeline(line: ChunkTimeline) -> Markup:
     """Return the chunks as points: start of the read across, its seconds upward, a mark per side."""
-    most_x = _step(max((p.at for p in line.points), default=0.0))
-    most_y = _step(max((max(p.source, p.target) for p in line.points), default=0.0))
+    points = line.points
+    most_x = _step(max((p.at for p in points), default=0.0))
+    slowest = max((max(p.source, p.target) for p in points), default=0.0)
+    most_y = _step(slowest)
     title = (
         f"Read seconds of {line.chunks:,} chunks over the time of the run, source and target; "
-        f"the slowest read took {max((max(p.source, p.target) for p in line.points), default=0):.2f} s."
+        f"the slowest read took {slowest:.2f} s."
     )
-    parts = [*_axes(most_x, most_y), *_points(line, most_x, most_y)]
+    parts = [*_axes(most_x, most_y), *_points(points, most_x, most_y)]
     return Markup(
         '<svg class="timeline" viewBox="0 0 {w} {h}" role="img" aria-label="{title}">'
         "<title>{title}</title>{parts}</svg>"
@@ -78,11 +84,11 @@ def _axes(most_x: float, most_y: float) -> Iterator[Markup]:
     )
 
 
-def _points(line: Timeline, most_x: float, most_y: float) -> Iterator[Markup]:
+def _points(points: Sequence[ReadTimes], most_x: float, most_y: float) -> Iterator[Markup]:
     # Two shapes as well as two colors: the sides must be told apart in print and without color vision.
-    for point in line.points:
+    for point in points:
         x, y = _x(point.at, most_x), _y(point.source, most_y)
         yield Markup('<circle class="source" cx="{:.1f}" cy="{:.1f}" r="3.2"/>').format(x, y)
-    for point in line.points:
+    for point in points:
         x, y = _x(point.at, most_x), _y(point.target, most_y)
         yield Markup('<path class="target" d="M{:.1f} {:.1f}h6l-3 -6z"/>').format(x - 3, y + 3)

@@ -1,54 +1,48 @@
-"""A run of guards as frozen data, and in every form that a report can take."""
+"""The report of a run of guards: the last answer to each question, what fails first."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from dataclasses import replace
 
-from markupsafe import Markup
-
-from migverify.errors import ExitCode
 from migverify.guards.keep import answers, body, guards_of
-from migverify.guards.metrics import prometheus_text
-from migverify.guards.model import GuardResult, State
-from migverify.guards.text import result_lines, results_as_json
+from migverify.guards.model import AnswerState, GuardAnswer, GuardResult
+from migverify.guards.text import answer_lines, guard_metrics, results_as_json
 from migverify.model import RunInfo, Verdict
-from migverify.report.html import asset, environment, policy
-from migverify.report.junit import document, element, problem
-from migverify.report.summary import EXIT_CODES, redact
-from migverify.store.base import ResultStore
+from migverify.report.figures import duration
+from migverify.report.model import (
+    Audience,
+    Block,
+    Fact,
+    JUnitCase,
+    Lines,
+    Report,
+    Row,
+    Section,
+    Table,
+    TableCell,
+    TableColumn,
+    Tile,
+    tone_of,
+)
+from migverify.report.run_facts import run_facts
+from migverify.store.results import ResultStore
 
 _SENTENCES = {
     Verdict.MATCH: "Every guard passes.",
-    Verdict.MISMATCH: "A guard fails: what it guards is not as it has to be.",
-    Verdict.INCONCLUSIVE: "A guard could not tell: treat it as failing until it can.",
+    Verdict.MISMATCH: "A guard fails: a setting, schema, id or monitor is not as required.",
+    Verdict.INCONCLUSIVE: "A guard has no result: treat it as failing until it has one.",
 }
-_SYMBOLS = {Verdict.MATCH: "✓", Verdict.MISMATCH: "✗", Verdict.INCONCLUSIVE: "?"}
-_ORDER = (State.FAIL, State.INCONCLUSIVE, State.WARN, State.PASS)
-_CSS = {State.FAIL: "mismatch", State.INCONCLUSIVE: "inconclusive", State.WARN: "inconclusive", State.PASS: "match"}
-_CELL = {State.FAIL: "bad", State.INCONCLUSIVE: "unknown", State.WARN: "unknown", State.PASS: "t"}
+_ORDER = (AnswerState.FAIL, AnswerState.INCONCLUSIVE, AnswerState.WARN, AnswerState.PASS)
+_TONES = {
+    AnswerState.FAIL: "mismatch", AnswerState.INCONCLUSIVE: "inconclusive", AnswerState.WARN: "inconclusive",
+    AnswerState.PASS: "match",
+}  # fmt: skip
+_VERDICTS = {AnswerState.FAIL: Verdict.MISMATCH, AnswerState.INCONCLUSIVE: Verdict.INCONCLUSIVE}
+_COLUMNS = tuple(map(TableColumn, ("State", "Question", "Of", "Value", "Required", "Why, and what to do")))
 
 
-@dataclass(frozen=True, slots=True)
-class GuardReport:
-    """One run of guards: the last answer to each question. ``seconds`` None: its end is not known."""
-
-    run_id: str
-    verdict: Verdict
-    exit_code: ExitCode
-    reasons: tuple[str, ...]
-    command: str
-    started: float
-    finished: float | None
-    seconds: float | None
-    endpoints: tuple[tuple[str, str], ...]
-    results: tuple[GuardResult, ...]
-
-
-def read_guard_report(store: ResultStore, info: RunInfo) -> GuardReport:
+def read_guard_report(store: ResultStore, info: RunInfo) -> Report:
     """Read a run of guards; one without an end, or with a guard that never answered, is not MATCH.
 
     Raises
@@ -57,94 +51,75 @@ def read_guard_report(store: ResultStore, info: RunInfo) -> GuardReport:
         The store cannot be read.
     """
     results = tuple(_result(store, info.run_id, guard) for guard in guards_of(info))
-    held = Verdict.worst([result.verdict for result in results])
-    verdict = held
+    verdict = Verdict.worst([result.verdict for result in results])
     reasons = [reason for result in results for reason in result.reasons]
+    cases = [case for result in results for case in _cases(result)]
     if info.finished is None:
-        verdict = Verdict.worst([held, Verdict.INCONCLUSIVE])
+        verdict = Verdict.worst([verdict, Verdict.INCONCLUSIVE])
         reasons.insert(0, "the run has no end: it was cut off or still goes on")
-    named = info.facts.get("endpoints")
-    endpoints = tuple(
-        (str(name), str(facts.get("address", "")) if isinstance(facts, dict) else str(facts))
-        for name, facts in (named.items() if isinstance(named, dict) else ())
-    )
-    seconds = None if info.finished is None else info.finished - info.started
-    return GuardReport(
-        info.run_id, verdict, EXIT_CODES[verdict], tuple(reasons), redact(info.command), info.started, info.finished,
-        seconds, endpoints, results,
+        cases.append(JUnitCase("the run", f"run {info.run_id}", Verdict.INCONCLUSIVE, (reasons[0],)))
+    facts = run_facts(info, (), 0)
+    states = [answer.state for result in results for answer in result.answers]
+    counts = [(state, states.count(state)) for state in _ORDER]
+    headline = ", ".join(f"{n:,} {state.value}" for state, n in counts if n) or "no answers"
+    # Its verdict is that of its answers, not of results in the store: there are none.
+    facts = replace(facts, verdict=verdict)
+    document = {
+        "run_id": info.run_id, "kind": "guards", "verdict": verdict.value, "exit_code": int(facts.exit_code),
+        "reasons": reasons,
+        "command": facts.command, "started": info.started, "finished": info.finished,
+        "endpoints": {endpoint.name: {f.name: f.value for f in endpoint.facts}.get("address", "")
+                      for endpoint in facts.endpoints},
+        "guards": results_as_json(results, info.run_id)["guards"],
+    }  # fmt: skip
+    return Report(
+        info.run_id, f"guards {info.run_id}", verdict, _SENTENCES[verdict], f"guards {info.run_id} ({headline})",
+        tone=tone_of(verdict), reasons=tuple(reasons), started=info.started, seconds=facts.seconds,
+        tiles=(*(Tile(f"{n:,}", state.value, _TONES[state] if n else "none") for state, n in counts),
+               Tile(duration(facts.seconds), "time")),
+        cards=facts.cards(), sections=tuple(_section(result) for result in results),
+        cases=tuple(cases), metrics=tuple(guard_metrics(results, info.finished or info.started)), document=document,
     )  # fmt: skip
 
 
 def _result(store: ResultStore, run_id: str, guard: str) -> GuardResult:
-    told = body(store, run_id, guard)
-    if told is None:
+    stored = body(store, run_id, guard)
+    if stored is None:
         return GuardResult(guard, (), 0.0, 0.0, (f"{guard} was not asked: the run did not get so far",))
     return GuardResult(
-        guard, tuple(answers(store, run_id, guard)), float(told["started"]), float(told["seconds"]),
-        tuple(str(one) for one in told["unasked"]), told.get("facts") or {},
+        guard, tuple(answers(store, run_id, guard)), float(stored["started"]), float(stored["seconds"]),
+        tuple(str(reason) for reason in stored["unasked"]), stored.get("facts") or {},
     )  # fmt: skip
 
 
-def render_text(data: GuardReport) -> str:
-    """Return the report as lines: what is wrong with its reason and its remedy, what passes as well."""
-    head = f"{data.verdict}  guards {data.run_id}, {_moment(data.started)}"
-    lines = [head, *(f"  reason: {reason}" for reason in data.reasons)]
-    for result in data.results:
-        lines += ["", *result_lines(result, passed=True)]
-    return "\n".join(lines) + "\n"
+def _section(result: GuardResult) -> Section:
+    blocks: list[Block] = []
+    if result.answers:
+        listed = sorted(result.answers, key=lambda answer: _ORDER.index(answer.state))
+        blocks.append(Lines(tuple(answer_lines(listed, passed=True)), shown=Audience.TEXT))
+        blocks.append(Table(_COLUMNS, tuple(map(_row, listed)), style="answered", shown=Audience.PAGE))
+    blocks.append(Lines(result.unasked, "not asked", style="reasons"))
+    title = f"{result.guard}: {result.state.value}"
+    return Section(title, tuple(blocks), id=f"guard-{result.guard}", summary=f"{result.seconds:.1f} s")
 
 
-def render_json(data: GuardReport) -> str:
-    """Return one JSON object."""
-    document: dict[str, Any] = {
-        "run_id": data.run_id, "kind": "guards", "verdict": data.verdict.value, "exit_code": int(data.exit_code),
-        "reasons": list(data.reasons), "command": data.command, "started": data.started, "finished": data.finished,
-        "endpoints": dict(data.endpoints), "guards": results_as_json(data.results, data.run_id)["guards"],
-    }  # fmt: skip
-    return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
-
-
-def render_prometheus(data: GuardReport) -> str:
-    """Return gauges; the time of the page is the run's end."""
-    return prometheus_text(data.results, data.started if data.finished is None else data.finished)
-
-
-def render_junit(data: GuardReport) -> str:
-    """Return a test case for each answer, and one for what was not asked."""
-    cases = list(_cases(data))
-    verdicts = [verdict for verdict, _ in cases]
-    return document(f"migverify {data.run_id}", [case for _, case in cases], verdicts, data.seconds, (), data.started)
-
-
-def _cases(data: GuardReport) -> Iterator[tuple[Verdict, str]]:
-    verdicts = {State.FAIL: Verdict.MISMATCH, State.INCONCLUSIVE: Verdict.INCONCLUSIVE}
-    for result in data.results:
-        for answer in result.answers:
-            verdict = verdicts.get(answer.state, Verdict.MATCH)
-            text = "\n".join(filter(None, (answer.value, f"wanted: {answer.threshold}", answer.why, answer.todo)))
-            wrong = "" if verdict is Verdict.MATCH else problem(verdict, text)
-            yield verdict, element(f"guard.{result.guard}.{answer.name}", answer.subject, 0.0, wrong)
-        for reason in result.unasked:
-            told = problem(Verdict.INCONCLUSIVE, reason)
-            yield Verdict.INCONCLUSIVE, element(f"guard.{result.guard}", "not asked", 0.0, told)
-    if data.finished is None:
-        yield Verdict.INCONCLUSIVE, element("the run", f"run {data.run_id}", 0.0,
-                                            problem(Verdict.INCONCLUSIVE, data.reasons[0]))  # fmt: skip
-
-
-def render_html(data: GuardReport) -> str:
-    """Return the page: no request leaves it, and it holds no script."""
-    style = asset("page.css")
-    listed = [
-        (result, sorted(result.answers, key=lambda answer: _ORDER.index(answer.state))) for result in data.results
-    ]
-    return environment().get_template("guards.html.j2").render(
-        data=data, listed=listed, style=Markup(style),  # noqa: S704 - our own file, hashed into the policy
-        policy=policy(style), sentence=_SENTENCES[data.verdict], symbols=_SYMBOLS, css_of=_CSS, cell_of=_CELL,
-        State=State,
-        counts=[(state, sum(a.state is state for r in data.results for a in r.answers)) for state in _ORDER],
+def _row(answer: GuardAnswer) -> Row:
+    why = "" if answer.state is AnswerState.PASS else " ".join(filter(None, (answer.why, answer.todo)))
+    asked = Fact("Asked", answer.query) if answer.query else None
+    return (
+        TableCell(answer.state.value, _TONES[answer.state]), answer.name, answer.subject, answer.value,
+        answer.threshold, TableCell(why, folded=asked),
     )  # fmt: skip
 
 
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+def _cases(result: GuardResult) -> Iterator[JUnitCase]:
+    for answer in result.answers:
+        lines = _lines(answer.value, f"required: {answer.threshold}", answer.why, answer.todo)
+        verdict = _VERDICTS.get(answer.state, Verdict.MATCH)
+        yield JUnitCase(f"guard.{result.guard}.{answer.name}", answer.subject, verdict, lines)
+    for reason in result.unasked:
+        yield JUnitCase(f"guard.{result.guard}", "not asked", Verdict.INCONCLUSIVE, (reason,))
+
+
+def _lines(*lines: str) -> tuple[str, ...]:
+    return tuple(filter(None, lines))

@@ -1,4 +1,4 @@
-"""One HTML page that holds everything: no request leaves it, and it is complete without JavaScript.
+"""A report as one HTML page that holds everything: no request leaves it, and it is complete without JavaScript.
 
 Names and values come from databases and are hostile until escaped: Jinja2 escapes every expression, unseen
 characters are made visible, and a content security policy admits the page's own script and style by their
@@ -9,137 +9,64 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from decimal import Decimal
 from functools import cache
 from importlib.resources import files
-from typing import Any, Generic, TypeVar
+from itertools import chain
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from migverify.model import ChunkState, DiffKind, NotCovered, SchemaClass, SchemaDifference, Verdict
-from migverify.report import charts
-from migverify.report.marks import Clip, Piece, clip_pair, escape_char, mark_pair, pieces, visible
-from migverify.report.rules import UNEXPLAINED, FindingSample, money_text, urgency, warning_words
-from migverify.report.rules_text import coverage_words
-from migverify.report.summary import ColumnSample, ReportData, RowSample, TableReport, utc
-from migverify.report.text import KIND_WORDS, amount, count, kinds, rows_read, seconds
+from migverify.report.figures import amount, count
+from migverify.report.marks import Clip, Piece, escape_char, mark_pair, pieces, visible
+from migverify.report.model import (
+    OPEN_AT_FIRST,
+    SYMBOLS,
+    Audience,
+    Block,
+    BothAnswers,
+    Compared,
+    FindingEntry,
+    Report,
+    Row,
+    Section,
+    Table,
+    TableCell,
+    TableColumn,
+)
 
-_BARS = 20
-_LISTED = 1_000
-_FINDING_CHARACTERS = 400
-_OPEN = 3
-_SENTENCES = {
-    Verdict.MATCH: "Source and target held the same rows, in everything this run compared.",
-    Verdict.MISMATCH: "Source and target differ.",
-    Verdict.INCONCLUSIVE: "This run proves nothing about what it did not finish: treat it as not verified.",
-}
-_RULE_SENTENCES = {
-    Verdict.MATCH: "All rules hold, in everything this run read.",
-    Verdict.MISMATCH: "Rules do not hold.",
-    Verdict.INCONCLUSIVE: "This run proves nothing about what it did not finish: treat it as not verified.",
-}
-_SYMBOLS = {Verdict.MATCH: "✓", Verdict.MISMATCH: "✗", Verdict.INCONCLUSIVE: "?"}
-
-T = TypeVar("T")
+_MARKED = 4_000
+"""Characters of an answer beyond which what differs in it is not marked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Capped(Generic[T]):
-    """The first items of a list, and how many there are; a page says so where the two differ."""
-
-    items: tuple[T, ...]
-    total: int
-
-    @classmethod
-    def of(cls, items: Sequence[T], cap: int) -> Capped[T]:
-        """Take the first ``cap`` items."""
-        return cls(tuple(items[:cap]), len(items))
-
-    @property
-    def cut(self) -> bool:
-        """Whether items were left out."""
-        return len(self.items) < self.total
+def render_html(report: Report) -> str:
+    """Return the page. It holds a script only where it has a table to be sorted and filtered."""
+    style, script = asset("page.css"), asset("page.js") if _has_filter(report) else ""
+    page: str = environment().get_template("page.html.j2").render(
+        report=report, sections=[section for section in report.sections if section.shown is not Audience.TEXT],
+        style=Markup(style), script=Markup(script),  # noqa: S704 - our own files, hashed into the policy
+        policy=policy(style, script), opened=_opened(report),
+    )  # fmt: skip
+    return page.lstrip()
 
 
-@dataclass(frozen=True, slots=True)
-class Uncovered:
-    """Something not compared for a reason, and the source tables it concerns."""
-
-    what: str
-    reason: str
-    tables: tuple[str, ...]
-
-
-def render_html(data: ReportData) -> str:
-    """Return the page."""
-    style, script = asset("page.css"), asset("page.js")
-    page = environment().get_template("page.html.j2")
-    sections = data.sections
-    anchors = {table.result.pair: f"t{number}" for number, table in enumerate(sections, 1)}
-    return page.render(
-        data=data,
-        style=Markup(style),  # noqa: S704 - our own file, hashed into the policy
-        script=Markup(script),  # noqa: S704 - our own file, hashed into the policy
-        policy=policy(style, script),
-        sentence=(_SENTENCES if data.tables or not data.rules else _RULE_SENTENCES)[data.verdict],
-        rules=sorted(data.rules, key=urgency),
-        at_risk=_at_risk(data),
-        any_money=any(rule.has_money for rule in data.rules),
-        unexplained_kinds=UNEXPLAINED,
-        symbols=_SYMBOLS,
-        tables=sorted(data.tables, key=_order),
-        sections=sections,
-        anchors=anchors,
-        left_out=len(data.tables) - len(sections),
-        left_out_not_match=sum(1 for t in data.tables if t.detail is None and t.result.verdict is not Verdict.MATCH),
-        open_first=_OPEN,
-        slowest=Capped.of(sorted(data.tables, key=lambda t: -t.result.seconds), _BARS),
-        schema=_schema(data.tables),
-        uncovered=_uncovered(data),
-        uncovered_tables=sum(1 for t in data.tables if t.result.not_covered),
-        levels=list(SchemaClass),
-        kind_words={kind.value: words for kind, words in KIND_WORDS.items()},
-        DiffKind=DiffKind,
-        ChunkState=ChunkState,
-        Verdict=Verdict,
-    )
+def served_page(report: Report) -> tuple[str, str]:
+    """Return the page with the content security policy that a server sends beside it."""
+    return render_html(report), policy(asset("page.css"), asset("page.js") if _has_filter(report) else "")
 
 
 @cache
 def environment() -> Environment:
-    """Return the environment all pages share: every expression escaped, nothing undefined shown."""
+    """Return the environment of the pages: every expression escaped, nothing undefined shown."""
     env = Environment(
-        loader=PackageLoader("migverify.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
+        loader=PackageLoader("migverify.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
-    )
+    )  # fmt: skip
     env.filters.update(
-        name=name,
-        visible=visible,
-        count=count,
-        seconds=seconds,
-        duration=duration,
-        utc=utc,
-        amount=amount,
-        kinds=kinds,
-        rows_read=rows_read,
-        timeline=charts.timeline,
-        flat=flat,
-        visible_lines=visible_lines,
-        columns=column_cells,
-        deviations=deviation_cells,
-        money=money_text,
-        rule_coverage=coverage_words,
-        warning_words=warning_words,
-        key=key_cell,
-        css=lambda v: str(v).lower(),
-    )
-    env.globals.update(bar=charts.bar)
+        name=name, visible=visible, count=count, amount=amount, visible_lines=visible_lines, shown=_on_page,
+        kind=lambda block: type(block).__name__, compared=compared_cells, key=key_cell, answers=answers, line=_line,
+        id=id, cells=_cells,
+    )  # fmt: skip
+    env.globals.update(symbols=SYMBOLS)
     return env
 
 
@@ -162,9 +89,30 @@ def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _order(table: TableReport) -> tuple[int, str, str]:
-    order = (Verdict.MISMATCH, Verdict.INCONCLUSIVE, Verdict.MATCH)
-    return order.index(table.result.verdict), table.result.source, table.result.pair
+def _has_filter(report: Report) -> bool:
+    blocks = chain.from_iterable(section.blocks for section in report.sections)
+    return any(isinstance(block, Table) and block.filtered for block in blocks)
+
+
+def _opened(report: Report) -> frozenset[int]:
+    """Return the folded sections, by identity, that are unfolded at first: the first ones of trouble."""
+    folded = [
+        block for section in report.sections for block in section.blocks
+        if isinstance(block, Section) and block.folded and block.tone not in ("match", "none", "")
+    ]  # fmt: skip
+    return frozenset(id(section) for section in folded[:OPEN_AT_FIRST])
+
+
+def _cells(table: Table, row: Row) -> list[tuple[int, TableColumn, TableCell]]:
+    return [
+        (place, column, cell if isinstance(cell, TableCell) else TableCell(cell))
+        for place, (column, cell) in enumerate(zip(table.columns, row, strict=True))
+        if column.shown is not Audience.TEXT
+    ]
+
+
+def _on_page(blocks: tuple[Block, ...]) -> list[Block]:
+    return [block for block in blocks if block.shown is not Audience.TEXT]
 
 
 def name(text: str) -> Markup:
@@ -172,16 +120,12 @@ def name(text: str) -> Markup:
     return Markup("<bdi>{}</bdi>").format(visible(text))
 
 
-def duration(value: float | None) -> str:
-    """Return seconds in the unit one would say: ``3.5 s``, ``33m 20s``, ``2h 05m``."""
-    if value is None:
-        return "unknown"
-    if value < 100:
-        return f"{value:.1f} s"
-    minutes, rest = divmod(round(value), 60)
-    if minutes < 60:
-        return f"{minutes}m {rest:02}s"
-    return f"{minutes // 60:,}h {minutes % 60:02}m"
+def _line(text: str) -> Markup:
+    """Return a sentence; a link to documentation at its end can be followed."""
+    before, link, after = text.partition("https://")
+    if not link or not before.startswith("see "):
+        return escape(visible(text))
+    return Markup('{}<a href="{url}" rel="noreferrer">{url}</a>').format(visible(before), url=visible(link + after))
 
 
 def visible_lines(text: str) -> str:
@@ -189,77 +133,44 @@ def visible_lines(text: str) -> str:
     return "".join(char if char in "\n\t" else escape_char(char) or char for char in text)
 
 
-def key_cell(row: RowSample) -> Markup:
-    """Return the key of a row diff, one part beside the other."""
-    return Markup(", ").join(_value(Clip(part), pieces(part or "")) for part in row.key)
+def key_cell(item: FindingEntry) -> Markup:
+    """Return what names a deviation: its key, one part beside the other, or its title."""
+    if not item.key:
+        return name(item.title)
+    return Markup(", ").join(_value(part, pieces(part.text or "")) for part in item.key)
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnCells:
-    """One line of a row diff: the column's name and class, and both values with their differences marked."""
-
-    column: str
-    kind: str
-    source: Markup
-    target: Markup
-
-
-_MASKED = Markup('<span class="word">masked</span>')
-_ABSENT = Markup('<span class="word">absent</span>')
-_NULL = Markup('<span class="word">NULL</span>')
-_EMPTY = Markup('<span class="word">empty string</span>')
-
-
-def column_cells(row: RowSample) -> list[ColumnCells]:
-    """Return the lines of a row diff; none where the whole row is missing and nothing was kept."""
-    return [ColumnCells(column.column, column.kind, *_sides(column, row.kind)) for column in row.columns]
-
-
-def deviation_cells(finding: FindingSample) -> list[ColumnCells]:
-    """Return the lines of a finding; none where the whole row is missing."""
-    lines = []
-    for one in finding.deviations:
-        if one.masked:
-            lines.append(ColumnCells(one.column, one.kind, _MASKED, _MASKED))
-            continue
-        source, target = clip_pair(one.source, one.target, _FINDING_CHARACTERS)
-        marked_source, marked_target = mark_pair(source.text or "", target.text or "")
-        lines.append(ColumnCells(one.column, one.kind, _value(source, marked_source), _value(target, marked_target)))
-    return lines
-
-
-def _at_risk(data: ReportData) -> list[tuple[str, str]]:
-    """Return the unexplained money of the worst rule by currency: sums of rules would count one payment twice."""
-    worst: dict[str, Decimal] = {}
-    for rule in data.rules:
-        for currency, value in rule.at_stake:
-            worst[currency] = max(worst.get(currency, Decimal(0)), Decimal(value))
-    return [(currency, format(value, "f")) for currency, value in sorted(worst.items())]
-
-
-def _sides(column: ColumnSample, kind: str) -> tuple[Markup, Markup]:
-    if column.masked or column.source is None or column.target is None:
-        return _MASKED, _MASKED
+def compared_cells(column: Compared) -> tuple[Markup, Markup]:
+    """Return both values of a column with their differences marked."""
     source, target = column.source, column.target
-    if kind == DiffKind.MISSING_ON_TARGET:
-        return _value(source, pieces(source.text or "")), _ABSENT
-    if kind == DiffKind.MISSING_ON_SOURCE:
-        return _ABSENT, _value(target, pieces(target.text or ""))
-    marked_source, marked_target = mark_pair(source.text or "", target.text or "")
-    return _value(source, marked_source), _value(target, marked_target)
+    if isinstance(source, Clip) and isinstance(target, Clip):
+        marked_source, marked_target = mark_pair(source.text or "", target.text or "")
+        return _value(source, marked_source), _value(target, marked_target)
+    return _side(source), _side(target)
 
 
-def _value(clip: Clip, parts: Sequence[Piece]) -> Markup:
+def _side(value: Clip | str) -> Markup:
+    return _word(value) if isinstance(value, str) else _value(value, pieces(value.text or ""))
+
+
+def _word(text: str) -> Markup:
+    return Markup('<span class="word">{}</span>').format(text)
+
+
+def _value(clip: Clip, parts: tuple[Piece, ...]) -> Markup:
     if clip.text is None:
-        return _NULL
+        return _word("NULL")
     if not clip.text and not clip.before:
-        return _EMPTY
-    inner = Markup("").join(piece(part) for part in parts)
+        return _word("empty string")
     before = Markup('<span class="cut">{} before…</span>').format(amount(clip.before, "character"))
     after = Markup('<span class="cut">…{} after</span>').format(amount(clip.after, "character"))
     return Markup('<code dir="ltr">{}{}{}</code>').format(
-        before if clip.before else "", inner, after if clip.after else ""
+        before if clip.before else "", _marked(parts), after if clip.after else ""
     )
+
+
+def _marked(parts: tuple[Piece, ...]) -> Markup:
+    return Markup("").join(piece(part) for part in parts)
 
 
 def piece(part: Piece) -> Markup:
@@ -268,26 +179,15 @@ def piece(part: Piece) -> Markup:
     return Markup("<mark>{}</mark>").format(inner) if part.changed else inner
 
 
-def _schema(tables: Sequence[TableReport]) -> dict[str, Capped[tuple[str, SchemaDifference]]]:
-    found = {
-        level: [(t.result.source, d) for t in tables for d in t.result.schema if d.level is level]
-        for level in SchemaClass
-    }
-    return {str(level): Capped.of(items, _LISTED) for level, items in found.items()}
-
-
-def _uncovered(data: ReportData) -> list[Uncovered]:
-    groups: dict[NotCovered, list[str]] = {}
-    for table, item in data.not_covered:
-        groups.setdefault(item, []).append(table)
-    return [Uncovered(item.what, item.reason, tuple(names)) for item, names in groups.items()]
-
-
-def flat(details: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield nested details as (dotted name, text)."""
-    for key, value in details.items():
-        if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            items = value if isinstance(value, list | tuple) else [value]
-            yield f"{prefix}{key}", ", ".join(map(str, items)) or "none"
+def answers(block: BothAnswers) -> tuple[Markup, Markup]:
+    """Return both answers, line by line, with what differs marked where that is wanted and they are not too long."""
+    source, target = block.source, block.target
+    if not block.marked or source == target or max(len(source), len(target)) > _MARKED:
+        return escape(visible_lines(source)), escape(visible_lines(target))
+    lines = source.split("\n"), target.split("\n")
+    longest = max(map(len, lines))
+    pairs = [mark_pair(*both) for both in zip(*(side + [""] * (longest - len(side)) for side in lines), strict=True)]
+    return (
+        Markup("\n").join(_marked(one) for one, _ in pairs),
+        Markup("\n").join(_marked(other) for _, other in pairs),
+    )

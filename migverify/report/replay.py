@@ -7,13 +7,13 @@ an answer its outcome without the server's words.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from migverify.errors import ExitCode
-from migverify.model import Verdict
-from migverify.report.summary import EXIT_CODES, EndpointFacts, Fact, ReportData, ReportOptions, read_report
-from migverify.store.base import ResultStore
+from migverify.model import RunInfo, Verdict
+from migverify.report.model import Fact, ReportOptions
+from migverify.report.run_facts import RunFacts, run_facts
+from migverify.store.results import ResultStore
 from migverify.workload.replay.latency import Histogram
 from migverify.workload.replay.render import masked
 from migverify.workload.replay.store import count_weights, read_digests, read_trend, read_whole
@@ -22,22 +22,6 @@ from migverify.workload.replay.tally import DigestTally, Example
 LISTED = 1_000
 DETAILED = 100
 _WITHHELD = "(withheld; --values shows it)"
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """An example as it is shown: a statement, and what came back from both sides."""
-
-    session: str
-    position: int
-    origin: str
-    user: str
-    state: str
-    reason: str
-    sql: str
-    source: str
-    target: str
-    differences: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +34,12 @@ class DigestReport:
     reasons: tuple[str, ...]
     findings: tuple[Mapping[str, Any], ...]
     shifts: tuple[Mapping[str, Any], ...]
-    examples: tuple[Stage, ...]
+    examples: tuple[Example, ...]
     new: str = ""  # the day it failed first, where earlier runs are known
 
     @property
     def text(self) -> str:
-        """The normalized statement, or what stands for it."""
+        """The normalized statement, or what is shown in its place."""
         return self.tally.text or f"(digest {self.tally.digest}: its text was not kept)"
 
     @property
@@ -71,13 +55,10 @@ class DigestReport:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayReport:
-    """A replay, ready to be rendered. ``digests`` are the heaviest; ``held`` is how many the store holds."""
+class ReplayFacts:
+    """A replay as it was read. ``digests`` are the most severe ones; ``held`` is how many the store holds."""
 
-    run: ReportData
-    verdict: Verdict
-    exit_code: ExitCode
-    reasons: tuple[str, ...]
+    run: RunFacts
     coverage: Mapping[str, Any]
     slo: tuple[Mapping[str, Any], ...]
     weights: Mapping[str, int]
@@ -88,53 +69,29 @@ class ReplayReport:
     trend: Mapping[str, Any]
     facts: tuple[Fact, ...]
 
-    @property
-    def run_id(self) -> str:
-        """The run's id."""
-        return self.run.run_id
 
-    @property
-    def endpoints(self) -> tuple[EndpointFacts, ...]:
-        """What the run recorded of both sides."""
-        return self.run.endpoints
+def read_replay(store: ResultStore, info: RunInfo, options: ReportOptions, listed: int = LISTED) -> ReplayFacts:
+    """Read a replay: its ``listed`` most severe digests, or all of them where ``options`` want the whole.
 
-
-def read_replay_report(
-    store: ResultStore, run_id: str, options: ReportOptions | None = None, *, listed: int | None = LISTED
-) -> ReplayReport:
-    """Read a replay.
-
-    Parameters
-    ----------
-    options
-        ``values`` shows statements and values that the run kept.
-    listed
-        Most digests, the heaviest first; None for all of them.
-
-    Raises
-    ------
-    UsageError
-        There is no such run.
-    StoreError
-        The store cannot be read.
+    Raises StoreError: the store cannot be read.
     """
-    options = options or ReportOptions()
-    run = read_report(store, run_id, options)
+    results = store.table_results(info.run_id)
+    run = run_facts(info, results, len(results))
     whole = read_whole(store, run.run_id)
     weights = count_weights(store, run.run_id)
     trend = read_trend(store, run.run_id)
     new = {one["digest"]: one["since"] for one in trend.get("new", ())}
     digests = tuple(
         _digest(one.tally, one.verdict, options, detailed=place < DETAILED, new=new.get(one.tally.digest, ""))
-        for place, one in enumerate(read_digests(store, run.run_id, limit=listed))
+        for place, one in enumerate(read_digests(store, run.run_id, limit=None if options.whole else listed))
     )
     verdict, reasons = _verdict(run, whole)
     facts = () if whole is None else tuple(
         Fact(name, str(whole[name])) for name in ("pace", "captures", "options") if whole.get(name)
     )  # fmt: skip
     latencies = {} if whole is None else {n: Histogram.from_json(body) for n, body in whole["latencies"].items()}
-    return ReplayReport(
-        run=run, verdict=verdict, exit_code=EXIT_CODES[verdict], reasons=reasons,
+    return ReplayFacts(
+        run=replace(run, verdict=verdict, reasons=reasons),
         coverage=_coverage(whole), slo=() if whole is None else tuple(whole.get("slo", ())),
         weights=weights, digests=digests, held=sum(weights.values()), latencies=latencies,
         lag=Histogram() if whole is None else Histogram.from_json(whole["lag"]), trend=trend, facts=facts,
@@ -150,7 +107,7 @@ def _coverage(whole: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return {**whole["coverage"], **joined}
 
 
-def _verdict(run: ReportData, whole: Mapping[str, Any] | None) -> tuple[Verdict, tuple[str, ...]]:
+def _verdict(run: RunFacts, whole: Mapping[str, Any] | None) -> tuple[Verdict, tuple[str, ...]]:
     """Take the run's verdict, unless it claims more than the store holds."""
     if whole is None:
         worst = Verdict.MISMATCH if run.verdict is Verdict.MISMATCH else Verdict.INCONCLUSIVE
@@ -168,7 +125,7 @@ def _digest(
     examples = _examples(tally, verdict["findings"]) if detailed else []
     return DigestReport(
         tally, Verdict(verdict["verdict"]), verdict["weight"], tuple(verdict["reasons"]), tuple(verdict["findings"]),
-        tuple(verdict["latency"]), tuple(_stage(one, values=options.values) for one in examples), new,
+        tuple(verdict["latency"]), tuple(_shown(one, values=options.values) for one in examples), new,
     )  # fmt: skip
 
 
@@ -185,17 +142,17 @@ def _examples(tally: DigestTally, findings: Sequence[Mapping[str, Any]]) -> list
     return list(found.values())
 
 
-def _stage(example: Example, *, values: bool) -> Stage:
+def _shown(example: Example, *, values: bool) -> Example:
+    """Return an example with what a report shows of it: without ``values`` neither the statement nor the answers."""
     sql, source, target = (example.detail(name) for name in ("sql", "source", "target"))
     differences = example.differences
     if not values:
         sql = _WITHHELD if sql else ""
         source, target = _brief(source), _brief(target)
         differences = tuple(masked(one) for one in differences)
-    return Stage(
-        example.session, example.position, example.detail("origin"), example.detail("user"), str(example.state),
-        example.reason, sql, source or "not kept", target or "not kept", differences,
-    )  # fmt: skip
+    details = {"origin": example.detail("origin"), "user": example.detail("user"), "sql": sql,
+               "source": source or "not kept", "target": target or "not kept"}  # fmt: skip
+    return replace(example, differences=differences, details=details)
 
 
 def _brief(answer: str) -> str:

@@ -85,7 +85,7 @@ class EventKind(StrEnum):
     ANNOUNCED = "announced"
     DELIVERED = "delivered"
     DELIVERY_FAILED = "delivery failed"
-    HEAD = "head"  # the journal's hash was told to the outside
+    HEAD = "head"  # the journal's hash was announced
     NOTE = "note"
 
 

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from migverify.errors import JournalError
 from migverify.runbook.model import Runbook, RunKind, Step, StepKind
 
-__all__ = ["ACTING", "Graph", "acts", "graph_of", "starting_by_themselves"]
+__all__ = ["ACTING", "Graph", "Network", "acts", "graph_of", "network_of", "reached", "starting_by_themselves"]
 
 ACTING = (StepKind.COMMAND, StepKind.SQL, StepKind.TRAFFIC, StepKind.CHAOS)
 """Kinds of steps that change something by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Steps by their number in the runbook.
+
+    ``needs`` leaves out ids that are no step. ``order`` is topological, and has every step that no circle holds back;
+    ``stuck`` are the others.
+    """
+
+    needs: tuple[tuple[int, ...], ...]
+    order: tuple[int, ...]
+    stuck: tuple[int, ...]
+    number: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +63,51 @@ def acts(step: Step) -> bool:
     return step.kind in ACTING or (step.kind is StepKind.MANUAL and step.effect is not None)
 
 
+def network_of(steps: Iterable[Step]) -> Network:
+    """Return who waits for whom. Of two steps with one id the first is meant."""
+    listed = list(steps)
+    number: dict[str, int] = {}
+    for one, step in enumerate(listed):
+        number.setdefault(step.id, one)
+    needs = tuple(tuple(dict.fromkeys(number[id_] for id_ in step.needs if id_ in number)) for step in listed)
+    behind: list[list[int]] = [[] for _ in listed]
+    waiting = [len(some) for some in needs]
+    for one, some in enumerate(needs):
+        for need in some:
+            behind[need].append(one)
+    order = [one for one, count in enumerate(waiting) if not count]
+    for one in order:  # grows while it is walked
+        for next_ in behind[one]:
+            waiting[next_] -= 1
+            if not waiting[next_]:
+                order.append(next_)
+    stuck = tuple(one for one, count in enumerate(waiting) if count)
+    return Network(needs, tuple(order), stuck, number)
+
+
 def graph_of(runbook: Runbook, kind: RunKind) -> Graph:
     """Return what each step waits for.
 
-    A step without ``needs`` waits for the step before in its phase; the first of a phase for all steps of the phase
-    before that nothing else in that phase waits for.
-
-    Raises
-    ------
-    JournalError
-        a need names no step, or steps wait for each other.
+    Raises JournalError: a need names no step, or steps wait for each other.
     """
     steps = {step.id: step for step in runbook.steps}
     if len(steps) != len(runbook.steps):
         raise JournalError("two steps have one id")
-    declared = _declared(runbook)
+    for step in runbook.steps:
+        for need in step.needs:
+            if need not in steps:
+                raise JournalError(f"step {step.id} needs {need}, which is no step")
+    network = network_of(runbook.steps)
+    if network.stuck:
+        stuck = sorted(runbook.steps[one].id for one in network.stuck)
+        raise JournalError(f"steps wait for each other: {', '.join(stuck[:5])}")
     away = {step.id: why for step in runbook.steps if (why := _why_not(step, kind, runbook.environment))}
     needs: dict[str, tuple[str, ...]] = {}
-    for id_ in _in_order(steps, declared):
+    for step in (runbook.steps[one] for one in network.order):
         found: dict[str, None] = {}
-        for need in declared[id_]:
+        for need in step.needs:
             found.update(dict.fromkeys(needs[need] if need in away else (need,)))
-        needs[id_] = tuple(found)
+        needs[step.id] = tuple(found)
     dependents: dict[str, list[str]] = {id_: [] for id_ in steps}
     for id_, some in needs.items():
         for need in some if id_ not in away else ():
@@ -96,8 +133,8 @@ def starting_by_themselves(steps: Sequence[Step], needs: Mapping[str, Sequence[s
     for id_, some in needs.items():
         for need in some:
             behind.setdefault(need, []).append(id_)
-    after = _reached([step.id for step in steps if step.write_stop == "begin"], behind)
-    before = _reached([step.id for step in steps if step.write_stop == "end"], needs)
+    after = reached([step.id for step in steps if step.write_stop == "begin"], behind)
+    before = reached([step.id for step in steps if step.write_stop == "end"], needs)
     return frozenset(step.id for step in steps if step.id in after and step.id in before and _only_reads(step))
 
 
@@ -107,7 +144,8 @@ def _only_reads(step: Step) -> bool:
     return reads and not asked_before and not step.point_of_no_return and not step.write_stop
 
 
-def _reached(first: Sequence[str], way: Mapping[str, Sequence[str]]) -> set[str]:
+def reached(first: Iterable[str], way: Mapping[str, Sequence[str]]) -> set[str]:
+    """Return everything that some ids lead to, over any number of links."""
     found, left = set[str](), list(first)
     while left:
         for id_ in way.get(left.pop(), ()):
@@ -123,46 +161,6 @@ def _why_not(step: Step, kind: RunKind, environment: str) -> str:
     if step.only_environments and environment not in step.only_environments:
         return f"not for environment {environment}"
     return ""
-
-
-def _declared(runbook: Runbook) -> dict[str, tuple[str, ...]]:
-    known = {step.id for step in runbook.steps}
-    declared: dict[str, tuple[str, ...]] = {}
-    phase, before = "", ""
-    ends: tuple[str, ...] = ()
-    members: list[str] = []
-    for step in runbook.steps:
-        if step.phase != phase:
-            inner = {need for id_ in members for need in declared[id_]}
-            ends = tuple(id_ for id_ in members if id_ not in inner)
-            phase, before, members = step.phase, "", []
-        for need in step.needs:
-            if need not in known:
-                raise JournalError(f"step {step.id} needs {need}, which is no step")
-        declared[step.id] = step.needs or ((before,) if before else ends)
-        before = step.id
-        members.append(step.id)
-    return declared
-
-
-def _in_order(steps: dict[str, Step], declared: dict[str, tuple[str, ...]]) -> list[str]:
-    waiting = {id_: len(set(some)) for id_, some in declared.items()}
-    behind: dict[str, list[str]] = {id_: [] for id_ in steps}
-    for id_, some in declared.items():
-        for need in dict.fromkeys(some):
-            behind[need].append(id_)
-    free = [id_ for id_ in steps if not waiting[id_]]
-    order = []
-    while free:
-        order.append(free.pop())
-        for id_ in behind[order[-1]]:
-            waiting[id_] -= 1
-            if not waiting[id_]:
-                free.append(id_)
-    if len(order) != len(steps):
-        stuck = sorted(id_ for id_, count in waiting.items() if count)
-        raise JournalError(f"steps wait for each other: {', '.join(stuck[:5])}")
-    return order
 
 
 def _expiring(runbook: Runbook) -> dict[str, tuple[str, ...]]:

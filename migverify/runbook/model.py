@@ -309,6 +309,8 @@ class Runbook:
     has the parameters of type ``name`` that are the same in all environments: for whom a template was filled in.
     """
 
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 - of this and all that it holds, read from a journal
+
     id: str
     title: str
     kind: RunbookKind
@@ -330,6 +332,11 @@ class Runbook:
     production: tuple[str, ...] = ()
     case: Case | None = None
     instance: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def service(self) -> str:
+        """Name of what is migrated: the runbook's id, and its parameter ``service`` where it has one."""
+        return "-".join(filter(None, (self.id, self.parameters.get("service", ""))))
 
     def step(self, id: str) -> Step:  # noqa: A002 - the field's name
         """Return the step of that id; raises KeyError."""

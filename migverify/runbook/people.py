@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from migverify.runbook.cast import Cast
 from migverify.runbook.clock import Moment
 from migverify.runbook.model import Person, Step
-from migverify.runbook.record.journal import canonical
+from migverify.runbook.record.chain import canonical
 from migverify.runbook.state import Given, RunStatus, StepStatus, between
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "agreement",
     "approval_hash",
     "binding",
-    "cast_of",
     "doers",
     "fresh",
     "identity_problems",
@@ -74,31 +73,26 @@ def identity_problems(people: Iterable[Person]) -> list[str]:
     return problems
 
 
-def cast_of(status: RunStatus) -> Cast:
-    """Return the people of a run."""
-    return status.cast
-
-
 def binding(status: RunStatus, of: str, step: str = "", answer: str = "") -> str:
     """Return the hash that an approval signs: this run, attempt and purpose, the step's hashes and its evidence.
 
     So an approval says nothing about another run, attempt, step or evidence, nor about other values of
     parameters. One of a whole run (``takeover``, ``resume``) is bound to the epoch and to the number of holds.
     """
-    told: dict[str, object] = {
+    signed: dict[str, object] = {
         "run": status.run, "runbook": status.runbook.sha, "began": status.began, "of": of, "answer": answer,
     }  # fmt: skip
     if step:
         one, definition = status.steps[step], status.definition(step)
-        told |= {
+        signed |= {
             "step": step, "attempt": one.attempt, "step_sha": definition.sha, "filled_sha": definition.filled_sha,
             "evidence": one.evidence_sha,
             # Before the start the step moves on by itself; a waiver is of this trouble, not of the next.
             "state": "" if of in ("start", "done") else one.state.value,
         }  # fmt: skip
     else:
-        told |= {"epoch": status.epoch, "holds": status.holds}
-    return hashlib.sha256(canonical(told)).hexdigest()
+        signed |= {"epoch": status.epoch, "holds": status.holds}
+    return hashlib.sha256(canonical(signed)).hexdigest()
 
 
 def undoing(status: RunStatus, steps: Sequence[str], then: str) -> str:
@@ -106,12 +100,12 @@ def undoing(status: RunStatus, steps: Sequence[str], then: str) -> str:
 
     It is in words, with the hash of the steps' definitions and of where each of them is now.
     """
-    told = [
+    places = [
         [id_, status.steps[id_].attempt, status.steps[id_].order, status.steps[id_].rollback.value,
          status.definition(id_).sha, status.definition(id_).filled_sha]
         for id_ in steps
     ]  # fmt: skip
-    return f"undo {', '.join(steps)}, then {then}: {hashlib.sha256(canonical([told, then])).hexdigest()[:16]}"
+    return f"undo {', '.join(steps)}, then {then}: {hashlib.sha256(canonical([places, then])).hexdigest()[:16]}"
 
 
 def approval_hash(status: RunStatus, step: str, of: str = "done") -> str:
@@ -152,12 +146,12 @@ def _acts_as(cast: Cast, actor: str, part: str, what: str) -> tuple[str, str]:
 
 def may_call(status: RunStatus, actor: str) -> tuple[str, str]:
     """Return (person, "") when the actor may call steps, else ("", why not)."""
-    return _acts_as(cast_of(status), actor, COORDINATOR, "call a step")
+    return _acts_as(status.cast, actor, COORDINATOR, "call a step")
 
 
 def may_lead(status: RunStatus, actor: str, what: str) -> tuple[str, str]:
     """Like ``may_call`` for what a coordinator or the decision owner decides: resume, rollback, abort."""
-    cast = cast_of(status)
+    cast = status.cast
     person, why = _known(cast, actor)
     leaders = {*cast.holders(COORDINATOR), *cast.holders(DECISION_OWNER)}
     if why or person in leaders:
@@ -167,19 +161,19 @@ def may_lead(status: RunStatus, actor: str, what: str) -> tuple[str, str]:
 
 def may_take_part(status: RunStatus, actor: str) -> tuple[str, str]:
     """Like ``may_call`` for what everybody of the runbook may do."""
-    return _known(cast_of(status), actor)
+    return _known(status.cast, actor)
 
 
 def may_start(status: RunStatus, step: Step, actor: str) -> tuple[str, str]:
     """Like ``may_call``: whether the actor may start the step, as its DRI."""
-    cast = cast_of(status)
+    cast = status.cast
     part = COORDINATOR if step.dri in cast.absent else step.dri
     return _acts_as(cast, actor, part, f"start or end {step.id}")
 
 
 def doers(status: RunStatus, step: Step) -> tuple[str, ...]:
     """Return who may act as DRI of a step: where a kind of run has no such role (``only``), the coordinator."""
-    return cast_of(status).holders(COORDINATOR if step.dri in cast_of(status).absent else step.dri)
+    return status.cast.holders(COORDINATOR if step.dri in status.cast.absent else step.dri)
 
 
 def roles_without_anybody(status: RunStatus) -> list[str]:
@@ -195,7 +189,7 @@ def promotion(role: str, person: str) -> str:
 
 def why_not_promote(status: RunStatus, role: str, person: str) -> str:
     """Return why a role cannot become a person's; empty: it can."""
-    cast = cast_of(status)
+    cast = status.cast
     if role not in cast.declared:
         return f"there is no role {role} in this run"
     if person not in cast.declared[role]:
@@ -205,7 +199,7 @@ def why_not_promote(status: RunStatus, role: str, person: str) -> str:
 
 def may_accept(status: RunStatus, step: Step, actor: str) -> tuple[str, str]:
     """Like ``may_call``: whether the actor may judge the evidence of a step that ran."""
-    cast = cast_of(status)
+    cast = status.cast
     if step.reviewer is None:
         return "", f"{step.id} has no reviewer"
     person, why = _acts_as(cast, actor, step.reviewer, f"review {step.id}")
@@ -217,7 +211,7 @@ def may_approve(status: RunStatus, step: Step, actor: str) -> tuple[str, str]:
 
     That is its reviewer, or the decision owner at a point of no return, never its DRI.
     """
-    cast = cast_of(status)
+    cast = status.cast
     owners = cast.holders(DECISION_OWNER) if step.point_of_no_return else ()
     person, why = _known(cast, actor)
     if why:
@@ -257,14 +251,14 @@ def missing_approvals(status: RunStatus, step: Step, of: str, now: Moment, start
         Who is about to start it: an approval of the same person does not count.
     """
     needed, owner = needed_approvals(step, of), False
-    if of == "start" and step.point_of_no_return and cast_of(status).holders(DECISION_OWNER):
+    if of == "start" and step.point_of_no_return and status.cast.holders(DECISION_OWNER):
         needed, owner = max(needed, 1), True
     if not needed:
         return ""
     one = status.steps[step.id]
     counting, stale = _counting(status, one, of, now)
     counting -= {starter}
-    if owner and not counting & set(cast_of(status).holders(DECISION_OWNER)):
+    if owner and not counting & set(status.cast.holders(DECISION_OWNER)):
         return f"{step.id} is a point of no return: the decision owner has not approved it{stale}"
     if len(counting) < needed:
         return f"{step.id} has {len(counting)} of {needed} approvals{stale}"

@@ -12,7 +12,7 @@ from typing import Any
 
 from migverify.runbook.cast import Cast
 from migverify.runbook.clock import Moment
-from migverify.runbook.events import EventKind, RollbackState, RunState, StepState
+from migverify.runbook.events import RollbackState, RunState, StepState
 from migverify.runbook.graph import Graph, acts
 from migverify.runbook.model import Runbook, RunKind, Step
 
@@ -91,9 +91,9 @@ class Attempt:
     ended: Moment | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StepStatus:
-    """Where one step stands. Without slots: the fold makes tens of thousands of them, and a dict is copied at once.
+    """The status of one step.
 
     Parameters
     ----------
@@ -245,7 +245,7 @@ class RunStatus:
     deliveries
         Announcements by (number of the event that announced them, sink).
     announced
-        The last event that was announced, and what was told about it: an executor that takes over goes on behind it.
+        The last event that was announced, and its announced moments: an executor that takes over goes on behind it.
     outbox_problems
         Why something could not be announced at all.
     rules
@@ -365,9 +365,3 @@ class RunStatus:
         if one.state is StepState.UNKNOWN or one.rollback is not RollbackState.NONE_NEEDED:
             return True
         return self.rules >= CLEAN_HAS_NO_EFFECT and acts(step)
-
-
-EVENTS_OF_ANY_TIME = frozenset(
-    {EventKind.ANNOUNCED, EventKind.DELIVERED, EventKind.DELIVERY_FAILED, EventKind.HEAD, EventKind.NOTE}
-)
-"""What may be written also after the end of a run."""

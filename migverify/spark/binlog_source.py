@@ -1,150 +1,77 @@
-"""The ``binlog`` data source: archived binlog files as a Spark table, in one batch or as a stream.
+"""Archived binlog files as a frame of Spark: ``read_archive(session, "/archive", tables="app.pay*")``.
 
-::
-
-    session.dataSource.register(BinlogDataSource)
-    session.read.format("binlog").load("/archive")
-    session.readStream.format("binlog").option("maxFilesPerTrigger", 20).load("/archive")
-
-``migverify.spark.binlog_frame`` says what is read and what executors need. Python data sources need Spark 4.
-A stream's offset is ``{"file": ..., "pos": ...}``, always between two transactions; with a checkpoint and a sink that
-commits by batch every change arrives exactly once.
+Reads what ``migverify changes archive`` keeps, without a server: one task per file, at the same time. Executors need
+migverify, PyMySQL and pyarrow, zstandard for compressed transactions, and a way to the files: a shared folder, or the
+fsspec package of the URL. ``spark_jobs/read_changes.py`` reads what is new into Parquet, each change exactly once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-
+from migverify.changes.files import FileRange, file_ranges
 from migverify.changes.model import Position
 from migverify.changes.positions import FIRST_OFFSET
-from migverify.changes.ranges import FileRange, file_ranges
-from migverify.spark.binlog_frame import BinlogOptions, archived, decoded, read_options
+from migverify.errors import ConfigError
 from migverify.spark.change_batches import SPARK_SCHEMA
+from migverify.spark.changes_output import ArchiveSource
+from migverify.spark.engine import each_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
-
-try:  # Spark 4.2
-    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-except ImportError:
-
-    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Spark before 4.2 takes everything in one micro-batch."""
+    from pyspark.sql import DataFrame, SparkSession
 
 
-class BinlogDataSource(DataSource):
-    """Registered under the name ``binlog``; see the module."""
+@dataclass(frozen=True, slots=True)
+class ReadRanges:
+    """Decodes one of several ranges by its number; what an executor does."""
+
+    source: ArchiveSource
+    ranges: tuple[FileRange, ...]
 
     @classmethod
-    def name(cls) -> str:
-        """The format's name."""
-        return "binlog"
+    def of(cls, path: str, *, tables: str = "", since: str = "", until: str = "") -> ReadRanges:
+        """Return the ranges of an archive, one a file; parameters and errors as ``read_archive``."""
+        patterns = tuple(filter(None, (part.strip() for part in tables.split(","))))
+        source = ArchiveSource(path, patterns)
+        return cls(source, tuple(file_ranges(source.manifest(), _position(since), _position(until))))
 
-    def schema(self) -> str:
-        """See ``migverify.spark.change_batches``."""
-        return SPARK_SCHEMA
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Read once what is archived now."""
-        del schema
-        return BinlogReader(read_options(self.options))
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
-        """Read what is archived now and later."""
-        del schema
-        return BinlogStreamReader(read_options(self.options))
+    def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Yield record batches of ``change_batches.SCHEMA``."""
+        return self.source.batches(self.ranges[number])
 
 
-@dataclass
-class BinlogPartition(InputPartition):
-    """One range of one file, as an executor gets it."""
+def read_archive(session: SparkSession, path: str, *, tables: str = "", since: str = "", until: str = "") -> DataFrame:
+    """Return what is archived now as a frame of ``change_batches.SPARK_SCHEMA``.
 
-    path: str
-    wanted: FileRange
-    tables: tuple[str, ...]
+    Parameters
+    ----------
+    path
+        The archive: a folder or an fsspec URL that the driver and all executors reach.
+    tables
+        Patterns of ``database.table`` with ``*`` and ``?``, parted by commas.
+    since, until
+        ``FILE`` or ``FILE:OFFSET``, both between two transactions; ``until`` a file alone means up to its beginning.
 
-
-def _read(partition: BinlogPartition) -> Iterator[pa.RecordBatch]:
-    return decoded(partition.path, partition.wanted, partition.tables)
-
-
-class BinlogReader(DataSourceReader):
-    """The batch reader."""
-
-    def __init__(self, options: BinlogOptions) -> None:
-        self._options = options
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """One partition per file."""
-        chosen = self._options
-        manifest = archived(chosen.path)
-        ranges = file_ranges(manifest, chosen.since, chosen.until)
-        return [BinlogPartition(chosen.path, wanted, chosen.tables) for wanted in ranges]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Decode one range."""
-        # Where there are no partitions Spark asks for one read of none, or of a partition of its own.
-        return _read(partition) if isinstance(partition, BinlogPartition) else iter(())
+    Raises
+    ------
+    ConfigError
+        a place is malformed.
+    ChangeError
+        there is no archive, or a file of it is missing. A damaged file fails the job that reads the frame.
+    """
+    ranges = ReadRanges.of(path, tables=tables, since=since, until=until)
+    return each_number(session, len(ranges.ranges), ranges, SPARK_SCHEMA)
 
 
-class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The streaming reader."""
-
-    def __init__(self, options: BinlogOptions) -> None:
-        self._options = options
-        self._until = options.until
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  (Spark's name)
-        """Keep to what is archived now, however many micro-batches it takes."""
-        ranges = file_ranges(archived(self._options.path), self._options.since, self._until)
-        if ranges:
-            self._until = Position(ranges[-1].file, ranges[-1].end)
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name)
-        """The place to start without a checkpoint."""
-        since = self._options.since or Position(archived(self._options.path).files[0].name, FIRST_OFFSET)
-        return {"file": since.file, "pos": since.offset}
-
-    def getDefaultReadLimit(self) -> Any:  # noqa: N802  (Spark's name)
-        """Spark 4.2: how much a micro-batch may take."""
-        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
-
-        return ReadMaxFiles(self._options.max_files) if self._options.max_files else ReadAllAvailable()
-
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
-        """The end of the last whole transaction, or of as many files as a micro-batch may take.
-
-        Spark before 4.2 calls it without arguments and cannot bound a micro-batch.
-        """
-        manifest = archived(self._options.path)
-        ranges = file_ranges(manifest, _offset(start) if start else self._options.since, self._until)
-        if not ranges:
-            return start or self.initialOffset()
-        most = getattr(limit, "max_files", 0) or len(ranges)
-        last = ranges[:most][-1]
-        return {"file": last.file, "pos": last.end}
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One partition per file between two offsets."""
-        chosen = self._options
-        ranges = file_ranges(archived(chosen.path), _offset(start), _offset(end))
-        return [BinlogPartition(chosen.path, wanted, chosen.tables) for wanted in ranges]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Decode one range."""
-        return _read(cast("BinlogPartition", partition))
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: the archive keeps its files."""
-
-    def stop(self) -> None:
-        """Nothing is held open."""
-
-
-def _offset(offset: Mapping[str, Any]) -> Position:
-    return Position(str(offset["file"]), int(offset["pos"]))
+def _position(text: str) -> Position | None:
+    if not text:
+        return None
+    file, colon, offset = text.rpartition(":")
+    if not colon:
+        return Position(text, FIRST_OFFSET)
+    if not offset.isdigit():
+        raise ConfigError(f"a place is FILE or FILE:OFFSET, not {text!r}.")
+    return Position(file, int(offset))

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from migverify.errors import MigverifyError, ReadError
-from migverify.spark.engine import explain
-from migverify.spark.session import close_session, open_session
-from migverify.spark.statements import StatementFiles
+from migverify.spark.engine import each_number, explain
+from migverify.spark.session import session_on
 from migverify.workload.capture import CaptureOptions, CaptureSummary, capture
 from migverify.workload.parts import CaptureInput
 
@@ -30,16 +29,12 @@ class _Calls:
     work: Callable[[Any], object]
     arguments: tuple[Any, ...]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Answer the numbers that come in."""
+    def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Answer one number."""
         import pyarrow as pa
 
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                body = pickle.dumps(self._answer(number))
-                yield pa.RecordBatch.from_arrays(
-                    [pa.array([number], pa.int32()), pa.array([body], pa.binary())], names=["number", "body"]
-                )
+        body = pickle.dumps(self._answer(number))
+        yield pa.RecordBatch.from_arrays([pa.array([number], pa.int32()), pa.array([body])], names=["number", "body"])
 
     def _answer(self, number: int) -> object:
         try:
@@ -72,8 +67,7 @@ class SparkTasks:
         """
         count = len(arguments)
         try:
-            numbers = self._session.range(0, count, 1, max(1, count))
-            rows = numbers.mapInArrow(_Calls(work, tuple(arguments)), SCHEMA).collect()
+            rows = each_number(self._session, count, _Calls(work, tuple(arguments)), SCHEMA).collect()
         except Exception as error:  # noqa: BLE001 - py4j, pyspark and grpc share no base class
             raise explain(error, {}) from None
         if len(rows) != count:
@@ -106,12 +100,5 @@ def capture_on_spark(
     ConfigError, ReadError
         Spark cannot be had, a job failed, or bytes are unaccounted for; nothing is written then.
     """
-    own = None if session is not None else open_session(master, "migverify workload capture", conf or {}, slots)
-    spark = session or own
-    if spark is None:
-        raise ReadError("there is no Spark session")
-    try:
-        return capture(inputs, options, StatementFiles, SparkTasks(spark), progress)
-    finally:
-        if own is not None:
-            close_session(own)
+    with session_on(master, "migverify workload capture", conf or {}, slots, session) as spark:
+        return capture(inputs, options, SparkTasks(spark), progress)

@@ -1,8 +1,8 @@
-"""Changes as Arrow record batches: the rows of the ``binlog`` data source and of the Parquet output.
+"""Changes as Arrow record batches: the rows of ``read_archive`` and of the Parquet outputs.
 
-One row per changed row, or per table that a statement names. ``(file, position, ordinal)`` names a change:
-``position`` is the end of its event in the file, ``ordinal`` counts from 0 inside its transaction. The rows of an XA
-transaction have the GTID and the time of its commit, and the file and position where they were prepared.
+One row per changed row, or per table that a statement names. ``(file, position, ordinal)``
+names a change: ``position`` is the end of its event in the file, ``ordinal`` counts from 0 inside its transaction. The
+rows of an XA transaction have the GTID and the time of its commit, and the file and position where they were prepared.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class TableFilter:
         return found
 
     def named(self, statement: Statement) -> list[tuple[str, str]]:
-        """The wanted tables that a statement names: ``*`` for a whole database, two empty names where none can be told.
+        """The wanted tables that a statement names: ``*`` for a whole database, two empty names where none is known.
 
-        Statements on a database, and those whose tables cannot be told, are always wanted.
+        Statements on a database, and those whose tables are not known, are always wanted.
         """
         if not statement.tables:
             return [("", "")]

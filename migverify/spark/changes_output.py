@@ -1,155 +1,182 @@
-"""Archived changes into Parquet, each exactly once.
+"""Archived binlogs into Parquet, each change exactly once.
 
-The output is a folder per binlog file and in it one Parquet file per range that was read::
+The output has a folder for each binlog file, and in it one Parquet file for each range of it::
 
     binlog=binlog.000007/00000000000000000004-00000000000012345678.parquet
 
-The folder is the file with the commit; the column ``file`` is the file with the row image, which is another one where
-XA prepared it earlier.
-
 A Parquet file appears whole, under a name that says what it holds: the names are the record of what is done. The
 ranges of a run are written down before it starts, so that a run after a kill repeats the same ranges, and a task of
-the dead run that is still writing ends with the same file under the same name.
+the killed run that is still writing ends with the same file under the same name.
+
+The folder of a binlog is the file with the commit; the column ``file`` is the file with the row image, which is
+another one where XA prepared it earlier.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, wait
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from migverify.changes.files import FileRange, PreparedXa, file_ranges
 from migverify.changes.manifest import Manifest, read_manifest
 from migverify.changes.model import Position
 from migverify.changes.positions import FIRST_OFFSET
-from migverify.changes.ranges import FileRange, Prepared, file_ranges, read_range
-from migverify.changes.storage import Storage, open_storage
+from migverify.changes.source import read_range
+from migverify.changes.storage import Storage
 from migverify.errors import ChangeError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import pyarrow as pa
 
     from migverify.spark.engine import SparkEngine
-
-LOG = logging.getLogger(__name__)
 
 STATE = "_migverify.json"
 VERSION = 1
 RUNNER = "migverify.spark.changes_output:write_range"
-_PIECE = re.compile(r"binlog=([^/]+)/(\d{20})-(\d{20})\.parquet")
+_BINLOG = "binlog="
+_PIECE = re.compile(r"(.+)/(\d{20})-(\d{20})\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What one run read. ``since`` and ``until`` are the places between which it read."""
+class ReadResult:
+    """What one run read, and up to where in each folder of the output."""
 
     ranges: int
     changes: int
-    since: Position
-    until: Position
+    reached: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    """What the output folder says of itself: whose changes, which tables, from where, and the ranges begun."""
+@dataclass(frozen=True)
+class ArchiveSource:
+    """An archive of binlogs: ``tables`` are patterns of ``database.table``, ``since`` the file of a new output."""
 
-    server_uuid: str
-    tables: tuple[str, ...]
-    since: Position
-    begun: tuple[FileRange, ...]
+    path: str
+    tables: tuple[str, ...] = ()
+    since: str = ""
+
+    def manifest(self) -> Manifest:
+        """Return the archive's manifest; ChangeError where there is no archive."""
+        manifest = read_manifest(Storage(self.path))
+        if not manifest.files:
+            raise ChangeError(f"there is no archive at {Storage(self.path).url}.",
+                              hint="Make one with `migverify changes archive --to DIR`.")  # fmt: skip
+        return manifest
+
+    def identity(self, known: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return what the output says of its source; ``known`` is what it says already, None for a new output."""
+        files = self.manifest().files
+        begin = known["since"]["file"] if known and not self.since else self.since or files[0].name
+        since = asdict(Position(begin, FIRST_OFFSET))
+        return {"server_uuid": files[0].server_uuid, "tables": list(self.tables), "since": since}
+
+    def first(self, identity: Mapping[str, Any], folder: str) -> int:
+        """Return the offset at which the output begins in a folder."""
+        return int(identity["since"]["offset"]) if folder == f"{_BINLOG}{identity['since']['file']}" else FIRST_OFFSET
+
+    def ranges(self, identity: Mapping[str, Any], reached: Mapping[str, int]) -> list[FileRange]:
+        """Return what is there behind the offsets that the folders of the output have reached."""
+        found: list[FileRange] = []
+        for wanted in file_ranges(self.manifest(), Position(identity["since"]["file"], identity["since"]["offset"])):
+            start = max(wanted.start, reached.get(folder_of(wanted), 0))
+            if start < wanted.end:
+                found.append(replace(wanted, start=start))
+        return found
+
+    def batches(self, wanted: FileRange) -> Iterator[pa.RecordBatch]:
+        """Decode one range; what an executor does."""
+        from migverify.spark.change_batches import TableFilter, batches
+
+        return batches(read_range(Storage(self.path), wanted), TableFilter(self.tables))
 
 
-def read_changes(
-    engine: SparkEngine, archive: str, output: str, *, tables: Sequence[str] = (), since: str = ""
-) -> Reading:
-    """Read what is new in an archive into Parquet; every range is one task.
+# --- the driver ------------------------------------------------------------------------------------------------------
+
+
+def read_changes(engine: SparkEngine, source: ArchiveSource, output: str) -> ReadResult:
+    """Read what is new in a source into Parquet; every range is one task.
 
     Parameters
     ----------
     engine
         An engine with the runner :data:`RUNNER`.
-    archive, output
-        Folders or fsspec URLs that the driver and all executors reach.
-    tables
-        Patterns of ``database.table``; the same for all runs into one output. None means every table.
-    since
-        Binlog file to begin with; counts for a new output only. Default: the archive's first.
+    output
+        Folder or fsspec URL that the driver and all executors reach; of one archive, with the same tables.
 
     Raises
     ------
     ChangeError
-        A file is missing, damaged or cannot be read exactly, or the output is of another archive. What other tasks
+        Something is missing, damaged or cannot be read exactly, or the output is of another source. What other tasks
         wrote stays and is not read again.
     """
-    source, target = open_storage(archive), open_storage(output)
+    target = Storage(output)
     with target.lock():
-        manifest = read_manifest(source)
-        state = _state(target, manifest, tuple(tables), since, archive)
+        state = _read_state(target)
+        identity = source.identity(state)
+        if state is not None:
+            _refuse_other(target, state, identity)
         done = _done(target)
-        repeated = [one for one in state.begun if not _is_done(one, done)]
-        reached = _reached(done, repeated, state.since)
-        fresh = [one for one in file_ranges(manifest, state.since) if one.end > reached.get(one.file, 0)]
-        fresh = [_from(one, reached.get(one.file, one.start)) for one in fresh]
-        ranges = [*repeated, *fresh]
-        _write_state(target, _State(state.server_uuid, state.tables, state.since, tuple(ranges)))
-        changes = _run(engine, archive, output, ranges, state.tables)
-        last = manifest.files[-1]
-        first = ranges[0] if ranges else FileRange(last.name, last.whole, last.whole)
-        return Reading(len(ranges), changes, Position(first.file, first.start), Position(last.name, last.whole))
+        begun = [_decode_range(part) for part in (state or {}).get("begun", ())]
+        repeated = [wanted for wanted in begun if (wanted.start, wanted.end) not in done.get(folder_of(wanted), ())]
+        reached = _reached(source, identity, done, repeated)
+        ranges = [*repeated, *source.ranges(identity, reached)]
+        _write_state(target, identity, ranges)
+        changes = _run(engine, source, output, ranges)
+        _write_state(target, identity, ())
+        ends = {folder_of(wanted): wanted.end for wanted in ranges}
+        return ReadResult(len(ranges), changes, reached | ends)
 
 
-def _state(target: Storage, manifest: Manifest, tables: tuple[str, ...], since: str, archive: str) -> _State:
-    if not manifest.files:
-        raise ChangeError(f"there is no archive at {open_storage(archive).url}.",
-                          hint="Make one with `migverify changes archive --to DIR`.")  # fmt: skip
-    uuid = manifest.files[0].server_uuid
+def _read_state(target: Storage) -> dict[str, Any] | None:
     data = target.read(STATE)
     if data is None:
-        return _State(uuid, tables, Position(since or manifest.files[0].name, FIRST_OFFSET), ())
-    known = _decode_state(data, f"{target.url}/{STATE}")
-    if (known.server_uuid, known.tables) != (uuid, tables):
-        raise ChangeError(
-            f"{target.url} holds changes of server {known.server_uuid or 'unknown'}, tables {known.tables or 'all'}.",
-            hint="Use another output folder for another archive or other tables.",
-        )
-    if since and since != known.since.file:
-        raise ChangeError(f"{target.url} begins with {known.since.file}, not {since}.",
-                          hint="Use another output folder to begin elsewhere.")  # fmt: skip
-    return known
-
-
-def _decode_state(data: bytes, where: str) -> _State:
+        return None
+    where = f"{target.url}/{STATE}"
     try:
         content: dict[str, Any] = json.loads(data)
         if content["version"] != VERSION:
             raise ChangeError(f"{where}: version {content['version']}, this program knows {VERSION}.",
                               hint="Use the migverify that wrote it.")  # fmt: skip
-        since = Position(content["since"]["file"], content["since"]["offset"])
-        begun = tuple(_decode_range(one) for one in content["begun"])
-        return _State(content["server_uuid"], tuple(content["tables"]), since, begun)
+        for part in content["begun"]:
+            _decode_range(part)
     except (ValueError, KeyError, TypeError) as error:
         raise ChangeError(f"{where}: damaged: {error}.", hint="Read into a new output folder.") from error
+    return content
+
+
+def _write_state(target: Storage, identity: Mapping[str, Any], begun: Sequence[FileRange]) -> None:
+    content = {"version": VERSION, **identity, "begun": [asdict(wanted) for wanted in begun]}
+    target.write(STATE, json.dumps(content, indent=1).encode())
+
+
+def _refuse_other(target: Storage, state: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+    for name, value in identity.items():
+        if state.get(name) != value:
+            raise ChangeError(
+                f"{target.url} was begun with {name} {json.dumps(state.get(name))}, not {json.dumps(value)}.",
+                hint="Use another output folder for another archive, for other tables, or to begin elsewhere.",
+            )
 
 
 def _decode_range(content: Mapping[str, Any]) -> FileRange:
-    prepared = tuple(Prepared(**one) for one in content["prepared"])
-    return FileRange(content["file"], content["start"], content["end"], content["xa"], prepared)
+    return FileRange(**{**content, "prepared": tuple(PreparedXa(**part) for part in content["prepared"])})
 
 
-def _write_state(target: Storage, state: _State) -> None:
-    target.write(STATE, json.dumps({"version": VERSION, **asdict(state)}, indent=1).encode())
+def folder_of(wanted: FileRange) -> str:
+    """Name the folder of a range in the output."""
+    return f"{_BINLOG}{wanted.file}"
 
 
 def piece_name(wanted: FileRange) -> str:
-    """Name of the Parquet file of a range."""
-    return f"binlog={wanted.file}/{wanted.start:020d}-{wanted.end:020d}.parquet"
+    """Name the Parquet file of a range."""
+    return f"{folder_of(wanted)}/{wanted.start:020d}-{wanted.end:020d}.parquet"
 
 
 def _done(target: Storage) -> dict[str, list[tuple[int, int]]]:
-    """Ranges that are written, per file in order; those of one file follow each other without a gap."""
+    """Ranges that are written, by folder."""
     found: dict[str, list[tuple[int, int]]] = {}
     for name in target.tree():
         piece = _PIECE.fullmatch(name)
@@ -160,66 +187,58 @@ def _done(target: Storage) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
-def _is_done(wanted: FileRange, done: Mapping[str, list[tuple[int, int]]]) -> bool:
-    return (wanted.start, wanted.end) in done.get(wanted.file, ())
-
-
 def _reached(
-    done: Mapping[str, list[tuple[int, int]]], repeated: Sequence[FileRange], since: Position
+    source: ArchiveSource,
+    identity: Mapping[str, Any],
+    done: Mapping[str, list[tuple[int, int]]],
+    repeated: Sequence[FileRange],
 ) -> dict[str, int]:
-    """Offset up to which each file is or will be written; refuses pieces that overlap or leave a hole."""
-    pieces: dict[str, list[tuple[int, int]]] = {file: list(found) for file, found in done.items()}
-    for one in repeated:
-        pieces.setdefault(one.file, []).append((one.start, one.end))
+    """Offset up to which each folder is or will be written; refuses pieces that overlap or leave a hole."""
+    pieces = {folder: list(written) for folder, written in done.items()}
+    for wanted in repeated:
+        pieces.setdefault(folder_of(wanted), []).append((wanted.start, wanted.end))
     reached = {}
-    for file, found in pieces.items():
-        at = since.offset if file == since.file else FIRST_OFFSET
-        for start, end in sorted(found):
+    for folder, written in pieces.items():
+        at = source.first(identity, folder)
+        for start, end in sorted(written):
             if start != at:
                 raise ChangeError(
-                    f"binlog={file}: the output has changes up to offset {at}, then a piece from {start} on.",
+                    f"{folder}: the output has changes up to offset {at}, then a piece from {start} on.",
                     hint="Two jobs wrote here, or a file was removed: read into a new output folder.",
                 )
             at = end
-        reached[file] = at
+        reached[folder] = at
     return reached
 
 
-def _from(wanted: FileRange, start: int) -> FileRange:
-    return FileRange(wanted.file, max(start, wanted.start), wanted.end, wanted.xa, wanted.prepared)
-
-
-def _run(engine: SparkEngine, archive: str, output: str, ranges: Sequence[FileRange], tables: Sequence[str]) -> int:
-    tasks = [
-        json.dumps({"archive": archive, "output": output, "range": asdict(one), "tables": list(tables)})
-        for one in ranges
-    ]  # fmt: skip
-    futures = [engine.submit(task) for task in tasks]
+def _run(engine: SparkEngine, source: ArchiveSource, output: str, ranges: Sequence[FileRange]) -> int:
+    given = {"source": asdict(source), "output": output}
+    futures = [engine.submit(json.dumps(given | {"range": asdict(wanted)})) for wanted in ranges]
     try:
         wait(futures, return_when=FIRST_EXCEPTION)
     finally:
         for future in futures:
             future.cancel()
     # The first error in the order of the stream is the one to show: what lies before it is certain.
-    return sum(json.loads(future.result())["changes"] for future in futures if not future.cancelled())
+    answers = [future.result() for future in futures if not future.cancelled()]
+    return sum(map(int, answers))
+
+
+# --- what an executor runs -------------------------------------------------------------------------------------------
 
 
 def write_range(task: str, secrets: Mapping[str, str]) -> str:
-    """Decode one range into its Parquet file; what an executor runs. Repeating it gives the same file."""
-    del secrets
+    """Decode one range into its Parquet file and count its rows. Repeating it gives the same file."""
     import pyarrow.parquet as pq
 
-    from migverify.spark.change_batches import SCHEMA, TableFilter, batches
+    from migverify.spark.change_batches import SCHEMA
 
-    given = json.loads(task)
-    wanted = _decode_range(given["range"])
-    changes = 0
-    items = read_range(open_storage(given["archive"]), wanted)
-    with (
-        open_storage(given["output"]).create(piece_name(wanted)) as file,
-        pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer,
-    ):
-        for batch in batches(items, TableFilter(given["tables"])):
+    del secrets
+    given, rows = json.loads(task), 0
+    wanted, source = _decode_range(given["range"]), ArchiveSource(**given["source"])
+    name, target = piece_name(wanted), Storage(given["output"])
+    with target.create(name) as file, pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
+        for batch in source.batches(wanted):
             writer.write_batch(batch)
-            changes += batch.num_rows
-    return json.dumps({"changes": changes})
+            rows += batch.num_rows
+    return str(rows)

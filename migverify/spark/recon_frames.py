@@ -1,4 +1,4 @@
-"""Parquet as frames of packed texts, beside what ``recon_source`` reads from servers.
+"""Parquet as frames of packed texts, beside what tasks read from servers.
 
 **Texts of Parquet.** Made in Spark SQL, to be the bytes that a server makes of an equal value:
 
@@ -36,12 +36,9 @@ _MICROSECONDS = 6
 
 
 def file_frame(session: SparkSession, relation: Relation, read: FileRead, side: int, number: int) -> DataFrame:
-    """Return the rows of Parquet files as a frame of ``migverify.recon.join.SCHEMA``.
+    """Return the rows of Parquet files as a frame of ``migverify.recon.rows.SCHEMA``.
 
-    Raises
-    ------
-    ConfigError
-        a column is missing, or of a type without an exact text.
+    Raises ConfigError: a column is missing, or of a type without an exact text.
     """
     where = f"dataset {relation.dataset}: {read.part.path}"
     files = session.read.parquet(read.part.path)
@@ -76,7 +73,7 @@ def _text(types: Mapping[str, DataType], name: str, wanted: ColumnDef, where: st
 
 
 def quoted(name: str) -> str:
-    """Return a column's name as ``col`` takes it, whatever it holds."""
+    """Return a column's name as ``col`` takes it, with any character in it."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -94,10 +91,7 @@ def packed(texts: Sequence[Column]) -> Column:
 def text_of(value: Column, kind: DataType, wanted: ColumnDef, where: str) -> Column:
     """Return the canonical text of a Parquet column beside a column of the type ``wanted``.
 
-    Raises
-    ------
-    ConfigError
-        the type has no exact text.
+    Raises ConfigError: the type has no exact text.
     """
     name = kind.simpleString()
     family = FAMILIES.get(wanted.data_type, "text")

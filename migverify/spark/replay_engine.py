@@ -1,241 +1,193 @@
-"""A replay on Spark: one task for each shard of sessions, each playing with the worker of the local engine.
+"""A replay on Spark: one task for each part of the sessions, each replaying with the engine of a local run.
 
-Sessions that wait for each other are in one shard as far as sizes allow; a call that should come after one of another
-shard is racy. The plan goes to the executors as a file. Each task keeps a journal of its own and gives back its lines,
-which the driver appends to the run's: the tally is the same fold as a local run's.
+Sessions that wait for each other are in one part as far as sizes allow; a call that should come after one of another
+part is racy. The run file goes to the executors. Each task gives back the outcomes of its own copy, which the driver
+commits to the run's: the tally is the same fold as a local run's.
 
-A task that is lost may have written. So before a shard begins, the driver writes the intent of every write in it; and a
-task that Spark starts a second time plays nothing.
+A task that is lost may have written. So before a part begins, the driver commits the intent of every write in it; and a
+task that Spark starts a second time asks nothing.
 """
 
 from __future__ import annotations
 
 import json
-import tarfile
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from migverify.errors import MigverifyError, ReadError
+from migverify.errors import MigverifyError
 from migverify.model import Endpoint, Side
-from migverify.spark.engine import explain
-from migverify.spark.session import close_session, is_connect, open_session
-from migverify.workload.private import private, write_private
-from migverify.workload.replay.board import Board, Counters
-from migverify.workload.replay.engine import EngineOptions, Start
-from migverify.workload.replay.journal import Journal
-from migverify.workload.replay.lock import alone
-from migverify.workload.replay.pace import PaceKind
-from migverify.workload.replay.run import ReplayResult, finish, prepare, remaining
-from migverify.workload.replay.shards import shards
-from migverify.workload.replay.sides import Sides
-from migverify.workload.replay.spool import COMMITS, WRITES, Spool
-from migverify.workload.replay.worker import BOARD, JOURNAL, PLANNED, Share, play
+from migverify.spark.engine import each_number, explain
+from migverify.spark.session import is_connect, session_on
+from migverify.workload.replay.connections import EngineOptions
+from migverify.workload.replay.engine import Start
+from migverify.workload.replay.outcomes import Outcomes, alone, total
+from migverify.workload.replay.run import (
+    ReplayResult,
+    Share,
+    ask_stop,
+    assign,
+    finish,
+    partition,
+    play,
+    prepare,
+    remaining,
+)
+from migverify.workload.replay.runfile import COMMITS, RUN_FILE, WRITES, RunFile
+from migverify.workload.replay.safety import Sides
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-SCHEMA = "shard int, kind string, body binary"
-LINES, COUNTED, FAILED = "lines", "counted", "failed"
+SCHEMA = "part int, kind string, call long, body string"
+OUTCOME, COUNTED, FAILED = "outcome", "counted", "failed"
 LEAD = 3.0
 """Seconds until the first call is due: executors take a moment."""
-_LINES_AT_ONCE = 1 << 20
-_PLAN = "migverify-replay-{}.tar"
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """What one task plays. ``began`` is Unix time in nanoseconds: executors share no other clock."""
-
-    number: int
-    sessions: tuple[int, ...]
-    connections: int
+_AT_ONCE = 5_000
+_COPY = "migverify-replay-{}.sqlite"
 
 
 @dataclass(frozen=True)
-class PlayShards:
-    """The function of the tasks; holds endpoints and passwords, and travels from the driver's memory to theirs."""
+class PlayParts:
+    """The function of the tasks; holds endpoints and passwords, and travels from the driver's memory to theirs.
 
-    plan: str
-    attempt: int
-    shards: tuple[Shard, ...]
+    ``file`` is the name of the run file's copy there. ``began`` is Unix time in nanoseconds: executors share no other
+    clock.
+    """
+
+    file: str
+    parts: int
     endpoints: Mapping[Side, Endpoint]
     secrets: Mapping[str, str]
     options: EngineOptions
     start: Start
     began: int
 
-    def __repr__(self) -> str:
-        return f"PlayShards({len(self.shards)} shards)"
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Play the shards whose numbers come in, and give back the lines of their journals."""
+    def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Replay the part of a number, counted from 0, and give back its outcomes."""
         import pyarrow as pa
         from pyspark import TaskContext
 
         context = TaskContext.get()
         again = context is not None and context.attemptNumber() > 0
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for kind, body in self._play(self.shards[number], again=again):
-                    yield pa.RecordBatch.from_arrays(
-                        [pa.array([number], pa.int32()), pa.array([kind]), pa.array([body], pa.binary())],
-                        names=["shard", "kind", "body"],
-                    )
+        for kind, rows in self._play(number, again=again):
+            calls, bodies = [row[0] for row in rows], [row[1] for row in rows]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([number] * len(rows), pa.int32()), pa.array([kind] * len(rows)), pa.array(calls, pa.int64()),
+                 pa.array(bodies, pa.string())],
+                names=["part", "kind", "call", "body"],
+            )  # fmt: skip
 
-    def _play(self, shard: Shard, *, again: bool) -> Iterator[tuple[str, bytes]]:
+    def _play(self, number: int, *, again: bool) -> Iterator[tuple[str, list[tuple[int, str]]]]:
+        if again:  # the first attempt may have asked, and written, any of it
+            yield FAILED, [(0, f"part {number}: its task was lost; a second one asks nothing")]
+            return
         from pyspark import SparkFiles
 
-        if again:  # the first attempt may have asked, and written, any of it
-            yield FAILED, f"shard {shard.number}: its task was lost; a second one plays nothing".encode()
-            return
         with tempfile.TemporaryDirectory(prefix="migverify-replay-") as scratch:
             folder = Path(scratch)
-            with tarfile.open(SparkFiles.get(self.plan)) as archive:
-                archive.extractall(folder, filter="data")
-            Board.make(folder / BOARD, (folder / "state.bin").stat().st_size, 1)
+            shutil.copyfile(SparkFiles.get(self.file), folder / RUN_FILE)
+            with RunFile(folder) as run:  # what is here already is the driver's
+                run.change("DELETE FROM workers")
+                before = {row[0] for row in run.db.execute("SELECT call FROM outcomes WHERE body IS NOT NULL")}
             began = time.monotonic_ns() + self.began - time.time_ns()
-            share = Share(
-                folder, 1, self.attempt, shard.sessions, self.endpoints, self.secrets,
-                replace(self.options, connections=shard.connections, apart=True), replace(self.start, began=began),
-            )  # fmt: skip
+            options = replace(self.options, connections=max(1, self.options.connections // self.parts), apart=True)
+            start = replace(self.start, began=began)
+            failure = ""
             try:
-                counters, stopped = play(share, ended=(folder / "state.bin").read_bytes())
+                play(Share(folder, number + 1, self.endpoints, self.secrets, options, start))
             except MigverifyError as error:
-                yield FAILED, error.message.encode()
-            else:
-                yield COUNTED, json.dumps(asdict(counters)).encode()
-                if stopped:
-                    yield FAILED, stopped.encode()
-            for path in sorted((folder / JOURNAL).glob("*.journal")):
-                yield from ((LINES, part) for part in _parts(path))
-
-
-def _parts(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while lines := file.readlines(_LINES_AT_ONCE):
-            yield b"".join(lines)
+                failure = error.message
+            with RunFile(folder) as run:
+                failure = failure or str(run.fact("stop"))
+                yield COUNTED, [(0, json.dumps(asdict(total(run))))]
+                rows = run.db.execute("SELECT call, body FROM outcomes WHERE body IS NOT NULL ORDER BY call")
+                while some := rows.fetchmany(_AT_ONCE):
+                    yield OUTCOME, [(call, body) for call, body in some if call not in before]
+            if failure:
+                yield FAILED, [(0, failure)]
 
 
 def replay_on_spark(
     folder: Path, sides: Sides, options: EngineOptions, master: str | None, conf: Mapping[str, str], *, jobs: int,
     resume: bool = False, session: SparkSession | None = None,
 ) -> ReplayResult:  # fmt: skip
-    """Play the plan in ``folder`` on Spark; see ``migverify.workload.replay.run.replay``.
+    """Replay the plan in ``folder`` on Spark; see ``migverify.workload.replay.run.replay``.
 
     Parameters
     ----------
     jobs
-        Shards, which are played at the same time: as many task slots must be there, or calls are late.
+        Parts, which are replayed at the same time: as many task slots must be there, or calls are late.
     session
         An open session; None opens one on ``master`` and closes it.
 
-    Raises
-    ------
-    PlanError
-        the folder holds no plan, or a journal although nothing is resumed.
-    ConfigError, ReadError
-        Spark cannot be had, or a job failed; what shards gave back is kept.
+    Raises PlanError: the folder holds no plan, or an earlier attempt although nothing is resumed; ConfigError,
+    ReadError: spark cannot be had, or a job failed; what parts gave back is kept.
     """
-    with alone(folder):
-        plan, found, options = prepare(folder, options, resume=resume)
-        attempt = found.attempts - 1
-        with Spool(folder / PLANNED) as spool:
-            left, start = remaining(spool, found)
-            count = max(1, min(jobs, options.connections, len(left)))
-            dealt = shards(spool, count, left)
-            parts = tuple(
-                Shard(number, tuple(sessions), max(1, options.connections // max(1, len(dealt))))
-                for number, sessions in enumerate(dealt)
-            )
-            if plan.writes:
-                _intend(spool, folder, attempt, parts, found.ended)
-        own = (
-            None if session is not None else open_session(master, "migverify workload replay", conf, max(1, len(parts)))
-        )
-        spark = session or own
-        if spark is None:
-            raise ReadError("there is no Spark session")
-        began = time.time_ns() + int(LEAD * 1e9)
-        try:
-            name = _ship(spark, folder, bytes(one & 1 for one in found.state))
-            task = PlayShards(name, attempt, parts, sides.endpoints, sides.secrets, options, start, began)
-            counters, stopped = _collect(spark, task, folder, attempt, sides.secrets)
-        finally:
-            for sent in folder.glob(_PLAN.format("*")):
-                sent.unlink()
-            if own is not None:
-                close_session(own)
-        seconds = (time.time_ns() - began) / 1e9
-        return finish(folder, plan, counters, seconds, stopped, open_loop=options.pace.kind is not PaceKind.FAST)
+    with alone(folder), RunFile(folder) as run:
+        plan = prepare(run, resume=resume)
+        left, start = remaining(run)
+        dealt = partition(run, max(1, min(jobs, options.connections, len(left))), left)
+        dealt = [numbers for numbers in dealt if numbers]
+        assign(run, dealt, start)
+        copy = folder / _COPY.format(time.time_ns())
+        with session_on(master, "migverify workload replay", conf, max(1, len(dealt)), session) as spark:
+            try:
+                _ship(spark, run, copy)
+                if plan.writes:
+                    intend(run)
+                began = time.time_ns() + int(LEAD * 1e9)
+                task = PlayParts(copy.name, len(dealt), sides.endpoints, sides.secrets, options, start, began)
+                if dealt:
+                    _collect(spark, task, run, sides.secrets)
+            finally:
+                copy.unlink(missing_ok=True)
+        return finish(run, plan, (time.time_ns() - began) / 1e9, options)
 
 
-def _intend(spool: Spool, folder: Path, attempt: int, parts: tuple[Shard, ...], ended: Any) -> None:
-    journal = Journal(folder / JOURNAL, 0, attempt)
-    for part in parts:
-        for number in part.sessions:
-            session = spool.sessions[number]
-            for index in range(session.first, session.first + session.count):
-                # commits too: a transaction of which nothing came back may be committed
-                if spool.place(index).flags & (WRITES | COMMITS) and not ended(index):
-                    journal.intent(index, flush=False)
-    journal.close()
+def intend(run: RunFile) -> None:
+    """Commit an intent for every call that may write, and for commits: what gave nothing back may be committed."""
+    run.change(
+        f"INSERT OR IGNORE INTO outcomes SELECT id, NULL FROM calls WHERE flags & {WRITES | COMMITS}"  # noqa: S608
+    )
 
 
-def _ship(session: SparkSession, folder: Path, state: bytes) -> str:
-    """Send plan and state to the executors, and return the file's name there."""
-    name = _PLAN.format(time.time_ns())
-    path = folder / name
-    write_private(folder / "state.bin", state)
-    with open(path, "wb", opener=private) as file, tarfile.open(fileobj=file, mode="w") as archive:
-        archive.add(folder / PLANNED, PLANNED)
-        archive.add(folder / "state.bin", "state.bin")
+def _ship(session: SparkSession, run: RunFile, copy: Path) -> None:
+    """Send a copy of the run file to the executors, by its name."""
+    copy.touch(mode=0o600)
+    run.change("VACUUM INTO ?", (str(copy),))
     if is_connect(session):
-        session.addArtifacts(str(path), file=True)
+        session.addArtifacts(str(copy), file=True)
     else:
-        session.sparkContext.addFile(str(path))
-    return name
+        session.sparkContext.addFile(str(copy))
 
 
-def _collect(
-    session: SparkSession, task: PlayShards, folder: Path, attempt: int, secrets: Mapping[str, str]
-) -> tuple[Counters, str]:
-    """Run the job and append what comes back to the run's journal, shard by shard."""
-    journals: dict[int, Journal] = {}
-    total = Counters()
-    stopped = ""
-    count = len(task.shards)
-    if not count:
-        return total, stopped
-    played = session.range(0, count, 1, count).mapInArrow(task, SCHEMA).persist()
+def _collect(session: SparkSession, task: PlayParts, run: RunFile, secrets: Mapping[str, str]) -> None:
+    """Run the job and commit what comes back, part by part."""
+    played = each_number(session, task.parts, task, SCHEMA).persist()
+    outcomes = {number: Outcomes(run.folder, number + 1) for number in range(task.parts)}
     try:
-        # All shards at once: toLocalIterator alone runs a job for each, and no more than one ahead.
+        # All parts at once: toLocalIterator alone runs a job for each, and no more than one ahead.
         played.count()
         for row in played.toLocalIterator():
-            if row.kind == LINES:
-                journal = journals.setdefault(row.shard, Journal(folder / JOURNAL, row.shard + 1, attempt))
-                journal.take(bytes(row.body))
-                journal.flush()
+            if row.kind == OUTCOME:
+                outcomes[row.part].take([(row.call, row.body)])
+                if len(outcomes[row.part].ends) >= _AT_ONCE:
+                    outcomes[row.part].flush()
             elif row.kind == COUNTED:
-                _add(total, json.loads(bytes(row.body)))
+                outcomes[row.part].counters = row.body
             else:
-                stopped = stopped or bytes(row.body).decode()
+                ask_stop(run, row.body)
     except MigverifyError:
         raise
     except Exception as error:  # noqa: BLE001 - py4j, pyspark and grpc share no base class
         raise explain(error, secrets) from None
     finally:
         played.unpersist()
-        for journal in journals.values():
-            journal.close()
-    return total, stopped
-
-
-def _add(total: Counters, body: Mapping[str, int]) -> None:
-    for name, value in body.items():
-        worst = name in ("lag", "lag_most")
-        setattr(total, name, max(getattr(total, name), value) if worst else getattr(total, name) + value)
+        for each in outcomes.values():
+            each.close()

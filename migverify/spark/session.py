@@ -1,15 +1,17 @@
 """Opens and closes a Spark session made for many small, waiting tasks.
 
 A task waits for two databases; it needs a thread, not a core. So a local master gets as many "cores" as there
-are slots, whatever the machine has, and nothing here moves rows through the JVM.
+are slots, and nothing here moves rows through the JVM. Importing this module imports no pyspark.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -22,9 +24,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from migverify.errors import ConfigError, MigverifyError, UsageError
-from migverify.spark.java import NO_ARCHIVE, QUIET, Archive, class_archive, find_java
-from migverify.spark.pyfiles import build_pyfiles
-from migverify.spark.settings import LOCAL_ATTEMPTS, LOG4J, as_properties, is_local, settings
+from migverify.spark.settings import LOCAL_ATTEMPTS, as_properties, build_pyfiles, is_local, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,10 +33,24 @@ LOG = logging.getLogger(__name__)
 
 PYSPARK_FLOOR = (3, 5)
 """The oldest pyspark that migverify runs on: the Spark of EMR 7."""
+JVM = "-XX:+IgnoreUnrecognizedVMOptions -Xlog:disable -Xlog:all=off -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of every JVM here. The JVM's own warnings would go to stdout, which belongs to the command's data."""
 _JAVA_FLOORS = {3: 11, 4: 17}
-
+_JAVA_HINT = "Install Java 17 or newer and put it on PATH or in JAVA_HOME, or use --engine local, which needs no Java."
+_MASTER_HINT = "Check --spark-master, or use --engine local."
 _END_SECONDS = 10.0
 _ANSWER_SECONDS = 10.0
+_ARCHIVE_SECONDS = 180.0
+_LOG4J = """\
+status = off
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%xEx{short}
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+"""
 
 
 @dataclass(slots=True)
@@ -44,7 +58,7 @@ class _Driver:
     """The driver's JVM that this process started: Spark allows one at a time."""
 
     process: subprocess.Popen[bytes]
-    archive: Archive
+    archive: ClassArchive
     scratch: tempfile.TemporaryDirectory[str]
 
 
@@ -52,9 +66,15 @@ _lock = threading.Lock()
 _driver: _Driver | None = None
 
 
-def open_session(
-    master: str | None, app_name: str, conf: Mapping[str, str], slots: int, *, archive: bool = True
-) -> SparkSession:
+def is_connect(session: SparkSession) -> bool:
+    """Whether the session talks to a Spark Connect server."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+# --- sessions --------------------------------------------------------------------------------------------------------
+
+
+def open_session(master: str | None, app_name: str, conf: Mapping[str, str], slots: int) -> SparkSession:
     """Open a Spark session that runs up to ``slots`` tasks at a time.
 
     Parameters
@@ -68,8 +88,6 @@ def open_session(
         they never hold a secret of an endpoint.
     slots
         How many tasks wait on the databases at the same time, at least 1.
-    archive
-        Whether to use, and make once, the class archive that makes the JVM start fast.
 
     Raises
     ------
@@ -84,7 +102,7 @@ def open_session(
     if master is not None and master.startswith("sc://"):
         return _open_connect(master, app_name, conf)
     with _lock:
-        return _open_classic(master, app_name, conf, slots, archive)
+        return _open_classic(master, app_name, conf, slots)
 
 
 def close_session(session: SparkSession, *, at_once: bool = False) -> None:
@@ -102,14 +120,22 @@ def close_session(session: SparkSession, *, at_once: bool = False) -> None:
                 _end_driver(at_once)
 
 
-def is_connect(session: SparkSession) -> bool:
-    """Whether the session talks to a Spark Connect server."""
-    return type(session).__module__.startswith("pyspark.sql.connect")
+@contextlib.contextmanager
+def session_on(
+    master: str | None, app_name: str, conf: Mapping[str, str], slots: int, session: SparkSession | None = None
+) -> Iterator[SparkSession]:
+    """Yield the session given, or one of :func:`open_session`, which is closed at the end."""
+    if session is not None:
+        yield session
+        return
+    own = open_session(master, app_name, conf, slots)
+    try:
+        yield own
+    finally:
+        close_session(own)
 
 
-def _open_classic(
-    master: str | None, app_name: str, conf: Mapping[str, str], slots: int, archive: bool
-) -> SparkSession:
+def _open_classic(master: str | None, app_name: str, conf: Mapping[str, str], slots: int) -> SparkSession:
     from pyspark import SparkConf, SparkContext, SparkFiles
     from pyspark.sql import SparkSession
 
@@ -122,7 +148,7 @@ def _open_classic(
         master = master or conf.get("spark.master") or "local"
         if master.startswith("spark://"):
             _require_answer(master)
-        _start_driver(master, conf, slots, archive)
+        _start_driver(master, conf, slots)
     try:
         with _no_java_errors(f"cannot open a Spark session on {master or 'the master of spark-submit'}"):
             SparkContext._ensure_initialized()
@@ -140,24 +166,41 @@ def _open_classic(
                 sys.path[:] = before  # the driver has its own copy; the zip is gone when the session is
     except BaseException:
         with contextlib.suppress(Exception):  # the first error is the one to show
-            _stop_active()
+            getattr(SparkContext, "_active_spark_context").stop()  # noqa: B009 - mypy knows it as None here
         _end_driver(at_once=True)
         raise
     return session
 
 
-def _stop_active() -> None:
-    from pyspark import SparkContext
+def _open_connect(url: str, app_name: str, conf: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
 
-    if SparkContext._active_spark_context is not None:
-        SparkContext._active_spark_context.stop()
+    bare = url.partition(";")[0]  # ``;token=`` is a secret
+    try:
+        import grpc  # type: ignore[import-untyped,unused-ignore]  # noqa: F401 - pyspark's own message is a page
+    except ImportError as error:
+        raise ConfigError(
+            f"Spark Connect ({bare}) needs the package grpcio", hint="Run pip install 'pyspark[connect]'."
+        ) from error
+    _require_answer(url)
+    with _no_java_errors(f"cannot open a Spark Connect session on {bare}"):
+        builder = SparkSession.builder.remote(url).appName(app_name)
+        for key, value in conf.items():
+            builder = builder.config(key, value)
+        session: SparkSession = builder.create()
+        try:
+            with tempfile.TemporaryDirectory(prefix="migverify-pyfiles-") as folder:
+                session.addArtifacts(str(build_pyfiles(Path(folder))), pyfile=True)
+        except BaseException:
+            session.stop()
+            raise
+    return session
 
 
 def _fill(chosen: Any, master: str | None, conf: Mapping[str, str], slots: int) -> None:
     """Under spark-submit its own master and settings stay; what it leaves open is chosen here."""
     submitted_to = str(chosen.get("spark.master", master or "local"))
-    scratch = Path(tempfile.gettempdir())
-    for key, value in settings(submitted_to, slots, scratch, "").items():
+    for key, value in settings(submitted_to, slots, Path(tempfile.gettempdir()), "").items():
         if not key.startswith(("spark.driver.", "spark.sql.warehouse", "spark.local.dir")):
             chosen.setIfMissing(key, value)
     for key, value in conf.items():
@@ -166,7 +209,10 @@ def _fill(chosen: Any, master: str | None, conf: Mapping[str, str], slots: int) 
         chosen.setMaster(f"local[{slots},{LOCAL_ATTEMPTS}]")
 
 
-def _start_driver(master: str, conf: Mapping[str, str], slots: int, archive: bool) -> None:
+# --- the driver's JVM ------------------------------------------------------------------------------------------------
+
+
+def _start_driver(master: str, conf: Mapping[str, str], slots: int) -> None:
     """Start the JVM with settings in a file: arguments would show them in the process list."""
     global _driver
     from pyspark import SparkContext, __version__
@@ -174,15 +220,13 @@ def _start_driver(master: str, conf: Mapping[str, str], slots: int, archive: boo
     from pyspark.java_gateway import launch_gateway
 
     java = find_java(_JAVA_FLOORS.get(_version(__version__)[0], max(_JAVA_FLOORS.values())))
-    kept = class_archive(java, Path(_find_spark_home()), __version__) if archive else NO_ARCHIVE
+    home = Path(_find_spark_home())
+    archive = class_archive(java, home)
     scratch = tempfile.TemporaryDirectory(prefix="migverify-spark-")
     folder = Path(scratch.name)
     try:
-        (folder / "log4j2.properties").write_text(LOG4J, encoding="utf-8")
-        options = (
-            f"{QUIET} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC {kept.options} "
-            f"-Dlog4j2.configurationFile={(folder / 'log4j2.properties').as_uri()}"
-        )
+        (folder / "log4j2.properties").write_text(_LOG4J, encoding="utf-8")
+        options = f"{JVM} {archive.option} -Dlog4j2.configurationFile={(folder / 'log4j2.properties').as_uri()}"
         chosen = settings(master, slots, folder, options) | dict(conf)
         if is_local(master):
             chosen["spark.master"] = f"local[{slots},{LOCAL_ATTEMPTS}]"
@@ -191,14 +235,14 @@ def _start_driver(master: str, conf: Mapping[str, str], slots: int, archive: boo
         properties = folder / "spark.properties"
         properties.touch(mode=0o600)
         # Of a setting that is there twice Java takes the last one.
-        properties.write_text(_defaults(Path(_find_spark_home())) + as_properties(chosen), encoding="utf-8")
+        properties.write_text(_defaults(home) + as_properties(chosen), encoding="utf-8")
         with (
             (folder / "driver.log").open("wb") as log,
             _environment(_driver_environment(master, chosen, properties)),
             _no_java_errors(f"cannot start Spark's JVM for {master}", folder / "driver.log"),
         ):
             gateway = launch_gateway(None, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
-            _driver = _Driver(gateway.proc, kept, scratch)
+            _driver = _Driver(gateway.proc, archive, scratch)
             SparkContext._ensure_initialized(gateway=gateway)
     except BaseException:
         if _driver is None:
@@ -206,17 +250,31 @@ def _start_driver(master: str, conf: Mapping[str, str], slots: int, archive: boo
         raise
 
 
-def _defaults(home: Path) -> str:
-    """Return the lines of ``spark-defaults.conf``: beside a properties file Spark 3.5 does not read it."""
-    file = Path(os.environ.get("SPARK_CONF_DIR") or home / "conf") / "spark-defaults.conf"
+def _end_driver(at_once: bool) -> None:
+    global _driver
+    driver, _driver = _driver, None
+    if driver is None:
+        return
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
     try:
-        return file.read_text(encoding="utf-8") + "\n"
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"cannot read {file}: {type(error).__name__}", hint="Name another directory in SPARK_CONF_DIR."
-        ) from error
+        if not at_once:
+            driver.archive.write(driver.process.pid)
+        if gateway is not None:
+            with _no_java_errors("stopping Spark"):
+                gateway.shutdown()
+        if driver.process.stdin is not None:
+            driver.process.stdin.close()  # the JVM ends when its stdin does
+        driver.process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        LOG.info("Spark's JVM did not end by itself in time; it is killed")
+    finally:
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+        driver.process.kill()
+        driver.process.wait()
+        driver.scratch.cleanup()
 
 
 def _driver_environment(master: str, chosen: Mapping[str, str], properties: Path) -> dict[str, str]:
@@ -240,76 +298,128 @@ def _driver_environment(master: str, chosen: Mapping[str, str], properties: Path
     return variables
 
 
-def _end_driver(at_once: bool) -> None:
-    global _driver
-    driver, _driver = _driver, None
-    if driver is None:
-        return
-    from pyspark import SparkContext
-
-    gateway = SparkContext._gateway
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of this process for as long as its child is started."""
+    before = dict(os.environ)
+    os.environ.update(variables)
     try:
-        if driver.archive.making() and not at_once:
-            LOG.info("keeping an archive of Spark's classes, so that later runs start faster: %s", driver.archive.path)
-            driver.archive.write(driver.process.pid)
-        if gateway is not None:
-            with _no_java_errors("stopping Spark"):
-                gateway.shutdown()
-        if driver.process.stdin is not None:
-            driver.process.stdin.close()  # the JVM ends when its stdin does
-        driver.process.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        LOG.info("Spark's JVM did not end by itself in time; it is killed")
+        yield
     finally:
-        SparkContext._gateway = None
-        SparkContext._jvm = None
-        driver.process.kill()
-        driver.process.wait()
-        driver.scratch.cleanup()
+        for name in variables:
+            os.environ.pop(name, None)
+        os.environ.update({name: before[name] for name in variables if name in before})
 
 
-def _open_connect(url: str, app_name: str, conf: Mapping[str, str]) -> SparkSession:
-    from pyspark.sql import SparkSession
+def find_java(floor: int = 17) -> Path:
+    """Return the home of the Java that Spark would start, resolved.
 
-    try:
-        import grpc  # type: ignore[import-untyped,unused-ignore]  # noqa: F401 - pyspark's own message is a page
-    except ImportError as error:
-        raise ConfigError(
-            f"Spark Connect ({_bare(url)}) needs the package grpcio", hint="Run pip install 'pyspark[connect]'."
-        ) from error
-    _require_answer(url)
-    with _no_java_errors(f"cannot open a Spark Connect session on {_bare(url)}"):
-        builder = SparkSession.builder.remote(url).appName(app_name)
-        for key, value in conf.items():
-            builder = builder.config(key, value)
-        session: SparkSession = builder.create()
+    Raises
+    ------
+    ConfigError
+        There is none, its version cannot be read, or it is older than ``floor``.
+    """
+    home = os.environ.get("JAVA_HOME")
+    command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if command is None or not os.access(command, os.X_OK):
+        where = f"JAVA_HOME is {home}, but {command} cannot be run" if home else "there is no java on PATH"
+        raise ConfigError(f"Spark needs Java: {where}", hint=_JAVA_HINT)
+    found = Path(command).resolve().parent.parent
+    try:  # the file of every Java since 9: reading it saves the start of a JVM
+        release = (found / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        release = ""
+    if "JAVA_VERSION=" not in release:
         try:
-            with tempfile.TemporaryDirectory(prefix="migverify-pyfiles-") as folder:
-                session.addArtifacts(str(build_pyfiles(Path(folder))), pyfile=True)
-        except BaseException:
-            session.stop()
-            raise
-    return session
+            release = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=30).stderr  # noqa: S603
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ConfigError(f"cannot run {command}: {type(error).__name__}", hint=_JAVA_HINT) from error
+    version = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', release)
+    if version is None:
+        raise ConfigError(f"cannot read the version of {command}", hint=_JAVA_HINT)
+    if int(version[1]) < floor:
+        raise ConfigError(f"Spark needs Java {floor} or newer, but {command} is Java {version[1]}", hint=_JAVA_HINT)
+    return found
 
 
-def _bare(url: str) -> str:
-    """Return a Connect URL without its parameters: ``;token=`` is a secret."""
-    return url.partition(";")[0]
+@dataclass(frozen=True, slots=True)
+class ClassArchive:
+    """The archive of the classes that Spark's driver loads (AppCDS): made once, and mapped by every driver after it.
+
+    ``option`` is of the driver's JVM; ``path`` is where the archive belongs, None where there is none to make.
+    """
+
+    option: str = ""
+    path: Path | None = None
+    jcmd: Path = Path(os.devnull)
+
+    def write(self, pid: int) -> None:
+        """Have a running JVM write the classes that it loaded; without an archive the next driver tries again."""
+        if self.path is None:
+            return
+        LOG.info("keeping an archive of Spark's classes, so that later runs start faster: %s", self.path)
+        with (
+            contextlib.suppress(OSError, subprocess.SubprocessError),
+            tempfile.TemporaryDirectory(dir=self.path.parent) as folder,
+        ):
+            part = Path(folder) / self.path.name
+            command = [str(self.jcmd), str(pid), "VM.cds", "dynamic_dump", str(part)]
+            subprocess.run(command, capture_output=True, timeout=_ARCHIVE_SECONDS, check=True)  # noqa: S603
+            part.replace(self.path)
+
+
+def class_archive(java: Path, spark_home: Path) -> ClassArchive:
+    """Return the archive for one Java and one Spark, in ``$XDG_CACHE_HOME/migverify`` or ``~/.cache/migverify``.
+
+    Never raises: a home that cannot be written, a Java without ``jcmd``, or a path that Java's options cannot hold
+    means no archive.
+    """
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "migverify"
+    try:
+        jars = "\n".join(f"{p.name} {p.stat().st_size}" for p in sorted((spark_home / "jars").iterdir()))
+        release = (java / "release").read_text(encoding="utf-8", errors="replace")
+        key = hashlib.sha256(f"{java}\n{release}\n{spark_home}\n{jars}".encode()).hexdigest()[:16]
+        path = folder / f"spark-{key}.jsa"
+        if re.search(r"[\s\"'\\%]", str(path)):
+            return ClassArchive()
+        if path.is_file():
+            return ClassArchive(f"-XX:SharedArchiveFile={path}")
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return ClassArchive()
+    jcmd = java / "bin" / "jcmd"
+    if not os.access(folder, os.W_OK) or not os.access(jcmd, os.X_OK):
+        return ClassArchive()
+    # Not -XX:ArchiveClassesAtExit: a JVM whose driver was killed would write for a minute before it is gone.
+    return ClassArchive("-XX:+RecordDynamicDumpInfo", path, jcmd)
+
+
+def _defaults(home: Path) -> str:
+    """Return the lines of ``spark-defaults.conf``: beside a properties file Spark 3.5 does not read it."""
+    file = Path(os.environ.get("SPARK_CONF_DIR") or home / "conf") / "spark-defaults.conf"
+    try:
+        return file.read_text(encoding="utf-8") + "\n"
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"cannot read {file}: {type(error).__name__}", hint="Name another directory in SPARK_CONF_DIR."
+        ) from error
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
 
 
 def _require_pyspark() -> None:
+    hint = "Run pip install 'migverify[spark]', or use --engine local."
     try:
         import pyspark
     except ImportError as error:
-        raise ConfigError(
-            "the Spark engine needs the package pyspark",
-            hint="Run pip install 'migverify[spark]', or use --engine local.",
-        ) from error
+        raise ConfigError("the Spark engine needs the package pyspark", hint=hint) from error
     if _version(pyspark.__version__) < PYSPARK_FLOOR:
         floor = ".".join(map(str, PYSPARK_FLOOR))
         raise ConfigError(
-            f"the Spark engine needs pyspark {floor} or newer, and {pyspark.__version__} is installed",
-            hint="Run pip install 'migverify[spark]', or use --engine local.",
+            f"the Spark engine needs pyspark {floor} or newer, and {pyspark.__version__} is installed", hint=hint
         )
 
 
@@ -326,21 +436,19 @@ def _no_java_errors(what: str, log: Path | None = None) -> Iterator[None]:
     except MigverifyError:
         raise
     except Exception as error:  # noqa: BLE001 - py4j, pyspark and grpc share no base class
-        raise ConfigError(
-            f"{what}: {_cause(error, log)}", hint="Check --spark-master, or use --engine local."
-        ) from None
+        raise ConfigError(f"{what}: {_cause(error, log)}", hint=_MASTER_HINT) from None
 
 
 def _cause(error: Exception, log: Path | None) -> str:
-    """Return the one line that says most: the innermost Java cause, or what the JVM said before it ended."""
+    """Return the one line that says most: the innermost Java cause, or what the JVM wrote before it ended."""
     text = str(error)
     java = getattr(error, "java_exception", None)
     while java is not None:
         text = java.getMessage() or java.toString()
         java = java.getCause()
     if log is not None and log.is_file():
-        said = [line for line in log.read_text(errors="replace").splitlines() if line and line[0] not in " \t"]
-        text = next((line for line in said if re.search("error|exception", line, re.IGNORECASE)), text)
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line and line[0] not in " \t"]
+        text = next((line for line in lines if re.search("error|exception", line, re.IGNORECASE)), text)
     line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     return re.sub(r'^Exception in thread "[^"]*" ', "", line)[:300]
 
@@ -364,18 +472,3 @@ def _require_answer(master: str) -> None:
         f"the Spark master {scheme}://... does not answer: {'; '.join(reasons)}",
         hint="Check --spark-master and that the master runs, or use --engine local.",
     )
-
-
-@contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of this process for as long as its child is started."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

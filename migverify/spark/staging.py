@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from migverify.changes.storage import open_storage
+from migverify.changes.storage import Storage
 from migverify.errors import ConfigError
 
-OUTPUTS = frozenset({"--csv", "--parquet"})
+OUTPUTS = frozenset({"--csv"})
 NOT_FILES = frozenset({"--store", "--spark-master", "--param"})
 _YAML = (".yaml", ".yml")
 
@@ -23,7 +23,7 @@ _YAML = (".yaml", ".yml")
 def staged(arguments: Sequence[str]) -> Iterator[list[str]]:
     """Yield the arguments of a command with local paths in the place of URLs.
 
-    What the command wrote for ``OUTPUTS`` is brought to their URLs at the end, whatever its exit code; a file that it
+    What the command wrote for ``OUTPUTS`` is brought to their URLs at the end, with any exit code; a file that it
     did not write is not.
 
     Raises
@@ -64,9 +64,9 @@ def fetch(url: str, into: Path) -> Path:
     into.mkdir()
     folder, _, name = url.rstrip("/").rpartition("/")
     if name.endswith(_YAML):
-        storage, names = open_storage(folder), [name]
+        storage, names = Storage(folder), [name]
     else:
-        storage = open_storage(url)
+        storage = Storage(url)
         names = [found for found in storage.names() if found.endswith(_YAML)]
     for wanted in names:
         data = storage.read(wanted)
@@ -83,7 +83,7 @@ def bring(written: Mapping[Path, str]) -> None:
     for path, url in written.items():
         if path.is_file():
             folder, _, name = url.rpartition("/")
-            with path.open("rb") as file, open_storage(folder).create(name) as target:
+            with path.open("rb") as file, Storage(folder).create(name) as target:
                 while block := file.read(1 << 20):
                     target.write(block)
 

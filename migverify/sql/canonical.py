@@ -1,7 +1,7 @@
-"""The type table: how a value of each type becomes one text that both engines spell alike.
+"""The type table: how a value of each type becomes one text that both engines spell equally.
 
 Each row of ``TYPE_TABLE`` joins two type families. Its builders give, per side, an expression whose text is the
-same bytes on MySQL and TiDB for equal values and unlike bytes for unlike values; ``equates`` says which unlike
+same bytes on MySQL and TiDB for equal values and different bytes for different values; ``equates`` says which different
 spellings count as one value, ``blind_to`` what cannot be seen. A pair of families that is not in the table is not
 compared, and the plan says so: there is no "else cast to char".
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from migverify.model import ColumnDef, ColumnPair, Lane
-from migverify.sql.quoting import quote_name
+from migverify.sql.quoting import MOST_DIGITS, quote_name
 
 FAMILIES: dict[str, str] = {
     "tinyint": "integer", "smallint": "integer", "mediumint": "integer", "int": "integer", "integer": "integer",
@@ -29,7 +29,6 @@ FAMILIES: dict[str, str] = {
 }  # fmt: skip
 """information_schema's DATA_TYPE -> family."""
 
-MOST_DIGITS = 65
 _UTF8 = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
 Build = Callable[[str, ColumnDef, ColumnDef], str]
 """(quoted name, this side's column, the other side's) -> expression."""
@@ -85,7 +84,7 @@ def _datetime(name: str, this: ColumnDef, other: ColumnDef) -> str:
 def _float(name: str, this: ColumnDef, other: ColumnDef) -> str:
     del this, other
     # JSON text of a double is the shortest that reads back exactly, on both; between 1e15 and 1e17 the engines
-    # choose unlike notations, and DECIMAL text agrees. Adding 0e0 turns -0.0, which TiDB cannot store, into 0.0.
+    # choose different notations, and DECIMAL text agrees. Adding 0e0 turns -0.0, which TiDB cannot store, into 0.0.
     value = f"({name}+0e0)"
     return (f"IF(ABS({name})>=1e15 AND ABS({name})<1e17,CAST(CAST({name} AS DECIMAL(65,30)) AS CHAR),"
             f"CAST(CAST({value} AS JSON) AS CHAR))")  # fmt: skip
@@ -117,7 +116,7 @@ class TypeRule:
     """One row of the type table.
 
     ``string`` says that the text may hold a comma and is framed by its byte length. ``lane`` VALUE says that
-    unlike texts can be one value, which ``migverify.tables.values`` decides by ``compare``.
+    different texts can be one value, which ``migverify.tables.values`` decides by ``compare``.
     """
 
     name: str

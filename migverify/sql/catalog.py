@@ -49,7 +49,7 @@ class Catalog(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedObject:
     """Something in the catalog that holds no rows of its own: a view, a sequence ..."""
 
     database: str
@@ -62,7 +62,7 @@ class CatalogNames:
     """Names at an endpoint, in code point order: base tables, and what is not one."""
 
     tables: tuple[Name, ...]
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedObject, ...]
 
 
 def read_names(session: Catalog, wanted: Wanted, *, system: bool = False) -> CatalogNames:
@@ -72,7 +72,7 @@ def read_names(session: Catalog, wanted: Wanted, *, system: bool = False) -> Cat
     are never listed.
     """
     tables: list[Name] = []
-    skipped: list[Skipped] = []
+    skipped: list[SkippedObject] = []
     for database, name, kind in session.query(names_sql(system=system)):
         database, name, kind = text_of(database), text_of(name), text_of(kind)
         if not wanted(database, name):
@@ -80,7 +80,7 @@ def read_names(session: Catalog, wanted: Wanted, *, system: bool = False) -> Cat
         if kind.upper() == "BASE TABLE":
             tables.append((database, name))
         else:
-            skipped.append(Skipped(database, name, kind.lower()))
+            skipped.append(SkippedObject(database, name, kind.lower()))
     return CatalogNames(tuple(sorted(tables)), tuple(sorted(skipped, key=lambda s: (s.database, s.name))))
 
 
@@ -221,7 +221,7 @@ def access_sql(database: str, table: str) -> str:
 def select_sql(view: str, features: frozenset[tuple[str, str]], names: Sequence[Name]) -> str:
     """Return the query on TABLES, COLUMNS or STATISTICS for a batch of tables; it gives a superset of them.
 
-    ``parse_tables`` keeps what was asked for.
+    ``parse_tables`` keeps the requested ones.
     """
     lacking = {n: text for n, text in _OPTIONAL.get(view, {}).items() if (view, n) not in features}
     if view == "TABLES" and NO_ESTIMATES in features:

@@ -4,10 +4,11 @@
 strings hold no comma and none is the text ``N``; a string is announced by its byte length, or ``N`` for NULL. The
 first n+m fields are therefore found by counting commas, and the lengths cut the rest, although CONCAT_WS drops NULLs.
 
-**Row checksum.** The first 60 bits of a non-linear hash of the framed row. **Chunk checksum.** The sum of them: unlike
-XOR it sees a pair of duplicate rows, and unlike CRC32 no two changes cancel by construction. A row whose text exceeded
-max_allowed_packet has a NULL hash and would leave the sum silently; it adds 10**30 instead, which no sum of real
-hashes reaches (10**11 rows of 2**60 stay below 1.2 * 10**29), so one evaluation gives both sum and count.
+**Row checksum.** The first 60 bits of a non-linear hash of the framed row. **Chunk checksum.** The sum of them. A sum
+shows a pair of duplicate rows, which XOR does not, and no two changes cancel by construction, as they do with CRC32. A
+row whose text exceeded max_allowed_packet has a NULL hash and would leave the sum silently; it adds 10**30 instead,
+which no sum of real hashes reaches (10**11 rows of 2**60 stay below 1.2 * 10**29), so one evaluation gives both sum and
+count.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def framed(texts: Iterable[tuple[str, bool, bool]]) -> str:
 def wide_frame(columns: Sequence[ColumnPair], side: Side, hash_name: str) -> str:
     """Return a frame of the EXACT lane that stays short: every string as its hash.
 
-    CONCAT, unlike CONCAT_WS, is NULL when a part is: a string too long even for the hash makes the row lost
+    CONCAT is NULL, other than CONCAT_WS, when a part is: a string too long even for the hash makes the row lost
     again, and the chunk INCONCLUSIVE.
     """
     parts = []
@@ -154,7 +155,7 @@ def walk_sql(side: SideSql, key_range: KeyRange, rows: int) -> str:
 
 
 def sure_bound_sql(side: SideSql, key_range: KeyRange) -> str:
-    """Return the statement of the first key of a range that, most likely, both servers sort alike."""
+    """Return the statement of the first key of a range that, most likely, both servers sort equally."""
     texts = ",".join(c.text for c in side.range_key)
     parts = [side.condition(key_range), sure_condition(side.range_key)]
     return (f"SELECT {texts} FROM {side.table} WHERE {' AND '.join(p for p in parts if p)} "
@@ -174,8 +175,8 @@ def edge_sql(side: SideSql, *, last: bool) -> str:
 def element(side: SideSql, *, wide: bool = False) -> str:
     """Return the text of one row in a row list: key parts, then the row checksum of each lane, joined by commas.
 
-    Character and binary key parts are hex, so neither ``,`` nor ``;`` can occur in a part. ``?`` stands where a
-    row has no checksum.
+    Character and binary key parts are hex, so neither ``,`` nor ``;`` can occur in a part. ``?`` is in the place of a
+    checksum that a row does not have.
     """
     parts = [f"IFNULL({key_text(c)},'N')" if c.nullable else key_text(c) for c in side.key]
     parts.append(f"IFNULL({row_checksum(side.wide if wide else side.exact, side.hash)},'?')")
@@ -185,7 +186,7 @@ def element(side: SideSql, *, wide: bool = False) -> str:
 
 
 def key_text(column: KeyColumn) -> str:
-    """Return the key part of an element: hex for whatever could hold a separator."""
+    """Return the key part of an element: hex for what could hold a separator."""
     return column.text if column.family in _PLAIN else f"HEX({column.text})"
 
 

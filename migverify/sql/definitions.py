@@ -107,9 +107,9 @@ def _with_auto_random(
     primary = next((index for index in indexes if index.primary), None)
     if bits is None or primary is None:
         return columns
-    said = f"auto_random({bits[1]})" if bits[2] is None else f"auto_random({bits[1]}, {bits[2]})"
+    text = f"auto_random({bits[1]})" if bits[2] is None else f"auto_random({bits[1]}, {bits[2]})"
     return tuple(
-        replace(column, extra=f"{column.extra} {said}".strip())
+        replace(column, extra=f"{column.extra} {text}".strip())
         if column.name == primary.columns[0] and "auto_random" not in column.extra.lower()
         else column
         for column in columns
@@ -244,8 +244,8 @@ def parse_members(column_type: str, flavor: Flavor) -> tuple[str, ...]:
     MySQL and MariaDB double quotes and backslashes and write ``\n``, ``\r`` and ``\0`` for those characters,
     so their text can be read exactly (characters outside the BMP excepted: MySQL's catalog holds ``?`` for
     them). TiDB writes the same three escapes but does not double a backslash: a newline and a backslash
-    followed by ``n`` look alike there. This function then returns the backslash form, and
-    ``migverify.tables.schema`` says that the labels cannot be told apart.
+    followed by ``n`` look the same there. This function then returns the backslash form, and
+    ``migverify.tables.schema`` reports that the labels cannot be distinguished.
 
     Raises
     ------

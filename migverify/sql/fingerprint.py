@@ -22,7 +22,7 @@ from typing import Any
 
 from migverify.model import ColumnDef, IndexDef, TableDef
 from migverify.sql.definitions import Name
-from migverify.sql.parts import Check, DatabaseObject, ForeignKey, Partitioning, Parts
+from migverify.sql.parts import CheckConstraint, DatabaseObject, ForeignKey, Partitioning, Parts
 from migverify.sql.spelling import fold_label, normal_default, normal_expression, normal_type
 
 Renamed = Callable[[str, str], Name]
@@ -61,7 +61,7 @@ def whole_fingerprint(tables: Mapping[str, Iterable[str]], objects: Iterable[Dat
     tables
         Name on the target -> fingerprints of the tables that lead there.
     objects
-        What stands beside the tables. The text of a view does not count: each server prints it in words of its own.
+        Views, routines, events and sequences. The text of a view does not count: each server prints it differently.
     """
     named = {name: sorted(set(found)) for name, found in tables.items()}
     others = sorted([o.kind, o.database, o.name, "" if o.kind == "view" else o.text] for o in objects)
@@ -178,7 +178,7 @@ def normal_rule(rule: str) -> str:
     return "RESTRICT" if rule in {"NO ACTION", "RESTRICT", ""} else rule
 
 
-def check_form(table: TableDef, check: Check) -> dict[str, Any]:
+def check_form(table: TableDef, check: CheckConstraint) -> dict[str, Any]:
     """Return the canonical form of a CHECK constraint; a name that a server made is none."""
     made = MADE_CHECK_NAME.fullmatch(check.name) or check.name in {column.name for column in table.columns}
     return {"name": "" if made else check.name, "clause": normal_expression(check.clause), "enforced": check.enforced}
@@ -207,7 +207,7 @@ def normal_bound(bound: str, method: str) -> str:
 
 def plain_json(table: TableDef, parts: Parts) -> tuple[TableDef, Parts]:
     """Return a MariaDB's JSON column, a LONGTEXT with a CHECK, as JSON."""
-    guarded: dict[str, Check] = {}
+    guarded: dict[str, CheckConstraint] = {}
     for check in parts.checks:
         named = _JSON_CHECK.fullmatch(check.clause)
         if named:

@@ -40,7 +40,7 @@ _COLUMNS = re.compile(r"\([^)]*\)")
 _OBJECT = re.compile(r"(?:`(?P<database>(?:[^`]|``)*)`|(?P<every>\*))\.(?:`(?P<table>(?:[^`]|``)*)`|\*)\Z")
 
 
-class Server(Protocol):
+class GrantsSession(Protocol):
     """The part of a session that this module needs."""
 
     def query(self, sql: str) -> list[tuple[str | None, ...]]:
@@ -126,7 +126,7 @@ class Grants:
         return not taken or any(not grant.taken and grant.database is not None for grant in held)
 
 
-def check_grants(session: Server) -> Grants:
+def check_grants(session: GrantsSession) -> Grants:
     """Read what the session's user may do: its own grants, and those of every role it could turn on.
 
     Raises
@@ -146,7 +146,7 @@ def check_grants(session: Server) -> Grants:
         except RetryableReadError:
             raise
         except (ReadError, PrivilegeError):
-            # What a role allows is not told: it may allow anything.
+            # What a role allows is unknown: it may allow anything.
             unknown = (f"role {', '.join(roles)}: grants not shown",)
             return Grants(account, tuple(lines), tuple(roles), unknown, active, literal)
     lines = list(dict.fromkeys(lines))
@@ -180,7 +180,7 @@ def _account_part(name: str) -> str:
     return quote_name(name) if "\\" in name else "'" + name.replace("'", "''") + "'"
 
 
-def names_are_literal(session: Server) -> bool:
+def names_are_literal(session: GrantsSession) -> bool:
     """Whether the server takes names of databases in grants as they are written: MySQL with ``partial_revokes``."""
     try:
         return session.query("SELECT @@partial_revokes")[0][0] in ("1", "ON")
@@ -190,8 +190,8 @@ def names_are_literal(session: Server) -> bool:
         return False  # MariaDB, TiDB and MySQL before 8.0.16 have no such variable
 
 
-def _of_roles(session: Server, roles: Sequence[str]) -> list[str]:
-    """Return the grants of roles. MariaDB has no USING: there each role is asked for, and the roles of roles."""
+def _of_roles(session: GrantsSession, roles: Sequence[str]) -> list[str]:
+    """Return the grants of roles. MariaDB has no USING: there each role is requested, and the roles of roles."""
     if any("@" in role for role in roles):
         return [row[0] or "" for row in session.query("SHOW GRANTS FOR CURRENT_USER() USING " + ", ".join(roles))]
     found: list[str] = []

@@ -162,7 +162,7 @@ TABLESPACES_SQL = "SELECT 1 FROM information_schema.INNODB_TABLESPACES_BRIEF LIM
 
 BY_CREATION = "time of creation"
 CREATED_LIMIT = "a table replaced by one made in the same second: table ids need the PROCESS privilege of MySQL"
-"""What is not seen where tables are told apart by their time of creation."""
+"""What is not seen where tables are distinguished by their time of creation."""
 
 
 def stamp_sql(flavor: Flavor, database: str, table: str, *, table_ids: bool, partitioned: bool) -> str:

@@ -23,7 +23,7 @@ _NUMBERS = ("integer", "bit", "year", "decimal")
 _MOMENTS = ("date", "datetime", "time")
 
 SORTABLE = frozenset({"integer", "bit", "year", "decimal", "date", "datetime", "time", "binary"})
-"""Families whose order is the same on both servers, whatever the collation."""
+"""Families whose order is the same on both servers, under every collation."""
 
 SAME_ORDER = frozenset({
     "utf8mb4_bin", "utf8mb3_bin", "utf8_bin", "ascii_bin", "utf8mb4_0900_bin", "utf8mb4_general_ci",
@@ -53,7 +53,7 @@ class KeyColumn:
         return self.collation.endswith(("_bin", "_general_ci"))
 
 
-def sorts_alike(source: ColumnDef, target: ColumnDef) -> bool:
+def sorts_equally(source: ColumnDef, target: ColumnDef) -> bool:
     """Whether ranges of the column select the same values on both sides."""
     families = FAMILIES.get(source.data_type), FAMILIES.get(target.data_type)
     if families == ("text", "text"):
@@ -104,9 +104,9 @@ def plain_literal(family: str | None, text: str) -> str | None:
 def sure_bound(columns: Sequence[KeyColumn], key: KeyText) -> bool:
     """Whether both servers put the key at the same place among all others of its kind.
 
-    Two things are sorted apart. Where spaces pad, ``a<TAB>`` stands before ``a`` on MySQL and behind it on TiDB; and
+    Two things are sorted apart. Where spaces pad, ``a<TAB>`` sorts before ``a`` on MySQL and after it on TiDB; and
     the Unicode collations weigh some characters otherwise (Han, U+2028). As a bound such a text would cut one side in
-    another order than the other; as a row it is at worst in unlike ranges, and is read again by its key.
+    another order than the other; as a row it is at worst in different ranges, and is read again by its key.
     """
     return all(_sure(c, part or "") for c, part in zip(columns, key, strict=True))
 
@@ -131,7 +131,7 @@ def compared(column: KeyColumn, text: str) -> str:
     """Return what a literal is compared with: the column, so that an index serves, if its character set can hold it.
 
     MySQL refuses a statement that compares a column with characters its character set lacks (3854), TiDB one on an
-    ASCII column (1267). Such a text is compared by code points, as all text range keys of unlike character sets are.
+    ASCII column (1267). Such a text is compared by code points, as all text range keys of different character sets are.
     """
     if column.family not in ("text", "label", "labels") or fits_charset(column.charset, text):
         return column.name

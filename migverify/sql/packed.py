@@ -27,7 +27,7 @@ _ESCAPED = ((b"\x01", b"\x01\x03"), (b"\x00", b"\x01\x02"))  # in this order
 
 @dataclass(frozen=True, slots=True)
 class PackedSql:
-    """What is read: ``sections`` of expressions of canonical text over ``source``, all that stands behind FROM.
+    """What is read: ``sections`` of expressions of canonical text over ``source``, all that follows FROM.
 
     ``where`` is a condition on it, or empty. ``lost`` is an expression that is 0 for rows whose texts are all whole, or
     empty.
@@ -108,25 +108,6 @@ def packed_stream_sql(read: PackedSql, condition: str = "") -> str:
 def too_long_condition(read: PackedSql) -> str:
     """Return the condition of the rows of ``packed_stream_sql`` with a section longer than max_allowed_packet."""
     return " OR ".join(f"{_concat(_fields(section, escaped=True))} IS NULL" for section in read.sections)
-
-
-def packed_sums_sql(table: str, where: str, bucket: str, total: str) -> str:
-    """Return the statement of bucket sums in one text: count of buckets, then ``number,rows,sum`` parted by ``;``.
-
-    ``bucket`` and ``total`` are expressions of a row's bucket and of the sum of row checksums. A bucket number of NULL
-    leaves no field.
-    """
-    inner = (
-        f"SELECT {bucket} AS b,COUNT(*) AS n,{total} AS s FROM {table}{f' WHERE {where}' if where else ''} GROUP BY 1"
-    )
-    return f"SELECT COUNT(*),GROUP_CONCAT(CONCAT_WS(',',b,n,s) SEPARATOR ';') FROM ({inner}) AS g"
-
-
-def split_sums(count: int, packed: bytes | None) -> list[list[bytes]] | None:
-    """Return number, rows and sum of each bucket; None when the server cut the text, or a bucket has no number."""
-    found = [entry.split(b",") for entry in packed.split(b";")] if packed else []
-    whole = len(found) == count and all(len(entry) == 3 for entry in found)
-    return found if whole else None
 
 
 def slices_sql(read: PackedSql, cut: str, lower: int, width: int, condition: str) -> str:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from migverify.model import Flavor, TableDef
-from migverify.sql.catalog import TABLES_AT_ONCE, Catalog, Skipped, Wanted, names_condition
+from migverify.sql.catalog import TABLES_AT_ONCE, Catalog, SkippedObject, Wanted, names_condition
 from migverify.sql.definitions import Name, Row, text_of
 from migverify.sql.quoting import quote_path, quote_text, quote_texts
 
@@ -31,7 +31,7 @@ class ForeignKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckConstraint:
     """A CHECK constraint."""
 
     name: str
@@ -40,7 +40,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Trigger:
+class TriggerDef:
     """A trigger: ``timing`` BEFORE or AFTER, ``event`` INSERT, UPDATE or DELETE, ``order`` among its like."""
 
     name: str
@@ -80,15 +80,15 @@ class Parts:
     """
 
     foreign_keys: tuple[ForeignKey, ...] = ()
-    checks: tuple[Check, ...] = ()
-    triggers: tuple[Trigger, ...] = ()
+    checks: tuple[CheckConstraint, ...] = ()
+    triggers: tuple[TriggerDef, ...] = ()
     partitioning: Partitioning | None = None
     attributes: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseObject:
-    """A view, procedure, function, event or sequence. ``text`` is its definition as the server tells it."""
+    """A view, procedure, function, event or sequence. ``text`` is its definition as the server shows it."""
 
     kind: str
     database: str
@@ -111,49 +111,31 @@ def read_parts(session: Catalog, tables: Sequence[TableDef], *, one_by_one: bool
         the server refuses a question.
     """
     names = [(table.ref.database, table.ref.table) for table in tables]
-    keys, checks, triggers = _Rows(), _Rows(), _Rows()
-    partitions = _Rows()
-    views = _check_views(session)
     # Table by table only those that may have any: a partitioned table says so there.
     partitioned = [n for t, n in zip(tables, names, strict=True) if t.partitioned] if one_by_one else names
-    for where in _conditions(names, one_by_one, "K.TABLE_SCHEMA", "K.TABLE_NAME"):
-        keys.add(session.query(_FOREIGN_KEYS.format(where=where)))
-    for where in _conditions(names, one_by_one, "EVENT_OBJECT_SCHEMA", "EVENT_OBJECT_TABLE"):
-        triggers.add(session.query(_TRIGGERS.format(where=where)))
-    for where in _conditions(partitioned, one_by_one, "TABLE_SCHEMA", "TABLE_NAME"):
-        partitions.add(session.query(_PARTITIONS.format(where=where)))
-    if views is not None:
-        database = "T.TABLE_SCHEMA" if session.flavor is Flavor.MYSQL else "T.CONSTRAINT_SCHEMA"
-        for where in _conditions(names, one_by_one, database, "T.TABLE_NAME"):
-            checks.add(session.query(views.format(where=where)))
+
+    def rows_of(sql: str, of: Sequence[Name], database: str, table: str) -> dict[Name, list[Row]]:
+        rows: dict[Name, list[Row]] = defaultdict(list)
+        for where in _conditions(of, one_by_one, database, table):
+            for row in session.query(sql.format(where=where)):
+                rows[text_of(row[0]), text_of(row[1])].append(row[2:])
+        return rows
+
+    keys = rows_of(_FOREIGN_KEYS, names, "K.TABLE_SCHEMA", "K.TABLE_NAME")
+    triggers = rows_of(_TRIGGERS, names, "EVENT_OBJECT_SCHEMA", "EVENT_OBJECT_TABLE")
+    partitions = rows_of(_PARTITIONS, partitioned, "TABLE_SCHEMA", "TABLE_NAME")
+    view, sql, database = _CHECKS[session.flavor]
+    checks = rows_of(sql, names, database, "T.TABLE_NAME") if session.query(_VIEW.format(quote_text(view))) else {}
     return {
         name: Parts(
-            tuple(_foreign_keys(keys.of(name))),
-            tuple(Check(text_of(row[0]), text_of(row[1]), row[2] != "NO") for row in checks.of(name)),
-            tuple(_trigger(row) for row in triggers.of(name)),
-            _partitioning(partitions.of(name)),
+            tuple(_foreign_keys(keys.get(name, []))),
+            tuple(CheckConstraint(text_of(row[0]), text_of(row[1]), row[2] != "NO") for row in checks.get(name, [])),
+            tuple(_trigger(row) for row in triggers.get(name, [])),
+            _partitioning(partitions.get(name, [])),
             _attributes(session, name) if session.flavor is Flavor.TIDB else (),
         )
         for name in names
     }
-
-
-class _Rows:
-    """Rows by the table they begin with."""
-
-    def __init__(self) -> None:
-        self._found: dict[Name, list[Row]] = defaultdict(list)
-
-    def add(self, rows: Iterable[Row]) -> None:
-        for row in rows:
-            self._found[text_of(row[0]), text_of(row[1])].append(row[2:])
-
-    def of(self, name: Name) -> list[Row]:
-        return self._found.get(name, [])
-
-
-def _texts(row: Sequence[str | None]) -> tuple[str, ...]:
-    return tuple(text_of(value) for value in row)
 
 
 def _conditions(names: Sequence[Name], one_by_one: bool, database: str, table: str) -> Iterator[str]:
@@ -183,24 +165,30 @@ _PARTITIONS = (
     " PARTITION_NAME, PARTITION_DESCRIPTION, PARTITION_COMMENT, SUBPARTITION_METHOD, SUBPARTITION_EXPRESSION,"
     " SUBPARTITION_NAME FROM information_schema.PARTITIONS WHERE PARTITION_NAME IS NOT NULL AND {where}"
 )
-_CHECKS_MYSQL = (
-    "SELECT T.TABLE_SCHEMA, T.TABLE_NAME, C.CONSTRAINT_NAME, C.CHECK_CLAUSE, T.ENFORCED"
-    " FROM information_schema.TABLE_CONSTRAINTS T JOIN information_schema.CHECK_CONSTRAINTS C"
-    " ON C.CONSTRAINT_SCHEMA = T.CONSTRAINT_SCHEMA AND C.CONSTRAINT_NAME = T.CONSTRAINT_NAME"
-    " WHERE T.CONSTRAINT_TYPE = 'CHECK' AND {where}"
+_VIEW = (
+    "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA IN"
+    " ('information_schema', 'INFORMATION_SCHEMA') AND TABLE_NAME = {}"
 )
-_CHECKS_MARIADB = (
-    "SELECT T.CONSTRAINT_SCHEMA, T.TABLE_NAME, T.CONSTRAINT_NAME, T.CHECK_CLAUSE, 'YES'"
-    " FROM information_schema.CHECK_CONSTRAINTS T WHERE {where}"
-)
-_CHECKS_TIDB = (
-    "SELECT T.CONSTRAINT_SCHEMA, T.TABLE_NAME, T.CONSTRAINT_NAME, T.CHECK_CLAUSE, 'YES'"
-    " FROM information_schema.TIDB_CHECK_CONSTRAINTS T WHERE {where}"
-)
-_CHECKS = {Flavor.MYSQL: _CHECKS_MYSQL, Flavor.MARIADB: _CHECKS_MARIADB, Flavor.TIDB: _CHECKS_TIDB}
-_CHECK_VIEW = {
-    Flavor.MYSQL: "CHECK_CONSTRAINTS", Flavor.MARIADB: "CHECK_CONSTRAINTS", Flavor.TIDB: "TIDB_CHECK_CONSTRAINTS",
-}  # fmt: skip
+_CHECKS = {
+    Flavor.MYSQL: (
+        "CHECK_CONSTRAINTS",  # MySQL 5.7 has none
+        "SELECT T.TABLE_SCHEMA, T.TABLE_NAME, C.CONSTRAINT_NAME, C.CHECK_CLAUSE, T.ENFORCED"
+        " FROM information_schema.TABLE_CONSTRAINTS T JOIN information_schema.CHECK_CONSTRAINTS C"
+        " ON C.CONSTRAINT_SCHEMA = T.CONSTRAINT_SCHEMA AND C.CONSTRAINT_NAME = T.CONSTRAINT_NAME"
+        " WHERE T.CONSTRAINT_TYPE = 'CHECK' AND {where}",
+        "T.TABLE_SCHEMA",
+    ),
+    **{
+        flavor: (
+            view,
+            "SELECT T.CONSTRAINT_SCHEMA, T.TABLE_NAME, T.CONSTRAINT_NAME, T.CHECK_CLAUSE, 'YES'"
+            f" FROM information_schema.{view} T WHERE {{where}}",
+            "T.CONSTRAINT_SCHEMA",
+        )
+        for flavor, view in ((Flavor.MARIADB, "CHECK_CONSTRAINTS"), (Flavor.TIDB, "TIDB_CHECK_CONSTRAINTS"))
+    },
+}
+"""Where CHECK constraints are: a view that the server may lack, the statement, its column of the database."""
 _OBJECTS = (
     ("view", "SELECT TABLE_SCHEMA, TABLE_NAME, VIEW_DEFINITION FROM information_schema.VIEWS"),
     ("", "SELECT ROUTINE_SCHEMA, ROUTINE_NAME, CONCAT_WS('', IFNULL(DTD_IDENTIFIER, ''), ' ', ROUTINE_DEFINITION),"
@@ -211,20 +199,8 @@ _OBJECTS = (
 _COLUMN = {"view": "TABLE_SCHEMA", "": "ROUTINE_SCHEMA", "event": "EVENT_SCHEMA"}
 
 
-def _check_views(session: Catalog) -> str | None:
-    """Return the question for CHECK constraints, None for a server that keeps none (MySQL 5.7)."""
-    view = _CHECK_VIEW[session.flavor]
-    asked = (
-        "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA IN"
-        f" ('information_schema', 'INFORMATION_SCHEMA') AND TABLE_NAME = {quote_text(view)}"
-    )
-    if not session.query(asked):
-        return None
-    return _CHECKS[session.flavor]
-
-
 def read_objects(
-    session: Catalog, databases: Sequence[str], wanted: Wanted, others: Sequence[Skipped]
+    session: Catalog, databases: Sequence[str], wanted: Wanted, others: Sequence[SkippedObject]
 ) -> list[DatabaseObject]:
     """Read views, routines, events and sequences of databases that ``wanted(database, name)`` accepts.
 
@@ -243,8 +219,8 @@ def read_objects(
         for row in session.query(f"{sql}{word}{_COLUMN[kind]} IN ({quote_texts(sorted(databases))})"):
             database, name = text_of(row[0]), text_of(row[1])
             if wanted(database, name):
-                said = kind or text_of(row[3]).lower()
-                found.append(DatabaseObject(said, database, name, " ".join((row[2] or "").split())))
+                kind_name = kind or text_of(row[3]).lower()
+                found.append(DatabaseObject(kind_name, database, name, " ".join((row[2] or "").split())))
     return sorted(found, key=lambda one: (one.database, one.kind, one.name))
 
 
@@ -261,7 +237,7 @@ _NO_ATTRIBUTES = frozenset({"auto_rand", "auto_rand_base", "auto_inc", "tidb_row
 
 
 def _attributes(session: Catalog, name: Name) -> tuple[tuple[str, str], ...]:
-    """Read TiDB's own attributes of a table, which only SHOW CREATE TABLE tells, in comments that MySQL skips."""
+    """Read TiDB's own attributes of a table, which only SHOW CREATE TABLE shows, in comments that MySQL skips."""
     rows = session.query(f"SHOW CREATE TABLE {quote_path(*name)}")
     return attributes_of(text_of(rows[0][1]))
 
@@ -294,9 +270,9 @@ def _foreign_keys(rows: Sequence[Row]) -> Iterator[ForeignKey]:
         )  # fmt: skip
 
 
-def _trigger(row: Row) -> Trigger:
-    name, timing, event, order, statement = _texts(row)
-    return Trigger(name, timing.upper(), event.upper(), int(order), statement)
+def _trigger(row: Row) -> TriggerDef:
+    name, timing, event, order, statement = (text_of(value) for value in row)
+    return TriggerDef(name, timing.upper(), event.upper(), int(order), statement)
 
 
 def _partitioning(rows: Sequence[Row]) -> Partitioning | None:

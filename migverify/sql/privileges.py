@@ -27,14 +27,23 @@ _ALL = frozenset(Flavor)
 _SHOWS_ROUTINES = (8, 0, 20)
 """MySQL before this has no SHOW_ROUTINE."""
 
-_STREAM = ("changes archive", "changes audit", "changes check", "changes tail", "schema guard", "tables watch")
+_STREAM = (
+    "changes archive",
+    "changes audit",
+    "changes check",
+    "changes tail",
+    "guard schema --watch",
+    "tables watch",
+)
 _RULES = ("recon check", "recon explain", "recon init", "recon run", "recon watch")
-_SCHEMA = ("schema diff", "schema guard", "schema snapshot")
+_SCHEMA = ("guard schema", "guard schema --watch", "guard schema --snapshot")
 _TABLES = ("tables diff", "tables plan", "tables repair", "tables verify", "tables watch")
-_REPLAY = ("workload nightly", "workload replay", "workload reproduce")
+_REPLAY = ("workload replay --nightly", "workload replay", "workload reproduce")
 REPAIR = "tables repair --apply"
-_READING = (*_TABLES, REPAIR, *_RULES, *_SCHEMA, *_REPLAY, "capacity", "changes audit",
-            "check", "ids", "init", "workload probe")  # fmt: skip
+CHECK = frozenset({"guard ids", "guard schema", "guard settings"})
+"""Guards that `check` asks; `guard monitors` asks no server there."""
+_READING = (*_TABLES, REPAIR, *_RULES, *_SCHEMA, *_REPLAY, "guard capacity", "changes audit",
+            "guard settings", "guard ids", "init", "workload probe")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +72,7 @@ class Need:
     before: tuple[int, ...] = ()
 
     def concerns(self, side: Side, flavor: Flavor, version: Sequence[int]) -> bool:
-        """Whether a server of this kind, on this side, is asked for it."""
+        """Whether a server of this kind, on this side, needs it."""
         if side not in self.sides or flavor not in self.flavors:
             return False
         number = tuple(version)
@@ -80,51 +89,57 @@ NEEDS = (
     Need(("INSERT", "UPDATE", "DELETE"), DATABASES, _TARGET, _ALL, (REPAIR,),
          "writes the rows that were confirmed to differ", "the repair is refused"),
     Need(("REPLICATION CLIENT",), "*.*", _SOURCE, _BINLOG,
-         (*_STREAM, *_RULES[3:], "capacity", "check", "tables verify"),
+         (*_STREAM, *_RULES[3:], "guard capacity", "guard settings", "tables verify"),
          "the position of the binlog, its files, the lag of a replica (`limits.max_replica_lag`). Grant it **before the"
          " verification that a watch will begin from**: the position is noted when that begins",
          "`changes`, `tables watch`: exit 2. `tables verify`: the report says `unknown` for the position, and a later"
          " `tables watch --since` cannot begin there; with `max_replica_lag` the tables are INCONCLUSIVE"),
-    Need(("REPLICATION SLAVE",), "*.*", _SOURCE, _BINLOG, (*_STREAM, "check"),
-         "the binlog itself", "exit 2, the message names it; `schema guard` warns and goes on by polling"),
+    Need(("REPLICATION SLAVE",), "*.*", _SOURCE, _BINLOG, (*_STREAM, "guard settings"),
+         "the binlog itself", "exit 2, the message names it; `guard schema --watch` warns and goes on by polling"),
     Need(("PROCESS",), "*.*", _SOURCE, _BINLOG,
-         ("capacity", "check", "recon watch", "schema guard", "tables verify", "tables watch", "workload poll",
+         ("guard capacity", "guard settings", "recon watch", "guard schema --watch", "tables verify", "tables watch",
+          "workload capture --poll",
           "workload sessions"),
          "ids of InnoDB tables, open transactions, sessions of other users",
          "a TRUNCATE or EXCHANGE PARTITION that no binlog shows is not seen by `tables verify` and `tables watch`"
          " (creation time and columns are compared all the same); a watermark is a guess; sessions are missing"),
     Need(("PROCESS",), "*.*", _TARGET, _ALL,
-         ("capacity", "check", "monitors --sql", "recon watch", "tables verify", "tables watch",
+         ("guard capacity", "guard settings", "guard monitors --sql", "recon watch", "tables verify", "tables watch",
           "workload explain-conflict", "workload sessions"),
          "sessions, transactions and slow statements of all users and nodes; on MySQL ids of tables",
          "TiDB shows a user its own sessions only: these questions are INCONCLUSIVE"),
-    Need(("SHOW VIEW",), DATABASES, _BOTH, _ALL, ("check", *_SCHEMA, *_REPLAY),
-         "texts of views, and plans of statements on views", "`check` warns; `schema` reports them as not seen"),
-    Need(("TRIGGER",), DATABASES, _BOTH, _BINLOG, ("check", *_SCHEMA, *_REPLAY, "tables repair", REPAIR),
+    Need(("SHOW VIEW",), DATABASES, _BOTH, _ALL, ("guard settings", *_SCHEMA, *_REPLAY),
+         "texts of views, and plans of statements on views",
+         "`guard settings` warns; `guard schema` reports them as not seen"),
+    Need(("TRIGGER",), DATABASES, _BOTH, _BINLOG, ("guard settings", *_SCHEMA, *_REPLAY, "tables repair", REPAIR),
          "triggers: servers list them only to who may make them",
-         "`check` is INCONCLUSIVE, `schema` reports them as not seen"),
-    Need(("EVENT",), DATABASES, _BOTH, _BINLOG, ("check", *_SCHEMA),
+         "`guard settings` is INCONCLUSIVE, `guard schema` reports them as not seen"),
+    Need(("EVENT",), DATABASES, _BOTH, _BINLOG, ("guard settings", *_SCHEMA),
          "events: servers list them only to who may make them",
-         "`check` is INCONCLUSIVE, `schema` reports them as not seen"),
-    Need(("SHOW_ROUTINE",), "*.*", _BOTH, frozenset({_MYSQL}), ("check", *_SCHEMA),
-         "procedures and functions", "`check` is INCONCLUSIVE, `schema` reports them as not seen",
+         "`guard settings` is INCONCLUSIVE, `guard schema` reports them as not seen"),
+    Need(("SHOW_ROUTINE",), "*.*", _BOTH, frozenset({_MYSQL}), ("guard settings", *_SCHEMA),
+         "procedures and functions", "`guard settings` is INCONCLUSIVE, `guard schema` reports them as not seen",
          since=_SHOWS_ROUTINES),
-    Need(("SELECT",), "mysql.proc", _BOTH, frozenset({_MYSQL}), ("check", *_SCHEMA),
-         "procedures and functions on MySQL 5.7", "`check` is INCONCLUSIVE, `schema` reports them as not seen",
+    Need(("SELECT",), "mysql.proc", _BOTH, frozenset({_MYSQL}), ("guard settings", *_SCHEMA),
+         "procedures and functions on MySQL 5.7",
+         "`guard settings` is INCONCLUSIVE, `guard schema` reports them as not seen",
          before=(8,)),
-    Need(("SELECT",), "mysql.proc", _BOTH, frozenset({_MARIADB}), ("check", *_SCHEMA),
-         "procedures and functions on MariaDB", "`check` is INCONCLUSIVE, `schema` reports them as not seen"),
-    Need(("REFERENCES",), DATABASES, _BOTH, frozenset({_MARIADB}), ("changes audit", "changes check", "check",
+    Need(("SELECT",), "mysql.proc", _BOTH, frozenset({_MARIADB}), ("guard settings", *_SCHEMA),
+         "procedures and functions on MariaDB",
+         "`guard settings` is INCONCLUSIVE, `guard schema` reports them as not seen"),
+    Need(("REFERENCES",), DATABASES, _BOTH, frozenset({_MARIADB}), ("changes audit", "changes check", "guard settings",
          *_SCHEMA), "rules of foreign keys, which MariaDB hides from who may only read",
-         "`changes check` is INCONCLUSIVE, `schema` reports them as not seen"),
+         "`changes check` is INCONCLUSIVE, `guard schema` reports them as not seen"),
     Need(("SELECT",), "performance_schema.*", _SOURCE, frozenset({_MYSQL}),
-         ("changes audit", "changes check", "check", "schema guard", "workload poll", "workload sessions"),
+         ("changes audit", "changes check", "guard settings", "guard schema --watch", "workload capture --poll",
+          "workload sessions"),
          "settings of open sessions, finished statements, who changed the schema",
-         "`changes check` is INCONCLUSIVE for sessions with settings of their own; `workload poll` is refused"),
+         "`changes check` is INCONCLUSIVE for sessions with settings of their own;"
+         " `workload capture --poll` is refused"),
     Need(("SELECT",), "mysql.*", _TARGET, frozenset({_TIDB}),
-         ("check", "recon run", "workload mark-clone", *_REPLAY),
+         ("guard settings", "recon run", "workload replay --mark-clone", *_REPLAY),
          "TiDB's own state: garbage collection, statistics, the id of the cluster",
-         "`check` is INCONCLUSIVE for them; a clone cannot be proved"),
+         "`guard settings` is INCONCLUSIVE for them; a clone cannot be proved"),
     Need(("SELECT", "INSERT", "DELETE"), MARKER, _SOURCE, _ALL, ("tables watch",),
          "the marker row of `watch.applied: marker`: the one write to a source, and only where that is configured",
          "the watch ends, the message names it"),
@@ -138,7 +153,7 @@ NEEDS = (
 
 def commands() -> tuple[str, ...]:
     """Return the names of all commands that need a privilege, in the order of the alphabet."""
-    return tuple(sorted({command for need in NEEDS for command in need.commands}))
+    return tuple(sorted({"check", *(command for need in NEEDS for command in need.commands)}))
 
 
 def wanted_for(
@@ -146,6 +161,7 @@ def wanted_for(
 ) -> tuple[Need, ...]:  # fmt: skip
     """Return what commands need on a server; ``only`` empty: every command but the one that writes to the target."""
     asked = set(only) or set(commands()) - {REPAIR}
+    asked |= CHECK if "check" in asked else set()
     return tuple(n for n in NEEDS if asked & set(n.commands) and n.concerns(side, flavor, version))
 
 

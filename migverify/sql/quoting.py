@@ -8,8 +8,11 @@ that is not printable ASCII: the statement then does not depend on the character
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import Decimal
 
 from migverify.errors import UsageError
+
+MOST_DIGITS, MOST_SCALE = 65, 30  # of a DECIMAL
 
 
 def quote_name(name: str) -> str:
@@ -59,6 +62,23 @@ def quote_text(text: str) -> str:
 def quote_texts(texts: Iterable[str]) -> str:
     """Return the literals of ``texts`` joined by commas, for an ``IN`` list; empty for no text."""
     return ", ".join(quote_text(text) for text in texts)
+
+
+def decimal_literal(value: Decimal) -> str:
+    """Return a number as a literal that a server reads as an exact number, never as a DOUBLE.
+
+    Raises
+    ------
+    UsageError
+        It is not finite, or has more digits than a DECIMAL holds.
+    """
+    text = format(value, "f") if value.is_finite() else "1" * (MOST_DIGITS + 1)  # an exponent would make it a DOUBLE
+    whole, _, fraction = text.lstrip("-").partition(".")
+    if len(whole.lstrip("0") + fraction) > MOST_DIGITS or len(fraction) > MOST_SCALE:
+        raise UsageError(
+            f"{value} is not a number of {MOST_DIGITS} digits, at most {MOST_SCALE} of them after the point"
+        )
+    return text
 
 
 def quote_bytes(data: bytes) -> str:

@@ -1,6 +1,6 @@
-"""Statements of the recon road: reads of canonical texts, bucket sums, lookups, aggregates, windows and cuts.
+"""Statements of rules: reads of canonical texts, lookups, aggregates, windows and cuts.
 
-Nothing here knows of rules. A ``Selection`` names what stands behind FROM and the expressions of key and value texts
+Nothing here knows of rules. A ``Selection`` names what follows FROM and the expressions of key and value texts
 (``migverify.recon.relation.SqlRead`` is one); every function returns one SELECT, or a condition of one.
 """
 
@@ -50,23 +50,23 @@ class Selection:
 
 
 def table_sql(database: str, table: str) -> str:
-    """Return a table as it stands behind FROM."""
+    """Return a table as it follows FROM."""
     return quote_path(database, table)
 
 
 def query_sql(sql: str) -> str:
-    """Return a query as it stands behind FROM."""
+    """Return a query as it follows FROM."""
     return f"({sql.strip().rstrip(';')}) AS q"
 
 
 def select_sql(table: str, columns: Sequence[tuple[str, str]], where: str = "") -> str:
-    """Return the SELECT of (name, expression) columns; ``table`` stands behind FROM as it is."""
+    """Return the SELECT of (name, expression) columns; ``table`` follows FROM as it is."""
     listed = ", ".join(f"{expression} AS {quote_name(name)}" for name, expression in columns)
     return f"SELECT {listed} FROM {table}{where_sql(where)}"
 
 
 def mapped_sql(table: str, columns: Sequence[tuple[str, str]], where: str = "") -> str:
-    """Return a domain mapping as it stands behind FROM: each expression under its name."""
+    """Return a domain mapping as it follows FROM: each expression under its name."""
     return f"({select_sql(table, columns, where)}) AS m"
 
 
@@ -100,12 +100,8 @@ def where_sql(*conditions: str) -> str:
 def read_sql(read: Selection, condition: str = "", *, having: bool = True) -> str:
     """Return the statement of a read: key texts, value texts, ``COUNT(*)`` if grouped, lost texts if there can be any.
 
-    Parameters
-    ----------
-    condition
-        Further condition on rows, such as that of a range, of buckets or of keys.
-    having
-        Whether the read's condition on groups counts; not where single keys are read again.
+    ``condition``: Further condition on rows, such as that of a range or of keys. ``having``: Whether the read's
+    condition on groups counts; not where single keys are read again.
     """
     parts = [*read.key, *read.values]
     if read.grouped:
@@ -125,12 +121,9 @@ def read_sql(read: Selection, condition: str = "", *, having: bool = True) -> st
 def split_row(
     read: Selection, row: Sequence[bytes | None]
 ) -> tuple[tuple[bytes | None, ...], tuple[bytes | None, ...], int]:
-    """Split a row of ``read_sql`` into key texts, value texts and how many rows it stands for.
+    """Split a row of ``read_sql`` into key texts, value texts and how many rows it represents.
 
-    Raises
-    ------
-    IncompleteReadError
-        a text of the row is longer than the server's max_allowed_packet.
+    Raises IncompleteReadError: a text of the row is longer than the server's max_allowed_packet.
     """
     keys, width = len(read.key), len(read.key) + len(read.values)
     if read.lost and row[-1] not in (b"0", None):
@@ -142,17 +135,7 @@ def split_row(
     return tuple(row[:keys]), tuple(row[keys:width]), count
 
 
-# --- buckets ---------------------------------------------------------------------------------------------
-
-
-def bucket(read: Selection, buckets: int) -> str:
-    """Return the bucket number of a row, from the bytes of its key texts."""
-    return f"CRC32(CONCAT_WS(',',{','.join(read.key)}))%{buckets}"
-
-
-def in_buckets(read: Selection, buckets: int, wanted: Sequence[int]) -> str:
-    """Return the condition that selects the rows of some buckets."""
-    return f"{bucket(read, buckets)} IN ({','.join(map(str, wanted))})"
+# --- checksums -------------------------------------------------------------------------------------------
 
 
 def row_frame(read: Selection, carried: int = 0) -> str:
@@ -167,27 +150,6 @@ def row_frame(read: Selection, carried: int = 0) -> str:
 def _frame(texts: Sequence[str], strings: Sequence[bool], lost: str) -> str:
     whole = framed((text, True, string) for text, string in zip(texts, strings, strict=True))
     return f"IF({lost},NULL,{whole})" if lost else whole
-
-
-def bucket_sums_sql(read: Selection, buckets: int, carried: int = 0, condition: str = "") -> str:
-    """Return the statement that sums rows by bucket: number, rows, sum of row checksums.
-
-    ``migverify.sql.checksum.parse_checksum`` reads the last two. A bucket number of NULL is that of keys that are
-    too long for the server.
-    """
-    total = checksum_sum(row_frame(read, carried), HASH)
-    rows = f"{read.table}{where_sql(read.where, condition)}"
-    return f"SELECT {bucket(read, buckets)},COUNT(*),{total} FROM {rows} GROUP BY 1"
-
-
-def repeated_buckets_sql(read: Selection, buckets: int) -> str:
-    """Return the statement of the buckets in which keys are repeated."""
-    keys = "".join(f"{bytes_sql(text)} AS k{place}," for place, text in enumerate(read.key))
-    # By place: a column of the table that is called as an alias would be what is grouped by.
-    places = ",".join(str(place + 1) for place in range(len(read.key) + 1))
-    rows = f"{read.table}{where_sql(read.where)}"
-    inner = f"SELECT {keys}{bucket(read, buckets)} AS b,COUNT(*) AS n FROM {rows} GROUP BY {places}"
-    return f"SELECT DISTINCT b FROM ({inner}) AS g WHERE n>1"
 
 
 def signature_sql(read: Selection) -> str:
@@ -232,7 +194,7 @@ def _exactly(text: str, value: str | None) -> str:
 
 
 def exact_keys_condition(columns: Sequence[KeyColumn], keys: Sequence[KeyText]) -> str:
-    """Return the condition that selects exactly the rows of some keys, whatever a collation takes as equal."""
+    """Return the condition that selects exactly the rows of some keys, compared by their bytes."""
     listed = []
     for key in keys:
         parts = [_exactly(c.text, part) for c, part in zip(columns, key, strict=True)]
@@ -266,10 +228,7 @@ def window_condition(sql: str, column: ColumnDef, start: str, end: str) -> str:
 
     A row without a time is in no window; ``nulls_sql`` counts those.
 
-    Raises
-    ------
-    ReadError
-        the column is no DATE, DATETIME or TIMESTAMP.
+    Raises ReadError: the column is no DATE, DATETIME or TIMESTAMP.
     """
     if column.data_type not in _MOMENTS:
         raise ReadError(f"{column.name} is {column.column_type}: windows need a DATE, DATETIME or TIMESTAMP in UTC")
@@ -305,10 +264,7 @@ def nulls_sql(table: str, sql: str, where: str = "") -> str:
 def exact_sum(sql: str, column: ColumnDef, scale: int) -> str:
     """Return the exact sum of a whole-number or decimal column, as a DECIMAL of ``scale`` digits behind the point.
 
-    Raises
-    ------
-    ReadError
-        the column is no exact number, or a sum of 10**12 rows might not fit a DECIMAL(65).
+    Raises ReadError: the column is no exact number, or a sum of 10**12 rows might not fit a DECIMAL(65).
     """
     if FAMILIES.get(column.data_type) not in ("integer", "decimal"):
         raise ReadError(

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 COLUMNS = ("side", "shard", "k", "v", "c", "n")
 TOTALS = ("rows0", "rows1", "keys0", "keys1", "matched")
@@ -31,22 +30,22 @@ class JoinSide:
     carried: int
 
 
-class Filter(Protocol):
-    """Which keys come back; see ``migverify.recon.relation.JoinFilter``."""
+@dataclass(frozen=True, slots=True)
+class JoinFilter:
+    """Which keys a join gives back: those missing on a side, with different texts, or there more than once on a side.
 
-    @property
-    def missing_source(self) -> bool: ...  # noqa: D102
-    @property
-    def missing_target(self) -> bool: ...  # noqa: D102
-    @property
-    def unlike(self) -> bool: ...  # noqa: D102
-    @property
-    def repeated(self) -> bool: ...  # noqa: D102
-    @property
-    def all(self) -> bool: ...  # noqa: D102
+    A join of two relations looks for ``repeated`` keys in rows, not in aggregates. Without a target, keys that are
+    ``repeated`` come back (of aggregates: groups of more than one row), or every key with ``all``.
+    """
+
+    missing_source: bool = True
+    missing_target: bool = True
+    differing: bool = True
+    repeated: bool = True
+    all: bool = False
 
 
-def join_sql(sides: Sequence[JoinSide], keep: Filter, rows: str) -> str:
+def join_sql(sides: Sequence[JoinSide], keep: JoinFilter, rows: str) -> str:
     """Return the statement that joins one or two sides in ``rows``, what follows FROM, by key.
 
     Its rows are one per key that ``keep`` gives back, and one for all others (``k`` is NULL). Each has the ``TOTALS``
@@ -94,7 +93,7 @@ def _measures(number: int, side: JoinSide) -> dict[str, str]:
     return made
 
 
-def _kept_and_matched(sides: Sequence[JoinSide], keep: Filter) -> tuple[str, str]:
+def _kept_and_matched(sides: Sequence[JoinSide], keep: JoinFilter) -> tuple[str, str]:
     # A key of neither side is a note of a reader to the driver.
     note = "(n0=0 AND n1=0)"
     if len(sides) == 1:
@@ -107,7 +106,7 @@ def _kept_and_matched(sides: Sequence[JoinSide], keep: Filter) -> tuple[str, str
     kept = (
         f"({note} OR ({_truth(keep.missing_target or keep.all)} AND n1=0)"
         f" OR ({_truth(keep.missing_source or keep.all)} AND n0=0)"
-        f" OR ({present} AND (({_truth(keep.unlike)} AND NOT {equal}) OR {twice} OR {_truth(keep.all)})))"
+        f" OR ({present} AND (({_truth(keep.differing)} AND NOT {equal}) OR {twice} OR {_truth(keep.all)})))"
     )
     return kept, f"({present} AND {equal} AND NOT {twice})"
 
@@ -131,12 +130,12 @@ def write_partitions_sql(table: str, folder: Path, name: str, partitions: int) -
 def partition_sql(files: Path, partitions: int, passes: int, number: int) -> str:
     """Return a partition's rows as what follows FROM; of several ``passes`` over them those of one."""
     part = f" WHERE hash(k)//{partitions}%{passes}={number}" if passes > 1 else ""
-    return f"(SELECT * FROM {_parquet(files)}{part}) AS r"
+    return f"(SELECT * FROM {parquet_sql(files)}{part}) AS r"
 
 
-def sorted_rows_sql(files: Path) -> str:
-    """Return the statement that reads Parquet files sorted, so that the parts of a group follow each other."""
-    return f"SELECT {','.join(COLUMNS)} FROM {_parquet(files)} ORDER BY k,side"
+def sorted_rows_sql(table: str) -> str:
+    """Return the statement that reads rows sorted, so that the parts of a group follow each other."""
+    return f"SELECT {','.join(COLUMNS)} FROM {table} ORDER BY k,side"
 
 
 def allow_folder_sql(folder: Path) -> list[str]:
@@ -147,7 +146,8 @@ def allow_folder_sql(folder: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def _parquet(files: Path) -> str:
+def parquet_sql(files: Path) -> str:
+    """Return Parquet files as what follows FROM."""
     return f"read_parquet({_literal(files)},hive_partitioning=false)"
 
 

@@ -12,20 +12,11 @@ from migverify.sql.union_text import bytes_sql
 def transitions_sql(
     table: str, key: Sequence[tuple[str, str]], state: str, order: tuple[str, str], time: str, where: str, recent: str
 ) -> str:
-    """Return, as it stands behind FROM, each row of a history with the state before it.
+    """Return, as it follows FROM, each row of a history with the state before it.
 
-    Parameters
-    ----------
-    key
-        Per key column, (value, canonical text).
-    state
-        Canonical text of the state.
-    order
-        (value, canonical text) of the column that orders the rows of a key.
-    time
-        The time column's value, or ``NULL``.
-    where, recent
-        Condition on all rows; and on those whose keys are looked at (empty: all keys).
+    ``key``: Per key column, (value, canonical text). ``state``: Canonical text of the state. ``order``: (value,
+    canonical text) of the column that orders the rows of a key. ``time``: The time column's value, or ``NULL``.
+    ``where``, ``recent``: Condition on all rows; and on those whose keys are looked at (empty: all keys).
 
     Returns
     -------
@@ -64,42 +55,27 @@ def illegal_condition(
     return f"NOT COALESCE({legal},0)"
 
 
-def sequence_sql(
-    tables: Sequence[tuple[str, str]], groups: Sequence[str], number: str, rising: tuple[str, str] | None, time: str
-) -> str:
-    """Return, as it stands behind FROM, each number of a sequence with the one before it in its group.
+def sequence_sql(tables: Sequence[tuple[str, str]], groups: Sequence[str], number: str, time: str) -> str:
+    """Return, as it follows FROM, each number of a sequence with the one before it in its group.
 
-    Parameters
-    ----------
-    tables
-        (what stands behind FROM, condition); several are one sequence.
-    groups
-        Canonical texts of the groups' columns.
-    number
-        The number's value.
-    rising
-        (value, canonical text) of the column that may not fall, or None.
-    time
-        The time column's value, or ``NULL``.
+    ``tables``: (what follows FROM, condition); several are one sequence. ``groups``: Canonical texts of the groups'
+    columns. ``number``: The number's value. ``time``: The time column's value, or ``NULL``.
 
     Returns
     -------
     str
-        Columns g0, g1 ..., ``c`` (number), ``p`` (number before), ``r``, ``rt`` (value and text that may not fall),
-        ``rp``, ``rpt`` (those before), ``t``.
+        Columns g0, g1 ..., ``c`` (number), ``p`` (number before), ``t``.
     """
     named = "".join(f"{text} AS g{place}," for place, text in enumerate(groups))
-    value, text = rising or ("NULL", "NULL")
     wide = f"CAST({number} AS DECIMAL({LARGEST},0))"  # the difference of two unsigned numbers may be negative
     rows = " UNION ALL ".join(
-        f"SELECT {named}{wide} AS c,{value} AS r,{text} AS rt,{time} AS t "
-        f"FROM {table}{where_sql(where, f'{number} IS NOT NULL')}"
+        f"SELECT {named}{wide} AS c,{time} AS t FROM {table}{where_sql(where, f'{number} IS NOT NULL')}"
         for table, where in tables
     )
     shown = "".join(f"g{place}," for place in range(len(groups)))
     partition = ",".join(bytes_sql(f"g{place}") for place in range(len(groups)))
     over = f"OVER ({'PARTITION BY ' + partition if partition else ''} ORDER BY c)"
-    return (f"(SELECT {shown}c,LAG(c) {over} AS p,r,LAG(r) {over} AS rp,rt,LAG(rt) {over} AS rpt,t "
+    return (f"(SELECT {shown}c,LAG(c) {over} AS p,t "
             f"FROM ({rows}) AS n) AS s")  # fmt: skip
 
 
@@ -109,7 +85,3 @@ def gap_parts(start: int | None) -> tuple[str, str, str]:
         return "s.p+1", "s.c-1", "s.c>s.p+1"
     before = f"COALESCE(s.p,{start - 1})"
     return f"{before}+1", "s.c-1", f"s.c>{before}+1"
-
-
-FELL = "s.r<s.rp"
-"""The condition that what may not fall did."""

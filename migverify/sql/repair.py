@@ -22,9 +22,6 @@ SQL_MODE = "STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO"
 """Strict, so that nothing is cut to fit; zero, partial and invalid dates and a 0 in AUTO_INCREMENT stay values."""
 
 BEGIN, COMMIT = "BEGIN", "COMMIT"
-_PLANNED, _UNCHANGED = "@migverify_planned", "@migverify_unchanged"
-"""Rows of the open exchange: how many there are, and how many of them still are what was read."""
-
 _FLOAT = re.compile(rb"-?\d+(\.\d+)?([eE][+-]?\d+)?\Z")
 
 Value = tuple[ColumnDef, bytes | None]
@@ -127,7 +124,7 @@ def written_guard(values: Sequence[Value]) -> str:
     """Return the condition that VALUE-lane columns hold what was written; empty without any.
 
     Their checksum after a write is not known beforehand: the target chooses the spelling (order of JSON keys). So the
-    target is asked for its spelling of the value.
+    target gives its spelling of the value.
     """
     parts = []
     for column, text in values:
@@ -157,13 +154,10 @@ def _hex(checksum: str) -> str:
 
 def insert_sql(side: SideSql, key: KeyText, values: Sequence[Value]) -> str:
     """Return the INSERT of a row whose key is absent; a key that is there, under the column's collation, stops it."""
-    return _insert(side, values, f"NOT EXISTS (SELECT 1 FROM {side.table} WHERE {key_predicate(side.key, key)})")
-
-
-def _insert(side: SideSql, values: Sequence[Value], condition: str) -> str:
     names = ", ".join(quote_name(column.name) for column, _ in values)
     written = ", ".join(literal(column, text) for column, text in values)
-    return f"INSERT INTO {side.table} ({names}) SELECT {written} FROM DUAL WHERE {condition}"
+    absent = f"NOT EXISTS (SELECT 1 FROM {side.table} WHERE {key_predicate(side.key, key)})"
+    return f"INSERT INTO {side.table} ({names}) SELECT {written} FROM DUAL WHERE {absent}"
 
 
 def update_sql(side: SideSql, key: KeyText, guards: Sequence[str], values: Sequence[Value], kept: Sequence[str]) -> str:
@@ -179,28 +173,6 @@ def update_sql(side: SideSql, key: KeyText, guards: Sequence[str], values: Seque
 def delete_sql(side: SideSql, key: KeyText, guards: Sequence[str]) -> str:
     """Return the DELETE of a row that still fits ``guards``."""
     return f"DELETE FROM {side.table} WHERE {_where(side, key, guards)}"
-
-
-def exchange_row_sql(
-    side: SideSql, key: KeyText, guards: Sequence[str], values: Sequence[Value]
-) -> tuple[str, str, str]:
-    """Return what locks and counts a row that still fits ``guards``, what deletes it, and what inserts it again.
-
-    Only ``exchange_sql`` puts them into a transaction. The INSERT does not ask for the absence of the key: a row that
-    does collide must undo the transaction, not leave out the row.
-    """
-    # A subquery of SET would not do: TiDB refuses the transaction where it had to wait for the lock.
-    count = (
-        f"SELECT {_UNCHANGED} := {_UNCHANGED} + COUNT(*) FROM {side.table} WHERE {_where(side, key, guards)} FOR UPDATE"
-    )
-    whole = f"{_UNCHANGED} = {_PLANNED}"
-    return count, delete_sql(side, key, [*guards, whole]), _insert(side, values, whole)
-
-
-def exchange_sql(rows: Sequence[tuple[str, str, str]]) -> list[str]:
-    """Return the transaction that changes all rows (``exchange_row_sql``), or none unless each still is as planned."""
-    locks, deletes, inserts = zip(*rows, strict=True)
-    return [f"SET {_PLANNED} = {len(rows)}, {_UNCHANGED} = 0", *locks, *deletes, *inserts]
 
 
 def _where(side: SideSql, key: KeyText, guards: Sequence[str]) -> str:

@@ -28,12 +28,6 @@ CASCADES = (
 )
 """Parent and child of every foreign key that changes rows of the child."""
 
-_EVENTS = ", ".join(f"'statement/sql/{name}'" for name in _COUNTERS)
-DDL_BY_ACCOUNT = (
-    "SELECT USER, HOST, EVENT_NAME, COUNT_STAR"
-    " FROM performance_schema.events_statements_summary_by_account_by_event_name"
-    f" WHERE COUNT_STAR > 0 AND USER IS NOT NULL AND EVENT_NAME IN ({_EVENTS})"
-)
 # Not information_schema.DDL_JOBS: it reads the whole history, seconds for 30,000 jobs.
 TIDB_JOBS = "ADMIN SHOW DDL JOBS 50"
 TIDB_JOB_QUERIES = "ADMIN SHOW DDL JOB QUERIES LIMIT 50"
@@ -52,13 +46,3 @@ def account_of_thread(flavor: Flavor, thread: int) -> str:
             f" WHERE PROCESSLIST_ID = {int(thread)}"
         )
     return f"SELECT USER, HOST FROM information_schema.PROCESSLIST WHERE ID = {int(thread)}"
-
-
-def accounts_of_threads(flavor: Flavor) -> str:
-    """Return the query for (id, user, host) of all sessions."""
-    if flavor is Flavor.MYSQL:
-        return (
-            "SELECT PROCESSLIST_ID, PROCESSLIST_USER, PROCESSLIST_HOST FROM performance_schema.threads"
-            " WHERE PROCESSLIST_ID IS NOT NULL AND PROCESSLIST_USER IS NOT NULL"
-        )
-    return "SELECT ID, USER, HOST FROM information_schema.PROCESSLIST"

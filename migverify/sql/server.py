@@ -56,7 +56,7 @@ TIDB_RUNNING = (
 )
 MOST_CONNECTIONS = "SELECT @@GLOBAL.max_connections"
 
-# InnoDB tells the start in the server's own time zone, whatever the session's is.
+# InnoDB tells the start in the server's own time zone, not in the session's.
 OLDEST_TRANSACTION = (
     "SELECT COUNT(*), TIMESTAMPDIFF(SECOND, MIN(trx_started), CONVERT_TZ(NOW(), @@session.time_zone, 'SYSTEM'))"
     " FROM information_schema.INNODB_TRX"
@@ -68,7 +68,7 @@ TIDB_OLDEST_TRANSACTION = (
 LOCK_WAITS = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'"
 TIDB_LOCK_WAITS = "SELECT COUNT(*) FROM information_schema.CLUSTER_TIDB_TRX WHERE STATE = 'LockWaiting'"
 
-# Which writing transactions are open. InnoDB tells the start in the server's own time zone, whatever the session's is.
+# Which writing transactions are open. InnoDB tells the start in the server's own time zone, not in the session's.
 OLDEST_WRITE = (
     "SELECT TIMESTAMPDIFF(SECOND, MIN(trx_started), CONVERT_TZ(NOW(), @@session.time_zone, 'SYSTEM')) "
     "FROM information_schema.INNODB_TRX WHERE trx_rows_modified > 0"

@@ -28,7 +28,7 @@ CHECKPOINT_TABLES = (
     "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.COLUMNS"
     " WHERE TABLE_SCHEMA = 'dm_meta' AND COLUMN_NAME = 'binlog_gtid'"
 )
-# What a reader runs to see the answers again: {databases} stands for those in scope.
+# What a reader runs to see the answers again: {databases} is replaced by those in scope.
 COLUMNS = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLLATION_NAME FROM information_schema.COLUMNS"
     " WHERE TABLE_SCHEMA IN ({databases})"
@@ -63,7 +63,7 @@ ENTRY_SIZE = "SHOW CONFIG WHERE TYPE = 'tidb' AND NAME = 'performance.txn-entry-
 
 
 def checkpoint_rows(database: str, table: str) -> str:
-    """Return where DM stands: source, file, offset, GTIDs and the age of the row in seconds, one row a source."""
+    """Return the position of DM: source, file, offset, GTIDs and the age of the row in seconds, one row a source."""
     return (
         "SELECT id, binlog_name, binlog_pos, binlog_gtid, TIMESTAMPDIFF(SECOND, update_time, NOW())"
         f" FROM {quote_path(database, table)} WHERE is_global = 1"

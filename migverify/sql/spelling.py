@@ -61,7 +61,7 @@ def as_in_catalog(text: str) -> str:
 def fold_label(label: str) -> str:
     r"""Return a form of an ENUM or SET label in which what one of the catalogs confuses is equal.
 
-    TiDB prints a newline and the two characters ``\n`` alike; MySQL prints ``?`` for an emoji.
+    TiDB prints a newline and the two characters ``\n`` equally; MySQL prints ``?`` for an emoji.
     """
     escaped = label.replace("\n", "\\n").replace("\r", "\\r").replace("\0", "\\0")
     return as_in_catalog(re.sub(r"\\+", r"\\", escaped))
@@ -97,7 +97,7 @@ def _unescaped(text: str) -> str:
     return text
 
 
-def rewritten_alike(source: str, target: str) -> bool:
+def rewritten_equally(source: str, target: str) -> bool:
     """Whether two expressions differ in nothing but comparisons, NOT, AND and OR, which MySQL rewrites."""
     forms = (
         [word for word in normal_expression(text).split(" ") if word not in _REWRITTEN] for text in (source, target)

@@ -1,4 +1,4 @@
-"""SQL text -> tokens, by the rules of MySQL, MariaDB and TiDB under the pinned ``sql_mode``.
+"""SQL that a user wrote -> tokens as ``migverify.sql.lexer`` reads them under the pinned ``sql_mode``, or a refusal.
 
 What SQL of a user may do (a rule's, a check's, a condition's) is decided on these tokens, so they must be the server's:
 sqlglot's own nest comments, skip ``{# ... #}``, and read ``/*! ... */`` as a comment. Where servers, or a server and a
@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from migverify.sql.lexer import TokenKind, fine_tokens
 
-class Form(Enum):
+
+class TokenForm(Enum):
     """What a token is."""
 
     SPACE = "space"
@@ -28,19 +30,19 @@ class Form(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class SqlToken:
     """One token: its text as written, and its offset in the SQL (characters, from 0)."""
 
-    form: Form
+    form: TokenForm
     text: str
     start: int
 
     @property
     def name(self) -> str:
         """The name in a quoted name, a word or a parameter."""
-        if self.form is Form.NAME:
+        if self.form is TokenForm.NAME:
             return self.text[1:-1].replace("``", "`")
-        return self.text[1:] if self.form is Form.PARAMETER else self.text
+        return self.text[1:] if self.form is TokenForm.PARAMETER else self.text
 
 
 class SqlProblem(ValueError):  # noqa: N818  (turned into a ConfigError where file and line are known)
@@ -53,47 +55,19 @@ class SqlProblem(ValueError):  # noqa: N818  (turned into a ConfigError where fi
         self.hint = hint
 
 
-_WORD = r"[0-9A-Za-z_$\u0080-\U0010ffff]"
-_REFUSED = {
-    "executable": (
-        r"/\*[A-Za-z]?!|/\*T\[",  # /*!, /*M! of MariaDB, /*T! and /*T[feature] of TiDB
-        "a comment that some servers run (/*! ... */)",
-        "Write the SQL without it.",
-    ),
-    "dashes": (
-        r"--(?![ \t\n]|\Z)",
-        "-- without a space after it is a comment to some servers and not to others",
-        "Write a space after --, or between the two minus signs.",
-    ),
-    "open_string": (r"""['"]""", "the SQL leaves a {} open", ""),
-    "open_name": ("`", "the SQL leaves a {} open", ""),
-    "open_comment": (r"/\*", "the SQL leaves a comment open", ""),
-    "nul": (r"\0", "the SQL holds a NUL character", ""),
-}
-"""What no text may hold: how it begins, what is wrong with it, and what to do."""
-
+# `::`, `:=` and `a:b` are no parameters; the parser refuses them, as the servers do.
+_PARAMETER = re.compile(rb"(?<![:0-9A-Za-z_$\x80-\xff]):[A-Za-z_][A-Za-z0-9_]*")
+_BETWEEN = re.compile(rb"[ \t\r\n\f\v]++|#[^\n]*+|--[^\n]*+|/\*.*?\*/", re.DOTALL)
+_EXECUTABLE = re.compile(rb"/\*[A-Za-z]?!|/\*T\[")  # /*!, /*M! of MariaDB, /*T! and /*T[feature] of TiDB
+_AMBIGUOUS_DASHES = re.compile(rb"--(?![ \t\n]|\Z)")
 _FORMS = {
-    Form.SPACE: r"[ \t\r\n\f\v]+",
-    Form.STRING: r"""'(?:[^'\\]|\\.|'')*+'|"(?:[^"\\]|\\.|"")*+\"""",
-    Form.NAME: r"`(?:[^`]|``)*+`",
-    Form.COMMENT: r"#[^\n]*|--(?=[ \t\n]|\Z)[^\n]*|/\*(?![A-Za-z]?!|T\[|\+).*?\*/",
-    Form.HINT: r"/\*\+.*?\*/",
-    # `::`, `:=` and `a:b` are no parameters; the parser refuses them, as the servers do.
-    Form.PARAMETER: rf"(?<!:)(?<!{_WORD}):[A-Za-z_][A-Za-z0-9_]*",
-    Form.WORD: f"{_WORD}+",
-}
-_TOKEN = re.compile(
-    "|".join(
-        [f"(?P<{form.value}>{text})" for form, text in _FORMS.items()]
-        + [f"(?P<{name}>{text})" for name, (text, _, _) in _REFUSED.items()]
-        + [f"(?P<{Form.MARK.value}>.)"]
-    ),
-    re.DOTALL,
-)
+    TokenKind.HINT: TokenForm.HINT, TokenKind.QUOTED: TokenForm.NAME, TokenKind.STRING: TokenForm.STRING,
+    TokenKind.WORD: TokenForm.WORD,
+}  # fmt: skip
 _NOT_A_NEWLINE = re.compile(r"[^\n]")
 
 
-def tokens(sql: str) -> Iterator[Token]:
+def tokens(sql: str) -> Iterator[SqlToken]:
     """Yield the tokens of a text; joined, their texts are the text.
 
     Raises
@@ -101,16 +75,54 @@ def tokens(sql: str) -> Iterator[Token]:
     SqlProblem
         an open quote or comment, a NUL, a comment that a server runs or that servers read differently.
     """
-    for found in _TOKEN.finditer(sql):
-        kind = str(found.lastgroup)
-        if kind in _REFUSED:
-            _, problem, hint = _REFUSED[kind]
-            raise SqlProblem(problem.format(found[0]), found.start(), hint)
-        yield Token(Form(kind), found[0], found.start())
+    data = sql.encode("utf-8", "surrogatepass")
+    start = 0
+    for form, begin, end in _read(data):
+        text = data[begin:end].decode("utf-8", "surrogatepass")
+        yield SqlToken(form, text, start)
+        start += len(text)
+
+
+def _read(data: bytes) -> Iterator[tuple[TokenForm, int, int]]:
+    """Yield forms and byte offsets."""
+    at = 0
+    for kind, begin, end in fine_tokens(data):
+        yield from _between(data, at, begin)
+        if end <= at:  # of a parameter
+            continue
+        begin = max(at, begin)
+        _check(data, begin, end, kind)
+        parameter = _PARAMETER.match(data, begin)
+        at = end if parameter is None else parameter.end()
+        yield _FORMS.get(kind, TokenForm.MARK) if parameter is None else TokenForm.PARAMETER, begin, at
+    yield from _between(data, at, len(data))
+
+
+def _between(data: bytes, begin: int, end: int) -> Iterator[tuple[TokenForm, int, int]]:
+    for found in _BETWEEN.finditer(data, begin, max(begin, end)):
+        _check(data, *found.span(), None)
+        yield TokenForm.SPACE if found[0][:1].isspace() else TokenForm.COMMENT, *found.span()
+
+
+def _check(data: bytes, begin: int, end: int, kind: TokenKind | None) -> None:
+    """Refuse what begins at a place, where servers read it differently, or where it has no end."""
+    problem, hint = "", ""
+    raw = data[begin:end]
+    if _EXECUTABLE.match(raw):
+        problem, hint = "a comment that some servers run (/*! ... */)", "Write the SQL without it."
+    elif _AMBIGUOUS_DASHES.match(data, begin):
+        problem = "-- without a space after it is a comment to some servers and not to others"
+        hint = "Write a space after --, or between the two minus signs."
+    elif kind is TokenKind.OPEN:
+        problem = f"the SQL leaves a {'comment' if raw[:1] == b'/' else raw[:1].decode()} open"
+    elif raw[:1] == b"\0":
+        problem = "the SQL holds a NUL character"
+    if problem:
+        raise SqlProblem(problem, len(data[:begin].decode("utf-8", "surrogatepass")), hint)
 
 
 def without_comments(sql: str) -> str:
     """Return the SQL with spaces in the place of comments; every other character keeps its place."""
     return "".join(
-        _NOT_A_NEWLINE.sub(" ", token.text) if token.form is Form.COMMENT else token.text for token in tokens(sql)
+        _NOT_A_NEWLINE.sub(" ", token.text) if token.form is TokenForm.COMMENT else token.text for token in tokens(sql)
     )

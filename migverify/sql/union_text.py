@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 
 from migverify.model import ColumnDef
-from migverify.sql.canonical import FAMILIES, MOST_DIGITS, find_rule
-from migverify.sql.quoting import quote_bytes, quote_text
+from migverify.sql.canonical import FAMILIES, find_rule
+from migverify.sql.quoting import MOST_DIGITS, quote_bytes, quote_text
 
 _NUMBERS = ("float", "decimal", "integer", "bit", "year")
 _WIDEST = {
@@ -31,7 +31,7 @@ TEXT = ColumnDef("", 0, "longtext", "longtext", True, charset="utf8mb4", collati
 class Unified:
     """What columns of one name have in common.
 
-    ``widest`` holds every value of each of them. ``compare`` is how unlike texts may be one value (``text``: never; see
+    ``widest`` holds every value of each of them. ``compare`` is how two texts may be one value (``text``: never; see
     ``migverify.tables.values``), ``string`` whether a text may hold a comma, ``binary`` whether texts are hex.
     """
 

@@ -10,43 +10,37 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from migverify.codec import decode, encode
+from migverify.codec import decode
 from migverify.errors import StoreError
-from migverify.model import (
-    ChunkChecksum,
-    ChunkResult,
-    ChunkState,
-    ColumnDiff,
-    DiffKind,
-    KeyRange,
-    KeyText,
-    LiveState,
-    RowDiff,
-    TableResult,
-)
-
-Row = Mapping[Any, Any]
-"""A row of the store by column name."""
+from migverify.model import ChunkChecksum, ChunkResult, ChunkState, ColumnDiff, DiffKind, KeyRange, LiveState, RowDiff
 
 T = TypeVar("T")
 
 # One encoder for all: json.dumps with options of its own builds an encoder per call, which costs more than a key.
-_ENCODE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
+encode_plain = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
 
-_SIDES = ("source", "target")
-_SUMS = ("rows", "hashed", "exact", "value")  # the fields of ChunkChecksum, in their order
-_TEXT_SUMS = ("exact", "value")  # decimal text in the store: they pass 2^63 after a dozen rows
-_CHUNK_COLUMNS = ("span", "number", "started", "seconds", "source_seconds", "target_seconds", "attempts", "reason")
-_DIFF_COLUMNS = ("source_checksum", "target_checksum", "source_count", "target_count", "shard", "read_at")
+NAME_LENGTH = 190
+"""Most characters of a side, purpose, blob or window: 4 bytes each, twice, fit an index of 3,072 bytes."""
+
+CHUNK_COLUMNS = (
+    "span", "number", "key_range", "state",
+    "source_rows", "source_hashed", "source_exact", "source_value",
+    "target_rows", "target_hashed", "target_exact", "target_value",
+    "started", "seconds", "source_seconds", "target_seconds", "attempts", "reason",
+)  # fmt: skip
+DIFF_COLUMNS = (
+    "row_key", "kind", "state", "column_diffs",
+    "source_checksum", "target_checksum", "source_count", "target_count", "shard", "read_at",
+)  # fmt: skip
 
 
 def encode_json(value: object, what: str) -> str:
     """Return ``value`` as ASCII JSON text; ``what`` names it in the ``StoreError`` for what JSON cannot hold."""
     try:
-        return _ENCODE(value)
+        return encode_plain(value)
     except (TypeError, ValueError, RecursionError) as exc:
         raise StoreError(
             f"{what} cannot be stored as JSON: {exc}",
@@ -54,51 +48,104 @@ def encode_json(value: object, what: str) -> str:
         ) from exc
 
 
+def decode_json(kind: type[T], text: str, what: str) -> T:
+    """Return the value of type ``kind`` in a JSON text; ``StoreError`` when it is damaged or of another type."""
+    return _checked(what, lambda: decode(kind, json.loads(text)))
+
+
 def decode_object(text: str, what: str) -> dict[str, Any]:
     """Return the JSON object in ``text``; ``StoreError`` when it is damaged or not an object."""
-    return _read(what, lambda: _object(json.loads(text)))
+    return decode_json(dict[str, Any], text, what)
 
 
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError(f"an object was expected, got {type(value).__name__}")
-    return value
-
-
-def encode_key(key: KeyText) -> str:
-    """Return a key as a JSON list; two keys give the same text only when they are the same key."""
-    return _ENCODE(key)
-
-
-def decode_key(text: str) -> KeyText:
-    """Return the key that ``encode_key`` wrote."""
-    return _read("a key", lambda: _key(json.loads(text)))
-
-
-def _key(parts: object) -> KeyText:
-    if not isinstance(parts, list) or not all(part is None or isinstance(part, str) for part in parts):
-        raise TypeError("a list of texts and nulls was expected")
-    return tuple(parts)
-
-
-def key_digest(encoded_key: str) -> bytes:
-    """SHA-256 (32 bytes) of an encoded key: what is indexed, since keys have no bound on their length."""
-    return hashlib.sha256(encoded_key.encode("ascii")).digest()
-
-
-def text_digest(text: str) -> bytes:
-    """SHA-256 (32 bytes) of any text, lone surrogates included; indexes names of any length."""
+def digest(text: str) -> bytes:
+    """SHA-256 (32 bytes) of a text, lone surrogates included: what is indexed, since texts have no bound."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def encode_range(key_range: KeyRange) -> str:
     """Return a key range as a JSON list ``[lower, upper, nulls]``; an open bound is ``null``."""
-    return _ENCODE([key_range.lower, key_range.upper, key_range.nulls])
+    return encode_plain([key_range.lower, key_range.upper, key_range.nulls])
 
 
 def decode_range(text: str) -> KeyRange:
     """Return the key range that ``encode_range`` wrote."""
-    return _read("a key range", lambda: _range(text))
+    return _checked("a key range", lambda: _range(text))
+
+
+def encode_chunk(result: ChunkResult) -> dict[str, Any]:
+    """Return ``CHUNK_COLUMNS`` of a chunk attempt. Sums are decimal text: they pass 2^63 after a dozen rows."""
+    values = (
+        result.span, result.number, encode_range(result.range), result.state.value,
+        *_sums(result.source), *_sums(result.target),
+        result.started, result.seconds, result.source_seconds, result.target_seconds, result.attempts, result.reason,
+    )  # fmt: skip
+    return dict(zip(CHUNK_COLUMNS, values, strict=True))
+
+
+def decode_chunk(pair: str, row: Sequence[Any]) -> ChunkResult:
+    """Return the chunk attempt whose ``CHUNK_COLUMNS`` are ``row``."""
+
+    def chunk() -> ChunkResult:
+        span, number, key_range, state = row[:4]
+        source, target = _checksum(row[4:8]), _checksum(row[8:12])
+        return ChunkResult(pair, span, number, _range(key_range), ChunkState(state), source, target, *row[12:])
+
+    return _checked(f"a chunk of {pair}", chunk)
+
+
+def encode_diff(diff: RowDiff) -> dict[str, Any]:
+    """Return ``DIFF_COLUMNS`` of a row diff, and the ``key_hash`` by which it is found."""
+    row_key = encode_plain(diff.key)
+    columns = [(c.column, c.source, c.target, c.kind, c.masked) for c in diff.columns]
+    values = (
+        row_key, diff.kind.value, diff.state.value, encode_plain(columns),
+        diff.source_checksum, diff.target_checksum, diff.source_count, diff.target_count, diff.shard, diff.read_at,
+    )  # fmt: skip
+    return {"key_hash": digest(row_key), **dict(zip(DIFF_COLUMNS, values, strict=True))}
+
+
+def decode_diff(pair: str, row: Sequence[Any]) -> RowDiff:
+    """Return the row diff whose ``DIFF_COLUMNS`` are ``row``."""
+
+    def diff() -> RowDiff:
+        row_key, kind, state, columns = row[:4]
+        changed = tuple(ColumnDiff(*parts) for parts in json.loads(columns))
+        return RowDiff(pair, _key(json.loads(row_key)), DiffKind(kind), LiveState(state), changed, *row[4:])
+
+    return _checked(f"a row diff of {pair}", diff)
+
+
+def encode_window(rule: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a window of a rule; ``StoreError`` for one without a window or a state."""
+    window, state = body.get("window"), body.get("state")
+    if not isinstance(window, str) or not isinstance(state, str):
+        raise StoreError(f"a window of {rule} has no text for `window` or `state`: it cannot be stored")
+    check_name(window, f"window of {rule}")
+    return {"window_text": window, "state": state, "body": encode_json(dict(body), f"a window of {rule}")}
+
+
+def encode_finding(rule: str, finding: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a finding; ``StoreError`` for one without key, window or kind."""
+    key, window, kind = finding.get("key"), finding.get("window"), finding.get("kind")
+    if not isinstance(key, list | tuple) or not isinstance(window, str) or not isinstance(kind, str):
+        raise StoreError(f"a finding of {rule} has no `key`, `window` or `kind`: it cannot be stored")
+    # Window and key together: the same key in another window is another finding.
+    place = encode_json([window, list(key)], f"the key of a finding of {rule}")
+    body = encode_json(dict(finding), f"a finding of {rule}")
+    return {"key_hash": digest(place), "kind": kind, "body": body, "window_hash": digest(window)}
+
+
+def check_name(name: str, what: str) -> None:
+    """Raise ``StoreError`` for a name that is too long for the keys of some databases."""
+    if len(name) > NAME_LENGTH:
+        raise StoreError(f"a {what} of {len(name)} characters cannot be stored; at most {NAME_LENGTH} can")
+
+
+def _key(parts: object) -> tuple[str | None, ...]:
+    if not isinstance(parts, list) or not all(part is None or isinstance(part, str) for part in parts):
+        raise TypeError("a list of texts and nulls was expected")
+    return tuple(parts)
 
 
 def _range(text: str) -> KeyRange:
@@ -108,74 +155,18 @@ def _range(text: str) -> KeyRange:
     return KeyRange(None if lower is None else _key(lower), None if upper is None else _key(upper), nulls)
 
 
-def encode_chunk(result: ChunkResult) -> dict[str, Any]:
-    """Return the columns of a chunk attempt, without ``scope`` and ``seq``. Sums are decimal text."""
-    row = {name: getattr(result, name) for name in _CHUNK_COLUMNS}
-    row |= {"key_range": encode_range(result.range), "state": result.state.value}
-    for side, checksum in zip(_SIDES, (result.source, result.target), strict=True):
-        for name in _SUMS:
-            value = None if checksum is None else getattr(checksum, name)
-            row[f"{side}_{name}"] = str(value) if name in _TEXT_SUMS and value is not None else value
-    return row
+def _sums(checksum: ChunkChecksum | None) -> tuple[Any, ...]:
+    if checksum is None:
+        return (None, None, None, None)
+    return checksum.rows, checksum.hashed, str(checksum.exact), str(checksum.value)
 
 
-def decode_chunk(pair: str, row: Row) -> ChunkResult:
-    """Return the chunk attempt that ``encode_chunk`` wrote."""
-
-    def chunk() -> ChunkResult:
-        plain = {name: row[name] for name in _CHUNK_COLUMNS}
-        source, target = (_checksum(row, side) for side in _SIDES)
-        state = ChunkState(row["state"])
-        return ChunkResult(
-            pair=pair, range=_range(row["key_range"]), state=state, source=source, target=target, **plain
-        )
-
-    return _read(f"a chunk of {pair}", chunk)
+def _checksum(columns: Sequence[Any]) -> ChunkChecksum | None:
+    rows, hashed, exact, value = columns
+    return None if rows is None else ChunkChecksum(int(rows), int(hashed), int(exact), int(value))
 
 
-def _checksum(row: Row, side: str) -> ChunkChecksum | None:
-    if row[f"{side}_rows"] is None:
-        return None
-    return ChunkChecksum(*(int(row[f"{side}_{name}"]) for name in _SUMS))
-
-
-def encode_diff(diff: RowDiff) -> dict[str, Any]:
-    """Return the columns of a row diff, without ``scope`` and ``number``."""
-    row_key = encode_key(diff.key)
-    columns = [(c.column, c.source, c.target, c.kind, c.masked) for c in diff.columns]
-    return {
-        "key_hash": key_digest(row_key),
-        "row_key": row_key,
-        "kind": diff.kind.value,
-        "state": diff.state.value,
-        "column_diffs": _ENCODE(columns),
-        **{name: getattr(diff, name) for name in _DIFF_COLUMNS},
-    }
-
-
-def decode_diff(pair: str, row: Row) -> RowDiff:
-    """Return the row diff that ``encode_diff`` wrote."""
-
-    def diff() -> RowDiff:
-        plain = {name: row[name] for name in _DIFF_COLUMNS}
-        columns = tuple(ColumnDiff(*parts) for parts in json.loads(row["column_diffs"]))
-        key, kind, state = _key(json.loads(row["row_key"])), DiffKind(row["kind"]), LiveState(row["state"])
-        return RowDiff(pair, key, kind, state, columns, **plain)
-
-    return _read(f"a row diff of {pair}", diff)
-
-
-def encode_table_result(result: TableResult) -> str:
-    """Return a table result as one JSON object; ``details`` must be what JSON can hold."""
-    return encode_json(encode(result), f"the result of {result.pair}")
-
-
-def decode_table_result(text: str) -> TableResult:
-    """Return the table result that ``encode_table_result`` wrote. Keys of ``details`` come back as text."""
-    return _read("a table result", lambda: decode(TableResult, json.loads(text)))
-
-
-def _read(what: str, work: Callable[[], T]) -> T:
+def _checked(what: str, work: Callable[[], T]) -> T:
     try:
         return work()
     except (KeyError, TypeError, ValueError, RecursionError) as cause:

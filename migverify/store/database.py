@@ -91,7 +91,7 @@ class Database:
         work
             May be called several times; only the last one's transaction is committed.
         arrived
-            Tells in a new transaction, under the lock that ``work`` takes, whether what ``work`` returned was
+            Whether, in a new transaction under the lock that ``work`` takes, what ``work`` returned was
             committed; asked when the answer to a COMMIT was lost. None: it is written again when ``repeatable``.
 
         Raises

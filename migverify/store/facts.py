@@ -12,44 +12,45 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Column, Connection, Insert, RowMapping, Table, and_, delete, func, insert, select, union_all
+from sqlalchemy import Column, Connection, Table, func, insert, select, union_all
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from migverify.errors import StoreError
-from migverify.store import codec
 from migverify.store import schema as t
+from migverify.store.codec import DIFF_COLUMNS, digest
 from migverify.store.schema import IN_LIST
+
+Page = list[tuple[int, tuple[Any, ...]]]
+"""Facts by number: the number, and the columns that ``FactTables`` names."""
 
 WITHDRAWN = ""
 """The kind of a finding that takes back the earlier one of its window and key."""
 
-_KEY = ("scope", "key_hash")
-
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class FactTables:
     """The two tables of one sort of facts; ``state`` is the column of ``heads`` by which they are selected."""
 
     rows: Table
     heads: Table
     state: Column[Any]
+    columns: tuple[str, ...]
 
 
-ROW_DIFFS = Facts(t.row_diffs, t.row_diff_heads, t.row_diff_heads.c.state)
-FINDINGS = Facts(t.findings, t.finding_heads, t.finding_heads.c.kind)
+ROW_DIFFS = FactTables(t.row_diffs, t.row_diff_heads, t.row_diff_heads.c.state, DIFF_COLUMNS)
+FINDINGS = FactTables(t.findings, t.finding_heads, t.finding_heads.c.kind, ("body",))
 
 
-def append(connection: Connection, facts: Facts, scope: int, rows: Sequence[Mapping[str, Any]]) -> None:
+def append(connection: Connection, facts: FactTables, scope: int, rows: Sequence[Mapping[str, Any]]) -> None:
     """Add facts; each is the last of its key from here on, also within one call."""
     if not rows:
         return
     first = next_number(connection, facts.rows, scope)
     numbered = [{"scope": scope, "number": first + n, **row} for n, row in enumerate(rows)]
-    insert_many(connection, insert(facts.rows), numbered)
+    insert_many(connection, facts.rows, numbered)
     if facts is FINDINGS:
-        insert_many(connection, insert(t.finding_windows), numbered)
-    _move_heads(connection, facts.heads, scope, {row["key_hash"]: row for row in numbered})
+        insert_many(connection, t.finding_windows, numbered)
+    insert_many(connection, facts.heads, list({row["key_hash"]: row for row in numbered}.values()), replace=True)
 
 
 def next_number(connection: Connection, table: Table, scope: int, column: str = "number") -> int:
@@ -58,104 +59,72 @@ def next_number(connection: Connection, table: Table, scope: int, column: str = 
     return 1 if last is None else int(last) + 1
 
 
-def _move_heads(connection: Connection, heads: Table, scope: int, last: Mapping[bytes, dict[str, Any]]) -> None:
-    """Point each key at its last fact: the one place where a row changes."""
-    rows = list(last.values())
-    changing = [column.name for column in heads.columns if column.name not in _KEY]
-    match connection.dialect.name:
-        case "sqlite" | "postgresql" as name:
-            put = sqlite.insert(heads) if name == "sqlite" else postgresql.insert(heads)
-            moved = {column: put.excluded[column] for column in changing}
-            insert_many(connection, put.on_conflict_do_update(index_elements=_KEY, set_=moved), rows)
-        case "mysql" | "mariadb":
-            my = mysql.insert(heads)
-            insert_many(connection, my.on_duplicate_key_update({n: my.inserted[n] for n in changing}), rows)
-        case _:
-            hashes = list(last)
-            for start in range(0, len(hashes), IN_LIST):
-                some = heads.c.key_hash.in_(hashes[start : start + IN_LIST])
-                connection.execute(delete(heads).where(heads.c.scope == scope, some))
-            insert_many(connection, insert(heads), rows)
-
-
-def insert_many(connection: Connection, statement: Insert, rows: Sequence[dict[str, Any]]) -> None:
-    """Run one insert for many rows, each with all columns of the table; what else a row holds is left out.
+def insert_many(
+    connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *, replace: bool = False
+) -> None:
+    """Insert many rows, each with all columns of the table; what else a row holds is left out.
 
     SQLAlchemy handles each value of each row by itself, which takes twice as long as SQLite needs to store it.
     The columns written here are plain texts, numbers and bytes: they go to the driver as they are.
+
+    Parameters
+    ----------
+    replace
+        Replace the row of the same primary key.
     """
-    columns = [column.name for column in statement.table.columns]
-    compiled = statement.compile(dialect=connection.dialect, column_keys=columns)
-    # Only where a value is a plain `?` or `%s`: other drivers want casts, which SQLAlchemy knows to add.
+    if not rows:
+        return
+    names = [column.name for column in table.columns]
+    moved = [column.name for column in table.columns if not column.primary_key]
     plain = connection.dialect.name in ("sqlite", "mysql", "mariadb")
-    names = compiled.positiontup if plain and isinstance(compiled, SQLCompiler) else None
-    if names is not None:
-        connection.exec_driver_sql(str(compiled), [*map(itemgetter(*names), rows)])
+    if not replace:
+        statement: Any = insert(table)
+    elif connection.dialect.name in ("mysql", "mariadb"):
+        upsert = mysql.insert(table)
+        statement = upsert.on_duplicate_key_update({name: upsert.inserted[name] for name in moved})
     else:
-        connection.execute(statement, [{name: row[name] for name in columns} for row in rows])
+        put = sqlite.insert(table) if plain else postgresql.insert(table)
+        keys = [column.name for column in table.primary_key]
+        statement = put.on_conflict_do_update(index_elements=keys, set_={name: put.excluded[name] for name in moved})
+    compiled = statement.compile(dialect=connection.dialect, column_keys=names)
+    # Only where a value is a plain `?` or `%s`: PostgreSQL's drivers want casts, which SQLAlchemy knows to add.
+    if plain and isinstance(compiled, SQLCompiler) and compiled.positiontup:
+        connection.exec_driver_sql(str(compiled), [*map(itemgetter(*compiled.positiontup), rows)])
+    else:
+        connection.execute(statement, [{name: row[name] for name in names} for row in rows])
 
 
 def page(
-    connection: Connection, facts: Facts, scope: int, states: Sequence[str] | None, after: int, limit: int
-) -> list[RowMapping]:
-    """Return the next last facts by number; of these states only, or all that are not withdrawn for None."""
-    heads, state = facts.heads.c, facts.state
-    following = (heads.scope == scope, heads.number > after)
-    if states is None:
-        query = select(heads.number).where(*following, state != WITHDRAWN).order_by(heads.number).limit(limit)
+    connection: Connection, facts: FactTables, scope: int, states: Sequence[str] | None, after: int, limit: int,
+    window: str | None = None,
+) -> Page:  # fmt: skip
+    """Return number and columns of the next last facts by number; of these states only, or all but withdrawn ones.
+
+    ``window``: of these findings only those of a window, by the index of windows.
+    """
+    heads, state, windows = facts.heads.c, facts.state, t.finding_windows.c
+    following = select(heads.number).where(heads.scope == scope, heads.number > after)
+    if window is not None:
+        query = select(windows.number).where(
+            windows.scope == scope, windows.window_hash == digest(window), windows.number > after,
+            heads.scope == scope, heads.number == windows.number,
+            state != WITHDRAWN if states is None else state.in_(list(states)),
+        )  # fmt: skip
+    elif states is None:
+        query = following.where(state != WITHDRAWN)
     else:
         # One range of the index for each state: skipping others costs nothing.
-        ranges = [
-            select(heads.number).where(*following, state == one).order_by(heads.number).limit(limit).subquery()
-            for one in dict.fromkeys(states)
-        ]
+        first = following.order_by(heads.number).limit(limit)
+        ranges = [first.where(state == one).subquery() for one in dict.fromkeys(states)]
         if not ranges:
             return []
-        together = union_all(*(select(part.c.number) for part in ranges)).subquery()
-        query = select(together.c.number).order_by(together.c.number).limit(limit)
-    return _numbered(connection, facts, scope, list(connection.scalars(query)))
-
-
-def _numbered(connection: Connection, facts: Facts, scope: int, numbers: Sequence[int]) -> list[RowMapping]:
-    found: list[RowMapping] = []
-    table = facts.rows
+        query = select(union_all(*(select(part.c.number) for part in ranges)).subquery().c.number)
+    numbers = list(connection.scalars(query.order_by(query.selected_columns.number).limit(limit)))
+    found: Page = []
+    table = facts.rows.c
     for start in range(0, len(numbers), IN_LIST):
-        some = table.c.number.in_(numbers[start : start + IN_LIST])
-        found += connection.execute(select(table).where(table.c.scope == scope, some)).mappings()
-    return sorted(found, key=lambda row: int(row["number"]))
-
-
-def encode_finding(rule: str, finding: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of a finding; ``StoreError`` for one without key, window or kind."""
-    key, window, kind = finding.get("key"), finding.get("window"), finding.get("kind")
-    if not isinstance(key, list | tuple) or not isinstance(window, str) or not isinstance(kind, str):
-        raise StoreError(f"a finding of {rule} has no `key`, `window` or `kind`: it cannot be stored")
-    # Window and key together: the same key in another window is another finding.
-    place = codec.encode_json([window, list(key)], f"the key of a finding of {rule}")
-    return {
-        "key_hash": codec.key_digest(place),
-        "kind": kind,
-        "body": codec.encode_json(dict(finding), f"a finding of {rule}"),
-        "window_hash": codec.text_digest(window),
-    }
-
-
-def window_page(
-    connection: Connection, scope: int, window: str, kinds: Sequence[str] | None, after: int, limit: int
-) -> list[RowMapping]:
-    """Return the next last findings of one window by number; ``kinds`` as the states of ``page``."""
-    heads, places = t.finding_heads.c, t.finding_windows.c
-    joined = t.finding_windows.join(
-        t.finding_heads, and_(heads.scope == places.scope, heads.number == places.number)
-    )  # fmt: skip
-    kind = heads.kind != WITHDRAWN if kinds is None else heads.kind.in_(list(dict.fromkeys(kinds)))
-    mine = and_(places.scope == scope, places.window_hash == codec.text_digest(window), places.number > after)
-    query = select(places.number).select_from(joined).where(mine, kind).order_by(places.number).limit(limit)
-    return _numbered(connection, FINDINGS, scope, list(connection.scalars(query)))
-
-
-def has_all_windows(connection: Connection, scope: int) -> bool:
-    """Whether the window of every finding is indexed: those of an older migverify are not."""
-    first = [connection.scalar(select(func.min(table.c.number)).where(table.c.scope == scope))
-             for table in (t.findings, t.finding_windows)]  # fmt: skip
-    return bool(first[0] == first[1])
+        some = select(table.number, *(table[name] for name in facts.columns)).where(
+            table.scope == scope, table.number.in_(numbers[start : start + IN_LIST])
+        )
+        found += [(int(row[0]), tuple(row[1:])) for row in connection.execute(some.order_by(table.number))]
+    return found

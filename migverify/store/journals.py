@@ -11,18 +11,16 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Double, event, func, insert, literal_column, select, update
 
-from migverify.errors import StoreError
 from migverify.model import Tls
 from migverify.store import schema as t
 from migverify.store.database import Connection, Database
 from migverify.store.open import open_store
-from migverify.store.sql import SqlStore
 
 _PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class JournalEnd:
     """Where a journal ends: number of events, hash of the last one."""
 
     events: int
@@ -32,11 +30,11 @@ class End:
 # -- journals -------------------------------------------------------------------------------------------------------
 
 
-def end_of(connection: Connection, run: str, *, locked: bool) -> End | None:
+def end_of(connection: Connection, run: str, *, locked: bool) -> JournalEnd | None:
     """Return where a run's journal ends, its row locked or not; None: there is no row, and nothing is locked."""
     query = select(t.runbook_runs.c.events, t.runbook_runs.c.head).where(t.runbook_runs.c.run == run)
     found = connection.execute(query.with_for_update() if locked else query).one_or_none()
-    return End(int(found.events), str(found.head)) if found is not None else None
+    return JournalEnd(int(found.events), str(found.head)) if found is not None else None
 
 
 def lines_of(connection: Connection, run: str, start: int, end: int | None, *, locked: bool) -> list[bytes]:
@@ -56,7 +54,9 @@ def lines_of(connection: Connection, run: str, start: int, end: int | None, *, l
     return [row.line.encode("utf-8", "surrogatepass") + b"\n" for row in rows]
 
 
-def add_lines(connection: Connection, run: str, start: int, lines: Sequence[bytes], end: End, *, first: bool) -> None:
+def add_lines(
+    connection: Connection, run: str, start: int, lines: Sequence[bytes], end: JournalEnd, *, first: bool
+) -> None:
     """Append lines (each with its newline) from number ``start`` on, under the lock; ``first``: the run begins."""
     values = {"events": end.events, "head": end.head}
     if first:
@@ -84,7 +84,7 @@ def newest_run(connection: Connection) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRow:
-    """A lease as it stands; ``age``: seconds since it was renewed, by the database's clock."""
+    """A lease as it is stored; ``age``: seconds since it was renewed, by the database's clock."""
 
     epoch: int
     body: str
@@ -122,15 +122,7 @@ _CLOCKS = {
 
 
 def _unix_time(dialect: str) -> ColumnElement[float]:
-    """Return the SQL of the database's clock, Unix time with its fractions.
-
-    Raises
-    ------
-    StoreError
-        it is not known for this database.
-    """
-    if dialect not in _CLOCKS:
-        raise StoreError(f"runs cannot be kept in {dialect}", hint=f"Use one of {', '.join(sorted(_CLOCKS))}.")
+    """Return the SQL of the database's clock, Unix time with its fractions."""
     return literal_column(_CLOCKS[dialect], Double())
 
 
@@ -165,12 +157,9 @@ def open_database(
     Raises
     ------
     StoreError
-        the store cannot be opened, or cannot keep runs.
+        the store cannot be opened.
     """
     store = open_store(url, password=password, forbidden=forbidden, tls=tls)
-    if not isinstance(store, SqlStore):
-        raise StoreError("the store keeps no runs", hint="Name a database.")
-    _unix_time(store.engine.dialect.name)
     prepare = _PREPARE.get(store.engine.dialect.name, ())
     event.listen(store.engine, "connect", lambda connection, _record: _execute(connection, prepare))
     store.engine.dispose()  # connections that were opened before this

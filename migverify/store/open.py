@@ -1,6 +1,6 @@
-"""Open a result store by its URL: an SQLite file by default, any SQLAlchemy database for a team.
+"""Open a result store by its URL: an SQLite file by default, a MySQL, TiDB or PostgreSQL database for a team.
 
-A new store gets its tables here, and one of the first release what was added since.
+A new store gets its tables here, and one of version 1 what was added since.
 """
 
 from __future__ import annotations
@@ -9,30 +9,44 @@ import os
 import socket
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, insert, inspect, make_url, select, text
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    and_,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    make_url,
+    or_,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.schema import CreateTable
 
 from migverify.errors import StoreError, StoreSettingError
-from migverify.model import Tls, default_tls_mode
+from migverify.model import StoredKind, Tls, default_tls_mode
 from migverify.store import schema as t
-from migverify.store.base import ResultStore
-from migverify.store.database import label_of, store_error
-from migverify.store.runs import add_kinds
-from migverify.store.sql import SqlStore
+from migverify.store.codec import decode_object, digest
+from migverify.store.database import Database, label_of, store_error
+from migverify.store.facts import insert_many
+from migverify.store.results import ResultStore
+from migverify.store.runs import plan_of
 
 _BUSY_SECONDS = 30.0
 _SERVER_SECONDS = {"connect_timeout": 10, "read_timeout": 120, "write_timeout": 120}
-_DEFAULT_PORTS = {"mysql": 3306, "mariadb": 3306, "postgresql": 5432, "mssql": 1433, "oracle": 1521}
+_DEFAULT_PORTS = {"mysql": 3306, "mariadb": 3306, "postgresql": 5432}
 _BUSY_POLL_SECONDS = 0.02
 _CACHE_KIB = 16 * 1024
-_CREATE_ATTEMPTS = 5
-_LOCK_SECONDS = 60
+_CREATE_ATTEMPTS = 8
+_MIGRATED_AT_ONCE = 1000
 
 
 def open_store(
@@ -48,9 +62,9 @@ def open_store(
     Parameters
     ----------
     url
-        ``sqlite:///path`` (or a bare path): a file, whose parent folder is created. Anything else is an
-        SQLAlchemy URL, such as ``mysql+pymysql://user@host:3306/migverify``. ``?timeout=`` of an SQLite URL is
-        how many seconds to wait for another writer (30).
+        ``sqlite:///path`` (or a bare path): a file, whose parent folder is created. Or an SQLAlchemy URL of a server
+        of MySQL's protocol or of PostgreSQL, such as ``mysql+pymysql://user@host:3306/migverify``. ``?timeout=`` of an
+        SQLite URL is how many seconds to wait for another writer (30).
     password
         Used instead of the URL's; may hold any character. Appears in no message.
     forbidden
@@ -60,7 +74,7 @@ def open_store(
         Encryption of the connection to a server of MySQL's protocol; None: the default for its host. Another server's
         belongs into the options of its URL.
     create
-        False: a store that is not there yet is an error; nothing is written.
+        False: a store that is not there yet is an error. One of version 1 is migrated all the same.
 
     Raises
     ------
@@ -78,14 +92,14 @@ def open_store(
         _first_connection(engine, label, secret=parsed.password)
         if "unix_socket" in parsed.query:
             _refuse_socket(engine, label, forbidden)
-        prepare(engine, label, create=create)
+        prepare(engine, label, create=create, secret=parsed.password)
     except SQLAlchemyError as exc:
         engine.dispose()
         raise store_error("cannot open", label, exc, secret=parsed.password) from exc
     except StoreError:
         engine.dispose()
         raise
-    return SqlStore(engine, label, secret=parsed.password)
+    return ResultStore(engine, label, secret=parsed.password)
 
 
 def _parse(url: str) -> URL:
@@ -118,8 +132,10 @@ def _sqlite_file(url: URL, *, create: bool) -> URL:
         raise StoreError(f"there is no store {path}", hint="Check the path.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Row diffs may hold personal data: a new file is for its owner only, and so are its -wal and -shm.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if not path.exists():
+            # Row diffs may hold personal data: a new file is for its owner only, and so are its -wal and -shm. One
+            # that is there is not opened here: closing it would drop the locks of this process's other connections.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except PermissionError:
         # A file on a read-only medium can still be read when it is a whole store; SQLite will say if it is not.
         if not path.is_file():
@@ -144,13 +160,17 @@ def _server(url: URL, forbidden: Sequence[tuple[str, int]]) -> URL:
             hint="Create one for it, and end the URL with its name.",
         )
     backend = url.get_backend_name()
+    if backend not in _DEFAULT_PORTS:
+        raise StoreSettingError(
+            f"a store cannot be kept in {backend}", hint="Use SQLite, MySQL, TiDB, MariaDB or PostgreSQL."
+        )
     if "unix_socket" not in url.query:
         port = url.port or _DEFAULT_PORTS.get(backend)
         for host, forbidden_port in forbidden:
             if port == forbidden_port and _same_host(url.host or "localhost", host):
                 raise _forbidden(label_of(url), host, forbidden_port)
     if backend in ("mysql", "mariadb"):
-        # utf8mb4 whatever the URL says: another charset would lose an emoji in a table's name.
+        # Always utf8mb4: another charset would lose an emoji in a table's name.
         url = url.update_query_dict({"charset": "utf8mb4"})
     return url
 
@@ -194,7 +214,7 @@ def _first_connection(engine: Engine, label: str, *, secret: object) -> None:
 
 
 def _refuse_socket(engine: Engine, label: str, forbidden: Sequence[tuple[str, int]]) -> None:
-    """Refuse a server behind a socket file by the port it also listens on; the URL does not tell it."""
+    """Refuse a server behind a socket file by the port it also listens on, which the URL does not name."""
     with engine.connect() as connection:
         port = int(connection.scalar(text("SELECT @@port")) or 0)
     for host, forbidden_port in forbidden:
@@ -273,56 +293,64 @@ def _begin_sqlite(connection: Connection) -> None:
 # -- tables ---------------------------------------------------------------------------------------------------------
 
 
-def prepare(engine: Engine, label: str, *, create: bool = True) -> None:
-    """Create the tables of a new store, or check that an existing one is of this version and complete.
+def prepare(engine: Engine, label: str, *, create: bool = True, secret: object = None) -> None:
+    """Create the tables of a new store; migrate one of version 1; check that any other is of this version.
 
-    Without ``create`` a store that is not there is an error. Safe when several processes open a new store at once.
-    Raises ``StoreError`` for a store of another version and for an SQLite file of something
-    else; database errors pass through.
+    Without ``create`` a store that is not there is an error; no message shows ``secret``. Safe when several processes
+    open a store at once. A migration that is killed goes on where it was: each page is a transaction, and the version
+    is written last.
+
+    Raises
+    ------
+    StoreError
+        the store is of a later version, or of version 1 and cannot be written, or the SQLite file holds something else.
     """
     for attempt in range(_CREATE_ATTEMPTS):
         with engine.connect() as connection:
             version = _read_version(connection, label)
-            complete = version is not None and not t.missing(connection)
-        if version is not None:
-            check_version(version, label)
-            if complete or not create:
-                return
-        elif not create:
+        if version == str(t.SCHEMA_VERSION):
+            return
+        if version not in (None, "1"):
+            raise _other_version(label, str(version))
+        if version is None and not create:
             raise StoreError(
                 f"the store {label} holds no results",
                 hint="Check the URL; without a configuration (--config) nothing is created in a database.",
             )
         try:
-            _create(engine, label)
-        except DBAPIError as exc:
-            if version is not None and _read_only(exc):
-                return  # an old store on a medium that cannot be written is still read; what it lacks is empty
+            _create(engine)
+            if version == "1":
+                _migrate(Database(engine, label, secret))
+        except (DBAPIError, StoreError) as exc:
+            if version == "1" and _read_only(exc):
+                raise StoreError(
+                    f"the store {label} has schema version 1 and cannot be written, so it cannot be migrated to version"
+                    f" {t.SCHEMA_VERSION}",
+                    hint="Open it once as a user who may write to it, or open a copy that can be written.",
+                ) from exc
             # Another process may have created it between our look and our CREATE; look again, then give up.
-            if attempt + 1 == _CREATE_ATTEMPTS:
+            if attempt + 1 == _CREATE_ATTEMPTS or isinstance(exc, StoreError):
                 raise
             time.sleep(0.1 * (attempt + 1))
     raise StoreError(f"the store {label} has no version after it was created", hint="Look at its server's log.")
 
 
-def check_version(version: str, label: str) -> None:
-    """Raise ``StoreError`` unless ``version`` (as stored) is the one this migverify reads and writes."""
-    if version == str(t.SCHEMA_VERSION):
-        return
+def _other_version(label: str, version: str) -> StoreError:
     if version.isdecimal() and int(version) > t.SCHEMA_VERSION:
-        raise StoreError(
+        return StoreError(
             f"the store {label} has schema version {version}; this migverify reads version {t.SCHEMA_VERSION}",
             hint="A newer migverify wrote it: use that one, or give this one a store of its own.",
         )
-    raise StoreError(
+    return StoreError(
         f"the store {label} has schema version {version!r}, which never existed;"
         f" this migverify reads version {t.SCHEMA_VERSION}",
         hint="The store is damaged: open another one.",
     )
 
 
-def _read_only(exc: DBAPIError) -> bool:
-    return any(word in str(exc.orig).lower() for word in ("readonly", "read-only", "read only", "denied"))
+def _read_only(exc: DBAPIError | StoreError) -> bool:
+    reason = str(exc.orig if isinstance(exc, DBAPIError) else exc).lower()
+    return any(word in reason for word in ("readonly", "read-only", "read only", "denied"))
 
 
 def _read_version(connection: Connection, label: str) -> str | None:
@@ -338,37 +366,64 @@ def _read_version(connection: Connection, label: str) -> str | None:
     return None
 
 
-def _create(engine: Engine, label: str) -> None:
-    with engine.execution_options(migverify_write=True).connect() as connection, _creating(connection, label):
+def _create(engine: Engine) -> None:
+    """Create the tables that are not there. The version of a new store is written last: what died is completed."""
+    with engine.execution_options(migverify_write=True).connect() as connection:
         for table in t.metadata.sorted_tables:
             connection.execute(CreateTable(table, if_not_exists=True))
-        add_kinds(connection)
-        found = connection.scalar(select(t.store_info.c.value).where(t.store_info.c.name == "schema_version"))
-        if found is None:
-            # Last, so that a store half created by a process that died is completed by the next one.
-            try:
-                connection.execute(insert(t.store_info).values(name="schema_version", value=str(t.SCHEMA_VERSION)))
-            except IntegrityError:
-                connection.rollback()  # another process was first; its version is checked by the caller
-                return
+        if connection.scalar(select(t.store_info.c.value).where(t.store_info.c.name == "schema_version")) is None:
+            connection.execute(insert(t.store_info).values(name="schema_version", value=str(t.SCHEMA_VERSION)))
         connection.commit()
 
 
-@contextmanager
-def _creating(connection: Connection, label: str) -> Iterator[None]:
-    # SQLite creates tables inside the write transaction. MySQL commits each CREATE, so a named lock stands guard.
-    if connection.dialect.name not in ("mysql", "mariadb"):
-        yield
-        return
-    lock = text("SELECT GET_LOCK(CONCAT('migverify_store_', LEFT(SHA2(DATABASE(), 256), 32)), :seconds)")
-    if connection.scalar(lock, {"seconds": _LOCK_SECONDS}) != 1:
-        raise StoreError(
-            f"the store {label} is being created by another process for more than {_LOCK_SECONDS} s",
-            hint="Wait for it, or end it, and try again.",
-        )
+def _migrate(database: Database) -> None:
+    """Bring a store of version 1, whose tables are all there, to version 2: kinds of runs, windows of findings."""
+    action = "cannot migrate"
+    while database.write(action, _add_kinds):
+        pass
+    last: tuple[int, int] | None = (-1, -1)
+    while last is not None:
+        last = database.write(action, lambda connection, after=last: _add_windows(connection, *after))  # type: ignore[misc]
+    version = update(t.store_info).where(t.store_info.c.name == "schema_version").values(value=str(t.SCHEMA_VERSION))
+    database.write(action, lambda connection: connection.execute(version).rowcount)
+
+
+def _add_kinds(connection: Connection) -> bool:
+    """Record the kinds of some runs that have none; False when there was none left."""
+    without = t.runs.c.run_id.not_in(select(t.run_kinds.c.run_id))
+    runs = connection.scalars(select(t.runs.c.run_id).where(without).limit(_MIGRATED_AT_ONCE)).all()
+    rows = [{"run_id": run_id, "kind": _kind_by_plan(connection, run_id).value} for run_id in runs]
+    insert_many(connection, t.run_kinds, rows)
+    return bool(rows)
+
+
+def _kind_by_plan(connection: Connection, run_id: str) -> StoredKind:
     try:
-        yield
-    finally:
-        # A lost connection has given the lock back already, and must not hide the error that lost it.
-        if not connection.invalidated:
-            connection.execute(text("SELECT RELEASE_LOCK(CONCAT('migverify_store_', LEFT(SHA2(DATABASE(), 256), 32)))"))
+        plan = plan_of(connection, run_id)
+    except StoreError:
+        return StoredKind.UNKNOWN  # a listing shows the run; whoever loads it learns that its plan is damaged
+    if plan.get("kind") in (StoredKind.REPLAY, StoredKind.CLIENTS):
+        return StoredKind(plan["kind"])
+    # A run of rules lists them as pairs too.
+    keys = {"guards": StoredKind.GUARDS, "probe": StoredKind.PROBE, "rules": StoredKind.RULES,
+            "pairs": StoredKind.TABLES}  # fmt: skip
+    return next((kind for key, kind in keys.items() if key in plan), StoredKind.UNKNOWN)
+
+
+def _add_windows(connection: Connection, scope: int, number: int) -> tuple[int, int] | None:
+    """Index the windows of some findings after that one; return the last of them, None when there was none left."""
+    table, windows = t.findings.c, t.finding_windows.c
+    after = or_(table.scope > scope, and_(table.scope == scope, table.number > number))
+    indexed = select(windows.number).where(windows.scope == table.scope, windows.number == table.number).exists()
+    query = select(table.scope, table.number, table.body).where(after, ~indexed).order_by(table.scope, table.number)
+    findings = connection.execute(query.limit(_MIGRATED_AT_ONCE)).all()
+    rows = [
+        {
+            "scope": row.scope,
+            "number": row.number,
+            "window_hash": digest(decode_object(row.body, "a finding")["window"]),
+        }
+        for row in findings
+    ]
+    insert_many(connection, t.finding_windows, rows)
+    return (findings[-1].scope, findings[-1].number) if findings else None

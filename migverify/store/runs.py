@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, RowMapping, Select, Table, func, insert, select
+from sqlalchemy import Connection, Engine, RowMapping, func, insert, select
 
 from migverify.errors import StoreError, UsageError
 from migverify.model import RunInfo, StoredKind, Verdict
@@ -21,14 +21,15 @@ from migverify.store.schema import IN_LIST
 
 T = TypeVar("T")
 
+_RUNS = select(t.runs, t.run_kinds.c.kind).outerjoin(t.run_kinds, t.run_kinds.c.run_id == t.runs.c.run_id)
 _PART_BYTES = 1 << 20  # TiDB refuses a row above 6 MiB, MySQL a packet above max_allowed_packet
 
 
 class RunLog:
     """The runs of a store, and their transactions; may be used by many threads.
 
-    A run is written by one process. The one that started or last resumed it may write; an older one that is still
-    alive is refused, because its plan of what is left to do is out of date.
+    A run is written by one process: the one that started or last resumed it. An earlier one that is still alive is
+    refused, because its plan of what is left to do is out of date. Any number of processes may read meanwhile.
     """
 
     def __init__(self, engine: Engine, label: str, *, secret: object = None) -> None:
@@ -37,7 +38,6 @@ class RunLog:
         self._marks: dict[str, str] = {}
         self._scopes: dict[tuple[str, str], int] = {}
         self._new_scopes: dict[tuple[str, str], int] = {}  # of the transaction that is open
-        self._missing: frozenset[str] | None = None
 
     @property
     def engine(self) -> Engine:
@@ -63,8 +63,7 @@ class RunLog:
             connection.execute(insert(t.runs), [row])
             parts = [{"run_id": run_id, "part": n, "content": c} for n, c in enumerate(parts_of(packed))]
             connection.execute(insert(t.plan_parts), parts)
-            if self._has(connection, t.run_kinds):
-                connection.execute(insert(t.run_kinds), [{"run_id": run_id, "kind": kind.value}])
+            connection.execute(insert(t.run_kinds), [{"run_id": run_id, "kind": kind.value}])
             _add_event(connection, run_id, "run_started", mark, at=now)
             return run_id
 
@@ -101,9 +100,8 @@ class RunLog:
 
         def work(connection: Connection) -> RunInfo:
             found = self._find(connection, run_id)
-            row = connection.execute(select(t.runs).where(t.runs.c.run_id == found)).mappings().one()
-            (info,) = self._infos(connection, [row], {found: _plan_of(connection, found)})
-            return info
+            row = connection.execute(_RUNS.where(t.runs.c.run_id == found)).mappings().one()
+            return _run_info(row, plan_of(connection, found), _events_of(connection, [found])[found])
 
         return self.database.read(f"cannot load run {run_id} from", work)
 
@@ -111,25 +109,15 @@ class RunLog:
         """The newest runs first, without their plans."""
 
         def work(connection: Connection) -> list[RunInfo]:
-            rows = connection.execute(select(t.runs).order_by(t.runs.c.position.desc()).limit(limit))
-            return self._infos(connection, list(rows.mappings()), {})
+            rows = connection.execute(_RUNS.order_by(t.runs.c.position.desc()).limit(limit)).mappings().all()
+            events = _events_of(connection, [row["run_id"] for row in rows])
+            return [_run_info(row, {}, events[row["run_id"]]) for row in rows]
 
         return self.database.read("cannot list the runs of", work)
 
-    def _infos(self, connection: Connection, rows: list[RowMapping], plans: dict[str, dict[str, Any]]) -> list[RunInfo]:
-        names = [row["run_id"] for row in rows]
-        events = _events_of(connection, names)
-        kinds = _kinds_of(connection, names, recorded=self._has(connection, t.run_kinds))
-        return [_run_info(row, kinds[name], plans.get(name, {}), events[name])
-                for name, row in zip(names, rows, strict=True)]  # fmt: skip
-
     def _find(self, connection: Connection, run_id: str) -> str:
-        query = select(t.runs.c.run_id)
-        if run_id == "last":
-            query = query.order_by(t.runs.c.position.desc()).limit(1)
-        else:
-            query = query.where(t.runs.c.run_id == run_id)
-        found = connection.scalar(query)
+        query = select(t.runs.c.run_id).order_by(t.runs.c.position.desc()).limit(1)
+        found = connection.scalar(query if run_id == "last" else query.where(t.runs.c.run_id == run_id))
         if found is None:
             raise _no_run(run_id, self.database.label)
         return str(found)
@@ -139,11 +127,6 @@ class RunLog:
         self.engine.dispose()
 
     # Transactions
-
-    def _page(self, run_id: str, query: Select[Any]) -> list[RowMapping]:
-        return self.database.read(
-            f"cannot read run {run_id} from", lambda connection: list(connection.execute(query).mappings())
-        )
 
     def _write_run(self, run_id: str, action: str, work: Callable[[Connection], T], *, repeatable: bool = True) -> T:
         """Write to a run that exists and that no later process has taken over."""
@@ -173,7 +156,7 @@ class RunLog:
         """Return the scope of (run, pair) inside a write transaction, making it when it is new."""
         scope = self._new_scopes.get((run_id, pair)) or self._known_scope(connection, run_id, pair)
         if scope is None:
-            values = {"run_id": run_id, "pair_hash": codec.text_digest(pair), "pair": pair}
+            values = {"run_id": run_id, "pair_hash": codec.digest(pair), "pair": pair}
             made = connection.execute(insert(t.scopes).values(values))
             scope = int(made.inserted_primary_key[0])  # type: ignore[index]
         self._new_scopes[run_id, pair] = scope
@@ -184,15 +167,9 @@ class RunLog:
         if cached is not None:
             return cached
         columns = t.scopes.c
-        where = (columns.run_id == run_id, columns.pair_hash == codec.text_digest(pair))
+        where = (columns.run_id == run_id, columns.pair_hash == codec.digest(pair))
         found = connection.scalar(select(columns.scope).where(*where))
         return None if found is None else int(found)
-
-    def _has(self, connection: Connection, *tables: Table) -> bool:
-        # A store of the first release on a medium that cannot be written lacks what was added since.
-        if self._missing is None:
-            self._missing = frozenset(t.missing(connection))
-        return not any(table.name in self._missing for table in tables)
 
 
 def parts_of(content: bytes) -> list[bytes]:
@@ -279,7 +256,7 @@ def _events_of(connection: Connection, run_ids: Sequence[str]) -> dict[str, list
     return events
 
 
-def _run_info(row: RowMapping, kind: StoredKind, plan: dict[str, Any], events: list[RowMapping]) -> RunInfo:
+def _run_info(row: RowMapping, plan: dict[str, Any], events: list[RowMapping]) -> RunInfo:
     """Fold a run's events: only a finish that nothing came after is an end, and only its verdict holds."""
     facts = codec.decode_object(row["facts"], "the facts of a run")
     finished: float | None = None
@@ -296,12 +273,14 @@ def _run_info(row: RowMapping, kind: StoredKind, plan: dict[str, Any], events: l
             ) from exc
         for event in events:
             facts.update(codec.decode_object(event["facts"], "the facts of a run"))
+    # A later migverify may know more kinds: its runs are listed, and belong to none of this one's commands.
+    kind = next((kind for kind in StoredKind if kind.value == row["kind"]), StoredKind.UNKNOWN)
     return RunInfo(
         row["run_id"], row["command"], row["started"], finished, verdict, row["plan_hash"], plan, facts, kind
     )  # fmt: skip
 
 
-def _plan_of(connection: Connection, run_id: str) -> dict[str, Any]:
+def plan_of(connection: Connection, run_id: str) -> dict[str, Any]:
     """Return the plan of a run; ``StoreError`` when it is damaged."""
     parts = t.plan_parts.c
     packed = b"".join(connection.scalars(select(parts.content).where(parts.run_id == run_id).order_by(parts.part)))
@@ -313,50 +292,3 @@ def _plan_of(connection: Connection, run_id: str) -> dict[str, Any]:
             hint="Verify again into another store.",
         ) from exc
     return codec.decode_object(text, "a plan")
-
-
-# -- kinds ----------------------------------------------------------------------------------------------------------
-
-
-def _kinds_of(connection: Connection, run_ids: Sequence[str], *, recorded: bool) -> dict[str, StoredKind]:
-    """Return the kinds of these runs.
-
-    Parameters
-    ----------
-    recorded
-        The store has the table of kinds. One of the first release that cannot be written has none, and a process of
-        that release may still start runs in a store that has it: the kind of such a run follows from its plan.
-    """
-    columns, found = t.run_kinds.c, {}
-    for start in range(0, len(run_ids) if recorded else 0, IN_LIST):
-        some = columns.run_id.in_(run_ids[start : start + IN_LIST])
-        found.update(
-            {row.run_id: _stored_kind(row.kind) for row in connection.execute(select(t.run_kinds).where(some))}
-        )
-    return {run_id: found.get(run_id) or _kind_by_plan(connection, run_id) for run_id in run_ids}
-
-
-def add_kinds(connection: Connection) -> None:
-    """Record the kind of each run that has none: those of the first release."""
-    known = select(t.run_kinds.c.run_id)
-    for run_id in list(connection.scalars(select(t.runs.c.run_id).where(t.runs.c.run_id.not_in(known)))):
-        kind = _kind_by_plan(connection, run_id)
-        connection.execute(insert(t.run_kinds).values(run_id=run_id, kind=kind.value))
-
-
-def _stored_kind(text: str) -> StoredKind:
-    # A later migverify may know more kinds: its runs are listed, and belong to none of this one's commands.
-    return next((kind for kind in StoredKind if kind.value == text), StoredKind.UNKNOWN)
-
-
-def _kind_by_plan(connection: Connection, run_id: str) -> StoredKind:
-    try:
-        plan = _plan_of(connection, run_id)
-    except StoreError:
-        return StoredKind.UNKNOWN  # a listing shows the run; who loads it learns that its plan is damaged
-    if plan.get("kind") in (StoredKind.REPLAY, StoredKind.CLIENTS):
-        return StoredKind(plan["kind"])
-    # A run of rules lists them as pairs too.
-    keys = {"guards": StoredKind.GUARDS, "probe": StoredKind.PROBE, "rules": StoredKind.RULES,
-            "pairs": StoredKind.TABLES}  # fmt: skip
-    return next((kind for key, kind in keys.items() if key in plan), StoredKind.UNKNOWN)

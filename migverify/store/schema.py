@@ -1,9 +1,10 @@
-"""The tables of a result store.
+"""The tables of a result store, version 2.
 
-Every table is append-only but four: ``migverify_row_diff_heads`` and ``migverify_finding_heads`` are indexes, kept in
-the same transaction, that point from a key to the last row diff or finding written for it. They hold nothing that the
-row diffs and findings do not say. ``migverify_runbook_runs`` points to the last event of a run's journal in the same
-way; ``migverify_runbook_leases`` says who drives a run.
+A store of version 1 may lack tables that were added later, kinds of runs and windows of findings: ``open.py`` adds
+them. Every table is append-only but four: ``migverify_row_diff_heads`` and ``migverify_finding_heads`` are indexes,
+kept in the same transaction, that point from a key to the last row diff or finding written for it. They hold nothing
+that the row diffs and findings do not say. ``migverify_runbook_runs`` points to the last event of a run's journal in
+the same way; ``migverify_runbook_leases`` says which executor drives a run.
 
 Per-pair rows carry a ``scope``, a small integer for (run, pair), because names of tables are too long for the keys
 of some databases. Numbers that order rows are counted by the writer inside its transaction, never by the database:
@@ -17,7 +18,6 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     Column,
-    Connection,
     Double,
     Integer,
     LargeBinary,
@@ -26,18 +26,16 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    inspect,
 )
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
 
-SCHEMA_VERSION = 1
-"""Written into a new store. A store of a higher version is refused; there is no lower one yet."""
+from migverify.store.codec import NAME_LENGTH
+
+SCHEMA_VERSION = 2
+"""Written into a new store, and into one of version 1 after it was migrated. A store of a higher version is refused."""
 
 PREFIX = "migverify_"
-NAME_LENGTH = 190
-"""Most characters of a side, purpose or blob name: 4 bytes each, twice, fit an index of 3,072 bytes."""
-
 IN_LIST = 500
 """Most values in one IN (...): some databases bound the number of parameters."""
 
@@ -52,18 +50,11 @@ _SERIAL: TypeEngine[int] = BigInteger().with_variant(Integer(), "sqlite")
 
 def _table(name: str, *parts: Column[Any] | UniqueConstraint, clustered: bool = True) -> Table:
     # utf8mb4_bin: ids and names compare by bytes on every server. Clustered: rows lie in the order of their key.
-    return Table(
-        PREFIX + name,
-        metadata,
-        *parts,
-        mysql_engine="InnoDB",
-        mysql_charset="utf8mb4",
-        mysql_collate="utf8mb4_bin",
-        mariadb_engine="InnoDB",
-        mariadb_charset="utf8mb4",
-        mariadb_collate="utf8mb4_bin",
-        sqlite_with_rowid=not clustered,
-    )
+    options = {"engine": "InnoDB", "charset": "utf8mb4", "collate": "utf8mb4_bin"}
+    server: dict[str, Any] = {
+        f"{dialect}_{name}": value for dialect in ("mysql", "mariadb") for name, value in options.items()
+    }
+    return Table(PREFIX + name, metadata, *parts, sqlite_with_rowid=not clustered, **server)
 
 
 def _key(name: str, kind: TypeEngine[Any]) -> Column[Any]:
@@ -260,18 +251,3 @@ runbook_leases = _table(
     Column("renewed", Double, nullable=False),  # Unix time of the database's own clock
     Column("body", _LONG_TEXT, nullable=False),
 )
-
-RULE_TABLES = (rule_windows, findings, finding_heads)
-"""Tables without which a store has no rules."""
-
-RUNBOOK_TABLES = (runbook_runs, runbook_events, runbook_leases)
-"""Tables of runs of runbooks."""
-
-LATER_TABLES = (*RULE_TABLES, finding_windows, run_kinds, *RUNBOOK_TABLES)
-"""Tables that a store of version 1 may lack: it was created before they were. Opening it adds them."""
-
-
-def missing(connection: Connection) -> list[str]:
-    """Return the names of later tables that this store of version 1 lacks."""
-    names = set(inspect(connection).get_table_names())
-    return [table.name for table in LATER_TABLES if table.name not in names]

@@ -39,7 +39,7 @@ def confirm(reader: PairReader, diffs: Sequence[RowDiff]) -> Iterator[RowDiff]:
     Raises
     ------
     CanceledError
-        the run was told to stop while waiting or reading.
+        the run was canceled while waiting or reading.
     """
     rules = reader.rules
     criteria = Criteria(rules.still_reads, 1 + rules.rounds + rules.still_reads)
@@ -70,7 +70,7 @@ def _look(reader: PairReader, diff: RowDiff) -> Hashable:
     """Return what the last read showed of both sides.
 
     Of rows without a key the first read knows only how many more one side has than the other: a multiset has no other
-    identity to go by, so it is that surplus which must stand still.
+    identity to go by, so it is that surplus which must not change.
     """
     if not reader.key:
         return diff.source_count - diff.target_count
@@ -82,11 +82,14 @@ def _read_again(
 ) -> Iterator[tuple[RowDiff, Finding, Read]]:
     """Yield each row as one more read shows it, what was known of it before, and the read."""
     if not reader.key:
-        ours, theirs = count_rows(reader, [diff.key[0] or "" for diff, _ in waiting])
+        texts: dict[str, Texts] = {}
+        ours, theirs = count_rows(reader, [diff.key[0] or "" for diff, _ in waiting], texts)
         for diff, finding in waiting:
-            one, other = ours[diff.key[0] or ""], theirs[diff.key[0] or ""]
+            element = diff.key[0] or ""
+            one, other = ours[element], theirs[element]
             fresh = replace(
-                diff, kind=_kind(one, other), source_count=one, target_count=other, read_at=time.time()
+                diff, kind=_kind(one, other), source_count=one, target_count=other, read_at=time.time(),
+                columns=_row_shown(reader, texts.get(element), on_source=one > other),
             )  # fmt: skip
             yield fresh, finding, Read(_look(reader, fresh), one == other)
         return
@@ -97,6 +100,16 @@ def _read_again(
             for diff, finding in some:
                 fresh, read = read_of(reader, diff, *rows)
                 yield fresh if read.equal else _with_shards(reader, fresh), finding, read
+
+
+def _row_shown(reader: PairReader, texts: Texts | None, *, on_source: bool) -> tuple[ColumnDiff, ...]:
+    """Return a row without a key as its columns, where values may be kept: its checksum alone says nothing."""
+    if texts is None or not reader.rules.values:
+        return ()
+    return tuple(
+        ColumnDiff(column.name, text if on_source else None, None if on_source else text, "row")
+        for column, text in zip(reader.pair.columns, texts, strict=True)
+    )
 
 
 def _with_shards(reader: PairReader, diff: RowDiff) -> RowDiff:

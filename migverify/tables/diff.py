@@ -13,6 +13,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from migverify.db.pool import SessionPool
@@ -21,13 +22,57 @@ from migverify.errors import IncompleteReadError, ReadError, TimeLimitError
 from migverify.model import ChunkChecksum, DiffKind, KeyRange, KeyText, Lane, LiveState, RowDiff
 from migverify.sql import checksum
 from migverify.sql.key_range import KeyColumn
-from migverify.tables.compare import ListDifference, compare_lists, same_checksum
 from migverify.tables.tasks import PairPlan, ReadColumn, Rules
 from migverify.tables.values import same_value, value_form
 
 KEYS_AT_ONCE = 500
 SMALLER = 16
 WIDE = "w:"
+
+
+@dataclass(frozen=True, slots=True)
+class ListDifference:
+    """Elements that one row list holds and the other does not, with multiplicity: [A, A] and [A] differ by one A."""
+
+    source_only: tuple[bytes, ...]
+    target_only: tuple[bytes, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.source_only or self.target_only)
+
+
+def same_checksum(source: ChunkChecksum, target: ChunkChecksum) -> bool:
+    """Whether rows, hashed rows and both lanes agree. Lost rows are the caller's business."""
+    return source == target
+
+
+def compare_lists(source: Sequence[bytes], target: Sequence[bytes]) -> ListDifference:
+    """Compare two row lists as multisets; the order of elements does not matter."""
+    ours, theirs = set(source), set(target)
+    if len(ours) == len(source) and len(theirs) == len(target):
+        return ListDifference(tuple(sorted(ours - theirs)), tuple(sorted(theirs - ours)))
+    # Repeats: a keyless table, shards that overlap, or a target without its unique key.
+    counted, other = Counter(source), Counter(target)
+    return ListDifference(tuple(sorted((counted - other).elements())), tuple(sorted((other - counted).elements())))
+
+
+def checksum_of(elements: Sequence[bytes], *, value_lane: bool) -> ChunkChecksum:
+    """Add up the row checksums of a row list; gives what the server's sums give for the same rows.
+
+    A row without a checksum in one of its lanes counts as not hashed, as ``migverify.sql.checksum`` has it.
+    """
+    if value_lane:
+        parts = [element.rsplit(b",", 2)[-2:] for element in elements]
+        exact, value = [p[0] for p in parts], [p[1] for p in parts]
+    else:
+        exact, value = [element.rsplit(b",", 1)[-1] for element in elements], []
+    lost = max(exact.count(b"?"), value.count(b"?"))
+    return ChunkChecksum(
+        len(elements),
+        len(elements) - lost,
+        sum(int(e, 16) for e in exact if e != b"?"),
+        sum(int(v, 16) for v in value if v != b"?"),
+    )
 
 
 class PairReader:
@@ -208,10 +253,12 @@ def _multiset_diffs(reader: PairReader, difference: ListDifference) -> Iterator[
                           target_checksum=element if other else None, read_at=now)  # fmt: skip
 
 
-def count_rows(reader: PairReader, elements: Sequence[str]) -> tuple[Counter[str], Counter[str]]:
+def count_rows(
+    reader: PairReader, elements: Sequence[str], texts: dict[str, Texts] | None = None
+) -> tuple[Counter[str], Counter[str]]:
     """Count the rows of a keyless table by element, on both sides; elements of VALUE columns are by value.
 
-    A row is found by its EXACT checksum, so all rows that share one are counted.
+    A row is found by its EXACT checksum, so all rows that share one are counted. ``texts`` receives a row of each.
     """
     exact = [(e,) for e in sorted({element.split(",")[0] for element in elements})]
 
@@ -219,7 +266,10 @@ def count_rows(reader: PairReader, elements: Sequence[str]) -> tuple[Counter[str
         found: Counter[str] = Counter()
         for batch in batches(exact, rows_at_once(reader.pair)):
             for row in side.rows_by_checksum([key[0] or "" for key in batch]):
-                found[_multiset_element(reader.pair, row)] += 1
+                element = _multiset_element(reader.pair, row)
+                found[element] += 1
+                if texts is not None:
+                    texts.setdefault(element, texts_of(reader.pair.columns, row[1:]))
         return found
 
     futures = [r.later(partial(count, r)) for r in reader.readers]

@@ -9,8 +9,9 @@ from migverify.db.reader import SidePlan
 from migverify.db.session import Session
 from migverify.errors import ReadError
 from migverify.model import Flavor, KeyRange
-from migverify.sql.checksum import bucket_sql, checksum_sql, walk_sql
+from migverify.sql.checksum import walk_sql
 from migverify.sql.server import explain_sql
+from migverify.tables.plan import read_statements
 from migverify.tables.tasks import PairPlan
 
 _FUNCTIONS = re.compile(r"\b([a-z0-9_]+)\(", re.IGNORECASE)
@@ -37,7 +38,7 @@ def explain_side(session: Session, pair: PairPlan, side: SidePlan) -> SideExplai
     A range in the middle of the key space is explained where there is a range key, because an open range reads the
     whole table and says nothing about the index.
     """
-    statement = bucket_sql(side.sql, 64) if pair.whole else checksum_sql(side.sql, _sample_range(session, side))
+    statement = read_statements(pair, side, _sample_range(session, side))["checksum"]
     try:
         rows = session.query_named(explain_sql(session.flavor, statement))
     except ReadError as error:

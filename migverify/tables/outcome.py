@@ -33,7 +33,7 @@ class ChunkTotals:
 
     @property
     def shared(self) -> list[str]:
-        """What is said of keys that more than one shard holds; empty without any."""
+        """The reason about keys that more than one shard holds; empty without any."""
         if not self.shared_keys:
             return []
         return [f"{self.shared_keys:,} of these keys are held by more than one shard, the first: {self.first_shared}"]

@@ -25,13 +25,12 @@ from migverify.model import (
     RowDiff,
     TableResult,
 )
-from migverify.sql.checksum import bucket_sql, checksum_sql, rows_sql
-from migverify.store.base import ResultStore
+from migverify.store.results import ResultStore
 from migverify.tables.chain import Chain, missing_spans
 from migverify.tables.confirm import JITTER
 from migverify.tables.outcome import ChunkTotals, conclude, may_miss_moves
-from migverify.tables.plan import check_same_plan, plan_digest
-from migverify.tables.tasks import ONE_CHUNK, Outcome, PairPlan, Rules, Task, with_stamps
+from migverify.tables.plan import buckets_of, check_same_plan, plan_digest, read_statements
+from migverify.tables.tasks import ONE_CHUNK, PairPlan, Rules, Task, TaskOutcome, with_stamps
 from migverify.tables.whole import add_sums, differing
 
 CONFIRM_AT_ONCE = 2000
@@ -99,7 +98,7 @@ class PairRun:
         last = self._reuse_chunks()
         if self.pair.whole:
             if not self._whole_is_equal(last):
-                self.ready.extend(self._task("sums", side=n, buckets=self._buckets()) for n in sides)
+                self.ready.extend(self._task("sums", side=n, buckets=buckets_of(self.pair)) for n in sides)
         elif spans:
             self._resume(spans)
         elif self.pair.spread:
@@ -116,12 +115,8 @@ class PairRun:
 
     def _record_sql(self) -> None:
         for side in self.pair.sides:
-            text = bucket_sql(side.sql, self._buckets()) if self.pair.whole else checksum_sql(side.sql, KeyRange())
-            self._store.add_sql(self._run, self.pair.id, side.endpoint.name, "checksum", text)
-            if not self.pair.whole:
-                self._store.add_sql(
-                    self._run, self.pair.id, side.endpoint.name, "row list", rows_sql(side.sql, KeyRange())
-                )
+            for purpose, text in read_statements(self.pair, side).items():
+                self._store.add_sql(self._run, self.pair.id, side.endpoint.name, purpose, text)
 
     def _reuse_chunks(self) -> ChunkResult | None:
         """Count what an earlier process finished, make due again what failed; returns the last chunk."""
@@ -182,12 +177,9 @@ class PairRun:
     def _task(self, kind: str, **fields: object) -> Task:
         return replace(Task(kind, self.pair, self._rules), **fields)  # type: ignore[arg-type]
 
-    def _buckets(self) -> int:
-        return max(64, min(65536, self.pair.rows // 500))
-
     # -- what the answers mean -----------------------------------------------------------------------------------
 
-    def take(self, task: Task, outcome: Outcome) -> None:
+    def take(self, task: Task, outcome: TaskOutcome) -> None:
         """Record an answer and put what follows from it on the list."""
         try:
             self._keep_stamps(outcome.stamps)
@@ -266,7 +258,7 @@ class PairRun:
         found = {low + (high - low) * n // parts for n in range(1, parts)}
         return [(str(value),) for value in sorted(found) if low <= value < high]
 
-    def _take_span(self, task: Task, outcome: Outcome) -> None:
+    def _take_span(self, task: Task, outcome: TaskOutcome) -> None:
         self._store.add_chunks(self._run, outcome.chunks, outcome.diffs)
         for chunk in outcome.chunks:
             self.tally.add(chunk)
@@ -300,7 +292,7 @@ class PairRun:
         """Let waiting spans begin with row lists: where chunks differ all over the table, a sum is read in vain."""
         self.ready = deque(replace(t, dense=True) if t.kind == "span" else t for t in self.ready)
 
-    def _take_sums(self, task: Task, outcome: Outcome) -> None:
+    def _take_sums(self, task: Task, outcome: TaskOutcome) -> None:
         self._sums[task.side] = outcome.sums
         sides = len(self.pair.sides)
         if len(self._sums) < sides:

@@ -2,16 +2,20 @@
 
 Names go through the routes of the configuration; a routed name meets the target's table of exactly that name, or
 of that name in another case where there is one candidate (TiDB finds names in any case, MySQL on Linux does not).
-What finds no partner is yielded too: a table on one side only is a finding, never a silence.
+What finds no partner is yielded too: a table on one side only is a finding, never a silence. A server leaves tables
+without a grant out of its catalog, so ``refuse_hidden`` requests each lone table by name.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from migverify.db.session import Session
+from migverify.errors import PrivilegeError, ReadError, RetryableReadError
 from migverify.model import SchemaClass, SchemaDifference, TableDef
+from migverify.sql.catalog import access_sql
 from migverify.tables.schema import compare_tables
 
 Name = tuple[str, str]
@@ -38,11 +42,6 @@ class FoundPair:
     target: TableDef | None
     differences: tuple[SchemaDifference, ...] = ()
     reason: str = ""
-
-    @property
-    def one_sided(self) -> bool:
-        """Whether there is nothing to compare with."""
-        return self.target is None or not self.sources
 
 
 def find_pairs(
@@ -124,7 +123,7 @@ def compare_sources(
             ours, theirs = (shown or "no such column" for shown in (found.source, found.target))
             message = (
                 f"{names} go to one target table, but differ in column {found.where}: {ours} and {theirs};"
-                " make them alike, route them apart or ignore the column"
+                " make them equal, give them different routes or ignore the column"
             )
             yield SchemaDifference(
                 "sources-differ", found.where, found.source, found.target, SchemaClass.BREAKS_COMPARISON, message
@@ -176,3 +175,30 @@ def _fold(name: Name) -> Name:
 
 def _show(name: Name) -> str:
     return ".".join(name)
+
+
+def refuse_hidden(found: Iterable[FoundPair], sources: Sequence[Session], target: Session) -> None:
+    """Ask for every table that only one side shows.
+
+    A lone table of the target is looked for under its own name on every source; a route backwards is not known.
+
+    Raises
+    ------
+    PrivilegeError
+        the user of the other side may not read it; the message names the user, the hint the grant.
+    """
+    for pair in found:
+        if pair.target is None:
+            _ask(target, *pair.name)
+        elif not pair.sources:
+            for session in sources:
+                _ask(session, pair.target.ref.database, pair.target.ref.table)
+
+
+def _ask(session: Session, database: str, table: str) -> None:
+    try:
+        session.query(access_sql(database, table))
+    except (PrivilegeError, RetryableReadError):
+        raise  # a killed query says nothing of the table
+    except ReadError:
+        return  # no such database or table: the catalog is right

@@ -20,6 +20,7 @@ from migverify.model import (
     ColumnPair,
     Endpoint,
     IndexDef,
+    KeyRange,
     Lane,
     NotCovered,
     SchemaDifference,
@@ -27,11 +28,12 @@ from migverify.model import (
     TableDef,
 )
 from migverify.sql.canonical import FAMILIES, is_binary, pair_column, rule_named
-from migverify.sql.checksum import SideSql, frame, wide_frame
+from migverify.sql.checksum import SideSql, bucket_sql, checksum_sql, frame, rows_sql, wide_frame
 from migverify.sql.identity import columns_number
-from migverify.sql.key_range import KeyColumn, sorts_alike
+from migverify.sql.key_range import KeyColumn, sorts_equally
 from migverify.sql.quoting import quote_name, quote_path, quote_text
-from migverify.tables.schema import column_pairs, compare_tables
+from migverify.tables.columns import column_pairs
+from migverify.tables.schema import compare_tables
 from migverify.tables.tasks import PairPlan, ReadColumn
 
 UNSPREAD_ROWS = 100_000
@@ -191,7 +193,7 @@ def choose_keys(source: TableDef, target: TableDef, columns: Sequence[ColumnPair
 
     The identity is the configured key, else the best unique index of the source: primary first, then without
     nullable columns, then short. The range key is the longest prefix of an index of both sides whose columns sort
-    alike; without one the table is compared whole.
+    equally; without one the table is compared whole.
     """
     by_name = {c.source.name: c for c in columns if c.lane is Lane.EXACT}
     if override.key is not None:
@@ -224,15 +226,15 @@ def _range_key(
     """Return the range key, or an empty one and the reason."""
     wanted = [c.source.name for c in identity]
     best: tuple[tuple[int, ...], tuple[ColumnPair, ...]] | None = None
-    unlike: list[str] = []
+    different: list[str] = []
     for index in source.indexes:
         prefix = []
         for name in _plain_columns(index):
             column = by_name.get(name)
             if column is None:
                 break
-            if not sorts_alike(column.source, column.target):
-                unlike.append(f"{name} ({column.source.collation or column.source.column_type} and "
+            if not sorts_equally(column.source, column.target):
+                different.append(f"{name} ({column.source.collation or column.source.column_type} and "
                               f"{column.target.collation or column.target.column_type})")  # fmt: skip
                 break
             prefix.append(column)
@@ -245,8 +247,8 @@ def _range_key(
                 best = (rank, tuple(prefix))
     if best is not None:
         return best[1], ""
-    if unlike:
-        return (), "the sides sort unlike: " + ", ".join(dict.fromkeys(unlike))
+    if different:
+        return (), "the sides sort differently: " + ", ".join(dict.fromkeys(different))
     return (), "no index that both sides have"
 
 
@@ -296,9 +298,9 @@ def _text(column: ColumnPair, side: Side) -> str:
 
 def _key_column(column: ColumnPair, side: Side) -> KeyColumn:
     this = column.source if side is Side.SOURCE else column.target
-    # Both sides must write NULL alike, so a key column is nullable when either side's is.
+    # Both sides must write NULL equally, so a key column is nullable when either side's is.
     nullable = column.source.nullable or column.target.nullable
-    # A key travels from one side to the other, so both must read its text alike: text beside bytes is bytes.
+    # A key travels from one side to the other, so both must read its text equally: text beside bytes is bytes.
     binary = is_binary(column.source) or is_binary(column.target)
     family = "binary" if binary else FAMILIES[this.data_type]
     return KeyColumn(
@@ -312,6 +314,18 @@ def _read_column(column: ColumnPair) -> ReadColumn:
     compare = "number" if column.tolerance is not None else rule_named(column.rule).compare
     binary = is_binary(column.source) or is_binary(column.target)
     return ReadColumn(column.name, family, column.lane, compare, binary, column.tolerance)
+
+
+def buckets_of(pair: PairPlan) -> int:
+    """Return how many buckets a table that is compared whole is summed in."""
+    return max(64, min(65536, pair.rows // 500))
+
+
+def read_statements(pair: PairPlan, side: SidePlan, key_range: KeyRange = KeyRange()) -> dict[str, str]:  # noqa: B008
+    """Return the statements that read a side, by purpose: what ``tables plan`` explains is what a run executes."""
+    if pair.whole:
+        return {"checksum": bucket_sql(side.sql, buckets_of(pair))}
+    return {"checksum": checksum_sql(side.sql, key_range), "row list": rows_sql(side.sql, key_range)}
 
 
 def plan_digest(pair: PairPlan) -> str:

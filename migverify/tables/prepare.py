@@ -6,7 +6,7 @@ Pairs are planned one by one while the run goes on; what is held for all of them
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,22 +24,20 @@ from migverify.config import (
     unmatched_includes,
 )
 from migverify.db.retry import ReadLimits, attempt
-from migverify.db.server_state import binlog_status
+from migverify.db.server_state import BinlogStatus, binlog_status, global_variables
 from migverify.db.session import Session, open_session, session_statements
 from migverify.db.snapshot import held_snapshot
 from migverify.errors import ConfigError, PrivilegeError, ReadError, RetryableReadError
-from migverify.model import TableDef
+from migverify.model import Flavor, TableDef
 from migverify.secrets import resolve_password
 from migverify.sql.catalog import read_names, read_tables
 from migverify.sql.checksum import HASHES, hash_probe_sql
 from migverify.sql.fingerprint import digest, layout_fingerprint
 from migverify.sql.identity import BY_CREATION, CREATED_LIMIT, TableIdentity, read_identities
-from migverify.sql.server import PACKET
-from migverify.tables.access import refuse_hidden
-from migverify.tables.engine import Secrets
-from migverify.tables.pairs import FoundPair, find_pairs
+from migverify.sql.server import CLOCK, PACKET
+from migverify.tables.pairs import FoundPair, find_pairs, refuse_hidden
 from migverify.tables.plan import plan_pair
-from migverify.tables.tasks import PairPlan, Rules
+from migverify.tables.tasks import PairPlan, Rules, Secrets
 
 NO_BINARY_LOG = "no binary log"
 UNKNOWN = "unknown"
@@ -48,10 +46,10 @@ Chosen = Callable[[str, str], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedTables:
     """A plan whose pairs are made on demand.
 
-    ``names`` are (pair id, source, target) of all pairs, ``facts`` what the servers said of themselves, ``digest``
+    ``names`` are (pair id, source, target) of all pairs, ``facts`` what the servers report of themselves, ``digest``
     the hash of all that decides what is compared, ``read_at`` the Unix time before any row was read. ``skipped`` names
     views and the like. ``layouts`` are fingerprints of the definitions by pair id and ``endpoint/database.table``: the
     plan keeps them, so that a later run can tell which results a change of a table made stale. ``identities`` say
@@ -82,7 +80,7 @@ class Prepared:
 @contextmanager
 def prepared_run(
     path: Path, tables: Sequence[str] | None, *, current: bool = False
-) -> Iterator[tuple[Config, dict[str, str], Prepared]]:
+) -> Iterator[tuple[Config, dict[str, str], PreparedTables]]:
     """Yield the configuration of a file, its passwords and the plan; a snapshot taken for the run is held meanwhile.
 
     ``current`` leaves snapshots out: for a command that writes the target, or reads what is there now.
@@ -98,7 +96,7 @@ def prepared_run(
         yield held, secrets, replace(prepare(held, secrets, chosen), digest=comparison_digest(loaded))
 
 
-def prepare(config: Config, secrets: Secrets, chosen: Chosen | None = None) -> Prepared:
+def prepare(config: Config, secrets: Secrets, chosen: Chosen | None = None) -> PreparedTables:
     """Read both catalogs and pair the tables; a reading that is killed or cut off is begun again.
 
     Parameters
@@ -117,7 +115,7 @@ def prepare(config: Config, secrets: Secrets, chosen: Chosen | None = None) -> P
     return attempt(lambda: _prepare_once(config, secrets, chosen), limits, passing=(RetryableReadError,))
 
 
-def _prepare_once(config: Config, secrets: Secrets, chosen: Chosen | None) -> Prepared:
+def _prepare_once(config: Config, secrets: Secrets, chosen: Chosen | None) -> PreparedTables:
     facts: dict[str, Any] = {}
     sources: dict[str, list[TableDef]] = {}
     skipped: list[str] = []
@@ -172,7 +170,7 @@ def _refuse_empty(config: Config, found: Sequence[FoundPair], known: Sequence[tu
         raise ConfigError(
             where,
             hint="Names are database.table as on the source; `migverify init` lists what is there. A user sees only"
-            " tables that it may read: `migverify config check --grants` prints the grants that are missing.",
+            " tables that it may read: `migverify config --grants` prints the grants that are missing.",
         )
 
 
@@ -213,7 +211,7 @@ def _prepared(
     skipped: tuple[str, ...],
     read_at: float,
     identities: Mapping[str, Mapping[tuple[str, str], TableIdentity]],
-) -> Prepared:
+) -> PreparedTables:
     endpoints = {endpoint.name: endpoint for endpoint in config.endpoints}
 
     def pairs() -> Iterator[PairPlan]:
@@ -226,44 +224,23 @@ def _prepared(
             spots = (f"{CREATED_LIMIT} ({', '.join(limited)})",) if limited else ()
             yield replace(planned, blind_spots=(*planned.blind_spots, *spots))
 
-    names = tuple(_names(pair) for pair in found)
-    rows = sum(sum(t.rows for t in p.sources) for p in found)
-    layouts = {name[0]: _layouts(pair) for name, pair in zip(names, found, strict=True)}
+    names, layouts, known = [], {}, {}
+    for pair in found:
+        target = str(pair.target.ref) if pair.target is not None else ""
+        first = str(pair.sources[0].ref) if pair.sources else target
+        pair_id = target if len(pair.sources) > 1 and target else first
+        names.append((pair_id, ", ".join(str(t.ref) for t in pair.sources), target))
+        tables = [table for table in (*pair.sources, pair.target) if table is not None]
+        layouts[pair_id] = {f"{t.ref.endpoint}/{t.ref}": layout_fingerprint(t) for t in tables}
+        read = ((t.ref, identities.get(t.ref.endpoint, {}).get((t.ref.database, t.ref.table))) for t in tables)
+        known[pair_id] = {f"{ref.endpoint}/{ref}": identity for ref, identity in read if identity is not None}
     for endpoint in endpoints:
-        facts[endpoint]["layout"] = _whole_layout(endpoint, layouts.values())
-    known = {name[0]: _identities(pair, identities) for name, pair in zip(names, found, strict=True)}
-    return Prepared(names, rows, hash_name, facts, comparison_digest(config), skipped, read_at, pairs, layouts, known)
-
-
-def _layouts(pair: FoundPair) -> dict[str, str]:
-    return {f"{table.ref.endpoint}/{table.ref}": layout_fingerprint(table) for table in _tables(pair)}
-
-
-def _identities(
-    pair: FoundPair, identities: Mapping[str, Mapping[tuple[str, str], TableIdentity]]
-) -> dict[str, TableIdentity]:
-    found = {}
-    for ref in (table.ref for table in _tables(pair)):
-        identity = identities.get(ref.endpoint, {}).get((ref.database, ref.table))
-        if identity is not None:
-            found[f"{ref.endpoint}/{ref}"] = identity
-    return found
-
-
-def _tables(pair: FoundPair) -> tuple[TableDef, ...]:
-    return (*pair.sources, *([pair.target] if pair.target is not None else []))
-
-
-def _whole_layout(endpoint: str, layouts: Iterable[Mapping[str, str]]) -> str:
-    """Return one fingerprint of all tables of an endpoint that take part."""
-    return digest({n: v for found in layouts for n, v in found.items() if n.startswith(f"{endpoint}/")})
-
-
-def _names(pair: FoundPair) -> tuple[str, str, str]:
-    source = ", ".join(str(t.ref) for t in pair.sources)
-    target = str(pair.target.ref) if pair.target is not None else ""
-    first = str(pair.sources[0].ref) if pair.sources else target
-    return (target if len(pair.sources) > 1 and target else first), source, target
+        own = {name: v for of in layouts.values() for name, v in of.items() if name.startswith(f"{endpoint}/")}
+        facts[endpoint]["layout"] = digest(own)
+    rows = sum(sum(t.rows for t in p.sources) for p in found)
+    return PreparedTables(
+        tuple(names), rows, hash_name, facts, comparison_digest(config), skipped, read_at, pairs, layouts, known
+    )
 
 
 def endpoint_facts(session: Session) -> dict[str, Any]:
@@ -276,7 +253,7 @@ def endpoint_facts(session: Session) -> dict[str, Any]:
         "host": endpoint.host,
         "port": endpoint.port,
         "user": endpoint.user,
-        "position": position(session),
+        **_position_facts(session),
         "snapshot": endpoint.snapshot or "none",
         "identity": "table ids" if session.sees_table_ids else BY_CREATION,
         "connections": endpoint.connections,
@@ -285,19 +262,40 @@ def endpoint_facts(session: Session) -> dict[str, Any]:
     }
 
 
+def _position_facts(session: Session) -> dict[str, str]:
+    """Return the position, file and offset beside a GTID set, which server that is, and its clock.
+
+    Whoever reads on needs them all: a set alone does not say whether transactions without a GTID followed, or whether
+    the binlog was begun anew.
+    """
+    text, status = _position(session)
+    if status is None or session.flavor is Flavor.TIDB:
+        return {"position": text}
+    variables = global_variables(session)
+    server = variables.get("server_uuid") or variables.get("server_uid") or ""
+    return {
+        "position": text, "binlog": f"{status.file}:{status.offset}", "server": server,
+        "clock": str(session.query(CLOCK)[0][0]),
+    }  # fmt: skip
+
+
 def position(session: Session) -> str:
-    """Return where the server's change stream stands: GTID set or file and position; the TSO on TiDB."""
+    """Return the position of the server's change stream: GTID set or file and position; the TSO on TiDB."""
+    return _position(session)[0]
+
+
+def _position(session: Session) -> tuple[str, BinlogStatus | None]:
     try:
         status = binlog_status(session)
     except PrivilegeError:
-        return f"{UNKNOWN}: {session.endpoint.user} lacks the REPLICATION CLIENT privilege"
+        return f"{UNKNOWN}: {session.endpoint.user} lacks the REPLICATION CLIENT privilege", None
     except RetryableReadError:
         raise
     except ReadError:
-        return f"{UNKNOWN}: the server has no statement for it"
+        return f"{UNKNOWN}: the server has no statement for it", None
     if status is None:
-        return NO_BINARY_LOG
-    return status.gtids or f"{status.file}:{status.offset}"
+        return NO_BINARY_LOG, None
+    return status.gtids or f"{status.file}:{status.offset}", status
 
 
 def choose_hash(wanted: str, sessions: Sequence[Session]) -> str:

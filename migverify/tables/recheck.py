@@ -1,14 +1,29 @@
-"""Verify again only what was not equal: carry the equal chunks of an earlier run over to a new one."""
+"""What a new run takes over from an earlier one: equal chunks, and pairs of which only written rows are read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import groupby
 
+from migverify.errors import PlanError
 from migverify.model import ChunkResult, ChunkState, KeyRange, RunInfo, StoredKind, Verdict
-from migverify.store.base import ResultStore, named_run
+from migverify.store.results import ResultStore, named_run
 
 CHUNKS_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SinceResult:
+    """What the keys proved: the verdict of the pairs ``done``, with reasons of the streams.
+
+    ``whole`` says why pairs are to be read whole, by their ids.
+    """
+
+    verdict: Verdict | None = None
+    reasons: tuple[str, ...] = ()
+    done: frozenset[str] = frozenset()
+    whole: Mapping[str, str] = field(default_factory=dict)
 
 
 def tables_run(store: ResultStore, name: str, digest: str | None = None, *, watch: bool | None = None) -> RunInfo:
@@ -16,6 +31,43 @@ def tables_run(store: ResultStore, name: str, digest: str | None = None, *, watc
     return named_run(
         store, name, StoredKind.TABLES, digest, suits=lambda one: watch is None or bool(one.facts.get("watch")) is watch
     )
+
+
+def proof_run(store: ResultStore, name: str, digest: str, *, watch_too: bool = False) -> RunInfo:
+    """Return a run that another can rest on: a verification, which read whole tables; with ``watch_too`` a watch.
+
+    A repair read again only the rows that it wrote, and a watch only those that were written while it ran.
+
+    Raises
+    ------
+    PlanError
+        the run of this name is a repair or a watch.
+    UsageError
+        there is no such run.
+    """
+
+    def suits(run: RunInfo) -> bool:
+        return not run.facts.get("repairs") and (watch_too or not run.facts.get("watch"))
+
+    info = named_run(store, name, StoredKind.TABLES, digest, suits=suits)
+    if not suits(info):
+        what, before = ("repair", "repairs") if info.facts.get("repairs") else ("watch", "since")
+        rest = str(info.facts.get(before) or "")
+        raise PlanError(
+            f"run {info.run_id} is a {what}: it did not read whole tables, so nothing can rest on it",
+            hint=f"Name the verification that it began with, {rest}, or a newer one."
+            if rest
+            else "Name a verification.",
+        )
+    return info
+
+
+def carried_from(store: ResultStore, run: RunInfo) -> list[RunInfo]:
+    """Return a run and, newest first, the runs whose equal chunks it holds: a recheck holds those of an earlier run."""
+    runs = [run]
+    while before := runs[-1].facts.get("rechecks"):
+        runs.append(store.load_run(str(before)))
+    return runs
 
 
 def carry_over(store: ResultStore, old: str, new: str, pair: str) -> int:

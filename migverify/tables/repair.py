@@ -1,300 +1,436 @@
-"""KeyRow diffs of one table -> statements that make the target's rows what the source's are, and what restores them.
+"""A repair from its beginning to its end: refuse, write the scripts, apply them, read every row again, record it.
 
-Both rows of every diff are read again. A statement is written only where both still are what the run recorded:
-its values are of this read, and it compares with this read before it sets. Rows come in pages, statements go to
-disk, so memory does not grow with the differences.
+Nothing is executed without ``apply``. What is executed then is the scripts as they are in the folder, on a session
+of its own on the target; the source is only read.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
-from migverify.db.reader import KeyRow
-from migverify.errors import RepairError
-from migverify.model import DiffKind, KeyText, Lane, LiveState, RowDiff
+from migverify import __version__
+from migverify.config import Config
+from migverify.db.pool import SessionPool
+from migverify.db.session import open_session
+from migverify.errors import MigverifyError, PlanError, ReadError, RepairError
+from migverify.model import (
+    Endpoint,
+    LiveState,
+    NotCovered,
+    RunInfo,
+    SchemaClass,
+    StoredKind,
+    TableResult,
+    Verdict,
+)
 from migverify.secrets import scrub
-from migverify.sql import repair as statements
-from migverify.store.base import ResultStore
-from migverify.tables.diff import WIDE, PairReader, joined, rows_at_once, texts_of
-from migverify.tables.repair_files import Scripts
-from migverify.tables.repair_order import Change, Exchange, Movers, why_not_together
-from migverify.tables.repair_plan import RepairPlan
-from migverify.tables.values import same_value
+from migverify.sql.repair import session_sql
+from migverify.sql.server import IDENTITY
+from migverify.store.results import ResultStore
+from migverify.tables.confirm import confirm
+from migverify.tables.diff import PairReader
+from migverify.tables.plan import check_same_plan, plan_digest
+from migverify.tables.prepare import PreparedTables, rules_of
+from migverify.tables.recheck import tables_run
+from migverify.tables.repair_files import (
+    BATCH,
+    AppliedScript,
+    ScriptFacts,
+    ScriptPair,
+    SqlScript,
+    clear_folder,
+    execute_script,
+    file_stem,
+    write_manifest,
+)
+from migverify.tables.repair_rows import Written, diverged, plan_repair, why_no_delete, write_statements
+from migverify.tables.tasks import PairPlan, Secrets
 
-PAGE = 500
-PACKET_RESERVE = 4096
-ORDER = (DiffKind.MISSING_ON_SOURCE, DiffKind.VALUE_DIFFERS, DiffKind.MISSING_ON_TARGET)
-"""DELETE, UPDATE, INSERT: a row that goes makes room for one whose unique keys collide with it."""
-EXCHANGED = "deleted_and_inserted_again"
-"""Rows that exchange unique values, counted apart from the UPDATEs that they do not get."""
+Say = Callable[[str], None]
+_FACTS = ("host", "port", "flavor", "version")
+"""What must be the same of a server as when the run was made."""
 
 
 @dataclass(slots=True)
-class Written:
-    """What became of the row diffs of one table: statements by kind, and rows without one."""
+class TableRepair:
+    """One table of a repair.
 
-    statements: Counter[str] = field(default_factory=Counter)
-    equal: int = 0
-    changed: Counter[str] = field(default_factory=Counter)
-    refused: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def rows(self) -> int:
-        """All row diffs that were looked at."""
-        return self.statements.total() + self.equal + self.changed.total() + self.refused.total()
-
-    @property
-    def whole(self) -> bool:
-        """Whether every row has a statement or needs none."""
-        return not self.changed and not self.refused
-
-
-def diverged(store: ResultStore, run_id: str, pair: str, size: int = PAGE) -> Iterator[list[RowDiff]]:
-    """Yield pages of the confirmed row diffs of a pair. Hot and unconfirmed rows are none."""
-    after = 0
-    while page := store.row_diffs(run_id, pair, states=[LiveState.DIVERGED.value], after=after, limit=size):
-        after = page[-1][0]
-        yield [diff for _, diff in page]
-
-
-def write_statements(
-    plan: RepairPlan, reader: PairReader, store: ResultStore, run_id: str, scripts: Scripts
-) -> Written:  # fmt: skip
-    """Write the statements of one table.
-
-    Raises
-    ------
-    ReadError
-        a row could not be read: the table gets no script, so that nothing is deleted for want of a read.
+    ``refused`` is the reason why there are no scripts; ``states`` counts the rows as read again, ``unread`` is the
+    reason why not all were.
     """
-    written = Written()
-    size = min(PAGE, rows_at_once(plan.pair))
-    for kind in ORDER:
-        with Movers() as movers:
-            for page in diverged(store, run_id, plan.pair.id, size):
-                for change in _page(plan, reader, [d for d in page if d.kind is kind], written):
-                    try:
-                        if change.freed or change.taken:
-                            movers.add(change)
-                        else:
-                            _write([change], kind, written, scripts)
-                    except RepairError as error:
-                        written.refused[error.message] += 1
-            for changes in movers.in_order():
-                _write(changes, kind, written, scripts)
-    return written
+
+    pair: PairPlan
+    refused: str = ""
+    written: Written = field(default_factory=Written)
+    no_delete: str = ""
+    notes: tuple[str, ...] = ()
+    repair: ScriptFacts | None = None
+    inverse: ScriptFacts | None = None
+    applied: AppliedScript = field(default_factory=AppliedScript)
+    states: Counter[str] = field(default_factory=Counter)
+    unread: str = ""
+    result: TableResult | None = None
+
+    @property
+    def repaired(self) -> int:
+        """Rows that are equal now because of this repair: no more than were written, nor than were not equal before."""
+        return max(0, min(self.applied.matched, self.states[LiveState.CONVERGED.value] - self.written.equal))
+
+    @property
+    def left_alone(self) -> int:
+        """Rows that were not touched because they changed since the run."""
+        return self.written.changed.total() + self.applied.unmatched
+
+    @property
+    def different(self) -> int:
+        """Rows that still differ."""
+        return self.states[LiveState.DIVERGED.value]
 
 
-def _write(changes: Sequence[Change], kind: DiffKind, written: Written, scripts: Scripts) -> None:
-    """Write the statements of one row, or of rows that exchange values."""
-    if len(changes) == 1:
-        scripts.add([changes[0].forward], [changes[0].inverse])
-        written.statements[kind.value] += 1
-        return
-    if reason := why_not_together(changes):
-        written.refused[reason] += len(changes)
-        return
-    parts = [change.exchange for change in changes if isinstance(change.exchange, Exchange)]
-    scripts.add(
-        statements.exchange_sql([p.forward for p in parts]), statements.exchange_sql([p.inverse for p in parts])
-    )
-    written.statements[EXCHANGED] += len(changes)
+@dataclass(slots=True)
+class Repair:
+    """A whole repair. ``run_id`` and ``verdict`` are those of the new run; None and INCONCLUSIVE without ``apply``."""
+
+    of: str
+    of_verdict: Verdict
+    folder: Path
+    earlier: str
+    tables: list[TableRepair]
+    run_id: str | None = None
+    verdict: Verdict = Verdict.INCONCLUSIVE
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every row that differed has a statement or needs none."""
+        if not self.tables:  # a run that was cut off before its row diffs were stored has none either
+            return self.of_verdict is Verdict.MATCH
+        return not any(table.refused or table.written.changed or table.written.refused for table in self.tables)
 
 
-# --- reading both rows again -----------------------------------------------------------------------------------
+def run_repair(
+    prepared: PreparedTables, config: Config, secrets: Secrets, store: ResultStore, run: str, folder: Path, *,
+    apply: bool = False, say: Say = lambda _: None,
+) -> Repair:  # fmt: skip
+    """Write the scripts for the confirmed row diffs of a run, and with ``apply`` execute them.
 
-
-def _page(plan: RepairPlan, reader: PairReader, diffs: Sequence[RowDiff], written: Written) -> Iterator[Change]:
-    for wide in (False, True):
-        some = [d for d in diffs if (d.source_checksum or d.target_checksum or "").startswith(WIDE) is wide]
-        if not some:
-            continue
-        ours, theirs = reader.lookup([diff.key for diff in some], wide=wide)
-        for diff in some:
-            try:
-                change = _change(plan, diff, ours.get(diff.key, []), theirs.get(diff.key, []), written, wide=wide)
-            except RepairError as error:
-                written.refused[scrub(error.message)] += 1
-                continue
-            if change is not None:
-                yield change
-
-
-def _change(
-    plan: RepairPlan, diff: RowDiff, ours: list[KeyRow], theirs: list[KeyRow], written: Written, *, wide: bool
-) -> Change | None:
-    """Return the statements of one row; None (and counted) when it is equal by now or changed since the run.
+    Parameters
+    ----------
+    run
+        The run's id, or ``last``.
+    folder
+        Where scripts and manifest go. Those of an earlier repair are set aside in it, never written over.
 
     Raises
     ------
     RepairError
-        the row must not or cannot be repaired; the message says why.
+        the servers are not those of the run, the target is the source, or the run is not over.
+    PlanError
+        the configuration changed since the run. A table whose definition changed is refused by itself.
+    KeyboardInterrupt
+        passed on; every transaction is whole, and the new run is recorded as interrupted.
     """
-    if len(ours) > 1:
-        raise RepairError("two shards hold this key" if len(plan.pair.sources) > 1 else "several rows hold this key")
-    if len(theirs) > 1:
-        raise RepairError("several rows hold this key on the target")
-    if any("?" in checksums for checksums, _ in (*ours, *theirs)):
-        raise RepairError("the row is longer than max_allowed_packet and has no checksum")
-    differing = _differing(plan, ours, theirs)
-    if differing is not None and not differing:
-        written.equal += 1
-        return None
-    if joined([c for c, _ in ours], wide=wide) != diff.source_checksum:
-        written.changed["source"] += 1
-        return None
-    if joined([c for c, _ in theirs], wide=wide) != diff.target_checksum:
-        written.changed["target"] += 1
-        return None
-    before = _present(plan, theirs[0], wide=wide) if theirs else None
-    after = _intended(plan, ours[0], before, differing or (), wide=wide) if ours else None
-    change = _transition(plan, diff.key, before, after, differing or ())
-    _refuse_long(plan, change.forward, change.inverse)
-    return change
+    info = tables_run(store, run, prepared.digest)
+    refuse_run(info, prepared)
+    _refuse_same_server(config, secrets)
+    repair = Repair(info.run_id, info.verdict, folder, clear_folder(folder), [])
+    with closing(SessionPool(secrets)) as pool:
+        results = {result.pair: result for result in store.table_results(info.run_id)}
+        planned = {str(entry["id"]) for entry in info.plan.get("pairs", [])}
+        for pair in prepared.pairs():
+            if pair.id in planned and _has_work(store, info.run_id, pair, results.get(pair.id)):
+                table = _write_table(pool, pair, config, store, info, results.get(pair.id), folder)
+                repair.tables.append(table)
+                say(written_line(table))
+        write_manifest(folder, _manifest(repair, info, prepared))
+        if apply:
+            _apply(repair, prepared, config, secrets, store, pool, results, say)
+    return repair
 
 
-def _differing(plan: RepairPlan, ours: list[KeyRow], theirs: list[KeyRow]) -> list[int] | None:
-    """Return the positions of the columns that differ; None when a side has no row, empty when both have none."""
-    if not ours and not theirs:
-        return []
-    if not ours or not theirs:
-        return None
-    columns = plan.pair.columns
-    one, other = texts_of(columns, ours[0][1]), texts_of(columns, theirs[0][1][: len(columns)])
-    found = [n for n, column in enumerate(columns) if not same_value(column, one[n], other[n])]
-    if not found and _exact(ours[0]) != _exact(theirs[0]):
-        raise RepairError("the checksums of the rows differ, but no column does")
-    return found
-
-
-def _exact(row: KeyRow) -> str:
-    return row[0].partition(",")[0]
-
-
-# --- one row, before and after ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RowImage:
-    """A row of the target before or after its repair.
-
-    ``texts`` are those of the compared columns, ``values`` all that an INSERT of the row writes, ``guards`` the
-    conditions that the compared columns hold this row, ``others`` the checksums of the columns outside of the
-    comparison.
-    """
-
-    texts: tuple[bytes | None, ...]
-    values: tuple[statements.Value, ...]
-    guards: tuple[str, ...]
-    others: tuple[str, ...] = ()
-
-
-def _present(plan: RepairPlan, row: KeyRow, *, wide: bool) -> RowImage:
-    """Return the target's row as it was read."""
-    size, more = len(plan.columns), len(plan.extra)
-    texts = row[1][:size]
-    extra = [(p.target, t) for p, t in zip(plan.extra, row[1][size : size + more], strict=True)]
-    others = tuple((part or b"").decode("ascii") for part in row[1][size + more :])
-    exact, _, value = row[0].partition(",")
-    guard = statements.checksum_guard(plan.sql, exact, value or None, wide=wide)
-    values = [*zip(plan.columns, texts, strict=True), *extra]
-    return RowImage(texts, _writable(values), (guard,), others)
-
-
-def _intended(
-    plan: RepairPlan, row: KeyRow, before: RowImage | None, differing: Sequence[int], *, wide: bool
-) -> RowImage:  # fmt: skip
-    """Return the target's row as the repair leaves it: the source's values, the target's where both are one value."""
-    columns, new, settable = plan.columns, row[1], _settable(plan, differing)
-    texts = new if before is None else tuple(new[n] if n in differing else t for n, t in enumerate(before.texts))
-    values = [*zip(columns, texts, strict=True)]
-    if before is not None:
-        values = [(c, t if n in settable else before.texts[n]) for n, (c, t) in enumerate(values)]
-    lanes = [column.lane for column in plan.pair.columns]
-    spelled = [value for value, lane in zip(zip(columns, texts, strict=True), lanes, strict=True) if lane is Lane.VALUE]
-    guards = (
-        statements.checksum_guard(plan.sql, _exact(row), wide=wide), statements.written_guard(_writable(spelled)),
-    )  # fmt: skip
-    if before is None:
-        return RowImage(texts, _writable(values), guards)
-    extra = before.values[len(_writable(values)) :]
-    return RowImage(texts, (*_writable(values), *extra), guards, before.others)
-
-
-def _writable(values: Sequence[statements.Value]) -> tuple[statements.Value, ...]:
-    return tuple((column, text) for column, text in values if not column.generation)
-
-
-def _settable(plan: RepairPlan, differing: Sequence[int]) -> list[int]:
-    return [n for n in differing if not plan.columns[n].generation and n not in plan.key]
-
-
-def _transition(
-    plan: RepairPlan, key: KeyText, before: RowImage | None, after: RowImage | None, differing: Sequence[int]
-) -> Change:
-    """Return what makes a row ``before`` the row ``after``, and back; None is no row.
+def refuse_run(info: RunInfo, prepared: PreparedTables) -> None:
+    """Refuse a run that is not over, compared something else, or was made against other servers.
 
     Raises
     ------
     RepairError
-        the row may not be deleted or inserted, or nothing that differs can be set.
+        the run is not over, or a server is another one.
+    PlanError
+        the configuration changed.
     """
-    if after is None and plan.no_delete:
-        raise RepairError(f"no DELETE: {plan.no_delete}")
-    if before is None and plan.no_insert:
-        raise RepairError(f"no INSERT: {plan.no_insert}")
-    if before is None or after is None:
-        return Change(_one_way(plan, key, before, after), _one_way(plan, key, after, before))
-    if not _settable(plan, differing):
-        raise RepairError("only generated columns differ")
-    values = [(index.value(n, before.texts), index.value(n, after.texts)) for n, index in enumerate(plan.unique)]
-    moved = [(freed, taken) for freed, taken in values if freed != taken]
-    return Change(
-        _update(plan, key, before, after, differing), _update(plan, key, after, before, differing),
-        freed=tuple(v for v, _ in moved if v), taken=tuple(v for _, v in moved if v),
-        exchange=_exchange(plan, key, before, after) if moved else "",
-    )  # fmt: skip
-
-
-def _one_way(plan: RepairPlan, key: KeyText, before: RowImage | None, after: RowImage | None) -> str:
-    if after is not None:
-        return statements.insert_sql(plan.sql, key, after.values)
-    if before is None:
-        raise RepairError("neither side has the row")
-    return statements.delete_sql(plan.sql, key, _all_guards(plan, before))
-
-
-def _update(plan: RepairPlan, key: KeyText, before: RowImage, after: RowImage, differing: Sequence[int]) -> str:
-    setting = [(plan.columns[n], after.texts[n]) for n in _settable(plan, differing)]
-    names = {column.name for column, _ in setting}
-    unset = [name for name in plan.self_updating if name not in names]
-    return statements.update_sql(plan.sql, key, before.guards, setting, unset)
-
-
-def _exchange(plan: RepairPlan, key: KeyText, before: RowImage, after: RowImage) -> Exchange | str:
-    """Return how a row goes and comes again with other values, or why it cannot."""
-    if plan.no_exchange:
-        return plan.no_exchange
-    if plan.lost:
-        return f"column {plan.lost} has a type that cannot be written back"
-    try:
-        found = Exchange(
-            statements.exchange_row_sql(plan.sql, key, _all_guards(plan, before), after.values),
-            statements.exchange_row_sql(plan.sql, key, _all_guards(plan, after), before.values),
+    if info.finished is None:
+        raise RepairError(f"run {info.run_id} is not over", hint=f"Finish it first: --resume {info.run_id}.")
+    if info.plan_hash != prepared.digest:
+        raise PlanError(
+            f"run {info.run_id} compared something else: tables, routes or overrides of the configuration changed",
+            hint="Put the configuration back, or verify again and repair that run.",
         )
-        _refuse_long(plan, *found.forward, *found.inverse)
-    except RepairError as error:
-        return scrub(error.message)
-    return found
+    again = "Verify again and repair that run."
+    recorded: dict[str, Any] = info.facts.get("endpoints") or {}
+    for name, now in prepared.facts.items():
+        then = recorded.get(name)
+        if then is None:
+            raise RepairError(f"run {info.run_id} knows no endpoint {name}", hint=again)
+        for fact in _FACTS:
+            if then.get(fact) != now.get(fact):
+                changed = f"{fact} was {then.get(fact)}, is {now.get(fact)}"
+                raise RepairError(f"run {info.run_id} was made against another {name}: {changed}", hint=again)
 
 
-def _all_guards(plan: RepairPlan, image: RowImage) -> tuple[str, ...]:
-    """Return the conditions that a row is this one, columns outside of the comparison included."""
-    return (*image.guards, statements.other_guard(plan.others, image.others)) if image.others else image.guards
+def _refuse_same_server(config: Config, secrets: Secrets) -> None:
+    def identity(endpoint: Endpoint) -> tuple[str | None, ...]:
+        with open_session(endpoint, secrets.get(endpoint.name)) as session:
+            return session.query(IDENTITY)[0]
+
+    target = config.target
+    for source in config.sources:
+        if (source.host, source.port) == (target.host, target.port) or identity(source) == identity(target):
+            raise RepairError(
+                f"the target ({target.host}:{target.port}) is the server of {source.name}",
+                hint="A source is never written: give the target a server of its own.",
+            )
 
 
-def _refuse_long(plan: RepairPlan, *texts: str) -> None:
-    if any(len(t) * (1 if t.isascii() else 4) > plan.packet - PACKET_RESERVE for t in texts):
-        raise RepairError("the statement would be longer than the target's max_allowed_packet")
+def _has_work(store: ResultStore, run_id: str, pair: PairPlan, result: TableResult | None) -> bool:
+    if result is not None and result.verdict is Verdict.MATCH:
+        return False
+    counts = store.count_row_diffs(run_id, pair.id)
+    return not pair.readable or any(n for (_, state), n in counts.items() if state == LiveState.DIVERGED.value)
+
+
+# --- the scripts -----------------------------------------------------------------------------------------------
+
+
+def _write_table(
+    pool: SessionPool, pair: PairPlan, config: Config, store: ResultStore, info: RunInfo,
+    result: TableResult | None, folder: Path,
+) -> TableRepair:  # fmt: skip
+    """Write both scripts of a table; a table that cannot be repaired, or read, gets none and its reason."""
+    recorded = list(store.blobs(info.run_id, pair.id, "plan"))
+    table = TableRepair(pair, _why_not(pair) or ("" if recorded else "the run keeps no plan of this table"))
+    if table.refused:
+        return table
+    table.no_delete = why_no_delete(result, store.chunk_totals(info.run_id, pair.id))
+    try:
+        check_same_plan(pair, recorded)
+        plan = plan_repair(pool, _current(pair), config, table.no_delete)
+        table.no_delete, table.notes = plan.no_delete, plan.notes
+        stem = file_stem(pair.sides[-1].database, pair.sides[-1].table)
+        names = f"{stem}.repair.sql", f"{stem}.inverse.sql"
+        session = session_sql(plan.flavor)
+        with (
+            closing(plan.open_reader(pool, rules_of(config))) as reader,
+            SqlScript(folder / names[0], _header(table, info, config, *names), session) as forward,
+            SqlScript(folder / names[1], _header(table, info, config, *names[::-1]), session) as inverse,
+            ScriptPair(forward, inverse) as scripts,
+        ):
+            table.written = write_statements(plan, reader, store, info.run_id, scripts)
+            table.repair, table.inverse = scripts.close()
+    except (ReadError, RepairError, PlanError) as error:
+        table.written, table.repair, table.inverse = Written(), None, None
+        table.refused = scrub(error.message)
+    return table
+
+
+def _why_not(pair: PairPlan) -> str:
+    """Return why a pair cannot be repaired at all, ``""`` when it can."""
+    if not pair.readable:
+        return pair.not_covered[0].reason if pair.not_covered else "no column can be compared"
+    if not pair.sides[-1].sql.key:
+        return ("the table has no unique key that is compared, so no statement can name one row; "
+                "give it a key (overrides.key) or load it again")  # fmt: skip
+    return ""
+
+
+def _current(pair: PairPlan) -> PairPlan:
+    """Return the plan with the target read as it is now: a repair changes no snapshot."""
+    target = pair.sides[-1]
+    return replace(pair, target_side=replace(target, endpoint=replace(target.endpoint, snapshot=None)))
+
+
+def _header(table: TableRepair, info: RunInfo, config: Config, own: str, other: str) -> list[str]:
+    endpoint = info.facts["endpoints"][config.target.name]
+    title, undo = f"repair of {table.pair.target}: makes the target's rows what the source's are", "what undoes it"
+    if is_inverse := own.endswith(".inverse.sql"):
+        title = (
+            f"inverse of a repair of {table.pair.target}: puts the target's rows back as they were before the repair"
+        )
+        undo = "the repair"
+    lines = [
+        f"migverify {title}",
+        f"from run {info.run_id}, written {_now()} by migverify {__version__}",
+        f"for the target {endpoint['host']}:{endpoint['port']} ({endpoint['flavor']} {endpoint['version']})",
+        f"apply: mysql --default-character-set=utf8mb4 -h {endpoint['host']} -P {endpoint['port']} -u USER -p < {own}",
+        f"{undo}: {other}",
+        "a statement changes one row, and only if the row still is what was read; run again it changes nothing more",
+        f"the client stops at the first error and undoes the transaction of {BATCH} rows it is in; where another row",
+        "still has a unique value, run the file with --force until no error is left: each statement is safe alone",
+        "needs the session settings below: UTC, strict sql_mode, utf8mb4",
+    ]
+    if table.no_delete and not is_inverse:
+        lines.append(f"NO DELETE: {table.no_delete}; rows that only the target has stay")
+    return lines + [f"note: {note}" for note in table.notes]
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def _manifest(repair: Repair, info: RunInfo, prepared: PreparedTables) -> dict[str, Any]:
+    return {
+        "format": 1, "run": info.run_id, "plan_digest": prepared.digest, "written": _now(),
+        "migverify": __version__, "earlier": repair.earlier or None,
+        "endpoints": {name: {fact: facts[fact] for fact in _FACTS} for name, facts in prepared.facts.items()},
+        "tables": [_entry(table) for table in repair.tables],
+    }  # fmt: skip
+
+
+def _entry(table: TableRepair) -> dict[str, Any]:
+    written = table.written
+
+    def facts(file: ScriptFacts | None) -> dict[str, Any] | None:
+        return None if file is None else {"file" if k == "name" else k: v for k, v in asdict(file).items()}
+
+    return {
+        "pair": table.pair.id, "source": table.pair.source, "target": table.pair.target,
+        "plan_digest": plan_digest(table.pair) if table.pair.readable else None,
+        "not_repaired": table.refused or None, "repair": facts(table.repair), "inverse": facts(table.inverse),
+        "rows": {
+            "seen": written.rows, "statements": dict(written.statements), "equal_now": written.equal,
+            "changed_since": dict(written.changed), "refused": dict(written.refused),
+        },
+        "no_delete": table.no_delete or None, "notes": list(table.notes),
+    }  # fmt: skip
+
+
+def written_line(table: TableRepair) -> str:
+    """Return the line about what was written for a table, and for which rows nothing was."""
+    if table.refused:
+        return f"{table.pair.id}: not repaired: {table.refused}"
+    written = table.written
+    kinds = {"missing_on_source": "DELETE", "value_differs": "UPDATE", "missing_on_target": "INSERT"}
+    counted = ", ".join(f"{written.statements[kind]:,} {word}" for kind, word in kinds.items())
+    parts = [f"{table.pair.id}: {counted}"]
+    if written.equal:
+        parts.append(f"{written.equal:,} equal by now")
+    parts += [f"{n:,} left alone (changed on the {side} since the run)" for side, n in sorted(written.changed.items())]
+    parts += [f"{n:,} refused ({reason})" for reason, n in sorted(written.refused.items())]
+    if table.no_delete and not any(table.no_delete in reason for reason in written.refused):
+        parts.append(f"no DELETE: {table.no_delete}")
+    return "; ".join(parts)
+
+
+# --- apply -----------------------------------------------------------------------------------------------------
+
+
+def _apply(
+    repair: Repair, prepared: PreparedTables, config: Config, secrets: Secrets, store: ResultStore, pool: SessionPool,
+    results: Mapping[str, TableResult], say: Say,
+) -> None:  # fmt: skip
+    """Execute the scripts, read every row again, and record both as a new run."""
+    started = time.time()
+    stored = prepared.stored()
+    ids = {table.pair.id for table in repair.tables}
+    stored["pairs"] = [entry for entry in stored["pairs"] if entry["id"] in ids]
+    facts = {"engine": "local", "slots": 1, "migverify": __version__, "endpoints": prepared.facts,
+             "repairs": repair.of, "skipped": []}  # fmt: skip
+    command = f"migverify tables repair {repair.of} --out {repair.folder} --apply"
+    run_id = repair.run_id = store.start_run(command, prepared.digest, stored, facts, kind=StoredKind.TABLES)
+    say(f"run {run_id} (repairs {repair.of})")
+    verdict, reasons = Verdict.INCONCLUSIVE, [f"interrupted; every transaction is whole: repair run {repair.of} again"]
+    try:
+        for table in repair.tables:
+            begun = time.monotonic()
+            if table.repair is not None:
+                path, target = repair.folder / table.repair.name, replace(config.target, snapshot=None)
+                table.applied = execute_script(path, target, secrets.get(target.name), rules_of(config))
+                store.add_blob(run_id, table.pair.id, "plan", plan_digest(table.pair).encode("ascii"))
+                _read_again(table, repair.of, run_id, config, pool, store)
+            before = results.get(table.pair.id)
+            table.result = _judge(table, before, repair.of, time.monotonic() - begun)
+            store.add_table_result(run_id, table.result)
+            say(_applied_line(table))
+        verdict, reasons = Verdict.worst([t.result.verdict for t in repair.tables if t.result is not None]), []
+        if not repair.tables:
+            reasons = [f"run {repair.of} has no confirmed row diffs: nothing was done"]
+    except MigverifyError as error:
+        reasons = [scrub(f"stopped: {error.message}")]
+        raise
+    finally:
+        store.finish_run(run_id, verdict, {"seconds": time.time() - started, "reasons": reasons})
+    repair.verdict = verdict
+
+
+def _read_again(
+    table: TableRepair, of: str, run_id: str, config: Config, pool: SessionPool, store: ResultStore
+) -> None:  # fmt: skip
+    """Read every row that differed in run ``of`` again and record its state under the new run."""
+    try:
+        with closing(PairReader.open(_current(table.pair), pool, rules_of(config))) as reader:
+            for page in diverged(store, of, table.pair.id):
+                confirmed = list(confirm(reader, page))
+                store.add_row_diffs(run_id, confirmed)
+                for diff in confirmed:
+                    table.states[diff.state.value] += 1
+                    if diff.state is LiveState.DIVERGED:
+                        table.states[f"diverged {diff.kind.value}"] += 1
+    except ReadError as error:
+        table.unread = scrub(error.message)
+
+
+def _applied_line(table: TableRepair) -> str:
+    """Return the line about what became of a table's rows."""
+    if table.refused and not table.repaired:
+        return f"{table.pair.id}: not repaired: {table.refused}; its rows are as they were"
+    line = (f"{table.pair.id}: repaired {table.repaired:,}, left alone {table.left_alone:,} (changed since the run), "
+            f"still different {table.different:,}")  # fmt: skip
+    if hot := table.states[LiveState.HOT.value]:
+        line += f", hot {hot:,}"
+    if refused := table.applied.refused:
+        line += f"; the target refused {refused.total():,} statements, as in: {refused.most_common(1)[0][0]}"
+    return line + (f"; not repaired: {table.refused}" if table.refused else "")
+
+
+def _judge(table: TableRepair, before: TableResult | None, of: str, seconds: float) -> TableResult:
+    """Judge a table by the rows read again, and by what the run that is repaired left open."""
+    pair, states = table.pair, table.states
+    mismatches = [f"the table is on the {'source' if pair.source else 'target'} only"] if not pair.readable else []
+    mismatches += [d.message for d in pair.schema if d.level is SchemaClass.BREAKS_COMPARISON and d.target is None]
+    if table.different:
+        mismatches.append(f"{table.different:,} rows are still different")
+    gaps = []
+    if table.refused:
+        gaps.append(f"not repaired: {table.refused}")
+        if before is not None and (n := before.missing_on_target + before.missing_on_source + before.value_differs):
+            mismatches.append(f"{n:,} rows differed in run {of} and were not repaired")
+    if table.unread:
+        gaps.append(f"the rows could not all be read again: {table.unread}")
+    if hot := states[LiveState.HOT.value]:
+        gaps.append(f"{hot:,} rows kept changing while they were read (hot)")
+    if unread := why_no_delete(before, {}):
+        gaps.append(f"run {of} left a gap: {unread}")
+    gaps += [f"column {gap.what} is not compared: {gap.reason}" for gap in pair.unproved]
+    if before is not None:
+        gaps += [r for r in before.reasons if "(hot)" in r or r.endswith("were not read again")]
+    verdict = Verdict.MISMATCH if mismatches else Verdict.INCONCLUSIVE if gaps else Verdict.MATCH
+    again = sum(states[state.value] for state in LiveState)
+    scope = NotCovered("rows", f"only the {again:,} rows that differed in run {of} were read again")
+    return TableResult(
+        pair=pair.id, source=pair.source or "(none)", target=pair.target or "(none)", verdict=verdict,
+        reasons=(*mismatches, *gaps), rows_source=before.rows_source if before else None,
+        rows_target=before.rows_target if before else None, chunks=0, lanes=before.lanes if before else (),
+        missing_on_target=states["diverged missing_on_target"], missing_on_source=states["diverged missing_on_source"],
+        value_differs=states["diverged value_differs"], not_covered=(*pair.not_covered, scope), schema=pair.schema,
+        seconds=seconds, hash_name=pair.hash, blind_spots=pair.blind_spots,
+        details={
+            "repairs": of, "repaired": table.repaired, "left alone": table.left_alone,
+            "still different": table.different, "converged": states[LiveState.CONVERGED.value], "hot": hot,
+            "refused by the target": dict(table.applied.refused),
+            "strategy": "repair: the rows that differed, by key",
+        },
+    )  # fmt: skip

@@ -1,7 +1,7 @@
-"""The files of a repair: scripts for the ``mysql`` client, and the manifest beside them.
+"""The files of a repair: scripts for the ``mysql`` client, the manifest beside them, and their execution on the target.
 
-A script is one statement a line, in transactions of ``BATCH`` rows. The manifest is written last: where it stands,
-the scripts are whole and may have been applied, so they are never written over but set aside.
+A script is one statement a line, in transactions of ``BATCH`` rows. The manifest is written last: where it exists,
+the scripts are complete and may have been applied, so they are never written over but set aside.
 """
 
 from __future__ import annotations
@@ -12,26 +12,34 @@ import os
 import re
 import tempfile
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from migverify.errors import RepairError, UsageError
+from migverify.db.retry import attempt
+from migverify.db.session import Session, open_session
+from migverify.errors import PrivilegeError, ReadError, RepairError, RetryableReadError, UsageError
+from migverify.model import Endpoint
 from migverify.secrets import scrub
+from migverify.sql.repair import BEGIN, COMMIT
+from migverify.tables.tasks import Rules
 
 BATCH = 500
 """Rows a transaction."""
-
-TOGETHER = "-- rows that exchange unique values: all of the next transaction or nothing"
-
 MANIFEST = "manifest.json"
+REFUSED_AT_ONCE = 10_000
+"""Up to so many refused statements are tried again; more would not be a matter of their order."""
 _LONGEST = 200  # bytes of a file name's stem; file systems allow 255 in all
 
 
+# --- writing ---------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
-class FileFacts:
+class ScriptFacts:
     """One written script: its name in the folder, its digest and what it holds."""
 
     name: str
@@ -40,45 +48,39 @@ class FileFacts:
     statements: int
 
 
-class Script(AbstractContextManager["Script"]):
+class SqlScript(AbstractContextManager["SqlScript"]):
     """A script while it is written. It gets its name at ``close``; an abandoned one leaves nothing behind."""
 
     def __init__(self, path: Path, header: Sequence[str], session: Sequence[str]) -> None:
         self._path = path
         self._part = path.with_name(path.name + ".part")
         self._digest = hashlib.sha256()
-        self._bytes = self._open_rows = self.statements = 0
-        # Row values are for the owner's eyes only.
-        self._file = os.fdopen(os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+        self._bytes = self._open_rows = self._statements = 0
+        self._file = _private(self._part)
         for line in header:
             self._write("-- " + " ".join(scrub(line).split()))
         for statement in session:
             self._write(statement + ";")
 
-    def add(self, *statements: str) -> None:
-        """Append one statement to the open transaction, or several as a transaction of their own."""
-        together = len(statements) > 1
-        if together:
-            self._commit()
-            self._write(TOGETHER)
+    def add(self, statement: str) -> None:
+        """Append a statement to the open transaction."""
         if self._open_rows == 0:
             self._write("BEGIN;")
-        for statement in statements:
-            self._write(statement + ";")
-        self._open_rows += len(statements)
-        self.statements += len(statements)
-        if together or self._open_rows == BATCH:
+        self._write(statement + ";")
+        self._open_rows += 1
+        self._statements += 1
+        if self._open_rows == BATCH:
             self._commit()
 
-    def close(self) -> FileFacts:
+    def close(self) -> ScriptFacts:
         """Finish the file, make it durable, give it its name."""
         self._commit()
-        self._write(f"-- end of file: {self.statements} statements")
+        self._write(f"-- end of file: {self._statements} statements")
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
         self._part.replace(self._path)
-        return FileFacts(self._path.name, self._digest.hexdigest(), self._bytes, self.statements)
+        return ScriptFacts(self._path.name, self._digest.hexdigest(), self._bytes, self._statements)
 
     def _commit(self) -> None:
         if self._open_rows:
@@ -87,7 +89,7 @@ class Script(AbstractContextManager["Script"]):
 
     def _write(self, line: str) -> None:
         if "\n" in line:
-            raise RepairError("a name with a line break cannot stand in a script")
+            raise RepairError("a name with a line break cannot be part of a script")
         data = line.encode("utf-8") + b"\n"
         self._digest.update(data)
         self._bytes += len(data)
@@ -99,127 +101,80 @@ class Script(AbstractContextManager["Script"]):
             self._part.unlink(missing_ok=True)
 
 
-class Stack(AbstractContextManager["Stack"]):
-    """Statements kept on disk until all are known, then given back last first.
+def _private(path: Path) -> Any:
+    """Open a new file that only its owner can read: it holds values of rows."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
 
-    What undoes a list of changes undoes the last of them first: a value that one row gave up for another to take is
-    free again when its turn comes. Memory holds eight bytes a statement.
-    """
+
+class Stack(AbstractContextManager["Stack"]):
+    """Texts on disk, read by number; memory holds eight bytes a text."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
-        self._starts = array("Q")
-        self._end = 0
+        self._starts = array("Q", [0])
 
-    def push(self, statement: str) -> None:
-        """Add a statement on top."""
-        self._starts.append(self._end)
-        self._file.seek(self._end)
-        self._end += self._file.write(statement.encode("utf-8"))
+    def push(self, text: str) -> None:
+        """Add a text on top."""
+        self._file.seek(self._starts[-1])
+        self._starts.append(self._starts[-1] + self._file.write(text.encode("utf-8")))
 
-    def statements(self) -> Iterator[str]:
-        """Yield the statements, the last one first."""
-        for number in reversed(range(len(self._starts))):
-            yield self[number]
+    def __len__(self) -> int:
+        return len(self._starts) - 1
 
     def __getitem__(self, number: int) -> str:
-        """Return the statement that was pushed as the ``number``-th, from 0."""
-        start, end = self._starts[number], self._end
-        if number + 1 < len(self._starts):
-            end = self._starts[number + 1]
-        self._file.seek(start)
-        return self._file.read(end - start).decode("utf-8")
-
-    def close(self) -> None:
-        """Forget all statements."""
-        self._file.close()
+        """Return the text that was pushed as the ``number``-th, from 0."""
+        self._file.seek(self._starts[number])
+        return self._file.read(self._starts[number + 1] - self._starts[number]).decode("utf-8")
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._file.close()
 
 
-class Scripts(AbstractContextManager["Scripts"]):
+class ScriptPair(AbstractContextManager["ScriptPair"]):
     """The two scripts of a table: the repair as it comes, and the inverse, which undoes the last change first.
 
-    The caller opens both, so that an abandoned one leaves nothing behind.
+    A value that one row gave up for another to take is free again then. The caller opens both scripts, so that an
+    abandoned one leaves nothing behind.
     """
 
-    def __init__(self, repair: Script, inverse: Script) -> None:
+    def __init__(self, repair: SqlScript, inverse: SqlScript) -> None:
         self._repair, self._inverse, self._undo = repair, inverse, Stack()
 
-    def add(self, forward: Sequence[str], inverse: Sequence[str]) -> None:
-        """Append what changes a row, or several rows together, and keep what restores them."""
-        self._repair.add(*forward)
-        self._undo.push("\n".join(inverse))  # a statement holds no line break
+    def add(self, forward: str, inverse: str) -> None:
+        """Append what changes a row, and what restores it."""
+        self._repair.add(forward)
+        self._undo.push(inverse)
 
-    def close(self) -> tuple[FileFacts, FileFacts]:
+    def close(self) -> tuple[ScriptFacts, ScriptFacts]:
         """Finish both files; returns the facts of the repair and of its inverse."""
-        for statements in self._undo.statements():
-            self._inverse.add(*statements.split("\n"))
-        # The inverse first: a repair without one must not lie about.
+        for number in reversed(range(len(self._undo))):
+            self._inverse.add(self._undo[number])
+        # The inverse first: a repair must not exist without one.
         inverse = self._inverse.close()
         return self._repair.close(), inverse
 
     def __exit__(self, *_: object) -> None:
-        self._undo.close()
-
-
-class Transaction(list[str]):
-    """The statements of a transaction; ``together`` when none of them may be executed without the others."""
-
-    together = False
-
-
-def transactions(path: Path) -> Iterator[Transaction]:
-    """Yield the transactions of a script, each as its statements; the session's statements come first, as one.
-
-    Raises
-    ------
-    RepairError
-        the file is cut off or was edited so that it is not one statement a line.
-    """
-    batch = Transaction()
-    ended = settings = together = False
-    with path.open(encoding="utf-8", newline="\n") as file:
-        for number, line in enumerate(file, 1):
-            ended = line.startswith("-- end of file: ") and line.endswith("\n")
-            if line.startswith("--"):
-                together = together or line == TOGETHER + "\n"
-                continue
-            if not line.endswith(";\n"):
-                raise RepairError(f"{path}, line {number}: a statement does not end on its line; write the repair anew")
-            if line in ("BEGIN;\n", "COMMIT;\n"):
-                if batch:
-                    settings = True
-                    yield batch
-                batch = Transaction()
-                batch.together, together = together, False
-            else:
-                batch.append(line[:-2])
-    if not ended or (batch and settings):
-        raise RepairError(f"{path}: the end of the file is missing; write the repair anew")
-    if batch:  # a table without any statement
-        yield batch
+        self._undo.__exit__()
 
 
 def file_stem(database: str, table: str) -> str:
     """Return ``<database>.<table>`` as a file name: what no file name can hold is written as ``%`` and hex.
 
-    Unlike tables never share a stem: ``%`` and the dot inside of a name are escaped too; no stem looks like an option.
+    Different tables never share a stem: ``%`` and the dot inside of a name are escaped too; no stem looks like an
+    option.
     """
-    stem = ".".join(re.sub(r"^-|[^\w$@+=,-]", _escape, name) for name in (database, table))
+    stem = ".".join(
+        re.sub(r"^-|[^\w$@+=,-]", lambda m: "".join(f"%{byte:02X}" for byte in m[0].encode("utf-8")), name)
+        for name in (database, table)
+    )
     if len(stem.encode("utf-8")) <= _LONGEST:
         return stem
     digest = hashlib.sha256(stem.encode("utf-8")).hexdigest()[:16]
     return stem.encode("utf-8")[: _LONGEST - 17].decode("utf-8", "ignore") + "%" + digest
 
 
-def _escape(match: re.Match[str]) -> str:
-    return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8"))
-
-
 def clear_folder(folder: Path) -> str:
-    """Make the folder ready for a new repair; returns where an earlier one went, ``""`` when there was none.
+    """Make the folder ready for a new repair; returns where an earlier one was moved, ``""`` when there was none.
 
     Raises
     ------
@@ -228,18 +183,15 @@ def clear_folder(folder: Path) -> str:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        manifest = folder / MANIFEST
-        if not manifest.exists():
+        if not (folder / MANIFEST).exists():
             return ""
-        number = 1 + max(
-            (int(p.name.partition("-")[2]) for p in folder.glob("earlier-[0-9]*") if _numbered(p)), default=0
-        )
-        aside = folder / f"earlier-{number}"
+        numbers = [p.name.partition("-")[2] for p in folder.glob("earlier-[0-9]*") if p.is_dir()]
+        aside = folder / f"earlier-{1 + max((int(n) for n in numbers if n.isdigit()), default=0)}"
         aside.mkdir()
         # The scripts first, the manifest last: stopped in between, the rest moves with the next attempt.
         for path in sorted((*folder.glob("*.repair.sql"), *folder.glob("*.inverse.sql"))):
             path.replace(aside / path.name)
-        manifest.replace(aside / MANIFEST)
+        (folder / MANIFEST).replace(aside / MANIFEST)
     except OSError as error:
         raise UsageError(
             f"--out {folder}: {error.strerror or error}", hint="Name a folder that can be written."
@@ -247,15 +199,147 @@ def clear_folder(folder: Path) -> str:
     return str(aside)
 
 
-def _numbered(path: Path) -> bool:
-    return path.is_dir() and path.name.partition("-")[2].isdigit()
-
-
 def write_manifest(folder: Path, content: dict[str, Any]) -> None:
     """Write the manifest at once; the scripts it names are durable by then."""
     part = folder / (MANIFEST + ".part")
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        file.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    with _private(part) as file:
+        file.write(json.dumps(content, indent=2, ensure_ascii=False).encode("utf-8") + b"\n")
         file.flush()
         os.fsync(file.fileno())
     part.replace(folder / MANIFEST)
+
+
+# --- executing -------------------------------------------------------------------------------------------------
+
+
+def transactions(path: Path) -> Iterator[list[str]]:
+    """Yield the transactions of a script, each as its statements; the session's statements come first, as one.
+
+    Raises
+    ------
+    RepairError
+        the file is cut off or was edited so that it is not one statement a line.
+    """
+    batch: list[str] = []
+    ended = settings = False
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for number, line in enumerate(file, 1):
+            ended = line.startswith("-- end of file: ") and line.endswith("\n")
+            if line.startswith("--"):
+                continue
+            if not line.endswith(";\n"):
+                raise RepairError(f"{path}, line {number}: a statement does not end on its line; write the repair anew")
+            if line in ("BEGIN;\n", "COMMIT;\n"):
+                if batch:
+                    settings = True
+                    yield batch
+                batch = []
+            else:
+                batch.append(line[:-2])
+    if not ended or (batch and settings):
+        raise RepairError(f"{path}: the end of the file is missing; write the repair anew")
+    if batch:  # a table without any statement
+        yield batch
+
+
+@dataclass(slots=True)
+class AppliedScript:
+    """What the statements of one table did: rows matched, rows changed meanwhile, statements the server refused."""
+
+    matched: int = 0
+    unmatched: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+def execute_script(path: Path, endpoint: Endpoint, password: str | None, rules: Rules) -> AppliedScript:
+    """Execute a script transaction by transaction.
+
+    A transaction that the server refuses is undone and its statements are executed one by one, so that one row
+    cannot hold back the others; the refused ones are tried again as long as that helps. A lost connection or a
+    conflict is tried again too: a statement that had its effect finds nothing to do.
+
+    Raises
+    ------
+    RepairError
+        the user may not write.
+    RetryableReadError
+        the target cannot be reached any more; what was committed stays.
+    """
+    applied, refused = AppliedScript(), list[str]()
+    batches = transactions(path)
+    with closing(_ScriptWriter(endpoint, password, next(batches, []), rules, applied)) as writer:
+        for batch in batches:
+            if writer.refusal(batch):
+                refused += writer.refused_of(batch)
+        # A unique value that another row of the script held may be free by now.
+        before = -1
+        while 0 < len(refused) <= REFUSED_AT_ONCE and len(refused) != before:
+            before = len(refused)
+            applied.refused.clear()
+            refused = writer.refused_of(refused)
+    return applied
+
+
+class _ScriptWriter:
+    """The one session that writes, opened again when it is lost."""
+
+    def __init__(
+        self, endpoint: Endpoint, password: str | None, prepare: list[str], rules: Rules, applied: AppliedScript
+    ) -> None:
+        self._endpoint, self._password, self._prepare, self._rules = endpoint, password, prepare, rules
+        self._applied = applied
+        self._session: Session | None = None
+
+    def refused_of(self, statements: Sequence[str]) -> list[str]:
+        """Execute statements one by one and return those that the server refused; its reasons are counted."""
+        refused = []
+        for statement in statements:
+            if reason := self.refusal([statement]):
+                self._applied.refused[reason] += 1
+                refused.append(statement)
+        return refused
+
+    def refusal(self, batch: Sequence[str]) -> str:
+        """Execute one transaction and count its rows; returns why the server refused it, ``""`` when it did not."""
+        try:
+            matched = attempt(lambda: self._once(batch), self._rules, passing=(RetryableReadError,))
+        except RetryableReadError:
+            raise
+        except ReadError as error:
+            return scrub(_without_statement(error)) or "the server gave no reason"
+        self._applied.matched += sum(1 for rows in matched if rows)
+        self._applied.unmatched += sum(1 for rows in matched if not rows)
+        return ""
+
+    def _once(self, batch: Sequence[str]) -> list[int]:
+        """Execute statements in one transaction; returns the rows each one matched."""
+        done = False
+        try:
+            if self._session is None:
+                self._session = open_session(self._endpoint, self._password)
+                for statement in self._prepare:
+                    self._session.execute(statement)
+            self._session.execute(BEGIN)
+            matched = [self._session.execute(statement) for statement in batch]
+            self._session.execute(COMMIT)
+            done = True
+        except PrivilegeError as error:
+            raise PrivilegeError(
+                _without_statement(error),
+                hint="All it needs, as statements: migverify config --grants --for 'tables repair --apply'",
+            ) from error
+        finally:
+            if not done:
+                self.close()
+        return matched
+
+    def close(self) -> None:
+        """Close the session; an open transaction is undone by the server."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+
+def _without_statement(error: ReadError | PrivilegeError) -> str:
+    """Return a server's message without the statement, which holds the row's values."""
+    return error.message.split("\n  SQL: ")[0]

@@ -14,17 +14,18 @@ from typing import Any
 
 from migverify import __version__
 from migverify.config import Config
+from migverify.db.reader import SidePlan
 from migverify.db.session import open_session
 from migverify.errors import MigverifyError, PlanError, in_words
-from migverify.model import Endpoint, RunInfo, StoredKind, Verdict
-from migverify.store.base import ResultStore
-from migverify.tables.engine import Engine, Secrets
-from migverify.tables.immutable import narrowed, proved_runs
+from migverify.model import Endpoint, NotCovered, RunInfo, StoredKind, TableResult, Verdict
+from migverify.store.results import ResultStore
+from migverify.tables.engine import TaskEngine
 from migverify.tables.pair_run import STAMPS
-from migverify.tables.prepare import NO_BINARY_LOG, UNKNOWN, Prepared, position, rules_of
-from migverify.tables.recheck import carry_over, pairs_to_recheck, tables_run
-from migverify.tables.tasks import Rules
-from migverify.tables.verify import Controls, Progress, verify_tables
+from migverify.tables.plan import plan_digest
+from migverify.tables.prepare import NO_BINARY_LOG, UNKNOWN, PreparedTables, position, rules_of
+from migverify.tables.recheck import SinceResult, carry_over, pairs_to_recheck, proof_run, tables_run
+from migverify.tables.tasks import PairPlan, Rules, Secrets, with_stamps
+from migverify.tables.verify import Controls, VerifyProgress, verify_tables
 
 LOCAL_BUDGET_SECONDS = 1.0
 SPARK_BUDGET_SECONDS = 5.0
@@ -32,26 +33,28 @@ SPARK_BUDGET_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What is asked for. At most one of ``resume`` and ``recheck`` is a run id.
+class VerifyRequest:
+    """The requested run. At most one of ``resume``, ``recheck`` and ``since`` is a run id.
 
-    ``full`` reads rows declared immutable too, though an earlier run proved them.
+    ``since`` rests on an earlier run for every row that was not written since. ``full`` reads rows declared immutable
+    too, though an earlier run proved them.
     """
 
     command: str
     resume: str | None = None
     recheck: str | None = None
+    since: str | None = None
     full: bool = False
 
 
 def run_tables(
-    prepared: Prepared,
+    prepared: PreparedTables,
     config: Config,
     secrets: Secrets,
-    engine: Engine,
+    engine: TaskEngine,
     store: ResultStore,
-    request: Request,
-    on_progress: Callable[[Progress], None] = lambda _: None,
+    request: VerifyRequest,
+    on_progress: Callable[[VerifyProgress], None] = lambda _: None,
     on_start: Callable[[str], None] = lambda _: None,
 ) -> tuple[str, Verdict]:
     """Verify what was prepared and return the run id and the verdict.
@@ -77,9 +80,16 @@ def run_tables(
         source_still_since=lambda: source_still_since(prepared, config, secrets),
     )
     known = {} if request.full else proved_runs(store, prepared.digest, run_id)
-    wanted = (narrowed(pair, known.get(pair.id)) for pair in prepared.pairs() if chosen is None or pair.id in chosen)
     try:
-        verdict = verify_tables(wanted, engine, store, run_id, rules, controls)
+        by_keys = _since(prepared, config, secrets, store, run_id, controls)
+        wanted = (
+            narrowed(pair, known.get(pair.id)) for pair in prepared.pairs()
+            if (chosen is None or pair.id in chosen) and pair.id not in by_keys.done
+        )  # fmt: skip
+        verdicts = [] if by_keys.verdict is None else [by_keys.verdict]
+        if by_keys.done != pairs:
+            verdicts.append(verify_tables(wanted, engine, store, run_id, rules, controls))
+        verdict = Verdict.worst(verdicts)
     except KeyboardInterrupt:
         store.finish_run(
             run_id, Verdict.INCONCLUSIVE, {"reasons": ["interrupted; resume it"], "seconds": time.time() - started}
@@ -88,7 +98,8 @@ def run_tables(
     facts = {
         "seconds": time.time() - started,
         "positions at the end": _positions(config.endpoints, secrets),
-        "reasons": [],
+        "reasons": list(by_keys.reasons),
+        **({"read whole": dict(by_keys.whole)} if by_keys.whole else {}),
     }
     if verdict is Verdict.MATCH and chosen is not None and len(chosen) == 0:
         facts["reasons"] = ["every table of the earlier run was MATCH"]
@@ -96,12 +107,27 @@ def run_tables(
     return run_id, verdict
 
 
-def _rules(config: Config, engine: Engine) -> Rules:
+def _since(
+    prepared: PreparedTables, config: Config, secrets: Secrets, store: ResultStore, run_id: str, controls: Controls
+) -> SinceResult:
+    """Read the rows written since the run that this one rests on; a run that rests on none leaves all to be read."""
+    since = store.load_run(run_id).facts.get("since_run")
+    if not since:
+        return SinceResult()
+    from migverify.tables.since import verify_since  # with the reader of binlogs, which most runs do not need
+    from migverify.watch.ledger import ledger_folder
+
+    return verify_since(prepared, config, secrets, store, run_id, str(since), ledger_folder(config), controls)
+
+
+def _rules(config: Config, engine: TaskEngine) -> Rules:
     budget = SPARK_BUDGET_SECONDS if engine.name == "spark" else LOCAL_BUDGET_SECONDS
     return replace(rules_of(config), budget_seconds=budget)
 
 
-def _open_run(prepared: Prepared, store: ResultStore, request: Request, engine: Engine) -> tuple[str, set[str] | None]:
+def _open_run(
+    prepared: PreparedTables, store: ResultStore, request: VerifyRequest, engine: TaskEngine
+) -> tuple[str, set[str] | None]:
     """Start or resume a run; returns its id and the ids of the pairs to verify (None for all)."""
     if request.resume is not None:
         info = tables_run(store, request.resume, prepared.digest, watch=False)
@@ -115,11 +141,20 @@ def _open_run(prepared: Prepared, store: ResultStore, request: Request, engine: 
         "engine": engine.name, "slots": engine.slots, "migverify": __version__, "python": platform.python_version(),
         "endpoints": prepared.facts, "skipped": list(prepared.skipped),
     }  # fmt: skip
+    if request.since is not None:
+        earlier = proof_run(store, request.since, prepared.digest)
+        _refuse_other(prepared, earlier)
+        facts["since_run"] = earlier.run_id
     if request.recheck is None:
         return _started(store, prepared, request, prepared.stored(), facts), None
-    old = tables_run(store, request.recheck, prepared.digest)
+    old = proof_run(store, request.recheck, prepared.digest, watch_too=True)
     _refuse_other(prepared, old)
     again = pairs_to_recheck(store, old.run_id)
+    if not again:
+        raise PlanError(
+            f"run {old.run_id} proved every table pair equal: there is nothing to recheck",
+            hint=f"`migverify tables verify --since {old.run_id}` reads again what was written since.",
+        )
     stored = prepared.stored()
     stored["pairs"] = [entry for entry in stored["pairs"] if entry["id"] in again]
     facts["rechecks"] = old.run_id
@@ -135,7 +170,7 @@ def _open_run(prepared: Prepared, store: ResultStore, request: Request, engine: 
 
 
 def _started(
-    store: ResultStore, prepared: Prepared, request: Request, plan: dict[str, Any], facts: dict[str, Any]
+    store: ResultStore, prepared: PreparedTables, request: VerifyRequest, plan: dict[str, Any], facts: dict[str, Any]
 ) -> str:
     return store.start_run(request.command, prepared.digest, plan, facts, kind=StoredKind.TABLES)
 
@@ -144,7 +179,7 @@ def _planned(info: RunInfo) -> set[str]:
     return {str(entry["id"]) for entry in info.plan.get("pairs", [])}
 
 
-def _refuse_other(prepared: Prepared, info: RunInfo) -> None:
+def _refuse_other(prepared: PreparedTables, info: RunInfo) -> None:
     if info.plan_hash != prepared.digest:
         raise PlanError(
             f"run {info.run_id} compared something else: tables, routes or overrides of the configuration changed",
@@ -152,7 +187,7 @@ def _refuse_other(prepared: Prepared, info: RunInfo) -> None:
         )
 
 
-def source_still_since(prepared: Prepared, config: Config, secrets: Secrets) -> float | None:
+def source_still_since(prepared: PreparedTables, config: Config, secrets: Secrets) -> float | None:
     """Return when the catalogs were read, if no source was written since by its binary log; None when that is unknown.
 
     Writes that a session hides from the binary log (``sql_log_bin=0``) are not seen.
@@ -174,3 +209,56 @@ def _positions(endpoints: Sequence[Endpoint], secrets: Secrets) -> dict[str, str
         except MigverifyError as error:
             found[endpoint.name] = f"{UNKNOWN}: {in_words(error)}"
     return found
+
+
+# --- rows declared immutable ---------------------------------------------------------------------------------
+#
+# ``immutable_before: {column, value}`` declares that rows whose column lies before a moment never change. Once a run
+# has read the whole table with the same statements and found it equal, later runs leave those rows out and name the
+# run that proved them. Rows with NULL in the column are never immutable.
+
+RUNS_SEARCHED = 200
+
+Proof = tuple[str, str, tuple[str, ...]]
+"""(run id, digest of the plan that run walked, stamps of the tables that it read)."""
+
+
+def proved_runs(store: ResultStore, digest: str, current: str) -> dict[str, Proof]:
+    """Return, per pair, the newest run of this configuration that read the whole table and found it equal."""
+    found: dict[str, Proof] = {}
+    for info in store.runs(RUNS_SEARCHED):
+        if info.plan_hash != digest or info.run_id == current or info.finished is None:
+            continue
+        for result in store.table_results(info.run_id):
+            walked = result.details.get("plan_digest")
+            whole = not result.details.get("immutable_in") and result.details.get("stamps")
+            if result.verdict is Verdict.MATCH and isinstance(walked, str) and whole:
+                found.setdefault(result.pair, (info.run_id, walked, _stamps(result)))
+    return found
+
+
+def _stamps(result: TableResult) -> tuple[str, ...]:
+    stamps = result.details.get("stamps")
+    return tuple(map(str, stamps)) if isinstance(stamps, list) else ()
+
+
+def narrowed(pair: PairPlan, proof: Proof | None) -> PairPlan:
+    """Leave out the immutable rows of a pair that an earlier run proved with these statements in these tables."""
+    if pair.immutable is None or proof is None or proof[1] != plan_digest(pair) or pair.target_side is None:
+        return pair
+    if len(proof[2]) != len(pair.sides):
+        return pair  # a run of an earlier version does not say which tables it read
+    source, target, words = pair.immutable
+    rest = replace(
+        pair,
+        sources=tuple(_without(side, source) for side in pair.sources),
+        target_side=_without(pair.target_side, target),
+        not_covered=(*pair.not_covered, NotCovered("rows", f"{words}: declared immutable, MATCH in run {proof[0]}")),
+        immutable_in=proof[0],
+    )
+    return with_stamps(rest, proof[2])
+
+
+def _without(side: SidePlan, condition: str) -> SidePlan:
+    where = f"({side.sql.where}) AND {condition}" if side.sql.where else condition
+    return replace(side, sql=replace(side.sql, where=where))

@@ -24,9 +24,8 @@ from migverify.errors import (
     TimeLimitError,
 )
 from migverify.model import ChunkChecksum, ChunkResult, ChunkState, KeyRange, KeyText, RowDiff
-from migverify.tables.compare import checksum_of, compare_lists, same_checksum
-from migverify.tables.diff import PairReader, list_diffs, locate
-from migverify.tables.tasks import ONE_CHUNK, Outcome, Task
+from migverify.tables.diff import PairReader, checksum_of, compare_lists, list_diffs, locate, same_checksum
+from migverify.tables.tasks import ONE_CHUNK, Task, TaskOutcome
 
 AHEAD = 3
 DENSE_AFTER = 2
@@ -35,7 +34,7 @@ PIECES = 8
 DENSE_ROWS = 4096
 """How many rows a row list begins with where chunks differ: every row may be a row diff, and they travel together."""
 MOST_DIFFS = 4096
-"""An answer that holds so many row diffs is sent, whatever the budget."""
+"""An answer that holds so many row diffs is sent before the budget is spent."""
 FAILED_IN_A_ROW = 2
 LOCATE_TRIES = 3
 _END = (CanceledError, LoginError, ReplacedError)
@@ -46,7 +45,7 @@ Answer = tuple[ChunkChecksum, float]
 
 @dataclass(slots=True)
 class _UnderWay:
-    """One chunk whose reads were asked for; ``lists`` when rows are read at once instead of sums."""
+    """One chunk whose reads are submitted; ``lists`` when rows are read at once instead of sums."""
 
     range: KeyRange
     started: float
@@ -54,7 +53,7 @@ class _UnderWay:
     lists: list[Future[tuple[list[bytes], float]]]
 
 
-def run_span(reader: PairReader, task: Task) -> Outcome:
+def run_span(reader: PairReader, task: Task) -> TaskOutcome:
     """Verify chunks of ``task.range`` until it ends or the budget is spent.
 
     Returns
@@ -63,10 +62,10 @@ def run_span(reader: PairReader, task: Task) -> Outcome:
         The finished chunks in order without a gap from ``task.number``, their unconfirmed row diffs, and the rest
         of the range or None.
     """
-    return _Walk(reader, task).run()
+    return _SpanWalk(reader, task).run()
 
 
-class _Walk:
+class _SpanWalk:
     """The state of one walk; lives as long as the task."""
 
     def __init__(self, reader: PairReader, task: Task) -> None:
@@ -83,7 +82,7 @@ class _Walk:
         self.different = DENSE_AFTER if task.dense else 0
         self.list_rows = DENSE_ROWS
 
-    def run(self) -> Outcome:
+    def run(self) -> TaskOutcome:
         deadline = time.monotonic() + self.task.rules.budget_seconds
         while True:
             while not self._stopped() and len(self.under_way) < AHEAD and time.monotonic() < deadline:
@@ -98,7 +97,7 @@ class _Walk:
                 self._go_back(self.under_way[0].range.lower)
                 break
         rest = None if self.ended else KeyRange(self.position, self.task.range.upper)
-        return Outcome(
+        return TaskOutcome(
             "span", self.task.pair.id, self.task.span, tuple(self.chunks), tuple(self.diffs), rest, self.rows,
             self.different >= DENSE_AFTER, failures=(self.failure,) if self.failure else (),
         )  # fmt: skip
@@ -190,7 +189,7 @@ class _Walk:
         except _END:
             raise
         except (ReadError, EndpointError) as error:
-            # Whatever was learned before the failure does not count: half a comparison is none.
+            # What was learned before the failure does not count: half a comparison is none.
             state, reason, source, target, diffs = ChunkState.FAILED, error.message, None, None, []
         if diffs:
             state = ChunkState.DIFFERENT

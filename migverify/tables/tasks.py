@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from migverify.codec import decode, encode
@@ -18,6 +18,9 @@ from migverify.model import (
     RowDiff,
     SchemaDifference,
 )
+
+Secrets = Mapping[str, str]
+"""Endpoint name -> password. Handed to an engine apart from the tasks, so that no task text holds a secret."""
 
 ONE_CHUNK = 1 << 40
 """``Task.rows`` of a span that must stay one chunk: one that failed is read again under its own number."""
@@ -42,7 +45,7 @@ class ReadColumn:
 class PairPlan:
     """One table pair as planned. ``id`` is unique in the plan: the source's name, or the target's for shards.
 
-    ``whole`` says that the sides do not sort alike (or cannot be cut) and are summed by bucket over the whole
+    ``whole`` says that the sides do not sort equally (or cannot be cut) and are summed by bucket over the whole
     table. ``not_covered`` lists all that is not compared, ``unproved`` what of it both sides have and nobody
     excluded: it keeps the pair from MATCH. ``rows`` and ``bytes`` are the larger side's estimates; ``row_bytes`` its
     average row. ``immutable`` holds, for rows declared immutable, the
@@ -148,7 +151,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TaskOutcome:
     """The answer to a task.
 
     ``rest`` is what is left of a span's range (None: it is done), ``rows`` the chunk size to go on with, ``dense``
@@ -185,6 +188,6 @@ def task_from_text(text: str) -> Task:
     return decode(Task, json.loads(text))
 
 
-def outcome_from_text(text: str) -> Outcome:
+def outcome_from_text(text: str) -> TaskOutcome:
     """Read an answer; raises ValueError for text that is none."""
-    return decode(Outcome, json.loads(text))
+    return decode(TaskOutcome, json.loads(text))

@@ -1,12 +1,12 @@
-"""What happens to the values of a source column in the type and the collation of the target column.
+"""What happens to the values of a source column in the type, character set and collation of the target column.
 
-``type_change`` answers for one pair of columns whose names are matched. The knowledge stands in tables: ranges of
-numbers, sizes of text, what each character set can hold, and what the move from one type family to another does.
-Whether two types can be compared at all is the type table's word (``migverify.sql.canonical``).
+The knowledge is in tables: ranges of numbers, sizes of text, what each character set can hold, and what the move from
+one type family to another does. Whether two types can be compared at all is decided by ``migverify.sql.canonical``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,14 +18,7 @@ from migverify.sql.spelling import INTEGER_BYTES, normal_type
 _BREAKS, _LOSES, _COSMETIC = SchemaClass.BREAKS_COMPARISON, SchemaClass.MAY_LOSE_DATA, SchemaClass.COSMETIC
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One consequence of a change of type: ``kind`` names it, ``message`` is a clause for a report."""
-
-    kind: str
-    level: SchemaClass
-    message: str
-
+Judged = Iterator[tuple[SchemaClass, str]]
 
 TEXT_BYTES = {
     "tinytext": 2**8 - 1, "text": 2**16 - 1, "mediumtext": 2**24 - 1, "longtext": 2**32 - 1,
@@ -67,7 +60,7 @@ FAMILY_MOVES: dict[tuple[str, str], tuple[SchemaClass, str]] = {
     ("text", "labels"): (_LOSES, "only sets of labels are accepted"),
     ("json", "text"): (_COSMETIC, "text is not checked to be JSON"),
     ("text", "json"): (_LOSES, "white space, key order and repeated keys are not kept, and text must be valid JSON"),
-    ("text", "binary"): (_LOSES, "bytes have no character set, and all unlike bytes are unlike values"),
+    ("text", "binary"): (_LOSES, "bytes have no character set, and all different bytes are different values"),
     ("binary", "text"): (_LOSES, "bytes that are no text in the target's character set are refused"),
     ("label", "binary"): (_LOSES, "bytes have no labels and no character set"),
     ("binary", "label"): (_LOSES, "only the labels are accepted"),
@@ -79,41 +72,27 @@ FAMILY_MOVES: dict[tuple[str, str], tuple[SchemaClass, str]] = {
 """(source family, target family) -> what the move does."""
 
 
-def type_change(source: ColumnDef, target: ColumnDef) -> Iterator[Change]:
-    """Say what differs between the types of two columns, labels and character sets included, collations not.
-
-    Nothing is yielded for equal types in any spelling.
-    """
+def type_change(source: ColumnDef, target: ColumnDef) -> Judged:
+    """Yield what differs between the types of two columns; nothing for equal types in any spelling."""
     joined = pair_column(source, target)
     if isinstance(joined, str):
-        yield Change("type", _BREAKS, f"the column is not compared: {joined}")
-    if normal_type(source) != normal_type(target):
-        yield _changed_type(source, target)
-    if source.charset and target.charset and {source.charset, target.charset} != {"binary"}:
-        yield from _changed_charset(source.charset, target.charset)
-
-
-def _changed_type(source: ColumnDef, target: ColumnDef) -> Change:
+        yield _BREAKS, f"the column is not compared: {joined}"
+    if normal_type(source) == normal_type(target):
+        return
     families = FAMILIES.get(source.data_type), FAMILIES.get(target.data_type)
-    narrower = _narrower(source, target)
-    if narrower:
-        return Change("type", _LOSES, f"the target is narrower: {narrower}")
     move = MOVES.get((source.data_type, target.data_type))
-    if move is None and None not in families and families[0] != families[1]:
+    if move is None and families[0] != families[1]:
         move = FAMILY_MOVES.get((str(families[0]), str(families[1])))
-    if move is not None:
-        return Change("type", *move)
-    if None in families or (families[0] != families[1] and _numbers(source) is None):
-        return Change("type", _LOSES, "the types have no order of width that is known here")
-    return Change("type", _COSMETIC, "the target holds every value of the source")
-
-
-def _narrower(source: ColumnDef, target: ColumnDef) -> str:
-    """Say which values of the source the target has no room for; empty when it has for all."""
-    for rule in (_narrower_number, _narrower_fraction, _narrower_float, _narrower_text):
-        if reason := rule(source, target):
-            return reason
-    return ""
+    rules = (_narrower_number, _narrower_fraction, _narrower_float, _narrower_text)
+    narrower = next((reason for rule in rules if (reason := rule(source, target))), "")
+    if narrower:
+        yield _LOSES, f"the target is narrower: {narrower}"
+    elif move is not None:
+        yield move
+    elif None in families or (families[0] != families[1] and _numbers(source) is None):
+        yield _LOSES, "the types have no order of width that is known here"
+    else:
+        yield _COSMETIC, "the target holds every value of the source"
 
 
 def _numbers(column: ColumnDef) -> tuple[Fraction, Fraction, int] | None:
@@ -217,18 +196,20 @@ def holds_charset(source: str, target: str) -> bool:
     source, target = _charset(source), _charset(target)
     if source in (target, "ascii"):
         return target != "ucs2" or source != "binary"
-    if target in {"utf8mb4", "gb18030", "utf16", "utf16le", "utf32"}:
+    if target in BEYOND_BMP:
         return source != "binary"
     return target in {"utf8mb3", "ucs2"} and source not in BEYOND_BMP and source != "binary"
 
 
-def _changed_charset(source: str, target: str) -> Iterator[Change]:
-    if _charset(source) == _charset(target):
+def charset_change(source: ColumnDef, target: ColumnDef) -> Judged:
+    """Yield what differs between the character sets of two columns; nothing where one has none."""
+    ours, theirs = source.charset, target.charset
+    if not ours or not theirs or _charset(ours) == _charset(theirs):
         return
-    if holds_charset(source, target):
-        yield Change("charset", _COSMETIC, "the target's character set holds every character of the source's")
+    if holds_charset(ours, theirs):
+        yield _COSMETIC, "the target's character set holds every character of the source's"
     else:
-        yield Change("charset", _LOSES, "characters that the target's character set lacks are lost or refused")
+        yield _LOSES, "characters that the target's character set lacks are lost or refused"
 
 
 # --- collations ---------------------------------------------------------------------------------------------
@@ -236,7 +217,7 @@ def _changed_charset(source: str, target: str) -> Iterator[Change]:
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """What a collation takes as equal: letters of unlike case, of unlike accent, texts but for trailing spaces.
+    """What a collation takes as equal: letters of different case, of different accent, texts but for trailing spaces.
 
     ``weights`` names the table of weights: two collations that agree on the rest still differ on single
     characters when their tables differ (``ß``, supplementary characters, ligatures).
@@ -248,7 +229,10 @@ class Equality:
     weights: str
 
 
-_CHARSETS = ("utf8mb4_", "utf8mb3_", "utf8_")
+_TRAITS = (
+    ("case", "letters of different case"), ("accent", "letters of different accent"),
+    ("pad", "texts that differ in trailing spaces"),
+)  # fmt: skip
 
 
 def equality(collation: str) -> Equality:
@@ -256,11 +240,7 @@ def equality(collation: str) -> Equality:
 
     A name of one language (``latin1_swedish_ci``, ``utf8mb4_de_pb_0900_ai_ci``) is a weight table of its own.
     """
-    name = collation.lower()
-    for charset in _CHARSETS:
-        if name.startswith(charset):
-            name = name.removeprefix(charset)
-            break
+    name = re.sub(r"^(utf8mb4|utf8mb3|utf8)_", "", collation.lower())
     words = name.split("_")
     if name == "binary":
         return Equality(case=False, accent=False, pad=False, weights="bytes")
@@ -285,20 +265,12 @@ def collation_change(source: str, target: str) -> tuple[str, bool]:
         the weights of single characters.
     """
     ours, theirs = equality(source), equality(target)
-    looser: list[str] = []
-    stricter: list[str] = []
-    for trait, words in (
-        ("case", "letters of unlike case"),
-        ("accent", "letters of unlike accent"),
-        ("pad", "texts that differ in trailing spaces"),
-    ):
-        if getattr(ours, trait) != getattr(theirs, trait):
-            (looser if getattr(theirs, trait) else stricter).append(words)
-    parts = []
-    if looser:
-        parts.append(f"the target is looser: it takes {' and '.join(looser)} as equal")
-    if stricter:
-        parts.append(f"the target is stricter: it tells {' and '.join(stricter)} apart")
+    differing = [(words, getattr(theirs, trait)) for trait, words in _TRAITS
+                 if getattr(ours, trait) != getattr(theirs, trait)]  # fmt: skip
+    looser = " and ".join(words for words, equates in differing if equates)
+    stricter = " and ".join(words for words, equates in differing if not equates)
+    parts = [f"the target is looser: it takes {looser} as equal"] if looser else []
+    parts += [f"the target is stricter: it tells {stricter} apart"] if stricter else []
     if parts:
         return "; ".join(parts), True
     if ours.weights != theirs.weights:

@@ -51,7 +51,7 @@ def value_form(column: ReadColumn, text: str | None) -> str:
 
 
 def json_form(text: str) -> str:
-    """Return the canonical form of a JSON text; text that is no JSON stands for itself, marked."""
+    """Return the canonical form of a JSON text; text that is no JSON is returned with a mark."""
     try:
         value = json.loads(text, parse_float=Decimal, parse_int=Decimal, parse_constant=_no_number, strict=False)
     except (ValueError, RecursionError, InvalidOperation):
@@ -111,7 +111,7 @@ def difference_kind(column: ReadColumn, source: str | None, target: str | None) 
     if column.family in ("date", "datetime", "time"):
         return _moment_kind(source, target)
     if column.family in ("integer", "decimal", "float", "bit", "year"):
-        return _number_kind(source, target)
+        return _number_kind(source, target, exact=column.family == "decimal")
     return _text_kind(source, target)
 
 
@@ -147,7 +147,7 @@ def _mangled(clean: str, spoiled: str) -> bool:
         return False
 
 
-def _number_kind(source: str, target: str) -> str:
+def _number_kind(source: str, target: str, *, exact: bool) -> str:
     try:
         one, other = Decimal(source), Decimal(target)
     except InvalidOperation:
@@ -156,10 +156,23 @@ def _number_kind(source: str, target: str) -> str:
         return "sign"
     if abs(one - other) in (2**8, 2**16, 2**24, 2**32, 2**64):
         return "sign"
+    if exact:
+        return "precision" if _is_rounded(one, other) else "value"
     span = max(abs(one), abs(other))
     if one != one.to_integral_value() or other != other.to_integral_value() or span > 2**53:
         return "precision" if abs(one - other) <= span * Decimal("1e-5") else "value"
     return "value"
+
+
+def _is_rounded(one: Decimal, other: Decimal) -> bool:
+    """Whether one is the other with fewer digits, beyond cents: a cent more or less is another value."""
+    coarse, fine = sorted(_fraction_digits(number) for number in (one, other))
+    return fine > max(coarse, 2) and abs(one - other) < Decimal(1).scaleb(-coarse)
+
+
+def _fraction_digits(number: Decimal) -> int:
+    exponent = number.normalize().as_tuple().exponent
+    return max(0, -exponent) if isinstance(exponent, int) else 0
 
 
 def _moment_kind(source: str, target: str) -> str:

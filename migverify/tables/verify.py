@@ -1,4 +1,4 @@
-"""The tables road: plan -> read -> compare -> diff -> confirm -> store.
+"""One run of table pairs: plan -> read -> compare -> diff -> confirm -> store.
 
 The driver's part only hands out tasks and records answers. At most ``engine.slots`` tasks run and a few wait, pairs
 are planned while others run, and nothing here grows with rows, chunks or differences.
@@ -14,8 +14,8 @@ from pathlib import Path
 
 from migverify.errors import CanceledError, LoginError, MigverifyError, ReadError
 from migverify.model import RowDiff, TableResult, Verdict
-from migverify.store.base import ResultStore
-from migverify.tables.engine import Engine
+from migverify.store.results import ResultStore
+from migverify.tables.engine import TaskEngine
 from migverify.tables.pair_run import PairRun
 from migverify.tables.tasks import PairPlan, Rules, Task, outcome_from_text
 
@@ -25,8 +25,8 @@ GRACE_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """What a run tells while it goes on. ``rows`` are source rows read so far, ``rows_total`` the estimate."""
+class VerifyProgress:
+    """The progress of a run. ``rows`` are source rows read so far, ``rows_total`` the estimate."""
 
     tables_done: int
     tables_total: int
@@ -48,7 +48,7 @@ class Controls:
     ``source_still_since`` gives the Unix time since which nobody wrote to any source, None when that is not known.
     """
 
-    on_progress: Callable[[Progress], None] = lambda _: None
+    on_progress: Callable[[VerifyProgress], None] = lambda _: None
     pause_file: Path | None = None
     run_seconds: float | None = None
     tables_total: int = 0
@@ -57,7 +57,7 @@ class Controls:
 
 
 def verify_tables(
-    pairs: Iterable[PairPlan], engine: Engine, store: ResultStore, run_id: str, rules: Rules, controls: Controls
+    pairs: Iterable[PairPlan], engine: TaskEngine, store: ResultStore, run_id: str, rules: Rules, controls: Controls
 ) -> Verdict:
     """Verify table pairs and record every result under ``run_id``.
 
@@ -80,14 +80,14 @@ def verify_tables(
     StoreError
         results cannot be kept; what is in the store stays valid and the run can be resumed.
     KeyboardInterrupt
-        passed on after running tasks were told to stop.
+        passed on after running tasks were canceled.
     """
     done = {result.pair: result for result in store.table_results(run_id)}
-    return _Driver(engine, store, run_id, rules, controls).run(pairs, done)
+    return _Dispatcher(engine, store, run_id, rules, controls).run(pairs, done)
 
 
-class _Driver:
-    def __init__(self, engine: Engine, store: ResultStore, run_id: str, rules: Rules, controls: Controls) -> None:
+class _Dispatcher:
+    def __init__(self, engine: TaskEngine, store: ResultStore, run_id: str, rules: Rules, controls: Controls) -> None:
         self.engine, self.store, self.run_id, self.rules, self.controls = engine, store, run_id, rules, controls
         self.active: list[PairRun] = []
         self.under_way: dict[Future[str], tuple[PairRun, Task]] = {}
@@ -148,7 +148,7 @@ class _Driver:
                 self._give_up()
             else:
                 time.sleep(0.2)  # paused
-                self._tell()
+                self._report()
             return
         if self._out_of_time(GRACE_SECONDS):
             self._stop_now()
@@ -162,7 +162,7 @@ class _Driver:
             self._stop_now()
             return
         self._retire()
-        self._tell()
+        self._report()
 
     def _record(self, run: PairRun, task: Task, future: Future[str]) -> None:
         try:
@@ -193,7 +193,7 @@ class _Driver:
 
     def _finished(self, result: TableResult, examples: tuple[RowDiff, ...] = ()) -> None:
         self.verdicts.append(result.verdict)
-        self._tell(result, examples)
+        self._report(result, examples)
 
     def _stop_now(self) -> None:
         self.engine.cancel()
@@ -219,10 +219,10 @@ class _Driver:
     def _paused(self) -> bool:
         return self.controls.pause_file is not None and self.controls.pause_file.exists()
 
-    def _tell(self, finished: TableResult | None = None, examples: tuple[RowDiff, ...] = ()) -> None:
+    def _report(self, finished: TableResult | None = None, examples: tuple[RowDiff, ...] = ()) -> None:
         table = finished.source if finished else self.active[0].pair.source if self.active else ""
         self.controls.on_progress(
-            Progress(
+            VerifyProgress(
                 len(self.verdicts), self.controls.tables_total, self.rows, self.controls.rows_total, self.bytes,
                 self.chunks, self.differences, table, self._paused(), finished, examples,
             )

@@ -3,7 +3,7 @@
 A key is read only when the target has applied past its last touch. If the checksums differ then, it is in *doubt*: the
 read of the source may have seen a change that the stream had not shown yet. It is *diverged* when the stream of every
 source of the pair was read past that moment without a touch of the key, and a second read shows both sides as they
-were. With no proof of what is applied (settle time), a witness is asked for as well: a key written later on that source
+were. With no proof of what is applied (settle time), a witness is needed as well: a key written later on that source
 whose rows are equal. A key that no write put there needs none, as long as no written key of the source is in doubt:
 neither side changed it for the settle time.
 """
@@ -17,12 +17,11 @@ from functools import partial
 from migverify.errors import IncompleteReadError
 from migverify.model import DiffKind, KeyText, LiveState, RowDiff
 from migverify.sql import checksum
-from migverify.tables.compare import compare_lists
 from migverify.tables.confirm import read_of
-from migverify.tables.diff import PairReader, list_diffs, read_rows, rows_at_once
-from migverify.tables.touched import form_of
+from migverify.tables.diff import PairReader, compare_lists, list_diffs, read_rows, rows_at_once
 from migverify.watch.ledger import KeyState, LedgerKey
 from migverify.watch.lifecycle import Criteria, Finding, Read, advance, read_once
+from migverify.watch.touched import form_of
 
 MOST_WAIT = 30.0
 CRITERIA = Criteria()
@@ -31,14 +30,14 @@ CRITERIA = Criteria()
 
 @dataclass(slots=True)
 class Checked:
-    """What one batch came to. ``unlike`` are the arguments of ``Ledger.seen``; ``found`` are keys nobody asked for.
+    """What one batch came to. ``differing`` are the arguments of ``Ledger.seen``; ``found`` are keys of a collation.
 
     ``present`` are proved keys whose rows are there (a deleted row is equal on a target that applied nothing);
     ``transitions`` are row diffs in their new state: DIVERGED, or CONVERGED for one that was diverged.
     """
 
     proved: list[LedgerKey] = field(default_factory=list)
-    unlike: list[tuple[LedgerKey, KeyState, str | None, str | None, Mapping[int, int], float]] = field(
+    differing: list[tuple[LedgerKey, KeyState, str | None, str | None, Mapping[int, int], float]] = field(
         default_factory=list
     )
     present: list[LedgerKey] = field(default_factory=list)
@@ -47,7 +46,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class CheckMoment:
     """What is known while a batch is judged, per source number.
 
     ``head`` asks the source's server where its binlog ends now; ``witness`` is the latest place whose key was found
@@ -63,7 +62,7 @@ class Moment:
     doubted: Set[int] = frozenset()
 
 
-def check(reader: PairReader, keys: Sequence[LedgerKey], moment: Moment) -> Checked:
+def check(reader: PairReader, keys: Sequence[LedgerKey], moment: CheckMoment) -> Checked:
     """Read the rows of some due keys of one pair on both sides and judge each.
 
     Raises
@@ -77,13 +76,13 @@ def check(reader: PairReader, keys: Sequence[LedgerKey], moment: Moment) -> Chec
     return result
 
 
-def _check_some(reader: PairReader, keys: Sequence[LedgerKey], moment: Moment, result: Checked) -> None:
+def _check_some(reader: PairReader, keys: Sequence[LedgerKey], moment: CheckMoment, result: Checked) -> None:
     need_presence = not all(moment.proof.values())
-    diffs, present = unlike_rows(reader, [k.key for k in keys], presence=need_presence)
-    unlike = {form_of(reader.key, diff.key): diff for diff in diffs}
+    diffs, present = differing_rows(reader, [k.key for k in keys], presence=need_presence)
+    differing = {form_of(reader.key, diff.key): diff for diff in diffs}
     heads: dict[int, int] = {}
     for entry in keys:
-        diff = unlike.pop(entry.key, None)
+        diff = differing.pop(entry.key, None)
         if diff is None:
             result.proved.append(entry)
             if entry.key in present:
@@ -94,11 +93,11 @@ def _check_some(reader: PairReader, keys: Sequence[LedgerKey], moment: Moment, r
         if not heads:
             heads = {s: moment.head(s) for s in moment.sources}  # after the read: what the read saw lies before them
         _judge(reader, entry, diff, heads, moment, result)
-    # A collation may find rows that were not asked for; unlike ones are read again under their own key.
-    result.found += [(keys[0].pair, key) for key in unlike]
+    # A collation may find rows of other keys; those that differ are read again under their own key.
+    result.found += [(keys[0].pair, key) for key in differing]
 
 
-def unlike_rows(
+def differing_rows(
     reader: PairReader, keys: Sequence[KeyText], *, presence: bool = False
 ) -> tuple[list[RowDiff], set[KeyText]]:
     """Return the rows of some keys that are not the same on both sides, and which keys have a row on the source.
@@ -112,8 +111,8 @@ def unlike_rows(
         if len(keys) == 1:
             raise
         middle = len(keys) // 2
-        one = unlike_rows(reader, keys[:middle], presence=presence)
-        other = unlike_rows(reader, keys[middle:], presence=presence)
+        one = differing_rows(reader, keys[:middle], presence=presence)
+        other = differing_rows(reader, keys[middle:], presence=presence)
         return one[0] + other[0], one[1] | other[1]
     ours = [element for part in parts for element in part]
     present = {form_of(reader.key, checksum.split_element(reader.key, e)[0]) for e in ours} if presence else set()
@@ -121,7 +120,7 @@ def unlike_rows(
 
 
 def _judge(
-    reader: PairReader, entry: LedgerKey, diff: RowDiff, heads: Mapping[int, int], moment: Moment, result: Checked
+    reader: PairReader, entry: LedgerKey, diff: RowDiff, heads: Mapping[int, int], moment: CheckMoment, result: Checked
 ) -> None:
     seen = (diff.source_checksum, diff.target_checksum)
     witnessed = all(_witnessed(entry, source, moment) for source in moment.sources)
@@ -130,12 +129,13 @@ def _judge(
     if finding.state is not LiveState.DIVERGED:
         # The heads move only with what was read: the next read counts when the streams have come by this one.
         stood_still = finding.still > 0
-        result.unlike.append(
+        result.differing.append(
             (entry, KeyState.DOUBT, *seen, entry.heads if stood_still else heads, wait if stood_still else moment.delay)
         )
         return
-    result.unlike.append((entry, KeyState.DIVERGED, *seen, entry.heads, max(wait, 5 * moment.delay)))
-    if finding_of(entry).state is not LiveState.DIVERGED:
+    result.differing.append((entry, KeyState.DIVERGED, *seen, entry.heads, max(wait, 5 * moment.delay)))
+    # An earlier process may have been killed after its ledger knew of a diverged key, and before the store did.
+    if finding_of(entry).state is not LiveState.DIVERGED or entry.state is KeyState.REREAD:
         full = _with_columns(reader, diff)
         if full is not None:
             result.transitions.append((entry, full))
@@ -149,12 +149,12 @@ def finding_of(entry: LedgerKey) -> Finding:
     return Finding((entry.source_sum, entry.target_sum), state, entry.reads, reported=entry.diverged)
 
 
-def _witnessed(entry: LedgerKey, source: int, moment: Moment) -> bool:
+def _witnessed(entry: LedgerKey, source: int, moment: CheckMoment) -> bool:
     if moment.proof[source]:
         return True
     if (entry.origin or source != entry.source) and source not in moment.doubted:
         return True
-    return moment.witness.get(source, -1) >= (entry.seq if source == entry.source else entry.heads.get(source, 0))
+    return moment.witness.get(source, -1) >= (entry.ordinal if source == entry.source else entry.heads.get(source, 0))
 
 
 def _with_columns(reader: PairReader, diff: RowDiff) -> RowDiff | None:

@@ -17,13 +17,22 @@ from migverify.db.pool import SessionPool
 from migverify.model import Endpoint, Flavor
 from migverify.sql.identity import TableIdentity, read_identities
 from migverify.sql.schema_watch import CASCADES, DDL_COUNTERS, LOGS_CASCADES, TIDB_VERSION
-from migverify.tables.touched import Watched
+from migverify.tables.tasks import PairPlan
+from migverify.watch.touched import WatchedTable
 
 LOOK_SECONDS = 2.0
 FULL_SECONDS = 60.0
 """Another server of a cluster counts its own statements."""
 SHARE = 20
 """Reading the identities of many tables may take this small a part of the time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched(WatchedTable):
+    """One source table of a pair, and how the pair is read."""
+
+    pair: PairPlan
+
 
 Identities: TypeAlias = Mapping[str, TableIdentity]
 """Identities of the tables of one pair, by ``endpoint/database.table``; one that is gone has none."""
@@ -53,17 +62,17 @@ def read_pairs(pool: SessionPool, target: Endpoint, pairs: Iterable[Watched]) ->
     ReadError
         a server does not answer.
     """
-    wanted: dict[Endpoint, dict[tuple[str, str], list[int]]] = {}
+    asked: dict[Endpoint, dict[tuple[str, str], list[int]]] = {}
     found: dict[int, dict[str, TableIdentity]] = {}
     for watched in pairs:
         found[watched.number] = {}
         for side in watched.pair.sides:
             # The target as it is now, even where the pair reads a snapshot of it.
             endpoint = target if side is watched.pair.target_side else side.endpoint
-            numbers = wanted.setdefault(endpoint, {}).setdefault((side.database, side.table), [])
+            numbers = asked.setdefault(endpoint, {}).setdefault((side.database, side.table), [])
             if watched.number not in numbers:
                 numbers.append(watched.number)
-    for endpoint, names in wanted.items():
+    for endpoint, names in asked.items():
         with pool.session(endpoint) as session:
             for (database, table), identity in read_identities(session, list(names)).items():
                 for number in names[database, table]:
@@ -71,8 +80,12 @@ def read_pairs(pool: SessionPool, target: Endpoint, pairs: Iterable[Watched]) ->
     return found
 
 
-def hidden_cascades(pool: SessionPool, source: Endpoint) -> dict[tuple[str, str], set[tuple[str, str]]]:
+def hidden_cascades(
+    pool: SessionPool, source: Endpoint, *, always: bool = False
+) -> dict[tuple[str, str], set[tuple[str, str]]]:
     """Return per table those that its foreign keys change without a row in the binlog, children of children included.
+
+    ``always``: also where the server logs them now, for changes of a time when it need not have.
 
     Raises
     ------
@@ -80,7 +93,7 @@ def hidden_cascades(pool: SessionPool, source: Endpoint) -> dict[tuple[str, str]
         the server does not answer.
     """
     with pool.session(source) as session:
-        if [value for _, value in session.query(LOGS_CASCADES)] == ["OFF"]:
+        if not always and [value for _, value in session.query(LOGS_CASCADES)] == ["OFF"]:
             return {}
         rows = session.query(CASCADES)
     children: dict[tuple[str, str], set[tuple[str, str]]] = {}

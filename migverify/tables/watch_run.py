@@ -2,47 +2,48 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from migverify.changes.model import Item, Position
+from migverify.changes.model import Position
 from migverify.changes.positions import parse_position
-from migverify.changes.server import read_server, source_state
+from migverify.changes.server import log_begun, refuse_incomplete, source_state
 from migverify.config import Config, includes, override_for, route
 from migverify.db.pool import SessionPool
+from migverify.db.server_state import binary_logs
 from migverify.db.session import Session
-from migverify.errors import PlanError, UsageError
-from migverify.model import LiveState, RunInfo, StoredKind, Verdict
+from migverify.errors import ChangeError, PlanError, UsageError
+from migverify.model import Endpoint, LiveState, RunInfo, StoredKind, Verdict
 from migverify.sql.identity import TableIdentity
-from migverify.store.base import ResultStore
-from migverify.tables.engine import Secrets
-from migverify.tables.prepare import Prepared, prepare, rules_of
-from migverify.tables.recheck import tables_run
-from migverify.tables.tasks import PairPlan
-from migverify.tables.touched import Watched, form_of
-from migverify.tables.watch import Stream, TablesWatch
-from migverify.tables.watch_identity import identities_of
-from migverify.tables.watch_status import WatchStatus
-from migverify.tables.watch_sweep import Sweep, sweepable
-from migverify.tables.watch_verdict import Base, WatchRules, table_result
+from migverify.store.results import ResultStore
+from migverify.tables.prepare import PreparedTables, prepare, rules_of
+from migverify.tables.recheck import carried_from, proof_run
+from migverify.tables.tasks import PairPlan, Secrets
+from migverify.tables.watch import CatchUp, TablesWatch
+from migverify.tables.watch_identity import Watched, identities_of
+from migverify.tables.watch_ranges import Sweep, sweepable
+from migverify.tables.watch_status import Base, TablesStatus, WatchRules, table_result
 from migverify.watch.applied import Applied, CheckpointTable, Marker, SettleTime
-from migverify.watch.ledger import Ledger, place
+from migverify.watch.ledger import BY_FILE, NO_PAIR, OTHER_SERVER, Ledger
+from migverify.watch.run import WatchRun
+from migverify.watch.stream import FollowedBinlog, Stream
+from migverify.watch.touched import form_of
 
 SEED_PAGE = 1000
-HEARTBEAT_SECONDS = 1.0
-"""How often a silent source says that nothing was written."""
+CATCH_UP = "catch up"
+"""Kind of the ledger's notes of sources whose binlog is to be read from a run's place in the file on."""
 
 
 @dataclass(frozen=True, slots=True)
-class WatchRequest:
-    """What is asked for.
+class TablesWatchRequest:
+    """How a watch begins and ends.
 
     ``since`` is the run it starts from, ``resume`` a watch to go on with; at most one of them. ``at`` is the place to
-    drain to, ``now`` for where the source stands when the watch begins, None to watch until stopped.
+    drain to, ``now`` for the source's end when the watch begins, None to watch until stopped.
     """
 
     command: str
@@ -54,25 +55,25 @@ class WatchRequest:
 
 
 def watch_tables(
-    prepared: Prepared,
+    prepared: PreparedTables,
     config: Config,
     secrets: Secrets,
     store: ResultStore,
-    request: WatchRequest,
+    request: TablesWatchRequest,
     folder: Path,
     *,
     on_start: Callable[[str], None] = lambda _: None,
-    on_status: Callable[[WatchStatus], None] = lambda _: None,
-    stopped: threading.Event | None = None,
-) -> WatchStatus:
-    """TablesWatch what was prepared and return the last status.
+    on_status: Callable[[TablesStatus], None] = lambda _: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> TablesStatus:
+    """Watch what was prepared and return the last status.
 
     Parameters
     ----------
     folder
         Where ledgers lie: one file a watch, named by its run.
-    stopped
-        Set by whoever wants the watch to end after what it is doing.
+    stop
+        Says that the watch is to end after what it is doing.
 
     Raises
     ------
@@ -83,110 +84,111 @@ def watch_tables(
     ChangeError
         the stream cannot begin: purged, or the source writes no row binlog.
     """
-    resumed = _resumed(prepared, store, request.resume) if request.resume is not None else None
+    run = WatchRun(store, StoredKind.TABLES, "watch", prepared.digest, prepared.stored())
+    resumed = run.resume(request.resume) if request.resume is not None else None
     base = _base(prepared, store, request, resumed)
     if base is not None and base.plan_hash != prepared.digest:
         raise PlanError(f"run {base.run_id} compared something else: tables, routes or overrides changed",
                         hint="Verify with the configuration as it is, then watch --since that run.")  # fmt: skip
-    run_id = resumed.run_id if resumed is not None else _new_run(prepared, store, request, base)
-    on_start(run_id)
-    pool = SessionPool(secrets)
-    ledger = Ledger(folder / f"watch-{run_id}.db")
-    started = time.time()
-    try:
-        watch = _make_watch(prepared, config, secrets, store, request, base, resumed, run_id, pool, ledger)
+    if resumed is None:
+        start = (request.start.gtids or str(request.start)) if request.start is not None else ""
+        run.start(request.command, {
+            "watch": True, "since": base.run_id if base else "", "start": start, "endpoints": prepared.facts,
+            "skipped": list(prepared.skipped),
+        })  # fmt: skip
+    on_start(run.run_id)
+    with (
+        run.interruptible(), closing(SessionPool(secrets)) as pool,
+        closing(Ledger(folder / f"watch-{run.run_id}.db")) as ledger,
+    ):  # fmt: skip
+        watch = _make_watch(prepared, config, secrets, request, base, resumed, run, pool, ledger)
         # A ledger without a place was left by a watch that was killed before it read anything, perhaps in here.
         if base is not None and not ledger.progress():
             _seed(watch, store, base)
+        if resumed is not None:
+            record_converged(watch.pairs, ledger, store, run.run_id)
         watch.on_status = on_status
-        stop = stopped.is_set if stopped is not None else lambda: False
         status = watch.run(stop)
-        _record_end(watch, store, run_id, status, started)
+        _record_end(watch, run, status)
         return status
-    finally:
-        pool.close()
-        ledger.close()
 
 
-def _resumed(prepared: Prepared, store: ResultStore, name: str) -> RunInfo:
-    info = tables_run(store, name, prepared.digest, watch=True)
-    if info.plan_hash != prepared.digest or not info.facts.get("watch"):
-        raise PlanError(f"run {info.run_id} is no watch of this configuration", hint="Start a new watch.")
-    store.resume_run(info.run_id)
-    return info
-
-
-def _base(prepared: Prepared, store: ResultStore, request: WatchRequest, resumed: RunInfo | None) -> RunInfo | None:
+def _base(
+    prepared: PreparedTables, store: ResultStore, request: TablesWatchRequest, resumed: RunInfo | None
+) -> RunInfo | None:
     """Return the verification that the watch keeps current: a watch that goes on has the one it began with."""
     if request.since:
-        return tables_run(store, request.since, prepared.digest, watch=False)
+        return proof_run(store, request.since, prepared.digest)
     began_with = str(resumed.facts.get("since") or "") if resumed is not None else ""
     return store.load_run(began_with) if began_with else None
 
 
-def _new_run(prepared: Prepared, store: ResultStore, request: WatchRequest, base: RunInfo | None) -> str:
-    start = (request.start.gtids or str(request.start)) if request.start is not None else ""
-    facts = {"watch": True, "since": base.run_id if base else "", "start": start, "endpoints": prepared.facts,
-             "skipped": list(prepared.skipped)}  # fmt: skip
-    return store.start_run(request.command, prepared.digest, prepared.stored(), facts, kind=StoredKind.TABLES)
-
-
 def _make_watch(
-    prepared: Prepared,
-    config: Config,
-    secrets: Secrets,
-    store: ResultStore,
-    request: WatchRequest,
-    base: RunInfo | None,
-    resumed: RunInfo | None,
-    run_id: str,
-    pool: SessionPool,
-    ledger: Ledger,
-) -> TablesWatch:
+    prepared: PreparedTables, config: Config, secrets: Secrets, request: TablesWatchRequest, base: RunInfo | None,
+    resumed: RunInfo | None, run: WatchRun, pool: SessionPool, ledger: Ledger,
+) -> TablesWatch:  # fmt: skip
     pairs = list(prepared.pairs())
-    marker = config.watch.marker if config.watch.applied == "marker" else None
-    # The marker's own table goes another way: its rows are how the others are judged.
-    watched = [
-        w for number, pair in enumerate(pairs) for w in _watched(config, number, pair)
-        if f"{w.database}.{w.table}" != marker
-    ]  # fmt: skip
-    starts = [_start(prepared, endpoint.name, request, base, resumed) for endpoint in config.sources]
+    marker, watched = marker_name(config), watched_pairs(config, pairs)
+    began = carried_from(run.store, base) if base is not None else []
     streams = [
-        _stream(config, secrets, endpoint.name, start) for endpoint, start in zip(config.sources, starts, strict=True)
-    ]
-    started = _bases(store, base, pairs)
+        stream_of(config, secrets, endpoint, _start(prepared, endpoint.name, request, began, resumed))
+        for endpoint in config.sources
+    ]  # fmt: skip
+    catch_up: dict[int, CatchUp] = {}
+    for number, stream in enumerate(streams):
+        with pool.session(stream.endpoint) as session:
+            refuse_incomplete(session, {w.database for w in watched if w.endpoint == stream.endpoint.name})
+            if began and request.start is None:
+                rest = _catch_up(began[-1], stream, session, secrets, ledger)
+                if rest is not None:
+                    catch_up[number] = rest
     until = None
     if request.at is not None:
-        until = {}
-        for number, stream in enumerate(streams):
-            with pool.session(stream.endpoint) as session:
-                until[number] = _place_of(request.at, stream, session)
+        until = {number: _until(request.at, stream, pool) for number, stream in enumerate(streams)}
     limits = WatchRules(config.watch.delay, config.watch.hot_seconds, until, request.time_limit)
     covered = {(w.database, w.table) for w in watched}
     return TablesWatch(
-        watched, streams, ledger, store, run_id, pool, config.target,
-        replace(rules_of(config), live=True), limits, started,
+        watched, streams, ledger, run.store, run.run_id, pool, config.target,
+        replace(rules_of(config), live=True), limits, _bases(run.store, base, pairs),
         lambda d, t: includes(config, d, t) and (d, t) not in covered and f"{d}.{t}" != marker,
         slots=max(1, min(e.connections for e in config.endpoints) - 1),
-        replan=partial(_replan, config, secrets), known=_known(base or resumed, prepared, pairs),
+        replan=partial(replanned, config, secrets), known=_known(base or resumed, prepared, pairs),
         uncovered=[
             f"{p.source or p.target} is not watched: {p.not_covered[0].reason}"
             for p in pairs if not p.sources and marker not in (p.source, p.target)
         ],
-        sweep=Sweep(config.watch.sweep_rows, [n for n, pair in enumerate(pairs) if sweepable(pair)]),
+        sweep=Sweep(config.watch.sweep_rows, [n for n, pair in enumerate(pairs) if sweepable(pair)]), catch_up=catch_up,
     )  # fmt: skip
 
 
-def _watched(config: Config, number: int, pair: PairPlan) -> Iterator[Watched]:
+def marker_name(config: Config) -> str | None:
+    """Return the marker table as ``database.table``, None where the target's position is learned otherwise."""
+    return config.watch.marker if config.watch.applied == "marker" else None
+
+
+def watched_pairs(config: Config, pairs: Sequence[PairPlan]) -> list[Watched]:
+    """Return the tables of pairs, numbered in their order, as their sources' streams name them.
+
+    The marker's own table goes another way: its rows are how the others are judged.
+    """
+    marker = marker_name(config)
+    return [
+        w for number, pair in enumerate(pairs) for w in watched_tables(config, number, pair)
+        if f"{w.database}.{w.table}" != marker
+    ]  # fmt: skip
+
+
+def watched_tables(config: Config, number: int, pair: PairPlan) -> Iterator[Watched]:
+    """Yield a pair's tables as their sources' streams name them."""
     for side in pair.sources:
         before = override_for(config, side.database, side.table).immutable_before
         names = tuple(c.name[1:-1].replace("``", "`") for c in side.sql.key) if pair.readable else ()
-        yield Watched(number, pair, side.endpoint.name, side.database, side.table, names, side.sql.key,
-                      (before.column, before.value) if before else None)  # fmt: skip
+        yield Watched(number, side.endpoint.name, side.database, side.table, names, side.sql.key,
+                      (before.column, before.value) if before else None, pair=pair)  # fmt: skip
 
 
 def _start(
-    prepared: Prepared, name: str, request: WatchRequest, base: RunInfo | None, resumed: RunInfo | None
+    prepared: PreparedTables, name: str, request: TablesWatchRequest, base: Sequence[RunInfo], resumed: RunInfo | None
 ) -> Position:
     """Return where a source's stream begins when the ledger does not know.
 
@@ -197,25 +199,20 @@ def _start(
         return request.start
     if resumed is not None and resumed.facts.get("start"):
         return parse_position(str(resumed.facts["start"]))
-    if base is not None:
-        return _position_of_run(base, name)
-    if resumed is not None:
-        return _position_of_run(resumed, name)
+    began = base or ([resumed] if resumed is not None else [])
+    if began:
+        return position_of_run(began, name)
     # The catalogs were read at this position: a table made since then is seen in the stream.
     return parse_position(str(prepared.facts[name]["position"]))
 
 
-def _stream(config: Config, secrets: Secrets, name: str, start: Position) -> Stream:
-    endpoint = next(e for e in config.sources if e.name == name)
-
-    def begin(position: Position | None) -> Iterator[Item]:
-        return read_server(
-            endpoint, secrets.get(name), position, follow=True, heartbeat_seconds=HEARTBEAT_SECONDS, any_table=True
-        )
-
-    marker = config.watch.marker if config.watch.applied == "marker" else None
+def stream_of(config: Config, secrets: Secrets, endpoint: Endpoint, start: Position) -> Stream:
+    """Return the change stream of one source from ``start`` on."""
+    marker = marker_name(config)
     database, _, table = (marker or "").partition(".")
-    return Stream(endpoint, begin, _head, _applied(config, name), start, (database, table) if marker else None)
+    changes = FollowedBinlog(endpoint, secrets.get(endpoint.name))
+    applied = _applied(config, endpoint.name)
+    return Stream(endpoint, changes, applied, start, (database, table) if marker else None)
 
 
 def _applied(config: Config, name: str) -> Applied:
@@ -229,27 +226,92 @@ def _applied(config: Config, name: str) -> Applied:
     return SettleTime(settings.settle_seconds)
 
 
-def _head(session: Session) -> Position:
-    return source_state(session).end
+def position_of_run(runs: Sequence[RunInfo], name: str) -> Position:
+    """Return where a source was when the first row was read that a run rests on.
 
-
-def _position_of_run(base: RunInfo, name: str) -> Position:
+    ``runs`` are the run and those whose equal chunks it carried over, the oldest last (``carried_from``): a row of a
+    carried chunk that was written since it was read is to be read again.
+    """
+    base = runs[-1]
     text = str(base.facts.get("endpoints", {}).get(name, {}).get("position", ""))
     try:
         return parse_position(text)
     except UsageError as error:
         raise UsageError(
-            f"run {base.run_id} does not say where {name} stood when it began ({text or 'nothing'})",
+            f"run {base.run_id} does not say at which position {name} was when it began ({text or 'nothing'})",
             hint="Start from a run that could read the source's binlog position (REPLICATION CLIENT).",
         ) from error
 
 
-def _place_of(at: Position | str, stream: Stream, session: Session) -> int:
+def place_of_run(run: RunInfo, session: Session, password: str | None) -> Position:
+    """Return file and offset at which a run began, of a binlog that goes on from there.
+
+    Raises
+    ------
+    ChangeError
+        the binlog may not show every write since: another server, a file that is gone or was begun anew.
+    """
+    endpoint = session.endpoint
+    facts = _place_facts(run, endpoint.name)
+    if not all(facts.get(name) for name in ("binlog", "server", "clock")):
+        raise ChangeError(f"run {run.run_id} did not keep file and server of its position on {endpoint.name}")
+    server = source_state(session).server
+    if server != facts["server"]:
+        raise ChangeError(f"{endpoint.name} is another server now ({server}, was {facts['server']})")
+    at = parse_position(facts["binlog"])
+    if at.file not in {log.name for log in binary_logs(session)}:
+        raise ChangeError(f"{endpoint.name} does not have {at.file} any more")
+    if log_begun(endpoint, password, at.file) > float(facts["clock"]):
+        raise ChangeError(f"{endpoint.name}: {at.file} was begun after run {run.run_id} (RESET)")
+    return at
+
+
+def _place_facts(run: RunInfo, name: str) -> Mapping[str, str]:
+    facts: Mapping[str, str] = run.facts.get("endpoints", {}).get(name, {})
+    return facts
+
+
+def _catch_up(run: RunInfo, stream: Stream, session: Session, secrets: Secrets, ledger: Ledger) -> CatchUp | None:
+    """Return what is read by file as well, beside the stream, which follows a set of GTIDs from the run on.
+
+    A transaction without a GTID follows no set, and a set that began again (RESET) may hold the numbers of others. None
+    where it was read, and where the stream follows file and offset itself.
+
+    Raises
+    ------
+    ChangeError
+        the same server no longer has the place of the run.
+    """
+    notes = [(kind, text) for number, kind, text in ledger.notes() if number == NO_PAIR]
+    name = stream.endpoint.name
+    is_new = not ledger.progress()
+    if (BY_FILE, name) in notes or not (is_new or (CATCH_UP, name) in notes):
+        return None
+    if stream.start is None or not stream.start.gtids:
+        return None
+    known = _place_facts(run, name)
+    if not known.get("server") or source_state(session).server != known["server"]:
+        # A failover, or a run of an earlier release: what follows the set is all that can be known.
+        text = (
+            f"{name}: only transactions with a GTID are followed from run {run.run_id}, as it was another server then"
+        )
+        ledger.note(NO_PAIR, OTHER_SERVER, text)
+        return None
+    try:
+        begin = place_of_run(run, session, secrets.get(name))
+    except ChangeError as error:
+        raise ChangeError(error.message, hint="Verify the tables again, and watch --since that run.") from error
+    ledger.note(NO_PAIR, CATCH_UP, name)
+    return CatchUp(begin, stream.changes.ordinal(stream.changes.head(session)))
+
+
+def _until(at: Position | str, stream: Stream, pool: SessionPool) -> int:
     if isinstance(at, str):
-        return place(stream.head(session))
+        with pool.session(stream.endpoint) as session:
+            return stream.changes.ordinal(stream.changes.head(session))
     if not at.file:
         raise UsageError("--at-position takes file and offset, as binlog.000003:1234, or `now`")
-    return place(at)
+    return stream.changes.ordinal(at)
 
 
 def _bases(store: ResultStore, base: RunInfo | None, pairs: Sequence[PairPlan]) -> dict[int, Base]:
@@ -267,7 +329,7 @@ def _bases(store: ResultStore, base: RunInfo | None, pairs: Sequence[PairPlan]) 
 
 
 def _seed(watch: TablesWatch, store: ResultStore, base: RunInfo) -> None:
-    """Put every row that the run left open into the ledger: it is read again until it is equal or stands."""
+    """Put every row that the run left open into the ledger: it is read again until it is equal or diverged."""
     states = [LiveState.DIVERGED.value, LiveState.HOT.value, LiveState.UNCONFIRMED.value]
     for watched in {w.number: w for w in watch.pairs}.values():
         if not watched.names:
@@ -279,7 +341,25 @@ def _seed(watch: TablesWatch, store: ResultStore, base: RunInfo) -> None:
             watch.ledger.touch(keys, {}, time.time(), origin=f"run {base.run_id}")
 
 
-def _replan(config: Config, secrets: Secrets, watched: Sequence[Watched]) -> list[Watched]:
+def record_converged(pairs: Sequence[Watched], ledger: Ledger, store: ResultStore, run_id: str) -> None:
+    """Record as converged what the store holds as diverged and the ledger does not.
+
+    The ledger is written first: a watch that was killed between the two had proved these keys, and no later read of
+    them would tell the store.
+    """
+    for watched in {w.number: w for w in pairs if w.names}.values():
+        after = 0
+        states = [LiveState.DIVERGED.value]
+        while page := store.row_diffs(run_id, watched.pair.id, states=states, after=after, limit=SEED_PAGE):
+            after = page[-1][0]
+            keys = {form_of(watched.key, diff.key): diff for _, diff in page}
+            still = ledger.diverged_among(watched.number, list(keys))
+            gone = [replace(diff, state=LiveState.CONVERGED) for key, diff in keys.items() if key not in still]
+            if gone:
+                store.add_row_diffs(run_id, gone)
+
+
+def replanned(config: Config, secrets: Secrets, watched: Sequence[Watched]) -> list[Watched]:
     """Plan the tables of one pair anew.
 
     Raises
@@ -294,14 +374,14 @@ def _replan(config: Config, secrets: Secrets, watched: Sequence[Watched]) -> lis
     if pair is None or not pair.readable:
         why = f": {pair.not_covered[0].reason}" if pair is not None and pair.not_covered else ""
         raise PlanError(f"{pair_id} is not on both sides{why}", hint="Verify the tables again, and start a new watch.")
-    fresh = list(_watched(config, number, pair))
+    fresh = list(watched_tables(config, number, pair))
     if {(w.endpoint, w.database, w.table) for w in fresh} != {(w.endpoint, w.database, w.table) for w in watched}:
         raise PlanError(f"{pair_id} is made of other tables now", hint="Verify them, and start a new watch.")
     return fresh
 
 
 def _known(
-    begun: RunInfo | None, prepared: Prepared, pairs: Sequence[PairPlan]
+    begun: RunInfo | None, prepared: PreparedTables, pairs: Sequence[PairPlan]
 ) -> dict[int, Mapping[str, TableIdentity]]:
     """Return which table each name meant when the rows were compared that the watch starts from, as far as is known."""
     if begun is None:
@@ -310,16 +390,14 @@ def _known(
     return {number: identities_of(stored[pair.id] or {}) for number, pair in enumerate(pairs) if stored.get(pair.id)}
 
 
-def _record_end(watch: TablesWatch, store: ResultStore, run_id: str, status: WatchStatus, started: float) -> None:
-    seconds = time.time() - started
+def _record_end(watch: TablesWatch, run: WatchRun, status: TablesStatus) -> None:
     start = " ".join(str(s.start.gtids or s.start) for s in watch.streams if s.start is not None)
     by_source = {t.source: t for t in status.tables}
     for watched in {w.number: w for w in watch.pairs}.values():
-        table = by_source[watched.pair.source]
-        diffs = store.count_row_diffs(run_id, watched.pair.id)
-        store.add_table_result(
-            run_id, table_result(table, watched, watch.base.get(watched.number, Base()), diffs, seconds, start)
-        )
-    facts = {"seconds": seconds, "reasons": list(status.reasons), "findings": list(status.findings),
-             "watch_sources": [f"{s.name}: read to {s.read}" for s in status.sources]}  # fmt: skip
-    store.finish_run(run_id, status.verdict, facts)
+        diffs = run.store.count_row_diffs(run.run_id, watched.pair.id)
+        base = watch.base.get(watched.number, Base())
+        result = table_result(by_source[watched.pair.source], watched.pair, base, diffs, run.seconds, start)
+        run.store.add_table_result(run.run_id, result)
+    run.end(status, {
+        "findings": list(status.findings), "watch_sources": [f"{s.name}: read to {s.read}" for s in status.sources],
+    })  # fmt: skip

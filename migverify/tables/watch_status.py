@@ -1,22 +1,54 @@
-"""What a watch knows at one moment, as frozen data: for the screen, the JSON lines and Prometheus."""
+"""What a watch of tables knows -> its status and verdict, per table and as a whole.
+
+Pure; there is no path to MATCH but the last line.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-from migverify.changes.model import Position
-from migverify.exposition import VERDICTS, Metric, number, page, standing
-from migverify.model import Verdict
+from migverify.exposition import VERDICTS, Metric
+from migverify.model import NotCovered, RowDiff, TableResult, Verdict
+from migverify.tables.outcome import schema_mismatches, uncovered_columns
+from migverify.tables.plan import plan_digest
+from migverify.tables.tasks import PairPlan
+from migverify.tables.watch_identity import Watched
+from migverify.watch.ledger import NO_PAIR, OTHER_SERVER, LedgerKey, PairCounts
+from migverify.watch.status import WatchStatus, gauges
+from migverify.watch.stream import SourceProgress
+
+SILENT_SECONDS = 60.0
+"""A server sends heartbeats; one that was silent for longer says nothing about what was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRules:
+    """Waits in seconds; ``until`` the place each source must be drained to, None to watch until stopped."""
+
+    delay: float = 1.0
+    hot_seconds: float = 30.0
+    until: Mapping[int, int] | None = None
+    time_limit: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What was known of a pair before the watch: the run it starts from, or None for a watch that starts alone."""
+
+    run_id: str | None = None
+    verdict: Verdict | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
     """One source's stream. Lag is what the target has not applied of what was read; None while unknown.
 
-    ``read_seconds`` is how long ago the server was last heard, None before the first time.
+    ``read_seconds`` is how long ago the server last sent something, None before the first time.
     """
 
     name: str
@@ -34,8 +66,8 @@ class SourceStatus:
 class TableStatus:
     """One table pair. ``verified_through`` is the place up to which every written key was proved, empty for none.
 
-    ``keys`` counts proofs, ``images`` row images of the stream. ``reasons`` say why the verdict is not MATCH. ``whole``
-    says that all its rows were compared, by the run that the watch starts from or by the watch.
+    ``keys`` counts proofs, ``images`` row images of the stream. ``whole`` says that all its rows were compared, by the
+    run that the watch starts from or by the watch.
     """
 
     source: str
@@ -53,100 +85,293 @@ class TableStatus:
     findings: tuple[str, ...] = ()
     whole: bool = False
 
+    @property
+    def name(self) -> str:
+        """The source's table, or the target's where the source has none."""
+        return self.source or self.target
 
-@dataclass(frozen=True, slots=True)
-class WatchStatus:
-    """Everything at one moment; ``verdict`` is the worst of its tables and streams. ``at`` is Unix time.
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Diverged keys, then open ones."""
+        return self.diverged, self.pending + self.doubt + self.hot
 
-    ``covers`` says which rows the verdict is about.
-    """
+    def cells(self) -> dict[str, str]:
+        """Return what a table shows of it, by column."""
+        oldest = "" if self.oldest_seconds is None else f"{self.oldest_seconds:.0f} s"
+        counts = {name: f"{getattr(self, name):,}" for name in ("keys", "pending", "doubt", "hot", "diverged")}
+        return {"verified through": self.verified_through, **counts, "oldest": oldest}
 
-    run_id: str
-    at: float
-    verdict: Verdict
-    reasons: tuple[str, ...]
+    def notes(self) -> Iterator[str]:
+        """Yield what was found in the stream beside rows."""
+        yield from self.findings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablesStatus(WatchStatus):
+    """The status of a watch of tables. ``covers`` says which rows the verdict is about."""
+
+    prefix: ClassVar[str] = "migverify_watch"
     sources: tuple[SourceStatus, ...]
     tables: tuple[TableStatus, ...]
     findings: tuple[str, ...] = ()
-    final: bool = False
     covers: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
-
     @property
-    def open_keys(self) -> int:
-        """Keys that are neither proved nor diverged."""
-        return sum(t.pending + t.doubt + t.hot for t in self.tables)
+    def parts(self) -> Sequence[TableStatus]:
+        """The table pairs."""
+        return self.tables
+
+    def headline(self) -> str:
+        """Return the state of the watch in one line."""
+        said = [self.verdict.value]
+        for source in self.sources:
+            lag = "lag unknown" if source.lag_seconds is None else (
+                f"lag {source.lag_seconds:.1f} s / {source.lag_transactions:,} transactions")  # fmt: skip
+            said.append(f"{source.name} read to {source.read or '?'}, {lag}")
+        opened = sum(t.pending + t.doubt + t.hot for t in self.tables)
+        proved, diverged = sum(t.keys for t in self.tables), sum(t.diverged for t in self.tables)
+        return "; ".join([*said, f"{proved:,} keys proved, {opened:,} open, {diverged:,} diverged"])
+
+    def covered(self) -> str:
+        """Return which rows the verdict is about."""
+        return self.covers
+
+    def closing(self) -> Iterator[str]:
+        """Yield what restricts the verdict, and the command that shows the diverged rows."""
+        yield from self.findings
+        if any(t.diverged for t in self.tables):
+            yield f"migverify tables diff {self.run_id} lists the diverged rows"
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the gauges of streams and tables."""
+        yield from gauges(self.prefix, "source", self.sources, (
+            ("lag_seconds", "lag_seconds", "How far the target is behind what was read, by time."),
+            ("lag_transactions", "lag_transactions", "How far the target is behind what was read, by transactions."),
+            ("heard_seconds", "read_seconds", "How long ago the source last sent something."),
+            ("commits", "commits", "Transactions that were read."),
+        ))  # fmt: skip
+        yield from gauges(f"{self.prefix}_table", "table", self.tables, (
+            ("pending", "pending", "Keys that wait for their proof."),
+            ("doubt", "doubt", "Keys that differed once and are read again."),
+            ("hot", "hot", "Keys whose row keeps changing."),
+            ("diverged", "diverged", "Keys that differ for good."),
+            ("keys", "keys", "Proofs of keys."),
+            ("images", "images", "Row images of the stream."),
+            ("oldest_seconds", "oldest_seconds", "Age of the oldest key without a proof."),
+        ))  # fmt: skip
+        yield Metric(f"{self.prefix}_table_verdict", "Verdict of the table: 0 match, 1 mismatch, 3 inconclusive.",
+                     [({"table": t.name}, VERDICTS[t.verdict]) for t in self.tables])  # fmt: skip
 
 
-MOST_POINTS = 20_000
+@dataclass(frozen=True, slots=True)
+class WatchFacts:
+    """The state of a watch, as its verdict needs it; maps go by the number of a source, or of a pair.
 
-
-@dataclass(slots=True)
-class Track:
-    """How far one source was read, and points of it with their commit times: enough to say how far behind a place is.
-
-    A point is (place, time of the commit on the source, commits up to it).
+    ``since`` are the first places without a proof, ``notes`` those of the ledger. ``uncovered`` names tables in scope
+    that were not watched from the beginning, and why; ``stale`` says per pair how far its comparison is.
     """
 
-    commits: int = 0
-    last: Position | None = None
-    last_seq: int = 0
-    heard_at: float = 0.0
-    points: deque[tuple[int, float, int]] = field(default_factory=deque)
-    behind: int = -1
-
-    def moved(self, position: Position, seq: int, points: Sequence[tuple[int, float, int]], heard_at: float) -> None:
-        """Hear that the stream was read to a place; ``points`` are those since the last time."""
-        if self.behind < 0:
-            self.behind = self.commits
-        self.last, self.last_seq, self.heard_at = position, seq, heard_at
-        self.points.extend(points)
-        if points:
-            self.commits = points[-1][2]
-        if len(self.points) > MOST_POINTS:
-            self.points = deque(p for n, p in enumerate(self.points) if n % 2)
-
-    def lag(self, applied: int | None, now: float) -> tuple[float | None, int | None]:
-        """Return seconds and transactions that the applied place is behind what was read."""
-        if applied is None or self.last is None:
-            return None, None
-        while self.points and self.points[0][0] <= applied:
-            self.behind = self.points.popleft()[2]
-        if not self.points:
-            return 0.0, 0
-        return max(0.0, now - self.points[0][1]), max(1, self.commits - self.behind)
+    run_id: str
+    sources: Sequence[SourceProgress]
+    limits: WatchRules
+    pairs: Sequence[Watched]
+    base: Mapping[int, Base]
+    counts: Mapping[int, PairCounts]
+    since: Mapping[int, Mapping[int, int]]
+    notes: Sequence[tuple[int, str, str]]
+    troubles: tuple[str, ...] = ()
+    final: bool = False
+    timed_out: bool = False
+    uncovered: tuple[str, ...] = ()
+    stale: Mapping[int, str] = field(default_factory=dict)
 
 
-def prometheus_text(status: WatchStatus) -> str:
-    """Return the status in the Prometheus text format; the verdict is 0 MATCH, 1 MISMATCH, 3 INCONCLUSIVE."""
-    return page(_metrics(status))
+def status_of(facts: WatchFacts) -> TablesStatus:
+    """Judge every pair and the streams."""
+    now = time.time()
+    sources = tuple(_source(progress, now) for progress in facts.sources)
+    until = facts.limits.until or {}
+    stream_gaps = [
+        gap for number, (progress, source) in enumerate(zip(facts.sources, sources, strict=True))
+        for gap in _stream_gaps(progress, source, until.get(number))
+    ]  # fmt: skip
+    stream_gaps += facts.troubles
+    if facts.timed_out:
+        stream_gaps.append(f"the time limit of {facts.limits.time_limit:g} s is over")
+    tables = tuple(_table(facts, pair, number, stream_gaps, now) for number, pair in _pairs(facts).items())
+    gaps = [*stream_gaps, *facts.uncovered, *(_uncovered(k, t) for p, k, t in facts.notes if p < 0)]
+    covers = _covers(facts, tables)
+    if not covers:
+        gaps.append(
+            "nothing was compared: there is no verification to start from (--since RUN), and nothing was written"
+        )
+    verdict = Verdict.worst([t.verdict for t in tables])
+    if gaps and verdict is Verdict.MATCH:
+        verdict = Verdict.INCONCLUSIVE
+    return TablesStatus(
+        run_id=facts.run_id, at=now, verdict=verdict, reasons=tuple(gaps), sources=sources, tables=tables,
+        final=facts.final, covers=covers,
+        findings=tuple(text for n, kind, text in facts.notes if (n, kind) == (NO_PAIR, OTHER_SERVER)),
+    )  # fmt: skip
 
 
-def _metrics(status: WatchStatus) -> Iterator[Metric]:
-    yield from standing("migverify_watch", status.verdict, status.at)
-    of_source = (
-        ("lag_seconds", "lag_seconds", "How far the target is behind what was read, by time."),
-        ("lag_transactions", "lag_transactions", "How far the target is behind what was read, by transactions."),
-        ("heard_seconds", "read_seconds", "How long ago the source was last heard."),
-        ("commits", "commits", "Transactions that were read."),
-    )
-    for name, attribute, text in of_source:
-        yield Metric(f"migverify_watch_{name}", text,
-                     [({"source": s.name}, number(getattr(s, attribute))) for s in status.sources])  # fmt: skip
-    of_table = (
-        ("pending", "Keys that wait for their proof."),
-        ("doubt", "Keys that differed once and are read again."),
-        ("hot", "Keys whose row keeps changing."),
-        ("diverged", "Keys that differ for good."),
-        ("keys", "Proofs of keys."),
-        ("images", "Row images of the stream."),
-        ("oldest_seconds", "Age of the oldest key without a proof."),
-    )
-    for name, text in of_table:
-        yield Metric(f"migverify_watch_table_{name}", text,
-                     [({"table": t.source}, number(getattr(t, name))) for t in status.tables])  # fmt: skip
-    yield Metric("migverify_watch_table_verdict", "Verdict of the table: 0 match, 1 mismatch, 3 inconclusive.",
-                 [({"table": t.source}, VERDICTS[t.verdict]) for t in status.tables])  # fmt: skip
+def _pairs(facts: WatchFacts) -> dict[int, PairPlan]:
+    return {w.number: w.pair for w in sorted(facts.pairs, key=lambda w: w.number)}
+
+
+def _uncovered(kind: str, text: str) -> str:
+    if kind != "uncovered":  # of a ledger of an earlier release
+        return f"a statement whose tables are not known: {text}" if kind == "ddl" else text
+    endpoint, database, table = json.loads(text)
+    return f"{endpoint}: {database}.{table} is in scope, and no table pair covers it: verify the tables again"
+
+
+def _covers(facts: WatchFacts, tables: Sequence[TableStatus]) -> str:
+    """Return which rows the verdict is about; empty for none."""
+    numbers = _pairs(facts).keys()
+    compared = {p for p, kind, _ in facts.notes if kind == "compared"}
+    began = {n: facts.base[n].run_id for n in numbers - compared if n in facts.base}
+    verified = {n: run for n, run in began.items() if run is not None}
+    parts = []
+    if verified:
+        runs = ", ".join(sorted(set(verified.values())))
+        parts.append(f"all rows of {_tables(len(verified))} (run {runs}, and every key written since)")
+    if compared:
+        parts.append(f"all rows of {_tables(len(compared))} (compared again by this watch)")
+    if (alone := len(numbers - verified.keys() - compared)) and sum(t.keys + t.diverged for t in tables):
+        parts.append(f"of {_tables(alone)} only keys written while this watch ran: no verification to start from")
+    return "; ".join(parts)
+
+
+def _tables(number: int) -> str:
+    return f"{number:,} {'table' if number == 1 else 'tables'}"
+
+
+def _source(progress: SourceProgress, now: float) -> SourceStatus:
+    position = progress.position
+    seconds, transactions = progress.lag(now)
+    return SourceStatus(
+        progress.stream.endpoint.name, str(position) if position else "", position.gtids if position else "",
+        progress.commits, type(progress.stream.applied).__name__, seconds, transactions,
+        now - progress.received_at if progress.received_at else None, progress.failure,
+    )  # fmt: skip
+
+
+def _stream_gaps(progress: SourceProgress, source: SourceStatus, until: int | None) -> list[str]:
+    gaps = []
+    name, applied = source.name, progress.applied
+    there = until is not None and progress.ordinal >= until
+    if source.failure:
+        gaps.append(f"{name}: the change stream ended at {source.read or 'its start'}: {source.failure}")
+    elif source.read_seconds is None and not there:
+        gaps.append(f"{name}: nothing was read from the change stream yet")
+    elif source.read_seconds is not None and source.read_seconds > SILENT_SECONDS:
+        gaps.append(f"{name}: the change stream has been silent for {source.read_seconds:.0f} s")
+    if until is not None and not there and not source.failure:
+        gaps.append(f"{name}: read to {source.read}, not to {progress.shown(until)} yet")
+    if applied is None:
+        gaps.append(f"{name}: what the target has applied is not known yet")
+    elif until is not None and applied < until:
+        gaps.append(
+            f"{name}: the target has applied to {progress.shown(applied)}, not to {progress.shown(until)} yet (lag)"
+        )
+    return gaps
+
+
+def _through(progress: SourceProgress, since: int | None) -> str:
+    """Return the place up to which all writes are proved: what was read and applied, before the first open key."""
+    applied = progress.applied
+    if progress.position is None or applied is None or since == 0:
+        return ""
+    if since is None and applied >= progress.ordinal:
+        return str(progress.position)
+    bound = min(applied, progress.ordinal)
+    if since is not None and bound >= since - 1:
+        return f"before {progress.shown(since)}"
+    return progress.shown(bound)
+
+
+def _table(facts: WatchFacts, pair: PairPlan, number: int, stream_gaps: Sequence[str], now: float) -> TableStatus:
+    base, counts = facts.base.get(number, Base()), facts.counts.get(number, PairCounts())
+    notes = [(kind, text) for of, kind, text in facts.notes if of == number]
+    comparing = facts.stale.get(number, "")
+    compared = any(kind == "compared" for kind, _ in notes)
+    whole = compared or base.run_id is not None
+    if compared:
+        base = Base()  # all rows were read since, by this watch
+    gaps = [*uncovered_columns(pair), *_table_gaps(base, counts, notes, comparing)]
+    mismatches = schema_mismatches(pair)
+    if counts.diverged:
+        mismatches.append(f"{counts.diverged:,} {'key is' if counts.diverged == 1 else 'keys are'} diverged")
+    if base.verdict is Verdict.MISMATCH and not counts.diverged:
+        gaps.append(f"run {base.run_id} found differences; none of them is left now: verify the table again")
+    if mismatches:
+        verdict = Verdict.MISMATCH
+    elif gaps or stream_gaps:
+        verdict = Verdict.INCONCLUSIVE
+    else:
+        verdict = Verdict.MATCH
+    since = facts.since.get(number, {})
+    through = " ".join(_through(progress, since.get(n)) for n, progress in enumerate(facts.sources))
+    return TableStatus(
+        pair.source, pair.target, verdict, through.strip(), counts.pending, counts.doubt, counts.hot, counts.diverged,
+        None if counts.oldest is None else max(0.0, now - counts.oldest), counts.proved, counts.images,
+        (*mismatches, *gaps), tuple(f"{kind}: {text}" for kind, text in notes if kind not in ("stale", "identity")),
+        whole,
+    )  # fmt: skip
+
+
+def _table_gaps(base: Base, counts: PairCounts, notes: Sequence[tuple[str, str]], comparing: str) -> list[str]:
+    gaps = []
+    if base.run_id is not None and base.verdict is not Verdict.MATCH and base.verdict is not Verdict.MISMATCH:
+        gaps.append(f"run {base.run_id} did not prove this table: {base.reason or 'no result'}")
+    for kind, text in notes:
+        if kind == "stale":
+            gaps.append(f"it may hold other rows since it was compared: {text} ({comparing})")
+        elif kind == "keyless":
+            gaps.append("rows were written, and the table has no key to read them by: verify it again")
+    if counts.pending:
+        gaps.append(f"{counts.pending:,} written keys are not proved yet")
+    if counts.doubt:
+        gaps.append(f"{counts.doubt:,} keys differed when they were read last, and are not proved yet")
+    if counts.hot:
+        gaps.append(f"{counts.hot:,} keys keep changing (hot)")
+    return list(dict.fromkeys(gaps))
+
+
+def table_result(status: TableStatus, pair: PairPlan, base: Base, diffs: Mapping[tuple[str, str], int],
+                 seconds: float, started_at: str) -> TableResult:  # fmt: skip
+    """Return what the store keeps of one pair at the end of a watch."""
+    kinds = {kind: n for (kind, state), n in diffs.items() if state == "diverged"}
+    alone = NotCovered("rows", f"not written since {started_at}: not read by this watch")
+    covered = () if status.whole else (alone,)
+    return TableResult(
+        pair=pair.id, source=status.source or "(none)", target=status.target or "(none)", verdict=status.verdict,
+        reasons=status.reasons, rows_source=None, rows_target=None, chunks=0,
+        lanes=tuple(dict.fromkeys(c.lane.value for c in pair.columns)),
+        missing_on_target=kinds.get("missing_on_target", 0), missing_on_source=kinds.get("missing_on_source", 0),
+        value_differs=kinds.get("value_differs", 0), not_covered=(*pair.not_covered, *covered), schema=pair.schema,
+        seconds=seconds, hash_name=pair.hash, blind_spots=pair.blind_spots,
+        details={
+            "verified_through": status.verified_through, "keys": status.keys, "images": status.images,
+            "pending": status.pending, "doubt": status.doubt, "hot": status.hot, "diverged": status.diverged,
+            "since_run": base.run_id or "", "plan_digest": plan_digest(pair), "findings": list(status.findings),
+            "strategy": "touched keys of the change stream",
+        },
+    )  # fmt: skip
+
+
+def transition_text(entry: LedgerKey, diff: RowDiff, source: SourceProgress, now: float) -> str:
+    """Return the JSON record of a key that became diverged, or equal again."""
+    return json.dumps(
+        {
+            "key": list(entry.key), "state": diff.state.value, "kind": diff.kind.value,
+            "touched_at": source.shown(entry.ordinal) if entry.ordinal else None,
+            "touches": entry.touches, "reads": entry.reads + 1,
+            "first_touched": entry.first, "at": now,
+            "source_checksum": diff.source_checksum, "target_checksum": diff.target_checksum,
+            "stream_read_to": str(source.position) if source.position else None,
+            "target_applied": source.shown(source.applied) if source.applied else None,
+            "origin": entry.origin or "stream",
+        }
+    )  # fmt: skip

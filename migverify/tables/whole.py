@@ -1,6 +1,6 @@
-"""Whole-table comparison by bucket, for sides that cannot be cut alike.
+"""Whole-table comparison by bucket, for sides that cannot be cut equally.
 
-Keys under unlike collations sort differently, so no range holds the same rows on both sides; and a table without any
+Keys under different collations sort differently, so no range holds the same rows on both sides; and a table without any
 index cannot be cut at all. Each side then sums its whole table by bucket (CRC32 of the key bytes, or of the row),
 and only rows of differing buckets are exchanged. Rows are matched by bytes, wherever a side sorts them.
 The exchange goes through files on the worker's disk, one per group of buckets: an external hash join, bounded by
@@ -20,15 +20,14 @@ from migverify.db.reader import Reader
 from migverify.errors import ReadError
 from migverify.model import ChunkChecksum, RowDiff
 from migverify.sql import checksum
-from migverify.tables.compare import compare_lists
-from migverify.tables.diff import PairReader, list_diffs
-from migverify.tables.tasks import Outcome, Task
+from migverify.tables.diff import PairReader, compare_lists, list_diffs
+from migverify.tables.tasks import Task, TaskOutcome
 
 GROUPS = 64
 DIFFS_AT_ONCE = 50_000
 
 
-def bucket_rows(reader: PairReader, task: Task) -> Outcome:
+def bucket_rows(reader: PairReader, task: Task) -> TaskOutcome:
     """Find the row diffs of the buckets in ``task.wanted``, from group ``task.number`` on.
 
     Returns at most about ``DIFFS_AT_ONCE`` row diffs; ``next_group`` says where to go on, None when all are found.
@@ -43,16 +42,16 @@ def bucket_rows(reader: PairReader, task: Task) -> Outcome:
             source, target = _load(source_folder, group), _load(target_folder, group)
             found += list_diffs(reader, compare_lists(source, target))
             if len(found) >= DIFFS_AT_ONCE and group + 1 < GROUPS:
-                return Outcome("bucket_rows", task.pair.id, diffs=tuple(found), next_group=group + 1)
+                return TaskOutcome("bucket_rows", task.pair.id, diffs=tuple(found), next_group=group + 1)
     if not found and task.number == 0 and _still_differ(reader, task):
         raise ReadError(f"{task.pair.id}: the checksums differ, and no row that does was found")
-    return Outcome("bucket_rows", task.pair.id, diffs=tuple(found))
+    return TaskOutcome("bucket_rows", task.pair.id, diffs=tuple(found))
 
 
 def _still_differ(reader: PairReader, task: Task) -> bool:
     """Sum again: the rows became equal between the reads, or the locating missed something.
 
-    The VALUE lane does not count, since unlike texts may be one value.
+    The VALUE lane does not count, since different texts may be one value.
     """
     futures = [r.later(partial(r.bucket_sums, task.buckets)) for r in reader.readers]
     *ours, theirs = [f.result() for f in futures]
@@ -98,7 +97,7 @@ def _spool(side: Reader, condition: str, folder: Path, number: int) -> None:
 
 
 def _group(element: bytes, key_parts: int) -> int:
-    # Rows of one key must meet in one group, whatever their checksums are.
+    # Rows of one key must meet in one group, also when their checksums differ.
     identity = b",".join(element.split(b",")[:key_parts]) if key_parts else element
     return zlib.crc32(identity) % GROUPS
 

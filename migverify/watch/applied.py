@@ -1,56 +1,65 @@
-"""How far the target has applied the source's changes: a checkpoint table, a marker row, or a guess by time.
+"""How far the target has applied the source's changes: a checkpoint table, sync points, a marker, or a guess.
 
-A place is a number that grows along one source's binlog (``ledger.place``). Proof means: whatever was committed on
-the source at or before the place is on the target. Time alone proves nothing; who goes by it needs a witness, a key
-written later whose rows are equal.
+Each is a number that grows with the source's commits. Proof means: all that was committed on the source before the
+number was taken is on the target. Time alone proves nothing; it needs a witness, a key written later whose rows are
+equal.
 """
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from migverify.changes.model import Position
 from migverify.changes.server import source_state
 from migverify.db.session import Session
 from migverify.errors import ConfigError, ReadError
-from migverify.sql.applied import checkpoint_sql, columns_sql, read_marker_sql, write_marker_sql
+from migverify.sql.applied import checkpoint_sql, columns_sql, read_marker_sql, syncpoint_sql, write_marker_sql
 from migverify.sql.server import ALLOW_WRITES, REFUSE_WRITES
-from migverify.watch.ledger import place
+from migverify.watch.ledger import ordinal_of
+
+TSO_SHIFT = 18
+"""A timestamp of TiDB is milliseconds, then this many bits of a counter."""
 
 
-class Applied(Protocol):
-    """What the target has applied, for one source endpoint: by its place in the source's binlog."""
+class Applied(ABC):
+    """What the target has applied of one source endpoint."""
 
-    proof: bool
-    """Whether the place is a fact of the target, not a guess."""
+    __slots__ = ()
+    proof: bool = True
+    """Whether the number is a fact of the target, not a guess."""
+    writes: bool = False
+    """Whether a sample writes on the source: then the watch takes one now and then."""
 
-    def place(self, target: Session) -> int | None:
-        """Return the place the target has applied to; None when that is not known yet."""
-        ...
-
-    def read_to(self, at: int, now: float) -> None:
-        """Hear that the stream was read to a place."""
-        ...
-
-
-class Sampled(Protocol):
-    """What the target has applied, by samples of the source: numbers that grow, each newer than what was committed."""
-
-    def sample(self, source: Session) -> int:
-        """Take a sample of the source and return its number."""
-        ...
-
+    @abstractmethod
     def reached(self, target: Session) -> tuple[int | None, str]:
-        """Return the newest sample that the target has passed, and why there may be none of this process."""
-        ...
+        """Return the newest number that the target has passed, and why there is none."""
+
+    @abstractmethod
+    def sample(self, source: Session) -> int:
+        """Return a number that is newer than all that is committed on the source by now."""
+
+    def ordinal(self, target: Session) -> int | None:
+        """Return the place in the source's stream that the target has applied to; None while that is not known."""
+        return self.reached(target)[0]
+
+    def unix_time(self, number: int) -> float | None:
+        """Return the source's time of a number, where the number itself says it."""
+        del number
+        return None
+
+    def read_to(self, ordinal: int, now: float) -> None:  # noqa: B027 - most need not know
+        """Note that the stream was read to a place."""
+
+    def passed(self, number: int, ordinal: int) -> None:  # noqa: B027 - most need not know
+        """Note at which place of the stream a sample was committed."""
 
 
 @dataclass(slots=True)
-class SettleTime:
+class SettleTime(Applied):
     """Nothing but time: what was read ``seconds`` ago should be applied by now."""
 
     seconds: float
@@ -58,22 +67,26 @@ class SettleTime:
     _read: deque[tuple[float, int]] = field(default_factory=deque)
     _settled: int | None = None
 
-    def read_to(self, at: int, now: float) -> None:
+    def read_to(self, ordinal: int, now: float) -> None:
         """Remember when the stream came to a place."""
-        if not self._read or self._read[-1][1] < at:
-            self._read.append((now, at))
+        if not self._read or self._read[-1][1] < ordinal:
+            self._read.append((now, ordinal))
 
-    def place(self, target: Session) -> int | None:
+    def reached(self, target: Session) -> tuple[int | None, str]:
         """Return the place that was read ``seconds`` ago."""
         del target
         limit = time.time() - self.seconds
         while self._read and self._read[0][0] <= limit:
             self._settled = self._read.popleft()[1]
-        return self._settled
+        return self._settled, "the settle time is not over yet"
+
+    def sample(self, source: Session) -> int:
+        """Return the place where the source's binlog ends."""
+        return ordinal_of(source_state(source).end)
 
 
 @dataclass(slots=True)
-class CheckpointTable:
+class CheckpointTable(Applied):
     """A replicator's own record on the target: DM's syncer checkpoint, or any table with file and offset.
 
     DM writes ``binlog_name``, ``binlog_pos`` and ``is_global`` (its row of ``is_global = 1`` counts); the lab's
@@ -82,36 +95,26 @@ class CheckpointTable:
 
     table: str
     id: str | None = None
-    proof: bool = True
     _sql: str = ""
 
-    def read_to(self, at: int, now: float) -> None:
-        """Take no notice: the target says itself where it stands."""
-
     def sample(self, source: Session) -> int:
-        """Return the place where the source's binlog ends: whatever is committed by now lies before it."""
-        return place(source_state(source).end)
+        """Return the place where the source's binlog ends: all that is committed by now is before it."""
+        return ordinal_of(source_state(source).end)
 
     def reached(self, target: Session) -> tuple[int | None, str]:
         """Return the recorded place."""
-        at = self.place(target)
-        empty = f"checkpoint table {self.table} is empty"
-        return at, empty if at is None else "the replicator has not come to where the watch began"
-
-    def place(self, target: Session) -> int | None:
-        """Return the recorded place; None while there is no record."""
         if not self._sql:
             self._sql = self._statement(target)
         rows = target.query(self._sql)
-        if not rows:
-            return None
         if len(rows) > 1:
             raise ConfigError(
                 f"checkpoint table {self.table} holds {len(rows)} rows: which one is this source's is not known",
                 hint="Name the row by watch.checkpoint_id (DM: the source id; the lab: the replicator's name).",
             )
-        file, offset = rows[0]
-        return place(Position(dm_file(file), int(offset))) if file and offset is not None else None
+        file, offset = rows[0] if rows else (None, None)
+        if not file or offset is None:
+            return None, f"checkpoint table {self.table} is empty"
+        return ordinal_of(Position(dm_file(file), int(offset))), "the replicator has not come to where the watch began"
 
     def _statement(self, target: Session) -> str:
         names = {row[0] for row in target.query(columns_sql(self.table))}
@@ -129,23 +132,46 @@ class CheckpointTable:
 
 
 @dataclass(slots=True)
-class Marker:
+class SyncPoints(Applied):
+    """TiCDC's table of sync points, as timestamps of the source: everything up to ``primary_ts`` is on this cluster."""
+
+    table: str
+
+    @staticmethod
+    def is_kept_in(target: Session, table: str) -> bool:
+        """Whether a checkpoint table is one of sync points."""
+        return {"primary_ts", "secondary_ts"} <= {row[0] for row in target.query(columns_sql(table))}
+
+    def reached(self, target: Session) -> tuple[int | None, str]:
+        """Return the newest sync point."""
+        rows = target.query(syncpoint_sql(self.table))
+        tso = rows[0][0] if rows else None
+        return None if tso is None else int(tso), f"{self.table} holds no sync point"
+
+    def sample(self, source: Session) -> int:
+        """Return the time of this machine as a timestamp; the sync points say the time themselves."""
+        del source
+        return int(time.time() * 1000) << TSO_SHIFT
+
+    def unix_time(self, number: int) -> float:
+        """Return the time of a sync point."""
+        return (number >> TSO_SHIFT) / 1000
+
+
+@dataclass(slots=True)
+class Marker(Applied):
     """A row that the watch writes on the source and finds again on the target: the only write a source ever sees.
 
-    ``on_source`` and ``on_target`` are the table's names, ``database.table``. Whoever reads the stream tells the place
-    of each marker (``passed``) when it comes by.
+    ``on_source`` and ``on_target`` are the table's names, ``database.table``.
     """
 
     on_source: str
     on_target: str
     name: str
-    proof: bool = True
-    _places: dict[int, int] = field(default_factory=dict)
+    writes: bool = True
+    _ordinals: dict[int, int] = field(default_factory=dict)
     _number: int | None = None
     _reached: int | None = None
-
-    def read_to(self, at: int, now: float) -> None:
-        """Take no notice: only markers count."""
 
     def sample(self, source: Session) -> int:
         """Write the next marker and return its number: the session is read-only but for this one statement."""
@@ -168,18 +194,18 @@ class Marker:
         rows = session.query(read_marker_sql(table, self.name))
         return int(rows[0][0] or 0) if rows else 0
 
-    def passed(self, number: int, at: int) -> None:
-        """Hear at which place of the stream a marker was committed."""
-        self._places[number] = at
+    def passed(self, number: int, ordinal: int) -> None:
+        """Note at which place of the stream a marker was committed."""
+        self._ordinals[number] = ordinal
 
-    def place(self, target: Session) -> int | None:
+    def ordinal(self, target: Session) -> int | None:
         """Return the place of the newest marker that is on the target."""
         number = self._newest(target, self.on_target)
-        reached = [n for n in self._places if n <= number]
+        reached = [n for n in self._ordinals if n <= number]
         if reached:
-            self._reached = self._places[max(reached)]
+            self._reached = self._ordinals[max(reached)]
             for old in reached:
-                del self._places[old]
+                del self._ordinals[old]
         return self._reached
 
 
@@ -189,8 +215,8 @@ def dm_file(name: str) -> str:
     return f"{base}.{rest.rpartition('.')[2]}" if bar else name
 
 
-def applied_places(applied: Mapping[int, Applied], target: Session) -> dict[int, int]:
-    """Ask for the place of every source; a source whose place is unknown has none.
+def applied_ordinals(applied: Mapping[int, Applied], target: Session) -> dict[int, int]:
+    """Return the place of every source in its stream; a source whose place is not known has none.
 
     Raises
     ------
@@ -198,11 +224,11 @@ def applied_places(applied: Mapping[int, Applied], target: Session) -> dict[int,
         the target does not answer.
     """
     found = {}
-    for source, one in applied.items():
+    for source, way in applied.items():
         try:
-            at = one.place(target)
+            ordinal = way.ordinal(target)
         except ValueError as error:
             raise ReadError(f"the applied position of source {source} cannot be read: {error}") from error
-        if at is not None:
-            found[source] = at
+        if ordinal is not None:
+            found[source] = ordinal
     return found

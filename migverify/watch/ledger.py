@@ -9,16 +9,27 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from migverify.changes.model import Position
 from migverify.errors import StoreError
 from migverify.model import KeyText
 
+if TYPE_CHECKING:
+    from migverify.config import Config
+
+OFFSET_BITS = 40
+NO_PAIR = 1 << 30
+"""Number of notes that are about no pair, and that say nothing against any."""
+BY_FILE = "by file"
+"""Kind of the notes of sources whose binlog was read from a run's place in the file on."""
+OTHER_SERVER = "other server"
+"""Kind of the notes of sources that are another server than in the run that a watch starts from."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS touched (
   pair INTEGER NOT NULL, key TEXT NOT NULL, source INTEGER NOT NULL, since INTEGER NOT NULL, seq INTEGER NOT NULL,
@@ -49,15 +60,15 @@ class KeyState(IntEnum):
 class LedgerKey:
     """One touched key.
 
-    ``seq`` is the place of its last touch on ``source``. ``heads`` are, per source, the places that the stream must
-    have come by before the row checksums of the last read count as witness; of a key that several shards wrote, those
+    ``ordinal`` is that of its last touch on ``source``. ``heads`` are, per source, the ordinals that the stream must
+    have passed before the row checksums of the last read count as witness; of a key that several shards wrote, those
     of its last touch on each other shard. ``origin`` says why it is here if no write put it here.
     """
 
     pair: int
     key: KeyText
     source: int
-    seq: int
+    ordinal: int
     touches: int
     first: float
     state: KeyState
@@ -128,8 +139,8 @@ class Ledger:
         A key that is touched again is read anew; that it was diverged is remembered until it is proved.
         """
         rows = [
-            (pair, _text(key), source, seq, seq, count, now, now, origin)
-            for (pair, key), (count, seq, source) in keys.items()
+            (pair, _text(key), source, ordinal, ordinal, count, now, now, origin)
+            for (pair, key), (count, ordinal, source) in keys.items()
         ]
         images: dict[int, int] = {}
         for (pair, _), (count, _, _) in keys.items():
@@ -153,16 +164,16 @@ class Ledger:
         make this look through all that it has not applied; then those to be read again, the longest due first.
         """
         found: list[LedgerKey] = []
-        for source, seq in applied.items():
+        for source, ordinal in applied.items():
             pending = self._keys(
-                "state=0 AND source=? AND seq<=? AND due<=? ORDER BY seq LIMIT ?", [source, seq, now, limit]
+                "state=0 AND source=? AND seq<=? AND due<=? ORDER BY seq LIMIT ?", [source, ordinal, now, limit]
             )
             found += [k for k in pending if all(applied.get(s, -1) >= at for s, at in k.heads.items() if s != source)]
         for state in (KeyState.DOUBT, KeyState.DIVERGED, KeyState.REREAD):
             again = self._keys("state=? AND due<=? ORDER BY due LIMIT ?", [state, now, limit])
             found += [
                 k for k in again
-                if k.seq <= applied.get(k.source, -1) and all(applied.get(s, -1) >= at for s, at in k.heads.items())
+                if k.ordinal <= applied.get(k.source, -1) and all(applied.get(s, -1) >= at for s, at in k.heads.items())
             ]  # fmt: skip
         return found[: 2 * limit]
 
@@ -173,7 +184,7 @@ class Ledger:
             for key in keys:
                 found = db.execute(
                     "DELETE FROM touched WHERE pair=? AND key=? AND touches=? AND seq=?",
-                    (key.pair, _text(key.key), key.touches, key.seq),
+                    (key.pair, _text(key.key), key.touches, key.ordinal),
                 ).rowcount
                 if found:
                     gone.add((key.pair, key.key))
@@ -202,7 +213,7 @@ class Ledger:
                     "UPDATE touched SET state=?, reads=reads+1, source_sum=?, target_sum=?, head=?, due=?, "
                     "diverged=max(diverged,?) WHERE pair=? AND key=? AND touches=? AND seq=?",
                     (state, ours, theirs, head, now + wait, int(state is KeyState.DIVERGED), *place, key.touches,
-                     key.seq),
+                     key.ordinal),
                 ).rowcount  # fmt: skip
                 if changed:
                     taken.add((key.pair, key.key))
@@ -235,6 +246,11 @@ class Ledger:
             for kind, text in replaced.items():
                 db.execute("DELETE FROM note WHERE pair=? AND kind=?", (pair, kind))
                 db.execute("INSERT INTO note VALUES (?,?,?)", (pair, kind, text))
+
+    def forget(self, pair: int) -> None:
+        """Remove the keys of a pair: its whole table is read."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM touched WHERE pair=?", (pair,))
 
     def unnote(self, pair: int, kind: str, text: str) -> None:
         """Take a note back: what it said holds no more."""
@@ -295,6 +311,13 @@ class Ledger:
         """Return keys that are diverged, or were and are not proved since."""
         return self._keys("diverged=1 LIMIT ?", [limit])
 
+    def diverged_among(self, pair: int, keys: Sequence[KeyText]) -> set[KeyText]:
+        """Return which of some keys of a pair are diverged, or were and are not proved since."""
+        texts = {_text(key): key for key in keys}
+        marks = ",".join("?" * len(texts))
+        sql = f"SELECT key FROM touched WHERE diverged=1 AND pair=? AND key IN ({marks})"  # noqa: S608 - marks only
+        return {texts[text] for (text,) in self._read(sql, [pair, *texts])}
+
     def reread_diverged(self) -> None:
         """Let every diverged key be read again before anything is concluded: it may be repaired since."""
         with self._transaction() as db:
@@ -324,33 +347,29 @@ class Ledger:
         except sqlite3.Error as error:
             raise self._failure(error) from error
 
-    def _transaction(self) -> _Transaction:
-        return _Transaction(self._db, self._failure)
-
-    def _failure(self, error: Exception) -> StoreError:
-        return StoreError(f"ledger {self.path}: {error}", hint="The watch can be started again from its last position.")
-
-
-class _Transaction:
-    """BEGIN on entry, COMMIT on exit, ROLLBACK on an error."""
-
-    def __init__(self, db: sqlite3.Connection, failure: Callable[[Exception], StoreError]) -> None:
-        self._db, self._failure = db, failure
-
-    def __enter__(self) -> sqlite3.Connection:
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
         try:
             self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
         except sqlite3.Error as error:
             raise self._failure(error) from error
-        return self._db
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        try:
-            self._db.execute("ROLLBACK" if kind else "COMMIT")
-        except sqlite3.Error as failure:
-            raise self._failure(failure) from failure
-        if isinstance(error, sqlite3.Error):
-            raise self._failure(error) from error
+    def _failure(self, error: Exception) -> StoreError:
+        return StoreError(
+            f"ledger {self.path}: {error}",
+            hint="If the file is damaged, delete it and resume: changes are read again from where the run began.",
+        )
+
+
+def ledger_folder(config: Config) -> Path:
+    """Return the folder of ledgers: beside the configuration, so that a watch that was killed finds its own."""
+    return config.path.parent / ".migverify"
 
 
 def _heads(source: int, head: int | str) -> dict[int, int]:
@@ -361,7 +380,7 @@ def _text(key: KeyText) -> str:
     return json.dumps(key, ensure_ascii=True, separators=(",", ":"))
 
 
-def place(position: Position) -> int:
+def ordinal_of(position: Position) -> int:
     """Return a number that grows along the binlog of one server: file number, then offset.
 
     Raises
@@ -372,4 +391,11 @@ def place(position: Position) -> int:
     _, _, number = position.file.rpartition(".")
     if not number.isdigit():
         raise StoreError(f"binlog file {position.file!r} has no number: positions cannot be put in order")
-    return (int(number) << 40) + position.offset
+    return (int(number) << OFFSET_BITS) + position.offset
+
+
+def shown(ordinal: int, like: Position | None) -> str:
+    """Return a binlog ordinal as the server writes positions; ``like`` is any position of the same binlog."""
+    number, offset = ordinal >> OFFSET_BITS, ordinal & ((1 << OFFSET_BITS) - 1)
+    stem, _, digits = (like.file if like else "binlog.000000").rpartition(".")
+    return f"{stem}.{number:0{len(digits)}}:{offset}"

@@ -80,7 +80,7 @@ def advance(finding: Finding, read: Read, criteria: Criteria) -> Finding:
     if stood_still and finding.state is LiveState.DIVERGED:
         state = LiveState.DIVERGED
     elif still >= criteria.still_reads:
-        # Not hot either: what stands still is only waiting for the target.
+        # Not hot either: what does not move is only waiting for the target.
         state = LiveState.DIVERGED if read.applied_past else LiveState.UNCONFIRMED
     elif criteria.most_reads is not None and reads >= criteria.most_reads:
         state = LiveState.HOT

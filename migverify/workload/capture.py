@@ -1,7 +1,7 @@
 """Files of a log, a packet trace or an audit stream become one set of statements, each in its session.
 
 The way of the data: parts of files (every byte is a record, a counted reject or noise of the format) -> sorted runs ->
-shares of sessions -> files of a sink. The output appears whole or not at all, and does not depend on how many workers
+shares of sessions -> Parquet files. The output appears whole or not at all, and does not depend on how many workers
 there are.
 """
 
@@ -22,11 +22,11 @@ from typing import Any
 from migverify.errors import UsageError
 from migverify.workload.formats.audit import Audit, Looks
 from migverify.workload.lines import size_of
-from migverify.workload.model import Record
+from migverify.workload.model import SUMMARY, Record
 from migverify.workload.parts import (
     PART_BYTES,
     FileCount,
-    ReadResult,
+    RunResult,
     SegmentResult,
     check_sizes,
     proven,
@@ -38,16 +38,14 @@ from migverify.workload.parts import (
 )
 from migverify.workload.private import private, private_folder, write_private
 from migverify.workload.runs import RUN_BYTES, cuts, sort_time
-from migverify.workload.sessions import Statement
+from migverify.workload.sessions import SessionStatement
 from migverify.workload.shares import EVENTS, ShareResult, ShareTask, write_share
-from migverify.workload.shares import StatementSink as StatementSink
-from migverify.workload.tasks import InProcess, Tasks
+from migverify.workload.tasks import Processes, Tasks
 
-SUMMARY = "_summary.json"
 REJECTS = "_rejects.jsonl"
 VERSION = 1
 
-WITHOUT_CONNECTS = frozenset({"slow", "polled", "p6spy"})
+WITHOUT_CONNECTS = frozenset({"slow", "polled"})
 """Formats that never log a connect: a session without one says nothing there."""
 
 SHARE_BYTES = 256 << 20
@@ -60,17 +58,16 @@ class CaptureOptions:
     """How to capture. ``mask`` replaces the literals of a statement; ``text_mask`` those of user variables.
 
     ``part_bytes``, ``run_bytes`` and ``share_bytes``: how much of a file, of its records and of sessions a task takes.
-    What is written does not depend on them, but for the borders of files. ``losses``: what is known to be in no file.
+    What is written does not depend on them, but for the borders of files.
     """
 
     out: Path
     replace: bool = False
-    mask: Callable[[Statement], Statement] | None = None
+    mask: Callable[[SessionStatement], SessionStatement] | None = None
     text_mask: Callable[[bytes], bytes] | None = None
     part_bytes: int = PART_BYTES
     run_bytes: int = RUN_BYTES
     share_bytes: int = SHARE_BYTES
-    losses: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -95,27 +92,25 @@ class CaptureSummary:
     first: int | None = None
     last: int | None = None
     untimed: int = 0
-    unread: int = 0
-    losses: tuple[str, ...] = ()
     files: list[FileCount] = field(default_factory=list)
 
     def as_json(self) -> dict[str, object]:
         """Return the summary as a JSON object; times are UTC text."""
         # asdict() would copy a Counter into one of its items
-        told: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
-        told |= {name: dict(part.most_common()) for name, part in told.items() if isinstance(part, Counter)}
-        told["files"] = [asdict(count) for count in self.files]
-        told["version"] = VERSION
-        told["formats"] = sorted({count.format for count in self.files})
-        told["servers"] = sorted({count.server for count in self.files})
-        for part in (told, *told["files"]):
+        content: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
+        content |= {name: dict(part.most_common()) for name, part in content.items() if isinstance(part, Counter)}
+        content["files"] = [asdict(count) for count in self.files]
+        content["version"] = VERSION
+        content["formats"] = sorted({count.format for count in self.files})
+        content["servers"] = sorted({count.server for count in self.files})
+        for part in (content, *content["files"]):
             for name in ("first", "last"):
                 part[name] = None if part[name] is None else time_text(part[name])
-        return told
+        return content
 
     def take_file(self, count: FileCount) -> None:
         """Add what a file held."""
-        for name in ("bytes", "records", "rejected", "rejected_bytes", "noise_bytes", "unread"):
+        for name in ("bytes", "records", "rejected", "rejected_bytes", "noise_bytes"):
             setattr(self, name, getattr(self, name) + getattr(count, name))
         if count.first is not None and count.last is not None:
             self.first = count.first if self.first is None else min(self.first, count.first)
@@ -142,16 +137,13 @@ def time_text(moment: int) -> str:
 def capture(
     inputs: Sequence[CaptureInput],
     options: CaptureOptions,
-    sink: Callable[[Path], StatementSink],
     tasks: Tasks | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> CaptureSummary:
-    """Read files into ``options.out``: statements in the sink's files there, other commands under ``_events``.
+    """Read files into ``options.out``: statements as Parquet there, other commands under ``_events``.
 
     Parameters
     ----------
-    sink
-        Opens a sink that writes into a folder.
     tasks
         Where the work is done; default: in this process.
     progress
@@ -165,17 +157,17 @@ def capture(
         bytes of a file are unaccounted for, or it cannot be read; nothing is written then.
     """
     _check_formats(inputs)
-    tasks = tasks or InProcess()
+    tasks = tasks or Processes(1)
     show = progress or (lambda _read, _written: None)
     secret = os.urandom(32)
     with _whole_folder(options.out, replace=options.replace) as folder:
-        summary = CaptureSummary(str(options.out), options.mask is not None, losses=options.losses)
+        summary = CaptureSummary(str(options.out), options.mask is not None)
         ordered = _in_time(inputs)
         runs = folder / _RUNS
         private_folder(runs)
         results = _read(ordered, options, runs, secret, tasks, lambda read: show(read, 0))
         _take_files(summary, ordered, results, folder / REJECTS)
-        work = _share_tasks(ordered, options, sink, folder, secret, results)
+        work = _share_tasks(ordered, options, folder, secret, results)
         shares: dict[int, ShareResult] = {}
         for number, share in tasks.map(write_share, work):
             shares[number] = share
@@ -192,7 +184,7 @@ def capture(
 def _read(
     inputs: Sequence[CaptureInput], options: CaptureOptions, runs: Path, secret: bytes, tasks: Tasks,
     show: Callable[[int], None],
-) -> list[ReadResult]:  # fmt: skip
+) -> list[RunResult]:  # fmt: skip
     """Read files into runs, in the order of files and parts."""
     read = 0
     results = []
@@ -208,7 +200,7 @@ def _read(
 
 
 def _take_files(
-    summary: CaptureSummary, inputs: Sequence[CaptureInput], results: Sequence[ReadResult], rejects: Path
+    summary: CaptureSummary, inputs: Sequence[CaptureInput], results: Sequence[RunResult], rejects: Path
 ) -> None:
     summary.files = [FileCount(one.shown, one.format.name, one.server) for one in inputs]
     with open(rejects, "w", opener=private) as file:
@@ -219,15 +211,15 @@ def _take_files(
                 summary.rejects += one.rejects
                 summary.noise += one.noise
             for text in result.rejects.open():
-                told = json.loads(text)
-                file.write(json.dumps({**told, "line": told["line"] + result.line}) + "\n")
+                content = json.loads(text)
+                file.write(json.dumps({**content, "line": content["line"] + result.run.line}) + "\n")
     for count in summary.files:
         summary.take_file(count)
 
 
 def _share_tasks(
-    inputs: Sequence[CaptureInput], options: CaptureOptions, sink: Callable[[Path], StatementSink], folder: Path,
-    secret: bytes, results: Sequence[ReadResult],
+    inputs: Sequence[CaptureInput], options: CaptureOptions, folder: Path,
+    secret: bytes, results: Sequence[RunResult],
 ) -> list[ShareTask]:  # fmt: skip
     runs = tuple(result.run for result in results)
     weight = sum(mark.weight for run in runs for mark in run.marks)
@@ -239,7 +231,7 @@ def _share_tasks(
     return [
         ShareTask(
             folder / f"share-{number:05d}", runs, secret, low, high, inputs[0].format.name, len(inputs), connects,
-            _cut_at(inputs, segments), _overlaps(segments), sink, options.mask, options.text_mask,
+            _cut_at(inputs, segments), _overlaps(segments), options.mask, options.text_mask,
         )
         for number, (low, high) in enumerate(zip([None, *borders], [*borders, None], strict=True))
     ]  # fmt: skip
@@ -306,7 +298,7 @@ def _check_formats(inputs: Sequence[CaptureInput]) -> None:
     kinds = {one.format.name for one in inputs}
     if len(kinds) > 1:
         raise UsageError(
-            f"the files are of unlike formats: {', '.join(sorted(kinds))}.",
+            f"the files are of different formats: {', '.join(sorted(kinds))}.",
             hint="Two logs of one server hold its statements twice: capture one format at a time.",
         )
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from importlib import resources
 from itertools import pairwise
 
-from migverify.workload.lexer import DEFAULT, Kind, Modes, executed, has_executable_comment, tokens
+from migverify.sql.lexer import DEFAULT, Modes, TokenKind, executed, has_executable_comment, tokens
 
 
 class StatementKind(StrEnum):
@@ -161,7 +161,7 @@ def _functions() -> frozenset[str]:
 
 
 def classify(sql: bytes, modes: Modes = DEFAULT) -> Classification:
-    """Return what a text does, by its tokens. Never raises: what cannot be told is ``unknown``."""
+    """Return what a text does, by its tokens. Never raises: what is not certain is ``unknown``."""
     texts = _readings(sql, modes) if has_executable_comment(sql) else []
     if not texts:  # what looks like such a comment may be a part of a literal
         return _classify(sql, modes, executable=False)
@@ -225,16 +225,16 @@ def _classify(sql: bytes, modes: Modes, *, executable: bool) -> Classification:
         unsure = unsure or raw.startswith(_SPACE_OF_TIDB) or raw == b"\0"
         unsure = unsure or _DISPUTED.search(sql, behind, token.start) is not None
         behind = token.end
-        if token.kind == Kind.OPEN:
+        if token.kind == TokenKind.OPEN:
             unsure = True
             break
-        if token.kind == Kind.OPERATOR and raw == b";" and not _in_body(statement):
+        if token.kind == TokenKind.OPERATOR and raw == b";" and not _in_body(statement):
             if statement:
                 found.append(_one(statement))
             statement = []
-        elif token.kind != Kind.HINT:  # where no hint is due it is a comment
+        elif token.kind != TokenKind.HINT:  # where no hint is due it is a comment
             text = raw.decode("latin-1")
-            statement.append((int(token.kind), text.upper() if token.kind == Kind.WORD else text))
+            statement.append((int(token.kind), text.upper() if token.kind == TokenKind.WORD else text))
     if statement:
         found.append(_one(statement))
     unsure = unsure or not found or _DISPUTED.search(sql, behind) is not None
@@ -255,11 +255,11 @@ def _classify(sql: bytes, modes: Modes, *, executable: bool) -> Classification:
 
 def _in_body(statement: list[tuple[int, str]]) -> bool:
     """Tell whether a semicolon here is one inside the body of a stored program."""
-    return bool(statement) and statement[0][1] in ("CREATE", "ALTER") and (Kind.WORD, "BEGIN") in statement
+    return bool(statement) and statement[0][1] in ("CREATE", "ALTER") and (TokenKind.WORD, "BEGIN") in statement
 
 
 def _one(found: list[tuple[int, str]]) -> Classification:
-    words = [text if kind == Kind.WORD else "" for kind, text in found]
+    words = [text if kind == TokenKind.WORD else "" for kind, text in found]
     first, at = _first(found, words)
     kind = _kind(first, at, found, words)
     locking = kind in (_R, _S, _T) and _locks(words)
@@ -329,14 +329,14 @@ def _kind(first: str, at: int, found: list[tuple[int, str]], words: list[str]) -
     if first == "SET":
         starts = (0, *(place for place, (_, text) in enumerate(found[at:]) if text == ","))
         scopes = {words[at + place + 1] for place in starts if at + place + 1 < len(words)}
-        outside = any(token == Kind.VARIABLE and _is_outside(text) for token, text in found[at:])
+        outside = any(token == TokenKind.VARIABLE and _is_outside(text) for token, text in found[at:])
         if outside or scopes & _GLOBAL:
             return _A
         return _T if following == "TRANSACTION" else kind
     if first in _EXPLAINS:
         behind = _explained(found, words, at + 1)[0]
         token, text = found[behind] if behind < len(found) else (0, "")
-        name = token in (Kind.NAMES, Kind.QUOTED) or (token == Kind.WORD and text not in _KINDS)
+        name = token in (TokenKind.NAMES, TokenKind.QUOTED) or (token == TokenKind.WORD and text not in _KINDS)
         return kind if name or text in _EXPLAINED or text == "(" else StatementKind.UNKNOWN
     if first == "START" and following != "TRANSACTION":
         return _A
@@ -370,14 +370,14 @@ def _writes_inside(found: list[tuple[int, str]], words: list[str], at: int) -> b
             return True
         if word == "UPDATE" and before != "FOR":
             return True
-        own = after[0] == Kind.VARIABLE and not after[1].startswith("@@")
+        own = after[0] == TokenKind.VARIABLE and not after[1].startswith("@@")
         if word == "INTO" and after[1] not in ("OUTFILE", "DUMPFILE") and not own:
             return True
     return False
 
 
 def _settings(found: list[tuple[int, str]], words: list[str]) -> set[str] | None:
-    """Return the effects of what stands behind SET; None where it is more than settings of the session."""
+    """Return the effects of what follows SET; None where it is more than settings of the session."""
     at = words[0] in _SCOPES if words else 0
     if words[at : at + 1] == ["TRANSACTION"]:
         return {"serializable"} if "SERIALIZABLE" in words else set()
@@ -403,19 +403,25 @@ def _setting(item: list[tuple[int, str]], words: list[str]) -> set[str] | None:
         return None
     if not scoped and words[0] in ("NAMES", "CHARSET", "CHARACTER"):
         value = item[2 if words[0] == "CHARACTER" else 1 :]
-        plain = all(kind in (Kind.STRING, Kind.WORD, Kind.QUOTED) for kind, _ in value)
+        plain = all(kind in (TokenKind.STRING, TokenKind.WORD, TokenKind.QUOTED) for kind, _ in value)
         return {"reading"} if value and plain and (words[0] != "CHARACTER" or words[1] == "SET") else None
     kind, text = item[0]
     if len(item) < 3 or item[1][1] not in ("=", ":="):
         return None
-    if kind == Kind.VARIABLE and not text.startswith("@@"):
+    if kind == TokenKind.VARIABLE and not text.startswith("@@"):
         return set()
-    if not (kind in (Kind.WORD, Kind.QUOTED) or (kind == Kind.VARIABLE and _OWN_VARIABLE.fullmatch(text))):
+    if not (
+        kind in (TokenKind.WORD, TokenKind.QUOTED) or (kind == TokenKind.VARIABLE and _OWN_VARIABLE.fullmatch(text))
+    ):
         return None
     name = text.rpartition(".")[2].strip('@`"').upper()
     value = item[2:]
     if name in _READING:  # a value that is computed leaves it open how later statements are read
-        return {"reading"} if len(value) == 1 and value[0][0] in (Kind.STRING, Kind.WORD, Kind.INTEGER) else None
+        return (
+            {"reading"}
+            if len(value) == 1 and value[0][0] in (TokenKind.STRING, TokenKind.WORD, TokenKind.INTEGER)
+            else None
+        )
     if name in _ISOLATION:
         plain = len(value) == 1 and value[0][1].strip("'\"").upper().replace(" ", "-") in _NOT_LOCKING
         return set() if plain else {"serializable"}
@@ -441,20 +447,20 @@ def _effects(
         effects.add(first.lower())
     for place, (kind, text) in enumerate(found):
         after = found[place + 1][1] if place + 1 < len(found) else ""
-        if text == ":=" and kind == Kind.OPERATOR:
+        if text == ":=" and kind == TokenKind.OPERATOR:
             effects.add("user variable")
-        elif kind == Kind.VARIABLE:
+        elif kind == TokenKind.VARIABLE:
             if text[1:2] != "@" and ((first == "SET" and after == "=") or (place and words[place - 1] == "INTO")):
                 effects.add("user variable")
-        elif text == "INTO" and kind == Kind.WORD and after in ("OUTFILE", "DUMPFILE"):
+        elif text == "INTO" and kind == TokenKind.WORD and after in ("OUTFILE", "DUMPFILE"):
             effects.add("into file")
-        elif (kind == Kind.WORD and (text, after) == ("NEXT", "VALUE")) or (
-            kind == Kind.NAMES and text.lower().endswith(".nextval")
+        elif (kind == TokenKind.WORD and (text, after) == ("NEXT", "VALUE")) or (
+            kind == TokenKind.NAMES and text.lower().endswith(".nextval")
         ):
             effects.add("sequence")
-        elif kind in (Kind.WORD, Kind.NAMES, Kind.QUOTED) and after == "(":
+        elif kind in (TokenKind.WORD, TokenKind.NAMES, TokenKind.QUOTED) and after == "(":
             _call(text.lower(), kind, place, found, words, effects, volatile, reads=reads)
-        elif kind == Kind.WORD and text.lower() in _WITHOUT_PARENTHESES:
+        elif kind == TokenKind.WORD and text.lower() in _WITHOUT_PARENTHESES:
             volatile.add(text.lower())
     return frozenset(effects), frozenset(volatile)
 
@@ -473,7 +479,7 @@ def _call(
     empty = found[place + 2][1] == ")" if place + 2 < len(found) else True
     before = words[place - 1] if place else ""
     known = name.upper() in _built_in() or _is_grammar(name, place, found) if reads else name in _functions()
-    if kind == Kind.WORD and known:
+    if kind == TokenKind.WORD and known:
         if name in _VOLATILE and not (name in _TIED_TO_NO_ARGUMENT and not empty):
             volatile.add(name)
         if name in _EFFECTS:
@@ -494,9 +500,9 @@ def _is_grammar(name: str, place: int, found: list[tuple[int, str]]) -> bool:
     return (
         (
             name in ("any", "some")
-            and before[0] == Kind.OPERATOR
+            and before[0] == TokenKind.OPERATOR
             and behind in ("(", "SELECT", "TABLE", "VALUES", "WITH")
         )
-        or (name == "columns" and before[0] == Kind.STRING)
+        or (name == "columns" and before[0] == TokenKind.STRING)
         or (name == "against" and before[1] == ")")
     )

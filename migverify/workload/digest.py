@@ -1,30 +1,27 @@
 """Digest of a statement as MySQL or TiDB makes it: normalized text and its hash.
 
-Statements of a workload repeat: most differ in literals only. So the literals are first cut out by one expression, and
-what is left is looked up; only a skeleton not seen before is read token by token. Where a literal could matter to the
-digest (a number in ORDER BY, the string '*' on TiDB), it stays in the skeleton or the statement goes the long way.
+Statements of a workload repeat: most differ in literals only. ``Digester.skeleton`` cuts the literals out by one
+expression, so that what is left can be looked up (``meaning``). Where a literal could matter to the digest (a number in
+ORDER BY, the string '*' on TiDB), it stays in the skeleton or there is none.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from functools import lru_cache
 from typing import NamedTuple
 
+from migverify.sql.lexer import DEFAULT, Dialect, Modes
 from migverify.workload import digest_mysql, digest_tidb
-from migverify.workload.lexer import DEFAULT, Dialect, Modes
 
 TEXT_HASH = "text-sha256:"
-"""Before the hash of the text, where MySQL's own hash cannot be told: a token's number is not known."""
+"""Before the hash of the text, where MySQL's own hash is not known, as the number of a token is not."""
 
 MAX_DIGEST_LENGTH = 1024
-_MOST = 50_000
-_LONGEST = 8_192
 
 _HEAD = re.compile(rb"\s*+/\*(?![!+MT])[^*]*+\*/")
 _NAME = re.compile(rb"`[\w$]++`")
-# What stands for literals: \x01 for one, with a quote before it for a string; \x02 for what follows it in a list, \x03
+# In place of literals: \x01 for one, with a quote before it for a string; \x02 for what follows it in a list, \x03
 # for rows that follow a row. The expressions begin with a character, and replace by constants: both are far faster.
 _NUMBER = re.compile(
     rb"[0-9](?<![\w$.@`'\"\x80-\xff].)(?:(?<=0)x[0-9a-fA-F]++|[0-9]*+(?:\.[0-9]++)?+(?:[eE][+\-]?[0-9]++)?+)"
@@ -79,22 +76,7 @@ class Digester:
         self.modes = modes
         self.version = version
         self.max_digest_length = max_digest_length
-        self._seen: dict[bytes, Digest] = {}
         self._string = _PLAIN_STRING if modes.no_backslash_escapes and dialect == "mysql" else _STRING
-
-    def digest(self, sql: bytes) -> Digest:
-        """Return the digest of a statement; any bytes have one, also those the server refuses to parse."""
-        skeleton = self.skeleton(sql)
-        if skeleton is None:
-            return self.digest_anew(sql)
-        found = self._seen.get(skeleton)
-        if found is None:
-            found = self.digest_anew(sql)
-            if len(skeleton) <= _LONGEST and not literals_matter(skeleton):
-                if len(self._seen) >= _MOST:
-                    self._seen.clear()
-                self._seen[skeleton] = found
-        return found
 
     def skeleton(self, sql: bytes) -> bytes | None:
         """Return what is left without literals and a comment in front; None where that takes reading token by token.
@@ -122,8 +104,8 @@ class Digester:
                 skeleton = _ROWS.sub(b"\x03", skeleton)
         return skeleton
 
-    def digest_anew(self, sql: bytes) -> Digest:
-        """Return the digest without looking at statements seen before: token by token."""
+    def digest(self, sql: bytes) -> Digest:
+        """Return the digest of a statement; any bytes have one, also those the server refuses to parse."""
         if self.dialect == "tidb":
             text = digest_tidb.normalized(sql)
             return Digest(hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(), text)
@@ -135,13 +117,3 @@ class Digester:
 def literals_matter(skeleton: bytes) -> bool:
     """Tell whether the digest may depend on a literal that the skeleton leaves out."""
     return _MATTERS.search(skeleton) is not None
-
-
-def digest(sql: bytes, dialect: Dialect) -> Digest:
-    """Return the digest of one statement under the server's defaults."""
-    return _default(dialect).digest(sql)
-
-
-@lru_cache(maxsize=2)
-def _default(dialect: Dialect) -> Digester:
-    return Digester(dialect)

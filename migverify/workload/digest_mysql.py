@@ -5,7 +5,7 @@ its bytes. The numbers are not documented; those of ``data/mysql-9.7.json`` were
 hash was the server's. A statement with a token whose number is not known has a text, and no digest of the server's
 kind.
 
-The server's grammar takes part in three places, which are told from the tokens around here: NULL is a literal except
+The server's grammar takes part in three places, which the tokens around show here: NULL is a literal except
 behind IS and in definitions of columns, and a bare whole number as an item of ORDER BY or GROUP BY stays as it is.
 Texts that the server cannot parse have no digest there; here they have one by the same rules.
 """
@@ -21,7 +21,7 @@ from functools import lru_cache
 from importlib import resources
 from typing import SupportsIndex
 
-from migverify.workload.lexer import DEFAULT, Kind, Modes, executed, mysql_runs, pattern
+from migverify.sql.lexer import DEFAULT, Modes, TokenKind, executed, mysql_runs, pattern
 
 VERSION = 90704
 _VALUE, _VALUES = b"? ", b"?, ... "
@@ -144,7 +144,7 @@ def _read(out: list[bytes], text: bytes, modes: Modes) -> None:
     push = out.append
     depth = 0
     lists: list[int] = []  # depths at which the items of a BY are being read
-    number: tuple[int, bytes] | None = None  # where a bare number stands that may stay
+    number: tuple[int, bytes] | None = None  # where a bare number is that may stay
     for match in pattern("mysql", modes).finditer(text):
         kind = match.lastindex
         if kind is None:
@@ -153,7 +153,7 @@ def _read(out: list[bytes], text: bytes, modes: Modes) -> None:
         if number is not None:
             _keep_number(out, number, kind, raw, words)
             number = None
-        if kind == 1:  # Kind.WORD, the most frequent first: this loop is the cost of a digest
+        if kind == 1:  # TokenKind.WORD, the most frequent first: this loop is the cost of a digest
             word = words.get(raw) or words.get(raw.upper())
             if word is None:
                 if (found := functions.get(raw.upper())) is not None:
@@ -255,7 +255,7 @@ def _keep_number(
     at, raw = number
     if at != len(out) - 1 or out[at] != _VALUE:
         return
-    if kind == Kind.WORD:
+    if kind == TokenKind.WORD:
         ends = words.get(following.upper(), b"") not in _GOES_ON
     else:
         ends = kind == 0 or following in (b",", b")", b";")

@@ -14,9 +14,9 @@ import json
 from functools import lru_cache
 from importlib import resources
 
-from migverify.workload.lexer import Kind, executed, pattern, tidb_runs
+from migverify.sql.lexer import TokenKind, executed, pattern, tidb_runs
 
-_NUMBERS = frozenset({Kind.INTEGER, Kind.NUMBER})
+_NUMBERS = frozenset({TokenKind.INTEGER, TokenKind.NUMBER})
 _BEFORE_SIGN = frozenset({"(", ",", "+", "-", ">=", "is", "<=", "=", "<", ">", "select"})
 _STRAIGHT = "straight_join"
 _VALUE, _LIST = "?\x00", "...\x00"  # the mark tells them from a `?` or `...` of the text
@@ -69,7 +69,7 @@ def normalized(sql: bytes) -> str:
                 skip_hint = 0
             behind = match.end()
             continue
-        if kind == Kind.WORD:
+        if kind == TokenKind.WORD:
             word = _lower(raw)
             if word == "null":
                 _literal(out, kind, raw)
@@ -87,7 +87,7 @@ def normalized(sql: bytes) -> str:
                 push(_CHARSET)
             else:
                 push(f"`{word}`")
-        elif kind == Kind.NAMES:
+        elif kind == TokenKind.NAMES:
             for number, name in enumerate(_lower(raw).split(".")):
                 if number:
                     push(".")
@@ -95,7 +95,7 @@ def normalized(sql: bytes) -> str:
                     _literal(out, kind, raw)
                 else:
                     push("`join`" if name == _STRAIGHT else f"`{name}`")
-        elif kind == Kind.OPERATOR:
+        elif kind == TokenKind.OPERATOR:
             if raw == b"*":
                 push(_VALUE if out and out[-1] == "(" else "*")
             elif raw == b";" and start == end_of_all:
@@ -108,23 +108,23 @@ def normalized(sql: bytes) -> str:
                 break
             else:
                 push(raw.decode("latin-1"))
-        elif kind == Kind.STRING and raw[1:-1] in (b"*", b"\\*"):
+        elif kind == TokenKind.STRING and raw[1:-1] in (b"*", b"\\*"):
             push(_VALUE if out and out[-1] == "(" else "*")
-        elif kind in (Kind.INTEGER, Kind.NUMBER, Kind.STRING, Kind.BITS, Kind.PARAMETER):
+        elif kind in (TokenKind.INTEGER, TokenKind.NUMBER, TokenKind.STRING, TokenKind.BITS, TokenKind.PARAMETER):
             _literal(out, kind, raw)
-        elif kind == Kind.QUOTED:
+        elif kind == TokenKind.QUOTED:
             word = _lower(raw[1:-1].replace(b"``", b"`"))
             if word == "index" and out and out[-1] in _HINTING:
                 _hinted(out, "`index`", text, match.end())
                 skip_hint = 1
             else:
                 push("`join`" if word == _STRAIGHT else f"`{word}`")
-        elif kind == Kind.VARIABLE:
+        elif kind == TokenKind.VARIABLE:
             push(_variable(raw))
             if raw in (b"@", b"@@") and text[match.end() : match.end() + 1] in (b"'", b'"', b"`"):
                 out.pop()  # a name in quotes without an end
                 break
-        elif kind == Kind.OPEN:
+        elif kind == TokenKind.OPEN:
             if raw.startswith(b"/*"):
                 push("")
             break
@@ -159,7 +159,7 @@ def _literal(out: list[str], kind: int, raw: bytes) -> None:
     elif last == "(" and len(out) > 3 and out[-2] == "," and out[-3] == ")" and out[-4] in (_VALUE, _LIST):
         out[-4:] = [_LIST]
         return
-    if kind == Kind.INTEGER and last in ("by", ",", "(") and _in_by(out):
+    if kind == TokenKind.INTEGER and last in ("by", ",", "(") and _in_by(out):
         out.append(raw.decode("ascii"))
         return
     out.append(_VALUE)

@@ -12,13 +12,13 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
 from typing import IO, Any, cast
 
-from migverify.changes.storage import open_storage, without_password
+from migverify.changes.storage import Storage, without_password
 from migverify.errors import ReadError
-from migverify.workload.model import Noise, Origin, Piece, Record, Rejected
+from migverify.workload.model import Noise, Origin, Rejected
 
 BLOCK = 4 << 20
 LONGEST = 64 << 20
@@ -44,7 +44,7 @@ def open_bytes(path: str) -> IO[bytes]:
     if "://" not in path:
         return open(path, "rb", opener=_open_regular)
     folder, _, name = path.rpartition("/")
-    return open_storage(folder).open(name)
+    return Storage(folder).open(name)
 
 
 def _open_regular(path: str, flags: int) -> int:
@@ -98,7 +98,7 @@ class _Unpacked(gzip.GzipFile):
         self._under.close()
 
 
-class Window:
+class LogWindow:
     """The part of a file that is in memory: ``data`` begins at ``base``; ``eof`` says that nothing follows it."""
 
     def __init__(self, path: str, file: IO[bytes], block: int = BLOCK) -> None:
@@ -139,65 +139,6 @@ class Window:
             ) from error
 
 
-def in_range(pieces: Iterable[Piece], start: int, end: int | None) -> Iterator[Piece]:
-    """Yield the pieces that begin in a range of offsets."""
-    for piece in pieces:
-        offset = piece.origin.offset
-        if end is not None and offset >= end:
-            return
-        if offset >= start:
-            yield piece
-
-
-class _RecordDraft:
-    __slots__ = Record.__slots__
-
-
-class _OriginDraft:
-    __slots__ = Origin.__slots__
-
-
-def make_origin(file: str, offset: int, line: int, length: int) -> Origin:
-    """Return an origin; see ``make_record``."""
-    made: Any = _OriginDraft()
-    made.file, made.offset, made.line, made.length = file, offset, line, length
-    made.__class__ = Origin
-    return cast(Origin, made)
-
-
-def make_record(
-    origin: Origin,
-    command: object,
-    sql: bytes,
-    session: int | None,
-    user: str | None,
-    host: str | None,
-    database: str | None,
-    start: int | None,
-    end: int | None,
-    number: int,
-    partial: str,
-) -> Any:
-    """Return a draft of a record, to be handed to ``seal`` after other fields are set.
-
-    The constructor of a frozen dataclass with 23 fields takes five times as long as all other work on a record.
-    A draft has the same slots in the same order, so that it can become a record by its class alone.
-    """
-    made: Any = _RecordDraft()
-    made.origin, made.command, made.sql, made.session = origin, command, sql, session
-    made.user, made.host, made.database, made.start, made.end = user, host, database, start, end
-    made.number, made.partial, made.server, made.details = number, partial, "", {}
-    made.clock = made.duration = made.errno = made.rows_sent = made.rows_affected = None
-    made.statement_id = made.parameters = made.last_insert_id = made.insert_id = None
-    return made
-
-
-def seal(draft: Any) -> Record:
-    """Make a draft the record it is."""
-    draft.__class__ = Record
-    return cast(Record, draft)
-
-
 class Texts(dict[bytes, str]):
     """Names of users, hosts and databases as texts, each made once."""
 
@@ -208,7 +149,7 @@ class Texts(dict[bytes, str]):
         return text
 
 
-class Clock:
+class LogClock:
     """Times of logs as Unix microseconds; seconds are computed once, for thousands of records share them.
 
     Parameters
@@ -288,38 +229,28 @@ class Clock:
 
 
 def lines(
-    path: str, start: int, end: int | None, limit: int = LONGEST, *, counted: bool = True, growing: bool = False
+    path: str, limit: int = LONGEST, *, begin: int = 0, stop: int | None = None
 ) -> Iterator[tuple[int, int, bytes | int]]:
-    """Yield ``(offset, line, content)`` of the lines that begin in a range; content is a length where it is too long.
+    """Yield ``(offset, line, content)`` of the lines that begin in [begin, stop); a line that is too long: its length.
 
-    Lines are numbered from the beginning of the file, which is read for that; not ``counted``: from the range's.
-    The last line of a file that is ``growing`` is left out while its line end is not there.
+    Lines are numbered from the first of them.
     """
     with open_log(path) as file:
-        number, offset, ended = 1, 0, b"\n"
-        if not counted and start:
-            file.seek(start - 1)
-            ended, offset = file.read(1), start
-        while offset < start:  # the line that begins at or behind start
-            part = file.read(min(BLOCK, start - offset))
-            if not part:
-                return
-            number += part.count(b"\n")
-            offset += len(part)
-            ended = part[-1:]
-        if ended != b"\n":
-            while (part := file.readline(BLOCK)) and not part.endswith(b"\n"):
+        number, offset = 1, 0
+        if begin:
+            offset = file.seek(begin - 1)
+            part = b""
+            while not part.endswith(b"\n"):
+                part = file.readline(BLOCK)
+                if not part:
+                    return
                 offset += len(part)
-            if not part:
-                return
-            offset += len(part)
-            number += counted
-        while end is None or offset < end:
+        while stop is None or offset < stop:
             try:
                 line = file.readline(limit + 1)
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise ReadError(f"{shown_path(path)}: damaged gzip: {error}.", hint="Fetch the file again.") from error
-            if not line or (growing and len(line) <= limit and not line.endswith(b"\n")):
+            if not line:
                 return
             if len(line) <= limit or line.endswith(b"\n"):
                 yield offset, number, line
@@ -360,9 +291,9 @@ def name_of(value: object) -> str | None:
 
 def rejected(path: str, offset: int, line: int, length: int, reason: str) -> Rejected:
     """Return a reject."""
-    return Rejected(make_origin(path, offset, line, length), reason)
+    return Rejected(Origin(path, offset, line, length), reason)
 
 
 def noise(path: str, offset: int, line: int, length: int, what: str) -> Noise:
     """Return noise."""
-    return Noise(make_origin(path, offset, line, length), what)
+    return Noise(Origin(path, offset, line, length), what)

@@ -14,9 +14,9 @@ from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
-from migverify.workload.lexer import WIDE, Kind, Modes, Token, executed, narrowed, tokens
+from migverify.sql.lexer import WIDE, Modes, Token, TokenKind, executed, narrowed, tokens
 from migverify.workload.model import Command, Parameter
-from migverify.workload.sessions import Statement, joined_reasons
+from migverify.workload.sessions import SessionStatement, joined_reasons
 
 MASKED_WHOLE = "masked whole: where its literals end is not certain"
 
@@ -25,7 +25,10 @@ _DISPUTED = re.compile(rb"--[\x01-\x08\x0e-\x1f\x7f\x85\xa0]")  # a comment for 
 _HEX_NAME = re.compile(rb"0[xX][0-9a-fA-F]+\Z")  # 0X1F is a name for MySQL, and a number for TiDB
 _NARROW = frozenset({"utf8mb4", "utf8mb3", "utf8", "latin1", "ascii", "binary"})
 _LEXING = tuple(Modes(ansi_quotes=ansi, no_backslash_escapes=plain) for ansi, plain in product((False, True), repeat=2))
-_QUOTES = frozenset({Kind.STRING, Kind.QUOTED, Kind.HINT, Kind.OPEN, Kind.BITS, Kind.NUMBER, Kind.VARIABLE})
+_QUOTES = frozenset({
+    TokenKind.STRING, TokenKind.QUOTED, TokenKind.HINT, TokenKind.OPEN, TokenKind.BITS, TokenKind.NUMBER,
+    TokenKind.VARIABLE,
+})  # fmt: skip
 
 _DATE = re.compile(rb"\d{2,4}-\d{1,2}-\d{1,2}$")
 _DATETIME = re.compile(rb"\d{2,4}-\d{1,2}-\d{1,2}[ T]\d{1,2}:\d{1,2}(?::\d{1,2}(?:\.(\d{1,6}))?)?$")
@@ -95,7 +98,7 @@ def _read(sql: bytes, modes: Modes) -> _Reading:
         raw = text[token.start : token.end]
         if token.kind in _QUOTES:
             spans.append((token.start, token.end))
-        closed = closed and token.kind != Kind.OPEN and (raw != b"\\" or text[token.end : token.end + 1] == b"N")
+        closed = closed and token.kind != TokenKind.OPEN and (raw != b"\\" or text[token.end : token.end + 1] == b"N")
     spans += _comments(text, behind, len(text))
     return _Reading(modes, found, spans, closed)
 
@@ -117,16 +120,16 @@ def _stays_without_comments(sql: bytes, reading: _Reading) -> bool:
 
 
 def _masked(sql: bytes, reading: _Reading, *, names: bool) -> Iterator[bytes]:
-    """Yield the parts of a masked text. ``names``: what stands in double quotes is a name for certain."""
+    """Yield the parts of a masked text. ``names``: text in double quotes is certainly a name."""
     limit, behind = _settings_end(sql, reading.found), 0
     for token in reading.found:
         yield from _between(sql, reading, behind, token.start)
         behind = token.end
         raw = sql[token.start : token.end]
-        literal = token.kind in (Kind.STRING, Kind.INTEGER, Kind.NUMBER) or (
-            token.kind == Kind.QUOTED and raw[:1] == b'"'
+        literal = token.kind in (TokenKind.STRING, TokenKind.INTEGER, TokenKind.NUMBER) or (
+            token.kind == TokenKind.QUOTED and raw[:1] == b'"'
         )
-        if literal and (token.end <= limit or (token.kind == Kind.QUOTED and names)):
+        if literal and (token.end <= limit or (token.kind == TokenKind.QUOTED and names)):
             yield raw
         else:
             yield b"".join(_token(token.kind, raw))
@@ -142,19 +145,19 @@ def _between(sql: bytes, reading: _Reading, start: int, end: int) -> Iterator[by
     yield sql[start:end]
 
 
-def _token(kind: Kind, raw: bytes) -> Iterator[bytes]:
-    if kind == Kind.OPEN:
+def _token(kind: TokenKind, raw: bytes) -> Iterator[bytes]:
+    if kind == TokenKind.OPEN:
         yield b"/**/" if raw[:2] == b"/*" else _string(raw) if raw[:1] in b"'\"" else b""
-    elif kind == Kind.HINT:
+    elif kind == TokenKind.HINT:
         yield from (b"/*+ */",) if b"\\" in raw else _hint(raw)
-    elif kind == Kind.BITS or raw[:2].lower() in (b"0x", b"x'"):
-        yield _digits(raw) if kind in (Kind.BITS, Kind.NUMBER) or _HEX_NAME.match(raw) else raw
-    elif kind in (Kind.INTEGER, Kind.NUMBER):
+    elif kind == TokenKind.BITS or raw[:2].lower() in (b"0x", b"x'"):
+        yield _digits(raw) if kind in (TokenKind.BITS, TokenKind.NUMBER) or _HEX_NAME.match(raw) else raw
+    elif kind in (TokenKind.INTEGER, TokenKind.NUMBER):
         yield mask_number(raw)
-    elif kind == Kind.STRING or (kind == Kind.QUOTED and raw[:1] == b'"'):
+    elif kind == TokenKind.STRING or (kind == TokenKind.QUOTED and raw[:1] == b'"'):
         at = raw[:1] in b"nN"
         yield raw[:at] + _string(raw[at:])
-    elif kind == Kind.VARIABLE and raw[1:2] in (b"'", b'"'):  # also the host of an account
+    elif kind == TokenKind.VARIABLE and raw[1:2] in (b"'", b'"'):  # also the host of an account
         yield raw[:1] + _string(raw[1:])
     else:
         yield raw
@@ -224,10 +227,10 @@ def _settings_end(sql: bytes, found: Sequence[Token]) -> int:
     return len(sql)
 
 
-_PLAIN_VALUES = frozenset({Kind.WORD, Kind.STRING, Kind.INTEGER, Kind.NUMBER, Kind.OPERATOR})
+_PLAIN_VALUES = frozenset({TokenKind.WORD, TokenKind.STRING, TokenKind.INTEGER, TokenKind.NUMBER, TokenKind.OPERATOR})
 
 
-def _is_setting(texts: list[str], kinds: list[Kind]) -> bool:
+def _is_setting(texts: list[str], kinds: list[TokenKind]) -> bool:
     """Tell whether one part of a SET gives a setting of ours one plain value."""
     texts = [text.lower() for text in texts]
     if texts and texts[0] in _SCOPES:
@@ -240,8 +243,8 @@ def _is_setting(texts: list[str], kinds: list[Kind]) -> bool:
     return name in _SETTINGS and "(" not in texts and all(kind in _PLAIN_VALUES for kind in kinds[1:])
 
 
-def mask_statement(statement: Statement) -> Statement:
-    """Return a statement without literals: in its text, its bound values and what its format told beside them."""
+def mask_statement(statement: SessionStatement) -> SessionStatement:
+    """Return a statement without literals: in its text, its bound values and its details."""
     record, state = statement.record, statement.state
     parameters = record.parameters
     if parameters is not None:

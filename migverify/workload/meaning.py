@@ -10,7 +10,7 @@ how it is kept apart:
 - texts with comments inside or double quotes have no skeleton: their tokens are the key, literals left out.
 - executable comments: nothing is taken from another statement.
 
-Nothing else that is told here looks at a literal: not LIMIT's number, not the arguments of functions. (A call of
+Nothing else here depends on a literal: not LIMIT's number, not the arguments of functions. (A call of
 literals only, as ``IF(1, 2)``, that no server takes may share the structure of one with more arguments.)
 """
 
@@ -20,9 +20,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from migverify.sql.lexer import DEFAULT, Dialect, Modes, TokenKind, has_executable_comment, narrowed, tokens
 from migverify.workload.classify import Classification, classify
-from migverify.workload.digest import MAX_DIGEST_LENGTH, Digest, Digester, literals_matter
-from migverify.workload.lexer import DEFAULT, Dialect, Kind, Modes, has_executable_comment, narrowed, tokens
+from migverify.workload.digest import MAX_DIGEST_LENGTH, Digester, literals_matter
 from migverify.workload.shape import Shape, shape
 
 MEMORY_BYTES = 64 << 20
@@ -30,11 +30,11 @@ MEMORY_BYTES = 64 << 20
 _BY = re.compile(rb"\b[bB][yY]\b")
 _WHOLE = re.compile(rb"\banalyze\b|b'\x01|[+\-]\s*+'\x01", re.IGNORECASE)
 _LITERAL = re.compile(r"['\"]|\b\d|\bx'", re.IGNORECASE)
-_NOT_ASKED = Shape(reasons=("not asked for",))
+_NO_SHAPE = Shape(reasons=("not requested",))
 _OBJECTS_BYTES = 1_500  # an entry beside its key and text: objects, tuples, the place in the dictionary
 _ITEM_LIMIT = 65_536  # longer keys are not kept
 _HOLES = {
-    Kind.STRING: b"''", Kind.INTEGER: b"1", Kind.NUMBER: b"1.0", Kind.BITS: b"b''",
+    TokenKind.STRING: b"''", TokenKind.INTEGER: b"1", TokenKind.NUMBER: b"1.0", TokenKind.BITS: b"b''",
 }  # fmt: skip
 
 
@@ -77,89 +77,70 @@ class Meanings:
         self._shapes = shapes
         self._max_digest_length = max_digest_length
         self._memory = memory
-        self._by_modes: dict[Modes, _OfModes] = {}
+        self._digesters: dict[Modes, tuple[Digester, bytes]] = {}  # with a mark that begins the keys of these modes
+        self.seen: dict[bytes, Meaning | None] = {}  # None: the skeleton alone does not tell
+        self.used = 0
 
     def meaning(self, sql: bytes, modes: Modes = DEFAULT) -> Meaning:
         """Return the meaning of a statement sent under these modes. Any bytes have one; never raises."""
-        found = self._by_modes.get(modes)
-        if found is None:
+        known = self._digesters.get(modes)
+        if known is None:
             digester = Digester(self.dialect, modes, max_digest_length=self._max_digest_length)
-            found = _OfModes(digester, self._unique_keys, self._shapes, self._memory)
-            self._by_modes[modes] = found  # a session has one of 32 sets of modes
-        return found.meaning(sql)
-
-
-class _OfModes:
-    def __init__(
-        self,
-        digester: Digester,
-        unique_keys: Mapping[str, Sequence[Sequence[str]]] | None,
-        shapes: bool,
-        memory: int,
-    ) -> None:
-        self.digester = digester
-        self.modes = digester.modes
-        self.unique_keys = unique_keys
-        self.shapes = shapes
-        self.memory = memory
-        self.used = 0
-        self.seen: dict[bytes, Meaning | None] = {}  # None: the skeleton alone does not tell
-
-    def meaning(self, sql: bytes) -> Meaning:
-        if self.modes.no_backslash_escapes and b"\\" in sql:
-            return self.directly(sql)  # digests of TiDB and sqlglot know nothing of this mode
-        if self.modes.charset and not sql.isascii():
-            return self.directly(sql)
-        skeleton = self.digester.skeleton(sql)
+            known = self._digesters[modes] = digester, bytes([len(self._digesters)])  # there are fewer than 200
+        digester, mark = known
+        # digests of TiDB and sqlglot know nothing of NO_BACKSLASH_ESCAPES
+        if (modes.no_backslash_escapes and b"\\" in sql) or (modes.charset and not sql.isascii()):
+            return self._directly(sql, digester)
+        skeleton = digester.skeleton(sql)
         if skeleton is None or (b"/*" in sql and has_executable_comment(sql)):
-            return self.by_tokens(sql)
-        found = self.seen.get(skeleton)
+            return self._by_tokens(sql, digester, mark)
+        key = mark + skeleton
+        found = self.seen.get(key)
         if found is not None:
             return found
-        if skeleton in self.seen:
-            return self.by_key(_narrow(skeleton, sql), sql)
-        made = self.directly(sql)
+        if key in self.seen:
+            return self._by_key(mark + _narrow(skeleton, sql), sql, digester)
+        made = self._directly(sql, digester)
         if literals_matter(skeleton) or _WHOLE.search(skeleton) or _orders_by_literals(made.shape):
-            self.keep(skeleton, None)
-            self.keep(_narrow(skeleton, sql), made)
+            self._keep(key, None)
+            self._keep(mark + _narrow(skeleton, sql), made)
         else:
-            self.keep(skeleton, made)
+            self._keep(key, made)
         return made
 
-    def by_tokens(self, sql: bytes) -> Meaning:
+    def _by_tokens(self, sql: bytes, digester: Digester, mark: bytes) -> Meaning:
         """Look up a text with comments or double quotes; its digest is always made anew."""
         if has_executable_comment(sql):
-            return self.directly(sql)
-        found_tokens = tokens(sql, "mysql", self.modes)
-        key = b"\x00" + b"\x00".join(_HOLES.get(one.kind) or sql[one.start : one.end] for one in found_tokens)
-        digest = self.digester.digest(sql)
+            return self._directly(sql, digester)
+        parts = (_HOLES.get(one.kind) or sql[one.start : one.end] for one in tokens(sql, "mysql", digester.modes))
+        key = mark + b"\x00" + b"\x00".join(parts)
         found = self.seen.get(key)
         if found is None and key not in self.seen:
-            found = self.directly(sql)
-            self.keep(key, None if _WHOLE.search(key) or _orders_by_literals(found.shape) else found)
+            found = self._directly(sql, digester)
+            self._keep(key, None if _WHOLE.search(key) or _orders_by_literals(found.shape) else found)
         if found is None:
-            return self.by_key(b"\x01" + sql, sql)
+            return self._by_key(mark + b"\x01" + sql, sql, digester)
+        digest = digester.digest(sql)
         return found if found.digest == digest.digest else Meaning(*digest, found.classification, found.shape)
 
-    def by_key(self, key: bytes, sql: bytes) -> Meaning:
+    def _by_key(self, key: bytes, sql: bytes, digester: Digester) -> Meaning:
         found = self.seen.get(key)
         if found is None:
-            found = self.directly(sql)
-            self.keep(key, found)
+            found = self._directly(sql, digester)
+            self._keep(key, found)
         return found
 
-    def directly(self, sql: bytes) -> Meaning:
-        found = classify(sql, self.modes)
-        sql = narrowed(sql, self.modes)
-        digest: Digest = self.digester.digest(sql)
-        structure = shape(sql, self.unique_keys, bool(found.volatile)) if self.shapes else _NOT_ASKED
-        return Meaning(digest.digest, digest.text, found, structure)
+    def _directly(self, sql: bytes, digester: Digester) -> Meaning:
+        found = classify(sql, digester.modes)
+        sql = narrowed(sql, digester.modes)
+        structure = shape(sql, self._unique_keys, bool(found.volatile)) if self._shapes else _NO_SHAPE
+        return Meaning(*digester.digest(sql), found, structure)
 
-    def keep(self, key: bytes, found: Meaning | None) -> None:
+    def _keep(self, key: bytes, found: Meaning | None) -> None:
         if len(key) > _ITEM_LIMIT:
             return
         size = _OBJECTS_BYTES + len(key) + (2 * len(found.text) if found is not None else 0)
-        if self.used + size > self.memory:
+        if self.used + size > self._memory:
             self.seen.clear()
             self.used = 0
         self.seen[key] = found

@@ -1,6 +1,6 @@
-"""The nouns of the workload road: frozen, typed, without I/O.
+"""The nouns of captures: typed, without I/O.
 
-Text of statements is bytes: a log holds whatever the client sent, in whatever character set.
+Text of statements is bytes: a log holds any bytes that the client sent, in any character set.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 
 class Command(StrEnum):
-    """What the client asked for. Statements of a text protocol are QUERY, prepared ones EXECUTE."""
+    """What the client requested. Statements of a text protocol are QUERY, prepared ones EXECUTE."""
 
     QUERY = "query"
     PREPARE = "prepare"
@@ -27,9 +27,9 @@ class Command(StrEnum):
     OTHER = "other"  # ping, statistics, field list ...: kept, never replayed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen ones take five times as long to make, and there is one for each record
 class Origin:
-    """Where a record stands: file, byte offset of its first byte, line from 1, bytes it takes."""
+    """Where a record is: file, byte offset of its first byte, line from 1, bytes it takes."""
 
     file: str
     offset: int
@@ -37,13 +37,13 @@ class Origin:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Record:
     """One record of a capture, as its format tells it; what it does not tell is None.
 
     ``session`` is the server's connection id. ``start`` and ``end`` are Unix time in microseconds. ``clock`` is the
     time the session had set by ``SET timestamp``, microseconds. ``database`` is the current database where the format
-    names it, ``""`` for none. ``partial`` says why the record cannot be replayed as it stands (truncated, values
+    names it, ``""`` for none. ``partial`` says why the record cannot be replayed as it is (truncated, values
     unknown ...), empty when it can. ``parameters`` are the typed values of a prepared statement, where the format has
     them apart from the text. ``number`` orders records of one session that bear the same time (query id, sequence in
     the file).
@@ -104,6 +104,9 @@ Piece: TypeAlias = Record | Rejected | Noise
 """The pieces of a file follow each other without a gap: their lengths add up to the file's."""
 
 
+SUMMARY = "_summary.json"
+"""The file of a capture that says what was read and written; it is there when the capture is whole."""
+
 UNKNOWN = "\udc80"
 """The current database where a reading begins in the middle of a file: no name of a log decodes to it."""
 
@@ -121,7 +124,7 @@ class Carry:
     sessions: tuple[tuple[int, Any], ...] = ()
 
 
-class Format(Protocol):
+class CaptureFormat(Protocol):
     """Reads one file of one format."""
 
     name: str
@@ -130,12 +133,8 @@ class Format(Protocol):
         """How likely these first bytes (64 KiB at most) are of this format, 0 to 1."""
         ...
 
-    def read(self, path: str, start: int = 0, end: int | None = None) -> Iterator[Piece]:
-        """Yield the pieces that begin in the byte range [start, end) of a file, streaming, in order of their offsets.
-
-        A range that does not begin at a record begins with the first record behind ``start``, so ranges that follow
-        each other yield what the whole file yields.
-        """
+    def read(self, path: str) -> Iterator[Piece]:
+        """Yield the pieces of a file, streaming, in order of their offsets."""
         ...
 
 
@@ -159,16 +158,15 @@ class Part(Protocol):
 
 
 @runtime_checkable
-class Divisible(Format, Protocol):
+class Divisible(CaptureFormat, Protocol):
     """A format whose files can be read in parts."""
 
-    def part(self, path: str, begin: int, stop: int | None, carry: Carry | None, *, growing: bool = False) -> Part:
+    def part(self, path: str, begin: int = 0, stop: int | None = None, carry: Carry | None = None) -> Part:
         """Return the part whose records begin in [begin, stop).
 
         With a carry it begins at ``begin``, which is where the part before ended. Without one it begins at the first
         byte behind ``begin`` that looks like the beginning of a record, and knows nothing of what is before: what it
         read holds only if the part before ends there and its carry has no sessions.
         Lines of its pieces count from 1 at its first byte.
-        A file that is ``growing`` is read up to the first record whose end only bytes behind the last one can show.
         """
         ...

@@ -1,4 +1,4 @@
-"""Which reader reads a file: named by the user, or told by the file's first bytes."""
+"""Which reader reads a file: named by the user, or recognized by the file's first bytes."""
 
 from __future__ import annotations
 
@@ -6,30 +6,35 @@ import gzip
 import re
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, timedelta, timezone, tzinfo
+from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from migverify.errors import UsageError
-from migverify.workload.formats import log_readers
-from migverify.workload.formats.p6spy import P6spy
-from migverify.workload.formats.pcap import Pcap, PcapText
+from migverify.errors import ChangeError, UsageError
+from migverify.workload.formats.audit import Audit
+from migverify.workload.formats.das import ActivityStream
+from migverify.workload.formats.general import GeneralLog
+from migverify.workload.formats.pcap import Pcap
 from migverify.workload.formats.polled import Polled
+from migverify.workload.formats.slow import SlowLog
 from migverify.workload.formats.statements import BANNER as BANNERS
-from migverify.workload.formats.tidb_audit import TidbAudit
-from migverify.workload.formats.tiproxy import TiProxy
-from migverify.workload.lines import open_log, shown_path
-from migverify.workload.model import Format
+from migverify.workload.lines import open_log, shown_path, size_of
+from migverify.workload.model import CaptureFormat
+from migverify.workload.parts import CaptureInput
 
 _OFFSET = re.compile(r"([+-])(\d\d):(\d\d)")
 HEAD_BYTES = 64 << 10
 SURE = 0.5
-"""A file is taken for the likeliest format from here on; below, the user has to say."""
+"""From this likelihood on a file is read as the likeliest format; below, the user has to name it."""
 
 
-def readers(port: int, zone: tzinfo = UTC) -> dict[str, Format]:
+def readers(port: int, zone: tzinfo = UTC) -> dict[str, CaptureFormat]:
     """Return every reader by its name; ``zone`` is that of local times in logs."""
-    own: tuple[Format, ...] = (Pcap(port), PcapText(port), TiProxy(), TidbAudit(), Polled(), P6spy(zone))
-    return {reader.name: reader for reader in (*log_readers(zone), *own)}
+    known: tuple[CaptureFormat, ...] = (
+        SlowLog(zone), GeneralLog(zone), Audit(zone), ActivityStream(), Pcap(port), Polled(),
+    )  # fmt: skip
+    return {reader.name: reader for reader in known}
 
 
 def zone_of(name: str) -> tzinfo:
@@ -52,7 +57,7 @@ def zone_of(name: str) -> tzinfo:
         ) from error
 
 
-def open_format(name: str, path: str, port: int, zone: tzinfo = UTC) -> Format:
+def open_format(name: str, path: str, port: int, zone: tzinfo = UTC) -> CaptureFormat:
     """Return the reader of a file; ``name`` is ``auto`` or a format's name.
 
     Raises
@@ -74,7 +79,7 @@ def open_format(name: str, path: str, port: int, zone: tzinfo = UTC) -> Format:
     return known[chosen]
 
 
-def open_formats(name: str, paths: Sequence[str], port: int, zone: tzinfo = UTC) -> list[Format]:
+def open_formats(name: str, paths: Sequence[str], port: int, zone: tzinfo = UTC) -> list[CaptureFormat]:
     """Return the readers of files; one that holds no record (a rotated log) is of the format of the others.
 
     Raises
@@ -95,3 +100,47 @@ def read_head(path: str) -> bytes:
             return file.read(HEAD_BYTES)
         except (gzip.BadGzipFile, zlib.error, EOFError) as error:
             raise UsageError(f"{shown_path(path)} is damaged gzip: {error}.", hint="Fetch it again.") from error
+
+
+def is_there(path: str) -> bool:
+    """Tell whether a file or an object exists."""
+    if "://" not in path:
+        return Path(path).is_file()
+    try:
+        size_of(path)
+    except ChangeError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return False
+        raise
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How the files of a capture are read; see the options of the command."""
+
+    form: str
+    port: int
+    zone: tzinfo
+    server: str
+    by_folder: bool
+
+    def server_of(self, path: str) -> str:
+        """Return the server that a file is of."""
+        if not self.by_folder:
+            return self.server
+        return path.split("/")[-2] if "://" in path else Path(path).resolve().parent.name
+
+    def inputs(self, files: Sequence[str]) -> list[CaptureInput]:
+        """Return the inputs of a capture.
+
+        Raises
+        ------
+        UsageError
+            a file is not there, or its format is not known.
+        """
+        missing = [shown_path(path) for path in files if not is_there(path)]
+        if missing:
+            raise UsageError(f"no such file: {', '.join(missing)}.", hint="Name files; folders are not searched.")
+        formats = open_formats(self.form, files, self.port, self.zone)
+        return [CaptureInput(path, form, self.server_of(path)) for path, form in zip(files, formats, strict=True)]

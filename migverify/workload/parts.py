@@ -16,15 +16,26 @@ from pathlib import Path
 from migverify.errors import ReadError
 from migverify.workload.formats.audit import Looks
 from migverify.workload.lines import is_packed, rejected, shown_path
-from migverify.workload.model import UNKNOWN, Carry, Command, Divisible, Format, Noise, Part, Piece, Record, Rejected
+from migverify.workload.model import (
+    UNKNOWN,
+    CaptureFormat,
+    Carry,
+    Command,
+    Divisible,
+    Noise,
+    Part,
+    Piece,
+    Record,
+    Rejected,
+)
 from migverify.workload.private import private
-from migverify.workload.runs import RUN_BYTES, Run, RunWriter, placed, sort_time
+from migverify.workload.runs import RUN_BYTES, Run, RunWriter, sort_time
 from migverify.workload.tasks import Tasks, without_collections
 
 PART_BYTES = 32 << 20
 _MOST_PARTS = 256
 DISORDER = 1_000_000
-"""Microseconds a record may be behind its elders before the file counts as out of order there."""
+"""Microseconds a record may be older than an earlier one before the file counts as out of order there."""
 _LAST_TIME = 253_402_300_800_000_000
 """The year 10000 in microseconds: no server writes such a time."""
 _INT32, _INT64, _UINT64 = 1 << 31, 1 << 63, 1 << 64
@@ -35,20 +46,17 @@ OUT_OF_RANGE = "number or time that no server writes"
 class CaptureInput:
     """One file and how to read it.
 
-    ``path`` is a file or a URL. ``server`` names the server where the file does not. ``name`` is shown in place of the
-    path where the file is a copy. ``growing``: see ``Divisible.part``.
+    ``path`` is a file or a URL. ``server`` names the server where the file does not.
     """
 
     path: Path | str
-    format: Format
+    format: CaptureFormat
     server: str = ""
-    name: str = ""
-    growing: bool = False
 
     @property
     def shown(self) -> str:
         """The file as its rows name it."""
-        return self.name or shown_path(str(self.path))
+        return shown_path(str(self.path))
 
 
 @dataclass(slots=True)
@@ -56,8 +64,7 @@ class FileCount:
     """What one file held.
 
     ``disordered`` counts records more than a second older than one before them, in the same part of a large file.
-    ``duplicates`` counts records that another file of the capture holds too. ``unread`` are the bytes at the end of a
-    growing file that no later byte shows to be whole records.
+    ``duplicates`` counts records that another file of the capture holds too.
     """
 
     file: str
@@ -73,11 +80,10 @@ class FileCount:
     first: int | None = None
     last: int | None = None
     duplicates: int = 0
-    unread: int = 0
 
     def add(self, other: FileCount) -> None:
         """Add what another part of the file held."""
-        for name in ("bytes", "records", "rejected", "rejected_bytes", "noise_bytes", "disordered", "unread"):
+        for name in ("bytes", "records", "rejected", "rejected_bytes", "noise_bytes", "disordered"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.disorder_s = max(self.disorder_s, other.disorder_s)
         for moment in (other.first, other.last):
@@ -93,7 +99,7 @@ class FileCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class FileSpan:
     """Bytes of a file, by the offsets at which records of it begin.
 
     ``carry``: see ``Divisible.part``. ``clock`` is the time of the last record before that has one.
@@ -111,7 +117,7 @@ class Segment:
 class ReadTask:
     """Segments that one worker reads into one run."""
 
-    segments: tuple[Segment, ...]
+    segments: tuple[FileSpan, ...]
     path: Path
     secret: bytes
     run_bytes: int = RUN_BYTES
@@ -121,7 +127,7 @@ class ReadTask:
 class SegmentResult:
     """What a worker read of a segment; ``needs_clock``: its first record has no time."""
 
-    segment: Segment
+    segment: FileSpan
     count: FileCount
     begin: int = 0
     end: int = 0
@@ -138,17 +144,17 @@ class SegmentResult:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadResult:
-    """A run, and what it is made of.
-
-    ``rejects`` is a file of JSON lines. ``line`` is to be added to the lines of its rejects.
-    """
+class RunResult:
+    """A run, and what it is made of; its rejects are JSON lines in the file ``rejects``, without ``run.line``."""
 
     task: ReadTask
     run: Run
     segments: tuple[SegmentResult, ...]
-    rejects: Path
-    line: int = 0
+
+    @property
+    def rejects(self) -> Path:
+        """The file of rejects."""
+        return rejects_of(self.task.path)
 
     @property
     def rank(self) -> int:
@@ -156,26 +162,31 @@ class ReadResult:
         return self.segments[0].segment.rank
 
 
+def rejects_of(run: Path) -> Path:
+    """Return the file of the rejects beside a run."""
+    return run.with_suffix(".rejects")
+
+
 def read_tasks(
     inputs: Sequence[CaptureInput], sizes: Sequence[int], folder: Path, secret: bytes, part_bytes: int, run_bytes: int
 ) -> list[ReadTask]:
     """Return the tasks that read files, large ones in parts and small ones together; they are in the order of time."""
     part_bytes = max(part_bytes, sum(sizes) // _MOST_PARTS)
-    groups: list[list[Segment]] = []
+    groups: list[list[FileSpan]] = []
     gathered = part_bytes + 1
     for rank, (one, size) in enumerate(zip(inputs, sizes, strict=True)):
         if isinstance(one.format, Divisible) and size > part_bytes and not is_packed(str(one.path)):
             count = -(-size // part_bytes)
             edges = [number * part_bytes for number in range(count)]
             groups += [
-                [Segment(one, rank, begin, stop)] for begin, stop in zip(edges, [*edges[1:], None], strict=True)
+                [FileSpan(one, rank, begin, stop)] for begin, stop in zip(edges, [*edges[1:], None], strict=True)
             ]  # fmt: skip
             gathered = part_bytes + 1
         elif gathered + size > part_bytes:
-            groups.append([Segment(one, rank)])
+            groups.append([FileSpan(one, rank)])
             gathered = size
         else:
-            groups[-1].append(Segment(one, rank))
+            groups[-1].append(FileSpan(one, rank))
             gathered += size
     return [
         ReadTask(tuple(group), folder / f"run-{number:05d}", secret, run_bytes) for number, group in enumerate(groups)
@@ -183,7 +194,7 @@ def read_tasks(
 
 
 @without_collections()
-def read_part(task: ReadTask) -> ReadResult:
+def read_part(task: ReadTask) -> RunResult:
     """Read the segments of a task into its run.
 
     Raises
@@ -193,8 +204,7 @@ def read_part(task: ReadTask) -> ReadResult:
     """
     writer = RunWriter(task.path, task.secret, task.run_bytes)
     results = []
-    rejects = task.path.with_suffix(".rejects")
-    with open(rejects, "w", opener=private) as file:
+    with open(rejects_of(task.path), "w", opener=private) as file:
         for segment in task.segments:
             result = SegmentResult(
                 segment, FileCount(segment.one.shown, segment.one.format.name, segment.one.server)
@@ -203,7 +213,7 @@ def read_part(task: ReadTask) -> ReadResult:
                 reject = {"reason": piece.reason, **asdict(piece.origin), "file": segment.one.shown}
                 file.write(json.dumps(reject) + "\n")
             results.append(result)
-    return ReadResult(task, writer.close(), tuple(results), rejects)
+    return RunResult(task, writer.close(), tuple(results))
 
 
 def _read(result: SegmentResult, writer: RunWriter) -> Iterator[Rejected]:
@@ -224,9 +234,9 @@ def _read(result: SegmentResult, writer: RunWriter) -> Iterator[Rejected]:
             piece = checked(piece)
         if isinstance(piece, Record):
             if server and not piece.server:
-                object.__setattr__(piece, "server", server)  # dataclasses.replace costs more than parsing did
+                piece.server = server
             if shown != path:
-                object.__setattr__(origin, "file", shown)
+                origin.file = shown
             own = sort_time(piece)
             if own is None:
                 result.untimed += 1
@@ -262,10 +272,10 @@ def _read(result: SegmentResult, writer: RunWriter) -> Iterator[Rejected]:
         result.lines, result.carry, result.looks = part.lines, part.carry, getattr(part, "looks", {})
 
 
-def _part(segment: Segment) -> Part | Iterator[Piece]:
+def _part(segment: FileSpan) -> Part | Iterator[Piece]:
     one, path = segment.one, str(segment.one.path)
     if isinstance(one.format, Divisible):
-        return one.format.part(path, segment.begin, segment.stop, segment.carry, growing=one.growing)
+        return one.format.part(path, segment.begin, segment.stop, segment.carry)
     return one.format.read(path)
 
 
@@ -291,9 +301,9 @@ def checked(record: Record) -> Record | Rejected:
     return rejected(origin.file, origin.offset, origin.line, origin.length, OUT_OF_RANGE)
 
 
-def proven(results: Iterable[ReadResult], tasks: Tasks) -> list[ReadResult]:
+def proven(results: Iterable[RunResult], tasks: Tasks) -> list[RunResult]:
     """Return results whose parts follow each other without a gap, reading those again that do not."""
-    files: dict[int, list[ReadResult]] = {}
+    files: dict[int, list[RunResult]] = {}
     for result in results:
         files.setdefault(result.rank, []).append(result)
     chains = {rank: _Chain(sorted(parts, key=lambda one: one.segments[0].segment.begin))
@@ -307,12 +317,12 @@ def proven(results: Iterable[ReadResult], tasks: Tasks) -> list[ReadResult]:
 class _Chain:
     """The parts of one file, from the first on as far as they are proven."""
 
-    def __init__(self, parts: list[ReadResult]) -> None:
+    def __init__(self, parts: list[RunResult]) -> None:
         self._left = parts[::-1]
         self._end = self._line = 0
         self._carry = Carry()
         self._clock = -1
-        self.results: list[ReadResult] = []
+        self.results: list[RunResult] = []
 
     def next_task(self) -> ReadTask | None:
         """Go on; returns the task that reads the next part again, where it has to be."""
@@ -331,21 +341,22 @@ class _Chain:
                 return replace(result.task, segments=(true,))
         return None
 
-    def take(self, result: ReadResult) -> None:
+    def take(self, result: RunResult) -> None:
         """Take in a part that is proven."""
         last = result.segments[-1]
         carry = last.carry
         if carry.database == UNKNOWN:
             carry = replace(carry, database=self._carry.database)
-        self.results.append(replace(result, run=placed(result.run, self._line, self._carry.database), line=self._line))
+        if carry.time is None:  # it holds no record with a time
+            carry = replace(carry, time=self._carry.time)
+        run = replace(result.run, line=self._line, database=self._carry.database)
+        self.results.append(replace(result, run=run))
         self._end, self._line, self._carry = last.end, self._line + last.lines, carry
         self._clock = max(self._clock, last.clock) if last.clock < 0 else last.clock
 
 
-def check_sizes(inputs: Sequence[CaptureInput], sizes: Sequence[int], results: Sequence[ReadResult]) -> None:
+def check_sizes(inputs: Sequence[CaptureInput], sizes: Sequence[int], results: Sequence[RunResult]) -> None:
     """Check that files were read to where their ends were; what is written meanwhile belongs to the next capture.
-
-    What is unread of a growing file is counted.
 
     Raises
     ------
@@ -353,11 +364,8 @@ def check_sizes(inputs: Sequence[CaptureInput], sizes: Sequence[int], results: S
         bytes are unaccounted for, or a file was truncated.
     """
     ends = {one.segment.rank: one.end for result in results for one in result.segments}
-    counts = {one.segment.rank: one.count for result in results for one in result.segments}
     for rank, (one, size) in enumerate(zip(inputs, sizes, strict=True)):
-        if one.growing:
-            counts[rank].unread = size - ends[rank]
-        elif ends[rank] < size and not is_packed(str(one.path)):
+        if ends[rank] < size and not is_packed(str(one.path)):
             raise unaccounted(one, ends[rank], size)
 
 

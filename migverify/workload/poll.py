@@ -177,8 +177,8 @@ class Poller:
             self._line({"lost": event - before - 1, "thread": thread})
         self._ended[thread] = max(last, event, before or 0)
 
-    def _line(self, told: dict[str, object]) -> None:
-        self._out.write(json.dumps(told) + "\n")
+    def _line(self, event: dict[str, object]) -> None:
+        self._out.write(json.dumps(event) + "\n")
 
 
 def poll_until(poller: Poller, stopped: threading.Event, interval: float, left: Callable[[], float | None]) -> None:

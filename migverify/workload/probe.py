@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from migverify.model import Flavor, Verdict
-from migverify.workload.catalogue.expected import Expectations, Outcome
-from migverify.workload.catalogue.model import Entry, EntryClass, Probe, ProbeState
-from migverify.workload.catalogue.versions import Server
+from migverify.workload.catalogue.expected import ExpectedAnswers, ProbeOutcome
+from migverify.workload.catalogue.model import CatalogueEntry, EntryClass, Probe, ProbeState
+from migverify.workload.catalogue.versions import KnownServer
 
 RULE = "probe"
 """Prefix of the store's name of an entry's result: ``probe:handler-001``."""
@@ -22,10 +22,10 @@ RULE = "probe"
 class SideAnswer:
     """What one side answered: an outcome per asked step, or why there is none.
 
-    ``taken`` is True where the side was not asked, and the catalogue's expectation stands in its place.
+    ``taken`` is True where the side was not asked, and the catalogue's expectation is used in its place.
     """
 
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[ProbeOutcome, ...] = ()
     reason: str = ""
     taken: bool = False
 
@@ -34,7 +34,7 @@ class SideAnswer:
 class ProbeResult:
     """One entry's probe on a pair."""
 
-    entry: Entry
+    entry: CatalogueEntry
     state: ProbeState
     reason: str
     source: SideAnswer
@@ -65,7 +65,7 @@ def _answers(answer: SideAnswer) -> list[dict[str, str]]:
     return [{"sql": outcome.sql, "answer": outcome.text()} for outcome in answer.outcomes]
 
 
-def expectations(probe: Probe, server: Server) -> Expectations | None:
+def expectations(probe: Probe, server: KnownServer) -> ExpectedAnswers | None:
     """Return what a server should answer: MariaDB, where nothing is said of it, like MySQL."""
     for flavor in (server.flavor, Flavor.MYSQL if server.flavor is Flavor.MARIADB else server.flavor):
         for one in probe.expect:
@@ -74,8 +74,10 @@ def expectations(probe: Probe, server: Server) -> Expectations | None:
     return None
 
 
-def judge(probe: Probe, source: tuple[Server, SideAnswer], target: tuple[Server, SideAnswer]) -> tuple[ProbeState, str]:
-    """Return whether an entry holds on a pair, and why it is told so.
+def judge(
+    probe: Probe, source: tuple[KnownServer, SideAnswer], target: tuple[KnownServer, SideAnswer]
+) -> tuple[ProbeState, str]:
+    """Return whether an entry holds on a pair, and why.
 
     It holds when both sides answer as expected, and not alike; it does not hold when they answer alike in all that one
     of the expectations names, or the target as the source is expected to; anything else has changed since the entry was
@@ -107,13 +109,13 @@ def judge(probe: Probe, source: tuple[Server, SideAnswer], target: tuple[Server,
     return ProbeState.CHANGED, f"target: {_differences(of_target, target[1])[0]}"
 
 
-def _alike(first: Expectations, second: Expectations, source: SideAnswer, target: SideAnswer) -> bool:
+def _alike(first: ExpectedAnswers, second: ExpectedAnswers, source: SideAnswer, target: SideAnswer) -> bool:
     """Tell whether both sides answered the same, in all that one of the expectations names."""
     steps = zip(first.outcomes, second.outcomes, source.outcomes, target.outcomes, strict=True)
     return all(_same(set(one.named()) | set(other.named()), ours, theirs) for one, other, ours, theirs in steps)
 
 
-def _same(names: set[str], ours: Outcome, theirs: Outcome) -> bool:
+def _same(names: set[str], ours: ProbeOutcome, theirs: ProbeOutcome) -> bool:
     if ours.failed or theirs.failed or ours.errno != theirs.errno or ours.waited != theirs.waited:
         return False
     if ours.errno:
@@ -127,7 +129,7 @@ def _same(names: set[str], ours: Outcome, theirs: Outcome) -> bool:
     return all(one == other for name, (one, other) in values.items() if name in names)
 
 
-def _differences(expected: Expectations, answer: SideAnswer) -> list[str]:
+def _differences(expected: ExpectedAnswers, answer: SideAnswer) -> list[str]:
     return [
         text
         for one, outcome in zip(expected.outcomes, answer.outcomes, strict=True)
@@ -154,7 +156,7 @@ def verdict(results: Sequence[ProbeResult]) -> tuple[Verdict, list[str]]:
     if blockers:
         return Verdict.MISMATCH, reasons
     if not results:
-        return Verdict.INCONCLUSIVE, ["no probe was asked for"]
+        return Verdict.INCONCLUSIVE, ["no probe was requested"]
     if not_run or changed:
         return Verdict.INCONCLUSIVE, reasons
     return Verdict.MATCH, [f"all {_count(len(results), 'probe')} ran, and no blocker holds here"]

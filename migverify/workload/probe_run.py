@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from migverify.errors import EndpointError, MigverifyError, ReadError, UsageError
 from migverify.model import Endpoint, Flavor, Side
 from migverify.sql.gates import kill_sql
-from migverify.workload.catalogue.expected import Expected, Outcome
-from migverify.workload.catalogue.model import Entry, Needs, Probe, ProbeState
-from migverify.workload.catalogue.versions import Server
+from migverify.workload.catalogue.expected import Expected, ProbeOutcome
+from migverify.workload.catalogue.model import CatalogueEntry, Needs, Probe, ProbeState
+from migverify.workload.catalogue.versions import KnownServer
 from migverify.workload.probe import ProbeResult, SideAnswer, expectations, judge
 from migverify.workload.probe_session import Pending, ProbeSession
 
@@ -110,7 +110,7 @@ class Scratch:
         outcome = self._must(sql)
         return [tuple("" if cell is None else cell for cell in row) for row in outcome.rows]
 
-    def _must(self, sql: str) -> Outcome:
+    def _must(self, sql: str) -> ProbeOutcome:
         outcome = self._control.run(sql, _SECONDS)
         if outcome.failed or outcome.errno:
             raise ReadError(f"{self._side}: {outcome.text()}\n  SQL: {sql}")
@@ -154,7 +154,7 @@ class Prober:
         self._ends = (source, target)
         self._stack = ExitStack()
         self._scratch: dict[Side, Scratch] = {}
-        self.servers: dict[Side, Server] = {}
+        self.servers: dict[Side, KnownServer] = {}
 
     def __enter__(self) -> Prober:
         try:
@@ -173,17 +173,19 @@ class Prober:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def run(self, entries: Sequence[Entry], told: Callable[[ProbeResult], None] | None = None) -> list[ProbeResult]:
-        """Run the probes of entries, in their order; each result is told when it is there."""
+    def run(
+        self, entries: Sequence[CatalogueEntry], on_result: Callable[[ProbeResult], None] | None = None
+    ) -> list[ProbeResult]:
+        """Run the probes of entries, in their order; ``on_result`` gets each as it comes."""
         results = []
         for entry in entries:
             result = self.run_one(entry)
             results.append(result)
-            if told is not None:
-                told(result)
+            if on_result is not None:
+                on_result(result)
         return results
 
-    def run_one(self, entry: Entry) -> ProbeResult:
+    def run_one(self, entry: CatalogueEntry) -> ProbeResult:
         """Run one entry's probe on both sides."""
         begun = time.monotonic()
         if entry.probe is None:
@@ -250,11 +252,11 @@ class Prober:
         finally:
             scratch.clean()
 
-    def _steps(self, end: ProbeSide, probe: Probe, sessions: dict[int, ProbeSession]) -> tuple[Outcome, ...]:
+    def _steps(self, end: ProbeSide, probe: Probe, sessions: dict[int, ProbeSession]) -> tuple[ProbeOutcome, ...]:
         waiting: list[tuple[int, Pending]] = []
-        found: dict[int, Outcome] = {}
+        found: dict[int, ProbeOutcome] = {}
         for number, step in enumerate(probe.steps):
-            if step.only is not None and (step.only is Flavor.TIDB) != (self.servers[end.side].flavor is Flavor.TIDB):
+            if step.only is not None and (step.only == "tidb") != (self.servers[end.side].flavor is Flavor.TIDB):
                 continue
             session = sessions[step.session]
             sql = step.sql.replace("{database}", self.options.database)
@@ -271,28 +273,28 @@ class Prober:
             found[number] = outcome
         for number, pending in waiting:
             ended = pending.wait(self.options.seconds)
-            late = Outcome(pending.sql, failed=f"no answer within {self.options.seconds:g} s")
+            late = ProbeOutcome(pending.sql, failed=f"no answer within {self.options.seconds:g} s")
             found[number] = replace(ended or late, waited=True)
             if not probe.steps[number].asked:
                 _must(found[number], end.side)
         return tuple(found[number] for number, step in enumerate(probe.steps) if step.asked)
 
 
-def _taken(probe: Probe, server: Server) -> SideAnswer:
+def _taken(probe: Probe, server: KnownServer) -> SideAnswer:
     """Stand the catalogue's expectation in the place of a source that may not be written to."""
     expected = expectations(probe, server)
     if expected is None:
         return SideAnswer(reason=f"the catalogue does not say what {server.text} answers")
-    outcomes = tuple(_as_told(step.sql, one) for step, one in zip(probe.asked, expected.outcomes, strict=True))
+    outcomes = tuple(_as_expected(step.sql, one) for step, one in zip(probe.asked, expected.outcomes, strict=True))
     return SideAnswer(outcomes, taken=True)
 
 
-def _as_told(sql: str, one: Expected) -> Outcome:
+def _as_expected(sql: str, one: Expected) -> ProbeOutcome:
     if one.errno != (0,):
-        return Outcome(sql, errno=one.errno[0], waited=one.waits, told=one.text())
-    return Outcome(sql, rows=one.rows or (), affected=one.affected or 0, waited=one.waits, told=one.text())
+        return ProbeOutcome(sql, errno=one.errno[0], waited=one.waits, expected=one.text())
+    return ProbeOutcome(sql, rows=one.rows or (), affected=one.affected or 0, waited=one.waits, expected=one.text())
 
 
-def _must(outcome: Outcome, side: Side) -> None:
+def _must(outcome: ProbeOutcome, side: Side) -> None:
     if outcome.failed or outcome.errno:
         raise ReadError(f"{side.value}: {outcome.text()}\n  SQL: {outcome.sql}")

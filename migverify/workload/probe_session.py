@@ -17,8 +17,8 @@ from typing import Any
 from migverify.db import tls
 from migverify.db.failures import connect_failure
 from migverify.model import Endpoint
-from migverify.workload.catalogue.expected import Outcome
-from migverify.workload.catalogue.versions import Server, server
+from migverify.workload.catalogue.expected import ProbeOutcome
+from migverify.workload.catalogue.versions import KnownServer, server
 
 CONNECT_SECONDS = 10
 _FOUND_ROWS = 2  # CLIENT_FOUND_ROWS, as the drivers of most applications set it
@@ -41,14 +41,14 @@ class Pending:
     def __init__(self, sql: str) -> None:
         self.sql = sql
         self._ended = threading.Event()
-        self._outcome: Outcome | None = None
+        self._outcome: ProbeOutcome | None = None
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: ProbeOutcome) -> None:
         """Set the answer; called by the session's thread."""
         self._outcome = outcome
         self._ended.set()
 
-    def wait(self, seconds: float) -> Outcome | None:
+    def wait(self, seconds: float) -> ProbeOutcome | None:
         """Return the answer, None when the time is over."""
         self._ended.wait(seconds)
         return self._outcome
@@ -65,7 +65,7 @@ class ProbeSession:
 
     def __init__(self, endpoint: Endpoint, password: str | None) -> None:
         self._connection = _connect(endpoint, password)
-        self.server: Server = server(str(self._connection.get_server_info()))
+        self.server: KnownServer = server(str(self._connection.get_server_info()))
         self.thread_id = int(self._connection.thread_id())
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
@@ -77,13 +77,13 @@ class ProbeSession:
         self._work.put(lambda: pending.end(self._ask(sql, warnings=warnings)))
         return pending
 
-    def run(self, sql: str, seconds: float, *, warnings: bool = False) -> Outcome:
+    def run(self, sql: str, seconds: float, *, warnings: bool = False) -> ProbeOutcome:
         """Run a statement; over its time the connection is cut, and the answer says so."""
         pending = self.send(sql, warnings=warnings)
         outcome = pending.wait(seconds)
         if outcome is None:
             self.cut()
-            return Outcome(sql, failed=f"no answer within {seconds:g} s")
+            return ProbeOutcome(sql, failed=f"no answer within {seconds:g} s")
         return outcome
 
     def cut(self) -> None:
@@ -105,7 +105,7 @@ class ProbeSession:
         with suppress(self._connection.Error, OSError):  # cut already: only the socket is left to release
             self._connection.close()
 
-    def _ask(self, sql: str, *, warnings: bool) -> Outcome:
+    def _ask(self, sql: str, *, warnings: bool) -> ProbeOutcome:
         connection = self._connection
         try:
             connection.query(sql)
@@ -137,9 +137,9 @@ def _connect(endpoint: Endpoint, password: str | None) -> Any:
     return connection
 
 
-def _outcome(sql: str, result: Any) -> Outcome:
+def _outcome(sql: str, result: Any) -> ProbeOutcome:
     fields = result.fields or [] if result.description is not None else []
-    return Outcome(
+    return ProbeOutcome(
         sql,
         columns=tuple(_column(field) for field in fields),
         rows=tuple(tuple(_text(cell) for cell in row) for row in result.rows or ()),
@@ -162,9 +162,9 @@ def _text(value: object) -> str | None:
     return bytes(value).decode("utf-8", "backslashreplace") if isinstance(value, bytes | bytearray) else str(value)
 
 
-def _failure(sql: str, error: BaseException) -> Outcome:
+def _failure(sql: str, error: BaseException) -> ProbeOutcome:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     words = str(error.args[1]) if len(error.args) > 1 else str(error)
     if not code or code in _GONE or isinstance(error, OSError):
-        return Outcome(sql, failed=f"the connection is lost: {words}")
-    return Outcome(sql, errno=code, sqlstate=getattr(error, "sqlstate", None) or "", message=words)
+        return ProbeOutcome(sql, failed=f"the connection is lost: {words}")
+    return ProbeOutcome(sql, errno=code, sqlstate=getattr(error, "sqlstate", None) or "", message=words)

@@ -7,15 +7,17 @@ from typing import Any
 
 from migverify.errors import UsageError
 from migverify.model import RunInfo, Side, StoredKind, Verdict
-from migverify.store.base import ResultStore
+from migverify.store.results import ResultStore
 from migverify.workload.catalogue.model import ProbeState
-from migverify.workload.catalogue.versions import Server
+from migverify.workload.catalogue.versions import KnownServer
 from migverify.workload.probe import RULE, ProbeResult
 
 COMMAND = "workload probe"
 
 
-def start_probe(store: ResultStore, endpoints: dict[Side, str], servers: dict[Side, Server], ids: Sequence[str]) -> str:
+def start_probe(
+    store: ResultStore, endpoints: dict[Side, str], servers: dict[Side, KnownServer], ids: Sequence[str]
+) -> str:
     """Begin a run of probes; until it is finished it counts as INCONCLUSIVE."""
     facts: dict[str, Any] = {
         "endpoints": {side.value: {"address": address} for side, address in endpoints.items()},
@@ -61,8 +63,8 @@ def last_probe(store: ResultStore, addresses: Mapping[str, str] | None = None) -
     for run in store.runs(500):
         if run.kind is not StoredKind.PROBE or run.finished is None:
             continue
-        told = {name: end.get("address") for name, end in run.facts.get("endpoints", {}).items()}
-        if addresses is None or told == dict(addresses):
+        known = {name: end.get("address") for name, end in run.facts.get("endpoints", {}).items()}
+        if addresses is None or known == dict(addresses):
             return run
     return None
 

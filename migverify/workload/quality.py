@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from migverify.errors import UsageError
-from migverify.workload.capture import SUMMARY, WITHOUT_CONNECTS, time_text
+from migverify.workload.capture import WITHOUT_CONNECTS, time_text
+from migverify.workload.model import SUMMARY
 from migverify.workload.server_sessions import SessionDump, unseen_by_slow_log
 from migverify.workload.sessions import BEGAN_BEFORE, OPEN_AT_END
-
-ReadColumns: TypeAlias = Callable[[Path, Sequence[str]], Iterator[dict[str, list[object]]]]
-"""``spark.statements.read_columns``."""
+from migverify.workload.statement_files import read_columns
 
 LEAST_GAP_S = 10
 """A shorter silence is never a gap."""
@@ -94,7 +93,6 @@ class Quality:
     duration_known: float | None = None
     errors: int = 0
     untimed: int = 0
-    losses: list[str] = field(default_factory=list)
     disordered: int = 0
     disorder_s: float = 0.0
     overlapping: int = 0
@@ -113,7 +111,7 @@ class Quality:
         return {**asdict(self), "usable": self.usable}
 
 
-def judge(folder: Path, read: ReadColumns, dumps: Sequence[SessionDump] = ()) -> Quality:
+def judge(folder: Path, dumps: Sequence[SessionDump] = ()) -> Quality:
     """Read a capture and judge it; ``dumps`` are what the server knew of its sessions while it was captured.
 
     Raises
@@ -133,16 +131,16 @@ def judge(folder: Path, read: ReadColumns, dumps: Sequence[SessionDump] = ()) ->
     partial_sessions: set[str] = set()
     joined: set[str] = set()
     session, last_end = "", -1
-    for batch in read(folder, _COLUMNS):
+    for batch in read_columns(folder, _COLUMNS):
         for row in zip(*(batch[name] for name in _COLUMNS), strict=True):
-            told: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
-            if told["session"] != session:
-                session, last_end = told["session"], -1
+            fields: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
+            if fields["session"] != session:
+                session, last_end = fields["session"], -1
                 quality.sessions += 1
-            if BEGAN_BEFORE in (told["partial"] or ""):
-                joined.add(told["session"])
-            _count(quality, told, known, seconds, partial_sessions)
-            start, end = told["start"], told["end"]
+            if BEGAN_BEFORE in (fields["partial"] or ""):
+                joined.add(fields["session"])
+            _count(quality, fields, known, seconds, partial_sessions)
+            start, end = fields["start"], fields["end"]
             if start is not None and last_end >= 0 and start < last_end - 1000:
                 quality.overlapping += 1
             last_end = last_end if end is None else max(last_end, end)
@@ -160,32 +158,32 @@ def judge(folder: Path, read: ReadColumns, dumps: Sequence[SessionDump] = ()) ->
 
 def _count(
     quality: Quality,
-    told: Mapping[str, Any],
+    fields: Mapping[str, Any],
     known: Counter[str],
     seconds: dict[str, Counter[int]],
     partial_sessions: set[str],
 ) -> None:
     quality.statements += 1
-    known["outcome"] += told["errno"] is not None or '"failed"' in (told["details"] or "")
-    known["rows"] += told["rows_sent"] is not None
-    known["duration"] += told["duration_s"] is not None
-    quality.errors += bool(told["errno"])
-    reasons = [one for one in (told["partial"] or "").split("; ") if one not in ("", BEGAN_BEFORE)]
-    quality.joined_statements += BEGAN_BEFORE in (told["partial"] or "")
+    known["outcome"] += fields["errno"] is not None or '"failed"' in (fields["details"] or "")
+    known["rows"] += fields["rows_sent"] is not None
+    known["duration"] += fields["duration_s"] is not None
+    quality.errors += bool(fields["errno"])
+    reasons = [one for one in (fields["partial"] or "").split("; ") if one not in ("", BEGAN_BEFORE)]
+    quality.joined_statements += BEGAN_BEFORE in (fields["partial"] or "")
     if reasons:
         for reason in reasons:
             quality.partial[reason] = quality.partial.get(reason, 0) + 1
         quality.edge_statements += OPEN_AT_END in reasons
         quality.cut_statements += any("truncat" in reason or "cut" in reason for reason in reasons)
-        partial_sessions.add(told["session"])
+        partial_sessions.add(fields["session"])
     else:
         quality.whole += 1
-    start, end, duration = told["start"], told["end"], told["duration_s"]
+    start, end, duration = fields["start"], fields["end"], fields["duration_s"]
     if start is not None and end is not None and duration is not None:
         quality.clock_off += abs((end - start) / 1e6 - duration) > 1
     moment = start if start is not None else end
     if moment is not None:
-        seconds.setdefault(told["server"], Counter())[moment // 1_000_000] += 1
+        seconds.setdefault(fields["server"], Counter())[moment // 1_000_000] += 1
 
 
 def _never_seen(quality: Quality, formats: Sequence[str]) -> Iterator[str]:
@@ -222,7 +220,6 @@ def _from_summary(quality: Quality, summary: Mapping[str, Any]) -> None:
     quality.rejected_share = summary["rejected_bytes"] / summary["bytes"] if summary["bytes"] else None
     quality.untimed = summary["untimed"]
     quality.formats = list(summary.get("formats", ()))
-    quality.losses = list(summary.get("losses", ()))
     quality.disordered = sum(one["disordered"] for one in summary["files"])
     quality.disorder_s = max((one["disorder_s"] for one in summary["files"]), default=0.0)
 
@@ -238,13 +235,13 @@ def _shares(quality: Quality, known: Counter[str]) -> None:
 
 def _over_time(quality: Quality, server: str, counts: Counter[int]) -> None:
     active = sorted(counts)
-    told = ServerQuality(server, sum(counts.values()), _second(active[0]), _second(active[-1]))
-    told.seconds = active[-1] - active[0] + 1
-    found, told.usual_silence_s = gaps(active)
-    told.gaps = len(found)
-    told.gap_seconds = sum(last - first - 1 for first, last in found)
-    told.coverage = 1 - told.gap_seconds / told.seconds
-    quality.servers.append(told)
+    quality_of = ServerQuality(server, sum(counts.values()), _second(active[0]), _second(active[-1]))
+    quality_of.seconds = active[-1] - active[0] + 1
+    found, quality_of.usual_silence_s = gaps(active)
+    quality_of.gaps = len(found)
+    quality_of.gap_seconds = sum(last - first - 1 for first, last in found)
+    quality_of.coverage = 1 - quality_of.gap_seconds / quality_of.seconds
+    quality.servers.append(quality_of)
     quality.gaps += [Gap(server, _second(first), _second(last), last - first) for first, last in found]
     quality.gaps.sort(key=lambda gap: -gap.seconds)
 
@@ -283,7 +280,6 @@ def _findings(quality: Quality) -> Iterator[str]:
         return
     if not quality.whole:
         yield "every statement is partial: none can be judged"
-    yield from quality.losses
     if quality.rejected:
         yield f"{quality.rejected:,} pieces ({quality.rejected_share:.2%} of the bytes) could not be read"
     for server in quality.servers:
@@ -302,7 +298,7 @@ def _findings(quality: Quality) -> Iterator[str]:
     if quality.outcome_known is not None and quality.outcome_known < 1:
         yield (
             f"the outcome is known for {quality.outcome_known:.1%} of the statements: for the others an error on the"
-            " target cannot be told from one the source had too"
+            " target cannot be distinguished from one that the source had too"
         )
     if quality.untimed:
         yield f"{quality.untimed:,} records have no time and stand by their place in the file"

@@ -8,10 +8,9 @@ header. ``end_of`` weighs both readings and says when it cannot tell.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import NamedTuple, Protocol
 
-from migverify.workload.lexer import DEFAULT, WIDE, Modes
+from migverify.sql.lexer import DEFAULT, Modes, Quoting, TokenKind, executed_tokens, first_word, quoting
 
 UNBALANCED = "quote not closed at the next header"
 CUT_BY_STREAM = "text cut by the stream"
@@ -22,42 +21,6 @@ UNCERTAIN = "cannot tell the end of the statement: a literal of it looks like re
 
 COMMENTS = rb"\s*+(?:/\*(?:[^*]++|\*(?!/))*+\*/\s*+)*+"
 """What may be in front of a statement's first word."""
-
-
-class Quoting(NamedTuple):
-    r"""Expressions for texts as one SQL mode and character set read them.
-
-    ``closed`` matches up to the first quote or comment that does not close; ``valid`` stops at a backslash outside of
-    quotes as well, which no statement has but in ``\N``. ``opened`` match what a sign opens.
-    """
-
-    closed: re.Pattern[bytes]
-    valid: re.Pattern[bytes]
-    opened: dict[bytes, re.Pattern[bytes]]
-
-
-@lru_cache(maxsize=64)
-def quoting(modes: Modes) -> Quoting:
-    """Return the expressions of a mode: it decides where a backslash escapes, and which bytes are one character."""
-    wide = WIDE[modes.charset] if modes.charset else b""
-    escapes = {b"'": not modes.no_backslash_escapes, b'"': not (modes.no_backslash_escapes or modes.ansi_quotes)}
-    inside = {b"`": rb"(?:" + wide + rb"|[^`])*+" if wide else rb"[^`]*+"}
-    for quote, escaped in escapes.items():
-        plain = rb"[^" + quote + rb"\\]"
-        body = wide + b"|" + plain if wide else plain + b"++"
-        inside[quote] = rb"(?:" + body + rb"|\\.)*+" if escaped else rb"[^" + quote + rb"]*+"
-    quoted = {quote: quote + body + quote for quote, body in inside.items()}
-    comment = rb"/\*(?:[^*]++|\*(?!/))*+\*/"
-    rest = b"|".join(quoted.values()) + (
-        rb"|\#[^\n]*+|--(?=[\x00-\x20]|\Z)[^\n]*+|/\*(?!M?!)(?:[^*]++|\*(?!/))*+\*/|/(?!\*(?!M?!))|-(?!-(?:[\x00-\x20]|\Z))"
-    )
-    other = rb"(?:" + wide + rb"|[^'\"`\#/%s-])" if wide else rb"[^'\"`\#/%s-]++"
-    closed, valid = (
-        re.compile(rb"(?:" + other.replace(b"%s", without) + rb"|" + also + rest + rb")*+", re.DOTALL)
-        for without, also in ((b"", b""), (rb"\\", rb"\\N|"))
-    )
-    opened = {quote: re.compile(text, re.DOTALL) for quote, text in (*quoted.items(), (b"/", comment))}
-    return Quoting(closed, valid, opened)
 
 
 _DEFAULT = quoting(DEFAULT)
@@ -73,20 +36,13 @@ _WIDE = re.compile(rb"[\x81-\xfe][\\`]")
 _AHEAD = 1 << 20
 """A literal of another mode is followed so far behind a header."""
 
-_LITERALS = re.compile(
-    rb"""'(?:[^'\\]++|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|`[^`]*+(?:`|\Z)|\#[^\n]*+"""
-    rb"""|--(?=[\x00-\x20]|\Z)[^\n]*+|/\*(?!M?!)(?:[^*]++|\*(?!/))*+(?:\*/|\Z)""",
-    re.DOTALL,
-)
-
-_VERB = re.compile(
-    rb"(?:\s++|/\*.*?\*/|\()*+(?:alter|analyze|begin|call|change|commit|create|deallocate|delete|desc|describe|do|drop|"
-    rb"execute|explain|flush|grant|handler|insert|kill|load|lock|optimize|prepare|rename|replace|reset|revoke|"
-    rb"rollback|savepoint|select|set|show|start|table|truncate|unlock|update|use|values|with|xa)\b",
-    re.IGNORECASE | re.DOTALL,
-)
-_SEVERAL = re.compile(rb";\s*+\S")
-_BODY = re.compile(COMMENTS + rb"(?:create|alter)\b", re.IGNORECASE)
+_VERBS = frozenset({
+    "alter", "analyze", "begin", "call", "change", "commit", "create", "deallocate", "delete", "desc", "describe",
+    "do", "drop", "execute", "explain", "flush", "grant", "handler", "insert", "kill", "load", "lock", "optimize",
+    "prepare", "rename", "replace", "reset", "revoke", "rollback", "savepoint", "select", "set", "show", "start",
+    "table", "truncate", "unlock", "update", "use", "values", "with", "xa",
+})  # fmt: skip
+_BODIES = frozenset({"create", "alter"})
 
 _EVIDENCE = 3
 """So many statements with closed quotes behind an open one are statements, not the inside of a literal."""
@@ -110,14 +66,9 @@ def _is_sure(data: bytes, start: int, end: int) -> bool:
     return _DIVERGES.search(data, start, end) is None
 
 
-def outside(sql: bytes) -> bytes:
-    """Return a text without its literals, quoted names and comments; one that is not closed goes to the end."""
-    return _LITERALS.sub(b" ", sql)
-
-
-def literals(sql: bytes) -> list[bytes]:
-    """Return the literals, quoted names and comments of a text."""
-    return _LITERALS.findall(sql)
+def has_parameters(sql: bytes) -> bool:
+    """Tell whether a text has a bare ``?``."""
+    return b"?" in sql and any(token.kind is TokenKind.PARAMETER for token in executed_tokens(sql))
 
 
 class Header(NamedTuple):
@@ -130,12 +81,14 @@ class Header(NamedTuple):
 class Headers(Protocol):
     """Finds headers in the bytes of a log.
 
-    ``unclosed``: bytes in which no comment ends between two places, as ``end_of`` found.
+    ``unclosed``: bytes in which no comment ends between two places, as ``end_of`` found; ``wide``: bytes in which the
+    first half of a wide character behind a place is at another. Both keep the time linear.
     """
 
     unclosed: tuple[bytes, int, int]
+    wide: tuple[bytes, int, int]
 
-    def following(self, data: bytes, start: int, *, eof: bool) -> Header | None:
+    def following(self, data: bytes, start: int) -> Header | None:
         """Return the first header that begins at ``start`` or behind it; None when the bytes show none."""
         ...
 
@@ -176,7 +129,7 @@ def end_of(
     while len(borders) > 1 and (at := min(borders)) < bound:
         del borders[at]
         start = headers.text_start(data, Header(at, at))
-        following = headers.following(data, start, eof=eof)
+        following = headers.following(data, start)
         if following is None:
             if not eof and len(data) < text + limit:
                 return None
@@ -200,7 +153,7 @@ def _ends(data: bytes, text: int, first: Header, headers: Headers, limit: int, *
     is_open = found.partial == UNBALANCED  # what is behind the header decided that: another mode may read it otherwise
     if not is_open and _is_sure(data, text, found.text_end):
         return [found]
-    wide = _WIDE.search(data, text, text + _AHEAD if is_open else found.next)
+    wide = _has_wide(data, text, text + _AHEAD if is_open else found.next, headers)
     others = [quoting(modes) for modes in (_OTHERS if wide else _OTHERS[:2])]
     if found == (first.begin, first.text_end, "") and all(
         _reach(data, text, found.text_end, other.closed) == found.text_end for other in others
@@ -214,6 +167,15 @@ def _ends(data: bytes, text: int, first: Header, headers: Headers, limit: int, *
         if end.partial != UNBALANCED:
             ends.append(end)
     return ends
+
+
+def _has_wide(data: bytes, begin: int, end: int, headers: Headers) -> bool:
+    known, start, first = headers.wide
+    if known is not data or not start <= begin <= first:
+        match = _WIDE.search(data, begin)
+        first = len(data) if match is None else match.start()
+        headers.wide = (data, begin, first)
+    return first + 2 <= min(end, len(data))
 
 
 def _end_of(
@@ -232,7 +194,7 @@ def _end_of(
                 return None
             return End(first.begin, first.text_end, UNBALANCED)
         while header.begin <= close.end():  # what a fresh start at each header would read
-            following = headers.following(data, header.begin + 1, eof=eof)
+            following = headers.following(data, header.begin + 1)
             if following is None and not eof:
                 if len(data) < text + limit:
                     return None
@@ -258,7 +220,7 @@ def _end_of(
 
 def _close(data: bytes, at: int, stop: int, headers: Headers, read: Quoting) -> re.Match[bytes] | None:
     """Return the quote or comment that opens at a place, up to its end."""
-    opened = data[at : at + 1]
+    opened, stop = data[at : at + 1], min(stop, len(data))
     if opened == b"\\":
         return None  # outside of quotes: the mode reads no statement here
     if opened == b"/":  # every record may open one that none closes: it is looked for once
@@ -266,7 +228,7 @@ def _close(data: bytes, at: int, stop: int, headers: Headers, read: Quoting) -> 
         if known is data and begin <= at and stop <= end:
             return None
         if data.find(b"*/", at + 2, stop) < 0:
-            headers.unclosed = (data, at, max(stop, len(data)) if data.find(b"*/", at + 2) < 0 else stop)
+            headers.unclosed = (data, at, len(data) if data.find(b"*/", max(at + 2, stop - 1)) < 0 else stop)
             return None
     return read.opened[opened].match(data, at, stop)
 
@@ -275,20 +237,22 @@ def _speaks(data: bytes, headers: Headers, header: Header, following: Header | N
     """Tell whether the text behind a header could be a statement of its own, with quotes, all of them closed."""
     start = headers.text_start(data, header)
     end = headers.last_end(data) if following is None else following.text_end
-    if start >= end or _VERB.match(data, start, end) is None or _reach(data, start, end, read.closed) < end:
+    if start >= end or _reach(data, start, end, read.closed) < end:
         return False
     text = data[start:end]
-    if b"'" not in text and b'"' not in text:
+    verb = first_word(text)
+    if verb not in _VERBS or (b"'" not in text and b'"' not in text):
         return False
-    if any(
-        found[0][:1] in b"'\"" and text[found.end() : found.end() + 1].isalnum() for found in _LITERALS.finditer(text)
-    ):
-        return False  # ''x'': quotes doubled inside a literal
-    bare = outside(text)
-    if b"\\" in bare:
-        return False  # quotes escaped inside a literal
-    # a server logs the statements of one text one by one: a body only has several
-    return _SEVERAL.search(bare) is None or _BODY.match(text) is not None
+    found = executed_tokens(text)
+    for number, token in enumerate(found):
+        raw = text[token.start : token.end]
+        if token.kind is TokenKind.STRING and text[token.end : token.end + 1].isalnum():
+            return False  # ''x'': quotes doubled inside a literal
+        if raw == b"\\":
+            return False  # quotes escaped inside a literal
+        if raw == b";" and number < len(found) - 1 and verb not in _BODIES:
+            return False  # a server logs the statements of one text one by one: a body only has several
+    return True
 
 
 class Skip:
@@ -308,7 +272,7 @@ class Skip:
                     return (len(data), True) if eof else (max(at, len(data) - 1 - _odd_backslashes(data)), False)
                 at, self._opened = close.end(), b""
             if header is None or header.begin < at:
-                header = headers.following(data, at, eof=eof)
+                header = headers.following(data, at)
             stop = max(at, len(data) if header is None else header.text_end)
             reached = _reach(data, at, stop)
             if reached < stop:

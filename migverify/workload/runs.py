@@ -9,14 +9,13 @@ import heapq
 import marshal
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias
 
 from migverify.errors import ReadError
-from migverify.workload.lines import make_origin, make_record, seal
-from migverify.workload.model import Command, Parameter, Record
+from migverify.workload.model import Command, Origin, Parameter, Record
 from migverify.workload.private import private
 
 RUN_BYTES = 256 << 20
@@ -45,7 +44,7 @@ DATABASE, PARTIAL, DETAILS, NUMBER, SQL = 4, 5, 6, 7, 9
 _COMMANDS = {one.value: one for one in Command}
 
 
-class Entry(NamedTuple):
+class RunEntry(NamedTuple):
     """A record of a run."""
 
     key: SortKey
@@ -53,7 +52,7 @@ class Entry(NamedTuple):
     run: Run
 
 
-class Mark(NamedTuple):
+class RunMark(NamedTuple):
     """A place in a run where blocks begin: its first record's session, and the weight up to the next mark."""
 
     session: SessionKey
@@ -70,7 +69,7 @@ class Run:
     """
 
     path: str
-    marks: tuple[Mark, ...]
+    marks: tuple[RunMark, ...]
     line: int = 0
     database: str | None = None
 
@@ -134,7 +133,7 @@ class RunWriter:
         return run
 
     def _write(self, path: str, records: Iterable[tuple[SortKey, Packed]]) -> Run:
-        marks: list[Mark] = []
+        marks: list[RunMark] = []
         with open(path, "wb", opener=private) as file:
             block: list[object] = []
             size = unmarked = 0
@@ -150,12 +149,12 @@ class RunWriter:
                     unmarked += size
                     block, size = [], 0
                     if unmarked >= _INDEX_BYTES:
-                        marks.append(Mark(first[:2], start, unmarked))
+                        marks.append(RunMark(first[:2], start, unmarked))
                         first, unmarked = None, 0
             if block:
                 self._block(file, block)
             if first is not None:
-                marks.append(Mark(first[:2], start, unmarked + size))
+                marks.append(RunMark(first[:2], start, unmarked + size))
         return Run(path, tuple(marks))
 
     def _block(self, file: IO[bytes], block: list[object]) -> None:
@@ -167,7 +166,7 @@ class RunWriter:
 
 def merged(
     runs: Iterable[Run], secret: bytes, low: SessionKey | None = None, high: SessionKey | None = None
-) -> Iterator[Entry]:
+) -> Iterator[RunEntry]:
     """Yield the records of runs in order, of the sessions from ``low`` to below ``high``."""
     parts = [_read(run, secret, low, high) for run in runs if run.marks]
     return parts[0] if len(parts) == 1 else heapq.merge(*parts, key=_key)
@@ -177,7 +176,7 @@ def _key(entry: Any) -> Any:
     return entry[0]
 
 
-def _read(run: Run, secret: bytes, low: SessionKey | None, high: SessionKey | None) -> Iterator[Entry]:
+def _read(run: Run, secret: bytes, low: SessionKey | None, high: SessionKey | None) -> Iterator[RunEntry]:
     at = 0 if low is None else max(0, bisect_left(run.marks, low, key=lambda mark: mark.session) - 1)
     with open(run.path, "rb") as file:  # noqa: PTH123
         file.seek(run.marks[at].offset)
@@ -192,7 +191,7 @@ def _read(run: Run, secret: bytes, low: SessionKey | None, high: SessionKey | No
                     continue
                 if high is not None and key[:2] >= high:
                     return
-                yield Entry(key, packed, run)
+                yield RunEntry(key, packed, run)
 
 
 def cuts(runs: Iterable[Run], share_bytes: int) -> list[SessionKey]:
@@ -230,18 +229,9 @@ def unpack(packed: Packed, line: int, database: str | None, unknown: str) -> Rec
         own_database = database
         if command == Command.INIT_DB:  # its text is the database
             sql = (database or "").encode("utf-8", "surrogateescape")
-    draft = make_record(
-        make_origin(file, offset, own_line + line, length), _COMMANDS[command], sql, session, user, host,
-        own_database, start, end, number, partial,
+    return Record(
+        Origin(file, offset, own_line + line, length), _COMMANDS[command], sql, session, user, host, own_database,
+        start, end, clock, duration, errno, rows_sent, rows_affected, number, statement_id,
+        None if parameters is None else tuple(Parameter(*one) for one in parameters), last_insert_id, insert_id,
+        partial, server, details,
     )  # fmt: skip
-    draft.server, draft.details, draft.clock, draft.duration, draft.errno = server, details, clock, duration, errno
-    draft.rows_sent, draft.rows_affected, draft.statement_id = rows_sent, rows_affected, statement_id
-    draft.last_insert_id, draft.insert_id = last_insert_id, insert_id
-    if parameters is not None:
-        draft.parameters = tuple(Parameter(kind, value) for kind, value in parameters)
-    return seal(draft)
-
-
-def placed(run: Run, line: int, database: str | None) -> Run:
-    """Return a run with what the part of the file before it says."""
-    return replace(run, line=line, database=database)

@@ -55,8 +55,7 @@ class SessionDump:
     """The sessions of one server at one moment (Unix microseconds by the server's clock).
 
     ``addresses`` are the server's IP addresses, each with its port.
-    ``defaults`` are the server's global values. ``others`` says what holds for sessions that are not listed; a dump has
-    none, a person may write it into the file.
+    ``defaults`` are the server's global values.
     """
 
     server: str
@@ -65,22 +64,17 @@ class SessionDump:
     addresses: tuple[str, ...] = ()
     defaults: Mapping[str, str] = field(default_factory=dict)
     sessions: tuple[ServerSession, ...] = ()
-    others: ServerSession | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the dump as a JSON object; ``read_sessions`` reads it."""
         moment = datetime.fromtimestamp(self.at / 1_000_000, UTC).isoformat(timespec="microseconds")
-        others = None if self.others is None else asdict(self.others)
-        return {**asdict(self), "version": VERSION, "at": moment, "others": others}
+        return {**asdict(self), "version": VERSION, "at": moment}
 
 
 def dump_sessions(session: Session, server: str) -> SessionDump:
     """Read the sessions of a server.
 
-    Raises
-    ------
-    PrivilegeError, ReadError
-        the server does not show them.
+    Raises PrivilegeError, ReadError: the server does not show them.
     """
     ((at, *defaults),) = session.query(
         "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED), " + ", ".join(_globals(session))
@@ -131,10 +125,7 @@ def _globals(session: Session) -> Iterator[str]:
 def read_sessions(path: Path) -> SessionDump:
     """Return the dump of a file that ``migverify workload sessions`` wrote.
 
-    Raises
-    ------
-    UsageError
-        the file cannot be read, or is none.
+    Raises UsageError: the file cannot be read, or is none.
     """
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
@@ -142,10 +133,11 @@ def read_sessions(path: Path) -> SessionDump:
             raise ValueError(f"version {body['version']}")
         at = round(datetime.fromisoformat(body["at"]).timestamp() * 1_000_000)
         sessions = tuple(_session(one) for one in body["sessions"])
-        others = None if body.get("others") is None else _session({"id": 0, **body["others"]})
+        if body.get("others") is not None:
+            raise ValueError("`others` is no longer read: give the database with --assume-database")
         addresses = tuple(str(one) for one in body.get("addresses", ()))
         defaults = _texts(body["defaults"])
-        return SessionDump(str(body["server"]), str(body["flavor"]), at, addresses, defaults, sessions, others)
+        return SessionDump(str(body["server"]), str(body["flavor"]), at, addresses, defaults, sessions)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError(
             f"{path} is no dump of sessions: {type(error).__name__} {error}",
@@ -172,10 +164,7 @@ def unseen_by_slow_log(dumps: Sequence[SessionDump]) -> tuple[int, int]:
     A slow log never holds their faster statements: a session that was open when the global value was lowered keeps its
     old one.
 
-    Raises
-    ------
-    ReadError
-        a value is no number.
+    Raises ReadError: a value is no number.
     """
     hidden = known = 0
     for dump in dumps:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from migverify.workload.lexer import DEFAULT, Kind, tokens
+from migverify.sql.lexer import DEFAULT, TokenKind, tokens
 from migverify.workload.model import Command, Record
 from migverify.workload.overflow import Overflow
 from migverify.workload.quotes import LOOKS
@@ -22,12 +22,12 @@ PREPARED_BEFORE = "prepared before the capture"
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class SessionStatement:
     """A record in its session.
 
     ``session`` is ``server/connection id/nth``: a connection id comes back after a restart and after a quit.
     ``position`` counts the session's records from 0. ``partial`` joins the reasons why the statement cannot be
-    replayed or judged as it stands by ``"; "``, empty when there is none.
+    replayed or judged as it is by ``"; "``, empty when there is none.
     """
 
     record: Record
@@ -43,7 +43,7 @@ def in_sessions(
     connects: Callable[[str], bool],
     mask: Callable[[bytes], bytes] | None = None,
     folder: Path | None = None,
-) -> Iterator[Statement]:
+) -> Iterator[SessionStatement]:
     """Yield sorted records as statements of sessions, each with the state it runs in.
 
     Parameters
@@ -96,7 +96,8 @@ class _Session:
         self._position = 0
         self._over = False
         self._failed = False
-        self._held = _Held(folder)
+        self._open: Overflow[SessionStatement] = Overflow(folder)
+        """The statements of an open transaction, until it is known how it ended."""
         self._reason = ""
         if first.session is None:
             self._reason = NO_SESSION
@@ -118,18 +119,17 @@ class _Session:
         user = record.user
         return bool(user and self._user and user != self._user and record.command is not Command.CHANGE_USER)
 
-    def take(self, record: Record) -> Iterator[Statement]:
+    def take(self, record: Record) -> Iterator[SessionStatement]:
         tracker = self._tracker
-        if self._id is None:  # records of unlike sessions: none tells anything about the next
+        if self._id is None:  # records of different sessions: none says anything about the next
             tracker = Tracker()
         before, before_open = tracker.opened, tracker.transaction
         state = tracker.state(record)
         self._user = record.user or self._user
         if record.user is None and self._id is not None and self._user is not None:
-            # A general log names it where the session connects only; dataclasses.replace costs more than reading did.
-            object.__setattr__(record, "user", self._user)
+            record.user = self._user  # a general log names it where the session connects only
         partial = joined_reasons(_lacking(record, state), self._reason, self._prepared_before(record))
-        statement = Statement(record, self._name, self._position, state, partial)
+        statement = SessionStatement(record, self._name, self._position, state, partial)
         self._position += 1
         tracker.apply(record)
         self._known_again(record)
@@ -140,12 +140,12 @@ class _Session:
         self._failed = self._failed or record.command is Command.FAILED_CONNECT
         if not tracker.transaction:
             if before_open:
-                yield from self._held.release("")
+                yield from self._open.drain()
             yield statement
         else:
             if tracker.opened != before:  # BEGIN in an open transaction commits it
-                yield from self._held.release("")
-            self._held.add(statement)
+                yield from self._open.drain()
+            self._open.add(statement, len(statement.record.sql))
 
     def _known_again(self, record: Record) -> None:
         """A reset gives every setting its default, a change of user the database too: what was before is no matter."""
@@ -162,41 +162,23 @@ class _Session:
             return ""
         return PREPARED_BEFORE
 
-    def close(self) -> Iterator[Statement]:
+    def close(self) -> Iterator[SessionStatement]:
         """The capture has no more of this session: what its last transaction did is known only if it quit."""
-        yield from self._held.release("" if self._over else OPEN_AT_END)
-
-
-class _Held:
-    """The statements of one open transaction, until it is known how it ended."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self._statements: Overflow[Statement] = Overflow(folder)
-
-    def add(self, statement: Statement) -> None:
-        self._statements.add(statement, len(statement.record.sql))
-
-    def release(self, reason: str) -> Iterator[Statement]:
-        return _marked(self._statements.drain(), reason)
-
-
-def _marked(statements: Iterator[Statement], reason: str) -> Iterator[Statement]:
-    if not reason:
-        yield from statements
-        return
-    for statement in statements:
-        yield replace(statement, partial=joined_reasons(statement.partial, reason))
+        for statement in self._open.drain():
+            if not self._over:
+                statement = replace(statement, partial=joined_reasons(statement.partial, OPEN_AT_END))
+            yield statement
 
 
 def _lacking(record: Record, state: State) -> str:
     """Return why a record is partial; a text that only a default session leaves open is whole in one that closes it.
 
-    One with a bare ``?`` stays partial: no reader has told yet what it is.
+    One with a bare ``?`` stays partial: no reader knows yet what it is.
     """
     if record.partial not in LOOKS or state.modes == DEFAULT:
         return record.partial
     found = tokens(record.sql, "mysql", state.modes)
-    return record.partial if any(token.kind in (Kind.OPEN, Kind.PARAMETER) for token in found) else ""
+    return record.partial if any(token.kind in (TokenKind.OPEN, TokenKind.PARAMETER) for token in found) else ""
 
 
 def joined_reasons(*reasons: str) -> str:

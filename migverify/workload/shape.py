@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from migverify.workload.lexer import Kind, tokens
+from migverify.sql.lexer import TokenKind, tokens
 
 if TYPE_CHECKING:
     from sqlglot import expressions as exp
@@ -42,11 +42,6 @@ class Shape:
     limited: bool = False
     deterministic: bool | None = None
     reasons: tuple[str, ...] = ()
-
-    @property
-    def limit_without_order(self) -> bool:
-        """Tell whether LIMIT picks rows that the order does not determine."""
-        return self.limited and self.order in (Order.NONE, Order.TIES, Order.UNKNOWN)
 
 
 def shape(
@@ -100,14 +95,14 @@ def shape(
 def _text(sql: bytes) -> str:
     """Return the statement as text; a literal that is no UTF-8 (a BLOB's bytes) loses bytes that no structure hangs on.
 
-    Names that are no UTF-8 raise UnicodeDecodeError: whose they are cannot be told.
+    Names that are no UTF-8 raise UnicodeDecodeError: whose they are is not known.
     """
     try:
         return sql.decode("utf-8")
     except UnicodeDecodeError:
         whole = bytearray(sql)
         for token in tokens(sql):
-            if token.kind is Kind.STRING:
+            if token.kind is TokenKind.STRING:
                 whole[token.start : token.end] = sql[token.start : token.end].decode("ascii", "replace").replace(
                     "\ufffd", "?"
                 ).encode()  # fmt: skip

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Protocol
 
 from migverify.workload.formats.audit import settled
 from migverify.workload.formats.statements import CUT
@@ -20,30 +19,19 @@ from migverify.workload.runs import (
     NUMBER,
     PARTIAL,
     SQL,
-    Entry,
     Run,
+    RunEntry,
     SessionKey,
     merged,
     unpack,
 )
-from migverify.workload.sessions import Statement, in_sessions
+from migverify.workload.sessions import SessionStatement, in_sessions
+from migverify.workload.statement_files import StatementFiles
 from migverify.workload.tasks import without_collections
 
 EVENTS = "_events"
 _NUMBERED = frozenset({"audit", "das"})
 """Formats whose numbers are ids of the server; those of others are places in the file."""
-
-
-class StatementSink(Protocol):
-    """Takes statements in order and writes them."""
-
-    def add(self, statement: Statement) -> None:
-        """Take in one statement."""
-        ...
-
-    def close(self) -> None:
-        """Write what is left."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +52,7 @@ class ShareTask:
     connects: frozenset[str] | None
     cut_at: Mapping[str, int] | None
     overlaps: frozenset[tuple[int, int]]
-    sink: Callable[[Path], StatementSink]
-    mask: Callable[[Statement], Statement] | None
+    mask: Callable[[SessionStatement], SessionStatement] | None
     text_mask: Callable[[bytes], bytes] | None
 
 
@@ -101,8 +88,8 @@ def write_share(task: ShareTask) -> ShareResult:
     return result
 
 
-def _write(found: Iterable[Statement], task: ShareTask, result: ShareResult) -> None:
-    statements, events = task.sink(task.folder), task.sink(task.folder / EVENTS)
+def _write(found: Iterable[SessionStatement], task: ShareTask, result: ShareResult) -> None:
+    statements, events = StatementFiles(task.folder), StatementFiles(task.folder / EVENTS)
     session = ""
     mask = task.mask
     for statement in found:
@@ -132,7 +119,7 @@ def is_statement(record: Record) -> bool:
     )
 
 
-def unique(entries: Iterable[Entry], task: ShareTask, dropped: Counter[int]) -> Iterator[Entry]:
+def unique(entries: Iterable[RunEntry], task: ShareTask, dropped: Counter[int]) -> Iterator[RunEntry]:
     """Yield sorted entries, those that several files hold once.
 
     A record is the same if all that the log says of it is. One file may hold it several times: as many are kept as the
@@ -147,11 +134,11 @@ def unique(entries: Iterable[Entry], task: ShareTask, dropped: Counter[int]) -> 
             yield from _unique_of(same, task, dropped)
 
 
-def _moment(entry: Entry) -> tuple[object, ...]:
+def _moment(entry: RunEntry) -> tuple[object, ...]:
     return entry.key[:4]
 
 
-def _unique_of(same: list[Entry], task: ShareTask, dropped: Counter[int]) -> Iterator[Entry]:
+def _unique_of(same: list[RunEntry], task: ShareTask, dropped: Counter[int]) -> Iterator[RunEntry]:
     counts: dict[tuple[object, ...], Counter[int]] = {}
     numbered = task.form in _NUMBERED
     for entry in same:
@@ -169,7 +156,7 @@ def _unique_of(same: list[Entry], task: ShareTask, dropped: Counter[int]) -> Ite
             yield entry
 
 
-def _is_whole_in(cut: Entry, same: list[Entry]) -> bool:
+def _is_whole_in(cut: RunEntry, same: list[RunEntry]) -> bool:
     """Tell whether another file has the whole of a record that the end of its file cut."""
     packed = cut.packed
     return any(

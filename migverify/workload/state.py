@@ -8,25 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
-from migverify.workload.lexer import Modes
+from migverify.sql.lexer import FIRST_WORD, Modes, TokenKind, executed_tokens
 from migverify.workload.model import Command, Record
-from migverify.workload.tokens import (
-    FIRST,
-    Token,
-    by_comma,
-    dotted,
-    holds_several,
-    name_of,
-    statements,
-    text_of,
-    tokens,
-    user_name,
-    value_of,
-)
 
 _ASSIGNS = re.compile(rb":=|\binto\s*+@", re.IGNORECASE)
 
@@ -61,7 +48,7 @@ class State:
 
     ``rest`` is a JSON object of what has no column: ``variables`` (other session variables), ``user_variables``
     (name to the text last assigned, null where it was computed), ``temporary_tables``, ``prepared_names``,
-    ``prepared_ids``, ``next_transaction``, ``unresolved`` (variables set to what cannot be told from the text). It
+    ``prepared_ids``, ``next_transaction``, ``unresolved`` (variables set to what the text does not show). It
     is empty when there is nothing to say.
     """
 
@@ -157,9 +144,9 @@ class Tracker:
         """Take in what a record changes. A record that failed changes nothing, except what ends a transaction."""
         if record.command in (Command.QUERY, Command.EXECUTE):
             self.apply_text(record.sql, record.errno)
-            told = record.details.get("in_transaction")
-            if told is not None and (told == "1") != self.transaction:
-                self.transaction = told == "1"
+            flag = record.details.get("in_transaction")
+            if flag is not None and (flag == "1") != self.transaction:
+                self.transaction = flag == "1"
                 self.opened += self.transaction
                 self._turned()
         elif not record.errno:
@@ -194,8 +181,8 @@ class Tracker:
         elif self._mask is not None and (b"\\" in sql or not sql.isascii()) and b"set" in sql.lower():
             self._unresolved[_UNCERTAIN] = ""  # a value cut out in the wrong place would not be masked
             self._forget()
-        elif holds_several(sql):
-            for part in statements(sql):
+        elif b";" in sql.rstrip(b"; \t\r\n"):
+            for part in _statements(sql):
                 self._apply_statement(part, failed=failed)
         else:
             self._apply_statement(sql, failed=failed)
@@ -214,7 +201,7 @@ class Tracker:
                 self._turned()
 
     def _apply_statement(self, sql: bytes, *, failed: bool) -> None:
-        first = FIRST.match(sql)
+        first = FIRST_WORD.match(sql)
         if first is None:
             return
         word = first[1].lower()
@@ -222,10 +209,10 @@ class Tracker:
             if self._autocommit is False and not self.transaction and not failed:
                 self.open_transaction()
             if not failed and b"@" in sql and _ASSIGNS.search(sql):
-                self._assigned_in_query(tokens(sql))
+                self._assigned_in_query(_words(sql))
             return
         if word in (b"commit", b"rollback"):
-            self._end_by_words(tokens(sql))
+            self._end_by_words(_words(sql))
         elif failed:
             return
         elif word in _COMMITS:
@@ -233,7 +220,7 @@ class Tracker:
         else:
             action = getattr(self, f"_on_{word.decode().lower()}", None)
             if action is not None:
-                action(tokens(sql), sql)
+                action(_words(sql), sql)
 
     def open_transaction(self) -> None:
         """Begin a transaction."""
@@ -249,7 +236,7 @@ class Tracker:
             self._next = ""
             self._forget()
 
-    def _end_by_words(self, found: list[Token]) -> None:
+    def _end_by_words(self, found: list[_Word]) -> None:
         words = [token.word for token in found[:6]]
         if "to" in words[1:4]:  # ROLLBACK TO SAVEPOINT
             return
@@ -257,17 +244,17 @@ class Tracker:
         if "chain" in words and "no" not in words:
             self.open_transaction()
 
-    def _on_begin(self, found: list[Token], sql: bytes) -> None:
+    def _on_begin(self, found: list[_Word], sql: bytes) -> None:
         del found, sql
         self.open_transaction()
 
-    def _on_start(self, found: list[Token], sql: bytes) -> None:
+    def _on_start(self, found: list[_Word], sql: bytes) -> None:
         if len(found) > 1 and found[1].word == "transaction":
             self._on_begin(found, sql)
         else:  # START REPLICA, START SLAVE
             self._end_transaction()
 
-    def _on_xa(self, found: list[Token], sql: bytes) -> None:
+    def _on_xa(self, found: list[_Word], sql: bytes) -> None:
         del sql
         word = found[1].word if len(found) > 1 else ""
         if word in ("start", "begin"):
@@ -275,13 +262,13 @@ class Tracker:
         elif word in ("commit", "rollback", "prepare"):
             self._end_transaction()
 
-    def _on_use(self, found: list[Token], sql: bytes) -> None:
+    def _on_use(self, found: list[_Word], sql: bytes) -> None:
         del sql
         if len(found) > 1:
-            self._database = name_of(found[1])
+            self._database = _name_of(found[1])
             self._forget()
 
-    def _on_create(self, found: list[Token], sql: bytes) -> None:
+    def _on_create(self, found: list[_Word], sql: bytes) -> None:
         del sql
         words = [token.word for token in found[:6]]
         if words[1:3] != ["temporary", "table"]:
@@ -289,10 +276,10 @@ class Tracker:
             return
         at = 6 if words[3:6] == ["if", "not", "exists"] else 3
         if len(found) > at:
-            self._tables[dotted(found, at)[0]] = None
+            self._tables[_dotted(found, at)[0]] = None
             self._forget()
 
-    def _on_drop(self, found: list[Token], sql: bytes) -> None:
+    def _on_drop(self, found: list[_Word], sql: bytes) -> None:
         words = [token.word for token in found[:6]]
         if words[1:2] == ["prepare"]:
             self._on_deallocate(found, sql)
@@ -305,39 +292,39 @@ class Tracker:
         at += 1
         at += 2 if words[at : at + 2] == ["if", "exists"] else 0
         while at < len(found):
-            name, at = dotted(found, at)
+            name, at = _dotted(found, at)
             self._tables.pop(name, None)
             at += 1  # the comma
         self._forget()
 
-    def _on_prepare(self, found: list[Token], sql: bytes) -> None:
+    def _on_prepare(self, found: list[_Word], sql: bytes) -> None:
         del sql
         if len(found) > 1:
-            self._names[name_of(found[1])] = None
+            self._names[_name_of(found[1])] = None
             self._forget()
 
-    def _on_deallocate(self, found: list[Token], sql: bytes) -> None:
+    def _on_deallocate(self, found: list[_Word], sql: bytes) -> None:
         del sql
         if len(found) > 2:
-            self._names.pop(name_of(found[2]), None)
+            self._names.pop(_name_of(found[2]), None)
             self._forget()
 
-    def _on_set(self, found: list[Token], sql: bytes) -> None:
+    def _on_set(self, found: list[_Word], sql: bytes) -> None:
         self._forget()
         if self._mask is not None and not self._mask(sql):
             self._unresolved[_UNCERTAIN] = ""
             return
         scope = "session"
-        for part in by_comma(found[1:]):
+        for part in _by_comma(found[1:]):
             if part and part[0].word in _SCOPES and len(part) > 1:
                 scope, part = part[0].word, part[1:]
                 self._set(part, sql, scope, explicit=True)
             elif part:
                 self._set(part, sql, scope, explicit=False)
 
-    def _set(self, part: list[Token], sql: bytes, scope: str, *, explicit: bool) -> None:
+    def _set(self, part: list[_Word], sql: bytes, scope: str, *, explicit: bool) -> None:
         word = part[0].word
-        if part[0].kind == "user":
+        if part[0].is_user_variable:
             if len(part) > 2:
                 self._assign(part[0], sql[part[2].start : part[-1].end])
         elif word == "transaction" and not (len(part) > 1 and part[1].raw in (b"=", b":=")):
@@ -351,14 +338,14 @@ class Tracker:
         elif len(part) > 2 and part[1].raw in (b"=", b":="):
             self._set_variable(part, sql, scope)
 
-    def _set_charset(self, token: Token) -> None:
-        name = value_of(token).lower()
-        if name == _DEFAULT_CHARSET and token.kind == "word":
+    def _set_charset(self, token: _Word) -> None:
+        name = _value_of(token).lower()
+        if name == _DEFAULT_CHARSET and token.is_bare:
             self._columns.pop("charset", None)
         else:
             self._columns["charset"] = name
 
-    def _set_transaction(self, part: list[Token], sql: bytes, scope: str) -> None:
+    def _set_transaction(self, part: list[_Word], sql: bytes, scope: str) -> None:
         if scope in ("global", "persist", "persist_only"):
             return
         words = [token.word for token in part]
@@ -373,8 +360,8 @@ class Tracker:
         if "only" in words or "write" in words:
             self._variables["transaction_read_only"] = "1" if "only" in words else "0"
 
-    def _set_variable(self, part: list[Token], sql: bytes, scope: str) -> None:
-        name = part[0].word if part[0].kind == "word" else name_of(part[0]).lower()
+    def _set_variable(self, part: list[_Word], sql: bytes, scope: str) -> None:
+        name = part[0].word if part[0].is_bare else _name_of(part[0]).lower()
         if name.startswith("@@"):
             name = name[2:]
             before, dot, after = name.partition(".")
@@ -396,7 +383,7 @@ class Tracker:
             self._unresolved[name] = text_of(self._masked(sql[part[2].start : part[-1].end]))
             value_text: str | None = None
         else:
-            value_text = None if value.upper() == "DEFAULT" and part[2].kind == "word" else value
+            value_text = None if value.upper() == "DEFAULT" and part[2].is_bare else value
         if column is not None:
             self._columns.pop(column, None)
             if value_text is not None:
@@ -414,14 +401,14 @@ class Tracker:
             self._end_transaction()
         self._autocommit = wanted
 
-    def _resolve(self, value: list[Token], sql: bytes) -> str | None:
+    def _resolve(self, value: list[_Word], sql: bytes) -> str | None:
         """Return a value as text where the text of the statement tells it, else None."""
         if len(value) == 1:
             token = value[0]
-            if token.kind in ("text", "name"):
-                return value_of(token)
-            if token.kind == "user":
-                return self._user.get(user_name(token))
+            if token.is_quoted:
+                return _value_of(token)
+            if token.is_user_variable:
+                return self._user.get(_user_name(token))
             name = token.word.removeprefix("@@").removeprefix("session.").removeprefix("local.")
             if token.raw.startswith(b"@@"):
                 return self._current(name)
@@ -436,23 +423,117 @@ class Tracker:
         column = _COLUMNS.get(name)
         return self._columns.get(column) if column else self._variables.get(name)
 
-    def _assign(self, token: Token, value: bytes) -> None:
-        found = tokens(value)
+    def _assign(self, token: _Word, value: bytes) -> None:
+        found = _words(value)
         resolved = self._resolve(found, value)
         if self._mask is not None and resolved is not None and found[0].raw[:2] != b"@@":
             resolved = text_of(self._mask(value)) or None
-        self._user[user_name(token)] = resolved
+        self._user[_user_name(token)] = resolved
 
     def _masked(self, value: bytes) -> bytes:
         return value if self._mask is None else self._mask(value)
 
-    def _assigned_in_query(self, found: list[Token]) -> None:
+    def _assigned_in_query(self, found: list[_Word]) -> None:
         """``SELECT @x := ...`` and ``SELECT ... INTO @x, @y``: the values are not in the text."""
         into = False
         for token, after in zip(found, [*found[1:], None], strict=True):
-            if token.kind == "user":
+            if token.is_user_variable:
                 if into or (after is not None and after.raw == b":="):
-                    self._user[user_name(token)] = None
+                    self._user[_user_name(token)] = None
                     self._forget()
             elif token.raw != b",":
                 into = token.word == "into"
+
+
+class _Word(NamedTuple):
+    """A token of a statement, with its text."""
+
+    kind: TokenKind
+    raw: bytes
+    start: int
+    end: int
+
+    @property
+    def word(self) -> str:
+        """The token in lower case, as text."""
+        return text_of(self.raw).lower()
+
+    @property
+    def is_user_variable(self) -> bool:
+        return self.kind is TokenKind.VARIABLE and not self.raw.startswith(b"@@")
+
+    @property
+    def is_quoted(self) -> bool:
+        return self.raw[:1] in (b"'", b'"', b"`")
+
+    @property
+    def is_bare(self) -> bool:
+        return not (self.is_quoted or self.is_user_variable)
+
+
+def _words(sql: bytes) -> list[_Word]:
+    return [_Word(kind, sql[start:end], start, end) for kind, start, end in executed_tokens(sql)]
+
+
+def _statements(sql: bytes) -> Iterator[bytes]:
+    start = 0
+    for token in executed_tokens(sql):
+        if sql[token.start : token.end] == b";":
+            yield sql[start : token.start]
+            start = token.end
+    yield sql[start:]
+
+
+def _by_comma(found: list[_Word]) -> Iterator[list[_Word]]:
+    """Yield the parts between commas outside of parentheses, up to the end of the statement."""
+    part: list[_Word] = []
+    depth = 0
+    for token in found:
+        if token.raw == b";" and not depth:
+            break
+        depth += (token.raw == b"(") - (token.raw == b")")
+        if token.raw == b"," and not depth:
+            yield part
+            part = []
+        else:
+            part.append(token)
+    yield part
+
+
+def _dotted(found: list[_Word], at: int) -> tuple[str, int]:
+    """Return the name that begins at ``at``, with its database where it has one, and the place behind it."""
+    name = _name_of(found[at])
+    at += 1
+    while at < len(found) and found[at].raw[:1] == b".":
+        name += _name_of(found[at])
+        at += 1
+        if name.endswith(".") and at < len(found):
+            name += _name_of(found[at])
+            at += 1
+    return name, at
+
+
+def _name_of(token: _Word) -> str:
+    """Return a name without its quotes."""
+    raw = token.raw
+    return text_of(raw[1:-1].replace(b"``", b"`") if raw[:1] == b"`" else raw)
+
+
+def _user_name(token: _Word) -> str:
+    """Return the name of a user variable, in lower case."""
+    return text_of(token.raw[1:]).strip("`'\"").lower()
+
+
+def _value_of(token: _Word) -> str:
+    """Return the value of a text or a name."""
+    raw = token.raw
+    if raw[:1] in (b"'", b'"'):
+        quote = raw[:1]
+        body = raw[1:-1].replace(quote + quote, quote)
+        return text_of(re.sub(rb"\\(.)", rb"\1", body, flags=re.DOTALL))
+    return _name_of(token)
+
+
+def text_of(raw: bytes) -> str:
+    """Return bytes as text; what is no UTF-8 becomes an escape."""
+    return raw.decode("utf-8", "backslashreplace")

@@ -38,20 +38,10 @@ class Tasks(Protocol):
         ...
 
 
-class InProcess:
-    """Runs everything in this process."""
-
-    def map(
-        self, work: Callable[[_Argument], _Answer], arguments: Sequence[_Argument]
-    ) -> Iterator[tuple[int, _Answer]]:
-        """See ``Tasks``."""
-        return ((number, work(one)) for number, one in enumerate(arguments))
-
-
 class Processes:
-    """Runs in ``jobs`` processes, which begin with the first work that is more than one argument."""
+    """Runs in this process, or in ``jobs`` others, which begin with the first work that is more than one argument."""
 
-    def __init__(self, jobs: int) -> None:
+    def __init__(self, jobs: int = 1) -> None:
         if jobs < 1:
             raise UsageError(f"--jobs must be at least 1, not {jobs}.")
         self._jobs = jobs
@@ -76,7 +66,7 @@ class Processes:
             a process ended before its time.
         """
         if self._jobs == 1 or len(arguments) < 2:
-            return InProcess().map(work, arguments)
+            return ((number, work(one)) for number, one in enumerate(arguments))
         if self._pool is None:  # spawned: a fork of a process with Arrow's threads may hang
             self._pool = ProcessPoolExecutor(self._jobs, mp_context=get_context("spawn"))
         return self._each(self._pool, work, arguments)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,22 +13,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from migverify.changes.model import Position
-from migverify.lab import mysql
-from migverify.lab.process import free_port, spawn, stop
-from migverify.lab.servers import LabServer, wait_for
-from migverify.lab.session import connect
 from migverify.model import Endpoint
+from migverify_lab import mysql
+from migverify_lab.engine import temporary_server
+from migverify_lab.session import LabServer, connect
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
 
 
-# A server of the lab's size takes 0.6 GB of disk, and a module's one holds little.
-SMALL = ("--innodb-buffer-pool-size=64M", "--innodb-redo-log-capacity=16M")
-
-
 @dataclass(frozen=True)
-class BinlogServer:
+class SourceServer:
     """The server, its data folder, and a session that may do anything."""
 
     server: LabServer
@@ -75,27 +69,13 @@ class BinlogServer:
 
 
 @contextmanager
-def binlog_server(folder: Path, *options: str) -> Iterator[BinlogServer]:
+def binlog_server(folder: Path, *options: str) -> Iterator[SourceServer]:
     """Start a server in a folder, stop it at the end."""
-    programs = mysql.find()
-    if programs is None:
-        if os.environ.get("MIGVERIFY_REQUIRE_DB", "") not in {"", "0"}:
-            programs = mysql.provide(lambda _: None)
-        else:
-            pytest.skip("MySQL is not in the cache: run `migverify lab build` once")
-    (folder / "tmp").mkdir(parents=True)
-    data = folder / "data"
-    mysql.initialize(programs, folder, data)
-    port = free_port()
-    command = [*mysql.serve_command(programs, folder, data, port, 7), *SMALL, *options]
-    process = spawn(command, folder / "mysql.log", folder)
-    try:
-        server = wait_for(LabServer("127.0.0.1", port, "root", "mysql", ""))
-        with connect(server) as session:
-            yield BinlogServer(server, data, session)
-    finally:
-        stop(process)
-        shutil.rmtree(data)
+    if mysql.find() is None and os.environ.get("MIGVERIFY_REQUIRE_DB", "") in {"", "0"}:
+        pytest.skip("MySQL is not in the cache: run `migverify lab build` once")
+    options = ("--server-id=7", *mysql.SMALL, *options)
+    with temporary_server(mysql.ENGINE, folder, *options) as server, connect(server) as session:
+        yield SourceServer(server, folder / "data", session)
 
 
 def tail(*arguments: str, code: int = 0) -> tuple[list[dict[str, Any]], str]:

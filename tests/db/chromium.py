@@ -20,8 +20,8 @@ from typing import Any, Self
 
 import pytest
 
-from migverify.lab.cache import cache_directory, file_lock
-from migverify.lab.packages import Package, provide
+from migverify_lab.cache import cache_directory, file_lock
+from migverify_lab.packages import Package, provide
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 CHROMIUM = Package("chromium", "chromium", "usr/lib/chromium/chromium", "chromium")

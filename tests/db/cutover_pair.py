@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from migverify.lab import cutover, servers, tidb
-from migverify.lab.cutover import World
+from migverify_lab import cutover, servers, tidb
+from migverify_lab.cutover import Rehearsal
 
 ROOT = Path(__file__).parents[2]
 PASSWORDS = ("MIGVERIFY_APP_PASSWORD", "MIGVERIFY_MARKER_PASSWORD", "MIGVERIFY_SOURCE_WRITER_PASSWORD")
 
 
 @contextmanager
-def own_world(folder: Path) -> Iterator[World]:
+def own_world(folder: Path) -> Iterator[Rehearsal]:
     """Start a pair in a folder, with the environment that the hooks of the lab need; stop it afterwards."""
     if tidb.find() is None and os.environ.get("MIGVERIFY_REQUIRE_DB", "") in {"", "0"}:
         pytest.skip("TiDB is not built yet; `migverify lab build` does it")
@@ -31,6 +31,6 @@ def own_world(folder: Path) -> Iterator[World]:
             patch.setenv(name, "")
         try:
             servers.up(folder, "tidb", lambda _: None)
-            yield cutover.world(folder)
+            yield cutover.rehearsal(folder)
         finally:
             servers.down(folder, purge=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,11 +14,10 @@ import pytest
 from pymysql.constants import FIELD_TYPE
 
 from migverify.changes.decode import decoder
-from migverify.changes.files import read_files
 from migverify.changes.model import Op, Rows, TableMap, Texts
-from migverify.lab import mariadb
-from migverify.lab.process import free_port, spawn, stop
-from migverify.lab.servers import LabServer, wait_for
+from migverify.changes.source import read_files
+from migverify_lab import mariadb
+from migverify_lab.engine import temporary_server
 from tests.db.binlog_server import binlog_server
 
 STRINGS = {
@@ -87,22 +85,10 @@ def decoded_mysql(folder: Path) -> Iterator[DecodedServer]:
 
 @contextmanager
 def decoded_mariadb(folder: Path, *options: str) -> Iterator[DecodedServer]:
-    programs = mariadb.find()
-    if programs is None:
-        if os.environ.get("MIGVERIFY_REQUIRE_DB", "") in {"", "0"}:
-            pytest.skip("no mariadbd on PATH or in the cache")
-        programs = mariadb.provide(lambda _: None)
-    folder.mkdir(parents=True, exist_ok=True)
-    data, port = folder / "data", free_port()
-    mariadb.initialize(programs, folder, data)
-    process = spawn(mariadb.serve_command(programs, data, port, options), folder / "mariadb.log", folder)
-    try:
-        wait_for(LabServer("127.0.0.1", port, "root", "mysql", ""))
-        with _session(port) as session:
-            yield DecodedServer("mariadb", session, data)
-    finally:
-        stop(process)
-        shutil.rmtree(data)
+    if mariadb.find() is None and os.environ.get("MIGVERIFY_REQUIRE_DB", "") in {"", "0"}:
+        pytest.skip("no mariadbd on PATH or in the cache")
+    with temporary_server(mariadb.ENGINE, folder, *options) as server, _session(server.port) as session:
+        yield DecodedServer("mariadb", session, folder / "data")
 
 
 @contextmanager

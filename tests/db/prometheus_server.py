@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from migverify.lab import prometheus
-from migverify.lab.process import ProcessId, free_port, spawn, stop
+from migverify_lab import prometheus
+from migverify_lab.process import ProcessId, free_port, spawn, stop
 
 WATCHDOG = {"alert": "Watchdog", "expr": "vector(1)"}
 

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from migverify.config import load_config
-from migverify.lab import mariadb, services
-from migverify.lab.servers import LabServer
 from migverify.model import TableResult, Verdict
-from migverify.recon.build import build
 from migverify.recon.describe import Describer
 from migverify.recon.evaluate import Conditions
 from migverify.recon.load import load_rules
 from migverify.recon.local import LocalEngine
-from migverify.recon.parameters import values_for
-from migverify.recon.run import Request, Tools, run_rules
+from migverify.recon.rule import build, values_for
+from migverify.recon.run import RulesRequest, RuleTools, run_rules
 from migverify.recon.steps import chosen
 from migverify.store.open import open_store
+from migverify_lab import mariadb
+from migverify_lab.engine import temporary_server
+from migverify_lab.session import LabServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -89,11 +89,11 @@ def reconcile(
     engine = LocalEngine(endpoints, {})
     describe = Describer(endpoints, {})
     try:
-        tools = Tools(
+        tools = RuleTools(
             engine, lambda rule, window: build(rule, every, window, describe, values_for(every, {}, window)),
             conditions=Conditions(show=True, now=now, sleep=sleep),
         )  # fmt: skip
-        run_id, verdict = run_rules(every, tools, store, Request("recon run", full=full))
+        run_id, verdict = run_rules(every, tools, store, RulesRequest("recon run", full=full))
         results = {result.pair: result for result in store.table_results(run_id)}
         findings = {name: _findings(store.findings(run_id, name)) for name in results}
         return Outcome(run_id, verdict, results, findings)
@@ -113,11 +113,8 @@ def _findings(rows: Sequence[tuple[int, dict[str, Any]]]) -> dict[tuple[str | No
 @contextmanager
 def ledger_server(folder: Path) -> Iterator[LabServer]:
     """Start a MariaDB in a folder, stop it at the end; ``mariadb.find`` has said that there is one."""
-    folder.mkdir()
-    try:
-        yield services.start_ledger(folder, None, lambda _: None)
-    finally:
-        services.down(folder.parent, purge=True)
+    with temporary_server(mariadb.ENGINE, folder, "--event-scheduler=ON") as server:
+        yield server
 
 
 def mariadb_missing() -> bool:

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,8 +17,8 @@ import pytest
 
 from migverify.cli.main import run
 from migverify.errors import LabError
-from migverify.lab.mariadb import audit_plugin, provide
-from tests.db.binlog_server import BinlogServer, binlog_server
+from migverify_lab.mariadb import audit_plugin, provide
+from tests.db.binlog_server import SourceServer, binlog_server
 from tests.db.decoding import DecodedServer, decoded_mariadb
 from tests.unit.log_writers import FORGED, FORGED_GENERAL
 from tests.waiting import wait_for
@@ -163,20 +158,22 @@ def of(rows: list[dict[str, Any]], one: Client) -> list[dict[str, Any]]:
     return mine
 
 
-@pytest.fixture(scope="module", params=["extra", "plain"])
-def mysql(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BinlogServer]:
-    extra = "ON" if request.param == "extra" else "OFF"
-    with binlog_server(tmp_path_factory.mktemp("mysql"), *LOGS, f"--log-slow-extra={extra}") as server:
+@pytest.fixture(scope="module")
+def mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SourceServer]:
+    with binlog_server(tmp_path_factory.mktemp("mysql"), *LOGS) as server:
         server.run("CREATE DATABASE shop", "CREATE DATABASE other")
         yield server
 
 
-def test_slow_log_of_mysql(mysql: BinlogServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("extra", [True, False])
+def test_slow_log_of_mysql(
+    mysql: SourceServer, extra: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     mysql.run("DROP TABLE IF EXISTS shop.t", "DROP PROCEDURE IF EXISTS shop.p")
+    mysql.run(f"SET GLOBAL log_slow_extra = {extra}")
     before = time.time()
     clients = two_clients(mysql.server.port)
     after = time.time()
-    extra = mysql.run("SELECT @@global.log_slow_extra")[0][0] == 1
     told, rows = captured(tmp_path, capsys, mysql.data / "slow.log", until=[last_of(one) for one in clients])
     assert told["rejected"] == 0
     for one in clients:
@@ -198,7 +195,7 @@ def test_slow_log_of_mysql(mysql: BinlogServer, tmp_path: Path, capsys: pytest.C
         one.connection.close()
 
 
-def test_general_log_of_mysql(mysql: BinlogServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_general_log_of_mysql(mysql: SourceServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mysql.run("DROP TABLE IF EXISTS shop.t", "DROP PROCEDURE IF EXISTS shop.p")
     clients = two_clients(mysql.server.port)
     for one in clients:
@@ -225,7 +222,7 @@ def test_general_log_of_mysql(mysql: BinlogServer, tmp_path: Path, capsys: pytes
 
 
 def test_rotated_logs_in_the_wrong_order(
-    mysql: BinlogServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    mysql: SourceServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, kind in (("slow", "SLOW"), ("general", "GENERAL")):
         one = client(mysql.server.port)
@@ -247,10 +244,6 @@ def test_rotated_logs_in_the_wrong_order(
         one.connection.close()
 
 
-MARIADB_LOGS = ("--slow-query-log=ON", "--long-query-time=0", "--slow-query-log-file=slow.log", "--general-log=ON",
-                "--general-log-file=general.log", "--log-output=FILE", "--log-slow-admin-statements=ON")  # fmt: skip
-
-
 @contextmanager
 def mariadb_server(folder: Path, *options: str) -> Iterator[tuple[DecodedServer, int]]:
     with decoded_mariadb(folder, *options) as server:
@@ -260,7 +253,7 @@ def mariadb_server(folder: Path, *options: str) -> Iterator[tuple[DecodedServer,
 
 @pytest.fixture(scope="module")
 def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DecodedServer, int]]:
-    with mariadb_server(tmp_path_factory.mktemp("mariadb"), *MARIADB_LOGS) as server:
+    with mariadb_server(tmp_path_factory.mktemp("mariadb"), *LOGS) as server:
         yield server
 
 
@@ -289,26 +282,24 @@ def test_logs_of_mariadb(
         one.connection.close()
 
 
-@pytest.mark.parametrize("log", ["slow", "general"])
 def test_rotated_logs_of_mariadb(
-    mariadb: tuple[DecodedServer, int], log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    mariadb: tuple[DecodedServer, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server, port = mariadb
     one = client(port)
-    parts = []
     for part in range(3):
         for number in range(20):
             one.ask(b"SELECT %d, %d" % (part, number))
-        path = tmp_path / f"{log}-{part}.log"
-        (server.data / f"{log}.log").rename(path)
-        server.run(f"FLUSH {log.upper()} LOGS")
-        parts.append(path)
+        for log in ("slow", "general"):
+            (server.data / f"{log}.log").rename(tmp_path / f"{log}-{part}.log")
+            server.run(f"FLUSH {log.upper()} LOGS")
         time.sleep(1.05)  # a file without any time cannot be put in order
     one.ask(last_of(one))
     one.connection.close()
-    parts.append(server.data / f"{log}.log")
-    _, rows = captured(tmp_path, capsys, parts[3], parts[1], parts[0], parts[2], until=[last_of(one)])
-    assert [row["sql"] for row in of(rows, one)] == [sql for sql, *_ in one.sent]
+    for log in ("slow", "general"):
+        parts = [tmp_path / f"{log}-{part}.log" for part in (1, 0, 2)]
+        _, rows = captured(tmp_path, capsys, server.data / f"{log}.log", *parts, until=[last_of(one)])
+        assert [row["sql"] for row in of(rows, one)] == [sql for sql, *_ in one.sent]
 
 
 def test_audit_log_of_mariadb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -359,82 +350,3 @@ def test_audit_log_of_mariadb(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ]
     assert mine[4]["errno"] == 1064
     assert "secret" not in json.dumps(mine, default=repr)
-
-
-def following(out: Path, log: Path) -> subprocess.Popen[str]:
-    """Start the command that follows a log."""
-    command = [sys.executable, "-m", "migverify", "workload", "capture", str(log), "--follow", "--out", str(out),
-               "--jobs", "1", "--replace", "--json"]  # fmt: skip
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-@pytest.mark.parametrize("name", ["slow", "general"])
-def test_a_followed_log_that_is_rotated_and_whose_follower_is_killed(
-    mysql: BinlogServer, tmp_path: Path, name: str
-) -> None:
-    """Two clients go on through three rotations, one while nothing follows; none of their statements is lost."""
-    log, out = mysql.data / f"{name}.log", tmp_path / "capture"
-    followed = tmp_path / "capture.followed"
-    stopped = threading.Event()
-    sent: list[list[bytes]] = [[], []]
-    numbers: list[int] = []
-
-    def send(own: list[bytes], one: Client) -> None:
-        while not stopped.is_set():
-            own.append(b"SELECT '%s', %d" % (FORGED if len(own) % 7 == 0 else name.encode(), len(own)))
-            one.ask(own[-1])
-
-    def rotate(number: int) -> None:
-        log.rename(log.with_name(f"{log.name}.{number}"))
-        mysql.run(f"FLUSH {name.upper()} LOGS")
-
-    def goes_on(process: subprocess.Popen[str]) -> None:
-        """Wait until a statement that is sent from now on is copied."""
-        text = b"SELECT '%s', %d" % (name.encode(), 7 * (max(map(len, sent)) // 7) + 8)
-        wait_for(lambda: process.poll() is not None or is_copied(text), f"{text!r} is copied")
-        assert process.poll() is None
-
-    def is_copied(text: bytes) -> bool:
-        return any(re.search(re.escape(text) + rb"\b", path.read_bytes()) for path in followed.glob("00-*"))
-
-    process = following(out, log)
-    wait_for((followed / "follow.json").exists, "the log is followed")
-    clients = [client(mysql.server.port) for _ in sent]
-    numbers += [one.number for one in clients]
-    threads = [threading.Thread(target=send, args=pair) for pair in zip(sent, clients, strict=True)]
-    for thread in threads:
-        thread.start()
-    try:
-        goes_on(process)
-        rotate(1)
-        goes_on(process)
-        process.kill()
-        process.communicate()
-        rotate(2)
-        process = following(out, log)
-        goes_on(process)
-        rotate(3)
-        goes_on(process)
-    finally:
-        stopped.set()
-        for thread in threads:
-            thread.join()
-    goodbye = client(mysql.server.port)
-    for nth in range(9):  # what is behind the last statement shows that it is whole
-        goodbye.ask(b"SELECT '%s goodbye', %d" % (name.encode(), nth))
-    wait_for(lambda: is_copied(b"SELECT '%s goodbye', 8" % name.encode()), "the last statement is copied")
-    process.send_signal(signal.SIGINT)
-    printed, err = process.communicate()
-    assert process.returncode == 0, err
-    told = json.loads(printed)
-    assert (told["rejected"], told["duplicates"], told["losses"]) == (0, 0, [])
-    assert len(told["files"]) == 4
-    rows = pq.read_table(out).to_pylist()
-    for number, own in zip(numbers, sent, strict=True):
-        mine = [row for row in rows if row["connection"] == number]
-        assert [row["sql"] for row in mine if row["sql"].startswith(b"SELECT ")] == own
-        assert {row["partial"] for row in mine} == {""}
-    for one in (*clients, goodbye):
-        one.connection.close()
-    for number in (1, 2, 3):
-        log.with_name(f"{log.name}.{number}").unlink()

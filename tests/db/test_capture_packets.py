@@ -16,9 +16,9 @@ import pytest
 from pymysql.constants import CLIENT, COMMAND
 
 from migverify.cli.main import run
-from migverify.lab.servers import LabServer
 from migverify.workload.formats.pcap import Pcap
 from migverify.workload.model import Command, Record
+from migverify_lab.servers import LabServer
 from tests.conftest import Databases
 from tests.unit.capture_packets import Trace, counted
 
@@ -122,7 +122,7 @@ def test_a_recorded_session(
     events = [row["command"] for row in pq.read_table(out / "_events").to_pylist()]
     assert events[0] == "connect"
     assert events[-3:] == ["prepare", "close statement", "quit"]
-    assert run(["workload", "capture-quality", str(out)]) == 0
+    assert run(["workload", "capture", "--quality", str(out)]) == 0
 
 
 VALUES = [

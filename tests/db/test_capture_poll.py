@@ -22,7 +22,7 @@ from migverify.errors import ExitCode, UsageError
 from migverify.model import Side
 from migverify.workload.poll import Poller
 from tests.conftest import Databases
-from tests.db.binlog_server import BinlogServer, binlog_server
+from tests.db.binlog_server import SourceServer, binlog_server
 from tests.db.test_capture_logs import client
 
 pytestmark = pytest.mark.db
@@ -32,7 +32,7 @@ SIZE = 60
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BinlogServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SourceServer]:
     size = f"--performance-schema-events-statements-history-long-size={SIZE}"
     with binlog_server(tmp_path_factory.mktemp("mysql"), size) as made:
         made.run("CREATE DATABASE shop", "CREATE TABLE shop.t (id INT PRIMARY KEY)")
@@ -41,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BinlogServer]:
 
 
 @pytest.fixture
-def ring(server: BinlogServer) -> Iterator[BinlogServer]:
+def ring(server: SourceServer) -> Iterator[SourceServer]:
     update = (
         "UPDATE performance_schema.setup_consumers SET ENABLED = '{}' WHERE NAME = 'events_statements_history_long'"
     )
@@ -51,7 +51,7 @@ def ring(server: BinlogServer) -> Iterator[BinlogServer]:
 
 
 @pytest.fixture
-def session(server: BinlogServer) -> Iterator[Session]:
+def session(server: SourceServer) -> Iterator[Session]:
     opened = open_session(server.endpoint, None, side=Side.SOURCE)
     yield opened
     opened.close()
@@ -61,7 +61,7 @@ def events(out: StringIO) -> list[dict[str, Any]]:
     return [told for line in out.getvalue().splitlines() if "event" in (told := json.loads(line))]
 
 
-def test_outcomes(ring: BinlogServer, session: Session) -> None:
+def test_outcomes(ring: SourceServer, session: Session) -> None:
     old = client(ring.server.port)
     old.ask(b"SELECT 'before the poll'")
     poller = Poller(session, out := StringIO())
@@ -93,7 +93,7 @@ def test_outcomes(ring: BinlogServer, session: Session) -> None:
     assert (poller.count.gaps, poller.count.overruns, poller.count.cut_texts) == (0, 0, 2)
 
 
-def test_what_the_ring_overwrote_is_counted(ring: BinlogServer, session: Session) -> None:
+def test_what_the_ring_overwrote_is_counted(ring: SourceServer, session: Session) -> None:
     one = client(ring.server.port)
     poller = Poller(session, out := StringIO())
     one.ask(b"SELECT 'seen'")
@@ -108,7 +108,7 @@ def test_what_the_ring_overwrote_is_counted(ring: BinlogServer, session: Session
     one.connection.close()
 
 
-def test_the_history_of_threads_serves_where_the_ring_is_off(server: BinlogServer, session: Session) -> None:
+def test_the_history_of_threads_serves_where_the_ring_is_off(server: SourceServer, session: Session) -> None:
     one = client(server.server.port)
     poller = Poller(session, out := StringIO())
     for number in range(8):
@@ -133,7 +133,7 @@ def test_tidb_is_refused(databases: Databases) -> None:
     opened.close()
 
 
-def test_the_command(ring: BinlogServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(ring: SourceServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config, out = str(ring.config(tmp_path)), tmp_path / "out"
     one = client(ring.server.port)
     stop = threading.Event()
@@ -150,7 +150,8 @@ def test_the_command(ring: BinlogServer, tmp_path: Path, capsys: pytest.CaptureF
         code = run(
             [
                 "workload",
-                "poll",
+                "capture",
+                "--poll",
                 "--config",
                 config,
                 "--out",
@@ -173,9 +174,10 @@ def test_the_command(ring: BinlogServer, tmp_path: Path, capsys: pytest.CaptureF
         first = sent.index(rows[0]["sql"])
         assert [row["sql"] for row in rows] == sent[first : first + len(rows)]
         assert {(row["errno"], row["database"], row["partial"]) for row in rows} == {(0, "shop", "")}
-        assert run(["workload", "poll", "--config", config, "--out", str(out), "--seconds", "0"]) == ExitCode.USAGE
+        poll = ["workload", "capture", "--poll", "--config", config]
+        assert run([*poll, "--out", str(out), "--seconds", "0"]) == ExitCode.USAGE
         masked = tmp_path / "masked"
-        code = run(["workload", "poll", "--config", config, "--out", str(masked), "--seconds", "0.3", "--mask"])
+        code = run([*poll, "--out", str(masked), "--seconds", "0.3", "--mask"])
         assert code == 0
         assert sorted(path.name for path in tmp_path.iterdir()) == [
             "masked",
@@ -189,7 +191,8 @@ def test_the_command(ring: BinlogServer, tmp_path: Path, capsys: pytest.CaptureF
             "-m",
             "migverify",
             "workload",
-            "poll",
+            "capture",
+            "--poll",
             "--config",
             config,
             "--out",

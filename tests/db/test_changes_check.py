@@ -13,14 +13,10 @@ import typer
 
 from migverify.cli.changes_check import check, check_source
 from migverify.config import load_config
-from migverify.db.session import open_session
-from migverify.guards.check_binlog import columns
-from migverify.guards.model import State
-from migverify.lab.servers import LabServers
-from migverify.model import Endpoint, Verdict
-from migverify.sql.catalog import read_tables
+from migverify.guards.model import AnswerState
+from migverify.model import Verdict
+from migverify_lab.servers import LabServers
 from tests.db.binlog_server import binlog_server
-from tests.db.decoding import decoded_mariadb
 from tests.db.verifying import execute, write_config
 
 pytestmark = pytest.mark.db
@@ -123,12 +119,12 @@ def test_a_server_set_up_badly_fails_point_by_point(
         again = states(run(path, capsys)[1])
     assert code == 3
     assert {name for name, f in found.items() if f["state"] == "fail"} == {
-        "binlog_row_metadata", "binlog_row_image", "binlog filters", "cascading foreign keys",
+        "binlog_row_metadata", "binlog_row_image", "binlog_row_value_options", "binlog filters",
+        "cascading foreign keys",
     }  # fmt: skip
     assert {name for name, f in found.items() if f["state"] == "warn"} == {
         "binlog_transaction_compression", "binlog_checksum", "binlog_expire_logs_seconds", "gtid_mode",
         "enforce_gtid_consistency", "sessions", "VECTOR columns",
-        "binlog_row_value_options",  # PARTIAL_JSON is read where the before image is complete
     }  # fmt: skip
     assert "with binlog_format = STATEMENT" in found["sessions"]["value"]
     assert found["cascading foreign keys"]["value"].startswith("1 in 3: bad.b (")
@@ -162,24 +158,4 @@ def test_columns_that_a_binlog_tells_otherwise_are_named(pair: LabServers, datab
     assert found["ZEROFILL columns"].value == f"1 in 1 tables: {databases.name}.a.id (int(6) unsigned zerofill)"
     listed = f"{databases.name}.a.f (float(7,2)), {databases.name}.a.d (double(9,3))"
     assert found["FLOAT(M,D) and DOUBLE(M,D) columns"].value == f"2 in 1 tables: {listed}"
-    assert found["ZEROFILL columns"].state is State.WARN
-
-
-def test_old_temporal_columns_of_mariadb_fail_until_they_are_rewritten(tmp_path: Path) -> None:
-    with decoded_mariadb(tmp_path / "mariadb") as server:
-        server.run("SET GLOBAL mysql56_temporal_format=OFF",
-                   "CREATE TABLE o (id INT PRIMARY KEY, a DATETIME(3), b DATETIME, u UUID)",
-                   "SET GLOBAL mysql56_temporal_format=ON")  # fmt: skip
-        endpoint = Endpoint("source", "127.0.0.1", server.session.port, "root")
-        with open_session(endpoint, None) as session:
-            before = {f.part: f for f in columns(list(read_tables(session, "source", [("d", "o")])), session.flavor)}
-            server.run("ALTER TABLE o FORCE")
-            after = {f.part: f for f in columns(list(read_tables(session, "source", [("d", "o")])), session.flavor)}
-    name = "old temporal columns with a fraction"
-    assert (before[name].state, before[name].value) == (
-        State.FAIL,
-        "1 in 1 tables: d.o.a (datetime(3) /* mariadb-5.3 */)",
-    )
-    assert "FORCE" in before[name].todo
-    assert after[name].state is State.PASS
-    assert after["UUID, INET4 and INET6 columns"].value == "1 in 1 tables: d.o.u (uuid)"
+    assert found["ZEROFILL columns"].state is AnswerState.WARN

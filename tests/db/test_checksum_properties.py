@@ -31,10 +31,10 @@ FEW = settings(
 )  # fmt: skip
 
 
-@pytest.fixture
-def way(databases: Databases) -> Iterator[Road]:
-    databases.both("SET SESSION sql_mode='ALLOW_INVALID_DATES'")
-    with road(databases) as found:
+@pytest.fixture(scope="module")
+def way(shared_databases: Databases) -> Iterator[Road]:
+    shared_databases.both("SET SESSION sql_mode='ALLOW_INVALID_DATES'")
+    with road(shared_databases) as found:
         yield found
 
 
@@ -93,9 +93,10 @@ def changed_rows(draw: st.DrawFn) -> list[tuple[tuple[str, ...], tuple[str, ...]
     return found
 
 
-def test_equal_rows_have_equal_checksums_and_any_change_shows(databases: Databases, way: Road) -> None:
+def test_equal_rows_have_equal_checksums_and_any_change_shows(shared_databases: Databases, way: Road) -> None:
+    databases = shared_databases
     names = ",".join(f"c{n} {kind}" for n, kind in enumerate(COLUMNS))
-    databases.both(f"CREATE TABLE t (id INT PRIMARY KEY,{names})")
+    databases.both("DROP TABLE IF EXISTS t", f"CREATE TABLE t (id INT PRIMARY KEY,{names})")
     plan = way.plan("t")
     assert not plan.not_covered
 
@@ -167,13 +168,14 @@ SHAPES = [
 @pytest.mark.parametrize("nullable", [False, True], ids=["not null", "nullable"])
 @pytest.mark.parametrize("shape", SHAPES, ids="-".join)
 def test_predicates_select_what_the_model_selects(
-    databases: Databases, way: Road, shape: tuple[str, ...], nullable: bool
+    shared_databases: Databases, way: Road, shape: tuple[str, ...], nullable: bool
 ) -> None:
+    databases = shared_databases
     parts = [PARTS[name] for name in shape]
     null = "NULL" if nullable else "NOT NULL"
     names = ",".join(f"k{n} {part.kind} {null}" for n, part in enumerate(parts))
     listed = ",".join(f"k{n}" for n in range(len(parts)))
-    databases.both(f"CREATE TABLE t (id INT PRIMARY KEY,{names},v INT,KEY ({listed}))")
+    databases.both("DROP TABLE IF EXISTS t", f"CREATE TABLE t (id INT PRIMARY KEY,{names},v INT,KEY ({listed}))")
     plan = way.plan("t", TableOverride(key=tuple(f"k{n}" for n in range(len(parts)))))
     sides = list(zip((way.source, way.target), plan.sides, strict=True))
     assert len(plan.sides[0].sql.range_key) == len(parts) or plan.sides[0].sql.range_key[0].name == "`id`"

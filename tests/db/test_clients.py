@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from migverify.errors import UsageError
-from migverify.lab.servers import LabServers
-from migverify.lab.session import connect
 from migverify.workload.clients import java
-from migverify.workload.clients.drivers import chosen_drivers, harness_jars, pools
+from migverify.workload.clients.drivers import drivers, harness_jars, pools
 from migverify.workload.clients.jars import provide
-from tests.conftest import Databases
+from migverify_lab.servers import LabServers
+from migverify_lab.session import connect
 
 pytestmark = pytest.mark.db
 
@@ -32,8 +31,8 @@ def ready() -> None:
     try:
         java.find_java()
         wanted = [*harness_jars(), *(jar for pool in pools().values() for jar in pool.jars)]
-        for driver in chosen_drivers(["connector-j-9", "mariadb-3"]):
-            wanted += driver.jars
+        for name in ("connector-j-9", "mariadb-3"):
+            wanted += drivers()[name].jars
         provide(wanted, os.environ.get("MIGVERIFY_MAVEN_REPOSITORY"), lambda _: None)
     except UsageError as error:
         if os.environ.get("MIGVERIFY_REQUIRE_DB", "") not in {"", "0"}:
@@ -149,44 +148,6 @@ def test_a_database_of_others_is_refused(config: Path, pair: LabServers) -> None
             cursor.execute(f"SELECT COUNT(*) FROM {DATABASE}.precious")
         finally:
             cursor.execute(f"DROP DATABASE {DATABASE}")
-
-
-GENERAL = """\
-/usr/sbin/mysqld, Version: 8.0.36 (Source distribution). started with:
-Tcp port: 3306  Unix socket: /tmp/mysql.sock
-Time                 Id Command    Argument
-2026-01-02T03:04:05.000001Z\t   17 Connect\tapp@10.0.0.1 on {database} using TCP/IP
-2026-01-02T03:04:05.100000Z\t   17 Query\tSELECT id, j FROM t ORDER BY id
-2026-01-02T03:04:05.200000Z\t   17 Query\tSELECT COUNT(*), SUM(id) FROM t
-2026-01-02T03:04:05.400000Z\t   17 Query\tINSERT INTO t VALUES (99, NULL)
-2026-01-02T03:04:05.500000Z\t   17 Quit\t
-"""
-
-
-@pytest.mark.usefixtures("ready")
-def test_a_captured_session_through_a_driver_and_a_pool(
-    config: Path, databases: Databases, pair: LabServers, tmp_path: Path
-) -> None:
-    for server in (pair.source, pair.target):
-        with connect(server) as session, session.cursor() as cursor:
-            cursor.execute(f"CREATE TABLE {databases.name}.t (id INT PRIMARY KEY, j JSON)")
-            cursor.execute(f"""INSERT INTO {databases.name}.t VALUES (1, '{{"b": 1, "aa": 2}}'), (2, NULL)""")
-    log, capture = tmp_path / "general.log", tmp_path / "capture"
-    log.write_text(GENERAL.format(database=databases.name))
-    command = [sys.executable, "-m", "migverify", "workload", "capture", str(log), "--format", "general"]
-    subprocess.run([*command, "--out", str(capture)], check=True, capture_output=True, timeout=120)
-    options = ["--replay", str(capture), "--session", "17", "--driver", "connector-j-9", "--pool", "hikari"]
-    _, said = run(config, *options, code=2)
-    assert "--accept-write-grants" in said
-    body, _ = run(config, *options, "--accept-write-grants", "--option", "server_prepare=true", code=1)
-    ((reason, count),) = body["facts"]["left_out_statements"].items()
-    assert (reason.startswith("write without"), count) == (True, 1)
-    (cell,) = body["cells"]
-    (difference,) = cell["differences"]
-    assert difference["path"] == "results.0.rows.0.1"
-    assert [difference["source"], difference["target"]] == [
-        '{"b": 1, "aa": 2} (java.lang.String)', '{"aa": 2, "b": 1} (java.lang.String)',
-    ]  # fmt: skip
 
 
 @pytest.mark.soak

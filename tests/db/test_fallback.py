@@ -17,11 +17,11 @@ from migverify.config import SqlProbes
 from migverify.guards import fallback
 from migverify.guards.counters import WRITES
 from migverify.guards.fallback import Fallback
-from migverify.guards.model import Answer, State
-from migverify.lab.process import find_by_argument
-from migverify.lab.servers import LabServer, LabServers
-from migverify.lab.session import connect
+from migverify.guards.model import AnswerState, GuardAnswer
 from migverify.model import Endpoint
+from migverify_lab.process import find_by_argument
+from migverify_lab.servers import LabServer, LabServers
+from migverify_lab.session import connect
 from tests.db.binlog_server import binlog_server
 
 pytestmark = pytest.mark.db
@@ -34,7 +34,7 @@ def probes(*servers: tuple[str, LabServer], **bounds: float) -> Fallback:
     return Fallback(places, SqlProbes(**bounds))  # type: ignore[arg-type]
 
 
-def by_name(answers: list[Answer]) -> dict[tuple[str, str], Answer]:
+def by_name(answers: list[GuardAnswer]) -> dict[tuple[str, str], GuardAnswer]:
     return {(a.subject, a.name.removesuffix(" (SQL fallback)")): a for a in answers}
 
 
@@ -72,7 +72,7 @@ def test_a_transaction_and_a_queue_are_seen(databases: Any, pair: LabServers, si
             assert not unasked
             found = by_name(answers)
             oldest, waits = found[side, "long transactions"], found[side, "lock waits"]
-            if oldest.state is waits.state is State.FAIL:
+            if oldest.state is waits.state is AnswerState.FAIL:
                 break
             assert time.monotonic() < deadline, (oldest.value, waits.value)
             time.sleep(0.2)
@@ -88,7 +88,7 @@ def test_writes_are_counted(databases: Any, pair: LabServers) -> None:
     time.sleep(fallback._APART)  # a reading of a moment ago is no `before`: another one would be made
     databases.source(*("INSERT INTO t (v) VALUES (1)" for _ in range(100)))
     answer = by_name(asking.ask()[0])["source", "queries"]
-    assert answer.state is State.PASS, answer.value
+    assert answer.state is AnswerState.PASS, answer.value
     assert answer.numbers[f"{WRITES}_per_second"] > 0
 
 

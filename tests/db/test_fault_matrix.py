@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from migverify.errors import LabError
-from migverify.lab import museum_loader, tpch
-from migverify.lab.faults import FAULTS
-from migverify.lab.matrix.examine import Examiner, Sight
-from migverify.lab.matrix.gallery import EVERYTHING, LOOSE, OWN_TABLES
-from migverify.lab.matrix.page import REGENERATE, SERVERS, page, summary_lines
-from migverify.lab.matrix.run import TOOLS, Matrix, examiner, install_md5, run
-from migverify.lab.museum_loader import choose
-from migverify.lab.servers import LabServers
 from migverify.model import Verdict
 from migverify.tables import whole
-from migverify.tables.compare import ListDifference
+from migverify.tables.diff import ListDifference
+from migverify_lab import museum_loader, tpch
+from migverify_lab.faults import FAULTS
+from migverify_lab.matrix.examine import Examiner, Sight
+from migverify_lab.matrix.gallery import EVERYTHING, LOOSE, OWN_TABLES
+from migverify_lab.matrix.page import REGENERATE, SERVERS, page, summary_lines
+from migverify_lab.matrix.run import TOOLS, Matrix, examiner, install_md5, run
+from migverify_lab.museum_loader import choose
+from migverify_lab.servers import LabServers
 from tests.table_pairs import RULES, road
 
 pytestmark = [pytest.mark.db, pytest.mark.xdist_group("fault_matrix")]

@@ -1,4 +1,4 @@
-"""``migverify ids`` on the real pair: every kind of id space, with ends that are known."""
+"""``migverify guard ids`` on the real pair: every kind of id space, with ends that are known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from migverify.cli.main import main
 from migverify.guards.ids_model import DAY
 from migverify.guards.layouts import BAIDU, INSTAGRAM, SONYFLAKE, TWITTER, Layout, moment_text
-from migverify.lab.servers import LabServers
+from migverify_lab.servers import LabServers
 from tests.db.verifying import write_config
 
 pytestmark = pytest.mark.db
@@ -26,7 +26,7 @@ def ids(path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int
     """Run the command; returns its exit code and the spaces by ``endpoint table column`` without the database."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as ending:
-        main(["ids", "--config", str(path), "--json", *more])
+        main(["guard", "ids", "--config", str(path), "--json", *more])
     assert isinstance(ending.value.code, int)
     found = json.loads(capsys.readouterr().out)
     return ending.value.code, {f"{s['endpoint']} {s['table'].split('.')[1]} {s['column']}".strip(): s for s in found}

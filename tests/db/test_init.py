@@ -111,11 +111,6 @@ def test_wrong_password(databases, user: str, tmp_path: Path, capsys: pytest.Cap
     assert not output.exists()
 
 
-def test_no_password(databases, user: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["init", *urls(databases, user), "-o", str(tmp_path / "m.yaml")]) == 2
-    assert "--password-env" in capsys.readouterr().err
-
-
 def test_unknown_database(databases, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "m.yaml"
     wanted = databases.name[:-1] + "~"
@@ -136,11 +131,3 @@ def test_unreachable(databases, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert f"error: target: root@127.0.0.1:{port}: cannot connect" in shown
     assert shown.count("\n") == 2
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_user_who_sees_nothing(databases, user: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    databases.source(f"REVOKE SELECT ON `{databases.name}`.* FROM '{user}'@'%'")
-    output = tmp_path / "m.yaml"
-    assert run(["init", *urls(databases, user), "--password-env", "PW_FOR_INIT", "-o", str(output)]) == 0
-    assert "No source table is visible" in capsys.readouterr().err
-    load_config(output)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from migverify.errors import LabError, UsageError
-from migverify.lab import museum, museum_loader, tpch
 from migverify.sql.quoting import quote_name
+from migverify_lab import museum, museum_loader, tpch
 
 pytestmark = pytest.mark.db
 

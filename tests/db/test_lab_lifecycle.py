@@ -14,11 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from typer.testing import CliRunner
 
-from migverify.cli.lab import app
 from migverify.errors import LabError
-from migverify.lab import compose, mysql, servers, tidb
-from migverify.lab.process import find_by_argument, identify, is_alive
-from migverify.lab.session import connect
+from migverify_lab import compose, mariadb, mysql, servers, tidb
+from migverify_lab.cli.lab import app
+from migverify_lab.engine import processes
+from migverify_lab.process import identify, is_alive
+from migverify_lab.session import connect
 
 pytestmark = pytest.mark.db
 
@@ -38,8 +39,7 @@ def lab(tmp_path, monkeypatch):
 def _processes(folder):
     found = []
     for side in ("source", "target"):
-        for argument in (mysql.data_argument, tidb.data_argument):
-            found += find_by_argument(argument(folder / side / "data"))
+        found += processes(folder / side, (mysql.ENGINE, tidb.ENGINE))
     return found
 
 
@@ -70,7 +70,7 @@ def test_up_twice_is_one_pair_and_down_twice_is_no_error(lab):
 
 def test_up_in_parallel_starts_one_pair(lab):
     program = (
-        "import sys; from pathlib import Path; from migverify.lab import compose, servers\n"
+        "import sys; from pathlib import Path; from migverify_lab import compose, servers\n"
         "compose.engine_answers = lambda: False\n"
         "print(servers.up(Path(sys.argv[1]), 'mysql'))"
     )
@@ -137,6 +137,22 @@ def test_down_never_ends_a_stranger(lab):
     finally:
         stranger.kill()
         stranger.wait()
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["recorded", "record lost"])
+def test_down_leaves_no_ledger(lab, lost):
+    if mariadb.find() is None and os.environ.get("MIGVERIFY_REQUIRE_DB", "") in {"", "0"}:
+        pytest.skip("MariaDB is neither on PATH nor in the cache")
+    pair = servers.up(lab, "mysql", ledger=True)
+    assert servers.running_servers(lab, ledger=True) == pair
+    assert [entry.side for entry in servers.status(lab)] == ["source", "target", "ledger"]
+    if lost:
+        (lab / "state.json").unlink()
+    assert [line.split(" (")[0] for line in servers.down(lab)] == [
+        "ledger stopped", "target stopped", "source stopped",
+    ]  # fmt: skip
+    assert processes(lab / "ledger", (mariadb.ENGINE,)) == []
+    assert "data of the ledger deleted" in servers.down(lab, purge=True)
 
 
 def test_a_port_that_somebody_took_is_not_used(lab):

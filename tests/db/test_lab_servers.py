@@ -7,19 +7,6 @@ import pytest
 pytestmark = pytest.mark.db
 
 
-def test_the_pair_is_a_mysql_and_a_tidb(pair):
-    assert (pair.source.flavor, pair.target.flavor) == ("mysql", "tidb")
-    assert "TiDB" in pair.target.version
-    assert not pair.stand_in
-
-
-def test_databases_are_fresh_and_take_zero_dates(databases):
-    databases.both("CREATE TABLE t (id INT PRIMARY KEY, d DATE)", "INSERT INTO t VALUES (1, '0000-00-00')")
-    assert (
-        databases.source("SELECT CONCAT(d) FROM t") == databases.target("SELECT CONCAT(d) FROM t") == [("0000-00-00",)]
-    )
-
-
 def test_the_source_writes_row_binlog_with_full_metadata_and_gtids(databases):
     names = "'log_bin', 'binlog_format', 'binlog_row_metadata', 'gtid_mode', 'local_infile'"
     rows = dict(databases.source(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"))

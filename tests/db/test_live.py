@@ -17,9 +17,9 @@ import pytest
 from migverify.db.session import open_session
 from migverify.db.snapshot import check_snapshot
 from migverify.errors import EndpointError
-from migverify.lab.servers import LabServers
-from migverify.lab.session import connect
 from migverify.model import Endpoint, Verdict
+from migverify_lab.servers import LabServers
+from migverify_lab.session import connect
 from tests.conftest import Databases
 from tests.db.verifying import Ending, fill, verify, write_config
 

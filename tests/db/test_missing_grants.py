@@ -1,4 +1,4 @@
-"""``config check --grants``: its statements, pasted by an administrator, are enough for every command and server."""
+"""``config --grants``: its statements, pasted by an administrator, are enough for every command and server."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from migverify.cli.main import run
-from migverify.lab.servers import LabServer, LabServers
-from migverify.lab.session import connect
+from migverify_lab.servers import LabServer, LabServers
+from migverify_lab.session import connect
 from tests.conftest import Databases
 from tests.db.verifying import execute, write_config
 
@@ -59,7 +59,7 @@ def config(folder: Path, databases: Databases, user: str, **more: Any) -> Path:
 def asked(path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, dict[str, list[str]]]:
     """The exit code, and the statements by endpoint."""
     capsys.readouterr()
-    code = run(["config", "check", "--grants", "-c", str(path), *more])
+    code = run(["config", "--grants", "-c", str(path), *more])
     shown = capsys.readouterr()
     assert code in (0, 1), shown.err
     found: dict[str, list[str]] = {}
@@ -99,8 +99,9 @@ def test_pasted_statements_leave_nothing_missing(
 COMMANDS = [
     "tables plan", "tables verify -q", "tables repair last --out {}/r.sql", "tables diff last",
     "changes check", "changes tail", "changes audit", "changes archive --to {}/a",
-    "check", "ids", "schema snapshot", "schema diff", "schema guard", "capacity --target-free 1TiB",
-    "workload sessions --out {}/s.json", "workload poll --out {}/p --seconds 1",
+    "check", "guard settings", "guard ids", "guard schema --snapshot", "guard schema", "guard schema --baseline last",
+    "guard capacity --target-free 1TiB",
+    "workload sessions --out {}/s.json", "workload capture --poll --out {}/p --seconds 1",
     "recon init -o {}/recon.yaml", "recon check {}/recon.yaml",
     "recon run {}/recon.yaml -q", "recon explain {}/recon.yaml", "recon watch {}/recon.yaml --once",
 ]  # fmt: skip
@@ -262,18 +263,6 @@ def test_partial_revokes_take_names_as_they_are(
         execute(pair.source, f"DROP USER {user}", "SET GLOBAL partial_revokes = OFF")
 
 
-def test_json_names_user_and_statements(
-    databases: Databases, user: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = config(tmp_path, databases, user)
-    _, found = asked(path, capsys)
-    capsys.readouterr()
-    assert run(["config", "check", "--grants", "--json", "-c", str(path)]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert {one["endpoint"]: one["statements"] for one in told["endpoints"]} == found
-    assert {one["account"] for one in told["endpoints"]} == {f"{user}@%"}
-
-
 def test_an_endpoint_that_is_refused_or_gone_hides_no_other(
     databases: Databases, user: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -283,7 +272,7 @@ def test_an_endpoint_that_is_refused_or_gone_hides_no_other(
         document["source"] |= change
         path.write_text(yaml.safe_dump(document))
         capsys.readouterr()
-        assert run(["config", "check", "--grants", "-c", str(path)]) == code
+        assert run(["config", "--grants", "-c", str(path)]) == code
         shown = capsys.readouterr()
         assert "-- target, " in shown.out
         assert "error: source: " in shown.err

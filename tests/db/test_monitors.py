@@ -1,4 +1,4 @@
-"""``migverify monitors`` with a real Prometheus: stopped, restarted, starved, it is blind, and never fine."""
+"""``migverify guard monitors`` with a real Prometheus: stopped, restarted, starved, it is blind, and never fine."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from migverify.config import ExpectedJob, ExpectedSeries, MonitorSettings
-from migverify.guards.model import Answer, GuardResult, State
+from migverify.guards.model import AnswerState, GuardAnswer, GuardResult
 from migverify.guards.monitors import MonitorsGuard
 from migverify.guards.prometheus import Prometheus
-from migverify.lab.process import free_port
-from migverify.lab.servers import LabServers
-from tests.db.prometheus_server import WATCHDOG, Exporter, Server, prometheus_server
+from migverify_lab.process import free_port
+from migverify_lab.servers import LabServers
+from tests.db.prometheus_server import Exporter, Server, prometheus_server
 from tests.db.verifying import write_config
 from tests.waiting import wait_for
 
@@ -50,12 +50,12 @@ class World:
         return MonitorsGuard(settings or self.settings).ask()
 
     def until(
-        self, state: State, name: str = "", settings: MonitorSettings | None = None, words: str = ""
-    ) -> Answer | None:
+        self, state: AnswerState, name: str = "", settings: MonitorSettings | None = None, words: str = ""
+    ) -> GuardAnswer | None:
         """Ask until the whole, or one answer (``name subject``), has a state."""
         last: list[GuardResult] = []
 
-        def answered() -> tuple[Answer | None] | None:
+        def answered() -> tuple[GuardAnswer | None] | None:
             last[:] = [self.ask(settings)]
             found = {f"{a.name} {a.subject}": a for a in last[0].answers}[name] if name else None
             good = (found.state if found else last[0].state) is state and (not found or words in found.value)
@@ -87,9 +87,9 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 @pytest.fixture
 def world(started: World) -> Iterator[World]:
     """A world in which everything passes, before and after."""
-    started.until(State.PASS)
+    started.until(AnswerState.PASS)
     yield started
-    started.until(State.PASS)
+    started.until(AnswerState.PASS)
 
 
 def test_all_is_seen(world: World) -> None:
@@ -105,7 +105,7 @@ def test_a_frozen_server_blinds_everything(world: World) -> None:
     world.server.signal(signal.SIGSTOP)
     try:
         result = world.ask()
-        assert {a.state for a in result.answers} == {State.INCONCLUSIVE}
+        assert {a.state for a in result.answers} == {AnswerState.INCONCLUSIVE}
         assert all("does not answer" in a.value for a in result.answers)
     finally:
         world.server.signal(signal.SIGCONT)
@@ -114,21 +114,21 @@ def test_a_frozen_server_blinds_everything(world: World) -> None:
 def test_a_stopped_server_blinds_everything_and_comes_back(world: World) -> None:
     world.server.stop()
     try:
-        assert {a.state for a in world.ask().answers} == {State.INCONCLUSIVE}
+        assert {a.state for a in world.ask().answers} == {AnswerState.INCONCLUSIVE}
     finally:
         world.server.start()
     # The window of the rate holds too few samples at first: that is partial, and not a low rate.
-    world.until(State.PASS, "targets exporter")
+    world.until(AnswerState.PASS, "targets exporter")
 
 
 def test_a_lost_target_fails_and_its_values_are_blind(world: World) -> None:
     world.exporter.stop()
     try:
-        found = world.until(State.FAIL, "targets exporter")
+        found = world.until(AnswerState.FAIL, "targets exporter")
         assert found is not None
         assert f"{world.address} is down" in found.value
-        world.until(State.INCONCLUSIVE, "value lag", words="absent")
-        world.until(State.INCONCLUSIVE, "value queries")
+        world.until(AnswerState.INCONCLUSIVE, "value lag", words="absent")
+        world.until(AnswerState.INCONCLUSIVE, "value queries")
     finally:
         world.exporter.start()
 
@@ -137,42 +137,11 @@ def test_a_target_that_nobody_scrapes_any_more(world: World) -> None:
     world.server.jobs = {"exporter": []}
     world.server.reload()
     try:
-        world.until(State.INCONCLUSIVE, "targets exporter", words="blind")
-        world.until(State.INCONCLUSIVE, "value lag", words="absent")
+        world.until(AnswerState.INCONCLUSIVE, "targets exporter", words="blind")
+        world.until(AnswerState.INCONCLUSIVE, "value lag", words="absent")
     finally:
         world.server.jobs = {"exporter": [world.address]}
         world.server.reload()
-
-
-def test_a_job_of_two_instances_with_one(world: World) -> None:
-    two = world.settings.model_copy(update={"jobs": {"exporter": ExpectedJob(instances=2, max_age_seconds=6.0)}})
-    found = world.until(State.INCONCLUSIVE, "targets exporter", two)
-    assert found is not None
-    assert "1 of 2 instances" in found.value
-
-
-def test_a_page_without_samples_is_blind_though_up_is_one(world: World) -> None:
-    world.exporter.empty = True
-    try:
-        world.until(State.INCONCLUSIVE, "targets exporter", words="without any sample")
-    finally:
-        world.exporter.empty = False
-
-
-def test_nan_is_blind(world: World) -> None:
-    world.exporter.page = 'lag_seconds{shard="a"} NaN\nlag_seconds{shard="b"} 2\n'
-    try:
-        world.until(State.INCONCLUSIVE, "value lag", words="NaN")
-    finally:
-        world.exporter.page = LAG
-
-
-def test_a_series_that_vanished_is_partial(world: World) -> None:
-    world.exporter.page = 'lag_seconds{shard="a"} 1\n'
-    try:
-        world.until(State.INCONCLUSIVE, "value lag", words="1 of 2 series")
-    finally:
-        world.exporter.page = LAG
 
 
 def test_samples_of_a_while_ago_are_stale(world: World) -> None:
@@ -183,20 +152,9 @@ def test_samples_of_a_while_ago_are_stale(world: World) -> None:
         update={"series": {"copied": ExpectedSeries(query="max(copied)", max_age_seconds=6.0)}}
     )
     try:
-        found = world.until(State.INCONCLUSIVE, "value copied", stale, "s old")
+        found = world.until(AnswerState.INCONCLUSIVE, "value copied", stale, "s old")
         assert found is not None
         assert found.numbers["max"] == 7.0
-    finally:
-        world.exporter.page = LAG
-
-
-def test_a_value_out_of_bounds_fails(world: World) -> None:
-    world.exporter.page = 'lag_seconds{shard="a"} 1\nlag_seconds{shard="b"} 99\n'
-    try:
-        found = world.until(State.FAIL, "value lag")
-        assert found is not None
-        assert 'shard="b"' in found.value
-        assert "99" in found.value
     finally:
         world.exporter.page = LAG
 
@@ -206,7 +164,7 @@ def test_a_counter_that_begins_anew_is_no_negative_rate(world: World) -> None:
     seen = []
     for _ in range(12):
         answer = next(a for a in world.ask().answers if a.subject == "queries")
-        assert answer.state is not State.FAIL
+        assert answer.state is not AnswerState.FAIL
         seen.append(answer.numbers.get("min", math.inf))
         time.sleep(0.25)
     assert min(seen) >= 0
@@ -214,44 +172,13 @@ def test_a_counter_that_begins_anew_is_no_negative_rate(world: World) -> None:
     assert [one.value for one in samples] == [1.0]
 
 
-def test_an_alert_that_does_not_fire_any_more(world: World) -> None:
-    world.server.rules = [{"alert": "Watchdog", "expr": "vector(0) > 1"}]
-    world.server.reload()
-    try:
-        world.until(State.FAIL, "watchdog Watchdog")
-        world.server.rules = []
-        world.server.reload()
-        world.until(State.INCONCLUSIVE, "watchdog Watchdog", words="no alert")
-    finally:
-        world.server.rules = [WATCHDOG]
-        world.server.reload()
-
-
-def test_a_rule_that_fails_is_blind(world: World) -> None:
-    twice = {"record": "twice", "expr": "label_replace(lag_seconds, 'shard', 'x', '', '')"}
-    world.server.rules = [WATCHDOG, twice]
-    world.server.reload()
-    try:
-        world.until(State.INCONCLUSIVE, f"rules {world.server.url}", words="twice")
-    finally:
-        world.server.rules = [WATCHDOG]
-        world.server.reload()
-
-
 def test_a_refused_configuration_fails(world: World) -> None:
     (world.server.folder / "prometheus.yml").write_text("scrape_configs: 5\n")
     world.server.signal(signal.SIGHUP)
     try:
-        world.until(State.FAIL, f"server {world.server.url}")
+        world.until(AnswerState.FAIL, f"server {world.server.url}")
     finally:
         world.server.reload()
-
-
-def test_a_query_that_is_none_is_blind(world: World) -> None:
-    wrong = world.settings.model_copy(update={"series": {"lag": ExpectedSeries(query="sum(", max_age_seconds=6.0)}})
-    found = world.until(State.INCONCLUSIVE, "value lag", wrong)
-    assert found is not None
-    assert "HTTP 400" in found.value
 
 
 def test_the_watch_alarms_and_its_own_page_is_the_heartbeat(world: World, pair: LabServers, tmp_path: Path) -> None:
@@ -265,7 +192,18 @@ def test_the_watch_alarms_and_its_own_page_is_the_heartbeat(world: World, pair: 
     )  # fmt: skip
     world.server.jobs["watch"] = [f"127.0.0.1:{port}"]
     world.server.reload()
-    command = [sys.executable, "-m", "migverify", "monitors", "--config", str(config), "--watch", "--every", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "migverify",
+        "guard",
+        "monitors",
+        "--config",
+        str(config),
+        "--watch",
+        "--every",
+        "1",
+    ]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
         [*command, "--metrics-port", str(port), "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from migverify.db.session import open_session
-from migverify.lab.session import connect
 from migverify.model import READS_NOW, Flavor, Side, Verdict
+from migverify_lab.session import connect
 from tests.conftest import Databases
 from tests.db.verifying import verify, write_config
 from tests.db.wiring import SIDES, endpoint

@@ -16,9 +16,9 @@ import pytest
 
 from migverify.db.session import open_session
 from migverify.errors import EndpointError, PrivilegeError
-from migverify.lab.servers import LabServer
-from migverify.lab.session import connect
 from migverify.model import Endpoint, Verdict
+from migverify_lab.servers import LabServer
+from migverify_lab.session import connect
 from tests.conftest import Databases
 from tests.db.verifying import begin, command, execute, fill, run_command, verify, write_config
 

@@ -14,15 +14,15 @@ from typer.testing import CliRunner
 from migverify.cli.main import app
 from migverify.db.session import open_session
 from migverify.errors import EndpointError, UsageError
-from migverify.lab.servers import LabServers
 from migverify.model import Endpoint, Side, Verdict
 from migverify.store.open import open_store
 from migverify.workload.catalogue.errors import error_classes
 from migverify.workload.catalogue.load import load
-from migverify.workload.catalogue.model import Entry, Needs, Probe, ProbeState, Step
+from migverify.workload.catalogue.model import CatalogueEntry, Needs, Probe, ProbeState, ProbeStep
 from migverify.workload.probe import ProbeResult, expectations
 from migverify.workload.probe_run import MARKER, ProbeOptions, Prober, ProbeSide
 from migverify.workload.probe_store import last_probe, probe_states
+from migverify_lab.servers import LabServers
 
 pytestmark = pytest.mark.db
 
@@ -48,7 +48,7 @@ def prober(ends: tuple[ProbeSide, ProbeSide]) -> Iterator[Prober]:
 
 
 @pytest.mark.parametrize("entry", PROBED, ids=lambda entry: entry.id)
-def test_the_expectation_holds_here(entry: Entry, prober: Prober) -> None:
+def test_the_expectation_holds_here(entry: CatalogueEntry, prober: Prober) -> None:
     result = prober.run_one(entry)
     assert result.state is not ProbeState.NOT_RUN, result.reason
     texts = [prober.servers[side].text for side in (Side.SOURCE, Side.TARGET)]
@@ -92,12 +92,10 @@ def execute(endpoint: Endpoint, *statements: str) -> None:
             session.execute(statement)
 
 
-def made_up(entry: Entry, *steps: Step, needs: Needs = Needs.SCRATCH) -> Entry:
-    from dataclasses import replace
-
+def made_up(entry: CatalogueEntry, *steps: ProbeStep, needs: Needs = Needs.SCRATCH) -> CatalogueEntry:
     assert entry.probe is not None
-    probe = Probe(needs, (), steps, (), entry.probe.expect)
-    return replace(entry, probe=probe)
+    probe = Probe.model_construct(needs=needs, steps=steps, answers=entry.probe.answers)
+    return entry.model_copy(update={"probe": probe})
 
 
 def test_without_a_clone_the_source_gets_no_tables(ends: tuple[ProbeSide, ProbeSide]) -> None:
@@ -144,7 +142,7 @@ def test_two_runs_do_not_share_a_scratch_database(ends: tuple[ProbeSide, ProbeSi
 
 def test_a_probe_that_breaks_leaves_no_tables(ends: tuple[ProbeSide, ProbeSide]) -> None:
     name = f"f_probe_broken_{os.getpid()}"
-    steps = (Step("CREATE TABLE t (id INT PRIMARY KEY)"), Step("NOT SQL"), Step("DO 0", asked=True))
+    steps = (ProbeStep(sql="CREATE TABLE t (id INT PRIMARY KEY)"), ProbeStep(sql="NOT SQL"), ProbeStep(ask="DO 0"))
     entry = made_up(load().entry("handler-001"), *steps)
     with Prober(*ends, ProbeOptions(name)) as prober:
         result = prober.run_one(entry)
@@ -155,7 +153,7 @@ def test_a_probe_that_breaks_leaves_no_tables(ends: tuple[ProbeSide, ProbeSide])
 
 
 def test_a_statement_over_its_time_is_stopped_on_the_server(ends: tuple[ProbeSide, ProbeSide]) -> None:
-    entry = made_up(load().entry("handler-001"), Step("DO SLEEP(987)", asked=True))
+    entry = made_up(load().entry("handler-001"), ProbeStep(ask="DO SLEEP(987)"))
     with Prober(*ends, ProbeOptions(f"f_probe_slow_{os.getpid()}", seconds=1)) as prober:
         result = prober.run_one(entry)
     assert result.state is ProbeState.NOT_RUN
@@ -182,7 +180,8 @@ def test_an_interrupt_gives_everything_back(ends: tuple[ProbeSide, ProbeSide]) -
 
 def test_probes_that_need_nothing_cannot_write_on_the_source(ends: tuple[ProbeSide, ProbeSide]) -> None:
     entry = made_up(
-        load().entry("handler-001"), Step("CREATE DATABASE f_probe_never"), Step("DO 0", asked=True), needs=Needs.NONE
+        load().entry("handler-001"), ProbeStep(sql="CREATE DATABASE f_probe_never"), ProbeStep(ask="DO 0"),
+        needs=Needs.NONE
     )  # fmt: skip
     with Prober(*ends) as prober:
         result = prober.run_one(entry)

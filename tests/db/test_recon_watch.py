@@ -20,12 +20,12 @@ import yaml
 
 from migverify.config import load_config
 from migverify.db.session import open_session
-from migverify.lab.session import connect
 from migverify.model import Verdict
-from migverify.recon.watermark import SampledTime, read_clock, writer_mark
+from migverify.recon.watermark import AppliedTime, read_clock, writer_mark
 from migverify.sql.applied import MARKER_COLUMNS
 from migverify.store.open import open_store
 from migverify.watch.applied import CheckpointTable, Marker
+from migverify_lab.session import connect
 from tests.conftest import Databases
 from tests.db.verifying import write_config
 from tests.waiting import wait_for
@@ -306,7 +306,7 @@ def test_a_checkpoint_is_a_time_and_a_marker_is_one(services: Databases, tmp_pat
     services.target("CREATE TABLE ck (name VARCHAR(64), file VARCHAR(64), offset BIGINT)")
     services.both(f"CREATE TABLE mark ({MARKER_COLUMNS})")
     with open_session(config.sources[0], None) as source, open_session(config.target, None) as target:
-        applied = SampledTime(CheckpointTable(f"{services.name}.ck"))
+        applied = AppliedTime(CheckpointTable(f"{services.name}.ck"))
         assert applied.reached(target)[0] is None
         earlier = read_clock(source).now
         applied.sample(source)
@@ -319,7 +319,7 @@ def test_a_checkpoint_is_a_time_and_a_marker_is_one(services: Databases, tmp_pat
         assert (applied.reached(target)[0] or 0) <= later, "the checkpoint has not come to the second sample"
 
         name = f"{services.name}.mark"
-        marker = SampledTime(Marker(name, name, "watch"))
+        marker = AppliedTime(Marker(name, name, "watch"))
         marker.sample(source)
         assert marker.reached(target) == (None, f"no marker of this watch is in {name} yet")
         services.target("INSERT INTO mark VALUES ('watch', 1, NOW(6))")

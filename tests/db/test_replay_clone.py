@@ -18,7 +18,7 @@ from migverify.model import Flavor, Side
 from migverify.workload.classify import classify
 from migverify.workload.replay import clone
 from migverify.workload.replay.model import Call
-from migverify.workload.replay.restore import UNPINNED, clock, restored
+from migverify.workload.replay.restore import RESET_CLOCK, restored, set_clock
 from migverify.workload.replay.safety import Leave, check_grants, read_only_mode, refusal, require_read_only
 from migverify.workload.replay.wire import Limits
 from migverify.workload.state import State
@@ -188,7 +188,7 @@ def test_nothing_that_counts_as_a_read_changes_a_server(own_databases: Databases
         return found, sorted(tmp_path.iterdir())
 
     before, asked, answered = state_of_the_server(), 0, 0
-    for state, sql in mutants(1500):
+    for state, sql in mutants(800):
         text = sql.replace(b"/tmp/x", bytes(tmp_path / "out")).replace(b"/etc/passwd", secret.encode())
         asking = Call("1", 1, text, "", state)
         if refusal(asking, classify(text, state.modes), Leave()):
@@ -204,8 +204,8 @@ def test_nothing_that_counts_as_a_read_changes_a_server(own_databases: Databases
         if asked % 50 == 0:
             assert state_of_the_server() == before, sql
     assert state_of_the_server() == before
-    assert asked > 300
-    assert answered > 100
+    assert asked > 150
+    assert answered > 60
 
 
 _MOVES = frozenset(
@@ -233,12 +233,12 @@ def test_the_clock_stands_and_runs_again(databases: Databases, side: Side) -> No
     with wired(databases, side) as wire:
         assert wire.command(b"SET time_zone='+00:00'").ok
         asked = Call("1", 1, b"SELECT NOW(6)", "", State(), clock=1_469_038_405_123_456)
-        said = clock(asked)
+        said = None if asked.clock is None else set_clock(asked.clock)
         assert said is not None
         assert wire.command(said).ok
         assert rows(wire.run(asked)) == [(b"2016-07-20 18:13:25.123456",)]
         assert rows(wire.run(asked, prepared=True)) == [(b"2016-07-20 18:13:25.123456",)]
-        assert wire.command(UNPINNED).ok
+        assert wire.command(RESET_CLOCK).ok
         assert rows(wire.run(asked)) > [(b"2026",)]
 
 
@@ -265,7 +265,7 @@ def accounts(databases: Databases) -> Iterator[str]:
     databases.both(
         f"CREATE USER `{name}r`@`%`, `{name}w`@`%`", f"CREATE ROLE `{name}role`",
         f"GRANT SELECT ON `{databases.name}`.* TO `{name}r`@`%`, `{name}w`@`%`",
-        f"GRANT TRIGGER, EVENT ON `{databases.name}`.* TO `{name}r`@`%`",  # what `config check --grants` asks for
+        f"GRANT TRIGGER, EVENT ON `{databases.name}`.* TO `{name}r`@`%`",  # what `config --grants` asks for
         f"GRANT INSERT ON `{databases.name}`.* TO `{name}role`", f"GRANT `{name}role` TO `{name}w`@`%`",
     )  # fmt: skip
     yield name
@@ -334,19 +334,21 @@ def test_the_command(databases: Databases, tmp_path: Path) -> None:
     run = CliRunner().invoke
     path = config(databases, tmp_path, f"workload: {{clone_marker: {databases.name}.clone}}\n")
     for name in ("source", "target"):
-        shown = run(app, ["mark-clone", name, "--config", path, "--show"])
+        shown = run(app, ["replay", "--mark-clone", name, "--config", path, "--show"])
         assert isinstance(shown.exception, MigverifyError)
-        marked = run(app, ["mark-clone", name, "--config", path, "--name", "drill-3", "--expires", "12h", "--json"])
+        marked = run(
+            app, ["replay", "--mark-clone", name, "--config", path, "--name", "drill-3", "--expires", "12h", "--json"]
+        )
         assert marked.exit_code == 0, marked.output
         told = json.loads(marked.stdout)
         assert (told["name"], told["expires_at"] - told["marked_at"]) == ("drill-3", 43_200)
-        assert run(app, ["mark-clone", name, "--config", path, "--show"]).exit_code == 0
+        assert run(app, ["replay", "--mark-clone", name, "--config", path, "--show"]).exit_code == 0
     for wrong in (["nowhere", "--name", "x"], ["target"], ["target", "--name", "x", "--expires", "7"],
                   ["target", "--name", "x", "--expires", "365d"]):  # fmt: skip
-        failed = run(app, ["mark-clone", *wrong, "--config", path])
+        failed = run(app, ["replay", "--mark-clone", *wrong, "--config", path])
         assert isinstance(failed.exception, MigverifyError)
         assert failed.exception.exit_code is ExitCode.USAGE
     path = config(databases, tmp_path, "")
-    failed = run(app, ["mark-clone", "target", "--config", path, "--name", "x"])
+    failed = run(app, ["replay", "--mark-clone", "target", "--config", path, "--name", "x"])
     assert isinstance(failed.exception, MigverifyError)
     assert "clone_marker is not set" in str(failed.exception)

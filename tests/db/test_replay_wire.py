@@ -11,17 +11,17 @@ import pytest
 
 from migverify.db.session import open_session
 from migverify.errors import EndpointError
-from migverify.lab.museum import SHAPE_HALLS, TYPE_HALLS
-from migverify.lab.museum_loader import hang
-from migverify.lab.session import connect
 from migverify.model import Endpoint, Side
 from migverify.sql.quoting import quote_path
 from migverify.workload.model import Parameter
-from migverify.workload.replay.binary import inexact
-from migverify.workload.replay.checksums import checksums
-from migverify.workload.replay.model import Answer, Call, Warned
+from migverify.workload.replay.cells import approximate, compare_cells, kind_of
+from migverify.workload.replay.model import Answer, Call, Severity
+from migverify.workload.replay.reader import checksums
 from migverify.workload.replay.wire import Limits, ServerWire, kill_query, open_wire
 from migverify.workload.state import State
+from migverify_lab.museum import SHAPE_HALLS, TYPE_HALLS
+from migverify_lab.museum_loader import hang
+from migverify_lab.session import connect
 from tests.conftest import Databases
 from tests.db.wiring import EVERYTHING, SIDES, call, endpoint, rows, wired
 
@@ -43,13 +43,16 @@ def differing(wire: ServerWire, sql: str) -> list[tuple[bytes, bytes | None, byt
     found = []
     for one, other in zip(sorted(rows(text), key=repr), sorted(rows(prepared), key=repr), strict=True):
         for column, cell, bound in zip(text.columns, one, other, strict=True):
-            if cell != bound and not inexact(column, wire.flavor):
+            if approximate(kind_of(column)) and column.decimals < 31:
+                continue  # as text, digits behind a fixed number of them are missing
+            unlike = compare_cells(cell, bound, kind_of(column))
+            if unlike is not None and unlike.severity is not Severity.METADATA:
                 found.append((column.name, cell, bound))
     return found
 
 
 @pytest.mark.parametrize("side", SIDES)
-def test_every_type_of_the_museum_is_the_same_text_by_both_protocols(databases: Databases, side: Side) -> None:
+def test_every_type_of_the_museum_is_the_same_value_by_both_protocols(databases: Databases, side: Side) -> None:
     server = databases.connections[SIDES.index(side)]
     cells = 0
     with wired(databases, side) as wire:
@@ -91,18 +94,13 @@ MIXED = (
 
 
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_expressions_are_the_same_text_by_both_protocols(databases: Databases, side: Side, expression: str) -> None:
+def test_expressions_and_random_floats_are_the_same_values_by_both_protocols(databases: Databases, side: Side) -> None:
     ask = databases.source if side is Side.SOURCE else databases.target
     ask(*MIXED)
     with wired(databases, side) as wire:
         assert wire.command(b"SET timestamp=1700000000.123456").ok
-        assert differing(wire, f"SELECT {expression}") == []
-
-
-@pytest.mark.parametrize("side", SIDES)
-def test_random_floats_are_the_same_text_by_both_protocols(databases: Databases, side: Side) -> None:
-    ask = databases.source if side is Side.SOURCE else databases.target
+        for expression in EXPRESSIONS:
+            assert differing(wire, f"SELECT {expression}") == [], expression
     made = random.Random(7)
     values = [struct.unpack("<d", struct.pack("<Q", made.getrandbits(64)))[0] for _ in range(500)]
     values += [made.uniform(-1, 1) * 10 ** made.randint(-20, 20) for _ in range(500)]
@@ -148,8 +146,7 @@ def test_what_surrounds_an_answer(databases: Databases, side: Side) -> None:
         stored = wire.run(call("INSERT INTO a VALUES (18446744073709551613, 1), (5, 300), (6, 1)"))
         assert (stored.affected, stored.warnings) == (3, 1)
         assert stored.info.startswith("Records: 3")
-        assert [(one.level, one.code) for one in wire.warned()] == [("Warning", 1264)]
-        assert isinstance(wire.warned()[0], Warned)
+        assert [row[:2] for row in rows(wire.run(call("SHOW WARNINGS")))] == [(b"Warning", b"1264")]
         assert wire.run(call("INSERT INTO a (v) VALUES (1)")).insert_id == 18446744073709551614
         # found rows, as Connector/J asks for
         assert wire.run(call("UPDATE a SET v = 1 WHERE id = 6")).affected == 1
@@ -164,8 +161,7 @@ def test_what_surrounds_an_answer(databases: Databases, side: Side) -> None:
         assert wire.run(call("UPDATE a SET v = 1 WHERE id = 6")).affected == 0
 
 
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize(("side", "prepared"), [(Side.SOURCE, True), (Side.TARGET, False)])
 def test_rows_beyond_the_limits_leave_checksums(databases: Databases, side: Side, prepared: bool) -> None:
     sql = ("WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 900)"
            " SELECT i, NULLIF(i % 3, 0), REPEAT('x', i) FROM n")  # fmt: skip
@@ -181,11 +177,10 @@ def test_rows_beyond_the_limits_leave_checksums(databases: Databases, side: Side
             assert wire.run(call("DO 1")).ok
 
 
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize(("side", "prepared"), [(Side.SOURCE, False), (Side.TARGET, True)])
 def test_a_row_beyond_one_packet(databases: Databases, side: Side, prepared: bool) -> None:
     with wired(databases, side) as wire:
-        size = 20 << 20
+        size = 17 << 20
         answer = wire.run(call(f"SELECT REPEAT('ab', {size // 2}), 'end'"), prepared=prepared)
         if answer.ok:
             cell = rows(answer)[0][0]
@@ -256,8 +251,7 @@ def test_the_same_text_is_another_statement_in_another_database(databases: Datab
             wire.command(f"DROP DATABASE `{other}`".encode())
 
 
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize(("side", "prepared"), [(Side.SOURCE, True), (Side.TARGET, False)])
 def test_a_killed_connection_is_no_answer(databases: Databases, side: Side, prepared: bool) -> None:
     with wired(databases, side) as wire:
         killer = threading.Timer(0.5, kill, (databases, side, f"KILL CONNECTION {wire.thread_id}"))
@@ -363,7 +357,7 @@ def test_one_thread_drives_many(databases: Databases, side: Side) -> None:
                 if answer is not None:
                     found[wires.index(wire)] = answer
         assert [rows(found[number])[0][0] for number in range(20)] == [b"%d" % number for number in range(20)]
-        assert all(wire.receive() is None and not wire.busy for wire in wires)
+        assert all(wire.receive() is None for wire in wires)
     finally:
         for wire in wires:
             wire.close()

@@ -11,39 +11,40 @@ from pathlib import Path
 
 import pytest
 
-from migverify.lab import cutover, cutover_history
-from migverify.lab.cutover import World
-from migverify.lab.cutover_app import prove
 from migverify.runbook.actions.action import Context, ask
 from migverify.runbook.actions.registry import full_registry
 from migverify.runbook.events import RunState, StepState
 from migverify.runbook.model import Check
-from migverify.runbook.run.autopilot import run_unattended
 from migverify.runbook.state import RunStatus
+from migverify_lab import cutover, cutover_history
+from migverify_lab.cutover import Rehearsal
+from migverify_lab.cutover_app import prove
 from tests.db.cutover_pair import ROOT, own_world
+from tests.unit.runbook_effects import run_unattended
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.db
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rehearsal]:
     with own_world(tmp_path_factory.mktemp("cutover")) as one:
         yield one
 
 
 @pytest.fixture
-def running(world: World) -> Iterator[World]:
+def running(world: Rehearsal) -> Iterator[Rehearsal]:
     yield world
-    cutover.down(world)
+    for name in world.jobs():
+        world.stop_job(name)
 
 
-def brought(world: World) -> int:
+def brought(world: Rehearsal) -> int:
     proof = prove(world, "target")
-    return proof.acked - proof.lost
+    return proof.acked - len(proof.lost)
 
 
-def begin(world: World, mistake: str = "") -> None:
+def begin(world: Rehearsal, mistake: str = "") -> None:
     cutover.prepare(world, mistake)
     cutover.feed(world, "forward", "start")
     cutover.application(world, "start", rate=15.0)
@@ -51,11 +52,11 @@ def begin(world: World, mistake: str = "") -> None:
     wait_for(lambda: brought(world) >= 20, "the forward feed brings something")
 
 
-def run(world: World, name: str, folder: Path, config: Path | None = None, **parameters: str) -> RunStatus:
+def run(world: Rehearsal, name: str, folder: Path, config: Path | None = None, **parameters: str) -> RunStatus:
     given = parameters if name == "history-load" else {"settle": "4", **parameters}
     return run_unattended(
         ROOT / "runbooks" / f"{name}.yaml", room=folder / "runs", environment="lab", parameters=given,
-        registry=full_registry(), config=config or world.config, limit=900.0,
+        config=config or world.config, limit=900.0,
     )  # fmt: skip
 
 
@@ -64,13 +65,13 @@ def why(status: RunStatus) -> str:
     return f"{status.state.value} {status.hold_reasons} {steps}"
 
 
-def equal(world: World) -> str:
+def equal(world: Rehearsal) -> str:
     context = Context("test", "", 0, 0, 300.0, threading.Event(), config=world.config)
     answer = ask(full_registry(), Check("tables.verify", {"engine": "local"}), context)
     return f"{answer.state}: {answer.text}"
 
 
-def test_a_cutover_under_load_loses_nothing_and_neither_does_the_way_back(running: World, tmp_path: Path) -> None:
+def test_a_cutover_under_load_loses_nothing_and_neither_does_the_way_back(running: Rehearsal, tmp_path: Path) -> None:
     begin(running)
     over = run(running, "cutover", tmp_path)
     assert over.state is RunState.COMPLETED, why(over)
@@ -97,11 +98,11 @@ def test_a_cutover_under_load_loses_nothing_and_neither_does_the_way_back(runnin
         ("keep-sessions", "freeze", "source.sessions"),
         pytest.param("feed-keeps-running", "forward-stopped", "feed.stopped", marks=pytest.mark.soak),
         pytest.param("stale-ids", "rebase", "ids.rebased", marks=pytest.mark.soak),
-        ("reverse-dead", "way-back", "reverse.canary"),
+        pytest.param("reverse-dead", "way-back", "reverse.canary", marks=pytest.mark.soak),
     ],
 )
 def test_a_planted_mistake_is_stopped_by_its_gate_and_nothing_is_lost(
-    mistake: str, step: str, gate: str, running: World, tmp_path: Path
+    mistake: str, step: str, gate: str, running: Rehearsal, tmp_path: Path
 ) -> None:
     begin(running, mistake)
     status = run(running, "cutover", tmp_path, patience="15")
@@ -117,7 +118,8 @@ def test_a_planted_mistake_is_stopped_by_its_gate_and_nothing_is_lost(
     assert prove(running, "source").good, prove(running, "source")
 
 
-def test_a_cutover_that_is_called_off_goes_back_to_where_it_was(running: World, tmp_path: Path) -> None:
+@pytest.mark.soak
+def test_a_cutover_that_is_called_off_goes_back_to_where_it_was(running: Rehearsal, tmp_path: Path) -> None:
     begin(running)
     cutover.writes(running, "source", "stop")
     cutover.traffic(running, "none")
@@ -132,8 +134,8 @@ def test_a_cutover_that_is_called_off_goes_back_to_where_it_was(running: World, 
     assert prove(running, "source").good, prove(running, "source")
 
 
-@pytest.mark.parametrize("mistake", ["", "lose-row"])
-def test_a_month_of_history_is_loaded_whole_or_not_at_all(mistake: str, running: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mistake", [pytest.param("", marks=pytest.mark.soak), "lose-row"])
+def test_a_month_of_history_is_loaded_whole_or_not_at_all(mistake: str, running: Rehearsal, tmp_path: Path) -> None:
     cutover.prepare(running)
     cutover_history.history(running, "prepare", mistake=mistake)
     status = run(running, "history-load", tmp_path, running.history_config)

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event, insert, text
 
+import tests.unit.runbook.test_runbook_crash as crashes
+import tests.unit.runbook.test_runbook_lease as leases
+import tests.unit.runbook.test_runbook_run as runs
 import tests.unit.runbook_effects as effects
-import tests.unit.test_runbook_crash as crashes
-import tests.unit.test_runbook_lease as leases
-import tests.unit.test_runbook_run as runs
 from migverify.db.session import Session, open_session
 from migverify.errors import FencedError, JournalError, StoreError, UsageError
 from migverify.model import Endpoint, Tls
@@ -30,14 +30,13 @@ from migverify.runbook.actions.action import ActionResult, Context, Outcome
 from migverify.runbook.actions.builtin import built_in
 from migverify.runbook.actions.statements import end_statements, tracked
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
-from migverify.runbook.fold.whole import fold, verify_run
+from migverify.runbook.fold.table import fold
 from migverify.runbook.model import Check, Effect, Rollback, RunKind, Step
 from migverify.runbook.record.chain import Draft
-from migverify.runbook.record.journal import read_events
+from migverify.runbook.record.journal_file import read_events, verify_run
 from migverify.runbook.record.lease import take
-from migverify.runbook.record.room import open_room
-from migverify.runbook.record.room_db import DbRoom, open_db_room
 from migverify.runbook.record.run_record import RunRecord
+from migverify.runbook.record.run_store import RunStore, open_run_store
 from migverify.runbook.run import machine
 from migverify.runbook.run.executor import Executor
 from migverify.store import schema
@@ -60,14 +59,14 @@ def url(request: pytest.FixtureRequest, databases: Any) -> str:
 
 
 @pytest.fixture
-def room(url: str) -> Iterator[DbRoom]:
-    made = open_room(url)
-    assert isinstance(made, DbRoom)
+def room(url: str) -> Iterator[RunStore]:
+    made = open_run_store(url)
+    assert isinstance(made, RunStore)
     yield made
     made.database.engine.dispose()
 
 
-def begun(room: DbRoom, run: str = "r1") -> RunRecord:
+def begun(room: RunStore, run: str = "r1") -> RunRecord:
     return room.create(runbook(step("a")), RunKind.REHEARSAL, "alice", run=run)
 
 
@@ -75,7 +74,7 @@ def say(record: RunRecord, number: int, name: str = "alice") -> list[Event]:
     return record.write(lambda _s, _n: [Draft(EventKind.NOTE, name, data={"n": number})])
 
 
-def numbers(room: DbRoom, name: str = "alice", run: str = "r1") -> list[int]:
+def numbers(room: RunStore, name: str = "alice", run: str = "r1") -> list[int]:
     return [one.data["n"] for one in room.events(run) if one.actor == name and "n" in one.data]
 
 
@@ -88,13 +87,9 @@ def numbers(room: DbRoom, name: str = "alice", run: str = "r1") -> list[int]:
         leases.test_a_second_process_waits_until_the_first_is_dead,
         leases.test_of_two_who_take_a_free_run_one_gets_it,
         leases.test_an_executor_that_was_replaced_can_neither_write_nor_act,
-        leases.test_a_holder_stops_before_anybody_else_may_begin,
-        leases.test_the_thread_renews_and_stops,
         leases.test_a_run_is_driven_to_its_end_while_people_act_elsewhere,
-        runs.test_an_effect_runs_only_behind_its_intent_on_the_disk,
         runs.test_a_rollback_undoes_from_the_last_to_the_first_and_verifies,
         runs.test_a_takeover_needs_a_reason_and_two_and_leaves_the_effect_in_doubt,
-        runs.test_folds_of_parts_are_the_fold_of_the_whole,
         runs.test_a_spent_write_stop_cancels_the_run_by_itself,
     ],
     ids=lambda case: case.__name__,
@@ -103,16 +98,16 @@ def test_what_holds_in_a_folder_holds_here(databases: Any, tmp_path: Path, case:
     url = url_of(databases, "source")
     with living_in(url):
         case(tmp_path)
-        assert open_db_room(url).verify("last") == []
+        assert open_run_store(url).verify("last") == []
 
 
 def test_a_run_on_tidb_is_taken_over_and_rolled_back(databases: Any, tmp_path: Path) -> None:
     with living_in(url_of(databases, "target")):
         runs.test_a_takeover_needs_a_reason_and_two_and_leaves_the_effect_in_doubt(tmp_path)
-        assert open_db_room(url_of(databases, "target")).verify("last") == []
+        assert open_run_store(url_of(databases, "target")).verify("last") == []
 
 
-def test_runs_are_listed_opened_and_exported(room: DbRoom, tmp_path: Path) -> None:
+def test_runs_are_listed_opened_and_exported(room: RunStore, tmp_path: Path) -> None:
     for run in ("zebra", "ant"):
         for number in range(3):
             say(begun(room, run) if not number else room.open(run), number)
@@ -130,7 +125,7 @@ def test_runs_are_listed_opened_and_exported(room: DbRoom, tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["ant.jsonl"]
 
 
-def test_an_older_epoch_may_not_write(room: DbRoom) -> None:
+def test_an_older_epoch_may_not_write(room: RunStore) -> None:
     record = begun(room)
     old = take(record, "alice")
     old.end(record)
@@ -139,7 +134,7 @@ def test_an_older_epoch_may_not_write(room: DbRoom) -> None:
         record.write(lambda s, _n: [Draft(EventKind.NOTE, s.executor)], epoch=old.epoch)
 
 
-def test_a_reader_of_a_long_journal_reads_all_of_it(room: DbRoom) -> None:
+def test_a_reader_of_a_long_journal_reads_all_of_it(room: RunStore) -> None:
     record = begun(room)
     record.write(lambda _s, _n: [Draft(EventKind.NOTE, "alice", data={"n": n, "t": "x" * 2000}) for n in range(1200)])
     assert numbers(room) == list(range(1200))
@@ -147,12 +142,12 @@ def test_a_reader_of_a_long_journal_reads_all_of_it(room: DbRoom) -> None:
 
 
 def _write_many(url: str, name: str, count: int) -> None:
-    record = open_db_room(url).open("r1")
+    record = open_run_store(url).open("r1")
     for number in range(count):
         say(record, number, name)
 
 
-def test_several_processes_write_to_one_journal(url: str, room: DbRoom) -> None:
+def test_several_processes_write_to_one_journal(url: str, room: RunStore) -> None:
     begun(room)
     context = multiprocessing.get_context("spawn")
     writers = [context.Process(target=_write_many, args=(url, f"w{n}", 12)) for n in range(3)]
@@ -168,12 +163,12 @@ def test_several_processes_write_to_one_journal(url: str, room: DbRoom) -> None:
 
 def _create(url: str, results: Any) -> None:
     try:
-        results.put(begun(open_db_room(url)).status.seq)
+        results.put(begun(open_run_store(url)).status.seq)
     except UsageError as error:
         results.put(error.message)
 
 
-def test_of_two_who_start_one_run_one_does(url: str, room: DbRoom) -> None:
+def test_of_two_who_start_one_run_one_does(url: str, room: RunStore) -> None:
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     starters = [context.Process(target=_create, args=(url, results)) for _ in range(3)]
@@ -198,7 +193,7 @@ _DAMAGE = {
 
 
 @pytest.mark.parametrize("what", _DAMAGE)
-def test_damage_is_found_with_its_line(room: DbRoom, what: str) -> None:
+def test_damage_is_found_with_its_line(room: RunStore, what: str) -> None:
     record = begun(room)
     for number in range(4):
         say(record, number)
@@ -215,7 +210,7 @@ def test_damage_is_found_with_its_line(room: DbRoom, what: str) -> None:
             room.open("r1")
 
 
-def test_a_journal_that_is_rewritten_behind_a_readers_back_is_an_error(room: DbRoom) -> None:
+def test_a_journal_that_is_rewritten_behind_a_readers_back_is_an_error(room: RunStore) -> None:
     record, other = begun(room), room.open("r1")
     say(record, 1)
     say(record, 2)
@@ -232,7 +227,7 @@ def test_a_journal_that_is_rewritten_behind_a_readers_back_is_an_error(room: DbR
 # -- a server that misbehaves ---------------------------------------------------------------------------------------
 
 
-def test_a_connection_killed_before_its_commit_loses_nothing_and_writes_once(room: DbRoom) -> None:
+def test_a_connection_killed_before_its_commit_loses_nothing_and_writes_once(room: RunStore) -> None:
     record, kills = begun(room), [2]
 
     def kill(connection: Connection) -> None:
@@ -321,12 +316,12 @@ class Proxy:
 
 
 @pytest.fixture
-def proxied(databases: Any) -> Iterator[tuple[DbRoom, DbRoom, Proxy]]:
+def proxied(databases: Any) -> Iterator[tuple[RunStore, RunStore, Proxy]]:
     """Yield a room behind a proxy, the same room without it, and the proxy."""
     server = databases.pair.source
     proxy = Proxy((server.host, server.port))
-    direct = open_db_room(url_of(databases, "source"))
-    through = open_db_room(f"mysql+pymysql://{server.user}@127.0.0.1:{proxy.port}/{databases.name}?ssl_disabled=true")
+    direct = open_run_store(url_of(databases, "source"))
+    through = open_run_store(f"mysql+pymysql://{server.user}@127.0.0.1:{proxy.port}/{databases.name}?ssl_disabled=true")
     yield through, direct, proxy
     proxy.end()
     for one in (through, direct):
@@ -335,7 +330,7 @@ def proxied(databases: Any) -> Iterator[tuple[DbRoom, DbRoom, Proxy]]:
 
 @pytest.mark.parametrize("what", ["request", "answer", "silence"])
 def test_a_commit_or_its_answer_that_is_lost_leaves_the_event_there_once(
-    proxied: tuple[DbRoom, DbRoom, Proxy], what: str
+    proxied: tuple[RunStore, RunStore, Proxy], what: str
 ) -> None:
     through, direct, proxy = proxied
     record = begun(through)
@@ -359,7 +354,7 @@ def test_a_commit_or_its_answer_that_is_lost_leaves_the_event_there_once(
 
 @pytest.mark.parametrize("what", ["request", "answer"])
 def test_when_nobody_can_be_asked_it_is_said_that_nobody_knows(
-    proxied: tuple[DbRoom, DbRoom, Proxy], what: str
+    proxied: tuple[RunStore, RunStore, Proxy], what: str
 ) -> None:
     through, direct, proxy = proxied
     record = begun(through)
@@ -376,7 +371,7 @@ def test_when_nobody_can_be_asked_it_is_said_that_nobody_knows(
     assert direct.verify("r1") == []
 
 
-def test_another_writer_between_a_lost_commit_and_the_look_is_seen(proxied: tuple[DbRoom, DbRoom, Proxy]) -> None:
+def test_another_writer_between_a_lost_commit_and_the_look_is_seen(proxied: tuple[RunStore, RunStore, Proxy]) -> None:
     through, direct, proxy = proxied
     record, other = begun(through), direct.open("r1")
 
@@ -398,14 +393,14 @@ def test_a_password_is_in_no_message(databases: Any) -> None:
     server = databases.pair.source
     address = f"{server.host}:{server.port}/{databases.name}"
     with pytest.raises(UsageError, match="MIGVERIFY_RUNS_PASSWORD") as refused:
-        open_room(f"mysql+pymysql://nobody:hunter2-of-the-room@{address}")
+        open_run_store(f"mysql+pymysql://nobody:hunter2-of-the-room@{address}")
     assert "hunter2" not in f"{refused.value} {refused.value.hint}"
     with pytest.raises(StoreError) as told:
-        open_room(f"mysql+pymysql://nobody@{address}", password="hunter2-of-the-room")
+        open_run_store(f"mysql+pymysql://nobody@{address}", password="hunter2-of-the-room")
     assert "hunter2" not in f"{told.value} {told.value.hint}"
     with pytest.raises(StoreError, match="endpoint under test"):
-        open_room(url_of(databases, "source"), forbidden=[(server.host, server.port)])
-    room = open_db_room(url_of(databases, "source"))
+        open_run_store(url_of(databases, "source"), forbidden=[(server.host, server.port)])
+    room = open_run_store(url_of(databases, "source"))
     assert "@" not in room.name
 
 
@@ -419,7 +414,7 @@ def test_a_kill_on_either_side_of_a_commit_doubles_no_effect(databases: Any, ste
     with living_in(url):
         counts = run_until_killed(memory / "whole")
         some = crashes.points(counts)
-        assert len(some) > 50
+        assert len(some) > 25
         empty(url)
         for number, point in enumerate(some[::step]):
             folder = memory / str(number)
@@ -431,9 +426,9 @@ def test_a_kill_on_either_side_of_a_commit_doubles_no_effect(databases: Any, ste
 
 
 def empty(url: str) -> None:
-    room = open_db_room(url)
+    room = open_run_store(url)
     with room.database.engine.begin() as connection:
-        for table in schema.RUNBOOK_TABLES:
+        for table in (schema.runbook_runs, schema.runbook_events, schema.runbook_leases):
             connection.execute(table.delete())
     room.database.engine.dispose()
 
@@ -471,8 +466,9 @@ def world(request: pytest.FixtureRequest, databases: Any, tmp_path: Path) -> Ite
         yield session, databases.name, config
 
 
-def sends(session: Session, words: str) -> bool:
-    own = f"information_schema.PROCESSLIST WHERE ID <> CONNECTION_ID() AND INFO LIKE '%{words}%'"
+def sends(session: Session, name: str, words: str) -> bool:
+    """Tell whether a statement on this test's database runs: others' tests send the same to the same servers."""
+    own = f"information_schema.PROCESSLIST WHERE ID <> CONNECTION_ID() AND INFO LIKE '%{name}.t %{words}%'"
     return session.query(f"SELECT COUNT(*) FROM {own}")[0][0] != "0"
 
 
@@ -485,7 +481,7 @@ def ends_as_it_says(record: RunRecord, executor: Executor, session: Session, nam
         return status.over or (held and status.order is None)
 
     effects.settled(record, executor, "rest", quiet)
-    assert not sends(session, "SLEEP(5)")
+    assert not sends(session, name, "SLEEP(5)")
     if not record.status.over:
         if record.status.steps["a"].rollback in (RollbackState.ARMED, RollbackState.FAILED):
             for actor in (ALICE, DANA)[: 1 if record.status.steps["a"].rollback is RollbackState.ARMED else 2]:
@@ -494,7 +490,7 @@ def ends_as_it_says(record: RunRecord, executor: Executor, session: Session, nam
             record.submit(lambda s, n: machine.abort(s, ALICE, n, "the end"))
         effects.settled(record, executor, "the end", lambda: record.status.over)
     assert record.status.state in (RunState.ROLLED_BACK, RunState.ABORTED_CLEAN)
-    assert not sends(session, "SLEEP(5)")
+    assert not sends(session, name, "SLEEP(5)")
     assert session.query(f"SELECT v FROM {name}.t") == [("0",)]
 
 
@@ -508,10 +504,10 @@ def test_a_process_killed_around_a_statement_ends_as_it_says(
     world: tuple[Session, str, Path], tmp_path: Path, point: str, killed: str
 ) -> None:
     session, name, config = world
-    journal, files = tmp_path / "runs" / "r1" / "journal.jsonl", effects.files_of(tmp_path)
+    files = effects.files_of(tmp_path)
     value = f"SELECT v FROM {name}.t"
     reached: dict[str, Callable[[], Any]] = {
-        "intent": lambda: journal.exists() and '"kind":"intent"' in journal.read_text(),
+        "intent": lambda: effects.has_intent(tmp_path),
         "helper": lambda: effects.processes(files),
         "connection": lambda: files.record.exists() and "statement" in files.record.read_text(),
         "commit": lambda: session.query(value) == [("1",)],
@@ -542,10 +538,10 @@ def test_a_statement_that_outlives_its_executor_is_over_before_anything_is_concl
     effect, undo = (slow % 1, quick % 0) if part == "effect" else (quick % 1, slow % 0)
     one = sql_step(name, effect, undo)
     if part == "effect":
-        effects.killed_while(tmp_path, one, lambda: sends(session, "SLEEP(5)"), config=config, all_of_it=helper)
+        effects.killed_while(tmp_path, one, lambda: sends(session, name, "SLEEP(5)"), config=config, all_of_it=helper)
     else:
-        undoing_killed(tmp_path, one, lambda: sends(session, "SLEEP(5)"), config, helper=helper)
-    assert helper or sends(session, "SLEEP(5)")
+        undoing_killed(tmp_path, one, lambda: sends(session, name, "SLEEP(5)"), config, helper=helper)
+    assert helper or sends(session, name, "SLEEP(5)")
     record, executor = effects.taken_over(tmp_path, config)
     ends_as_it_says(record, executor, session, name)
 
@@ -577,7 +573,7 @@ def test_a_statement_is_ended_at_its_time_limit_and_known_to_be(world: tuple[Ses
     context = Context("r1", "a", 1, 1, 1.0, threading.Event(), config=config)
     result = built_in().run("sql", {"endpoint": "target", "sql": sql}, context)
     assert result.outcome is not Outcome.UNKNOWN
-    assert not sends(session, "SLEEP(60)")
+    assert not sends(session, name, "SLEEP(60)")
     assert session.query(f"SELECT v FROM {name}.t") == [("0",)]
 
 
@@ -596,12 +592,12 @@ def test_a_statement_whose_connection_is_cut_is_in_doubt_and_ended(world: tuple[
 
     thread = threading.Thread(target=run)
     thread.start()
-    wait_for(lambda: sends(session, "SLEEP(20)"), "the statement")
+    wait_for(lambda: sends(session, name, "SLEEP(20)"), "the statement")
     proxy.cut()
     thread.join(60)
     assert done[0].outcome is Outcome.UNKNOWN
     assert "does not run it any more" in done[0].text
-    assert not sends(session, "SLEEP(20)")
+    assert not sends(session, name, "SLEEP(20)")
     assert session.query(f"SELECT v FROM {name}.t") == [("0",)]
     proxy.end()
 
@@ -618,7 +614,7 @@ def test_a_reused_connection_number_is_not_taken_for_the_statement(world: tuple[
         assert not innocent.alive()
 
 
-def test_a_row_without_its_events_is_no_run_that_could_be_opened(room: DbRoom) -> None:
+def test_a_row_without_its_events_is_no_run_that_could_be_opened(room: RunStore) -> None:
     with room.database.engine.begin() as connection:
         values = {"run": "r1", "position": 1, "events": 1, "head": "0" * 64}
         connection.execute(insert(schema.runbook_runs).values(**values))

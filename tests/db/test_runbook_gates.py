@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from migverify.lab import cutover
-from migverify.lab.cutover import APP_USER, BARRIER, CANARY, MARKER_USER, World, server_as
-from migverify.lab.servers import LabServer
-from migverify.lab.session import connect
 from migverify.runbook.actions.action import ActionResult, Answer, Context, Outcome, ask
 from migverify.runbook.actions.registry import full_registry
 from migverify.runbook.model import Check
+from migverify_lab import cutover
+from migverify_lab.cutover import APP_USER, BARRIER, CANARY, MARKER_USER, Rehearsal, server_as
+from migverify_lab.servers import LabServer
+from migverify_lab.session import connect
 from tests.db.cutover_pair import own_world
 
 pytestmark = pytest.mark.db
@@ -26,13 +26,13 @@ MARKED = {"user": MARKER_USER, "password_env": "MIGVERIFY_MARKER_PASSWORD"}
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rehearsal]:
     with own_world(tmp_path_factory.mktemp("gates")) as one:
         yield one
 
 
 @pytest.fixture
-def shop(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+def shop(world: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> Rehearsal:
     """The shop, where the application may write both sides, with a password."""
     cutover.prepare(world)
     for server in (world.pair.source, world.pair.target):
@@ -60,11 +60,11 @@ def transaction(server: LabServer, *statements: str) -> Iterator[None]:
 ORDER = "INSERT INTO shop.orders (token, customer, amount, state, changed_at) VALUES ('x', 1, 1, 'new', NOW(6))"
 
 
-def context(world: World, timeout: float = 30.0) -> Context:
+def context(world: Rehearsal, timeout: float = 30.0) -> Context:
     return Context("run-1", "step", 1, 1, timeout, threading.Event(), config=world.config)
 
 
-def gate(world: World, action: str, timeout: float = 30.0, **arguments: Any) -> Answer:
+def gate(world: Rehearsal, action: str, timeout: float = 30.0, **arguments: Any) -> Answer:
     answer = ask(full_registry(), Check(action, arguments), context(world, timeout))
     assert SECRET not in str(answer)
     if answer.state != "inconclusive":
@@ -73,7 +73,7 @@ def gate(world: World, action: str, timeout: float = 30.0, **arguments: Any) -> 
     return answer
 
 
-def write(world: World, **arguments: Any) -> ActionResult:
+def write(world: Rehearsal, **arguments: Any) -> ActionResult:
     return full_registry().run("marker.write", arguments, context(world))
 
 
@@ -82,7 +82,7 @@ def write(world: World, **arguments: Any) -> ActionResult:
     [("source", "source.writes_refused", "source.writes_accepted"),
      ("target", "target.readonly", "target.writes_accepted")],
 )  # fmt: skip
-def test_a_freeze_is_proved_by_refusal(side: str, refused: str, accepted: str, shop: World) -> None:
+def test_a_freeze_is_proved_by_refusal(side: str, refused: str, accepted: str, shop: Rehearsal) -> None:
     server = shop.server(side)
     rows = "SELECT COUNT(*) FROM shop.orders"
     do(server, ORDER)
@@ -100,7 +100,7 @@ def test_a_freeze_is_proved_by_refusal(side: str, refused: str, accepted: str, s
     assert gate(shop, refused, **PROBE).state == "pass"
 
 
-def test_read_only_servers_refuse(shop: World) -> None:
+def test_read_only_servers_refuse(shop: Rehearsal) -> None:
     do(shop.pair.source, "SET GLOBAL super_read_only = ON")
     do(shop.pair.target, "SET GLOBAL tidb_super_read_only = ON")
     try:
@@ -113,7 +113,7 @@ def test_read_only_servers_refuse(shop: World) -> None:
         do(shop.pair.target, "SET GLOBAL tidb_super_read_only = OFF", "SET GLOBAL tidb_restricted_read_only = OFF")
 
 
-def test_what_only_looks_like_a_freeze_is_no_value(shop: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_only_looks_like_a_freeze_is_no_value(shop: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WRONG", "another-word")
     wrong = {**PROBE, "password_env": "WRONG"}
     assert gate(shop, "source.writes_refused", **wrong).state == "inconclusive"
@@ -129,7 +129,7 @@ def test_what_only_looks_like_a_freeze_is_no_value(shop: World, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_sessions_and_transactions_are_counted(side: str, shop: World) -> None:
+def test_sessions_and_transactions_are_counted(side: str, shop: Rehearsal) -> None:
     server = shop.server(side)
     do(server, f"ALTER USER {APP_USER} IDENTIFIED BY ''")
     assert gate(shop, f"{side}.sessions", users=[APP_USER]).value == 0
@@ -145,7 +145,7 @@ def test_sessions_and_transactions_are_counted(side: str, shop: World) -> None:
     assert gate(shop, f"{side}.transactions").value == 0
 
 
-def test_who_cannot_see_others_has_no_value(shop: World) -> None:
+def test_who_cannot_see_others_has_no_value(shop: Rehearsal) -> None:
     do(shop.pair.source, "DROP USER IF EXISTS blind", "CREATE USER blind", "GRANT SELECT ON *.* TO blind")
     config = shop.config.read_text()
     try:
@@ -159,7 +159,7 @@ def test_who_cannot_see_others_has_no_value(shop: World) -> None:
         shop.config.write_text(config)
 
 
-def test_a_position_that_moves_does_not_rest(shop: World) -> None:
+def test_a_position_that_moves_does_not_rest(shop: Rehearsal) -> None:
     rests = gate(shop, "source.position_stable", readings=3, apart=0.3)
     assert rests.state == "pass"
     assert rests.evidence["position"].startswith("binlog.") or ":" in rests.evidence["position"]
@@ -185,7 +185,7 @@ def writing(server: LabServer) -> Iterator[None]:
         thread.join()
 
 
-def test_quiet_tells_the_feed_from_the_application(shop: World) -> None:
+def test_quiet_tells_the_feed_from_the_application(shop: Rehearsal) -> None:
     assert gate(shop, "source.quiet", seconds=0.5).state == "pass"
     assert gate(shop, "source.quiet", seconds=0.5, exempt=["shop_feed"]).state == "pass"
     do(shop.pair.source, f"ALTER USER {APP_USER} IDENTIFIED BY ''")
@@ -195,7 +195,7 @@ def test_quiet_tells_the_feed_from_the_application(shop: World) -> None:
         assert gate(shop, "source.quiet", seconds=2, exempt=[APP_USER]).state == "pass"
 
 
-def test_a_marker_arrives_or_does_not(shop: World) -> None:
+def test_a_marker_arrives_or_does_not(shop: Rehearsal) -> None:
     source = {"endpoint": "source", "table": BARRIER, **MARKED}
     assert write(shop, endpoint="source", table=BARRIER).outcome is Outcome.FAILED
     assert gate(shop, "marker.arrived", timeout=3, table=BARRIER).state == "inconclusive", "nobody wrote one"
@@ -213,7 +213,7 @@ def test_a_marker_arrives_or_does_not(shop: World) -> None:
     assert write(shop, endpoint="source", table="shop.orders", **MARKED).outcome is Outcome.FAILED
 
 
-def test_a_stopped_feed_is_proved_by_two(shop: World) -> None:
+def test_a_stopped_feed_is_proved_by_two(shop: Rehearsal) -> None:
     given = {"table": BARRIER, "name": "stopped", "after": 1}
     stopped, runs, broken = (["echo", "stopped"], ["echo", "running"], ["false"])
     assert gate(shop, "feed.stopped", argv=stopped, **given).state == "inconclusive", "no canary"
@@ -225,14 +225,14 @@ def test_a_stopped_feed_is_proved_by_two(shop: World) -> None:
     assert gate(shop, "feed.stopped", argv=stopped, **given).state == "fail", "it traveled, whatever the status says"
 
 
-def test_the_way_back_is_asked_from_the_target(shop: World) -> None:
+def test_the_way_back_is_asked_from_the_target(shop: Rehearsal) -> None:
     written = write(shop, endpoint="target", table=CANARY, **MARKED)
     assert gate(shop, "reverse.canary", timeout=3, table=CANARY).value == "missing"
     do(shop.pair.source, f"REPLACE INTO {CANARY} VALUES ('run-1', {written.value}, NOW(6))")
     assert gate(shop, "reverse.canary", timeout=3, table=CANARY).state == "pass"
 
 
-def test_ids_are_asked_by_taking_one(shop: World) -> None:
+def test_ids_are_asked_by_taking_one(shop: Rehearsal) -> None:
     target = shop.pair.target
     do(target, ORDER, ORDER)
     assert gate(shop, "ids.rebased").state == "pass"
@@ -255,7 +255,7 @@ def test_ids_are_asked_by_taking_one(shop: World) -> None:
     assert denied.state == "inconclusive"
 
 
-def test_ids_with_shard_bits_are_compared_by_their_counter(shop: World) -> None:
+def test_ids_with_shard_bits_are_compared_by_their_counter(shop: Rehearsal) -> None:
     do(shop.pair.target, "DROP TABLE IF EXISTS shop.sharded",
        "CREATE TABLE shop.sharded (id BIGINT PRIMARY KEY AUTO_RANDOM(5), n INT NOT NULL)",
        "INSERT INTO shop.sharded (n) VALUES (1), (2), (3)")  # fmt: skip
@@ -266,7 +266,7 @@ def test_ids_with_shard_bits_are_compared_by_their_counter(shop: World) -> None:
     assert one["given"] > one["largest"]
 
 
-def test_the_target_tells_its_time(shop: World) -> None:
+def test_the_target_tells_its_time(shop: Rehearsal) -> None:
     first, second = (gate(shop, "tso.record") for _ in range(2))
     assert first.state == "pass"
     assert int(str(second.value)) > int(str(first.value))

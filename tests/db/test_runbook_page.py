@@ -10,20 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from migverify.report.html import served_page
 from migverify.runbook.events import EventKind
-from migverify.runbook.page.html import report_html, report_policy
-from migverify.runbook.page.report_of import report_of
+from migverify.runbook.page.report_view import as_report
+from migverify.runbook.page.run_report import report_of
 from migverify.runbook.page.serve import PageServer
 from migverify.runbook.page.view import Pulse
 from migverify.runbook.page.watch_run import Watcher
-from migverify.runbook.record.room import FolderRoom
+from migverify.runbook.record.run_store import RunStore
 from migverify.runbook.run import machine
 from tests.db.chromium import Browser, Page
+from tests.unit.runbook_places import data_of, rewrite
 from tests.unit.runbook_stories import Story, in_freeze
 
 pytestmark = pytest.mark.db
 _K = EventKind
-SIZES = [(360, 740), (768, 1024), (1366, 768), (1920, 1080)]
 Serve = Callable[[Story], PageServer]
 
 
@@ -38,11 +39,11 @@ def serve() -> Iterator[Serve]:
     with ExitStack() as ended:
 
         def begin(story: Story) -> PageServer:
-            room = FolderRoom(story.record.folder.parent)
+            room = RunStore(story.record.folder.parent)
             story.clock.runs = True
             server = PageServer(
-                Watcher(room, story.status.run, clock=story.clock, fresh=0.1, recheck=0.5), port=0,
-                report=lambda: (report_html(report_of(room, "last", clock=story.clock)), report_policy()),
+                Watcher(room, story.status.run, clock=story.clock, fresh=0.1), port=0,
+                report=lambda: served_page(as_report(report_of(room, "last", clock=story.clock))),
             )  # fmt: skip
             thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
             thread.start()
@@ -79,7 +80,7 @@ def test_the_page_follows_a_run(browser: Browser, serve: Serve, tmp_path: Path) 
     story.end("freeze", 1, review=False)
     page.until("document.querySelector('[data-step=freeze]').dataset.state === 'awaiting review'")
     assert "carol" in page.text("#who .person")
-    assert "accept freeze" in page.text("#who code")
+    assert "ack freeze" in page.text("#who code")
     story.says(machine.accept, "carol", "freeze")
     page.until("document.querySelector('[data-step=freeze]').dataset.state === 'done'")
     page.until("document.querySelector('.step.current').dataset.step === 'drained'")
@@ -139,8 +140,9 @@ def test_clocks_run_without_being_drawn_anew(browser: Browser, serve: Serve, tmp
     assert then < first < 300, "it counts the budget of 300 s down"
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize(
+    ("width", "height", "dark"), [(360, 740, True), (768, 1024, False), (1366, 768, True), (1920, 1080, False)]
+)
 def test_it_fits_every_screen(
     browser: Browser, serve: Serve, tmp_path: Path, width: int, height: int, dark: bool
 ) -> None:
@@ -200,7 +202,7 @@ def test_a_step_opens_with_its_evidence_and_stays_open(browser: Browser, serve: 
     page.ask("document.querySelector('[data-step=freeze] summary').click()")
     page.until("document.querySelector('[data-step=freeze] .facts')")
     facts = page.text("[data-step=freeze] .facts")
-    assert "carol agreed to done" in facts
+    assert "carol approved done" in facts
     assert "not signed" in facts
     assert "./cutover.sh freeze proved" in facts
     page.ask("document.querySelector('[data-step=freeze] summary').focus()")
@@ -224,7 +226,7 @@ def test_a_server_that_is_gone_is_said_large(browser: Browser, serve: Serve, tmp
     shown = page.text("#now .big .clock")
     page.until("document.getElementById('lost-for').textContent !== '' && performance.now() > 0")
     assert page.text("#now .big .clock") == shown, "what is old does not tick on"
-    again = PageServer(Watcher(FolderRoom(tmp_path), clock=story.clock, fresh=0.1), host, port)
+    again = PageServer(Watcher(RunStore(tmp_path), clock=story.clock, fresh=0.1), host, port)
     thread = threading.Thread(target=again.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
@@ -240,8 +242,8 @@ def test_a_damaged_journal_leaves_nothing_of_the_old_state(browser: Browser, ser
     story = in_freeze(tmp_path)
     server = serve(story)
     page = opened(browser, server)
-    path = story.record.journal.path
-    path.write_bytes(path.read_bytes().replace(b"alice", b"alicE", 40))
+    run = story.status.run
+    rewrite(tmp_path, run, data_of(tmp_path, run).replace(b"alice", b"alicE", 40))
     page.until("document.getElementById('top').dataset.state === 'damaged'")
     assert "Journal damaged" in page.text("#problem")
     assert page.ask("document.getElementById('main').hidden")
@@ -254,7 +256,7 @@ def test_a_damaged_journal_leaves_nothing_of_the_old_state(browser: Browser, ser
 
 
 def test_a_run_that_begins_later_appears(browser: Browser, tmp_path: Path) -> None:
-    server = PageServer(Watcher(FolderRoom(tmp_path / "runs"), fresh=0.1), port=0)
+    server = PageServer(Watcher(RunStore(tmp_path / "runs"), fresh=0.1), port=0)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
@@ -280,8 +282,10 @@ def test_an_executor_without_a_sign_of_life_is_said_large(browser: Browser, serv
     assert "Nothing was heard of the executor since" in page.text("#stale")
 
 
-@pytest.mark.parametrize(("width", "height"), [(360, 740), (1280, 800)])
-@pytest.mark.parametrize("state", ["silent", "gone", "late", "failed back"])
+@pytest.mark.parametrize(
+    ("state", "width", "height"),
+    [("silent", 360, 740), ("gone", 1280, 800), ("late", 1280, 800), ("failed back", 360, 740)],
+)
 def test_states_of_warning_fit_and_say_what_nobody_does(
     browser: Browser, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, width: int, height: int
 ) -> None:
@@ -315,7 +319,7 @@ def test_states_of_warning_fit_and_say_what_nobody_does(
         assert "The executor is silent" in page.text("#who")
         assert "Nothing was heard" in said or "nothing was heard" in said
     if state == "gone":
-        assert "migverify runbook takeover 'its process has ended' --as" in page.text("#who")
+        assert "migverify runbook handover --takeover 'its process has ended' --as" in page.text("#who")
     if state == "failed back":
         assert page.ask("document.getElementById('top').dataset.state") == "rolled back after failures"
     calm(page, server)

@@ -11,29 +11,28 @@ import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from migverify.changes.decode import decoder
-from migverify.changes.files import read_files
 from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement
-from migverify.changes.server import current_position, read_server
+from migverify.changes.server import current_position
+from migverify.changes.source import read_files, read_server
 from migverify.db.session import open_session
-from migverify.errors import ChangeError, PrivilegeError, PurgedError
-from tests.db.binlog_server import BinlogServer, binlog_server, tail
+from migverify.errors import PrivilegeError, PurgedError
+from tests.db.binlog_server import SourceServer, binlog_server, tail
 
 pytestmark = pytest.mark.db
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BinlogServer]:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SourceServer]:
     with binlog_server(tmp_path_factory.mktemp("binlog")) as found:
         yield found
 
 
 @pytest.fixture
-def shop(source: BinlogServer) -> BinlogServer:
+def shop(source: SourceServer) -> SourceServer:
     """The server with an empty table ``shop.t (id, v)``, in a new binlog file."""
     source.run("DROP DATABASE IF EXISTS shop", "CREATE DATABASE shop", "USE shop",
                "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(600))", "FLUSH BINARY LOGS")  # fmt: skip
@@ -46,7 +45,7 @@ def rows_of(found: list[Item]) -> list[tuple[Op, tuple[str | None, ...]]]:
     ]
 
 
-def both_ways(shop: BinlogServer, start: Position) -> list[Item]:
+def both_ways(shop: SourceServer, start: Position) -> list[Item]:
     """Items from ``start`` by the server, which must be the items of its files; without times of reading."""
     live = list(read_server(shop.endpoint, None, start, follow=False))
     files = [path for path in shop.files() if Path(path).name >= start.file]
@@ -101,7 +100,7 @@ ROLLBACK
 """
 
 
-def write_everything(shop: BinlogServer) -> None:
+def write_everything(shop: SourceServer) -> None:
     shop.run("CREATE TABLE u (a INT PRIMARY KEY)")
     other = shop.connect()
     with other.cursor() as cursor:
@@ -116,7 +115,7 @@ def write_everything(shop: BinlogServer) -> None:
     other.close()
 
 
-def test_everything_that_a_server_writes(shop: BinlogServer, tmp_path: Path) -> None:
+def test_everything_that_a_server_writes(shop: SourceServer, tmp_path: Path) -> None:
     start = shop.end()
     write_everything(shop)
     loaded = tmp_path / "rows.csv"
@@ -145,7 +144,7 @@ def test_everything_that_a_server_writes(shop: BinlogServer, tmp_path: Path) -> 
     assert kinds == [Begin, Commit] * (len(kinds) // 2)
 
 
-def test_every_commit_is_a_place_to_go_on(shop: BinlogServer) -> None:
+def test_every_commit_is_a_place_to_go_on(shop: SourceServer) -> None:
     start = shop.end()
     write_everything(shop)
     every = [item for item in both_ways(shop, start) if not isinstance(item, Idle)]
@@ -166,7 +165,7 @@ def test_every_commit_is_a_place_to_go_on(shop: BinlogServer) -> None:
     ],
 )
 def test_what_cannot_be_read_exactly_ends_after_what_is_certain(
-    shop: BinlogServer, setting: str, statement: str, why: str
+    shop: SourceServer, setting: str, statement: str, why: str
 ) -> None:
     shop.run("FLUSH BINARY LOGS", "INSERT INTO t VALUES (1, 'certain')")
     other = shop.connect()
@@ -184,7 +183,7 @@ def test_what_cannot_be_read_exactly_ends_after_what_is_certain(
 
 @pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])
 def test_rows_that_cannot_be_read_end_only_a_reader_that_has_their_table_in_scope(
-    shop: BinlogServer, image: str
+    shop: SourceServer, image: str
 ) -> None:
     shop.run("CREATE TABLE shop.noisy (id INT PRIMARY KEY, v INT, b TEXT)", "INSERT INTO shop.noisy VALUES (1, 1, 'b')",
              "FLUSH BINARY LOGS")  # fmt: skip
@@ -206,7 +205,7 @@ def test_rows_that_cannot_be_read_end_only_a_reader_that_has_their_table_in_scop
     assert [change["table"] for change in found] == ["shop.t", "shop.noisy"]
 
 
-def test_a_stream_goes_on_over_killed_connections(shop: BinlogServer) -> None:
+def test_a_stream_goes_on_over_killed_connections(shop: SourceServer) -> None:
     start, stop, written = current_position(open_session(shop.endpoint, None)), threading.Event(), [0]
 
     def write() -> None:
@@ -249,7 +248,7 @@ import sys
 from migverify.changes.model import Commit, Rows
 from migverify.changes.positions import parse_position
 from migverify.changes.model import Position
-from migverify.changes.server import read_server
+from migverify.changes.source import read_server
 from migverify.changes.decode import decoder
 from migverify.model import Endpoint
 port, file, offset, gtids = sys.argv[1:]
@@ -266,7 +265,7 @@ for item in read_server(Endpoint("source", "127.0.0.1", int(port), "root"), None
 """
 
 
-def test_killed_readers_go_on_from_their_last_position(shop: BinlogServer) -> None:
+def test_killed_readers_go_on_from_their_last_position(shop: SourceServer) -> None:
     start = shop.end()
     for first in range(0, 3000, 30):
         if first % 450 == 0:
@@ -291,7 +290,7 @@ def test_killed_readers_go_on_from_their_last_position(shop: BinlogServer) -> No
     assert found == [str(number) for number in range(3000)]
 
 
-def test_purged_positions(shop: BinlogServer) -> None:
+def test_purged_positions(shop: SourceServer) -> None:
     first = shop.end()
     known = current_position(open_session(shop.endpoint, None))
     shop.run("INSERT INTO t VALUES (1, 'purged')")
@@ -304,27 +303,14 @@ def test_purged_positions(shop: BinlogServer) -> None:
         assert "verify the tables in full" in str(error.value)
 
 
-def test_positions_that_are_none(shop: BinlogServer) -> None:
-    shop.run("INSERT INTO t VALUES (1, 'x')")
-    end = shop.end()
-    for offset in (end.offset - 1, end.offset - 40):
-        with pytest.raises(ChangeError, match="inside a transaction"):
-            list(read_server(shop.endpoint, None, Position(end.file, offset), follow=False))
-        with pytest.raises(ChangeError):
-            list(read_server(shop.endpoint, None, Position(end.file, offset, "0-1-1"), follow=False))
-    with pytest.raises(ChangeError, match="beyond the end"):
-        list(read_server(shop.endpoint, None, Position(end.file, end.offset + 100), follow=False))
-    assert [type(item) for item in read_server(shop.endpoint, None, None, follow=False)] == [Idle]
-
-
-def test_a_user_without_the_grant_is_told(shop: BinlogServer) -> None:
+def test_a_user_without_the_grant_is_told(shop: SourceServer) -> None:
     shop.run("CREATE USER IF NOT EXISTS reader@'%'", "GRANT REPLICATION CLIENT ON *.* TO reader@'%'")
     endpoint = shop.endpoint.__class__("source", "127.0.0.1", shop.server.port, "reader")
     with pytest.raises(PrivilegeError, match="REPLICATION SLAVE"):
         list(read_server(endpoint, None, shop.end(), follow=True))
 
 
-def test_tail_of_files(shop: BinlogServer, tmp_path: Path) -> None:
+def test_tail_of_files(shop: SourceServer, tmp_path: Path) -> None:
     start = shop.end()
     write_everything(shop)
     middle = shop.end()
@@ -357,35 +343,7 @@ def test_tail_of_files(shop: BinlogServer, tmp_path: Path) -> None:
     assert tail("--file", first, "--follow", code=2)[1]
 
 
-def test_a_damaged_or_cut_file_gives_what_is_certain_only(shop: BinlogServer, tmp_path: Path) -> None:
-    for number in range(8):
-        shop.run(f"INSERT INTO t VALUES ({number}, 'row {number}')")
-    shop.run("SET SESSION binlog_transaction_compression = ON", "INSERT INTO t VALUES (8, REPEAT('z', 200))",
-             "SET SESSION binlog_transaction_compression = OFF")  # fmt: skip
-    path = Path(shop.flush())
-    data = path.read_bytes()
-    every = [item for item in read_files([path]) if not isinstance(item, Idle)]
-    copy = tmp_path / path.name
-    source = random.Random(7)
-    for _ in range(400):
-        damaged = bytearray(data)
-        if source.random() < 0.5:
-            damaged = damaged[: source.randrange(len(data))]
-        else:
-            damaged[source.randrange(len(data))] ^= 1 << source.randrange(8)
-        copy.write_bytes(bytes(damaged))
-        found: list[Any] = []
-        places: list[str] = []
-        try:
-            found += [item for item in read_files([copy]) if not isinstance(item, Idle)]
-        except ChangeError as error:
-            places.append(error.message)
-        assert all(path.name in place for place in places)
-        assert found == every[: len(found)]
-        assert not found or isinstance(found[-1], Commit)
-
-
-def test_follow_ends_with_control_c(shop: BinlogServer, tmp_path: Path) -> None:
+def test_follow_ends_with_control_c(shop: SourceServer, tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "migverify", "changes", "tail", "--json", "--follow", "--config",
          str(shop.config(tmp_path)), "--since", str(shop.end())],
@@ -400,7 +358,7 @@ def test_follow_ends_with_control_c(shop: BinlogServer, tmp_path: Path) -> None:
     assert said.strip() == "interrupted"
 
 
-def test_a_reader_that_goes_away_is_no_error(shop: BinlogServer) -> None:
+def test_a_reader_that_goes_away_is_no_error(shop: SourceServer) -> None:
     shop.run(f"INSERT INTO t VALUES {','.join(f'({n}, REPEAT(0, 500))' for n in range(3000))}")
     path = shop.flush()
     command = f"{sys.executable} -m migverify changes tail --json --file {path} | head -1"
@@ -409,14 +367,14 @@ def test_a_reader_that_goes_away_is_no_error(shop: BinlogServer) -> None:
     assert done.stderr == ""
 
 
-def test_a_huge_transaction_stays_out_of_memory(shop: BinlogServer) -> None:
+def test_a_huge_transaction_stays_out_of_memory(shop: SourceServer) -> None:
     shop.run("INSERT INTO t VALUES (0, REPEAT('x', 600))")
     shop.run("SET cte_max_recursion_depth = 100000",
              "INSERT INTO t WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60000) "
              "SELECT i, REPEAT('x', 600) FROM n")  # fmt: skip
     path = shop.flush()
     code = (
-        "import sys, resource; from migverify.changes.files import read_files;"
+        "import sys, resource; from migverify.changes.source import read_files;"
         "from migverify.changes.model import Rows;"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
         "total = sum(len(i.images) for i in read_files([sys.argv[1]]) if isinstance(i, Rows));"

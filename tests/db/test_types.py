@@ -7,6 +7,7 @@ table as it is, and one row diff per row when the target's values are moved by o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from migverify.model import DiffKind, Flavor, KeyRange, Lane, Verdict
 from migverify.sql.canonical import TYPE_TABLE
 from migverify.sql.checksum import checksum_sql
 from migverify.tables.values import same_value
-from tests.table_pairs import road
+from tests.table_pairs import Road, road
 
 if TYPE_CHECKING:
     from tests.conftest import Databases
@@ -174,7 +175,14 @@ def name_of(c: Case) -> str:
     return f"{c.rule}: {c.source[:40]} - {c.target[:40]}"
 
 
+@pytest.fixture(scope="module")
+def way(shared_databases: Databases) -> Iterator[Road]:
+    with road(shared_databases) as found:
+        yield found
+
+
 def create(databases: Databases, c: Case) -> None:
+    databases.both("DROP TABLE IF EXISTS t, u")
     for place, (run, kind) in enumerate(((databases.source, c.source), (databases.target, c.target))):
         literals = [v if isinstance(v, str) else v[place] for v in c.values]
         rows = ",".join(f"({n},{literal})" for n, literal in enumerate(literals))
@@ -184,46 +192,47 @@ def create(databases: Databases, c: Case) -> None:
 
 
 @pytest.mark.parametrize("c", CASES, ids=name_of)
-def test_equal_values_give_equal_bytes_and_unlike_values_do_not(databases: Databases, c: Case) -> None:
-    create(databases, c)
-    with road(databases) as way:
-        plan = way.plan("t")
-        assert not plan.not_covered
-        column = plan.columns[1]
-        ours, theirs = way.rows(plan)
-        if column.lane is Lane.EXACT:
-            assert ours == theirs
-            texts = [row[1] for row in ours]
-            assert len(set(texts)) == len(texts)
-        else:
-            for n, row in enumerate(ours):
-                equal = [m for m, other in enumerate(theirs) if same_value(column, row[1], other[1])]
-                assert equal == [n], (c.values[n], row[1], [theirs[m][1] for m in {n, *equal}])
-        assert all((row[1] is None) == (c.values[n] == NULL) for n, row in enumerate(ours))
-        found = way.run(plan)
-        assert found.verdict is Verdict.MATCH, found.result.reasons
-        # Every value beside the next one: each row differs, and none for another reason.
-        count = len(c.values)
-        databases.target("CREATE TABLE u LIKE t", f"INSERT INTO u SELECT (id+1) % {count}, v FROM t")
-        moved = way.verify("t", target="u")
-        assert moved.verdict is Verdict.MISMATCH, moved.result.reasons
-        assert [(d.key, d.kind, [x.column for x in d.columns]) for d in moved.diffs] == sorted(
-            ((str(n),), DiffKind.VALUE_DIFFERS, ["v"]) for n in range(count)
-        )
+def test_equal_values_give_equal_bytes_and_unlike_values_do_not(
+    shared_databases: Databases, way: Road, c: Case
+) -> None:
+    create(shared_databases, c)
+    plan = way.plan("t")
+    assert not plan.not_covered
+    column = plan.columns[1]
+    ours, theirs = way.rows(plan)
+    if column.lane is Lane.EXACT:
+        assert ours == theirs
+        texts = [row[1] for row in ours]
+        assert len(set(texts)) == len(texts)
+    else:
+        for n, row in enumerate(ours):
+            equal = [m for m, other in enumerate(theirs) if same_value(column, row[1], other[1])]
+            assert equal == [n], (c.values[n], row[1], [theirs[m][1] for m in {n, *equal}])
+    assert all((row[1] is None) == (c.values[n] == NULL) for n, row in enumerate(ours))
+    found = way.run(plan)
+    assert found.verdict is Verdict.MATCH, found.result.reasons
+    # Every value beside the next one: each row differs, and none for another reason.
+    count = len(c.values)
+    shared_databases.target("CREATE TABLE u LIKE t", f"INSERT INTO u SELECT (id+1) % {count}, v FROM t")
+    moved = way.verify("t", target="u")
+    assert moved.verdict is Verdict.MISMATCH, moved.result.reasons
+    assert [(d.key, d.kind, [x.column for x in d.columns]) for d in moved.diffs] == sorted(
+        ((str(n),), DiffKind.VALUE_DIFFERS, ["v"]) for n in range(count)
+    )
 
 
 @pytest.mark.parametrize("c", {c.target: c for c in CASES}.values(), ids=name_of)
-def test_the_storage_nodes_of_tidb_do_the_sum(databases: Databases, c: Case) -> None:
-    databases.source(f"CREATE TABLE t (id INT PRIMARY KEY, v {c.source})")
-    databases.target(f"CREATE TABLE t (id INT PRIMARY KEY, v {c.target})")
-    with road(databases) as way:
-        if way.target.flavor is not Flavor.TIDB:
-            pytest.skip("the target is not TiDB")
-        side = way.plan("t").sides[-1].sql
-        steps = way.target.query(f"EXPLAIN {checksum_sql(side, KeyRange(('1',), ('9',)))}")
-        pushed = any("Agg" in (step[0] or "") and "cop" in (step[2] or "") for step in steps)
-        # TiDB pushes no expression on a SET column down; such tables are summed on the TiDB node.
-        assert pushed is not c.target.startswith("SET"), steps
+def test_the_storage_nodes_of_tidb_do_the_sum(shared_databases: Databases, way: Road, c: Case) -> None:
+    shared_databases.both("DROP TABLE IF EXISTS t, u")
+    shared_databases.source(f"CREATE TABLE t (id INT PRIMARY KEY, v {c.source})")
+    shared_databases.target(f"CREATE TABLE t (id INT PRIMARY KEY, v {c.target})")
+    if way.target.flavor is not Flavor.TIDB:
+        pytest.skip("the target is not TiDB")
+    side = way.plan("t").sides[-1].sql
+    steps = way.target.query(f"EXPLAIN {checksum_sql(side, KeyRange(('1',), ('9',)))}")
+    pushed = any("Agg" in (step[0] or "") and "cop" in (step[2] or "") for step in steps)
+    # TiDB pushes no expression on a SET column down; such tables are summed on the TiDB node.
+    assert pushed is not c.target.startswith("SET"), steps
 
 
 def test_every_row_of_the_type_table_has_a_case() -> None:

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from migverify.lab.replicator import Replicator, ReplicatorOptions
-from migverify.lab.replicator_process import running_replicator, source_position
-from migverify.lab.replicator_rules import parse_fault
-from migverify.lab.session import connect
+from migverify_lab.replicator import Replicator, ReplicatorOptions
+from migverify_lab.replicator_process import running_replicator, source_position
+from migverify_lab.replicator_rules import parse_fault
+from migverify_lab.session import connect
 from tests.conftest import Databases
 from tests.db.verifying import write_config
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -26,20 +27,31 @@ SWAP = "RENAME TABLE o TO o_old, o2 TO o"
 @pytest.fixture
 def swapped(databases: Databases) -> Databases:
     """A table ``o`` that is equal on both sides; ``o2`` and the plain ``e`` hold other rows, on both sides."""
-    databases.both(
-        *(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT) {PARTITIONS}" for name in ("o", "o2")),
-        "CREATE TABLE e (id INT PRIMARY KEY, v INT)",
-        *(f"INSERT INTO o VALUES ({n}, {n})" for n in range(0, 60, 6)),
-        *(f"INSERT INTO o2 VALUES ({n}, {n} + 1)" for n in range(0, 60, 6)),
-        *(f"INSERT INTO e VALUES ({n}, {n} + 1)" for n in range(0, 9, 2)),
-    )
+    make_tables(databases, "")
+    return databases
+
+
+def make_tables(databases: Databases, *ends: str) -> None:
+    """Make the three tables once for each end of their names."""
+    for end in ends:
+        databases.both(
+            *(f"CREATE TABLE {name}{end} (id INT PRIMARY KEY, v INT) {PARTITIONS}" for name in ("o", "o2")),
+            f"CREATE TABLE e{end} (id INT PRIMARY KEY, v INT)",
+            f"INSERT INTO o{end} VALUES {','.join(f'({n}, {n})' for n in range(0, 60, 6))}",
+            f"INSERT INTO o2{end} VALUES {','.join(f'({n}, {n} + 1)' for n in range(0, 60, 6))}",
+            f"INSERT INTO e{end} VALUES {','.join(f'({n}, {n} + 1)' for n in range(0, 9, 2))}",
+        )
     # A table that is altered less than YOUNG_SECONDS before it is verified is compared again by every watch.
     young = (f"SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = '{databases.name}'"
              f" AND TIMESTAMPDIFF(SECOND, CREATE_TIME, NOW()) <= {YOUNG_SECONDS}")  # fmt: skip
     for side in (databases.source, databases.target):
         while side(young)[0][0]:
             time.sleep(0.2)
-    return databases
+
+
+def named(statement: str, end: str) -> str:
+    """Return a statement about the tables whose names end so."""
+    return re.sub(r"\b(o|o2|o_old|e|elsewhere)\b", rf"\1{end}", statement)
 
 
 def verified(databases: Databases, folder: Path, *tables: str, **watch: Any) -> tuple[Path, str]:
@@ -54,7 +66,7 @@ def verified(databases: Databases, folder: Path, *tables: str, **watch: Any) -> 
 
 def watched(config: Path, base: str, *options: str) -> tuple[int, dict[str, Any]]:
     code, out, err = migverify("tables", "watch", "--config", str(config), "--since", base, "--until-drained", "--json",
-                               "--timeout", "20", *options)  # fmt: skip
+                               "--timeout", "60", *options)  # fmt: skip
     assert out, err
     return code, json.loads(out.splitlines()[-1])
 
@@ -82,20 +94,20 @@ TARGET = {
 
 @pytest.mark.attack("watch", "RENAME, DROP, EXCHANGE PARTITION, TRUNCATE: in the binlog, hidden from it, or on TiDB",
                     "the whole table is compared again: MISMATCH")  # fmt: skip
-@pytest.mark.parametrize(
-    ("side", "statements"),
-    [(side, s) for side, cases in (("source", SOURCE), ("target", TARGET)) for s in cases.values()],
-    ids=[f"{side}: {n}" for side, cases in (("source", SOURCE), ("target", TARGET)) for n in cases],
-)
-def test_other_rows_under_the_name_are_a_mismatch(
-    swapped: Databases, tmp_path: Path, side: str, statements: tuple[str, ...]
-) -> None:
-    config, base = verified(swapped, tmp_path, "o")
-    getattr(swapped, side)(*statements)
+def test_other_rows_under_the_name_are_a_mismatch(databases: Databases, tmp_path: Path) -> None:
+    """Each change in tables of its own; one verification and one watch of all of them."""
+    cases = [(side, name, s) for side, some in (("source", SOURCE), ("target", TARGET)) for name, s in some.items()]
+    make_tables(databases, *(f"_{n}" for n in range(len(cases))))
+    config, base = verified(databases, tmp_path, *(f"o_{n}" for n in range(len(cases))))
+    for n, (side, _, statements) in enumerate(cases):
+        getattr(databases, side)(*(named(statement, f"_{n}") for statement in statements))
     code, status = watched(config, base)
     assert (code, status["verdict"]) == (1, "MISMATCH"), reasons(status)
-    assert status["tables"][0]["diverged"] > 0
-    assert any(f.startswith("compared: ") for f in status["tables"][0]["findings"])
+    tables = {table["source"].rpartition(".")[2]: table for table in status["tables"]}
+    for n, case in enumerate(cases):
+        table = tables[f"o_{n}"]
+        assert (table["verdict"], table["diverged"] > 0) == ("MISMATCH", True), (case, table)
+        assert any(finding.startswith("compared: ") for finding in table["findings"]), (case, table)
 
 
 def test_equal_tables_stay_match_after_swaps_on_both_sides(swapped: Databases, tmp_path: Path) -> None:
@@ -115,20 +127,25 @@ def test_equal_tables_stay_match_after_swaps_on_both_sides(swapped: Databases, t
 
 @pytest.mark.attack("watch", "a table is dropped, made a view, or loses its tablespace while it is watched",
                     "INCONCLUSIVE, tried again until it is a table")  # fmt: skip
-@pytest.mark.parametrize(
-    "statements",
-    [("DROP TABLE o",), ("DROP TABLE o", "CREATE VIEW o AS SELECT * FROM o2"),
-     ("ALTER TABLE o DISCARD PARTITION p0 TABLESPACE",), ("RENAME TABLE o TO elsewhere",)],
-    ids=["drop", "view", "discard", "rename"],
-)  # fmt: skip
-def test_a_table_that_is_none_is_no_match(swapped: Databases, tmp_path: Path, statements: tuple[str, ...]) -> None:
-    config, base = verified(swapped, tmp_path, "o", "e")
+def test_a_table_that_is_none_is_no_match(databases: Databases, tmp_path: Path) -> None:
+    cases = [("DROP TABLE o",), ("DROP TABLE o", "CREATE VIEW o AS SELECT * FROM o2"),
+             ("ALTER TABLE o DISCARD PARTITION p0 TABLESPACE",), ("RENAME TABLE o TO elsewhere",)]  # fmt: skip
+    make_tables(databases, *(f"_{n}" for n in range(len(cases))))
+    names = [f"o_{n}" for n in range(len(cases))]
+    config, base = verified(databases, tmp_path, *names, "e_0")
     watching = Watching(config, "--since", base)
     watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
-    swapped.source(*statements)
-    status = watching.wait_for(lambda s: "it could not be compared" in reasons(s))
-    assert [t["verdict"] for t in status["tables"] if t["source"].endswith(".o")] == ["INCONCLUSIVE"]
-    assert [t["verdict"] for t in status["tables"] if t["source"].endswith(".e")] == ["MATCH"]
+    for n, statements in enumerate(cases):
+        databases.source(*(named(statement, f"_{n}") for statement in statements))
+
+    def refused(status: dict[str, Any]) -> set[str]:
+        return {
+            t["source"].rpartition(".")[2] for t in status["tables"] if "could not be compared" in str(t["reasons"])
+        }
+
+    status = watching.wait_for(lambda s: refused(s) == set(names))
+    verdicts = {table["source"].rpartition(".")[2]: table["verdict"] for table in status["tables"]}
+    assert verdicts == {**dict.fromkeys(names, "INCONCLUSIVE"), "e_0": "MATCH"}
     watching.stop()
 
 
@@ -178,7 +195,9 @@ def test_a_swap_on_the_target_is_seen_while_the_watch_goes_on(swapped: Databases
     swapped.target(SWAP)
     watching.wait_for(lambda s: s["tables"][0]["diverged"] == 10)
     swapped.target("RENAME TABLE o TO o2, o_old TO o")
-    watching.wait_for(lambda s: s["verdict"] == "MATCH")
+    # The rows may be read, and be equal, before the new identity is: then only the last look finds the second swap.
+    watching.wait_for(lambda s: s["verdict"] == "MATCH"
+                      and sum(f.startswith("changed:") for f in s["tables"][0]["findings"]) >= 2)  # fmt: skip
     code, status = watching.stop()
     assert (code, status["verdict"]) == (130, "MATCH")
 
@@ -219,7 +238,7 @@ HISTORY = {
 }
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_history_of_ddl_and_writes_ends_in_a_false_verdict(swapped: Databases, tmp_path: Path, seed: int) -> None:
     """Each step on both sides, or on one alone, before and beside the watch; the truth is taken afterwards."""
     rng = random.Random(seed)

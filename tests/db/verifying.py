@@ -14,15 +14,15 @@ from typing import Any
 import yaml
 
 from migverify.config import load_config
-from migverify.lab.servers import LabServer, LabServers
-from migverify.lab.session import connect
 from migverify.model import RowDiff, TableResult, Verdict
-from migverify.store.base import ResultStore
 from migverify.store.open import open_store
-from migverify.tables.local import LocalEngine
+from migverify.store.results import ResultStore
+from migverify.tables.engine import LocalTaskEngine
 from migverify.tables.prepare import prepare
-from migverify.tables.run import Request, run_tables
-from migverify.tables.verify import Progress
+from migverify.tables.run import VerifyRequest, run_tables
+from migverify.tables.verify import VerifyProgress
+from migverify_lab.servers import LabServer, LabServers
+from migverify_lab.session import connect
 
 
 def write_config(
@@ -64,18 +64,18 @@ class Ending:
 
 
 def verify(
-    config: Path, *, resume: str | None = None, recheck: str | None = None,
-    on_start: Callable[[str], None] = lambda _: None, on_progress: Callable[[Progress], None] = lambda _: None,
+    config: Path, *, resume: str | None = None, recheck: str | None = None, since: str | None = None,
+    on_start: Callable[[str], None] = lambda _: None, on_progress: Callable[[VerifyProgress], None] = lambda _: None,
     slots: int = 2,
 ) -> Ending:  # fmt: skip
     """Run the local engine in this process."""
     loaded = load_config(config)
     store = open_store(f"sqlite:///{config.parent / 'runs.db'}")
-    engine = LocalEngine({}, slots)
+    engine = LocalTaskEngine({}, slots)
     try:
         prepared = prepare(loaded, {})
         run_id, verdict = run_tables(
-            prepared, loaded, {}, engine, store, Request("verify", resume, recheck), on_progress, on_start
+            prepared, loaded, {}, engine, store, VerifyRequest("verify", resume, recheck, since), on_progress, on_start
         )
         return ending(store, run_id, verdict)
     finally:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from migverify.db.session import open_socket
 from migverify.model import Endpoint, Side, Tls
 from migverify.workload.model import Parameter
 from migverify.workload.replay.model import Answer, Call
-from migverify.workload.replay.wire import Limits, ServerWire, open_wire
+from migverify.workload.replay.wire import Limits, ServerWire
 from migverify.workload.state import State
 from tests.conftest import Databases
 
@@ -23,7 +24,7 @@ def endpoint(databases: Databases, side: Side, mode: str = "preferred") -> Endpo
 
 @contextmanager
 def wired(databases: Databases, side: Side, limits: Limits = EVERYTHING, **options: bool) -> Iterator[ServerWire]:
-    wire = open_wire(endpoint(databases, side), None, side, limits, **options)
+    wire = ServerWire(open_socket(endpoint(databases, side), None, **options), side, limits)
     try:
         assert wire.command(f"USE `{databases.name}`".encode()).ok
         yield wire

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from migverify.lab.servers import LabServers
+from migverify_lab.servers import LabServers
 from tests.db.test_reliability import kill_and_resume, large_table
 
 pytestmark = [pytest.mark.db, pytest.mark.soak]

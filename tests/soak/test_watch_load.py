@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from migverify.lab.replicator_process import source_position
-from migverify.lab.servers import LabServer
-from migverify.lab.workload import create
+from migverify_lab.replicator_process import source_position
+from migverify_lab.servers import LabServer
+from migverify_lab.workload import create
 from tests.conftest import Databases
 from tests.db.test_watch import Watching, config_of, diffs, drained, reasons, replicated
 

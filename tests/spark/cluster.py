@@ -26,7 +26,7 @@ from pathlib import Path
 import pytest
 
 from migverify.errors import ConfigError
-from migverify.spark.java import QUIET, class_archive, find_java
+from migverify.spark.session import JVM, class_archive, find_java
 
 _MARK = "MIGVERIFY_CLUSTER"
 _START_SECONDS = 120.0
@@ -129,13 +129,12 @@ def connect_server(slots: int = 2, conf: Mapping[str, str] | None = None) -> Ite
 
 @contextlib.contextmanager
 def _marked_folder(variables: Mapping[str, str]) -> Iterator[tuple[Path, str, dict[str, str], str]]:
-    from pyspark import __version__
     from pyspark.find_spark_home import _find_spark_home
 
     java = find_java()
     home = Path(_find_spark_home())
-    archive = class_archive(java, home, __version__)
-    shared = "" if archive.making() else archive.options
+    archive = class_archive(java, home)
+    shared = "" if archive.path else archive.option
     mark = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix="migverify-cluster-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -150,7 +149,7 @@ def _marked_folder(variables: Mapping[str, str]) -> Iterator[tuple[Path, str, di
         }
         environment |= variables
         try:
-            yield folder, mark, environment, f"{QUIET} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC {shared}".strip()
+            yield folder, mark, environment, f"{JVM} {shared}".strip()
         finally:
             _end(mark)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from migverify.spark.pyfiles import package_root
+from migverify.spark.settings import package_root
 from tests.spark.cluster import Cluster, standalone_cluster
 from tests.waiting import wait_for
 
@@ -50,6 +50,8 @@ class Sessions:
         from migverify.spark.session import open_session
         from migverify.spark.settings import is_local
 
+        if is_local(master) and not conf:
+            slots = 3  # one session for all files
         key = (master, tuple(sorted((conf or {}).items())), slots)
         if key != self._key or self._session is None:
             self.close()

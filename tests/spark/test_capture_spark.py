@@ -10,17 +10,16 @@ import pytest
 
 from migverify.errors import ReadError
 from migverify.spark.capture_tasks import SparkTasks, capture_on_spark
-from migverify.spark.statements import StatementFiles
 from migverify.workload.capture import CaptureInput, CaptureOptions, capture
 from migverify.workload.formats.audit import Audit
 from migverify.workload.formats.general import GeneralLog
 from migverify.workload.formats.slow import SlowLog
 from migverify.workload.mask import mask_statement, mask_text
-from migverify.workload.parts import ReadTask, Segment, read_part
+from migverify.workload.parts import FileSpan, ReadTask, read_part
 from tests.spark.cluster import Cluster
 from tests.unit.any_logs import Writer
 from tests.unit.log_writers import FORGED, FORGED_GENERAL, write_general, write_slow
-from tests.unit.test_capture_parts import audit_lines, forged, written
+from tests.unit.workload.test_capture_parts import audit_lines, forged, written
 
 pytestmark = pytest.mark.spark
 
@@ -44,7 +43,7 @@ def test_spark_writes_what_a_local_run_writes(
     masks: Any = {"mask": mask_statement, "text_mask": mask_text} if mask else {}
     out = tmp_path / "out"
     options = CaptureOptions(out, part_bytes=part_bytes, share_bytes=20_000, **masks)
-    capture(inputs, options, StatementFiles)
+    capture(inputs, options)
     expected = written(out)
     shutil.rmtree(out)
     summary = capture_on_spark(inputs, options, session=sessions.get(slots=3), slots=3)
@@ -53,7 +52,7 @@ def test_spark_writes_what_a_local_run_writes(
 
 
 def test_a_file_that_no_executor_sees_is_one_clear_error(sessions: Any, tmp_path: Path) -> None:
-    task = ReadTask((Segment(CaptureInput(tmp_path / "slow.log", SlowLog()), 0),), tmp_path / "run", b"secret")
+    task = ReadTask((FileSpan(CaptureInput(tmp_path / "slow.log", SlowLog()), 0),), tmp_path / "run", b"secret")
     with pytest.raises(ReadError, match=r"a task of Spark cannot use .*slow\.log") as error:
         list(SparkTasks(sessions.get(slots=3)).map(read_part, [task]))
     assert "executor" in error.value.hint
@@ -63,7 +62,7 @@ def test_executors_that_know_nothing_of_migverify_read_parts(sessions: Any, clus
     path = tmp_path / "slow.log"
     path.write_bytes(write_slow(forged(FORGED)))
     inputs = [CaptureInput(path, SlowLog())]
-    capture(inputs, CaptureOptions(tmp_path / "local", part_bytes=3_000), StatementFiles)
+    capture(inputs, CaptureOptions(tmp_path / "local", part_bytes=3_000))
     session = sessions.get(cluster.url, slots=2)
     capture_on_spark(inputs, CaptureOptions(tmp_path / "spark", part_bytes=3_000), session=session, slots=2)
     assert written(tmp_path / "spark") == written(tmp_path / "local")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,10 +22,6 @@ def test_each_task_gets_its_own_answer(engine_on: Make) -> None:
     futures = [engine.submit(task) for task in tasks]
     assert [future.result() for future in futures] == [f"{task}|source,target" for task in tasks]
     assert (engine.name, engine.slots) == ("spark", 3)
-
-
-def test_secrets_reach_the_worker(engine_on: Make) -> None:
-    assert engine_on("toy_runners:length_of_secret").submit("source").result() == str(len(SECRET))
 
 
 def test_a_large_task_and_answer_pass(engine_on: Make) -> None:
@@ -131,18 +125,6 @@ def test_a_closed_engine_refuses_and_can_be_closed_again(engine_on: Make) -> Non
         engine.submit("late")
 
 
-def test_close_does_not_wait_for_a_warm_up_that_gets_no_core(
-    engine_on: Make, tmp_path: Path, eventually: Callable[..., Any]
-) -> None:
-    busy = engine_on("toy_runners:wait_for")
-    futures = [busy.submit(json.dumps({"folder": str(tmp_path), "name": n})) for n in range(3)]
-    eventually(lambda: len(list(tmp_path.glob("started-*"))) == 3)  # every slot of the master is taken
-    engine_on("toy_runners:echo").close()
-    assert not any(future.done() for future in futures)
-    (tmp_path / "go").touch()
-    assert [future.result() for future in futures] == [f"done:{n}" for n in range(3)]
-
-
 def test_no_slots_are_refused(sessions: Sessions) -> None:
     from migverify.spark.engine import SparkEngine
 
@@ -157,25 +139,3 @@ def test_a_second_session_in_one_process_is_refused(sessions: Sessions) -> None:
     with pytest.raises(UsageError, match="open in this process"):
         open_session("local", "second", {}, 1)
     assert session.sparkContext.parallelize([1], 1).collect() == [1]
-
-
-def test_tasks_may_be_submitted_from_many_threads(engine_on: Make) -> None:
-    engine = engine_on("toy_runners:echo")
-    answers: list[str] = []
-
-    def one(n: int) -> None:
-        answers.append(engine.submit(str(n)).result())
-
-    threads = [threading.Thread(target=one, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(answers) == sorted(f"{n}|source,target" for n in range(8))
-
-
-def test_the_environment_names_this_python(sessions: Sessions) -> None:
-    import sys
-
-    sessions.get()
-    assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable

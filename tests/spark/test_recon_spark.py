@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
 import io
 import json
@@ -13,6 +14,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,16 +22,16 @@ import pytest
 from migverify.db.session import open_session
 from migverify.errors import ConfigError, EndpointError, MigverifyError
 from migverify.model import ColumnDef, Endpoint, Verdict
-from migverify.recon.build import build
 from migverify.recon.describe import Describer
 from migverify.recon.evaluate import evaluate
 from migverify.recon.load import load_rules
 from migverify.recon.local import LocalEngine
 from migverify.recon.model import ChangesPart, FilePart
-from migverify.recon.packed import Step, pieces, plan_steps, read_steps
-from migverify.recon.parameters import values_for
+from migverify.recon.reads import RangeStep, ReadPiece, deal, plan_steps, read_step, share_ranges
 from migverify.recon.relation import ChangeRead, Combine, Cut, FileRead, JoinFilter, Pairing, Relation, SqlRead
-from migverify.spark.pyfiles import package_root
+from migverify.recon.rule import build, values_for
+from migverify.spark.settings import package_root
+from migverify.sql.key_range import KeyColumn
 from tests.spark.cluster import connect_server
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ NUMBERS = f"(SELECT a.n+10*b.n+100*c.n+1000*d.n k FROM {DIGITS} a,{DIGITS} b,{DI
 INT = ColumnDef("id", 0, "bigint", "bigint", True)
 TEXT = ColumnDef("s", 1, "longtext", "longtext", True, charset="utf8mb4")
 MONEY = ColumnDef("v", 2, "decimal", "decimal(20,4)", True, precision=20, scale=4)
+ID = (KeyColumn("id", "id", "integer", nullable=True),)
 SUM = ColumnDef("sum(v)", 2, "decimal", "decimal(65,4)", True, precision=65, scale=4)
 
 
@@ -93,7 +96,7 @@ def groups(dataset: str, *reads: Any) -> Relation:
 def joined(engine: Any, source: Relation, target: Relation | None, keep: JoinFilter) -> tuple[list[Pairing], Any]:
     answer = engine.join(source, target, keep)
     found = [pairing for batch in answer for pairing in batch]
-    assert answer.anchors or not any(isinstance(r, SqlRead) for r in source.reads)
+    assert answer.snapshots or not any(isinstance(r, SqlRead) for r in source.reads)
     return sorted(found, key=repr), answer.totals
 
 
@@ -104,7 +107,7 @@ def both(
     ours = joined(spark, source, target, keep)
     theirs = joined(LocalEngine(endpoints, {}), source, target, keep)
     assert ours[0] == theirs[0]
-    assert replace(ours[1], pushed_down=theirs[1].pushed_down) == theirs[1]
+    assert ours[1] == theirs[1]
     return ours
 
 
@@ -127,6 +130,8 @@ def rows_pair(databases: Databases) -> str:
     return f"`{databases.name}`.t"
 
 
+PIECES = (ReadPiece(0, ((0, 0),), (RangeStep(rows=5),)),)
+HELD: Any = {"source": SimpleNamespace(begin=(), probe="")}
 EXPECTED = {("1234",), ("2000",), ("-8",), ("-5",), ("90001",), ("5",), ("77",), (None,)}
 
 
@@ -171,62 +176,37 @@ def test_findings_have_one_order_on_both_engines(
     assert texts == sorted(texts)
 
 
-@pytest.mark.parametrize("push_down", [True, False])
-def test_rows_pair_as_on_the_local_engine(
-    engine: Maker, endpoints: dict[str, Endpoint], rows_pair: str, push_down: bool
-) -> None:
-    spark = engine(push_down=push_down)
-    cut = Cut("id", -20, 90001, nullable=True)
-    source = rows("orders", read("source", rows_pair, cut=cut, rows=100_000))
-    target = rows("payments", read("target", rows_pair, cut=cut, rows=100_000))
-    found, totals = joined(spark, source, target, JoinFilter())
-    theirs, expected = joined(LocalEngine(endpoints, {}), source, target, JoinFilter())
-    assert found == theirs
-    assert {pairing.key for pairing in found} == EXPECTED
-    assert (totals.rows_source, totals.rows_target) == (3808, 3810) == (expected.rows_source, expected.rows_target)
-    assert totals.matched == expected.matched
-    assert totals.pushed_down is push_down
-    hot = next(pairing for pairing in found if pairing.key == ("77",))
-    assert hot.source is not None
-    assert (hot.source.count, hot.source.unlike, hot.source.values) == (801, True, ("hot 0", "1.0000"))
-
-
-@pytest.mark.parametrize(
-    "keep",
-    [
-        JoinFilter(missing_source=False),
-        JoinFilter(missing_target=False, repeated=False),
-        JoinFilter(unlike=False),
-        JoinFilter(all=True),
-    ],
-    ids=["missing_source", "missing_target and repeated", "unlike", "all"],
-)
-def test_what_is_kept_is_what_the_local_engine_keeps(
-    engine: Maker, endpoints: dict[str, Endpoint], rows_pair: str, keep: JoinFilter
-) -> None:
+def test_rows_pair_as_on_the_local_engine(engine: Maker, endpoints: dict[str, Endpoint], rows_pair: str) -> None:
+    spark = engine()
+    for together in (True, False):
+        cut = Cut("id", -20, 90001, nullable=True)
+        options: dict[str, Any] = {"cut": cut, "rows": 100_000, "lookup": ID if together else ()}
+        source = rows("orders", read("source", rows_pair, **options))
+        target = rows("payments", read("target", rows_pair, **options))
+        assert share_ranges((source, target), JoinFilter()) is together
+        found, totals = both(endpoints, spark, source, target, JoinFilter())
+        assert {pairing.key for pairing in found} == EXPECTED
+        assert (totals.rows_source, totals.rows_target) == (3808, 3810)
+        hot = next(pairing for pairing in found if pairing.key == ("77",))
+        assert hot.source is not None
+        assert (hot.source.count, hot.source.differing, hot.source.values) == (801, True, ("hot 0", "1.0000"))
     where = "id < 100 OR id > 1900 OR id IS NULL"
     source, target = (rows(e, read(e, rows_pair, where=where)) for e in ("source", "target"))
-    assert both(endpoints, engine(push_down=False), source, target, keep)[0]
-
-
-def test_one_side_alone_gives_repeated_keys(engine: Maker, endpoints: dict[str, Endpoint], rows_pair: str) -> None:
-    found, totals = both(endpoints, engine(), rows("orders", read("target", rows_pair)), None, JoinFilter())
+    for keep in (JoinFilter(missing_target=False, repeated=False), JoinFilter(all=True)):
+        assert both(endpoints, spark, source, target, keep)[0]
+    found, totals = both(endpoints, spark, rows("orders", read("target", rows_pair)), None, JoinFilter())
     assert {(pairing.key, pairing.source and pairing.source.count) for pairing in found} == {
         (("5",), 2), (("77",), 801), ((None,), 2)
     }  # fmt: skip
     assert totals.rows_target == 0
-
-
-def test_shards_and_carried_values(engine: Maker, endpoints: dict[str, Endpoint], rows_pair: str) -> None:
-    """Two shards and a half of one again: keys that stand in several say so; carried values make no rows unlike."""
+    # Shards: keys in several of them say so; carried values make no rows different.
     parts = [
         read("source", rows_pair, where="id < 1500", shard="one"),
         read("source", rows_pair, where="id >= 1500", shard="two"),
         read("source", rows_pair, where="id BETWEEN 100 AND 110", shard="three"),
     ]  # fmt: skip
     target = rows("all", read("target", rows_pair, where="id IS NOT NULL"), carried=1)
-    found, _ = both(endpoints, engine(), rows("sharded", *parts, carried=1), target, JoinFilter())
-    by_key = {pairing.key: pairing for pairing in found}
+    by_key = {p.key: p for p in both(endpoints, spark, rows("sharded", *parts, carried=1), target, JoinFilter())[0]}
     assert by_key["100",].source is not None
     assert by_key["100",].source.shards == ("one", "three")
     assert ("1234",) not in by_key  # only the carried value differs
@@ -277,7 +257,7 @@ def test_rows_against_groups(engine: Maker, endpoints: dict[str, Endpoint], data
     assert totals.matched == 98
     parents = Relation("b", (replace(balances, values=(), strings=(False,)),), (INT,), (), ())
     children = Relation("e", (replace(entries, values=(), strings=(False,)),), (INT,), (), ())
-    keep = JoinFilter(missing_source=True, missing_target=True, unlike=False, repeated=False)
+    keep = JoinFilter(missing_source=True, missing_target=True, differing=False, repeated=False)
     found, _ = both(endpoints, engine(), parents, children, keep)
     assert {p.key[0] for p in found} == {"500", "900", None}
 
@@ -293,18 +273,19 @@ def test_steps_hold_every_row_once_however_dense(endpoints: dict[str, Endpoint],
         steps = plan_steps(wanted, session)
         assert max(step.rows for step in steps) <= 20_000
         assert sum(step.rows for step in steps) == 100_002
-        keys = [key for part in pieces(steps, 4) for batch in read_steps(session, wanted, 0, part) for key in batch[0]]
+        dealt = [step for part in deal(steps, 4) for step in part]
+        keys = [key for step in dealt for batch in read_step(session, wanted, 0, step, set()) for key in batch[0]]
         assert len(keys) == len(set(keys)) == 100_002
         # A packed text that the server cuts is noticed and read row by row.
         session.execute("SET SESSION group_concat_max_len=5000")
-        again = [key for batch in read_steps(session, wanted, 0, [Step(rows=30_000)]) for key in batch[0]]
+        again = [key for batch in read_step(session, wanted, 0, RangeStep(rows=30_000), set()) for key in batch[0]]
         assert sorted(again) == sorted(keys)
 
 
 def test_changes_are_those_of_the_local_engine(
     engine: Maker, endpoints: dict[str, Endpoint], databases: Databases
 ) -> None:
-    """Rows of a live binlog, as rows and as groups; the place up to which it was read is among the anchors."""
+    """Rows of a live binlog, as rows and as groups; the place up to which it was read is among the snapshots."""
     with open_session(endpoints["source"], None) as session:
         told = session.query_named("SHOW BINARY LOG STATUS")[0]
     databases.source("CREATE TABLE c (id BIGINT PRIMARY KEY, s VARCHAR(20), v DECIMAL(20,4))",
@@ -333,13 +314,10 @@ def test_changes_are_those_of_the_local_engine(
 
 def test_secrets_are_in_no_plan_option_or_message(session: Any, endpoints: dict[str, Endpoint], rows_pair: str) -> None:
     from migverify.spark.recon_engine import SparkReconEngine
-    from migverify.spark.recon_source import Piece, Pieces, PlannedRead
 
     wrong = SparkReconEngine(session, endpoints, {"source": SECRET, "target": SECRET}, 2, owns_session=False)
-    wanted = Pieces(
-        (PlannedRead(read("source", rows_pair), 0, "", ()),), (Piece(0, 0, 0, (Step(rows=5),)),)
-    )  # fmt: skip
-    frame = wrong.read_pieces(wanted)
+    relations = rows("a", read("source", rows_pair)), None
+    frame = wrong.read_pieces(relations, PIECES, HELD)
     shown = io.StringIO()
     with redirect_stdout(shown):
         frame.explain(True)
@@ -349,7 +327,7 @@ def test_secrets_are_in_no_plan_option_or_message(session: Any, endpoints: dict[
     with pytest.raises(MigverifyError) as error:
         list(wrong.join(rows("a", read("source", rows_pair)), None, JoinFilter()))
     assert isinstance(error.value, EndpointError)
-    for text in (repr(wanted), shown.getvalue(), str(raised.value), str(error.value), repr(wrong)):
+    for text in (shown.getvalue(), str(raised.value), str(error.value), repr(wrong)):
         assert "qzx" not in text
     settings = session.sparkContext.getConf().getAll()
     assert not [pair for pair in settings if "qzx" in pair[1]]
@@ -495,7 +473,7 @@ rules:
     done = subprocess.run(
         [Path(_find_spark_home()) / "bin" / "spark-submit", "--master", "local[2]", job,
          f"--config={url}/in/migverify.yaml", f"{url}/in/rules.yaml", "--store", f"sqlite:///{tmp_path}/runs.db",
-         "--parquet", f"{url}/out/findings.parquet", "--csv", f"{url}/out/findings.csv", "--json"],
+         "--csv", f"{url}/out/findings.csv", "--json"],
         env=os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable,
                           "PYTHONPATH": str(package_root()), "SPARK_LOCAL_IP": "127.0.0.1"},
         cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240,
@@ -503,22 +481,9 @@ rules:
     assert done.returncode == 1, done.stderr[-3000:]
     # spark-submit mixes the driver's standard error into its output; the answer is the last line.
     assert json.loads(done.stdout.splitlines()[-1])["verdict"] == "MISMATCH"
-    table = pq.read_table(tmp_path / "out" / "findings.parquet").to_pylist()
-    assert [(row["rule"], row["key"], row["class"], row["money"], row["money_decimal"]) for row in table] == [
-        ("same", '["7"]', "value mismatch", "1.0000", Decimal("1.0000000000"))
-    ]
-    assert (tmp_path / "out" / "findings.csv").read_text().count("value mismatch")
-
-
-def test_money_in_parquet_is_exact_or_text() -> None:
-    from migverify.spark.findings_parquet import exact_decimal
-
-    assert exact_decimal("0.0001") == Decimal("0.0001")
-    assert exact_decimal("9007199254740993.0001") == Decimal("9007199254740993.0001")
-    assert exact_decimal("9" * 28 + ".0000000001") is not None
-    assert exact_decimal("9" * 29) is None
-    assert exact_decimal("0.00000000001") is None
-    assert exact_decimal("") is None
+    with (tmp_path / "out" / "findings.csv").open(newline="") as file:
+        found = [(row["rule"], row["key"], row["class"], row["money"]) for row in csv.DictReader(file)]
+    assert found == [("same", '["7"]', "value mismatch", "1.0000")]
 
 
 CLIENT = """
@@ -528,6 +493,7 @@ from migverify.model import ColumnDef, Endpoint
 from migverify.recon.relation import Combine, Cut, JoinFilter, Relation, SqlRead
 from migverify.spark.recon_engine import DRIVER, SparkReconEngine
 from migverify.spark.session import open_session
+from migverify.sql.key_range import KeyColumn
 
 url, table, addresses, conf = sys.argv[1], sys.argv[2], sys.argv[3:5], json.loads(sys.argv[5])
 secret = sys.stdin.readline().strip()
@@ -536,25 +502,25 @@ for name, address in zip(("source", "target"), addresses):
     user, host, port = address.split(" ")
     endpoints[name] = Endpoint(name, host, int(port), user)
 
-def side(name):
+def side(name, lookup=()):
     cut = Cut("id", 0, 3000, nullable=True)
-    made = SqlRead(name, table, ("id",), ("s", "v"), cut=cut, rows=10**6, strings=(False, True, False))
+    made = SqlRead(name, table, ("id",), ("s", "v"), cut=cut, rows=10**6, strings=(False, True, False), lookup=lookup)
     text = ColumnDef("x", 0, "longtext", "longtext", True)
     return Relation(name, (made,), (text,), (text, text), (Combine.ROW, Combine.ROW))
 
 session = open_session(None if url == "local" else url, "t", conf, 2)
 said = {}
-for push_down in (True, False):
-    engine = SparkReconEngine(session, endpoints, {}, 2, push_down=push_down, owns_session=False)
-    joined = engine.join(side("source"), side("target"), JoinFilter())
-    said[str(push_down)] = sorted(str(p.key[0]) for batch in joined for p in batch), joined.totals.rows_source
+for lookup in ((KeyColumn("id", "id", "integer", nullable=True),), ()):
+    engine = SparkReconEngine(session, endpoints, {}, 2, owns_session=False)
+    joined = engine.join(side("source", lookup), side("target", lookup), JoinFilter())
+    said[str(bool(lookup))] = sorted(str(p.key[0]) for batch in joined for p in batch), joined.totals.rows_source
 wrong = SparkReconEngine(session, endpoints, {"source": secret, "target": secret}, 2)
 frame_error = ""
 try:
-    from migverify.recon.packed import Step
-    from migverify.spark.recon_source import Piece, Pieces, PlannedRead
-    planned = PlannedRead(side("source").reads[0], 0, "", ())
-    wrong.read_pieces(Pieces((planned,), (Piece(0, 0, 0, (Step(rows=5),)),))).collect()
+    from types import SimpleNamespace
+    from migverify.recon.reads import RangeStep, ReadPiece
+    held = {"source": SimpleNamespace(begin=(), probe="")}
+    wrong.read_pieces((side("source"), None), (ReadPiece(0, ((0, 0),), (RangeStep(rows=5),)),), held).collect()
 except Exception as error:
     frame_error = str(error)
 said["error"] = frame_error
@@ -564,7 +530,7 @@ print(json.dumps(said))
 MARKER = "Zq7secretZq7"
 
 
-@pytest.mark.parametrize("kind", ["classic", "cluster", "connect"])
+@pytest.mark.parametrize("kind", ["cluster", "connect"])
 def test_whole_sessions_show_no_secret_in_logs_and_join_alike(
     endpoints: dict[str, Endpoint], rows_pair: str, tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:
@@ -592,7 +558,7 @@ def test_whole_sessions_show_no_secret_in_logs_and_join_alike(
             done = run(server.url, {})
             logged = (server.folder / "connect.log").read_text()
     else:
-        done = run(request.getfixturevalue("cluster").url if kind == "cluster" else "local", conf)
+        done = run(request.getfixturevalue("cluster").url, conf)
     assert done.returncode == 0, done.stderr[-3000:]
     said = json.loads(done.stdout.splitlines()[-1])
     expected = sorted(str(key) for (key,) in EXPECTED)

@@ -9,19 +9,19 @@ import pytest
 
 from migverify.db.session import open_session
 from migverify.model import Endpoint, Side
-from migverify.spark.replay_engine import PlayShards, Shard, replay_on_spark
-from migverify.spark.statements import read_columns
-from migverify.workload.replay.engine import EngineOptions, Start
-from migverify.workload.replay.journal import known, recover
+from migverify.spark.replay_engine import PlayParts, intend, replay_on_spark
+from migverify.workload.replay.connections import EngineOptions
+from migverify.workload.replay.engine import Start
 from migverify.workload.replay.keys import read_keys
 from migverify.workload.replay.model import Judgement
+from migverify.workload.replay.outcomes import UNKNOWN, begin_attempt, judged
 from migverify.workload.replay.pace import parse_pace
 from migverify.workload.replay.plan import read_plan
-from migverify.workload.replay.run import prepare, remaining, replay
-from migverify.workload.replay.safety import Leave
-from migverify.workload.replay.shards import shards
-from migverify.workload.replay.sides import Sides
-from migverify.workload.replay.spool import Spool
+from migverify.workload.replay.run import partition, prepare, remaining, replay
+from migverify.workload.replay.runfile import RunFile
+from migverify.workload.replay.safety import Leave, Sides
+from migverify.workload.replay.touches import TableKeys
+from migverify.workload.statement_files import read_columns
 from tests.replay_load import Line, captured, payments, setup
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def test_spark_and_local_come_to_one_tally(databases: Databases, sessions: Any, 
     for name in ("local", "spark"):
         load(databases)
         folder = tmp_path / name
-        made = read_plan(capture, folder / "plan", read_columns, leave=Leave(writes=writes), keys=keys)
+        made = read_plan(capture, folder, read_columns, leave=Leave(writes=writes), keys=keys)
         options = EngineOptions(pace=parse_pace("fast"), connections=6, writes=writes)
         if name == "local":
             result = replay(folder, sides(databases), options)
@@ -84,44 +84,35 @@ def test_spark_and_local_come_to_one_tally(databases: Databases, sessions: Any, 
     assert any(states[Judgement.DIFFERENT] for states, _ in tallies[0].values())
 
 
-def test_conflicting_sessions_share_a_shard(tmp_path: Path) -> None:
+def test_conflicting_sessions_share_a_part(tmp_path: Path) -> None:
     texts = ["UPDATE d.t SET v = v + 1 WHERE id = {}", "SELECT v FROM d.t WHERE id = {}"]
     lines = [
         Line(session, 1000 * number + 10 * session, texts[number % 2].format(session // 2))
         for session in range(1, 9) for number in range(6)
     ]  # fmt: skip
     capture = captured(lines, "d", tmp_path)
-    from migverify.workload.replay.touches import TableKeys
-
-    read_plan(
-        capture,
-        tmp_path / "plan",
-        read_columns,
-        leave=Leave(writes=True),
-        keys={"d.t": TableKeys(("id",), integers=frozenset({"id"}))},
-    )
-    with Spool(tmp_path / "plan") as spool:
-        left, _ = remaining(spool, known(tmp_path / "journal", spool.count))
-        dealt = shards(spool, 4, left)
-        names = [{int(spool.sessions[number].name.split("/")[1]) // 2 for number in shard} for shard in dealt]
-    assert sum(len(shard) for shard in dealt) == 8
+    keys = {"d.t": TableKeys(("id",), integers=frozenset({"id"}))}
+    read_plan(capture, tmp_path, read_columns, leave=Leave(writes=True), keys=keys)
+    with RunFile(tmp_path) as run:
+        dealt = partition(run, 4, remaining(run)[0])
+        names = [{int(run.session_name(number).split("/")[1]) // 2 for number in part} for part in dealt]
+    assert sum(len(part) for part in dealt) == 8
     assert all(not (one & other) for one in names for other in names if one is not other)
 
 
 def test_a_second_attempt_of_a_task_plays_nothing() -> None:
-    task = PlayShards("none.tar", 0, (Shard(0, (0,), 1),), {}, {}, EngineOptions(), Start(0), 0)
-    assert [kind for kind, _ in task._play(task.shards[0], again=True)] == ["failed"]
+    task = PlayParts("none.sqlite", 1, {}, {}, EngineOptions(), Start(0), 0)
+    assert [kind for kind, _ in task._play(0, again=True)] == ["failed"]
 
 
-def test_writes_of_a_lost_shard_are_never_run_again(tmp_path: Path) -> None:
-    from migverify.spark.replay_engine import _intend
-
+def test_writes_of_a_lost_part_are_never_run_again(tmp_path: Path) -> None:
     lines = [Line(1, n * 1000, sql) for n, sql in enumerate(["BEGIN", "DELETE FROM d.t", "COMMIT", "SELECT 1"])]
     capture = captured(lines, "d", tmp_path)
-    read_plan(capture, tmp_path / "run" / "plan", read_columns, leave=Leave(writes=True))
-    _, found, _ = prepare(tmp_path / "run", EngineOptions(), resume=False)
-    with Spool(tmp_path / "run" / "plan") as spool:
-        _intend(spool, tmp_path / "run", 0, (Shard(0, (0,), 1),), found.ended)
-        recovery = recover(spool, known(tmp_path / "run" / "journal", spool.count))
-    assert recovery.again == ()
-    assert {index for index, _ in recovery.unknown} >= {1, 2}
+    read_plan(capture, tmp_path / "run", read_columns, leave=Leave(writes=True))
+    with RunFile(tmp_path / "run") as run:
+        prepare(run, resume=False)
+        intend(run)
+        begin_attempt(run)
+        found = dict(judged(run))
+    assert found.keys() >= {1, 2}
+    assert {one.reason for one in found.values()} == {UNKNOWN}

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from migverify.errors import ConfigError
-from migverify.spark.java import class_archive, find_java
-from migverify.spark.pyfiles import build_pyfiles, package_root
+from migverify.spark.session import class_archive, find_java
+from migverify.spark.settings import build_pyfiles, package_root
 from tests.waiting import PATIENCE
 
 from .conftest import HERE, SECRET, Sessions
@@ -75,29 +75,50 @@ def test_an_interrupted_or_killed_driver_leaves_no_process(
     eventually(lambda: not _alive(java) and not _alive(worker))
 
 
-def test_no_secret_in_event_log_settings_or_process_list(sessions: Sessions, tmp_path: Path) -> None:
+def test_one_session_from_open_to_close(sessions: Sessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's settings win, no secret is visible, nothing is left behind, and the class archive is made and used."""
+    from pyspark import SparkContext
+
+    from migverify.spark import session as opened
     from migverify.spark.engine import SparkEngine
 
-    marker = "Zq7secretZq7"
-    log = tmp_path / "events"
+    sessions.close()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    marker, odd, log = "Zq7secretZq7", "a b\\c:d=e#f!é\U0001f600 '\" ", tmp_path / "events"
     log.mkdir()
-    conf = {
+    session = sessions.get(conf={
         "spark.eventLog.enabled": "true", "spark.eventLog.dir": log.as_uri(), "spark.eventLog.compress": "false",
-        "spark.eventLog.rolling.enabled": "false",
-    }  # fmt: skip
-    session = sessions.get(conf=conf)
+        "spark.eventLog.rolling.enabled": "false", "spark.migverify.odd": odd, "spark.sql.shuffle.partitions": "3",
+    })  # fmt: skip
+    conf = session.sparkContext.getConf()
+    assert conf.get("spark.migverify.odd") == odd.strip()  # Spark trims values
+    assert conf.get("spark.sql.shuffle.partitions") == "3"
+    assert conf.get("spark.master") == "local[3,4]"
+    assert conf.get("spark.ui.enabled") == "false"
+    assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
+
     engine = SparkEngine(session, {"source": marker}, 2, "toy_runners:length_of_secret", owns_session=False)
     assert engine.submit("source").result() == str(len(marker))
-    settings = repr(session.sparkContext.getConf().getAll())
-    environment = repr(dict(session.sparkContext._jvm.System.getenv()))
+    visible = [repr(conf.getAll()), repr(dict(session.sparkContext._jvm.System.getenv())), _every_command_line()]
     engine.close()
-    running = _every_command_line()
+    assert opened._driver is not None
+    process, scratch = opened._driver.process, Path(opened._driver.scratch.name)
+    assert opened._driver.archive.path
+    assert (scratch / "spark.properties").stat().st_mode & 0o077 == 0
     sessions.close()
+    assert process.poll() is not None
+    assert not scratch.exists()
+    assert SparkContext._gateway is None
     events = "".join(p.read_text() for p in log.rglob("*") if p.is_file())
     assert "SparkListenerEnvironmentUpdate" in events  # the log does hold what it should not hold it in
     assert "SparkListenerJobEnd" in events
-    for text in (events, settings, environment, running):
-        assert marker not in text
+    assert not [text for text in (events, *visible) if marker in text]
+
+    (archive,) = (tmp_path / "cache" / "migverify").iterdir()
+    assert archive.suffix == ".jsa"
+    assert sessions.get().range(3).count() == 3  # a new session opens in the same process
+    assert opened._driver.archive.path is None
+    assert str(archive) in Path(f"/proc/{opened._driver.process.pid}/maps").read_text()
 
 
 def _every_command_line() -> str:
@@ -110,33 +131,6 @@ def _every_command_line() -> str:
     return "\n".join(found)
 
 
-def test_close_leaves_no_process_and_no_file(sessions: Sessions) -> None:
-    from pyspark import SparkContext
-
-    from migverify.spark import session as room
-
-    sessions.get()
-    assert room._driver is not None
-    process, scratch = room._driver.process, Path(room._driver.scratch.name)
-    assert scratch.is_dir()
-    assert (scratch / "spark.properties").stat().st_mode & 0o077 == 0
-    sessions.close()
-    assert process.poll() is not None
-    assert not scratch.exists()
-    assert SparkContext._gateway is None
-    assert sessions.get().range(3).count() == 3  # and a new session opens in the same process
-
-
-def test_settings_of_the_user_win_and_survive_odd_characters(sessions: Sessions) -> None:
-    odd = "a b\\c:d=e#f!é\U0001f600 '\" "
-    session = sessions.get(conf={"spark.migverify.odd": odd, "spark.sql.shuffle.partitions": "3"})
-    conf = session.sparkContext.getConf()
-    assert conf.get("spark.migverify.odd") == odd.strip()  # Spark trims values
-    assert conf.get("spark.sql.shuffle.partitions") == "3"
-    assert conf.get("spark.master") == "local[3,4]"
-    assert conf.get("spark.ui.enabled") == "false"
-
-
 def test_an_unknown_master_is_one_clear_error(sessions: Sessions) -> None:
     from migverify.spark.session import open_session
 
@@ -145,7 +139,6 @@ def test_an_unknown_master_is_one_clear_error(sessions: Sessions) -> None:
         open_session("mesos://nowhere", "t", {}, 1)
     assert "mesos://nowhere" in caught.value.message
     assert "\n" not in caught.value.message
-    assert sessions.get().range(1).count() == 1
 
 
 @pytest.mark.parametrize(
@@ -171,33 +164,13 @@ def test_a_jvm_that_does_not_start_is_one_clear_error(sessions: Sessions) -> Non
     assert room._driver is None
 
 
-def test_the_class_archive_is_made_once_and_used(sessions: Sessions, tmp_path: Path, monkeypatch: Any) -> None:
-    from migverify.spark import session as room
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    sessions.close()
-    sessions.get()
-    assert room._driver is not None
-    assert room._driver.archive.making()
-    sessions.close()
-    files = list((tmp_path / "migverify").iterdir())
-    assert [f.suffix for f in files] == [".jsa"]
-    sessions.get(slots=2)
-    assert room._driver is not None
-    assert not room._driver.archive.making()
-    maps = Path(f"/proc/{room._driver.process.pid}/maps").read_text()
-    assert str(files[0]) in maps
-    sessions.close()
-
-
-def test_a_cache_that_cannot_be_written_means_no_archive(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_means_no_archive(tmp_path: Path, monkeypatch: Any) -> None:
     blocker = tmp_path / "file"
     blocker.touch()
-    jars = tmp_path / "jars"
-    jars.mkdir()
-    archive = class_archive(find_java(), tmp_path, "4.0.0", blocker / "cache")
-    assert not archive.making()
-    assert archive.options == ""
+    (tmp_path / "jars").mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocker))
+    archive = class_archive(find_java(), tmp_path)
+    assert (archive.path, archive.option) == (None, "")
 
 
 def test_pyfiles_hold_what_a_bare_python_needs(tmp_path: Path) -> None:
@@ -207,9 +180,7 @@ def test_pyfiles_hold_what_a_bare_python_needs(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
     with zipfile.ZipFile(path) as archive:
         assert not [name for name in archive.namelist() if name.endswith(".pyc")]
-    modules = ["migverify.spark.worker", "migverify.errors", "pymysql"]
-    if (package_root() / "migverify" / "tables" / "work.py").is_file():
-        modules.append("migverify.tables.work")
+    modules = ["migverify.spark.engine", "migverify.tables.engine", "migverify.errors", "pymysql"]
     code = f"import sys; sys.path.insert(0, {str(path)!r}); import {', '.join(modules)}; print(pymysql.__file__)"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

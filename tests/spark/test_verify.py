@@ -1,4 +1,4 @@
-"""The tables road on Spark: every way to run it gives what the local engine gives, and finds the planted rows."""
+"""`tables verify` on Spark: every way to run it gives what the local engine gives, and finds the planted rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from migverify.spark.pyfiles import package_root
+from migverify.spark.settings import package_root
 
 if TYPE_CHECKING:
     from tests.conftest import Databases
@@ -97,7 +97,6 @@ def test_every_way_to_run_finds_the_same(project: Path, sessions: Sessions, clus
     job = str(package_root() / "spark_jobs" / "verify_tables.py")
     ways: dict[str, tuple[list[str], list[str] | None]] = {
         "local master": (["--engine", "spark"], None),
-        "standalone cluster": (["--engine", "spark", "--spark-master", cluster.url], None),
         # spark-submit sends its program's standard error to standard output.
         "spark-submit": (["--quiet"], [*submit, job]),
     }

@@ -25,7 +25,7 @@ class Lines:
     def sniff(self, head: bytes) -> float:
         return float(head.startswith(b"{"))
 
-    def read(self, path: str, start: int = 0, end: int | None = None) -> Iterator[Piece]:  # noqa: ARG002
+    def read(self, path: str) -> Iterator[Piece]:
         offset = 0
         for number, line in enumerate(Path(path).read_bytes().splitlines(keepends=True)):
             origin = Origin(path, offset, number + 1, len(line))

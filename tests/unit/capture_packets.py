@@ -161,17 +161,3 @@ class Trace:
             high, low = divmod(moment * 1000, 1 << 32)
             parts.append(block(6, struct.pack("<IIIII", 0, high, low, len(data), len(data)) + data))
         return b"".join(parts)
-
-    def text(self) -> bytes:
-        """Return the trace as ``tcpdump -x -tttt`` prints it."""
-        from datetime import UTC, datetime
-
-        lines = []
-        for moment, data in self.packets:
-            at = datetime.fromtimestamp(moment // 1_000_000, UTC)
-            lines.append(f"{at:%Y-%m-%d %H:%M:%S}.{moment % 1_000_000:06d} IP 10.0.0.9.51000 > 10.0.0.1.3306: tcp 1")
-            for place in range(0, len(data), 16):
-                row = data[place : place + 16].hex()
-                groups = " ".join(row[at : at + 4] for at in range(0, len(row), 4))
-                lines.append(f"\t0x{place:04x}:  {groups}")
-        return ("\n".join(lines) + "\n").encode()

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from migverify.config.settings import Config
 from migverify.db.session import Encryption
 from migverify.errors import PrivilegeError, ReadError
-from migverify.guards.check import CheckGuard, Place
-from migverify.guards.check_model import Plan, Question
-from migverify.guards.check_questions import QUESTIONS
-from migverify.guards.model import Answer, GuardResult
-from migverify.model import Endpoint, Flavor, Tls
+from migverify.guards.check import CheckGuard
+from migverify.guards.check_questions import QUESTIONS, CheckQuestion
+from migverify.guards.check_read import CheckPlan
+from migverify.guards.model import GuardAnswer, GuardResult
+from migverify.guards.scope import Scope
+from migverify.model import Endpoint, Flavor
 from migverify.sql import settings as sql
 from migverify.sql.definitions import READ
 from migverify.sql.server import CLOCK
-from tests.unit.test_preflight import MARIADB, MYSQL_57, MYSQL_97, NOW
+from tests.unit.guards.test_preflight import MARIADB, MYSQL_57, MYSQL_97, NOW
 
 BIN = "utf8mb4_bin"
 _BOTH = {
@@ -233,9 +235,9 @@ PLATFORMS = ("mysql-5.7", "mysql-8.0", "mysql-9.7", "mariadb", "rds", "aurora")
 
 
 def guard(
-    ours: Fake | Exception, theirs: Fake | Exception, *, plan: Plan = Plan(verify_seconds=3600.0),  # noqa: B008
-    questions: Sequence[Question] = QUESTIONS, tls: Tls = Tls("verify-identity"),  # noqa: B008
-    route: Callable[[str, str, str], tuple[str, str]] = lambda _, d, t: (d, t), snapshot: str | None = None,
+    ours: Fake | Exception, theirs: Fake | Exception, *, plan: CheckPlan = CheckPlan(verify_seconds=3600.0),  # noqa: B008
+    questions: Sequence[CheckQuestion] = QUESTIONS, tls: str = "verify-identity",
+    routes: Sequence[dict[str, str]] = (), snapshot: str | None = None,
 ) -> CheckGuard:  # fmt: skip
     """Return a guard over two fakes."""
     sides = {"source": ours, "target": theirs}
@@ -246,14 +248,14 @@ def guard(
             raise side
         return side
 
-    places = [
-        Place(Endpoint(name, f"{name}.example", 3306, "m", tls=tls), None, lambda d, _: d == "app",
-              lambda names: [] if list(names) else ["app.*"])
-        for name in sides
-    ]  # fmt: skip
+    ends: dict[str, dict[str, Any]] = {
+        name: {"url": f"{kind}://m@{name}.example:3306", "tls": {"mode": tls}}
+        for name, kind in (("source", "mysql"), ("target", "tidb"))
+    }
     if snapshot is not None:
-        places[1] = replace(places[1], endpoint=replace(places[1].endpoint, snapshot=snapshot))
-    return CheckGuard([places[0]], places[1], route, plan, questions, open=opened, now=lambda: NOW)
+        ends["target"]["snapshot"] = snapshot
+    config = Config.model_validate({**ends, "tables": {"include": ["app.*"]}, "routes": list(routes)})
+    return CheckGuard(Scope(config, {}), plan, questions, open=opened, now=lambda: NOW)
 
 
 def ask(ours: Fake | Exception, theirs: Fake | Exception, **options: Any) -> GuardResult:
@@ -261,7 +263,7 @@ def ask(ours: Fake | Exception, theirs: Fake | Exception, **options: Any) -> Gua
     return guard(ours, theirs, **options).ask()
 
 
-def answer(result: GuardResult, name: str, subject: str = "") -> Answer:
+def answer(result: GuardResult, name: str, subject: str = "") -> GuardAnswer:
     """Return the one answer of this name (and subject)."""
     found = [a for a in result.answers if a.name == name and subject in ("", a.subject)]
     assert len(found) == 1, [(a.name, a.subject) for a in result.answers if a.name.startswith(name.split(" ")[0])]

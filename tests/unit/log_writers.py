@@ -5,10 +5,9 @@ from __future__ import annotations
 import gzip
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
-from migverify.workload.model import Format, Noise, Piece, Record, Rejected
+from migverify.workload.model import CaptureFormat, Noise, Piece, Record, Rejected
 
 BANNER = (
     b"/rdsdbbin/mysql/bin/mysqld, Version: 8.0.36 (Source distribution). started with:\n"
@@ -23,7 +22,7 @@ FORGED = (
 FORGED_GENERAL = b"a\n2030-01-01T00:00:00.000000Z\t    9 Query\tdrop table t\n\t\t    9 Quit\t\nb"
 
 
-def read(form: Format, data: bytes, folder: Path, *, packed: bool = False) -> list[Piece]:
+def read(form: CaptureFormat, data: bytes, folder: Path, *, packed: bool = False) -> list[Piece]:
     """Read bytes as a file of a format; every byte has to end in one piece, in order."""
     path = folder / "the.log"
     path.write_bytes(gzip.compress(data) if packed else data)
@@ -55,15 +54,6 @@ def rejects(pieces: Sequence[Piece]) -> list[str]:
 def noises(pieces: Sequence[Piece]) -> list[str]:
     """Return what is noise."""
     return [piece.what for piece in pieces if isinstance(piece, Noise)]
-
-
-def ranges_add_up(form: Format, data: bytes, cuts: Sequence[int], folder: Path) -> None:
-    """Check that ranges that follow each other yield what the whole file yields."""
-    path = folder / "ranges.log"
-    path.write_bytes(data)
-    edges = [0, *sorted(set(cuts)), len(data)]
-    parts = [piece for start, end in pairwise(edges) for piece in form.read(str(path), start, end)]
-    assert parts == list(form.read(str(path)))
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from migverify.errors import EndpointError
 from migverify.model import Flavor, Side
-from migverify.workload.replay.board import Board
+from migverify.workload.replay.connections import EngineOptions
 from migverify.workload.replay.engine import Engine, Start
-from migverify.workload.replay.journal import Journal, judged, known
-from migverify.workload.replay.links import EngineOptions
 from migverify.workload.replay.model import Answer, AnswerColumn, Call, Judged
+from migverify.workload.replay.outcomes import Outcomes, judged
 from migverify.workload.replay.plan import COLUMNS, Plan, read_plan
+from migverify.workload.replay.runfile import RunFile
 from migverify.workload.replay.safety import Leave
-from migverify.workload.replay.spool import Spool
 
 START = 1_767_323_045_000_000
 
@@ -46,8 +46,8 @@ def reader(rows: Sequence[dict[str, object]], size: int = 3) -> Callable[..., It
 
 
 def planned(rows: Sequence[dict[str, object]], folder: Path, **more: Any) -> Plan:
-    """Plan rows into ``folder/plan``."""
-    return read_plan(folder, folder / "plan", reader(rows), **more)
+    """Plan rows into the run file of a folder."""
+    return read_plan(folder, folder, reader(rows), **more)
 
 
 def value(text: str) -> Answer:
@@ -73,8 +73,8 @@ class FakeWire:
         return self._fileno
 
     def send(self, call: Call, *, prepared: bool = False) -> None:
-        del prepared
         self._server.on_send(self, call)
+        self._server.prepared += [call.sql.decode()] if prepared else []
         self._server.sent.append((self.side, call.session, call.position, call.sql.decode()))
         self._answer = self._server.answer(self.side, call)
         delay = self._server.delays.get(call.sql.decode(), 0.0)
@@ -112,6 +112,7 @@ class FakeServers:
     def __init__(self, script: Script | None = None, refuse: Sequence[Side] = ()) -> None:
         self.sent: list[tuple[Side, str, int, str]] = []
         self.open: set[FakeWire] = set()
+        self.prepared: list[str] = []
         self.most = self.opened = 0
         self.delays: dict[str, float] = {}
         self._script = script or (lambda _side, _call, _times: value("1"))
@@ -152,24 +153,21 @@ class FakeServers:
 
 
 def engine(
-    folder: Path, servers: FakeServers, options: EngineOptions, *, target_only: bool = False, attempt: int = 0
+    folder: Path, servers: FakeServers, options: EngineOptions, *, target_only: bool = False
 ) -> tuple[Engine, list[Judged]]:
-    """Play the plan of a folder on fakes; return the engine and what its journal holds."""
-    with Spool(folder / "plan") as spool:
-        done = known(folder / "journal", spool.count)
-        Board.make(folder / "board", spool.count, 1)
-        board = Board(folder / "board")
+    """Replay the plan of a folder on fakes; return the engine and what its run file holds, the first to end first."""
+    ended: list[Judged] = []
+    with RunFile(folder) as run:
         sides = [Side.TARGET] if target_only else [Side.SOURCE, Side.TARGET]
-        import time
-
         made = Engine(
-            spool, range(len(spool.sessions)), dict.fromkeys(sides, servers.connect),
-            Journal(folder / "journal", 1, attempt), board, options, Start(time.monotonic_ns()), ended=done.ended,
+            run, run.sessions(), dict.fromkeys(sides, servers.connect), Outcomes(folder), options,
+            Start(time.monotonic_ns()), on_judged=ended.append,
         )  # fmt: skip
         made.run()
-        board.close()
         assert not servers.open
-        return made, list(judged(folder / "journal", known(folder / "journal", spool.count)))
+        kept = {(one.session, one.position): one for _, one in judged(run)}
+        assert len(kept) == len(ended)
+        return made, [kept[one.session, one.position] for one in ended]
 
 
 WRITES = Leave(writes=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from migverify.workload.meaning import Meaning, Meanings
-from migverify.workload.replay.checksums import checksums
-from migverify.workload.replay.compare import CompareOptions, judge
+from migverify.workload.replay.compare import judge
 from migverify.workload.replay.model import (
     Answer,
     AnswerColumn,
@@ -17,6 +16,7 @@ from migverify.workload.replay.model import (
     Judged,
     Observation,
 )
+from migverify.workload.replay.reader import checksums
 from migverify.workload.state import State
 
 INT, DECIMAL, FLOAT, DOUBLE, DATETIME, TIME, JSON, TEXT, BLOB, BIT = 3, 246, 4, 5, 12, 11, 245, 253, 252, 16
@@ -74,8 +74,9 @@ def judged(
     sql: str,
     source: Sequence[Answer] | Answer,
     target: Sequence[Answer] | Answer,
-    options: CompareOptions | None = None,
+    *,
+    mask: bool = False,
     **changes: object,
 ) -> Judged:
     """Judge both sides' answers to one statement."""
-    return judge(observe(sql, source, target, **changes), meaning(sql), options)  # type: ignore[arg-type]
+    return judge(observe(sql, source, target, **changes), meaning(sql), mask=mask)  # type: ignore[arg-type]

@@ -1,9 +1,7 @@
 """A run that is killed at a stated point, and people who bring it to its end whatever state they find it in.
 
-The point stands in RUNBOOK_TEST_CRASH: ``<when>:<number>[:<part>]``. ``when`` is ``write`` (that append, with only a
-part of its bytes written), ``sync`` (its bytes handed over, not yet on the disk), ``synced``, ``commit`` or
-``committed`` (either side of the end of that transaction, in a database), ``before`` or ``after`` (that effect, or
-undoing of one). Numbers count from 0.
+The point stands in RUNBOOK_TEST_CRASH: ``<when>:<number>``. ``when`` is ``commit`` or ``committed`` (either side
+of the end of that transaction), ``before`` or ``after`` (that effect, or undoing of one). Numbers count from 0.
 """
 
 from __future__ import annotations
@@ -18,10 +16,9 @@ from typing import Any
 from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
 from migverify.runbook.events import RollbackState, RunState, StepState
 from migverify.runbook.model import RunKind
-from migverify.runbook.record.journal import SystemDisk
-from migverify.runbook.record.lease import Keeper, take
-from migverify.runbook.record.room_db import DbRoom
+from migverify.runbook.record.lease import RunLease, take
 from migverify.runbook.record.run_record import RunRecord
+from migverify.runbook.record.run_store import RunStore
 from migverify.runbook.run import machine
 from migverify.runbook.run.executor import Executor
 from tests.unit.runbook_places import place
@@ -34,10 +31,9 @@ class Killer:
     """Kills this process at the point that the environment names; counts the points either way."""
 
     def __init__(self) -> None:
-        when, _, rest = os.environ.get(VARIABLE, "").partition(":")
-        number, _, part = rest.partition(":")
-        self.when, self.number, self.part = when, int(number or -1), float(part or 0)
-        self.counts = dict.fromkeys(("write", "sync", "synced", "commit", "committed", "before", "after"), 0)
+        when, _, number = os.environ.get(VARIABLE, "").partition(":")
+        self.when, self.number = when, int(number or -1)
+        self.counts = dict.fromkeys(("commit", "committed", "before", "after"), 0)
 
     def here(self, when: str) -> bool:
         self.counts[when] += 1
@@ -49,27 +45,7 @@ class Killer:
         time.sleep(60)
 
 
-class CrashDisk(SystemDisk):
-    """The operating system's calls, with a killer between them."""
-
-    def __init__(self, killer: Killer) -> None:
-        self._killer = killer
-
-    def write(self, handle: int, data: bytes) -> int:
-        if self._killer.here("write"):
-            super().write(handle, data[: int(len(data) * self._killer.part)])
-            self._killer.kill()
-        return super().write(handle, data)
-
-    def sync(self, handle: int) -> None:
-        if self._killer.here("sync"):
-            self._killer.kill()
-        super().sync(handle)
-        if self._killer.here("synced"):
-            self._killer.kill()
-
-
-def die_at_commits(room: DbRoom, killer: Killer) -> None:
+def die_at_commits(room: RunStore, killer: Killer) -> None:
     """Put a killer on both sides of the end of every transaction."""
     dialect: Any = room.database.engine.dialect
     really = dialect.do_commit
@@ -131,21 +107,17 @@ def book() -> Any:
 
 def created(folder: Path, killer: Killer) -> RunRecord:
     home = place(folder / "runs")
-    if isinstance(home, DbRoom):
-        die_at_commits(home, killer)
-        return home.create(book(), RunKind.REHEARSAL, "alice", run="r1")
-    return RunRecord.create(home.path, book(), RunKind.REHEARSAL, "alice", run="r1", disk=CrashDisk(killer))
+    die_at_commits(home, killer)
+    return home.create(book(), RunKind.REHEARSAL, "alice", run="r1")
 
 
 def opened(folder: Path, killer: Killer) -> RunRecord:
     home = place(folder / "runs")
-    if isinstance(home, DbRoom):
-        die_at_commits(home, killer)
-        return home.open("r1")
-    return RunRecord.open(home.folder("r1"), disk=CrashDisk(killer))
+    die_at_commits(home, killer)
+    return home.open("r1")
 
 
-def begin(folder: Path, killer: Killer) -> tuple[RunRecord, Executor, Keeper]:
+def begin(folder: Path, killer: Killer) -> tuple[RunRecord, Executor, RunLease]:
     record = created(folder, killer)
     keeper = take(record, "alice")
     executor = Executor(record, Outside(folder / "world", killer).registry(), keeper, carry=here)
@@ -222,5 +194,5 @@ def go_on_until_killed(folder: Path) -> dict[str, int]:
     killer = Killer()
     record, executor = take_over(folder, killer)
     to_the_end(record, executor, Outside(folder / "world", killer))
-    executor.keeper.end()
+    executor.lease.end()
     return killer.counts

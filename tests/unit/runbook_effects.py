@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +14,18 @@ from typing import Any
 
 from migverify.runbook.actions.action import Registry
 from migverify.runbook.actions.builtin import built_in
-from migverify.runbook.events import StepState
+from migverify.runbook.actions.registry import full_registry
+from migverify.runbook.definition.load import load_runbook
+from migverify.runbook.events import EventKind, StepState
 from migverify.runbook.model import Check, Effect, Rollback, Runbook, RunKind, Step
 from migverify.runbook.record.lease import take
 from migverify.runbook.record.process_lock import EffectFiles, _processes
-from migverify.runbook.record.room import FolderRoom
 from migverify.runbook.record.run_record import RunRecord
+from migverify.runbook.record.run_store import RunStore
 from migverify.runbook.run import machine
+from migverify.runbook.run.autopilot import PilotedExecutor
 from migverify.runbook.run.executor import Executor
+from migverify.runbook.state import RunStatus
 from tests.unit.runbook_runs import ALICE, BOB, CAROL, runbook, step
 from tests.waiting import wait_for
 
@@ -61,9 +65,9 @@ def begin(
     folder: Path, book: Runbook, config: Path | None = None, registry: Callable[[], Registry] = built_in
 ) -> tuple[RunRecord, Executor]:
     """Begin a run of one step, and start it."""
-    record = FolderRoom(folder / "runs").create(book, RunKind.REHEARSAL, "alice", run="r1")
+    record = RunStore(folder / "runs").create(book, RunKind.REHEARSAL, "alice", run="r1")
     executor = Executor(record, registry(), take(record, "alice"), config=config)
-    executor.keeper.begin()
+    executor.lease.begin()
     executor.recover()
     record.submit(lambda s, n: machine.call(s, ALICE, "a", n))
     record.submit(lambda s, n: machine.start(s, BOB, "a", n))
@@ -97,19 +101,20 @@ def killed_while(
     os.waitpid(child, 0)
     if all_of_it or helper_alone:
         for pid in processes(files_of(folder)):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if all_of_it or b"effect_process" in words:
-                with suppress(ProcessLookupError):
+            # It may end by itself between its listing and its end.
+            with suppress(FileNotFoundError, ProcessLookupError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if all_of_it or b"effect_process" in words:
                     os.kill(pid, signal.SIGKILL)
 
 
 def taken_over(
     folder: Path, config: Path | None = None, registry: Callable[[], Registry] = built_in
 ) -> tuple[RunRecord, Executor]:
-    record = FolderRoom(folder / "runs").open("r1")
+    record = RunStore(folder / "runs").open("r1")
     record.submit(lambda s, n: machine.takeover(s, CAROL, n, "killed"))
     executor = Executor(record, registry(), take(record, "bob", reason="killed"), config=config)
-    executor.keeper.begin()
+    executor.lease.begin()
     executor.recover()
     return record, executor
 
@@ -134,5 +139,23 @@ def rolled_back(record: RunRecord, executor: Executor) -> None:
     settled(record, executor, "the end of the rollback", lambda: record.status.over)
 
 
+def has_intent(folder: Path) -> bool:
+    """Tell whether the run has written the intent of its step."""
+    store = RunStore(folder / "runs")
+    return "r1" in store.ids() and any(event.kind is EventKind.INTENT for event in store.events("r1"))
+
+
 def state_of(record: RunRecord) -> StepState:
     return record.status.steps["a"].state
+
+
+def run_unattended(
+    path: Path, *, room: Path, environment: str, parameters: Mapping[str, str], config: Path | None = None,
+    limit: float = 3600.0,
+) -> RunStatus:  # fmt: skip
+    """Begin a rehearsal of a file on autopilot, and drive it to its end or to where only people can go on."""
+    book = load_runbook(path, parameters, environment)
+    begun_by = next(role.person for role in book.roles if role.name == "coordinator")
+    record = RunStore(room).create(book, RunKind.REHEARSAL, begun_by, autopilot=True)
+    executor = PilotedExecutor(record, full_registry(), take(record, begun_by), config=config, limit=limit)
+    return executor.run(executor.stop)

@@ -17,9 +17,9 @@ from migverify.runbook.announce.moments import Announcement
 from migverify.runbook.announce.sinks import Message, SinkError
 from migverify.runbook.definition.forecast import Drills
 from migverify.runbook.events import Event
-from migverify.runbook.fold.whole import fold
+from migverify.runbook.fold.table import fold
 from migverify.runbook.model import Runbook, RunKind
-from migverify.runbook.record.journal import read_events
+from migverify.runbook.record.journal_file import read_events
 from migverify.runbook.record.lease import take
 from migverify.runbook.run import machine
 from migverify.runbook.run.executor import Executor
@@ -116,12 +116,10 @@ class Loud(Room):
         self.sinks: tuple[Any, ...] | None = None
 
     def man(self, person: str = "alice", reason: str = "", drill: str = "3/4") -> Executor:
-        self.keeper = take(self.record, person, reason=reason, watch=self.watch)
-        self.executor = Executor(self.record, self.world.registry(), self.keeper, drills=Drills(drill), carry=here)
+        self.lease = take(self.record, person, reason=reason, watch=self.watch)
+        self.executor = Executor(self.record, self.world.registry(), self.lease, drills=Drills(drill), carry=here)
         if self.sinks is not None:
-            self.executor.outbox = type(self.executor.outbox)(
-                self.record, self.keeper, self.sinks, drills=Drills(drill)
-            )
+            self.executor.outbox = type(self.executor.outbox)(self.record, self.lease, self.sinks, drills=Drills(drill))
         self.executor.recover()
         return self.executor
 
@@ -134,7 +132,7 @@ class Loud(Room):
             if (until or settled)(self.status):
                 return
             time.sleep(0.002)
-        raise AssertionError(f"not delivered: {announce.outbox_lines(self.status)}")
+        raise AssertionError(f"not delivered: {self.status.deliveries}")
 
 
 def settled(status: RunStatus) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +13,9 @@ from migverify.runbook.events import Event, EventKind, RollbackState, RunState, 
 from migverify.runbook.history.past import Past, PastRun, past_runs
 from migverify.runbook.history.readiness import Readiness, readiness
 from migverify.runbook.model import Policy, Runbook, RunKind, Step, StepKind
-from migverify.runbook.record.journal import Draft
-from migverify.runbook.record.room import FolderRoom
+from migverify.runbook.record.chain import Draft
 from migverify.runbook.record.run_record import RunRecord
+from migverify.runbook.record.run_store import RunStore
 from migverify.runbook.run import machine
 from migverify.runbook.run.machine import Actor, steps_to_undo
 from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, FakeClock, runbook, step
@@ -45,16 +44,6 @@ def at_home(actor: Actor) -> Actor:
     return actor if actor.login else replace(actor, login=f"{actor.name}@laptop-of-{actor.name}")
 
 
-class NoSync:
-    """A disk that is not waited for."""
-
-    def write(self, handle: int, data: bytes) -> int:
-        return os.write(handle, data)
-
-    def sync(self, handle: int) -> None:
-        """Nothing is on the disk yet, and no test pulls a plug here."""
-
-
 class Drill:
     """One run, with all that its people and its executor say."""
 
@@ -63,10 +52,9 @@ class Drill:
         fingerprint: str = SCHEMA, autopilot: bool = False,
     ) -> None:  # fmt: skip
         self.clock = FakeClock(wall=START + day * DAY, boot=f"boot of {run}")
-        self.record = RunRecord.create(
-            room, book, kind, "alice", run=run, schema_fingerprint=fingerprint, autopilot=autopilot, clock=self.clock,
-            disk=NoSync(),
-        )  # fmt: skip
+        self.record = RunStore(room, clock=self.clock).create(
+            book, kind, "alice", run=run, schema_fingerprint=fingerprint, autopilot=autopilot
+        )
         lease = {"epoch": 1, "person": "alice", "host": "h", "boot": "b", "process": "1"}
         self.record.write(lambda _s, _n: [Draft(EventKind.LEASE, "executor-1", "executor", data=lease)])
 
@@ -193,7 +181,7 @@ class Drill:
 
 
 def only(room: Path, run: str) -> PastRun:
-    (found,) = (one for one in past_runs(FolderRoom(room)) if one.run == run)
+    (found,) = (one for one in past_runs(RunStore(room)) if one.run == run)
     return found
 
 
@@ -253,7 +241,7 @@ def answer(room: Path, book: Runbook, **changes: Any) -> Readiness:
         "cases": {"kill": "p0"},
         "floor": NO_FLOOR,
     } | changes
-    return readiness(book, past_runs(FolderRoom(room)), **told)
+    return readiness(book, past_runs(RunStore(room)), **told)
 
 
 def state_of(found: Readiness, id_: str) -> str:
@@ -264,9 +252,7 @@ def state_of(found: Readiness, id_: str) -> str:
 def write_past(room: Path, book: Runbook, run: str, day: float = 0, seconds: float = 10.0) -> RunRecord:
     """Write a whole clean run of a runbook whose steps nobody reviews, all its lines in one append."""
     clock = FakeClock(wall=START + day * DAY, boot=f"boot of {run}")
-    record = RunRecord.create(
-        room, book, RunKind.REHEARSAL, "alice", run=run, schema_fingerprint=SCHEMA, clock=clock, disk=NoSync()
-    )
+    record = RunStore(room, clock=clock).create(book, RunKind.REHEARSAL, "alice", run=run, schema_fingerprint=SCHEMA)
     drafts = [Draft(EventKind.LEASE, "x", "executor", data={"epoch": 1, "person": "alice"})]
     for one in book.steps:
         drafts += _step_drafts(one)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,8 @@ from migverify.runbook.model import (
     StepKind,
     Times,
 )
-from migverify.runbook.record.journal import Draft
-from migverify.runbook.record.lease import Keeper, Watch, take, watch_of
-from migverify.runbook.record.run_record import RunRecord
+from migverify.runbook.record.chain import Draft
+from migverify.runbook.record.lease import LeaseWatch, RunLease, take
 from migverify.runbook.run import machine
 from migverify.runbook.run.executor import Executor
 from migverify.runbook.run.machine import Actor
@@ -101,7 +100,21 @@ def runbook(*steps: Step, **changes: Any) -> Runbook:
         "cut", "Cut", RunbookKind.CUTOVER, "sha-of-runbook", "sha-of-text", "staging", PEOPLE, ROLES, Policy(), steps,
         phases=phases,
     )  # fmt: skip
-    return replace(made, **changes)
+    made = replace(made, **changes)
+    return replace(made, steps=tuple(_complete(made.steps)))
+
+
+def _complete(steps: Sequence[Step]) -> Iterator[Step]:
+    """Yield steps with the needs that a file's reader gives to those without any."""
+    phase, before, ends = "", "", ()
+    waits: dict[str, tuple[str, ...]] = {}
+    for one in steps:
+        if one.phase != phase:
+            inner = {need for some in waits.values() for need in some}
+            ends, phase, before, waits = tuple(id_ for id_ in waits if id_ not in inner), one.phase, "", {}
+        waits[one.id] = one.needs or ((before,) if before else ends)
+        before = one.id
+        yield replace(one, needs=waits[one.id])
 
 
 class World:
@@ -156,17 +169,13 @@ class Room:
         book: Runbook,
         kind: RunKind = RunKind.REHEARSAL,
         world: World | None = None,
-        disk: Any = None,
     ) -> None:
         self.clock, self.world = FakeClock(), world or World()
-        if disk is not None:
-            self.record = RunRecord.create(folder, book, kind, "alice", run="r1", clock=self.clock, disk=disk)
-        else:
-            self.home = place(folder, self.clock)
-            self.record = self.home.create(book, kind, "alice", run="r1")
-        self.keeper: Keeper | None = None
+        self.home = place(folder, self.clock)
+        self.record = self.home.create(book, kind, "alice", run="r1")
+        self.lease: RunLease | None = None
         self.executor: Executor | None = None
-        self.watch: Watch | None = None
+        self.watch: LeaseWatch | None = None
 
     @property
     def status(self) -> Any:
@@ -183,8 +192,8 @@ class Room:
 
     def man(self, person: str = "alice", reason: str = "") -> Executor:
         """Have somebody run an executor."""
-        self.keeper = take(self.record, person, reason=reason, watch=self.watch)
-        self.executor = Executor(self.record, self.world.registry(), self.keeper, carry=here)
+        self.lease = take(self.record, person, reason=reason, watch=self.watch)
+        self.executor = Executor(self.record, self.world.registry(), self.lease, carry=here)
         self.executor.recover()
         return self.executor
 
@@ -229,8 +238,8 @@ class Room:
 
     def die(self) -> None:
         """Let the executor go without a word, as kill -9 does."""
-        self.executor = self.keeper = None
-        self.watch = watch_of(self.record)
+        self.executor = self.lease = None
+        self.watch = LeaseWatch(self.record)
         self.watch.gone(self.status)
         self.clock.advance(60)
         age_leases(self.record)
@@ -243,8 +252,8 @@ class Room:
     def later(self, seconds: float) -> None:
         """Let time pass, with the lease renewed meanwhile."""
         self.clock.advance(seconds)
-        if self.keeper is not None:
-            self.keeper.renew()
+        if self.lease is not None:
+            self.lease.renew()
 
 
 WITHOUT_STEP = {machine.hold, machine.resume, machine.rollback, machine.abort, machine.takeover, machine.promote}

@@ -33,14 +33,15 @@ from migverify.runbook.model import (
     Times,
     Window,
 )
-from migverify.runbook.record.journal import Draft, SystemDisk
-from migverify.runbook.record.lease import Keeper, take
-from migverify.runbook.record.run_record import RunRecord
+from migverify.runbook.record.chain import Draft
+from migverify.runbook.record.lease import RunLease, take
+from migverify.runbook.record.run_store import RunStore
 from migverify.runbook.run import machine
 from migverify.runbook.run.machine import Actor
 
 _K = EventKind
 PLACE = Place("cutover.yaml", 1)
+SCHEMA_GUARD = ["migverify", "guard", "schema", "--baseline", "last"]
 PEOPLE = tuple(Person(name) for name in ("alice", "bob", "carol", "dana", "erin", "frank"))
 ROLES = (
     Role("coordinator", "alice", "erin"), Role("source_dba", "bob", "frank"), Role("target_dba", "carol"),
@@ -117,7 +118,7 @@ def cutover(now: float, **changes: Any) -> Runbook:
         _step("end", "after", StepKind.ANNOUNCE, "The cutover is over", "coordinator", None, 5, "smoke"),
     )  # fmt: skip
     guards = (
-        Guard("schema", Check("command.exit", {"argv": ["migverify", "schema", "guard"]}, maximum=0), 30, ("*",),
+        Guard("schema", Check("command.exit", {"argv": SCHEMA_GUARD}, maximum=0), 30, ("*",),
               "hold", "hold", PLACE),
         Guard("lag", Check("prom.query", {"query": "max(dm_lag_seconds)"}, maximum=5), 10,
               ("verify", "stop-writes"), "hold", "hold", PLACE),
@@ -134,13 +135,6 @@ def cutover(now: float, **changes: Any) -> Runbook:
     return replace(made, **changes)
 
 
-class QuickDisk(SystemDisk):
-    """What is written is not waited for: these stories are told to be looked at."""
-
-    def sync(self, handle: int) -> None:
-        pass
-
-
 class Story:
     """Tells a run; what cannot happen in a run is refused by the fold."""
 
@@ -150,8 +144,8 @@ class Story:
     ) -> None:  # fmt: skip
         self.clock = MovedClock(-ago)
         book = book or cutover(self.clock.now().wall)
-        self.record = RunRecord.create(room, book, kind, "alice", run=run, clock=self.clock, disk=QuickDisk())
-        self.keeper: Keeper | None = None
+        self.record = RunStore(room, clock=self.clock).create(book, kind, "alice", run=run)
+        self.lease: RunLease | None = None
 
     @property
     def status(self) -> Any:
@@ -159,7 +153,7 @@ class Story:
         return self.record.status
 
     def drive(self, person: str = "alice") -> Story:
-        self.keeper = take(self.record, person)
+        self.lease = take(self.record, person)
         return self
 
     def wait(self, seconds: float) -> Story:
@@ -168,15 +162,15 @@ class Story:
 
     def beat(self) -> Story:
         """Have the executor give a sign of life."""
-        if self.keeper is not None:
-            self.keeper.renew()
+        if self.lease is not None:
+            self.lease.renew()
         return self
 
     def does(self, kind: EventKind, step: str = "", **data: Any) -> Story:
         """Write an event as the executor."""
-        if self.keeper is None:
+        if self.lease is None:
             raise AssertionError("no executor")
-        keeper = self.keeper
+        keeper = self.lease
 
         def decide(status: Any, _now: Moment) -> Sequence[Draft]:
             attempt = status.steps[step].attempt if step else 0

@@ -1,15 +1,16 @@
 """What every carrier of changes gives: decoded changes, watermarks, and rejects with their reason.
 
-A carrier delivers at least once, in some order, on several partitions. So a decoded change keeps its place in the
-carrier (``Place``) and its place in the source (``Order``): ``migverify.changes.carriers.sequence`` compares the two.
-A message is decoded whole or not at all.
+A carrier delivers at least once, in some order, on several partitions. So a decoded change keeps its position in the
+carrier (``MessagePosition``) and its order in the source (``SourceOrder``): ``migverify.changes.carriers.sequence``
+compares the two. A message is decoded whole or not at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from migverify.changes.model import Change, Op
 
@@ -26,8 +27,8 @@ class UndecodableError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a message stands in its carrier. For a file ``topic`` is its path; ``offset`` counts messages from 0."""
+class MessagePosition:
+    """Where a message is in its carrier. For a file ``topic`` is its path; ``offset`` counts messages from 0."""
 
     topic: str
     partition: int
@@ -38,17 +39,17 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class CarrierMessage:
     """One message as it was received. ``time`` is Unix time of the broker or producer, 0.0 when there is none."""
 
-    place: Place
+    place: MessagePosition
     key: bytes | None
     value: bytes | None
     time: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SourceOrder:
     """The place of a change in its source: numbers that grow, comparable within one ``origin`` (a server)."""
 
     origin: str
@@ -66,9 +67,9 @@ class Carried:
     """
 
     change: Change
-    place: Place
+    place: MessagePosition
     index: int
-    order: Order | None
+    order: SourceOrder | None
     key: Key | None
     whole: bool = True
     snapshot: bool = False
@@ -76,18 +77,25 @@ class Carried:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class MessageHead:
     """What all changes of a message share: table, commit time, GTID or TSO, and order in the source.
 
     ``at`` is file and offset in the source's binlog where the message names them, else the message's own place counts.
     """
 
-    message: Message
+    message: CarrierMessage
     table: str
     time: float
     gtid: str
-    order: Order | None
+    order: SourceOrder | None
     at: tuple[str, int] | None = None
+
+    @classmethod
+    def of_commit(
+        cls, message: CarrierMessage, table: str, commit: int, at: tuple[str, int] | None = None
+    ) -> MessageHead:
+        """Return the head of a message that names a commit timestamp of TiDB."""
+        return cls(message, table, tso_time(commit), str(commit), SourceOrder("", (commit,)), at)
 
     def carried(
         self, op: Op, before: Image | None = None, after: Image | None = None, key: Key | None = None, *,
@@ -108,7 +116,7 @@ class Watermark:
     """
 
     complete_to: int
-    place: Place
+    place: MessagePosition
     everywhere: bool = False
 
     @property
@@ -118,11 +126,11 @@ class Watermark:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedMessage:
     """A message that is understood and carries no change: a tombstone, a heartbeat."""
 
     reason: str
-    place: Place
+    place: MessagePosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,43 +138,30 @@ class Reject:
     """A dead letter: a message that cannot be decoded, with the reason. It voids the completeness of the stream."""
 
     reason: str
-    place: Place
+    place: MessagePosition
     key: bytes | None = field(repr=False)
     value: bytes | None = field(repr=False)
 
 
-CarriedItem: TypeAlias = Carried | Watermark | Skipped | Reject
+CarriedItem: TypeAlias = Carried | Watermark | SkippedMessage | Reject
 """What a carrier yields."""
 
 
-class Parser(Protocol):
+class Parser(ABC):
     """Decodes the messages of one format."""
 
-    def parse(self, message: Message) -> list[CarriedItem]:
+    __slots__ = ()
+
+    @abstractmethod
+    def decode(self, message: CarrierMessage) -> Iterator[CarriedItem]:
+        """Yield what the message holds; UndecodableError where a part of it cannot be decoded exactly."""
+
+    def parse(self, message: CarrierMessage) -> list[CarriedItem]:
         """Return what the message holds; a message that cannot be decoded is one reject, never an exception."""
-        ...
-
-
-class ChangeSource(Protocol):
-    """A carrier that is being read: Kafka partitions, files."""
-
-    def items(self) -> Iterator[CarriedItem]:
-        """Yield what the carrier holds from its first message to its present end, in the order of each partition.
-
-        Raises
-        ------
-        ChangeError
-            The carrier lost messages, or cannot be read on.
-        """
-        ...
-
-
-def decode_whole(decode: Callable[[Message], Iterable[CarriedItem]], message: Message) -> list[CarriedItem]:
-    """Return everything that ``decode`` yields, or one reject when it cannot decode a part of it."""
-    try:
-        return list(decode(message))
-    except UndecodableError as error:
-        return [Reject(str(error), message.place, message.key, message.value)]
+        try:
+            return list(self.decode(message))
+        except UndecodableError as error:
+            return [Reject(str(error), message.place, message.key, message.value)]
 
 
 def tso_time(tso: int) -> float:

@@ -16,15 +16,13 @@ from migverify.changes.carriers import exact_json
 from migverify.changes.carriers.base import (
     Carried,
     CarriedItem,
-    Head,
+    CarrierMessage,
     Image,
-    Message,
-    Order,
+    MessageHead,
+    Parser,
     Types,
     UndecodableError,
     Watermark,
-    decode_whole,
-    tso_time,
 )
 from migverify.changes.carriers.column_text import ColumnType
 from migverify.changes.carriers.exact_json import Json
@@ -39,7 +37,7 @@ _INTEGER_SQL_TYPES = frozenset({4, -7, 5, -5, -6})  # java.sql.Types: the value 
 
 
 @dataclass(frozen=True, slots=True)
-class CanalJson:
+class CanalJson(Parser):
     """Parser of Canal-JSON.
 
     Parameters
@@ -56,11 +54,8 @@ class CanalJson:
     time_zone: tzinfo | None = None
     flavor: Flavor = Flavor.TIDB
 
-    def parse(self, message: Message) -> list[CarriedItem]:
-        """Return the rows, statement or watermark of one message, or one reject."""
-        return decode_whole(self._decode, message)
-
-    def _decode(self, message: Message) -> Iterator[CarriedItem]:
+    def decode(self, message: CarrierMessage) -> Iterator[CarriedItem]:
+        """Yield the rows, the statement or the watermark of one message."""
         if message.value is None:
             raise UndecodableError("the message has no value")
         body = exact_json.mapping(exact_json.load(message.value), "the message")
@@ -75,9 +70,9 @@ class CanalJson:
         milliseconds = exact_json.integer(body.get("es"), "es")
         table = ".".join(exact_json.text(body.get(part), part) for part in ("database", "table"))
         if commit is None:
-            head = Head(message, table, milliseconds / 1000, "", None)
+            head = MessageHead(message, table, milliseconds / 1000, "", None)
         else:
-            head = Head(message, table, tso_time(commit), str(commit), Order("", (commit,)))
+            head = MessageHead.of_commit(message, table, commit)
         if body.get("isDdl") is True:
             yield _statement(head, kind, exact_json.text(body.get("sql"), "sql"))
         elif kind in _ROW_OPS:
@@ -85,7 +80,7 @@ class CanalJson:
         else:
             raise UndecodableError(f"event type {kind[:40]!r} is not known")
 
-    def _rows(self, head: Head, op: Op, body: dict[str, Json], *, whole: bool) -> Iterator[CarriedItem]:
+    def _rows(self, head: MessageHead, op: Op, body: dict[str, Json], *, whole: bool) -> Iterator[CarriedItem]:
         if not whole and op is not Op.DELETE:
             raise UndecodableError("the row was too large for a message: only its handle key was sent")
         columns = self._columns(head.table, body)
@@ -129,7 +124,7 @@ class CanalJson:
         raw: str | int | bytes = value
         if kind.base in texts.BINARIES:
             raw = _latin1(value, what)
-        elif kind.base == "bit" or (kind.base in ("enum", "set") and column.sql_type in _INTEGER_SQL_TYPES):
+        elif kind.base in ("enum", "set") and column.sql_type in _INTEGER_SQL_TYPES:
             raw = int(texts.integer_text(value, ColumnType(kind.base)))
         return texts.value_text(raw, kind, what, self.flavor, self.time_zone)
 
@@ -141,7 +136,7 @@ class _Column:
     sql_type: int | None
 
 
-def _statement(head: Head, kind: str, sql: str) -> Carried:
+def _statement(head: MessageHead, kind: str, sql: str) -> Carried:
     if kind not in _STATEMENTS:
         raise UndecodableError(f"statement type {kind[:40]!r} is not known")
     return head.carried(Op.TRUNCATE if kind == "TRUNCATE" else Op.DDL, sql=sql)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
@@ -92,32 +93,12 @@ def value_text(
     zone
         Zone of the TIMESTAMP texts; None refuses them.
     """
-    base = kind.base
     if isinstance(value, bytes):
         return hex_text(value, kind)
-    if base in INTEGERS:
-        return integer_text(value, kind)
-    if base == "year":
-        return year_text(value)
-    if isinstance(value, int):
-        spell = {"enum": enum_text, "set": set_text, "bit": bit_text}.get(base)
-        if spell is None:
-            raise UndecodableError(f"the type of {what}, {base[:40]!r}, is not known")
-        return spell(value, kind, what)
-    if base in TEXTS | VECTORS or base in ("enum", "set"):
-        return value
-    if base in DECIMALS:
-        return decimal_text(value)
-    if base == "timestamp":
-        return utc_text(value, zone, what)
-    if base in ("date", "datetime", "time"):
-        return check_temporal(value, kind)
-    if base in FLOATS:
-        spell_float = float_text if base == "float" else double_text
-        return spell_float(number_of(value, what), flavor, kind)
-    if base == "json":
-        return json_text(value, flavor)
-    raise UndecodableError(f"the type of {what}, {base[:40]!r}, is not known")
+    spell = _TYPES.get(kind.base)
+    if spell is None or (isinstance(value, int) and kind.base not in _NUMBERED):
+        raise UndecodableError(f"the type of {what}, {kind.base[:40]!r}, is not known")
+    return spell(value, kind, what, flavor, zone)
 
 
 def integer_text(value: str | int, kind: ColumnType) -> str:
@@ -193,7 +174,7 @@ def _digits_text(written: str, value: float, flavor: Flavor) -> str:
 
 
 def number_of(written: str, what: str) -> float:
-    """Return the DOUBLE that a decimal text stands for."""
+    """Return the DOUBLE that a decimal text denotes."""
     try:
         return float(written)
     except ValueError as error:
@@ -329,13 +310,7 @@ def find_zone(name: str) -> tzinfo:
 
 
 def utc_text(local: str, zone: tzinfo | None, what: str) -> str:
-    """Return a TIMESTAMP's text under UTC, from its text in the carrier's time zone.
-
-    Raises
-    ------
-    UndecodableError
-        The zone is not stated, or clocks were put back in that hour, so that the text stands for two moments.
-    """
+    """Return a TIMESTAMP's text under UTC, from its text in the carrier's time zone."""
     if zone is None:
         raise UndecodableError(f"{what} is a TIMESTAMP: state the time zone of the changefeed")
     match = _DATETIME.match(local)
@@ -350,3 +325,29 @@ def utc_text(local: str, zone: tzinfo | None, what: str) -> str:
     if wall.utcoffset() != wall.replace(fold=1).utcoffset():
         raise UndecodableError(f"{what} is {local} in a zone that changes its clocks in that hour: two moments fit")
     return f"{wall.astimezone(UTC):%Y-%m-%d %H:%M:%S}{match[2] or ''}"
+
+
+def _labels(value: str | int, kind: ColumnType, what: str, *_: object) -> str:
+    if isinstance(value, str):
+        return value
+    return (enum_text if kind.base == "enum" else set_text)(value, kind, what)
+
+
+_BIT = ColumnType("bit")
+_NUMBERED = INTEGERS | {"year", "enum", "set", "bit"}
+_TYPES: dict[str, Callable[..., str]] = {
+    **dict.fromkeys(INTEGERS, lambda value, kind, *_: integer_text(value, kind)),
+    **dict.fromkeys(TEXTS | VECTORS, lambda value, *_: value),
+    **dict.fromkeys(DECIMALS, lambda value, *_: decimal_text(value)),
+    **dict.fromkeys(("date", "datetime", "time"), lambda value, kind, *_: check_temporal(value, kind)),
+    **dict.fromkeys(("enum", "set"), _labels),
+    "float": lambda value, kind, what, flavor, _: float_text(number_of(value, what), flavor, kind),
+    **dict.fromkeys(
+        ("double", "real"), lambda value, kind, what, flavor, _: double_text(number_of(value, what), flavor, kind)
+    ),
+    "year": lambda value, *_: year_text(value),
+    "bit": lambda value, kind, what, *_: bit_text(int(integer_text(value, _BIT)), kind, what),
+    "timestamp": lambda value, _kind, what, _flavor, zone: utc_text(value, zone, what),
+    "json": lambda value, _kind, _what, flavor, _zone: json_text(value, flavor),
+}
+"""Data type -> how a value of it becomes text. A carrier has a table of its encodings that leads to such values."""

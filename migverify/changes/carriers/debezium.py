@@ -2,9 +2,8 @@
 
 Format: debezium.io/documentation/reference/stable/connectors/mysql.html (change events, data type mappings) and
 docs.pingcap.com/tidb/stable/ticdc-debezium. A message says how a value was encoded, not what SELECT gives, and says
-it only when it carries its schema. What both leave open must be stated as column types; a schema change message with
-``tableChanges`` states them too, for the messages after it in the same parser. Whatever is stated, a zero DATE,
-DATETIME or TIMESTAMP in a nullable column arrives as NULL.
+it only when it carries its schema. What both leave open must be stated as column types. Even so, a zero DATE, DATETIME
+or TIMESTAMP in a nullable column arrives as NULL.
 """
 
 from __future__ import annotations
@@ -17,18 +16,17 @@ from migverify.changes.carriers import exact_json
 from migverify.changes.carriers.base import (
     Carried,
     CarriedItem,
-    Head,
+    CarrierMessage,
     Image,
     Key,
-    Message,
-    Order,
-    Place,
-    Skipped,
+    MessageHead,
+    MessagePosition,
+    Parser,
+    SkippedMessage,
+    SourceOrder,
     Types,
     UndecodableError,
     Watermark,
-    decode_whole,
-    tso_time,
 )
 from migverify.changes.carriers.debezium_text import Encoding, value_text
 from migverify.changes.carriers.exact_json import Json
@@ -38,11 +36,10 @@ from migverify.model import Flavor
 _ROW_OPS = {"c": Op.INSERT, "r": Op.INSERT, "u": Op.UPDATE, "d": Op.DELETE}
 _FLAVORS = {"mysql": Flavor.MYSQL, "mariadb": Flavor.MARIADB, "ticdc": Flavor.TIDB}
 _FILE_NUMBER = re.compile(r"\.(\d+)\Z")
-_TABLE_ID = re.compile(r'"((?:[^"]|"")*)"\."((?:[^"]|"")*)"')
 
 
 @dataclass(frozen=True, slots=True)
-class Debezium:
+class Debezium(Parser):
     """Parser of Debezium JSON, with or without schema.
 
     Parameters
@@ -57,22 +54,18 @@ class Debezium:
 
     types: Types = field(default_factory=dict)
     binary: str = "bytes"
-    _seen: dict[str, dict[str, str]] = field(default_factory=dict, init=False, repr=False)
 
-    def parse(self, message: Message) -> list[CarriedItem]:
-        """Return the change, statement or watermark of one message, or one reject."""
-        return decode_whole(self._decode, message)
-
-    def _decode(self, message: Message) -> Iterator[CarriedItem]:
+    def decode(self, message: CarrierMessage) -> Iterator[CarriedItem]:
+        """Yield the change, the statement or the watermark of one message."""
         if message.value is None:
-            yield Skipped("tombstone", message.place)
+            yield SkippedMessage("tombstone", message.place)
             return
         body = exact_json.mapping(exact_json.load(message.value), "the message")
         schema = None
         if set(body) == {"schema", "payload"}:
             schema = None if body["schema"] is None else exact_json.mapping(body["schema"], "schema")
             if body["payload"] is None:
-                yield Skipped("tombstone", message.place)
+                yield SkippedMessage("tombstone", message.place)
                 return
             body = exact_json.mapping(body["payload"], "payload")
         if "source" not in body:
@@ -85,7 +78,7 @@ class Debezium:
         op = exact_json.text(body.get("op"), "op")
         if op == "m":
             if source.commit is None:
-                yield Skipped("logical message", message.place)
+                yield SkippedMessage("logical message", message.place)
             else:
                 yield Watermark(source.commit, message.place)
         elif op == "t":
@@ -95,11 +88,11 @@ class Debezium:
         else:
             raise UndecodableError(f"op {op[:20]!r} is not known")
 
-    def _without_source(self, body: dict[str, Json], place: Place) -> CarriedItem:
+    def _without_source(self, body: dict[str, Json], place: MessagePosition) -> CarriedItem:
         if "status" in body and "id" in body and "event_count" in body:
-            return Skipped("transaction boundary", place)
+            return SkippedMessage("transaction boundary", place)
         if set(body) == {"ts_ms"}:
-            return Skipped("heartbeat", place)
+            return SkippedMessage("heartbeat", place)
         raise UndecodableError("no envelope with source and op: was it unwrapped by a transform?")
 
     def _row(self, source: _Source, op: str, body: dict[str, Json], schema: dict[str, Json] | None) -> Carried:
@@ -119,7 +112,7 @@ class Debezium:
         return source.head.carried(kind, before, after, key, snapshot=op == "r" or source.snapshot)
 
     def _image(self, source: _Source, row: dict[str, Json], fields: dict[str, Json]) -> Image:
-        declared = self._seen.get(source.head.table, {}) | dict(self.types.get(source.head.table, {}))
+        declared = self.types.get(source.head.table, {})
         image: Image = {}
         for name, value in row.items():
             encoding = Encoding.of(
@@ -141,40 +134,21 @@ class Debezium:
 
     def _statement(self, source: _Source, body: dict[str, Json]) -> Carried:
         sql = exact_json.text(body.get("ddl") or "", "ddl")
-        if source.flavor is not Flavor.TIDB:  # TiCDC's table changes do not hold the fraction of a DATETIME
-            for change in exact_json.sequence(body.get("tableChanges") or [], "tableChanges"):
-                self._learn(exact_json.mapping(change, "a table change"))
         truncate = re.match(r"\s*TRUNCATE\b", sql, re.IGNORECASE) is not None
         return source.head.carried(Op.TRUNCATE if truncate else Op.DDL, sql=sql, snapshot=source.snapshot)
-
-    def _learn(self, change: dict[str, Json]) -> None:
-        """Keep the column types that a table change states.
-
-        Schema changes come on a topic of their own, so it is not known which rows they are for: of a column that
-        changed its type, no type is known from then on.
-        """
-        names = _TABLE_ID.match(exact_json.text(change.get("id"), "id"))
-        if names is None:
-            raise UndecodableError("a table change without a table id")
-        if change.get("table") is None:  # dropped
-            return
-        known = self._seen.setdefault(".".join(name.replace('""', '"') for name in names.groups()), {})
-        for column in exact_json.sequence(exact_json.mapping(change["table"], "table").get("columns"), "columns"):
-            name, column_type = _stated(exact_json.mapping(column, "a column"))
-            known[name] = column_type if known.get(name, column_type) == column_type else ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
     """The ``source`` block of an envelope."""
 
-    head: Head
+    head: MessageHead
     flavor: Flavor
     commit: int | None
     snapshot: bool
 
     @classmethod
-    def read(cls, source: dict[str, Json], message: Message) -> _Source:
+    def read(cls, source: dict[str, Json], message: CarrierMessage) -> _Source:
         connector = exact_json.text(source.get("connector"), "source.connector").lower()
         flavor = _FLAVORS.get(connector)
         if flavor is None:
@@ -184,24 +158,23 @@ class _Source:
         position = exact_json.integer(source["pos"], "source.pos") if source.get("pos") is not None else 0
         milliseconds = exact_json.integer(source.get("ts_ms"), "source.ts_ms")
         names = [exact_json.text(source.get(part) or "", f"source.{part}") for part in ("db", "table")]
-        head = Head(
-            message, ".".join(names), milliseconds / 1000 if commit is None else tso_time(commit),
-            exact_json.text(source.get("gtid") or "", "source.gtid") if commit is None else str(commit),
-            _order(source, file, position, commit), (file, position) if file else None,
-        )  # fmt: skip
+        table, at = ".".join(names), (file, position) if file else None
+        if commit is None:
+            gtid = exact_json.text(source.get("gtid") or "", "source.gtid")
+            head = MessageHead(message, table, milliseconds / 1000, gtid, _order(source, file, position), at)
+        else:
+            head = MessageHead.of_commit(message, table, commit, at)
         return cls(head, flavor, commit, source.get("snapshot") not in (None, False, "false"))
 
 
-def _order(source: dict[str, Json], file: str, position: int, commit: int | None) -> Order | None:
-    if commit is not None:
-        return Order("", (commit,))
+def _order(source: dict[str, Json], file: str, position: int) -> SourceOrder | None:
     number = _FILE_NUMBER.search(file)
     if number is None:
         return None
     # Binlog positions of two servers do not compare: after a failover the order starts anew.
     server = exact_json.integer(source.get("server_id"), "source.server_id")
     row = exact_json.integer(source["row"], "source.row") if source.get("row") is not None else 0
-    return Order(f"server {server}", (int(number[1]), position, row))
+    return SourceOrder(f"server {server}", (int(number[1]), position, row))
 
 
 def _fields(schema: dict[str, Json], side: str) -> dict[str, Json]:
@@ -211,17 +184,3 @@ def _fields(schema: dict[str, Json], side: str) -> dict[str, Json]:
             columns = exact_json.sequence(found.get("fields"), f"schema of {side}")
             return {exact_json.text(exact_json.mapping(c, "a field").get("field"), "field"): c for c in columns}
     raise UndecodableError(f"the schema has no field {side}")
-
-
-def _stated(column: dict[str, Json]) -> tuple[str, str]:
-    """Return the name and the COLUMN_TYPE of a column of ``tableChanges``; no type where the text is not enough."""
-    name = exact_json.text(column.get("name"), "name")
-    written = exact_json.text(column.get("typeExpression") or column.get("typeName") or "", "typeName")
-    base, _, unsigned = f"{written} ".partition(" ")
-    labels, length, scale = (column.get(part) for part in ("enumValues", "length", "scale"))
-    if base.upper() in ("ENUM", "SET"):
-        quoted = [exact_json.text(label, "a label") for label in labels or []]
-        # Debezium gives each label as it stands in the definition, in quotes.
-        return name, f"{base.lower()}({','.join(quoted)})" if quoted and quoted[0].startswith("'") else ""
-    numbers = [str(exact_json.integer(part, "length")) for part in (length, scale) if part is not None]
-    return name, f"{base}({','.join(numbers)}) {unsigned}".replace("()", "").strip().lower()

@@ -1,9 +1,9 @@
-"""One value of a Debezium message to the text that SELECT gives.
+"""How Debezium encodes values: a table from the encoding that a message's schema names to the value it means.
 
-The schema of the message says how the value was encoded, the declared or propagated column type what it was encoded
-from. Encodings are told by the names of Kafka Connect's schemas (debezium.io/documentation/reference/stable/
-connectors/mysql.html, "Data type mappings"). A zero date in a NOT NULL column arrives as day 0, which is also
-1970-01-01: that value is refused.
+Encodings are the names of Kafka Connect's schemas (debezium.io/documentation/reference/stable/connectors/mysql.html,
+"Data type mappings"). The message says what a value is; the declared or propagated column type adds length, labels,
+fraction and the like, and says what a plain integer, double or string was encoded from. A zero date in a NOT NULL
+column arrives as day 0, which is also 1970-01-01: that value is refused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from migverify.changes.carriers import column_text as texts
 from migverify.changes.carriers import exact_json
@@ -24,9 +24,8 @@ from migverify.model import Flavor
 BINARY_MODES = frozenset({"bytes", "base64", "base64-url-safe", "hex"})
 
 _SAFE_DIGITS = 15  # decimal digits that a double always gives back
-_SIGNED = {"int8", "int16", "int32", "int64"}
-_ISO = re.compile(r"(-?\d{4,})-(\d{2})-(\d{2})(?:T(\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?Z?)?\Z")
-_ISO_TIME = re.compile(r"(-?\d{2,3}:\d{2}:\d{2})(?:\.(\d{1,9}))?Z?\Z")
+_LABELED = frozenset({"enum", "set"})
+_ISO = re.compile(r"(-?\d{4,}-\d{2}-\d{2})(?:T(\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?Z?)?\Z")
 _PROPAGATED = "__debezium.source.column."
 
 
@@ -55,17 +54,9 @@ class Encoding:
         column = texts.parse_type(exact_json.text(written, f"the type of {what}"), flavor) if written else None
         if schema is None and column is None:
             raise UndecodableError(f"the message has no schema: state the type of {what}")
-        return cls(
-            what,
-            exact_json.text(found.get("type", ""), "type"),
-            exact_json.text(found.get("name") or "", "name"),
-            found.get("optional") is not False,
-            parameters,
-            column,
-            binary,
-            flavor,
-            bare=not full,
-        )
+        kind, name = exact_json.text(found.get("type", ""), "type"), exact_json.text(found.get("name") or "", "name")
+        optional = found.get("optional") is not False
+        return cls(what, kind, name, optional, parameters, column, binary, flavor, bare=not full)
 
     @property
     def base(self) -> str:
@@ -83,256 +74,175 @@ class Encoding:
 
 
 def value_text(value: Json, encoding: Encoding) -> str | None:
-    """Return the text of one value.
-
-    Raises
-    ------
-    UndecodableError
-        The value does not fit its encoding, or the encoding does not tell what SELECT gives.
-    """
+    """Return the text that SELECT gives."""
     if value is None:
         return None
-    spell = _BY_NAME.get(encoding.name)
-    if spell is not None:
-        return spell(value, encoding)
-    if encoding.name:
-        raise UndecodableError(f"the encoding of {encoding.what}, {encoding.name[:60]!r}, is not known")
-    if encoding.type in _SIGNED:
-        return _integer(value, encoding)
-    if encoding.type in ("float", "double"):
-        return _floating(value, encoding)
-    if encoding.type == "boolean":
-        return _boolean(value, encoding)
-    if encoding.type == "bytes":
-        return texts.hex_text(_bytes(value, encoding, "base64"), encoding.column)
-    if encoding.type == "string":
-        return _string(value, encoding)
-    if not encoding.type:
-        return _by_column(value, encoding)
-    raise UndecodableError(f"the encoding of {encoding.what}, {encoding.type[:40]!r}, is not known")
+    if not encoding.name and not encoding.type:
+        encoding = _without_schema(value, encoding)
+    decode = _ENCODINGS.get(encoding.name or encoding.type)
+    if decode is None:
+        known = encoding.name or encoding.type
+        raise UndecodableError(f"the encoding of {encoding.what}, {known[:60]!r}, is not known")
+    decoded = decode(value, encoding)
+    if isinstance(decoded, str):
+        return decoded
+    base, plain = decoded
+    kind = encoding.column
+    if kind is None or kind.base != base:
+        kind = ColumnType(base) if kind is None else replace(kind, base=base)
+    return texts.value_text(plain, kind, encoding.what, encoding.flavor)
 
 
-def _integer(value: Json, encoding: Encoding) -> str:
-    number = exact_json.integer(value, encoding.what)
-    if encoding.base == "year":
-        return texts.year_text(number)
+Decoded = str | tuple[str, str | int | bytes]
+"""The text itself, or a data type and a value of it as ``column_text.value_text`` takes it."""
+_Decode = Callable[[Json, Encoding], Decoded]
+
+
+def _integer(value: Json, encoding: Encoding) -> Decoded:
+    number, base = exact_json.integer(value, encoding.what), encoding.base
     if number < 0 and encoding.type == "int64":
         if encoding.column is None:
             raise UndecodableError(f"{encoding.what} is negative: BIGINT, or BIGINT UNSIGNED as long? State its type")
-        if encoding.column.unsigned:
-            number += 1 << 64
-    if encoding.base == "bit" and encoding.column is not None:
-        return texts.bit_text(number, encoding.column, encoding.what)
-    return texts.integer_text(number, encoding.column or ColumnType("bigint"))
+        number += encoding.column.unsigned << 64
+    return base if base in texts.INTEGERS or base in ("year", "bit") else "bigint", number
 
 
-def _floating(value: Json, encoding: Encoding) -> str:
+def _floating(value: Json, encoding: Encoding) -> Decoded:
     if not isinstance(value, Number):
         raise UndecodableError(f"{encoding.what} is no number")
-    number = texts.number_of(value.text, encoding.what)
-    base = encoding.base
-    if not base and encoding.type == "float":
-        base = "float"
-    if base == "float":
-        return texts.float_text(number, encoding.flavor, encoding.column)
+    base, column = encoding.base, encoding.column
     if base in texts.FLOATS:
-        return texts.double_text(number, encoding.flavor, encoding.column)
-    if base in texts.DECIMALS and encoding.column is not None and encoding.column.length is not None:
-        if encoding.column.length > _SAFE_DIGITS:
-            raise UndecodableError(f"{encoding.what} is a DECIMAL sent as double: {_SAFE_DIGITS} digits are certain")
-        return f"{number:.{encoding.column.scale or 0}f}"
-    raise UndecodableError(f"{encoding.what} is a double: DOUBLE, or a DECIMAL sent so? State its type")
+        return base, value.text
+    if not base and encoding.type == "float":
+        return "float", value.text
+    if column is None or base not in texts.DECIMALS or column.length is None:
+        raise UndecodableError(f"{encoding.what} is a double: DOUBLE, or a DECIMAL sent so? State its type")
+    if column.length > _SAFE_DIGITS:
+        raise UndecodableError(f"{encoding.what} is a DECIMAL sent as double: {_SAFE_DIGITS} digits are certain")
+    return base, f"{texts.number_of(value.text, encoding.what):.{column.scale or 0}f}"
 
 
-def _boolean(value: Json, encoding: Encoding) -> str:
+def _boolean(value: Json, encoding: Encoding) -> Decoded:
     if not isinstance(value, bool):
         raise UndecodableError(f"{encoding.what} is no boolean")
     if encoding.column is None:
         raise UndecodableError(f"{encoding.what} is a boolean: BIT(1) or TINYINT(1)? State its type")
-    if encoding.base == "bit":
-        return texts.bit_text(int(value), ColumnType("bit", 1), encoding.what)
-    return texts.integer_text(int(value), encoding.column)
+    return ("bigint", int(value)) if encoding.base == "bit" else ("tinyint", int(value))
 
 
-def _string(value: Json, encoding: Encoding) -> str:
-    text = exact_json.text(value, encoding.what)
-    base, column = encoding.base, encoding.column
-    if encoding.flavor is Flavor.TIDB and not base:
-        # TiCDC sends binary as base64 in a string, and text as it is.
-        raise UndecodableError(f"{encoding.what} is a string: text, or binary in base64? State its type")
-    if encoding.binary != "bytes" and not base:
-        raise UndecodableError(f"{encoding.what} is a string: text, or binary in {encoding.binary}? State its type")
+def _binary(value: Json, encoding: Encoding, mode: str = "base64") -> Decoded:
+    return encoding.base if encoding.base in texts.BINARIES else "varbinary", _bytes(value, encoding, mode)
+
+
+def _string(value: Json, encoding: Encoding) -> Decoded:
+    text, base = exact_json.text(value, encoding.what), encoding.base
+    # TiCDC sends binary as base64 in a string, and text as it is.
+    mode = "base64" if encoding.flavor is Flavor.TIDB else encoding.binary
+    if not base:
+        if mode != "bytes":
+            raise UndecodableError(f"{encoding.what} is a string: text, or binary in {mode}? State its type")
+        return text
     if base in texts.BINARIES:
-        mode = "base64" if encoding.flavor is Flavor.TIDB else encoding.binary
-        return texts.hex_text(_bytes(text, encoding, mode), column)
-    if base in texts.DECIMALS:
-        return texts.decimal_text(text)
-    if base in texts.INTEGERS and column is not None:
-        return texts.integer_text(text, column)
-    if base == "json":
-        return texts.json_text(text, encoding.flavor)
+        return _binary(text, encoding, mode)
     if base == "timestamp":
         return _zoned(text, encoding)
-    if base and base not in texts.TEXTS | {"enum", "set"}:
-        raise UndecodableError(f"{encoding.what} is {base} and was sent as a string")
-    return text
+    if base in texts.TEXTS | texts.DECIMALS | texts.INTEGERS | _LABELED or base == "json":
+        return base, text
+    raise UndecodableError(f"{encoding.what} is {base} and was sent as a string")
 
 
-def _decimal(value: Json, encoding: Encoding) -> str:
+def _text_of(base: str) -> _Decode:
+    return lambda value, encoding: (base, exact_json.text(value, encoding.what))
+
+
+def _decimal(value: Json, encoding: Encoding) -> Decoded:
     scale = encoding.parameters.get("scale")
-    digits = int(exact_json.text(scale, "scale")) if isinstance(scale, str) and scale.lstrip("-").isdigit() else None
-    if digits is None:
+    if not isinstance(scale, str) or not scale.lstrip("-").isdigit():
         raise UndecodableError(f"the schema of {encoding.what} has no scale")
-    return texts.unscaled_text(_bytes(value, encoding, "base64"), digits)
+    return texts.unscaled_text(_bytes(value, encoding), int(scale))
 
 
-def _variable_decimal(value: Json, encoding: Encoding) -> str:
+def _variable_decimal(value: Json, encoding: Encoding) -> Decoded:
     parts = exact_json.mapping(value, encoding.what)
-    return texts.unscaled_text(
-        _bytes(parts.get("value"), encoding, "base64"), exact_json.integer(parts.get("scale"), "scale")
-    )
+    scale = exact_json.integer(parts.get("scale"), "scale")
+    return texts.unscaled_text(_bytes(parts.get("value"), encoding), scale)
 
 
-def _bits(value: Json, encoding: Encoding) -> str:
-    length = encoding.parameters.get("length")
-    width = int(length) if isinstance(length, str) and length.isdigit() else None
-    kind = ColumnType("bit", width) if encoding.column is None else encoding.column
-    return texts.bit_text(int.from_bytes(_bytes(value, encoding, "base64"), "little"), kind, encoding.what)
+def _decimal_without_schema(value: Json, encoding: Encoding) -> Decoded:
+    """Tell a number from base64 (``decimal.handling.mode`` string and precise): base64 has no point and no minus."""
+    text = exact_json.text(value, encoding.what)
+    scale = 0 if encoding.column is None else encoding.column.scale or 0
+    if "." in text or "-" in text:
+        return texts.decimal_text(text)
+    if scale == 0 and text.isdigit():
+        raise UndecodableError(f"{encoding.what} is {text[:40]!r}: base64 or a number? Send the schema")
+    return texts.unscaled_text(_bytes(text, encoding), scale)
 
 
-def _moment(per_second: int, most: int) -> Callable[[Json, Encoding], str]:
+def _bits(value: Json, encoding: Encoding) -> Decoded:
+    number, length = int.from_bytes(_bytes(value, encoding), "little"), encoding.parameters.get("length")
+    if encoding.column is None and isinstance(length, str) and length.isdigit():
+        return texts.bit_text(number, ColumnType("bit", int(length)), encoding.what)
+    return "bit", number
+
+
+def _datetime(per_second: int, most: int) -> _Decode:
     """Return a reader of DATETIME as units after 1970-01-01; ``per_second`` units hold ``most`` fraction digits."""
 
-    def spell(value: Json, encoding: Encoding) -> str:
-        units = exact_json.integer(value, encoding.what)
-        _refuse_zero(units, encoding)
+    def decode(value: Json, encoding: Encoding) -> Decoded:
+        units = _not_zero(exact_json.integer(value, encoding.what), encoding)
         return texts.datetime_text(_microseconds(units, per_second), encoding.fraction(most))
 
-    return spell
+    return decode
 
 
-def _duration(per_second: int, most: int) -> Callable[[Json, Encoding], str]:
-    def spell(value: Json, encoding: Encoding) -> str:
+def _time(per_second: int, most: int) -> _Decode:
+    def decode(value: Json, encoding: Encoding) -> Decoded:
         units = exact_json.integer(value, encoding.what)
         return texts.time_text(_microseconds(units, per_second), encoding.fraction(most))
 
-    return spell
+    return decode
 
 
 def _microseconds(units: int, per_second: int) -> int:
-    if per_second <= texts.MICROSECONDS:
-        return units * (texts.MICROSECONDS // per_second)
-    whole, rest = divmod(units, per_second // texts.MICROSECONDS)
+    whole, rest = divmod(units * texts.MICROSECONDS, per_second)
     if rest:
         raise UndecodableError(f"{units} holds parts of a microsecond, which no server stores")
     return whole
 
 
-def _days(value: Json, encoding: Encoding) -> str:
-    days = exact_json.integer(value, encoding.what)
-    _refuse_zero(days, encoding)
-    return texts.days_text(days)
+def _date(value: Json, encoding: Encoding) -> Decoded:
+    return texts.days_text(_not_zero(exact_json.integer(value, encoding.what), encoding))
 
 
-def _refuse_zero(units: int, encoding: Encoding) -> None:
+def _year(value: Json, encoding: Encoding) -> Decoded:
+    return "year", exact_json.integer(value, encoding.what)
+
+
+def _not_zero(units: int, encoding: Encoding) -> int:
     if units == 0 and not encoding.optional:
         raise UndecodableError(f"{encoding.what} is 1970-01-01 in a NOT NULL column: a zero date is sent as that too")
+    return units
 
 
-def _zoned(value: Json, encoding: Encoding) -> str:
+def _zoned(value: Json, encoding: Encoding) -> Decoded:
     """TIMESTAMP: ISO text in UTC. Its digits are kept where the column's are not known: the connector pads them."""
     text = exact_json.text(value, encoding.what)
     match = _ISO.match(text)
-    if match is None or match[4] is None or not text.endswith("Z"):
+    if match is None or match[2] is None or not text.endswith("Z"):
         raise UndecodableError(f"{text[:40]!r} is no moment in UTC")
-    if text.startswith("1970-01-01T00:00:00") and not encoding.optional:
-        _refuse_zero(0, encoding)
+    if text.startswith("1970-01-01T00:00:00"):
+        _not_zero(0, encoding)
     unknown = encoding.column is None or (encoding.bare and encoding.column.length is None)
-    digits = len(match[5] or "") if unknown else encoding.fraction(6)
-    fraction = texts.fraction_text(texts.fraction_of(match[5] or ""), digits)
-    return f"{match[1]}-{match[2]}-{match[3]} {match[4]}{fraction}"
+    digits = len(match[3] or "") if unknown else encoding.fraction(6)
+    return f"{match[1]} {match[2]}{_fraction(match[3], digits)}"
 
 
-def _iso_datetime(value: Json, encoding: Encoding) -> str:
-    match = _ISO.match(exact_json.text(value, encoding.what))
-    if match is None or match[4] is None:
-        raise UndecodableError(f"{encoding.what} is no moment")
-    fraction = texts.fraction_text(texts.fraction_of(match[5] or ""), encoding.fraction(6))
-    return f"{match[1]}-{match[2]}-{match[3]} {match[4]}{fraction}"
+def _fraction(written: str | None, digits: int) -> str:
+    return texts.fraction_text(texts.fraction_of(written or ""), digits)
 
 
-def _iso_date(value: Json, encoding: Encoding) -> str:
-    match = _ISO.match(exact_json.text(value, encoding.what).removesuffix("Z"))
-    if match is None or match[4] is not None:
-        raise UndecodableError(f"{encoding.what} is no date")
-    return match[0]
-
-
-def _iso_time(value: Json, encoding: Encoding) -> str:
-    match = _ISO_TIME.match(exact_json.text(value, encoding.what))
-    if match is None:
-        raise UndecodableError(f"{encoding.what} is no time")
-    return match[1] + texts.fraction_text(texts.fraction_of(match[2] or ""), encoding.fraction(6))
-
-
-def _by_column(value: Json, encoding: Encoding) -> str:
-    """A message without schema: the declared type says what the default settings of the connector would send."""
-    base, column = encoding.base, encoding.column
-    if column is None:
-        raise UndecodableError(f"the message has no schema: state the type of {encoding.what}")
-    if base in texts.INTEGERS and isinstance(value, Number):
-        number = exact_json.integer(value, encoding.what)
-        return texts.integer_text(number + (1 << 64) if number < 0 and column.unsigned else number, column)
-    if base in texts.DECIMALS and isinstance(value, str):
-        return _decimal_without_schema(value, encoding, column.scale or 0)
-    if isinstance(value, Number) and base in texts.FLOATS | texts.DECIMALS:
-        return _floating(value, encoding)
-    if base in _NUMERIC_TIMES and isinstance(value, Number):
-        return _NUMERIC_TIMES[base](value, encoding)
-    if isinstance(value, bool):
-        return _boolean(value, encoding)
-    if base == "year":
-        return texts.year_text(exact_json.integer(value, encoding.what))
-    if base in texts.BINARIES:
-        mode = "base64" if encoding.flavor is Flavor.TIDB or encoding.binary == "bytes" else encoding.binary
-        return texts.hex_text(_bytes(value, encoding, mode), column)
-    if base == "bit":
-        return texts.bit_text(int.from_bytes(_bytes(value, encoding, "base64"), "little"), column, encoding.what)
-    if base == "json" and isinstance(value, str):
-        return texts.json_text(value, encoding.flavor)
-    if base == "timestamp":
-        return _zoned(value, encoding)
-    if base in texts.TEXTS | {"enum", "set"}:
-        return exact_json.text(value, encoding.what)
-    raise UndecodableError(f"{encoding.what}, {base}, cannot be read without a schema")
-
-
-def _decimal_without_schema(value: str, encoding: Encoding, scale: int) -> str:
-    """Tell a number from base64 (``decimal.handling.mode`` string and precise): base64 has no point and no minus."""
-    if "." in value or "-" in value:
-        return texts.decimal_text(value)
-    if scale == 0 and value.isdigit():
-        raise UndecodableError(f"{encoding.what} is {value[:40]!r}: base64 or a number? Send the schema")
-    return texts.unscaled_text(_bytes(value, encoding, "base64"), scale)
-
-
-def _datetime_by_precision(value: Json, encoding: Encoding) -> str:
-    """DATETIME in adaptive precision: milliseconds up to 3 digits, microseconds beyond; no schema, no NOT NULL."""
-    units = exact_json.integer(value, encoding.what)
-    if units == 0:
-        raise UndecodableError(f"{encoding.what} is 1970-01-01: a zero date is sent as that too")
-    digits = encoding.fraction(6)
-    return texts.datetime_text(units * 1000 if digits <= 3 else units, digits)
-
-
-def _date_without_schema(value: Json, encoding: Encoding) -> str:
-    days = exact_json.integer(value, encoding.what)
-    if days == 0:
-        raise UndecodableError(f"{encoding.what} is 1970-01-01: a zero date is sent as that too")
-    return texts.days_text(days)
-
-
-def _bytes(value: Json, encoding: Encoding, mode: str) -> bytes:
+def _bytes(value: Json, encoding: Encoding, mode: str = "base64") -> bytes:
     text = exact_json.text(value, encoding.what)
     try:
         if mode == "hex":
@@ -352,41 +262,64 @@ def _propagated(parameters: dict[str, Json]) -> str | None:
     if base is None:
         return None
     name, _, rest = f"{exact_json.text(base, 'type')} ".partition(" ")
-    if name.upper() in ("ENUM", "SET"):
+    if name.lower() in _LABELED:
         return None
     numbers = [parameters[_PROPAGATED + part] for part in ("length", "scale") if _PROPAGATED + part in parameters]
     inside = ",".join(exact_json.text(number, "length") for number in numbers)
     return f"{name}({inside}) {rest}" if inside else f"{name} {rest}"
 
 
-_NUMERIC_TIMES: dict[str, Callable[[Json, Encoding], str]] = {
-    "date": _date_without_schema,
-    "datetime": _datetime_by_precision,
-    "time": _duration(texts.MICROSECONDS, 6),
-}
-
-_BY_NAME: dict[str, Callable[[Json, Encoding], str]] = {
+_ENCODINGS: dict[str, _Decode] = {
+    **dict.fromkeys(("int8", "int16", "int32", "int64"), _integer),
+    **dict.fromkeys(("float", "double"), _floating),
+    "boolean": _boolean,
+    "bytes": _binary,
+    "string": _string,
+    "decimal without schema": _decimal_without_schema,
     "org.apache.kafka.connect.data.Decimal": _decimal,
     "io.debezium.data.VariableScaleDecimal": _variable_decimal,
     "io.debezium.data.Bits": _bits,
-    "io.debezium.data.Enum": lambda value, encoding: exact_json.text(value, encoding.what),
-    "io.debezium.data.EnumSet": lambda value, encoding: exact_json.text(value, encoding.what),
-    "io.debezium.data.Json": lambda value, encoding: texts.json_text(
-        exact_json.text(value, encoding.what), encoding.flavor
-    ),
-    "io.debezium.time.Year": lambda value, encoding: texts.year_text(exact_json.integer(value, encoding.what)),
-    "io.debezium.time.Date": _days,
-    "org.apache.kafka.connect.data.Date": _days,
-    "io.debezium.time.Timestamp": _moment(1000, 3),
-    "org.apache.kafka.connect.data.Timestamp": _moment(1000, 3),
-    "io.debezium.time.MicroTimestamp": _moment(texts.MICROSECONDS, 6),
-    "io.debezium.time.NanoTimestamp": _moment(1_000_000_000, 6),
-    "io.debezium.time.Time": _duration(1000, 3),
-    "org.apache.kafka.connect.data.Time": _duration(1000, 3),
-    "io.debezium.time.MicroTime": _duration(texts.MICROSECONDS, 6),
-    "io.debezium.time.NanoTime": _duration(1_000_000_000, 6),
+    "io.debezium.data.Enum": _text_of("enum"),
+    "io.debezium.data.EnumSet": _text_of("set"),
+    "io.debezium.data.Json": _text_of("json"),
+    "io.debezium.time.Year": _year,
+    "io.debezium.time.Date": _date,
+    "org.apache.kafka.connect.data.Date": _date,
+    "io.debezium.time.Timestamp": _datetime(1000, 3),
+    "org.apache.kafka.connect.data.Timestamp": _datetime(1000, 3),
+    "io.debezium.time.MicroTimestamp": _datetime(texts.MICROSECONDS, 6),
+    "io.debezium.time.NanoTimestamp": _datetime(1_000_000_000, 6),
+    "io.debezium.time.Time": _time(1000, 3),
+    "org.apache.kafka.connect.data.Time": _time(1000, 3),
+    "io.debezium.time.MicroTime": _time(texts.MICROSECONDS, 6),
+    "io.debezium.time.NanoTime": _time(1_000_000_000, 6),
     "io.debezium.time.ZonedTimestamp": _zoned,
-    "io.debezium.time.IsoDate": _iso_date,
-    "io.debezium.time.IsoTimestamp": _iso_datetime,
-    "io.debezium.time.IsoTime": _iso_time,
 }
+
+_DEFAULTS = {
+    **dict.fromkeys(texts.INTEGERS, "int64"),
+    **dict.fromkeys(texts.FLOATS, "double"),
+    **dict.fromkeys(texts.TEXTS | _LABELED, "string"),
+    "bit": "io.debezium.data.Bits", "json": "io.debezium.data.Json", "year": "io.debezium.time.Year",
+    "date": "io.debezium.time.Date", "time": "io.debezium.time.MicroTime",
+    "timestamp": "io.debezium.time.ZonedTimestamp",
+}  # fmt: skip
+"""Data type -> what the default settings of the connector send."""
+
+
+def _without_schema(value: Json, encoding: Encoding) -> Encoding:
+    """Return what the declared type says of a message without schema. Which columns are NOT NULL is not known."""
+    base = encoding.base
+    if isinstance(value, bool):
+        name = "boolean"
+    elif base in texts.DECIMALS:
+        name = "decimal without schema" if isinstance(value, str) else "double"
+    elif base in texts.BINARIES:
+        name = "bytes" if encoding.binary == "bytes" else "string"
+    elif base == "datetime":  # adaptive precision: milliseconds up to 3 digits, microseconds beyond
+        name = f"io.debezium.time.{'' if encoding.fraction(6) <= 3 else 'Micro'}Timestamp"
+    else:
+        name = _DEFAULTS.get(base, "")
+    if not name:
+        raise UndecodableError(f"{encoding.what}, {base}, cannot be read without a schema")
+    return replace(encoding, type=name, optional=False)

@@ -27,13 +27,7 @@ class Number:
 
 
 def load(raw: bytes | str) -> Json:
-    """Return the value of one JSON text.
-
-    Raises
-    ------
-    UndecodableError
-        It is no JSON text in UTF-8, names a key twice, or nests too deep.
-    """
+    """Return the value of one JSON text."""
     try:
         text = raw if isinstance(raw, str) else raw.decode("utf-8")
         return _DECODER.decode(text)

@@ -18,17 +18,15 @@ from typing import TypeAlias
 from migverify.changes.carriers import exact_json
 from migverify.changes.carriers.base import (
     CarriedItem,
-    Head,
-    Message,
-    Order,
+    CarrierMessage,
+    MessageHead,
+    MessagePosition,
     Parser,
-    Place,
     Reject,
     UndecodableError,
     Watermark,
-    tso_time,
 )
-from migverify.changes.carriers.open_protocol import VERSION
+from migverify.changes.carriers.open_protocol import TRUNCATE_TABLE, VERSION
 from migverify.changes.model import Op
 from migverify.errors import ChangeError
 
@@ -36,11 +34,10 @@ LONGEST = 256 * 1024 * 1024
 """Most bytes of one message: beyond, the file is damaged or something else."""
 
 _LENGTH = 8
-_TRUNCATE_TABLE = 11
 _DATA_FILE = re.compile(r"CDC(\d+)\.json\Z")
 _SCHEMA_FILE = re.compile(r"schema_(\d+)_\d+\.json\Z")
 
-Split: TypeAlias = Callable[[Path], Iterator[Message | Reject]]
+Split: TypeAlias = Callable[[Path], Iterator[CarrierMessage | Reject]]
 """Cuts a file into its messages; their offsets count from 0."""
 
 
@@ -84,17 +81,11 @@ class StorageFolder:
         self._parser = parser
 
     def items(self) -> Iterator[CarriedItem]:
-        """Yield statements, changes and one watermark.
-
-        Raises
-        ------
-        ChangeError
-            The folder has no ``metadata``, or a file between two others is missing.
-        """
+        """Yield statements, changes and one watermark."""
         complete_to = self._complete_to()
         for folder in sorted(path for path in self._tables() if path.is_dir()):
             yield from self._table(folder)
-        yield Watermark(complete_to, Place(str(self._root / "metadata"), 0, 0), everywhere=True)
+        yield Watermark(complete_to, MessagePosition(str(self._root / "metadata"), 0, 0), everywhere=True)
 
     def _tables(self) -> Iterator[Path]:
         for database in sorted(path for path in self._root.iterdir() if path.is_dir()):
@@ -128,48 +119,48 @@ class StorageFolder:
             yield from FileSource(sorted(data), self._parser, json_lines).items()
 
     def _statement(self, path: Path) -> CarriedItem:
-        place, raw = Place(str(path), 0, 0), path.read_bytes()
+        place, raw = MessagePosition(str(path), 0, 0), path.read_bytes()
         try:
             body = _object(raw)
             commit = exact_json.integer(body.get("TableVersion"), "TableVersion")
             names = [exact_json.text(body.get(part), part) for part in ("Schema", "Table")]
             sql = exact_json.text(body.get("Query"), "Query")
-            truncate = exact_json.integer(body.get("Type"), "Type") == _TRUNCATE_TABLE
+            truncate = exact_json.integer(body.get("Type"), "Type") == TRUNCATE_TABLE
         except UndecodableError as error:
             return Reject(str(error), place, None, raw)
-        head = Head(
-            Message(place, None, None), ".".join(names), tso_time(commit), str(commit), Order("", (commit,)),
-            (str(path), 0),
-        )  # fmt: skip
+        head = MessageHead.of_commit(CarrierMessage(place, None, None), ".".join(names), commit, (str(path), 0))
         return head.carried(Op.TRUNCATE if truncate else Op.DDL, sql=sql)
 
 
-def json_lines(path: Path) -> Iterator[Message | Reject]:
+def json_lines(path: Path) -> Iterator[CarrierMessage | Reject]:
     r"""Yield each line that is not empty as a message; lines end in ``\n`` or ``\r\n``."""
     with path.open("rb") as file:
         number = 0
         while line := file.readline(LONGEST + 1):
-            place = Place(str(path), 0, number)
+            place = MessagePosition(str(path), 0, number)
             if len(line) > LONGEST:
                 yield Reject(f"a line of more than {LONGEST} bytes", place, None, None)
                 return
             if stripped := line.strip():
-                yield Message(place, None, stripped)
+                yield CarrierMessage(place, None, stripped)
                 number += 1
 
 
-def open_protocol_events(path: Path) -> Iterator[Message | Reject]:
+def open_protocol_events(path: Path) -> Iterator[CarrierMessage | Reject]:
     """Yield each event of an open-protocol file as a message of one event; a cut end is a reject."""
     with path.open("rb") as file:
         head = file.read(_LENGTH)
         if int.from_bytes(head, "big") != VERSION or len(head) < _LENGTH:
             yield Reject(
-                "the file does not begin with version 1 of the open protocol", Place(str(path), 0, 0), None, head
+                "the file does not begin with version 1 of the open protocol",
+                MessagePosition(str(path), 0, 0),
+                None,
+                head,
             )
             return
         number = 0
         while prefix := file.read(_LENGTH):
-            place = Place(str(path), 0, number)
+            place = MessagePosition(str(path), 0, number)
             parts: list[bytes] = []
             for length in (prefix, None):
                 size = file.read(_LENGTH) if length is None else length
@@ -179,7 +170,7 @@ def open_protocol_events(path: Path) -> Iterator[Message | Reject]:
                     yield Reject("the file is cut inside an event", place, None, b"".join((*parts, size, body)))
                     return
                 parts.append(size + body)
-            yield Message(place, head + parts[0], parts[1])
+            yield CarrierMessage(place, head + parts[0], parts[1])
             number += 1
 
 

@@ -1,10 +1,11 @@
-"""The formats by name, and how their parsers are made from plain options: what a command line or Spark can say."""
+"""The formats by name, and how their parsers are made from plain options."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import tzinfo
 from pathlib import Path
 
 from migverify.changes.carriers.base import Parser, Types, UndecodableError
@@ -16,12 +17,10 @@ from migverify.changes.carriers.open_protocol import OpenProtocol
 from migverify.errors import ConfigError, UsageError
 from migverify.model import Flavor
 
-FORMATS = ("canal-json", "open-protocol", "debezium")
-
 
 @dataclass(frozen=True, slots=True)
-class Format:
-    """A format and what its messages leave open; plain values, so that it travels to Spark as text."""
+class CarrierFormat:
+    """A format and what its messages leave open."""
 
     name: str
     types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -46,17 +45,20 @@ class Format:
                     parse_type(column_type, self.flavor)
                 except UndecodableError as error:
                     raise ConfigError(f"the type of {table}.{column}: {error}") from error
-        if self.name == "canal-json":
-            return CanalJson(self.types, zone, self.flavor)
-        if self.name == "open-protocol":
-            return OpenProtocol(self.types, zone)
-        if self.name != "debezium":
-            raise UsageError(f"there is no format {self.name!r}", hint=f"Formats are {', '.join(FORMATS)}.")
+        make = _PARSERS.get(self.name)
+        if make is None:
+            raise UsageError(f"there is no format {self.name!r}", hint=f"Formats are {', '.join(_PARSERS)}.")
         if self.binary not in BINARY_MODES:
-            raise UsageError(
-                f"there is no binary handling {self.binary!r}", hint=f"It is one of {', '.join(sorted(BINARY_MODES))}."
-            )
-        return Debezium(self.types, self.binary)
+            modes = ", ".join(sorted(BINARY_MODES))
+            raise UsageError(f"there is no binary handling {self.binary!r}", hint=f"It is one of {modes}.")
+        return make(self, zone)
+
+
+_PARSERS: dict[str, Callable[[CarrierFormat, tzinfo | None], Parser]] = {
+    "canal-json": lambda form, zone: CanalJson(form.types, zone, form.flavor),
+    "open-protocol": lambda form, zone: OpenProtocol(form.types, zone),
+    "debezium": lambda form, _zone: Debezium(form.types, form.binary),
+}
 
 
 def read_types(path: Path) -> Types:

@@ -1,7 +1,7 @@
 """Reads Kafka partitions from offsets of our own: no consumer group, so no rebalance and no committed offset to trust.
 
 A wanted offset that the broker no longer has is a loss and an error, never a jump (``auto.offset.reset=error``, and the
-partition's first offset is asked for wherever the first message is not the wanted one). Offsets that hold no message
+partition's first offset is read wherever the first message is not the wanted one). Offsets that hold no message
 (transaction markers, compaction) are passed; ``migverify.changes.carriers.sequence`` counts them.
 """
 
@@ -9,34 +9,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from migverify.changes.carriers.base import CarriedItem, Message, Parser, Place
+from migverify.changes.carriers.base import CarriedItem, CarrierMessage, MessagePosition, Parser
 from migverify.errors import ChangeError, ConfigError, EndpointError, LoginError, PurgedError, UnreachableError
 from migverify.secrets import resolve_variable, scrub
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError
 
-Offsets: TypeAlias = dict[str, dict[str, int]]
-"""Topic -> partition (as text, for JSON) -> offset of the next message."""
-
 ANSWER_SECONDS = 30.0
 _POLL_SECONDS = 0.1  # a batch waits that long for its last message
 _BATCH = 500
 
-_PLAIN = {"security_protocol": "security.protocol", "sasl_mechanism": "sasl.mechanism", "ca_file": "ssl.ca.location",
-          "certificate_file": "ssl.certificate.location", "key_file": "ssl.key.location"}  # fmt: skip
-_FROM_ENVIRONMENT = {
-    "username_env": "sasl.username",
-    "password_env": "sasl.password",
-    "key_password_env": "ssl.key.password",
-}
+_PLAIN = {"servers": "bootstrap.servers", "security_protocol": "security.protocol",
+          "sasl_mechanism": "sasl.mechanism", "ca_file": "ssl.ca.location"}  # fmt: skip
+_FROM_ENVIRONMENT = {"username_env": "sasl.username", "password_env": "sasl.password"}
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class KafkaLogin:
     """How to reach the brokers. Secrets are names of environment variables; ``resolve`` reads them."""
 
     servers: str
@@ -45,29 +39,27 @@ class Login:
     username_env: str = ""
     password_env: str = ""
     ca_file: str = ""
-    certificate_file: str = ""
-    key_file: str = ""
-    key_password_env: str = ""
 
-    def resolve(self) -> Resolved:
-        """Return the settings with their secrets; ConfigError when a variable is not set."""
-        found = {"bootstrap.servers": self.servers}
-        found |= {name: getattr(self, part) for part, name in _PLAIN.items() if getattr(self, part)}
-        for part, name in _FROM_ENVIRONMENT.items():
-            if variable := getattr(self, part):
-                found[name] = resolve_variable(variable, f"Kafka {name}").reveal()
-        return Resolved(self.servers, found)
+    def resolve(self) -> KafkaSettings:
+        """Return all settings, secrets out of their variables; ConfigError when one is not set."""
+        found = {name: getattr(self, part) for part, name in _PLAIN.items() if getattr(self, part)}
+        secrets = {
+            name: resolve_variable(variable, f"Kafka {name}").reveal()
+            for part, name in _FROM_ENVIRONMENT.items()
+            if (variable := getattr(self, part))
+        }
+        return KafkaSettings(self.servers, found | secrets)
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class KafkaSettings:
     """Settings of the client library; what they hold shows in no ``repr``."""
 
     servers: str
     settings: dict[str, str] = field(repr=False)
 
 
-def connect(login: Resolved) -> Consumer:
+def connect(login: KafkaSettings) -> Consumer:
     """Return a consumer that belongs to no group's offsets; ConfigError without the package or for wrong settings."""
     try:
         from confluent_kafka import Consumer, KafkaException
@@ -93,7 +85,7 @@ def connect(login: Resolved) -> Consumer:
         raise ConfigError(scrub(f"the Kafka client refuses its settings: {error}")) from None
 
 
-def bounds(login: Resolved, consumer: Consumer, topics: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
+def bounds(login: KafkaSettings, topics: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
     """Return (topic, partition) -> (first offset, offset after the last message that can be read).
 
     Raises
@@ -106,17 +98,18 @@ def bounds(login: Resolved, consumer: Consumer, topics: Sequence[str]) -> dict[t
     from confluent_kafka import KafkaException, TopicPartition
 
     found = {}
-    try:
-        for topic in topics:
-            described = consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
-            if described.error is not None or not described.partitions:
-                reason = "it has no partitions" if described.error is None else described.error.str()
-                raise ChangeError(f"Kafka topic {topic}: {reason}")
-            for partition in described.partitions:
-                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_SECONDS)
-                found[topic, partition] = (low, high)
-    except KafkaException as error:
-        raise _no_answer(f"Kafka {login.servers} does not answer", error.args[0]) from None
+    with closing(connect(login)) as consumer:
+        try:
+            for topic in topics:
+                described = consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+                if described.error is not None or not described.partitions:
+                    reason = "it has no partitions" if described.error is None else described.error.str()
+                    raise ChangeError(f"Kafka topic {topic}: {reason}")
+                for partition in described.partitions:
+                    here = TopicPartition(topic, partition)
+                    found[topic, partition] = consumer.get_watermark_offsets(here, timeout=ANSWER_SECONDS)
+        except KafkaException as error:
+            raise _no_answer(f"Kafka {login.servers} does not answer", error.args[0]) from None
     return found
 
 
@@ -129,7 +122,9 @@ def _no_answer(what: str, cause: KafkaError) -> EndpointError:
     return kind(scrub(f"{what}: {cause.str()}"), hint="Check the servers and the security settings.")
 
 
-def committed(login: Resolved, group: str, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int | None]:
+def committed(
+    login: KafkaSettings, group: str, partitions: Sequence[tuple[str, int]]
+) -> dict[tuple[str, int], int | None]:
     """Return what another consumer group has committed: the next offset per partition, None where it has nothing."""
     from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -156,32 +151,10 @@ def committed(login: Resolved, group: str, partitions: Sequence[tuple[str, int]]
     return {(part.topic, part.partition): None if part.offset < 0 else part.offset for part in answer}
 
 
-def fetch(
-    login: Resolved, topic: str, partition: int, start: int, end: int, seconds: float = ANSWER_SECONDS
-) -> Iterator[Message]:
-    """Yield the messages of a partition from offset ``start`` up to, not including, ``end``.
-
-    Raises
-    ------
-    PurgedError
-        The broker has deleted messages from ``start`` on.
-    ChangeError
-        The partition ends before ``end``, or gives no message for ``seconds``.
-    """
-    if start >= end:
-        return
-    consumer = connect(login)
-    try:
-        from confluent_kafka import TopicPartition
-
-        consumer.assign([TopicPartition(topic, partition, start)])
-        yield from _until(consumer, _Range(topic, partition, start, end), seconds)
-    finally:
-        consumer.close()
-
-
 @dataclass(frozen=True, slots=True)
-class _Range:
+class OffsetRange:
+    """The messages of a topic partition from offset ``start`` up to, not including, ``end``."""
+
     topic: str
     partition: int
     start: int
@@ -191,7 +164,26 @@ class _Range:
         return f"{self.topic}/{self.partition} from {self.start} to {self.end}"
 
 
-def _until(consumer: Consumer, wanted: _Range, seconds: float) -> Iterator[Message]:
+def fetch(login: KafkaSettings, wanted: OffsetRange, seconds: float = ANSWER_SECONDS) -> Iterator[CarrierMessage]:
+    """Yield the messages of a range.
+
+    Raises
+    ------
+    PurgedError
+        The broker has deleted messages of it.
+    ChangeError
+        The partition ends before the range does, or gives no message for ``seconds``.
+    """
+    if wanted.start >= wanted.end:
+        return
+    with closing(connect(login)) as consumer:
+        from confluent_kafka import TopicPartition
+
+        consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
+        yield from _until(consumer, wanted, seconds)
+
+
+def _until(consumer: Consumer, wanted: OffsetRange, seconds: float) -> Iterator[CarrierMessage]:
     from confluent_kafka import KafkaError
 
     following, last = wanted.start, time.monotonic()
@@ -218,7 +210,7 @@ def _until(consumer: Consumer, wanted: _Range, seconds: float) -> Iterator[Messa
             following = received.offset() + 1
 
 
-def _raise(error: Any, wanted: _Range, following: int) -> None:
+def _raise(error: Any, wanted: OffsetRange, following: int) -> None:
     from confluent_kafka import KafkaError
 
     if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
@@ -231,7 +223,7 @@ def _raise(error: Any, wanted: _Range, following: int) -> None:
 LOSS_HINT = "Messages were deleted before they were read: verify the tables anew, and keep messages longer."
 
 
-def _refuse_loss(consumer: Consumer, wanted: _Range, first: int) -> None:
+def _refuse_loss(consumer: Consumer, wanted: OffsetRange, first: int) -> None:
     """The first message is behind the wanted offset: fine after compaction or markers, a loss after retention."""
     from confluent_kafka import TopicPartition
 
@@ -242,26 +234,22 @@ def _refuse_loss(consumer: Consumer, wanted: _Range, first: int) -> None:
         )
 
 
-def _message(received: Any) -> Message:
+def _message(received: Any) -> CarrierMessage:
     kind, milliseconds = received.timestamp()
-    place = Place(received.topic(), received.partition(), received.offset())
-    return Message(place, received.key(), received.value(), milliseconds / 1000 if kind else 0.0)
+    place = MessagePosition(received.topic(), received.partition(), received.offset())
+    return CarrierMessage(place, received.key(), received.value(), milliseconds / 1000 if kind else 0.0)
 
 
 class KafkaSource:
     """Topics read once from the first message that the brokers have to their present ends; see ``ChangeSource``."""
 
-    def __init__(self, login: Resolved, topics: Sequence[str], parser: Parser) -> None:
+    def __init__(self, login: KafkaSettings, topics: Sequence[str], parser: Parser) -> None:
         self._login = login
         self._parser = parser
-        consumer = connect(login)
-        try:
-            self.bounds = bounds(login, consumer, topics)
-        finally:
-            consumer.close()
+        self.bounds = bounds(login, topics)
 
     def items(self) -> Iterator[CarriedItem]:
         """Yield one partition after the other."""
         for (topic, partition), (low, high) in sorted(self.bounds.items()):
-            for message in fetch(self._login, topic, partition, low, high):
+            for message in fetch(self._login, OffsetRange(topic, partition, low, high)):
                 yield from self._parser.parse(message)

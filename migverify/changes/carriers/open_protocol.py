@@ -2,7 +2,7 @@
 
 Format: docs.pingcap.com/tidb/stable/ticdc-open-protocol. Key: version (8 bytes, big-endian, 1), then per event a
 length and JSON; value: per event a length and JSON. A row event has ``u`` (after), ``p`` (before) or ``d`` (deleted);
-a changefeed that writes no old values sends an update as ``u`` alone, which cannot be told from an insert.
+a changefeed that writes no old values sends an update as ``u`` alone, as an insert.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from migverify.changes.carriers import exact_json
 from migverify.changes.carriers.base import (
     Carried,
     CarriedItem,
-    Head,
+    CarrierMessage,
     Image,
-    Message,
-    Order,
+    MessageHead,
+    Parser,
     Types,
     UndecodableError,
     Watermark,
-    decode_whole,
-    tso_time,
 )
 from migverify.changes.carriers.column_text import ColumnType
 from migverify.changes.carriers.exact_json import Json, Number
@@ -37,7 +35,8 @@ from migverify.model import Flavor
 VERSION = 1
 _LENGTH = 8
 _ROW, _DDL, _RESOLVED = 1, 2, 3
-_TRUNCATE_TABLE = 11
+TRUNCATE_TABLE = 11
+"""TiDB's number of the statement."""
 _BINARY, _HANDLE = 0x01, 0x02
 
 _TEMPORALS = {10: "date", 11: "time", 12: "datetime", 14: "date"}
@@ -54,17 +53,14 @@ _SIMPLE = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92,
 
 
 @dataclass(frozen=True, slots=True)
-class OpenProtocol:
+class OpenProtocol(Parser):
     """Parser of the open protocol; the parameters are those of ``CanalJson``."""
 
     types: Types = field(default_factory=dict)
     time_zone: tzinfo | None = None
 
-    def parse(self, message: Message) -> list[CarriedItem]:
-        """Return everything that the batch of one message holds, or one reject."""
-        return decode_whole(self._decode, message)
-
-    def _decode(self, message: Message) -> Iterator[CarriedItem]:
+    def decode(self, message: CarrierMessage) -> Iterator[CarriedItem]:
+        """Yield everything that the batch of one message holds."""
         keys = split_keys(message.key or b"")
         values = list(split_batch(message.value or b"", "the value"))
         if not values:
@@ -74,7 +70,7 @@ class OpenProtocol:
         for index, (key, value) in enumerate(zip(keys, values, strict=True)):
             yield self._event(message, index, exact_json.mapping(exact_json.load(key), "the key"), value)
 
-    def _event(self, message: Message, index: int, key: dict[str, Json], value: bytes) -> CarriedItem:
+    def _event(self, message: CarrierMessage, index: int, key: dict[str, Json], value: bytes) -> CarriedItem:
         commit = exact_json.integer(key.get("ts"), "ts")
         kind = exact_json.integer(key.get("t"), "t")
         if kind == _RESOLVED:
@@ -87,14 +83,14 @@ class OpenProtocol:
             raise UndecodableError("the row is not in the message but in the changefeed's claim-check storage")
         body = exact_json.mapping(exact_json.load(value), "the value")
         names = [exact_json.text(key.get(part, ""), part) for part in ("scm", "tbl")]
-        head = Head(message, ".".join(names), tso_time(commit), str(commit), Order("", (commit,)))
+        head = MessageHead.of_commit(message, ".".join(names), commit)
         if kind == _DDL:
-            truncate = exact_json.integer(body.get("t"), "t") == _TRUNCATE_TABLE
+            truncate = exact_json.integer(body.get("t"), "t") == TRUNCATE_TABLE
             sql = exact_json.text(body.get("q"), "q")
             return head.carried(Op.TRUNCATE if truncate else Op.DDL, index=index, sql=sql)
         return self._row(head, index, body, only_key=key.get("ohk") is True)
 
-    def _row(self, head: Head, index: int, body: dict[str, Json], *, only_key: bool) -> Carried:
+    def _row(self, head: MessageHead, index: int, body: dict[str, Json], *, only_key: bool) -> Carried:
         if set(body) not in ({"u"}, {"u", "p"}, {"d"}):
             raise UndecodableError(f"a row event with {', '.join(sorted(body)) or 'nothing'} in it")
         if only_key and "d" not in body:
@@ -193,10 +189,10 @@ def _rune(code: int) -> bytes:
 
 
 def _flags(column: Json) -> int:
-    # Without flags, a CHAR cannot be told from a BINARY: the changefeed is older than TiCDC 4.0.8.
+    # Without flags, CHAR and BINARY look the same: the changefeed is older than TiCDC 4.0.8.
     found = exact_json.mapping(column, "a column")
     if "f" not in found:
-        raise UndecodableError("a column without flags: binary cannot be told from text")
+        raise UndecodableError("a column without flags: binary and text look the same")
     return exact_json.integer(found["f"], "f")
 
 

@@ -1,19 +1,19 @@
 """Watches the order in which changes arrive: duplicates, changes out of order, rows that moved to another partition.
 
-Exact whatever the length of the stream: gaps and repeats of offsets, and changes that come after a watermark which
+Exact for a stream of any length: gaps and repeats of offsets, and changes that come after a watermark which
 promised there were none. Bounded: duplicates, order per key and partition per key are known for the ``limit`` row keys
-(and as many changes) seen last. As long as nothing had to be forgotten, those counts are exact too (``Counts.exact``);
-afterwards they are lower bounds.
+(and as many changes) seen last. As long as nothing had to be forgotten, those counts are exact too
+(``OrderCounts.exact``); afterwards they are lower bounds.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TypeVar
 
-from migverify.changes.carriers.base import Carried, CarriedItem, Order, Reject, Skipped, Watermark
+from migverify.changes.carriers.base import Carried, CarriedItem, Reject, SkippedMessage, SourceOrder, Watermark
 from migverify.changes.model import Op
 
 T = TypeVar("T")
@@ -21,10 +21,18 @@ T = TypeVar("T")
 LIMIT = 200_000
 """Row keys, and changes, that are remembered: about 100 MB."""
 
+_VOIDS = (
+    ("rejects", "messages could not be decoded"),
+    ("late", "changes came after a watermark that excluded them"),
+    ("out_of_order", "changes came after a later change of their row"),
+    ("moved", "changes came on another partition than the change of the row before"),
+    ("without_key", "changes name no key: their order cannot be checked"),
+)
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What was seen of the order of a stream. ``exact`` tells whether the bounded counts are exact."""
+
+@dataclass(slots=True)
+class OrderCounts:
+    """What was seen of the order of a stream. ``exact`` says whether the bounded counts are exact."""
 
     changes: int = 0
     statements: int = 0
@@ -53,7 +61,7 @@ class Completeness:
 
 
 @dataclass(slots=True)
-class Sequence:
+class OrderTracker:
     """Counts what is wrong with the order of the items handed to ``see``, in bounded memory.
 
     Parameters
@@ -66,8 +74,8 @@ class Sequence:
 
     limit: int = LIMIT
     partitions: frozenset[tuple[str, int]] = frozenset()
-    counts: Counts = field(default_factory=Counts)
-    _rows: OrderedDict[bytes, tuple[Order, tuple[str, int]]] = field(default_factory=OrderedDict)
+    counts: OrderCounts = field(default_factory=OrderCounts)
+    _rows: OrderedDict[bytes, tuple[SourceOrder, tuple[str, int]]] = field(default_factory=OrderedDict)
     _recent: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
     _watermarks: dict[tuple[str, int] | None, int] = field(default_factory=dict)  # None: everywhere
     _next: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -80,65 +88,56 @@ class Sequence:
         if isinstance(item, Watermark):
             here = None if item.everywhere else (item.place.topic, item.place.partition)
             self._watermarks[here] = max(item.complete_to, self._watermarks.get(here, 0))
-            self._count("watermarks")
+            self.counts.watermarks += 1
         elif isinstance(item, Reject):
-            self._count("rejects")
-        elif isinstance(item, Skipped):
-            self._count("skipped")
+            self.counts.rejects += 1
+        elif isinstance(item, SkippedMessage):
+            self.counts.skipped += 1
         return False
 
     def completeness(self) -> Completeness:
         """Return up to where the stream is complete, and each reason why it may not be."""
-        wanted = self.partitions | set(self._next)
         everywhere = self._watermarks.get(None)
-        marks = [self._watermarks.get(partition, everywhere) for partition in sorted(wanted)]
+        marks = [self._watermarks.get(partition, everywhere) for partition in self.partitions | set(self._next)]
         known = [mark for mark in marks if mark is not None]
         complete_to = min(known) if known and len(known) == len(marks) else None
-        counts, reasons = self.counts, []
-        if counts.rejects:
-            reasons.append(f"{counts.rejects} messages could not be decoded")
-        if counts.late:
-            reasons.append(f"{counts.late} changes came after a watermark that excluded them")
-        if counts.out_of_order:
-            reasons.append(f"{counts.out_of_order} changes came after a later change of their row")
-        if counts.moved:
-            reasons.append(f"{counts.moved} changes came on another partition than the change of the row before")
-        if counts.without_key:
-            reasons.append(f"{counts.without_key} changes name no key: their order cannot be checked")
-        if not counts.exact:
+        reasons = [f"{getattr(self.counts, name)} {text}" for name, text in _VOIDS if getattr(self.counts, name)]
+        if not self.counts.exact:
             reasons.append(f"more than {self.limit} rows or changes: those seen longest ago were not compared")
         return Completeness(complete_to, tuple(reasons))
 
     def _change(self, item: Carried) -> bool:
         statement = item.change.op in (Op.TRUNCATE, Op.DDL)
-        self._count("statements" if statement else "changes")
+        if statement:
+            self.counts.statements += 1
+        else:
+            self.counts.changes += 1
         if self._is_known(item):
             if not statement:  # TiCDC sends a statement to every partition
-                self._count("duplicates")
+                self.counts.duplicates += 1
             return False
         here = (item.place.topic, item.place.partition)
         promised = max(self._watermarks.get(here, 0), self._watermarks.get(None, 0))
         if item.order is not None and item.order.origin == "" and item.order.at[0] < promised:
-            self._count("late")
+            self.counts.late += 1
         if statement:
             return True
         if item.key is None:
-            self._count("without_key")
+            self.counts.without_key += 1
             return True
-        self._order(item)
+        self._order(item, here)
         return True
 
-    def _order(self, item: Carried) -> None:
-        here = (item.place.topic, item.place.partition)
+    def _order(self, item: Carried, here: tuple[str, int]) -> None:
         row = _digest(item.change.table, item.key)
         before = self._rows.pop(row, None)
         if before is not None:
             order, there = before
             # Another file is no move: a storage sink begins files all the time, and in order.
             if there != here and there[0] == here[0]:
-                self._count("moved")
+                self.counts.moved += 1
             if item.order is not None and item.order.origin == order.origin and item.order.at < order.at:
-                self._count("out_of_order")
+                self.counts.out_of_order += 1
                 self._keep(self._rows, row, (order, here))
                 return
         if item.order is not None:
@@ -160,25 +159,22 @@ class Sequence:
     def _offset(self, item: CarriedItem) -> bool:
         """Follow the offsets of the partition; return whether this one was read before."""
         here, offset = (item.place.topic, item.place.partition), item.place.offset
-        wanted = self._next.get(here)
-        if isinstance(item, Carried) and item.index and wanted == offset + 1:
+        expected = self._next.get(here)
+        if isinstance(item, Carried) and item.index and expected == offset + 1:
             return False  # another change of the same message
-        if wanted is not None and offset < wanted:
-            self._count("repeated_offsets")
+        if expected is not None and offset < expected:
+            self.counts.repeated_offsets += 1
             return True
-        if wanted is not None and offset > wanted:
-            self._count("offset_gaps", offset - wanted)
+        if expected is not None and offset > expected:
+            self.counts.offset_gaps += offset - expected
         self._next[here] = offset + 1
         return False
-
-    def _count(self, name: str, more: int = 1) -> None:
-        self.counts = replace(self.counts, **{name: getattr(self.counts, name) + more})
 
     def _keep(self, kept: OrderedDict[bytes, T], key: bytes, value: T) -> None:
         kept[key] = value
         if len(kept) > self.limit:
             kept.popitem(last=False)
-            self.counts = replace(self.counts, exact=False)
+            self.counts.exact = False
 
 
 def _digest(*parts: object) -> bytes:

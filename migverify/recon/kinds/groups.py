@@ -1,221 +1,234 @@
-"""Kinds that look at groups: equal aggregates, sums of zero, balances, coverage, freshness."""
+"""Kinds that sum groups: equal aggregates, sums of zero, balances of entries."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
+from typing import Any, ClassVar, Literal
 
-from migverify.recon.kinds.amounts import amount, distance, plain
-from migverify.recon.kinds.risk import risk_of_sums
-from migverify.recon.kinds.rows import missing
-from migverify.recon.kinds.scene import JudgeInputs, moment_of, money_rule, word
-from migverify.recon.model import Class, Deviation, RuleFinding
-from migverify.recon.relation import KeyRows, Pairing
-from migverify.recon.words import duration_text
+from pydantic import Field
 
-COUNT = "count(*)"
+from migverify.recon.amounts import amount, distance
+from migverify.recon.build import Built, RuleInputs, null_checks, rows_of, time_checks
+from migverify.recon.fields import Measures, Money, Names, Tolerances
+from migverify.recon.groups import group_relation, measure_of, read_columns, sum_of
+from migverify.recon.judging import JudgeInputs, word
+from migverify.recon.kinds.rows import (
+    KIND,
+    TARGET,
+    TOLERANCE,
+    SameRows,
+    bad_tolerances,
+    compared_with_itself,
+    different_keys,
+    other_length,
+    same_rows,
+)
+from migverify.recon.model import Class, Dataset, Deviation, QueryPart, RuleFinding, TablePart
+from migverify.recon.relation import JoinFilter, Pairing, SqlRead
+from migverify.recon.rule import Problems, Rule
+from migverify.recon.sides import slot
+from migverify.sql import recon as sql
+
+GROUPS = Field(description="Columns of a group.")
+CURRENCY = Field(default=None, min_length=1, description="Column of the currency; amounts are summed for each.")
 
 
-@dataclass(frozen=True, slots=True)
-class SameGroups:
-    """Equal aggregates per group."""
+class SameGroups(Rule):
+    """Every group has equal aggregates on both sides."""
 
-    scene: JudgeInputs
+    sums_groups: ClassVar[bool] = True
+    rereads_keys: ClassVar[bool] = True
 
-    def judge(self, pairing: Pairing) -> RuleFinding | None:
-        """Return what is unlike in one group; None where all measures agree within their tolerances."""
+    kind: Literal["same_groups"] = KIND
+    target: str = TARGET
+    groups: Names = GROUPS
+    measures: Measures = Field(
+        min_length=1, description="`count`, `count(x)`, `sum(x)`, `min(x)`, `max(x)`, `checksum(a, b)`."
+    )
+    compare: Names = Field(default=(), description="Columns compared in rows of groups that differ.")
+    tolerance: Tolerances = TOLERANCE
+    drill: bool | None = Field(
+        default=None,
+        description="Whether rows of groups that differ are compared by key. Default: where there is a key.",
+    )
+
+    def with_key(self, sides: Sequence[Dataset]) -> Rule:
+        rule = super().with_key(sides)
+        return rule if self.drill is not None else rule.model_copy(update={"drill": bool(rule.key)})
+
+    def problems(self, sides: Sequence[Dataset]) -> Problems:
+        if self.drill and not self.key:
+            yield ("kind",), f"{self.kind} needs a key", "Write key: [column, ...] here or in the dataset."
+        yield from different_keys(self, sides)
+        compared = (*map(str, self.measures), *self.compare)
+        yield from bad_tolerances(self.tolerance, compared, f"Compared are {', '.join(compared)}.")
+        yield from compared_with_itself(self)
+
+    def sentence(self, source: str, target: str) -> str:
+        drill = ", then rows by " + ", ".join(self.key) if self.drill else ""
+        measures, groups = ", ".join(map(str, self.measures)), ", ".join(self.groups)
+        return f"{measures} of {source} and {target} agree per {groups}{drill}"
+
+    def relations(self, inputs: RuleInputs) -> Built:
+        key = inputs.slots(self.groups, "group", exact=True)
+        values = [measure_of(measure, inputs.sides, inputs.refusal) for measure in self.measures]
+        ours, theirs = (
+            group_relation(side, number, key, values, inputs.refusal) for number, side in enumerate(inputs.both)
+        )
+        rows = None
+        if self.drill or (self.drill is None and (inputs.rule_key or any(side.dataset.key for side in inputs.sides))):
+            groups = tuple(
+                tuple(read.lookup if isinstance(read, SqlRead) else () for read in relation.reads)
+                for relation in (ours, theirs)
+            )
+            rows = replace(same_rows(inputs, self.compare, JoinFilter()), groups=groups)
+        checks = time_checks(inputs.sides)
+        return Built(ours, theirs, JoinFilter(repeated=False), read_columns(values), checks=checks, drill=rows)
+
+    def rows_rule(self) -> Rule:
+        """Return the rule that the rows behind a group have to meet."""
+        fields: dict[str, Any] = {
+            name: getattr(self, name) for name in SameRows.model_fields if name in type(self).model_fields
+        }
+        rule = SameRows.model_construct(**{**fields, "kind": "same_rows"})
+        rule._place = self.place
+        return rule
+
+    def judge(self, inputs: JudgeInputs, pairing: Pairing) -> RuleFinding | None:
+        sum_of_money = f"sum({inputs.money.column})" if inputs.money is not None else ""
         if pairing.source is None and pairing.target is None:
             return None
+        risk = inputs.risk_of_sums(pairing, sum_of_money)
         if pairing.source is None or pairing.target is None:
-            return self._missing(pairing)
-        deviations = self.scene.deviations(pairing, [column.name for column in self.scene.source.values])
+            return inputs.missing(pairing, "on {here}, no rows on {there}", risk)
+        deviations = inputs.deviations(pairing, [column.name for column in inputs.source.values])
         if not deviations:
             return None
-        money, reason = risk_of_sums(self.scene, pairing, self._sum_of_money)
-        return self.scene.finding(
-            pairing, Class.VALUE_MISMATCH, self.scene.tell(deviations), deviations, money=money, reason=reason
-        )
+        return inputs.finding(pairing, Class.VALUE_MISMATCH, inputs.describe(deviations), deviations, risk=risk)
+
+
+def _with_currency(names: Sequence[str], currency: str | None) -> tuple[str, ...]:
+    is_column = currency is not None and Money(column="-", currency=currency).constant is None
+    return (*names, currency) if currency is not None and is_column and currency not in names else tuple(names)
+
+
+class ZeroSum(Rule):
+    """The amounts of each group sum to zero."""
+
+    sums_groups: ClassVar[bool] = True
+    rereads_keys: ClassVar[bool] = True
+
+    kind: Literal["zero_sum"] = KIND
+    groups: Names = GROUPS
+    amount: str = Field(min_length=1, description="Column that is summed.")
+    currency: str | None = CURRENCY
+    tolerance: Tolerances = TOLERANCE
 
     @property
-    def _sum_of_money(self) -> str:
-        money = money_rule(self.scene.rule)
-        return f"sum({money.column})" if money is not None else ""
+    def money_columns(self) -> Money | None:
+        return self.money or (Money(column=self.amount, currency=self.currency) if self.currency else None)
 
-    def _missing(self, pairing: Pairing) -> RuleFinding | None:
-        finding = missing(self.scene, pairing)
-        if finding is None:
+    def problems(self, sides: Sequence[Dataset]) -> Problems:
+        return bad_tolerances(self.tolerance, (self.amount, f"sum({self.amount})"), "Only the amount has one.")
+
+    def sentence(self, source: str, target: str) -> str:
+        groups = ", ".join([*self.groups, *([self.currency] if self.currency else [])])
+        return f"{self.amount} of {source} sums to 0 per {groups}"
+
+    def relations(self, inputs: RuleInputs) -> Built:
+        source = inputs.source
+        key = inputs.slots(_with_currency(self.groups, self.currency), "group", exact=True)
+        total = sum_of(self.amount, inputs.own_slot(self.amount, "amount"), inputs.refusal)
+        having = ""
+        if len(source.parts) == 1 and isinstance(source.parts[0].part, TablePart | QueryPart):
+            having = sql.not_zero(total.sql(source.parts[0], 0))
+        relation = group_relation(source, 0, key, [total], inputs.refusal, having=having)
+        checks = (*time_checks(inputs.sides), *null_checks(source, self.amount))
+        return Built(relation, None, JoinFilter(all=True), read_columns([total]), checks=checks)
+
+    def judge(self, inputs: JudgeInputs, pairing: Pairing) -> RuleFinding | None:
+        rows, measure = pairing.source, f"sum({self.amount})"
+        if rows is None:
             return None
-        source, target = self.scene.names
-        have, lack = (target, source) if pairing.source is None else (source, target)
-        money, reason = risk_of_sums(self.scene, pairing, self._sum_of_money)
-        return self.scene.finding(pairing, finding.of, f"on {have}, no rows on {lack}", money=money, reason=reason)
-
-
-@dataclass(frozen=True, slots=True)
-class ZeroSum:
-    """The entries of a group sum to zero, exactly or within the tolerance."""
-
-    scene: JudgeInputs
-
-    def judge(self, pairing: Pairing) -> RuleFinding | None:
-        """Return the finding of a group whose sum is not zero, or whose amounts are NULL."""
-        held = pairing.source
-        if held is None:
-            return None
-        measure = sum_name(self.scene)
-        text = self.scene.text(held, pairing.key, measure)
+        text = inputs.text(rows, pairing.key, measure)
         value = amount(text)
-        limit = _tolerance(self.scene, measure) or Decimal(0)
-        if value is not None and value.copy_abs() <= limit:
+        if value is not None and value.copy_abs() <= (inputs.tolerance_of(measure) or Decimal(0)):
             return None
-        money, reason = risk_of_sums(self.scene, pairing, measure)
-        told = word(text) if self.scene.show else "another value"
         if value is None:
-            words = f"{measure} of {self.scene.names[0]} is {'NULL' if text is None else 'not a number'}, not 0"
+            shown = "NULL" if text is None else "not a number"
         else:
-            words = f"{measure} of {self.scene.names[0]} is {told}, not 0"
-        return self.scene.finding(
-            pairing, Class.VIOLATION, words, (Deviation(measure, text, "0", "value"),), money=money, reason=reason
-        )
+            shown = word(text) if inputs.show else "another value"
+        return inputs.finding(
+            pairing, Class.VIOLATION, f"{measure} of {inputs.names[0]} is {shown}, not 0",
+            (Deviation(measure, text, "0", "value"),), risk=inputs.risk_of_sums(pairing, measure),
+        )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """A balance equals the sum of its entries; without entries it is zero. Source are balances, target entries."""
+class Balance(Rule):
+    """Each balance is the sum of its entries."""
 
-    scene: JudgeInputs
+    asks_all_rows: ClassVar[bool] = True
+    needs_key: ClassVar[bool] = True
+    sums_groups: ClassVar[bool] = True
+    rereads_keys: ClassVar[bool] = True
 
-    def judge(self, pairing: Pairing) -> RuleFinding | None:
-        """Return the finding of one account; None where balance and entries agree within the tolerance."""
-        source, target = pairing.source, pairing.target
-        where = self._place
+    kind: Literal["balance"] = KIND
+    target: str = Field(min_length=1, description="The dataset of the entries.")
+    balance: str = Field(min_length=1, description="Column of the balance.")
+    entries_key: Names = Field(description="Columns of an entry that name its balance, in the order of `key`.")
+    amount: str = Field(min_length=1, description="Column of an entry that is summed.")
+    currency: str | None = CURRENCY
+    tolerance: Tolerances = TOLERANCE
+
+    @property
+    def money_columns(self) -> Money | None:
+        return self.money or (Money(column=self.amount, currency=self.currency) if self.currency else None)
+
+    def key_sides(self, sides: Sequence[Dataset]) -> Sequence[Dataset]:
+        return sides[:1]
+
+    def problems(self, sides: Sequence[Dataset]) -> Problems:
+        yield from other_length(self, "entries_key", self.entries_key)
+        yield from bad_tolerances(self.tolerance, (self.balance,), "Only the balance has one.")
+        yield from compared_with_itself(self)
+
+    def sentence(self, source: str, target: str) -> str:
+        summed = f"{self.amount} of {target} by {', '.join(self.entries_key)}"
+        return f"{self.balance} of {source} by {', '.join(self.key)} is the sum of {summed}"
+
+    def relations(self, inputs: RuleInputs) -> Built:
+        target = inputs.both[1]
+        names = _with_currency(inputs.key, self.currency)
+        key = inputs.paired_slots(
+            names, (*self.entries_key, *names[len(inputs.key) :]), "entries_key", "key"
+        )  # fmt: skip
+        one = slot(inputs.sides, (self.balance, self.amount), inputs.refusal, "balance and amount")
+        theirs = group_relation(target, 1, key, [sum_of(self.amount, one, inputs.refusal)], inputs.refusal)
+        checks = (*time_checks(inputs.sides), *null_checks(target, self.amount))
+        return Built(rows_of(inputs, 0, key, [one]), theirs, JoinFilter(), (one.read_column,), checks=checks)
+
+    def judge(self, inputs: JudgeInputs, pairing: Pairing) -> RuleFinding | None:
+        source, target, names = pairing.source, pairing.target, inputs.names
+        index = inputs.index(self.balance) or 0
         if source is None:
-            return missing(self.scene, pairing) if target is not None else None
+            return inputs.missing(pairing)
         if source.count > 1:
-            words = f"{source.count:,} rows on {self.scene.names[0]}: an account has one balance"
-            return self.scene.finding(pairing, Class.DUPLICATE, words)
-        balance = source.values[where]
+            words = f"{source.count:,} rows on {names[0]}: an account has one balance"
+            return inputs.finding(pairing, Class.DUPLICATE, words)
+        balance = source.values[index]
         # No entries, or only NULL ones, sum to nothing: the balance has to be zero.
-        entries = target.values[where] if target is not None else "0"
+        entries = target.values[index] if target is not None else "0"
         values = amount(balance), amount(entries)
-        limit = _tolerance(self.scene, self._name) or Decimal(0)
+        limit = inputs.tolerance_of(self.balance) or Decimal(0)
         if values[0] is not None and values[1] is not None and distance(values[0], values[1]) <= limit:
             return None
-        of = Class.VALUE_MISMATCH if target is not None else Class.MISSING_ON_TARGET
-        deviation = Deviation(self._name, balance, entries, "null" if None in values else "value")
-        names = self.scene.names
-        if self.scene.show:
-            words = f"{self._name} {word(balance)} on {names[0]}, entries sum to {word(entries)} on {names[1]}"
-        else:
-            words = f"{self._name} on {names[0]} is not the sum of {names[1]}"
-        money, reason = self._risk(pairing, values)
-        return self.scene.finding(pairing, of, words, (deviation,), money=money, reason=reason)
-
-    @property
-    def _name(self) -> str:
-        return str(self.scene.rule.options.get("balance", self.scene.source.values[0].name))
-
-    @property
-    def _place(self) -> int:
-        where = self.scene.place(self._name)
-        return 0 if where is None else where
-
-    def _risk(
-        self, pairing: Pairing, values: tuple[Decimal | None, Decimal | None]
-    ) -> tuple[tuple[tuple[str, Decimal], ...], str]:
-        money = money_rule(self.scene.rule)
-        if money is None:
-            return (), ""
-        if values[0] is None or values[1] is None:
-            return (), "money is not known: the balance or the sum is NULL or not a number"
-        held = pairing.source or pairing.target
-        currency = money.constant or self.scene.text(held, pairing.key, money.currency)
-        if currency is None:
-            return (), f"money is not known: {money.currency} is NULL"
-        return ((currency, distance(values[0], values[1])),), ""
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """Enough rows hold a value: per group, count(column) is at least a share of count(*)."""
-
-    scene: JudgeInputs
-
-    def judge(self, pairing: Pairing) -> RuleFinding | None:
-        """Return the finding of a group in which a column is NULL too often."""
-        held = pairing.source
-        if held is None:
-            return None
-        counted = self._count(held, pairing, COUNT)
-        all_rows = held.count if counted is None else counted
-        if not all_rows:
-            return None
-        bad, words = [], []
-        for name, share in least_shares(self.scene.rule.options):
-            filled = self._count(held, pairing, f"count({name})")
-            # count / rows >= share, without a division that could round.
-            if filled is None or Decimal(filled) < share * all_rows:
-                bad.append(Deviation(name, str(filled), f">= {plain(share)} of {all_rows}", "null"))
-                least = plain(share)
-                words.append(f"{name} is there in {filled or 0:,} of {all_rows:,} rows, the least share is {least}")
-        if not bad:
-            return None
-        return self.scene.finding(pairing, Class.VIOLATION, "; ".join(words), tuple(bad))
-
-    def _count(self, held: KeyRows | None, pairing: Pairing, column: str) -> int | None:
-        value = amount(self.scene.text(held, pairing.key, column))
-        return None if value is None else int(value)
-
-
-def least_shares(options: dict[str, object]) -> list[tuple[str, Decimal]]:
-    """Return (column, least share) of a coverage rule; shares are exact, never a float's digits."""
-    columns = options.get("columns")
-    if not isinstance(columns, dict):
-        return []
-    return [(str(name), Decimal(str(share))) for name, share in columns.items()]
-
-
-@dataclass(frozen=True, slots=True)
-class Freshness:
-    """The newest row of each group is not older than the limit; ``now`` is Unix time's UTC moment of the judgment."""
-
-    scene: JudgeInputs
-    now: datetime
-    limit: float
-
-    def judge(self, pairing: Pairing) -> RuleFinding | None:
-        """Return the finding of a group that has gone stale, or that holds no time at all."""
-        held = pairing.source
-        if held is None:
-            return None
-        name = next((c.name for c in self.scene.source.values if c.name.startswith("max(")), "")
-        text = self.scene.text(held, pairing.key, name)
-        newest = moment_of(text)
-        if newest is None:
-            words = f"{self.scene.names[0]} holds no {'time' if text is None else 'readable time'}"
-            return self.scene.finding(pairing, Class.VIOLATION, words, (Deviation(name, text, None, "null"),))
-        age = (self.now - newest).total_seconds()
-        if age <= self.limit:
-            return None
-        dataset = self.scene.names[0]
-        words = (
-            f"the newest row of {dataset} is {duration_text(round(age, 1))} old ({text} UTC),"
-            f" the limit is {duration_text(self.limit)}"
-        )
-        return self.scene.finding(pairing, Class.VIOLATION, words, (Deviation(name, text, None, "value"),))
-
-
-def sum_name(scene: JudgeInputs) -> str:
-    """Return the name of the value column that holds the sum: ``sum(amount)``."""
-    wanted = f"sum({scene.rule.options.get('amount', '')})"
-    if scene.place(wanted) is not None:
-        return wanted
-    return next((c.name for c in scene.source.values if c.name.startswith("sum(")), scene.source.values[0].name)
-
-
-def _tolerance(scene: JudgeInputs, measure: str) -> Decimal | None:
-    """Return the tolerance of a measure, told by its own name or by its column's."""
-    inner = measure[measure.find("(") + 1 :].rstrip(")")
-    found = scene.tolerance(measure)
-    return scene.tolerance(inner) if found is None else found
+        words = f"{self.balance} on {names[0]} is not the sum of {names[1]}"
+        if inputs.show:
+            words = f"{self.balance} {word(balance)} on {names[0]}, entries sum to {word(entries)} on {names[1]}"
+        return inputs.finding(
+            pairing, Class.VALUE_MISMATCH if target is not None else Class.MISSING_ON_TARGET, words,
+            (Deviation(self.balance, balance, entries, "null" if None in values else "value"),),
+            risk=inputs.risk_of_values(pairing, values),
+        )  # fmt: skip

@@ -60,7 +60,7 @@
     body.replaceChildren(...fit.slice(0, limit).map((row) => row.tr));
     const drawn = Math.min(limit, fit.length);
     shown.textContent = "Showing " + format.format(drawn) + " of " + format.format(fit.length) +
-      (fit.length < rows.length ? " that fit the filter, out of " + format.format(rows.length) : "") + " table pairs.";
+      (fit.length < rows.length ? " that fit the filter, out of " + format.format(rows.length) : "") + " " + table.dataset.noun + ".";
     more.hidden = drawn === fit.length;
     more.textContent = "Show all " + format.format(fit.length);
   }

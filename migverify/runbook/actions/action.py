@@ -1,4 +1,4 @@
-"""What steps, checks and guards can do: a registry of named actions. Other roads register theirs.
+"""What steps, checks and guards can do: a registry of named actions. Other modules register theirs.
 
 An action is told its arguments and a context, and answers with a value, a text and evidence. It never says "good": a
 check's bounds do, in ``judge``. What is missing, empty, NaN or not read in time has no value, and is inconclusive.
@@ -201,7 +201,7 @@ class Registry:
             result = action.function(arguments, context)
         except MigverifyError as error:
             return ActionResult(Outcome.FAILED, scrub(error.message))
-        except Exception as error:  # noqa: BLE001 - a fault in a road's action must not end the run
+        except Exception as error:  # noqa: BLE001 - a fault in an action must not end the run
             return ActionResult(Outcome.FAILED, scrub(f"{type(error).__name__}: {error}"))
         return _clean(result)
 
@@ -274,9 +274,9 @@ def _state(check: Check, result: ActionResult) -> tuple[str, str]:
             return ("pass", "") if value else ("fail", "")
         return "inconclusive", "the check has no bounds"
     if check.equals is not None:
-        told = str(value).lower() if isinstance(value, bool) else _as_text(value)
-        if told != check.equals:
-            return "fail", f"{told!r} is not {check.equals!r}"
+        shown = str(value).lower() if isinstance(value, bool) else _as_text(value)
+        if shown != check.equals:
+            return "fail", f"{shown!r} is not {check.equals!r}"
     if check.minimum is None and check.maximum is None:
         return "pass", ""
     number = _as_number(value)

@@ -7,7 +7,6 @@ import math
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -16,7 +15,6 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from migverify.codec import parse_json
 from migverify.errors import EndpointError, ReadError, UsageError
 from migverify.model import Endpoint, Side
 from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
@@ -28,7 +26,6 @@ __all__ = ["Finished", "built_in", "endpoint_of", "passed_on", "reading", "run_p
 
 KEPT_BYTES = 16384
 """Of each stream, the end; how much there was is told."""
-_JSON_BYTES = 64 << 20
 _OUTPUT_BYTES = 16 << 20
 """How large a program's output may grow on the disk before it is cut to what is kept."""
 _GRACE = 2.0
@@ -110,7 +107,7 @@ def run_program(
     """
     if not argv:
         raise UsageError("argv is empty")
-    told = {
+    variables = {
         **(os.environ if own else passed_on(os.environ)), **(env or {}), "MIGVERIFY_RUN": context.run,
         "MIGVERIFY_STEP": context.step, "MIGVERIFY_ATTEMPT": str(context.attempt),
         "MIGVERIFY_EPOCH": str(context.epoch), **({MARK: context.mark} if context.mark else {}),
@@ -119,8 +116,8 @@ def run_program(
     output, errors = _Output(kept), _Output(kept)
     try:
         process = subprocess.Popen(  # noqa: S603 - the runbook's own command; `lint` shows every one of them
-            list(argv), stdin=subprocess.DEVNULL, stdout=output.fileno(), stderr=errors.fileno(), env=told, cwd=cwd,
-            start_new_session=True, pass_fds=() if context.handle is None else (context.handle,),
+            list(argv), stdin=subprocess.DEVNULL, stdout=output.fileno(), stderr=errors.fileno(), cwd=cwd,
+            start_new_session=True, env=variables, pass_fds=() if context.handle is None else (context.handle,),
         )  # fmt: skip
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -238,36 +235,6 @@ def _command_output(arguments: Mapping[str, Any], context: Context) -> ActionRes
     return ActionResult(Outcome.OK, text[:300], text, done.facts)
 
 
-def _migverify(arguments: Mapping[str, Any], context: Context) -> ActionResult:
-    argv = [sys.executable, "-m", "migverify", *arguments["arguments"], "--json"]
-    if context.config is not None and "--config" not in argv and "-c" not in argv:
-        argv += ["--config", str(context.config)]
-    done = run_program(argv, context, kept=_JSON_BYTES, own=True)
-    done.facts["stdout"] = done.facts["stdout"][-KEPT_BYTES:]
-    if done.code is None:
-        return ActionResult(done.why, f"{' '.join(arguments['arguments'])}: {done.why.value}", None, done.facts)
-    verdict = {0: "MATCH", 1: "MISMATCH"}.get(done.code)
-    told, reasons = _told(done.output)
-    if verdict is None or told != verdict:
-        said = f"exit code {done.code}, verdict {told or 'not to be read'}"
-        return ActionResult(Outcome.NO_DATA, f"{said}: {reasons or _last_line(done.errors)}", None, done.facts)
-    return ActionResult(Outcome.OK, f"{verdict}{f': {reasons}' if reasons else ''}", verdict, done.facts)
-
-
-def _told(output: str) -> tuple[str, str]:
-    """Return verdict and reasons of what a command printed as JSON; empty where it says none."""
-    words = {"pass": "MATCH", "warn": "MATCH", "fail": "MISMATCH"}
-    try:
-        found = parse_json(output)
-    except ValueError:
-        return "", ""
-    if not isinstance(found, dict):
-        return "", ""
-    verdict = str(found.get("verdict") or found.get("state") or "")
-    reasons = found.get("reasons") or ()
-    return words.get(verdict, verdict.upper()), "; ".join(str(one) for one in reasons)[:300]
-
-
 def endpoint_of(arguments: Mapping[str, Any], context: Context) -> Endpoint:
     """Return the endpoint that ``arguments`` name, with the time limit of the context.
 
@@ -321,13 +288,13 @@ def reading(sql: str) -> str:
     UsageError
         it is not one SELECT, SHOW, TABLE, ADMIN CHECK or ADMIN SHOW, or it writes a file or a variable, or locks rows.
     """
-    from migverify.sql.tokens import Form, SqlProblem, tokens, without_comments
+    from migverify.sql.tokens import SqlProblem, TokenForm, tokens, without_comments
 
     try:
-        parts = [part for part in tokens(without_comments(sql)) if part.form is not Form.SPACE]
+        parts = [part for part in tokens(without_comments(sql)) if part.form is not TokenForm.SPACE]
     except SqlProblem as problem:
         raise UsageError(f"{sql[:60]!r}: {problem}") from None
-    words = [part.text.upper() for part in parts if part.form is Form.WORD]
+    words = [part.text.upper() for part in parts if part.form is TokenForm.WORD]
     first = " ".join(words[:2]) if words[:1] == ["ADMIN"] else "".join(words[:1])
     if parts and parts[-1].text == ";":
         parts.pop()
@@ -371,11 +338,11 @@ def _wait_action(arguments: Mapping[str, Any], context: Context) -> ActionResult
 
 
 def _prometheus(arguments: Mapping[str, Any], context: Context) -> ActionResult:
-    from migverify.guards.prometheus import Login, Prometheus
+    from migverify.guards.prometheus import Prometheus, PrometheusLogin
 
     name = arguments.get("token_env")
     token = remember(Secret(resolve_variable(name, "token_env of prom.query").reveal())).reveal() if name else None
-    server = Prometheus(arguments["url"].rstrip("/"), context.timeout, Login(token=token))
+    server = Prometheus(arguments["url"].rstrip("/"), context.timeout, PrometheusLogin(token=token))
     facts = {"url": arguments["url"], "query": arguments["query"]}
     try:
         samples = server.vector(arguments["query"])
@@ -401,8 +368,5 @@ def built_in() -> Registry:
         Action("command.output", check, "What a program prints that ends with 0, without spaces around it.", _COMMAND,
                _command_output),
         Action("sql.value", check, "First column of the only row of a query.", (_ENDPOINT, _SQL), _sql_value),
-        Action("migverify", check, "The verdict of a command of migverify that has --json.",
-               (Argument("arguments", "list", "Command and options, without --json.", required=True),), _migverify,
-               Check("", equals="MATCH")),
         Action("prom.query", check, "One number of a Prometheus.", query, _prometheus),
     ])  # fmt: skip

@@ -77,8 +77,8 @@ def opened(door: Door, *, writes: bool = False) -> Iterator[Session]:
 
 def clock(session: Session) -> float | None:
     """Return the server's time, Unix seconds."""
-    told = session.query(CLOCK)[0][0]
-    return None if told is None else float(told)
+    seconds = session.query(CLOCK)[0][0]
+    return None if seconds is None else float(seconds)
 
 
 # --- probes of writing ---------------------------------------------------------------------------------------
@@ -124,8 +124,8 @@ def _probe(door: Door, session: Session, table: str) -> Iterator[Attempt]:
             session.execute(statement)
         except MigverifyError as error:
             code = _code(error)
-            told = Told.REFUSED if code in _READ_ONLY or code in _NOT_ALLOWED else Told.UNKNOWN
-            yield Attempt(door.name, what, told, _words(error))
+            refused = Told.REFUSED if code in _READ_ONLY or code in _NOT_ALLOWED else Told.UNKNOWN
+            yield Attempt(door.name, what, refused, _words(error))
             if not session.alive():
                 return
         else:
@@ -330,8 +330,8 @@ def next_ids(door: Door, columns: Sequence[AutoColumn]) -> list[NextId]:
 def _next(door: Door, session: Session, column: AutoColumn) -> NextId:
     largest: int | None = None
     try:
-        told = session.query(sql.largest_id(column.table, column.column, column.mask))[0][0]
-        largest = 0 if told is None else int(told)
+        value = session.query(sql.largest_id(column.table, column.column, column.mask))[0][0]
+        largest = 0 if value is None else int(value)
         keys, begin, insert, ask, back = sql.id_probe(column.table, session.flavor)
         session.execute(keys)
         session.execute(begin)

@@ -17,7 +17,7 @@ from migverify.runbook.actions import gate_judges as gates
 from migverify.runbook.actions import gate_reads as reads
 from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
 from migverify.runbook.actions.builtin import endpoint_of, run_program
-from migverify.runbook.actions.called import TIMEOUT
+from migverify.runbook.actions.commands import TIMEOUT
 from migverify.runbook.actions.gate_judges import Judged
 from migverify.runbook.actions.gate_reads import Door
 from migverify.runbook.actions.statements import Account, tracked
@@ -30,6 +30,8 @@ __all__ = ["register"]
 _RESERVE = 2.0
 """Seconds of the time limit that are kept for an answer in order."""
 _APART = 0.5
+_ENDING_SECONDS = 3.0
+"""So long a transaction may still take to end before it counts as open."""
 _NONE = Check("", minimum=0, maximum=0)
 
 
@@ -146,17 +148,30 @@ def _sessions(endpoint: str) -> Gate:
 
 def _transactions(endpoint: str) -> Gate:
     def asked(arguments: Mapping[str, Any], context: Context) -> ActionResult:
-        begun, found, clock = time.time(), [], None
-        for door in _doors(arguments, context, arguments.get("endpoint", endpoint)):
-            with reads.opened(door) as session:
-                clock, tidb = reads.clock(session), session.flavor is Flavor.TIDB
-                found += reads.transactions(session, door, arguments.get("exempt", ()))
-                # A statement of DDL counts however young: it commits by itself.
-                found += [replace(one, age=None) for one in reads.ddl_statements(session, door)]
-        judged = gates.nothing_open(found, "open transactions and DDL", older_than=arguments.get("older_than", 0.0))
-        return _result(judged, sql.TIDB_TRANSACTIONS if tidb else sql.TRANSACTIONS, begun, clock)
+        begun, until = time.time(), min(_until(context), time.monotonic() + _ENDING_SECONDS)
+        while True:
+            found, clock, tidb = _open_transactions(arguments, context, endpoint)
+            judged = gates.nothing_open(found, "open transactions and DDL", older_than=arguments.get("older_than", 0.0))
+            # Right after a freeze the last transactions and those of the server itself are about to end.
+            if not judged.value or time.monotonic() >= until or context.canceled.wait(_APART):
+                return _result(judged, sql.TIDB_TRANSACTIONS if tidb else sql.TRANSACTIONS, begun, clock)
 
     return _readable(asked)
+
+
+def _open_transactions(
+    arguments: Mapping[str, Any], context: Context, endpoint: str
+) -> tuple[list[gates.Open], float | None, bool]:
+    """Return what is open on any server, the clock of the last one, and whether it is TiDB."""
+    found: list[gates.Open] = []
+    clock, tidb = None, False
+    for door in _doors(arguments, context, arguments.get("endpoint", endpoint)):
+        with reads.opened(door) as session:
+            clock, tidb = reads.clock(session), session.flavor is Flavor.TIDB
+            found += reads.transactions(session, door, arguments.get("exempt", ()))
+            # A statement of DDL counts however young: it commits by itself.
+            found += [replace(one, age=None) for one in reads.ddl_statements(session, door)]
+    return found, clock, tidb
 
 
 def _position(arguments: Mapping[str, Any], context: Context) -> ActionResult:

@@ -9,12 +9,12 @@ from migverify.runbook.actions.builtin import built_in
 
 __all__ = ["full_registry"]
 
-_MODULES = ("actions.web", "actions.roads", "actions.guards", "actions.gates", "traffic.actions")
+_MODULES = ("actions.web", "actions.commands", "actions.gates", "traffic.actions")
 """Modules with ``register(registry)``; imported when a registry is asked for, since ``--help`` needs none."""
 
 
 def full_registry() -> Registry:
-    """Return a registry with the built-in actions and those of all roads.
+    """Return a registry with the built-in actions and all others.
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""Who is told what, and whether it was delivered."""
+"""What is announced to whom, and whether it was delivered."""

@@ -1,4 +1,4 @@
-"""The words of announcements: one line, times as people say them, forecast and state of the way back. Pure."""
+"""The words of announcements: one short line, times as people say them, forecast and state of the rollback. Pure."""
 
 from __future__ import annotations
 
@@ -10,18 +10,25 @@ from migverify.runbook.events import RollbackState, RunState, StepState
 from migverify.runbook.model import RunKind
 from migverify.runbook.state import OVER, PASSED, RunStatus, between
 
-__all__ = ["LONGEST", "clock_text", "forecast_end", "one_line", "spell", "way_back"]
+__all__ = ["LONGEST", "clock_text", "forecast_end", "one_line", "rollback_text", "spell"]
 
-LONGEST = 2000
-"""Characters of a text; the rest is in the journal, and the text says so."""
+LONGEST = 120
+"""Characters of a text: what a phone shows. The journal and the page have the rest."""
 
 
-def one_line(*parts: str) -> str:
-    """Return the parts that are not empty, as one line that is cut visibly when it is too long."""
+def one_line(tag: str, *parts: str) -> str:
+    """Return the parts that are not empty, and the tag at the end, as one line; what is cut ends in ``…``."""
     # One line: text of a step or of a program must not look like an announcement of its own.
-    text = " | ".join(" ".join(_visible(part).split()) for part in parts if part)
-    cut = f"... (cut: {len(text)} characters, the journal has all)"
-    return text if len(text) <= LONGEST else text[: LONGEST - len(cut)] + cut
+    text = "; ".join(_flat(part) for part in parts if part).replace(" | ", " / ")
+    last = f" | {_flat(tag)}"
+    if len(last) > LONGEST // 2:
+        last = f"{last[: LONGEST // 2 - 1]}…"
+    room = LONGEST - len(last)
+    return (text if len(text) <= room else f"{text[: room - 1]}…") + last
+
+
+def _flat(text: str) -> str:
+    return " ".join(_visible(text).split())
 
 
 def _visible(text: str) -> str:
@@ -42,20 +49,18 @@ def forecast_end(status: RunStatus, at: Moment, drills: Drills = NO_DRILLS) -> s
         elif one.started is not None and one.state not in OVER:
             running[id_] = between(status.started, one.started).seconds
     progress = Progress(finished, running)
-    found = forecast(
-        status.runbook, status.kind, estimates(status.runbook, drills.seconds), progress, now, drills.handoff
-    )
+    found = forecast(status.runbook, status.kind, estimates(status.runbook, drills.seconds), progress, now)
     end = clock_text(at.wall + found.finish_p50 - now, at.wall)
     not_before = bool(found.unknown) or status.state is RunState.HELD or bool(set(OVER) & _states(status))
-    return f"forecast end {'not before ' if not_before else ''}{end}"
+    return f"{'not before ' if not_before else ''}{end}"
 
 
 def _states(status: RunStatus) -> set[StepState]:
     return {one.state for one in status.steps.values()}
 
 
-def way_back(status: RunStatus) -> str:
-    """Return what of the run can be taken back, and until when to decide it."""
+def rollback_text(status: RunStatus) -> str:
+    """Return what of the run can be rolled back, and until when to decide it."""
     counted = dict.fromkeys(RollbackState, 0)
     for one in status.steps.values():
         counted[one.rollback] += 1
@@ -64,10 +69,10 @@ def way_back(status: RunStatus) -> str:
     ]
     stay = status.irreversible()
     if stay:
-        parts.append(f"{', '.join(stay)} {'stands' if len(stay) == 1 else 'stand'} and cannot be taken back")
+        parts.append(f"{', '.join(stay)} cannot be rolled back")
     if status.past_hard_pnr:
         parts.append("past the hard point of no return")
-    return f"rollback: {', '.join(parts) or 'nothing to undo'}{_decide_by(status)}"
+    return f"{', '.join(parts) or 'nothing to roll back'}{_decide_by(status)}"
 
 
 def _decide_by(status: RunStatus) -> str:
@@ -77,7 +82,7 @@ def _decide_by(status: RunStatus) -> str:
         return ""
     found = rollback_deadline(window.closes, armed, status.runbook.budgets.margin)
     if found.unknown:
-        return f"; nobody can say until when: no planned time to undo {', '.join(found.unknown)}"
+        return f"; no deadline is known: no planned time to roll back {', '.join(found.unknown)}"
     return f", decide by {clock_text(found.at, status.last.wall)}"
 
 
@@ -99,6 +104,6 @@ def spell(seconds: float | None) -> str:
 
 def clock_text(at: float, near: float | None = None) -> str:
     """Return a moment in UTC, without its date on the day of ``near``."""
-    told = time.gmtime(at)
-    same_day = near is not None and time.gmtime(near)[:3] == told[:3]
-    return time.strftime("%H:%M:%S UTC" if same_day else "%Y-%m-%d %H:%M:%S UTC", told)
+    parts = time.gmtime(at)
+    same_day = near is not None and time.gmtime(near)[:3] == parts[:3]
+    return time.strftime("%H:%M:%S UTC" if same_day else "%Y-%m-%d %H:%M:%S UTC", parts)

@@ -14,28 +14,11 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from migverify.config.fields import Strict
 from migverify.runbook.definition.fields import Bound, Duration, Id, Moment, Names, Scalar, StepId, Text
-from migverify.runbook.definition.parameters import TYPES
+from migverify.runbook.definition.parameters import ParameterPart
 from migverify.runbook.model import CASE_PARTS
 
 RunKindName = Literal["dry", "rehearsal", "live", "rollback"]
 TITLE = "migverify runbook"
-
-
-class ParameterPart(Strict):
-    """One parameter, written `{{name}}` in the file."""
-
-    type: Literal[TYPES] = Field(  # type: ignore[valid-type]
-        default="name",
-        description="`name` (letters, digits, `_ - . : /`), `text`, `integer`, `number`, `boolean`, `duration` or"
-        " `moment`. In `run` and `sql` a `text` is refused: it could end the command and begin another.",
-    )
-    default: Scalar | None = Field(default=None, description="Value where none is given. Without one it is required.")
-    one_of: list[Scalar] | None = Field(default=None, min_length=1, description="The only values it may have.")
-    per_environment: bool = Field(
-        default=False,
-        description="true: its value differs by environment, so it is not part of the hash that drills are counted by.",
-    )
-    description: str = Field(default="", description="What it is, for who gives it.")
 
 
 class EnvironmentPart(Strict):
@@ -165,6 +148,22 @@ class DoPart(Strict):
         return self
 
 
+class UsedCheck(Strict):
+    """A named check with other bounds."""
+
+    model_config = ConfigDict(extra="allow")
+
+    use: Text = Field(description="Its name under `checks`; every further key replaces one of it.")
+
+
+def _as_written(form: Any) -> BeforeValidator:
+    """Return what names the form that a value has in a file, before names are filled in."""
+    return BeforeValidator(lambda value: value, json_schema_input_type=form)
+
+
+Checks = Annotated[list[CheckPart], _as_written(str | list[str | UsedCheck | CheckPart])]
+
+
 class TimePart(Strict):
     """Planned times of a step."""
 
@@ -217,9 +216,11 @@ def _fail(value: object) -> object:
 class RollbackPart(Strict):
     """How a step is taken back."""
 
-    do: DoPart | None = Field(default=None, description="Effect that takes it back.")
+    do: Annotated[DoPart | None, _as_written(str | DoPart | None)] = Field(
+        default=None, description="Effect that takes it back; or the step whose effect it is."
+    )
     instruction: str = Field(default="", description="How to do it by hand.")
-    verify: list[CheckPart] = Field(default_factory=list, description="What proves that it is taken back.")
+    verify: Checks = Field(default_factory=list, description="What proves that it is taken back.")
     plan: Duration | None = Field(default=None, description="Planned time.")
     valid_until: StepId | None = Field(default=None, description="From this step on it has expired.")
     data_loss: Literal["none", "bounded", "unknown"] = Field(default="unknown", description="What it loses.")
@@ -263,17 +264,19 @@ class StepPart(Strict):
     twin: StepId | None = Field(default=None, description="Step that rehearses this one where it does not run.")
     do: DoPart | None = Field(default=None, description="Its effect.")
     wait: Duration | None = Field(default=None, description="With kind `wait`: how long.")
-    expect: list[CheckPart] = Field(default_factory=list, description="Evidence that it worked.")
+    expect: Checks = Field(default_factory=list, description="Evidence that it worked.")
     attest: Text | None = Field(
         default=None,
-        description="With kind `manual`: what its DRI states with `done`, and its reviewer accepts, where no check can"
+        description="With kind `manual`: what its DRI states with `ack`, and its reviewer accepts, where no check can"
         " tell.",
     )
     repeat: Literal["yes", "no", "check"] = Field(
         default="no",
         description="May its effect happen twice, when nobody knows whether it did? `check`: ask `reconcile`.",
     )
-    reconcile: CheckPart | None = Field(default=None, description="Asks whether the effect happened.")
+    reconcile: Annotated[CheckPart | None, _as_written(str | CheckPart | None)] = Field(
+        default=None, description="Asks whether the effect happened."
+    )
     on_fail: Annotated[
         Literal["stop", "rollback", "skip"] | FailPart,
         BeforeValidator(_fail, json_schema_input_type=str | FailPart),
@@ -291,6 +294,13 @@ class StepPart(Strict):
     write_stop: Literal["begin", "end"] | None = Field(
         default=None, description="Here the write stop begins or ends; its budget runs in between."
     )
+
+
+class DefaultsPart(Strict):
+    """What steps have that say nothing else; not steps of kind `wait` and `announce`."""
+
+    reviewer: Text | None = Field(default=None, description="Who signs.")
+    time: TimePart = Field(default_factory=lambda: TimePart(), description="Planned times.")
 
 
 class PhasePart(Strict):
@@ -331,9 +341,23 @@ class CasePart(Strict):
     )
 
 
+def _with_template(schema: dict[str, Any]) -> None:
+    """Let a file with a template leave out what that has: ``phases`` and ``steps`` are then mappings of ids."""
+    changes = {"type": "object", "description": "With `extends`: what is different, by id."}
+    schema["properties"]["phases"] = {"anyOf": [schema["properties"]["phases"], changes]}
+    schema["properties"]["steps"] = changes
+    schema["if"], schema["then"] = {"required": ["extends"]}, {"required": ["id", "title"]}
+    schema["else"] = {"required": schema.pop("required"), "properties": {"phases": {"type": "array"}, "steps": False}}
+
+
 class RunbookDocument(Strict):
     """A runbook."""
 
+    model_config = ConfigDict(json_schema_extra=_with_template)
+
+    extends: str | None = Field(
+        default=None, description="Template, relative to this file: what is said here is merged into it."
+    )
     version: Literal["runbook/v1"] = Field(description="`runbook/v1`.")
     id: Id = Field(description="Its name; drills are counted by it.")
     title: Text = Field(description="One line.")
@@ -347,9 +371,16 @@ class RunbookDocument(Strict):
     policy: PolicyPart = Field(default_factory=lambda: PolicyPart(), description="Rules of people and of readiness.")
     window: WindowPart | None = Field(default=None, description="When the run may happen.")
     budgets: BudgetsPart = Field(default_factory=lambda: BudgetsPart(), description="Times that may be spent.")
+    checks: dict[Id, Any] = Field(
+        default_factory=dict,
+        description="Named checks: one, a list, or another name. A name may be put where a check belongs.",
+    )
+    defaults: DefaultsPart = Field(
+        default_factory=lambda: DefaultsPart(), description="For steps that say nothing else."
+    )
     guards: list[GuardPart] = Field(default_factory=list, description="Checks that are asked all the time.")
     sinks: dict[Id, SinkPart] = Field(default_factory=dict, description="Where announcements go.")
-    rollback_when: list[CheckPart] = Field(default_factory=list, description="Rules that call for a rollback.")
+    rollback_when: Checks = Field(default_factory=list, description="Rules that call for a rollback.")
     case: CasePart | None = Field(default=None, description="With kind `dr-case`: what makes it one.")
     phases: list[PhasePart] = Field(min_length=1, description="Phases, in their order.")
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-_DURATION = re.compile(r"(-?)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
+DURATION = re.compile(r"(-?)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
 _UNITS = (86_400.0, 3_600.0, 60.0, 1.0, 0.001)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -20,10 +20,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 def parse_duration(value: object) -> object:
     """``90s``, ``5m``, ``1h30m``, ``500ms`` -> seconds; ``T+110m`` counts from the start; ``0`` needs no unit.
 
-    Raises
-    ------
-    ValueError
-        it is no duration.
+    Raises ValueError: it is no duration.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return value
@@ -32,7 +29,7 @@ def parse_duration(value: object) -> object:
             return float(value)
         raise ValueError("a duration needs a unit, for example 30s, 5m or 1h30m")
     text = value.strip().removeprefix("T+").replace(" ", "")
-    found = _DURATION.fullmatch(text)
+    found = DURATION.fullmatch(text)
     if text == "0":
         return 0.0
     if not found or not any(found.groups()[1:]):
@@ -41,7 +38,8 @@ def parse_duration(value: object) -> object:
     return -seconds if found[1] else seconds
 
 
-def _moment(value: object) -> object:
+def parse_moment(value: object) -> object:
+    """Date and time with its offset -> Unix seconds; raises ValueError."""
     if not isinstance(value, str):
         return value
     try:
@@ -83,7 +81,7 @@ def _before(check: Any, schema: Any) -> BeforeValidator:
 
 
 Duration = Annotated[float, _before(parse_duration, str)]
-Moment = Annotated[float, _before(_moment, str)]
+Moment = Annotated[float, _before(parse_moment, str)]
 Id = Annotated[str, _before(_id, str), Field(min_length=1, max_length=100)]
 StepId = Annotated[str, _before(_reference, str), Field(min_length=1)]
 Names = Annotated[list[Annotated[str, Field(min_length=1)]], _before(_one_or_many, str | list[str])]

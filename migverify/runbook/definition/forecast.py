@@ -7,9 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from migverify.errors import UsageError
-from migverify.runbook.definition.handoffs import UNMEASURED, HandOffs, handoffs_after, handoffs_before
-from migverify.runbook.definition.plan import Network, applies, network_of
-from migverify.runbook.graph import starting_by_themselves
+from migverify.runbook.definition.plan import (
+    HANDOFF_SECONDS,
+    applies,
+    handoffs_after,
+    handoffs_before,
+)
+from migverify.runbook.graph import Network, network_of, starting_by_themselves
 from migverify.runbook.model import Rollback, Runbook, RunKind
 
 ENOUGH_DRILLS = 2
@@ -35,13 +39,10 @@ class Drills:
         Which rehearsal this is, for example ``3/4``; empty: not known, or none.
     seconds
         How long steps took, one mapping a drill; see ``estimates``.
-    handoff
-        How long people wait for each other.
     """
 
     number: str = ""
     seconds: tuple[Mapping[str, float], ...] = ()
-    handoff: HandOffs = UNMEASURED
 
 
 NO_DRILLS = Drills()
@@ -85,10 +86,7 @@ class RollbackDeadline:
 def quantile(values: Sequence[float], share: float) -> float:
     """Return the smallest measured value that at least ``share`` of the values do not exceed (nearest rank).
 
-    Raises
-    ------
-    UsageError
-        there are no values, one is no time, or ``share`` is not in (0, 1].
+    Raises UsageError: there are no values, one is no time, or ``share`` is not in (0, 1].
     """
     if not values or not 0 < share <= 1:
         raise UsageError("a quantile needs values and a share above 0 and up to 1")
@@ -123,26 +121,21 @@ def estimates(runbook: Runbook, drills: Iterable[Mapping[str, float]]) -> dict[s
 
 def forecast(
     runbook: Runbook, kind: RunKind, expected: Mapping[str, Estimate], progress: Progress, now: float,
-    handoff: HandOffs = UNMEASURED,
+    handoff: float = HANDOFF_SECONDS,
 ) -> Forecast:  # fmt: skip
     """Say when a run will end, from where it stands ``now`` (seconds from its start).
 
     What runs ends at its start plus its estimate and its review, and not before now; what waits begins when its last
     need ends and people have handed it over, and not before now.
 
-    Raises
-    ------
-    UsageError
-        steps wait for each other.
+    Raises UsageError: steps wait for each other.
     """
     network = network_of(runbook.steps)
     if network.stuck:
         raise UsageError("steps wait for each other: nothing can be forecast")
-    _, middle = _walk(
-        runbook, network, kind, {id_: one.p50 for id_, one in expected.items()}, progress, now, handoff.p50
-    )
+    _, middle = _walk(runbook, network, kind, {id_: one.p50 for id_, one in expected.items()}, progress, now, handoff)
     starts, slow = _walk(
-        runbook, network, kind, {id_: one.p90 for id_, one in expected.items()}, progress, now, handoff.p90
+        runbook, network, kind, {id_: one.p90 for id_, one in expected.items()}, progress, now, handoff
     )
     unknown = tuple(
         step.id for step in runbook.steps
@@ -187,15 +180,14 @@ def rollback_deadline(closes: float, armed: Mapping[str, Rollback], margin: floa
     margin
         Seconds to keep free; see ``Budgets.margin``.
 
-    Raises
-    ------
-    UsageError
-        a time is no number or negative.
+    Raises UsageError: a time is no number or negative.
     """
     unknown = tuple(sorted(id_ for id_, one in armed.items() if one.plan is None))
     plans = [one.plan for one in armed.values() if one.plan is not None]
     if not all(math.isfinite(one) for one in (closes, margin, *plans)) or any(one < 0 for one in (margin, *plans)):
-        raise UsageError("a time of the rollback is negative or no number", hint="Run `migverify runbook lint`.")
+        raise UsageError(
+            "a time of the rollback is negative or no number", hint="Run `migverify runbook check --offline`."
+        )
     needs = math.fsum(plans)
     return RollbackDeadline(-math.inf if unknown else closes - needs - margin, needs, unknown)
 

@@ -30,10 +30,7 @@ def canonical_json(value: Any) -> str:
     A number that JSON has not (NaN, infinity) becomes an object that no YAML value can be: it is hashed, so that
     ``lint`` is the one who refuses it.
 
-    Raises
-    ------
-    TypeError
-        the value holds something that YAML has not.
+    Raises TypeError: the value holds something that YAML has not.
     """
     return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from migverify.config.yaml_text import Steps
+from migverify.runbook.actions.action import Action
 from migverify.runbook.definition.findings import LintFinding, Places, finding
-from migverify.runbook.definition.handoffs import UNMEASURED, HandOffs
-from migverify.runbook.definition.lint_ground import Ground, KnownAction
+from migverify.runbook.definition.lint_ground import Ground
 from migverify.runbook.definition.lint_people import people_rules
 from migverify.runbook.definition.lint_steps import step_rules
 from migverify.runbook.definition.lint_times import time_rules
@@ -27,9 +27,8 @@ _SECRET_TEXT = re.compile(
 def lint(
     runbook: Runbook,
     places: Places,
-    known_actions: Mapping[str, KnownAction],
+    known_actions: Mapping[str, Action],
     cases: Collection[str] | None = None,
-    handoff: HandOffs = UNMEASURED,
 ) -> tuple[LintFinding, ...]:
     """Return all findings, in the order of the file.
 
@@ -44,10 +43,8 @@ def lint(
     cases
         Ids (and priorities) of the catalogue of disaster recovery cases; None: there is none at hand, so that a
         required case is refused.
-    handoff
-        How long one person waits for another: of drills, or the stated default.
     """
-    ground = Ground(runbook, places, known_actions, cases, handoff)
+    ground = Ground(runbook, places, known_actions, cases)
     given = [*_values(runbook, places)]
     found = [*_texts(places), *given, *people_rules(ground), *step_rules(ground), *time_rules(ground)]
     return tuple(sorted(dict.fromkeys(found), key=lambda one: (one.place.line, one.rule, one.text)))
@@ -57,21 +54,17 @@ def lint_file(
     path: Path,
     parameters: Mapping[str, str],
     environment: str,
-    known_actions: Mapping[str, KnownAction],
+    known_actions: Mapping[str, Action],
     cases: Collection[str] | None = None,
-    handoff: HandOffs = UNMEASURED,
 ) -> tuple[Reading, tuple[LintFinding, ...]]:
     """Read a runbook and lint it; where its shape is wrong, what can be said of the file alone.
 
-    Raises
-    ------
-    ConfigError
-        the file is missing, or is not YAML.
+    Raises ConfigError: the file is missing, or is not YAML.
     """
     reading = read_runbook(path, parameters, environment)
     more = _texts(reading.places)
     if reading.runbook is not None:
-        more = lint(reading.runbook, reading.places, known_actions, cases, handoff)
+        more = lint(reading.runbook, reading.places, known_actions, cases)
     found = dict.fromkeys([*reading.findings, *more])
     return reading, tuple(sorted(found, key=lambda one: (one.place.line, one.rule, one.text)))
 

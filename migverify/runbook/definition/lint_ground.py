@@ -5,29 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
 
+from migverify.runbook.actions.action import Action
 from migverify.runbook.definition.findings import LintFinding, Places, finding
-from migverify.runbook.definition.handoffs import UNMEASURED, HandOffs
-from migverify.runbook.definition.plan import Network, ancestors, holders, network_of
+from migverify.runbook.definition.plan import ancestors, holders
+from migverify.runbook.graph import Network, network_of
 from migverify.runbook.model import Check, Runbook, RunKind, Step
 
 _EFFECTIVE = frozenset(RunKind) - {RunKind.DRY}
-
-
-class KnownAction(Protocol):
-    """An action of the registry, as far as ``lint`` asks: its kind (``effect`` or ``check``), bounds, arguments."""
-
-    @property
-    def kind(self) -> str:
-        """``effect`` or ``check``."""
-
-    @property
-    def default(self) -> Check | None:
-        """Bounds of a check that states none."""
-
-    def problems(self, arguments: Mapping[str, Any]) -> list[str]:
-        """What is wrong with arguments."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +21,8 @@ class Ground:
 
     runbook: Runbook
     places: Places
-    actions: Mapping[str, KnownAction]
+    actions: Mapping[str, Action]
     cases: Collection[str] | None
-    handoff: HandOffs = UNMEASURED
 
     @cached_property
     def network(self) -> Network:
@@ -82,7 +66,7 @@ class Ground:
     def of_check(
         self, rule: str, number: int | None, way: tuple[str | int, ...], text: str, hint: str = ""
     ) -> LintFinding:
-        """Return a finding at a check that ``checks`` told."""
+        """Return a finding at a check of ``checks``."""
         if number is not None:
             return self.at(rule, number, way, text, hint)
         return finding(rule, self.places.at(*way), f"{way[0]}: {text}", hint)

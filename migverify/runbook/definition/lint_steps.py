@@ -1,4 +1,4 @@
-"""Rules of steps: evidence, way back, what happens on failure, and what they refer to."""
+"""Rules of steps: evidence, rollback, what happens on failure, and what they refer to."""
 
 from __future__ import annotations
 
@@ -163,11 +163,11 @@ def _twin(ground: Ground, number: int, step: Step) -> Iterator[LintFinding]:
 def _circles(ground: Ground) -> Iterator[LintFinding]:
     """One finding a circle: walk back from a stuck step along stuck needs until a step comes again."""
     stuck = set(ground.network.stuck)
-    told: set[int] = set()
+    seen: set[int] = set()
     for first in ground.network.stuck:
         way: dict[int, int] = {}
         one = first
-        while one not in way and one not in told:
+        while one not in way and one not in seen:
             way[one] = len(way)
             one = next(need for need in ground.network.needs[one] if need in stuck)
         if one in way:
@@ -175,7 +175,7 @@ def _circles(ground: Ground) -> Iterator[LintFinding]:
             names = " needs ".join(ground.runbook.steps[n].id for n in [*circle, circle[0]][:6])
             more = f" ... ({len(circle)} steps)" if len(circle) > 5 else ""
             yield ground.at("circular-needs", one, ("needs",), f"{names}{more}")
-        told.update(way)
+        seen.update(way)
 
 
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "ssh", "find")
@@ -236,9 +236,9 @@ def _actions(ground: Ground) -> Iterator[LintFinding]:
             yield from _effect(ground, number, ("rollback", "do"), step.rollback.effect, ("effect",))
     for step_number, way, check in ground.checks():
         known = ground.actions.get(check.action)
-        if known is None or str(known.kind) != "check":
+        if known is None or known.kind != "check":
             what = "no action is named" if known is None else "it is an effect, and no check:"
-            hint = nearest(check.action, [name for name, one in ground.actions.items() if str(one.kind) == "check"])
+            hint = nearest(check.action, [name for name, one in ground.actions.items() if one.kind == "check"])
             yield ground.of_check("unknown-action", step_number, (*way, "check"), f"{what} {check.action}", hint)
             continue
         for problem in known.problems(check.arguments):
@@ -252,9 +252,9 @@ def _actions(ground: Ground) -> Iterator[LintFinding]:
 
 def _effect(ground: Ground, number: int, way: Way, effect: Effect, wanted: tuple[str, ...]) -> Iterator[LintFinding]:
     known = ground.actions.get(effect.action)
-    if known is None or str(known.kind) not in wanted:
+    if known is None or known.kind not in wanted:
         what = "no action is named" if known is None else "it is a check, and has no effect:"
-        hint = nearest(effect.action, [name for name, one in ground.actions.items() if str(one.kind) in wanted])
+        hint = nearest(effect.action, [name for name, one in ground.actions.items() if one.kind in wanted])
         yield ground.at("unknown-action", number, way, f"{what} {effect.action}", hint)
         return
     for problem in known.problems(effect.arguments):

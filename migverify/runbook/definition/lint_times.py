@@ -1,4 +1,4 @@
-"""Rules of time: what a time may be, budgets, the write stop, the window, and that the way back fits it."""
+"""Rules of time: what a time may be, budgets, the write stop, the window, and that the rollback fits it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def time_rules(ground: Ground) -> Iterator[LintFinding]:
     if any(one.rule == "bad-time" for one in found) or ground.network.stuck:
         return
     for kind in _RUNS:
-        plan = plan_of(ground.runbook, kind, network=ground.network, handoff=ground.handoff)
+        plan = plan_of(ground.runbook, kind, network=ground.network)
         yield from _sums(ground, plan)
 
 
@@ -123,15 +123,15 @@ def _unpaired(ground: Ground) -> Iterator[LintFinding]:
     if not marked and book.budgets.write_stop is not None:
         where = ground.places.at("budgets", "write_stop")
         yield finding("write-stop-unpaired", where, "there is a budget, and no step begins the write stop")
-    told: set[tuple[int, ...]] = set()
+    seen: set[tuple[int, ...]] = set()
     for environment in book.environments:
         for kind in _RUNS:
             here = tuple(n for n in marked if applies(book.steps[n], environment, kind))
             begins = [n for n in here if book.steps[n].write_stop == "begin"]
             ends = [n for n in here if book.steps[n].write_stop == "end"]
-            if not here or here in told:
+            if not here or here in seen:
                 continue
-            told.add(here)
+            seen.add(here)
             if len(begins) != 1 or len(ends) != 1:
                 text = f"a run has {len(begins)} begins and {len(ends)} ends of the write stop"
                 yield ground.at("write-stop-unpaired", here[-1], ("write_stop",), text)
@@ -188,7 +188,7 @@ def _sums(ground: Ground, plan: Plan) -> Iterator[LintFinding]:
         yield finding("write-stop-over-plan", at("budgets", "write_stop"), text)
     elif budget is not None and stop is not None and stop > budget:
         text = (
-            f"{plan.write_stop_handoffs} hand-offs between people inside the write stop ({plan.handoff}) and"
+            f"{plan.write_stop_handoffs} hand-offs between people inside the write stop ({plan.handoff:g} s each) and"
             f" {work:g} s of work take {stop:g} s, and its budget is {budget:g} s"
         )
         yield finding("handoffs-over-write-stop", at("budgets", "write_stop"), text)

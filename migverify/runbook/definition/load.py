@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from migverify.config.problems import Problem, at, refuse
-from migverify.config.yaml_text import YamlDocument, YamlProblem, read_yaml
+from migverify.config.problems import FileProblem, refuse
+from migverify.config.yaml_text import YamlDocument
 from migverify.errors import ConfigError
+from migverify.runbook.definition.expand import read_source
 from migverify.runbook.definition.findings import LintFinding, Places, finding
-from migverify.runbook.definition.hashing import text_sha
-from migverify.runbook.definition.parameters import COMMAND_KEYS, Parameter, Unfit, fill, resolve, uses
+from migverify.runbook.definition.parameters import COMMAND_KEYS, ParameterPart, Unfit, fill, resolve, uses
 from migverify.runbook.model import Place, Runbook
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+_PLACE = re.compile(r"(.+?):(\d+):\d+: ", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +43,14 @@ def load_runbook(path: Path, parameters: Mapping[str, str], environment: str) ->
     environment
         Where it is run; one of the file's ``environments``.
 
-    Raises
-    ------
-    ConfigError
-        The file is missing or no YAML, a key is wrong, a parameter is missing or left; names file, line and rule.
+    Raises ConfigError: the file is missing or no YAML, a key is wrong, a parameter is missing or left; names file, line
+    and rule.
     """
     reading = read_runbook(path, parameters, environment)
     if reading.runbook is None or any(one.refused for one in reading.findings):
-        refuse(path, [Problem((one.place.line, 0), f"{one.place}: {one.text}", one.hint) for one in reading.findings])
+        refuse(
+            path, [FileProblem((one.place.line, 0), f"{one.place}: {one.text}", one.hint) for one in reading.findings]
+        )
     if environment not in reading.runbook.environments:
         known = ", ".join(reading.runbook.environments)
         raise ConfigError(f"{path}: the runbook has no environment {environment}", hint=f"It has: {known}.")
@@ -59,29 +60,10 @@ def load_runbook(path: Path, parameters: Mapping[str, str], environment: str) ->
 def read_runbook(path: Path, parameters: Mapping[str, str], environment: str) -> Reading:
     """Read a runbook for ``lint``: what is wrong with keys and parameters comes as findings.
 
-    Raises
-    ------
-    ConfigError
-        the file is missing, or is not YAML.
+    Raises ConfigError: the file is missing, or is not YAML.
     """
-    with _collector_paused():
-        return _read(path, parameters, environment)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Reading makes a million objects and no circles: walking them again and again took four fifths of the time."""
-    paused = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if paused:
-            gc.enable()
-
-
-def _read(path: Path, parameters: Mapping[str, str], environment: str) -> Reading:
-    content, document = _document(path)
+    source = read_source(path)
+    document = source.document
     places = Places(str(path), document)
     declared, problems = _declared(path, document)
     findings = [_shape(path, one) for one in problems]
@@ -94,22 +76,22 @@ def _read(path: Path, parameters: Mapping[str, str], environment: str) -> Readin
         hint = "Declare it under `parameters`, or write the value."
         unfit.append(Unfit("placeholder-left", steps, f"{{{{{name}}}}} is no parameter of this file", hint))
     findings += [finding(one.rule, places.at(*one.steps), one.text, one.hint) for one in unfit]
-    open_lines = {places.at(*steps).line for steps, _, _ in left}
+    unfilled = {places.at(*steps) for steps, _, _ in left}
     model, problems = _validated(path, YamlDocument(filled, document.keys, document.values))
-    findings += [one for one in (_shape(path, p) for p in problems) if one.place.line not in open_lines]
+    findings += [one for one in (_shape(path, p) for p in problems) if one.place not in unfilled]
     if model is None or problems:
         return Reading(None, _ordered(findings), places)
     from migverify.runbook.definition.build import build
 
     kept = frozenset(name for name, one in declared.items() if one.per_environment)
     hashed = _filled(document.data, values, texts, kept)[0] if kept else filled
-    runbook, ways = build(model, filled, hashed, texts, environment, text_sha(content), places)
+    runbook, ways = build(model, filled, hashed, texts, environment, source.sha, places)
     instance = {name: texts[name] for name, one in declared.items() if _identifies(one) and name in texts}
     runbook = replace(runbook, instance=instance)
     return Reading(runbook, _ordered(findings), Places(str(path), document, ways))
 
 
-def _identifies(parameter: Parameter) -> bool:
+def _identifies(parameter: ParameterPart) -> bool:
     return parameter.type == "name" and not parameter.per_environment
 
 
@@ -117,30 +99,7 @@ def _ordered(findings: list[LintFinding]) -> tuple[LintFinding, ...]:
     return tuple(sorted(dict.fromkeys(findings), key=lambda one: (one.place.line, one.rule, one.text)))
 
 
-def _document(path: Path) -> tuple[bytes, YamlDocument]:
-    try:
-        content = path.read_bytes()
-        text = content.decode("utf-8")
-    except FileNotFoundError:
-        raise ConfigError(f"there is no runbook {path}", hint="Name another file.") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 (byte {error.start})", hint="Save the file as UTF-8.") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or type(error).__name__}") from None
-    try:
-        document = read_yaml(text, variables=False, fast=True)
-    except YamlProblem as problem:
-        hint = problem.hint
-        lines = text.splitlines()
-        if problem.place and "{{" in "".join(lines[problem.place.line - 1 : problem.place.line]):
-            hint = 'A value that begins with {{name}} stands in quotes: "{{name}}".'
-        raise ConfigError(f"{at(path, problem.place)}: {problem.problem}", hint=hint) from None
-    if not isinstance(document.data, dict):
-        raise ConfigError(f"{path}: this is no runbook", hint="A runbook begins with `version: runbook/v1`.")
-    return content, document
-
-
-def _declared(path: Path, document: YamlDocument) -> tuple[dict[str, Parameter], list[Problem]]:
+def _declared(path: Path, document: YamlDocument) -> tuple[dict[str, ParameterPart], list[FileProblem]]:
     from pydantic import ValidationError
 
     from migverify.config.problems import explain
@@ -148,13 +107,9 @@ def _declared(path: Path, document: YamlDocument) -> tuple[dict[str, Parameter],
 
     data = document.data if isinstance(document.data, dict) else {}
     try:
-        parts = ParametersDocument.model_validate({"parameters": data.get("parameters", {})}).parameters
+        return ParametersDocument.model_validate({"parameters": data.get("parameters", {})}).parameters, []
     except ValidationError as error:
         return {}, explain(path, document, error, ParametersDocument)
-    return {
-        name: Parameter(name, part.type, part.default, tuple(part.one_of or ()), part.per_environment)
-        for name, part in parts.items()
-    }, []
 
 
 def _filled(
@@ -167,7 +122,7 @@ def _filled(
     return (rest | {"parameters": data["parameters"]} if "parameters" in data else rest), changed
 
 
-def _misused(data: object, declared: Mapping[str, Parameter]) -> list[Unfit]:
+def _misused(data: object, declared: Mapping[str, ParameterPart]) -> list[Unfit]:
     return [
         Unfit("text-in-command", steps, f"the parameter {name} is free text, and stands in a command", "")
         for steps, name, key in uses(data)
@@ -175,7 +130,7 @@ def _misused(data: object, declared: Mapping[str, Parameter]) -> list[Unfit]:
     ]
 
 
-def _validated(path: Path, document: YamlDocument) -> tuple[Any, list[Problem]]:
+def _validated(path: Path, document: YamlDocument) -> tuple[Any, list[FileProblem]]:
     from pydantic import ValidationError
 
     from migverify.config.problems import explain
@@ -188,19 +143,17 @@ def _validated(path: Path, document: YamlDocument) -> tuple[Any, list[Problem]]:
         return None, explain(path, document, error, root)
 
 
-def _shape(path: Path, problem: Problem) -> LintFinding:
-    line, _ = problem.order
-    text = problem.text.removeprefix(str(path)).lstrip(":0123456789").strip()
-    return finding("shape", Place(str(path), line or 1), text, problem.hint)
+def _shape(path: Path, problem: FileProblem) -> LintFinding:
+    place = _PLACE.match(problem.text)
+    if place is None:
+        return finding("shape", Place(str(path), 1), problem.text.removeprefix(f"{path}: "), problem.hint)
+    return finding("shape", Place(place[1], int(place[2])), problem.text[place.end() :], problem.hint)
 
 
 def known_cases(folder: Path) -> frozenset[str]:
     """Return ids and priorities of the disaster recovery cases of a folder: what a policy may ask for.
 
-    Raises
-    ------
-    ConfigError
-        the folder is not there, or a file of it is no case.
+    Raises ConfigError: the folder is not there, or a file of it is no case.
     """
     priorities = case_priorities(folder)
     return frozenset(priorities) | frozenset(priorities.values())
@@ -224,17 +177,13 @@ class CaseFile:
 def case_files(folder: Path) -> dict[str, CaseFile]:
     """Return the disaster recovery cases of a folder, by id.
 
-    Raises
-    ------
-    ConfigError
-        as ``known_cases``; or two files hold one case.
+    Raises ConfigError: as ``known_cases``; or two files hold one case.
     """
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}", hint="Name the folder of the disaster recovery cases.")
     found: dict[str, CaseFile] = {}
     for path in sorted(folder.glob("*.yaml")):
-        _, document = _document(path)
-        data = document.data if isinstance(document.data, dict) else {}
+        data: Any = read_source(path).document.data
         case = data.get("case")
         if data.get("kind") != "dr-case" or not isinstance(case, dict):
             raise ConfigError(

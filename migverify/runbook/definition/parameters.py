@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import Field
+
+from migverify.config.fields import Strict
 from migverify.config.yaml_text import Steps
+from migverify.runbook.definition.fields import DURATION, Scalar, parse_moment
 
 PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_-]*)\s*\}\}")
 COMMAND_KEYS = ("run", "sql")
@@ -20,18 +23,6 @@ COMMAND_KEYS = ("run", "sql")
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]*")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
-_DURATION = re.compile(r"(?:\d+d)?(?:\d+h)?(?:\d+m)?(?:\d+(?:\.\d+)?s)?(?:\d+ms)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """What the file says of a parameter; ``default`` None: it must be given."""
-
-    name: str
-    type: str = "name"
-    default: str | None = None
-    one_of: tuple[str, ...] = ()
-    per_environment: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +66,14 @@ def _boolean(text: str) -> bool:
 
 
 def _duration(text: str) -> str:
-    if not text or not _DURATION.fullmatch(text):
+    found = DURATION.fullmatch(text)
+    if not text or found is None or found[1]:
         raise ValueError("this is a duration, for example 30s, 5m or 1h30m")
     return text
 
 
 def _moment(text: str) -> str:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise ValueError("this is a date and time with its offset, for example 2026-02-02T02:00+09:00")
+    parse_moment(text)
     return text
 
 
@@ -97,8 +84,25 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 TYPES = tuple(_PARSERS)
 
 
+class ParameterPart(Strict):
+    """One parameter, written `{{name}}` in the file."""
+
+    type: Literal[TYPES] = Field(  # type: ignore[valid-type]
+        default="name",
+        description="`name` (letters, digits, `_ - . : /`), `text`, `integer`, `number`, `boolean`, `duration` or"
+        " `moment`. In `run` and `sql` a `text` is refused: it could end the command and begin another.",
+    )
+    default: Scalar | None = Field(default=None, description="Value where none is given. Without one it is required.")
+    one_of: list[Scalar] | None = Field(default=None, min_length=1, description="The only values it may have.")
+    per_environment: bool = Field(
+        default=False,
+        description="true: its value differs by environment, so it is not part of the hash that drills are counted by.",
+    )
+    description: str = Field(default="", description="What it is, for who gives it.")
+
+
 def resolve(
-    declared: Mapping[str, Parameter], given: Mapping[str, str]
+    declared: Mapping[str, ParameterPart], given: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, str], list[Unfit]]:
     """Return typed values, their texts, and all that is wrong with what is given and declared."""
     values: dict[str, Any] = {}
@@ -125,7 +129,7 @@ def resolve(
     return values, texts, unfit
 
 
-def _problem(parameter: Parameter, text: str) -> str:
+def _problem(parameter: ParameterPart, text: str) -> str:
     if "{{" in text:
         return "it holds {{, and values are not filled in again"
     if parameter.one_of and text not in parameter.one_of:

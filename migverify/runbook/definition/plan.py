@@ -1,32 +1,23 @@
 """Which step waits for which, and how long it all takes: pure, from a definition and durations.
 
 The arithmetic is the critical path method: earliest times forwards, latest times backwards, slack is the difference.
-Times are seconds from the start of the run.
+Times are seconds from the start of the run. A step is handed over when it is called, when it is started, with each
+approval before its start, and when it is reviewed. Reading gates inside a write stop start by themselves: only their
+review is a hand-off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from migverify.errors import ConfigError
-from migverify.runbook.definition.handoffs import UNMEASURED, HandOffs, handoffs_after, handoffs_before
-from migverify.runbook.graph import starting_by_themselves
+from migverify.runbook.graph import Network, network_of, starting_by_themselves
 from migverify.runbook.model import Runbook, RunKind, Step, StepKind
+from migverify.runbook.people import COORDINATOR, needed_approvals
 
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """Steps by their number in the runbook.
-
-    ``needs`` leaves out ids that are no step. ``order`` is topological, and has every step that no circle holds back;
-    ``stuck`` are the others.
-    """
-
-    needs: tuple[tuple[int, ...], ...]
-    order: tuple[int, ...]
-    stuck: tuple[int, ...]
-    number: Mapping[str, int]
+HANDOFF_SECONDS = 10.0
+"""From one person's word to the next one's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +42,6 @@ class PlannedStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
-    """One person on two steps that may run at once; ``planned``: by their planned times they do."""
-
-    person: str
-    first: str
-    second: str
-    planned: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """A planned run. ``unknown`` are steps without any time, counted as 0: then all sums are "at least".
 
@@ -72,9 +53,8 @@ class Plan:
     total: float
     critical_path: tuple[str, ...]
     write_stop: float | None
-    conflicts: tuple[Conflict, ...]
     unknown: tuple[str, ...]
-    handoff: HandOffs = UNMEASURED
+    handoff: float = HANDOFF_SECONDS
     write_stop_work: float | None = None
     write_stop_handoffs: int = 0
 
@@ -83,28 +63,6 @@ def applies(step: Step, environment: str, kind: RunKind | None = None) -> bool:
     """Tell whether a step is for this environment and kind of run (None: any). A dry run walks through all kinds."""
     for_run = not step.only_runs or kind is None or kind is RunKind.DRY or kind in step.only_runs
     return for_run and (not step.only_environments or environment in step.only_environments)
-
-
-def network_of(steps: Iterable[Step]) -> Network:
-    """Return who waits for whom. Of two steps with one id the first is meant."""
-    listed = list(steps)
-    number: dict[str, int] = {}
-    for one, step in enumerate(listed):
-        number.setdefault(step.id, one)
-    needs = tuple(tuple(dict.fromkeys(number[id_] for id_ in step.needs if id_ in number)) for step in listed)
-    behind: list[list[int]] = [[] for _ in listed]
-    waiting = [len(some) for some in needs]
-    for one, some in enumerate(needs):
-        for need in some:
-            behind[need].append(one)
-    order = [one for one, count in enumerate(waiting) if not count]
-    for one in order:  # grows while it is walked
-        for next_ in behind[one]:
-            waiting[next_] -= 1
-            if not waiting[next_]:
-                order.append(next_)
-    stuck = tuple(one for one, count in enumerate(waiting) if count)
-    return Network(needs, tuple(order), stuck, number)
 
 
 def ancestors(network: Network) -> list[int]:
@@ -120,7 +78,7 @@ def ancestors(network: Network) -> list[int]:
 
 def plan_of(
     runbook: Runbook, kind: RunKind | None = None, measured: Mapping[str, float] | None = None,
-    network: Network | None = None, handoff: HandOffs = UNMEASURED,
+    network: Network | None = None, handoff: float = HANDOFF_SECONDS,
 ) -> Plan:  # fmt: skip
     """Plan a run in the runbook's environment.
 
@@ -135,12 +93,9 @@ def plan_of(
     network
         That of ``network_of``, where it is known already.
     handoff
-        How long one person waits for another.
+        Seconds that one person waits for another.
 
-    Raises
-    ------
-    ConfigError
-        Steps wait for each other.
+    Raises ConfigError: steps wait for each other.
     """
     steps, known = runbook.steps, measured or {}
     network = network or network_of(steps)
@@ -151,7 +106,7 @@ def plan_of(
     given = [_expected(step, known) for step in steps]
     lasts = [(one or 0.0) if counts else 0.0 for one, counts in zip(given, counted, strict=True)]
     before, after = _handoffs(runbook, counted, kind)
-    whole = [last + (b + a) * handoff.p50 for last, b, a in zip(lasts, before, after, strict=True)]
+    whole = [last + (b + a) * handoff for last, b, a in zip(lasts, before, after, strict=True)]
     start, finish = earliest(network, whole)
     total = max(finish, default=0.0)
     late = latest(network, whole, total)
@@ -163,12 +118,27 @@ def plan_of(
         )
         for n in sorted(network.order, key=lambda n: (start[n], n))
     )  # fmt: skip
-    stop, work, inside = _write_stop(runbook, network, counted, lasts, before, after, handoff.p50)
+    stop, work, inside = _write_stop(runbook, network, counted, lasts, before, after, handoff)
     return Plan(
         planned, total, _critical(network, runbook, start, finish, counted), stop,
-        conflicts(runbook, network, start, finish, counted),
         tuple(step.id for n, step in enumerate(steps) if counted[n] and given[n] is None), handoff, work, inside,
     )  # fmt: skip
+
+
+def handoffs_before(step: Step, alone: Collection[str], kind: RunKind | None = None) -> int:
+    """Return how many hand-offs a step has before it acts: its call, approvals, and its start by another person.
+
+    ``alone`` are the steps that start by themselves. Nobody says anything in a dry run.
+    """
+    if kind is RunKind.DRY or step.id in alone:
+        return 0
+    owner = 1 if step.point_of_no_return else 0
+    return 1 + max(owner, needed_approvals(step, "start")) + (step.dri != COORDINATOR)
+
+
+def handoffs_after(step: Step, kind: RunKind | None = None) -> int:
+    """Return how many hand-offs a step has after it acted: its reviews."""
+    return 0 if kind is RunKind.DRY else needed_approvals(step, "done")
 
 
 def _handoffs(runbook: Runbook, counted: list[bool], kind: RunKind | None) -> tuple[list[int], list[int]]:
@@ -256,38 +226,6 @@ def holders(runbook: Runbook) -> dict[str, tuple[str, ...]]:
     for role in runbook.roles:
         some = [one for one in (role.person, role.backup) if one]
         found[role.name] = tuple(names.get(name, name) for name in some)
-    return found
-
-
-def conflicts(
-    runbook: Runbook, network: Network, start: list[float], finish: list[float], counted: list[bool]
-) -> tuple[Conflict, ...]:
-    """Return where one person is DRI of two steps that nothing orders: for each step the next such one."""
-    who, before = holders(runbook), ancestors(network)
-    masks: dict[str, int] = {}
-    found = []
-    busy = [
-        n for n, step in enumerate(runbook.steps)
-        if counted[n] and step.kind not in (StepKind.WAIT, StepKind.ANNOUNCE) and step.dri in who
-    ]  # fmt: skip
-    later = _descendants(network)
-    for n in busy:
-        person = who[runbook.steps[n].dri][0]
-        free = masks.get(person, 0) & ~before[n] & ~later[n]
-        if free:
-            other = free.bit_length() - 1
-            planned = start[n] < finish[other] and start[other] < finish[n]
-            found.append(Conflict(person, runbook.steps[other].id, runbook.steps[n].id, planned))
-        masks[person] = masks.get(person, 0) | (1 << n)
-    return tuple(found)
-
-
-def _descendants(network: Network) -> list[int]:
-    found = [0] * len(network.needs)
-    for one in reversed(network.order):
-        bits = found[one] | (1 << one)
-        for need in network.needs[one]:
-            found[need] |= bits
     return found
 
 

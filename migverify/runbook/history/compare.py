@@ -12,8 +12,7 @@ from migverify.runbook.history.drills import why_unclean
 from migverify.runbook.history.past import PastRun, PastStep
 from migverify.runbook.history.scores import Score, correctness_score, process_score
 
-__all__ = ["Comparison", "Line", "Point", "StepLine", "compare", "compare_all", "lines_of_two"]
-
+__all__ = ["Comparison", "Point", "StepLine", "compare_all"]
 
 NOTED = 1.0
 """Seconds by which a step exceeds its plan that make it a risk at all."""
@@ -44,24 +43,6 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A step in two runs. ``change`` in seconds, more than 0: slower; None: one of them did not run it to its end.
-
-    ``redefined``: its definition is another one in the second run.
-    """
-
-    step: str
-    phase: str
-    plan: float | None
-    first: float | None
-    second: float | None
-    change: float | None
-    first_state: str
-    second_state: str
-    redefined: bool
-
-
-@dataclass(frozen=True, slots=True)
 class StepLine:
     """A step over all runs that are compared, in their order; None: not run to its end.
 
@@ -79,6 +60,12 @@ class StepLine:
     over: float | None
     failures: int
     redefined: bool
+
+    @property
+    def change(self) -> float | None:
+        """Seconds by which the last run took longer than the first; None: one of them did not run it to its end."""
+        first, last = self.seconds[0], self.seconds[-1]
+        return last - first if first is not None and last is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +86,7 @@ class Comparison:
 def compare_all(runs: Iterable[PastRun]) -> Comparison:
     """Put runs of one runbook side by side, in the order given.
 
-    Raises
-    ------
-    UsageError
-        there is no run, or runs of several runbooks.
+    Raises UsageError: there is no run, or runs of several runbooks.
     """
     listed = list(runs)
     if not listed:
@@ -120,22 +104,6 @@ def compare_all(runs: Iterable[PastRun]) -> Comparison:
     )  # fmt: skip
 
 
-def compare(first: PastRun, second: PastRun) -> tuple[Comparison, tuple[Line, ...]]:
-    """Put two runs side by side: both as ``compare_all``, and each step with its change.
-
-    Raises
-    ------
-    UsageError
-        they are runs of two runbooks.
-    """
-    return compare_all([first, second]), lines_of_two(first, second)
-
-
-def lines_of_two(first: PastRun, second: PastRun) -> tuple[Line, ...]:
-    """Return each step of two runs with its change."""
-    return tuple(_line(first.steps.get(id_), second.steps.get(id_)) for id_ in _ids([first, second]))
-
-
 def _ids(runs: Sequence[PastRun]) -> list[str]:
     """Return all step ids, in the order of the newest file; what that one has no more comes last."""
     return list(dict.fromkeys(id_ for run in reversed(runs) for id_ in run.steps))
@@ -147,18 +115,6 @@ def _point(run: PastRun) -> Point:
         run.run, run.started, run.environment, run.kind.value, run.state.value, run.autopilot, run.seconds, run.held,
         run.write_stop, sum(one.late for one in run.steps.values()), len(run.failures), len(run.unplanned_holds),
         run.retries, len(run.undelivered), process_score(run), correctness_score(run), not unclean, unclean,
-    )  # fmt: skip
-
-
-def _line(first: PastStep | None, second: PastStep | None) -> Line:
-    one = second or first
-    if one is None:
-        raise UsageError("neither run has the step")
-    before, after = _seconds(first), _seconds(second)
-    change = after - before if before is not None and after is not None else None
-    return Line(
-        one.id, one.phase, one.plan, before, after, change, _state(first), _state(second),
-        first is None or second is None or first.sha != second.sha,
     )  # fmt: skip
 
 

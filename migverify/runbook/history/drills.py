@@ -7,16 +7,19 @@ in a later drill, in which neither the step nor anything that it needs is voided
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, replace
 
+from migverify.config.settings import ReadinessFloor
 from migverify.runbook.events import RollbackState, RunState, StepState
+from migverify.runbook.graph import reached
 from migverify.runbook.history.past import PastRun
-from migverify.runbook.model import Runbook, RunbookKind, RunKind
+from migverify.runbook.model import Policy, Runbook, RunbookKind, RunKind
+from migverify.runbook.people import CLOCK_SKEW
 
 __all__ = [
-    "ENOUGH_ANSWERS", "Edits", "counts_as_drill", "edits_since", "not_proved_again", "of_this_runbook",
-    "ran_cleanly", "rollback_only", "why_no_rollback_drill", "why_unclean",
+    "BUILT_IN", "ENOUGH_ANSWERS", "Edits", "clock_problem", "counts_as_drill", "edits_since", "not_proved_again",
+    "of_this_runbook", "raised", "ran_cleanly", "rollback_only", "too_old", "why_no_rollback_drill", "why_unclean",
 ]  # fmt: skip
 
 ENOUGH_ANSWERS = 0.95
@@ -146,14 +149,11 @@ def edits_since(run: PastRun, runbook: Runbook) -> Edits:
     """Return what of a runbook is not as it was in a run."""
     changed = [step.id for step in runbook.steps if _sha(run, step.id) != step.sha]
     gone = run.steps.keys() - {step.id for step in runbook.steps}
-    void = set(changed)
-    behind = _behind([step.needs for step in runbook.steps], [step.id for step in runbook.steps])
-    left = list(changed)
-    while left:
-        for id_ in behind.get(left.pop(), ()):
-            if id_ not in void:
-                void.add(id_)
-                left.append(id_)
+    dependents_of: dict[str, list[str]] = {}
+    for step in runbook.steps:
+        for need in step.needs:
+            dependents_of.setdefault(need, []).append(step.id)
+    void = {*changed, *reached(changed, dependents_of)}
     dependents = tuple(step.id for step in runbook.steps if step.id in void and step.id not in changed)
     others = run.sha != runbook.sha and not changed and not gone
     return Edits(tuple(changed), dependents, others)
@@ -161,14 +161,6 @@ def edits_since(run: PastRun, runbook: Runbook) -> Edits:
 
 def _sha(run: PastRun, id_: str) -> str | None:
     return run.steps[id_].sha if id_ in run.steps else None
-
-
-def _behind(needs: Sequence[tuple[str, ...]], ids: Sequence[str]) -> Mapping[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for id_, some in zip(ids, needs, strict=True):
-        for need in some:
-            found.setdefault(need, []).append(id_)
-    return found
 
 
 def not_proved_again(run: PastRun, later: Iterable[PastRun], runbook: Runbook) -> tuple[str, ...]:
@@ -201,3 +193,56 @@ def _nothing_void(drill: PastRun, id_: str, earlier: PastRun, void: Container[st
     if one is None or id_ in void or one.twin is not None or one.state is not StepState.NOT_APPLICABLE:
         return False
     return before is None or before.state is StepState.NOT_APPLICABLE
+
+
+# -- the least that drills have to show, which no runbook lowers ------------------------------------------------------
+
+BUILT_IN = ReadinessFloor()
+_DAY = 86_400.0
+
+_ASKED = (
+    ("drills_min", "drills_minimum"), ("clean_last", "clean_last"), ("same_runbook", "same_runbook"),
+    ("same_schema", "same_schema"), ("full_cast_last", "full_cast_last"), ("rollback_drills_min", "rollback_drills"),
+)  # fmt: skip
+"""Keys of the floor, and the fields of a runbook's policy that they are the least of."""
+
+
+def raised(policy: Policy, floor: ReadinessFloor) -> tuple[Policy, tuple[str, ...]]:
+    """Return the stricter of both, and what asks for less: the configuration than what is built in, then the runbook.
+
+    A runbook cannot lower what is asked of it; the configuration of the migration can, and that is said.
+    """
+    named = ("max_age_days",)
+    weaker = [
+        f"migverify.yaml asks for less than what is built in: {key} {_text(getattr(floor, key))}, built in"
+        f" {_text(getattr(BUILT_IN, key))}"
+        for key in (*(key for key, _ in _ASKED), *named)
+        if (getattr(floor, key) > getattr(BUILT_IN, key) if key in named
+            else getattr(floor, key) < getattr(BUILT_IN, key))
+    ]  # fmt: skip
+    weaker += [
+        f"the runbook asks for less, which does not count: {key} {_text(getattr(policy, own))}, needed"
+        f" {_text(getattr(floor, key))}"
+        for key, own in _ASKED if getattr(policy, own) < getattr(floor, key)
+    ]  # fmt: skip
+    raised = {own: max(getattr(policy, own), getattr(floor, key)) for key, own in _ASKED}
+    return replace(policy, **raised), tuple(weaker)
+
+
+def _text(value: float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}"
+
+
+def too_old(run: PastRun, now: float, floor: ReadinessFloor) -> str:
+    """Return why a drill is too old to count. One whose clock contradicts the chain is not: it is found elsewhere."""
+    days = (now - max(run.at, run.not_before or run.at)) / _DAY
+    return f"{days:.0f} days old, and {floor.max_age_days:g} are allowed" if days > floor.max_age_days else ""
+
+
+def clock_problem(run: PastRun, now: float) -> str:
+    """Return how a run's clock contradicts now, or the run begun before it; empty: it does not."""
+    if run.at - now > CLOCK_SKEW:
+        return f"{run.run} ended in the future: a clock is wrong"
+    if run.not_before is not None and run.not_before - run.started > CLOCK_SKEW:
+        return f"{run.run} began {(run.not_before - run.started) / 3600:.1f} h before a run that was begun before it"
+    return ""

@@ -5,21 +5,18 @@ A journal that cannot be read is not left out: it is listed with what is wrong, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from migverify.errors import JournalError, StoreError
-from migverify.runbook.definition.forecast import quantile
-from migverify.runbook.definition.handoffs import ENOUGH_HANDOFFS, UNMEASURED, HandOffs
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
 from migverify.runbook.model import Runbook, RunbookKind, RunKind, StepKind
-from migverify.runbook.record.heads import Head
-from migverify.runbook.record.room import Room
-from migverify.runbook.record.run_chain import previous_of
+from migverify.runbook.record.heads import Head, previous_of
+from migverify.runbook.record.run_store import RunStore
 
 __all__ = [
     "BAD", "Damaged", "Past", "PastCase", "PastGuard", "PastHold", "PastPart", "PastRun", "PastStep", "PastUndo",
-    "Undelivered", "drill_seconds", "handoffs_of", "past_runs",
+    "Undelivered", "drill_seconds", "past_runs",
 ]  # fmt: skip
 
 BAD = frozenset({StepState.FAILED, StepState.TIMED_OUT, StepState.INCONCLUSIVE, StepState.UNKNOWN})
@@ -177,8 +174,6 @@ class PastRun:
         Who acted in which role, and all persons who did anything.
     logins, signers
         Persons by the login they acted from, and those who signed something with a key that is theirs.
-    handoffs
-        Seconds from one person's word to the next one's, for steps done at the first attempt.
     chained
         Its first event says which run was begun before it; else an earlier release began it.
     not_before, not_after
@@ -225,7 +220,6 @@ class PastRun:
     case: PastCase | None = None
     logins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     signers: tuple[str, ...] = ()
-    handoffs: tuple[float, ...] = ()
     chained: bool = True
     not_before: float | None = None
     not_after: float | None = None
@@ -259,7 +253,7 @@ class PastRun:
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A run whose journal cannot be read; ``runbook`` is empty where not even that can be told.
+    """A run whose journal cannot be read; ``runbook`` is empty where not even that is known.
 
     ``case``: it is one of a disaster recovery case.
     """
@@ -290,8 +284,8 @@ class Past:
 
 
 def past_runs(
-    room: Room, runbook_id: str | Collection[str] | None = None, *, cases: bool = False,
-    told: Callable[[int, int], None] | None = None, heads: Iterable[Head] = (),
+    room: RunStore, runbook_id: str | Collection[str] | None = None, *, cases: bool = False,
+    heads: Iterable[Head] = (),
 ) -> Past:  # fmt: skip
     """Return what a room's journals say.
 
@@ -301,15 +295,10 @@ def past_runs(
         One or several runbooks; None: all. A journal is read on only when its first line names one of them.
     cases
         Also all runs of disaster recovery cases, of whatever runbook.
-    told
-        Called with (runs read, runs in all) after each one.
     heads
         Announced ones, from outside of the room: a run that they name has to be there, with the events they name.
 
-    Raises
-    ------
-    StoreError
-        the room itself cannot be read.
+    Raises StoreError: the room itself cannot be read.
     """
     wanted = None if runbook_id is None else {runbook_id} if isinstance(runbook_id, str) else set(runbook_id)
     runs, damaged = list[PastRun](), list[Damaged]()
@@ -324,8 +313,6 @@ def past_runs(
         elif found is not None:
             runs.append(replace(found, not_before=max(_begun(firsts, ids[:place]), default=None),
                                 not_after=min(_begun(firsts, ids[place + 1 :]), default=None)))  # fmt: skip
-        if told is not None:
-            told(place + 1, len(ids))
     return Past(tuple(runs), tuple(damaged))
 
 
@@ -333,7 +320,7 @@ def _begun(firsts: Mapping[str, Event | Damaged], ids: Iterable[str]) -> list[fl
     return [first.wall for id_ in ids if isinstance(first := firsts[id_], Event)]
 
 
-def _first(room: Room, run: str) -> Event | Damaged:
+def _first(room: RunStore, run: str) -> Event | Damaged:
     try:
         first = next(room.events(run), None)
     except StoreError as error:  # JournalError is one
@@ -342,7 +329,7 @@ def _first(room: Room, run: str) -> Event | Damaged:
 
 
 def _known_heads(
-    room: Room, firsts: Mapping[str, Event | Damaged], heads: Iterable[Head]
+    room: RunStore, firsts: Mapping[str, Event | Damaged], heads: Iterable[Head]
 ) -> tuple[dict[str, dict[int, str]], list[Damaged]]:
     """Return by run the hashes that its events have to have, and the runs that are named and not there."""
     known: dict[str, dict[int, str]] = {}
@@ -365,7 +352,7 @@ def _known_heads(
 
 
 def _read(
-    room: Room, run: str, first: Event | Damaged, wanted: set[str] | None, known: Mapping[int, str], *, cases: bool
+    room: RunStore, run: str, first: Event | Damaged, wanted: set[str] | None, known: Mapping[int, str], *, cases: bool
 ) -> PastRun | Damaged | None:
     from migverify.runbook.history.read import past_run
 
@@ -401,25 +388,10 @@ def _as_known(events: Iterable[Event], known: Mapping[int, str]) -> Iterator[Eve
 
 def _named(first: Event) -> tuple[str, bool]:
     """Return the runbook that a first line names, and whether it is a case; ("", False): it names none."""
-    told = first.data.get("runbook") if first.kind is EventKind.RUN_STARTED else None
-    if not isinstance(told, dict) or not isinstance(told.get("id"), str):
+    book = first.data.get("runbook") if first.kind is EventKind.RUN_STARTED else None
+    if not isinstance(book, dict) or not isinstance(book.get("id"), str):
         return "", False
-    return told["id"], told.get("kind") == RunbookKind.DR_CASE.value
-
-
-def handoffs_of(runs: Iterable[PastRun], runbook: Runbook) -> HandOffs:
-    """Return how long people waited for each other in runs of a runbook; the stated default where few waits are known.
-
-    Not in it: dry runs, other instances of the template, and the autopilot.
-    """
-    waits = sorted(
-        seconds for run in runs
-        if run.runbook == runbook.id and not run.autopilot and dict(run.instance) == runbook.instance
-        for seconds in run.handoffs
-    )  # fmt: skip
-    if len(waits) < ENOUGH_HANDOFFS:
-        return UNMEASURED
-    return HandOffs(quantile(waits, 0.5), quantile(waits, 0.9), len(waits))
+    return book["id"], book.get("kind") == RunbookKind.DR_CASE.value
 
 
 def drill_seconds(runs: Iterable[PastRun], runbook: Runbook) -> list[dict[str, float]]:

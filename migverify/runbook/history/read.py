@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from migverify.errors import JournalError
 from migverify.runbook.clock import Moment
-from migverify.runbook.events import Event, EventKind, RollbackState, StepState
-from migverify.runbook.fold.whole import fold
-from migverify.runbook.history.case import Marks, case_of
+from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
+from migverify.runbook.fold.table import fold
 from migverify.runbook.history.past import (
     BAD,
+    PastCase,
     PastGuard,
     PastHold,
     PastPart,
@@ -21,9 +22,9 @@ from migverify.runbook.history.past import (
     PastUndo,
     Undelivered,
 )
-from migverify.runbook.model import RunKind, Step
+from migverify.runbook.model import CASE_PARTS, RunbookKind, RunKind, Step
 from migverify.runbook.people import COORDINATOR, DECISION_OWNER
-from migverify.runbook.record.run_chain import is_chained
+from migverify.runbook.record.heads import is_chained
 from migverify.runbook.state import DeliveryState, RunStatus, StepStatus, between
 
 __all__ = ["past_run"]
@@ -36,6 +37,21 @@ _ACTING = _LED | {
 }  # fmt: skip
 """What only a person who is there can say: to begin a run, to lend it an executor or to leave a note is not that."""
 _IDLE = frozenset({StepState.PENDING, StepState.READY, StepState.NOT_APPLICABLE})
+
+
+_Mark = dict[str, tuple[int, Moment]]
+_PROOF = ("steady", "inject", "hit", "remove", "gone")
+"""Without these nothing was tried: steady before, fault, proof that it hit, removal, proof that it is gone."""
+_RESULT = ("steady_again", "data")
+
+
+@dataclass(slots=True)
+class Marks:
+    """Numbers and moments of events: a step's first start and first intent, and its last complete evidence."""
+
+    begun: _Mark = field(default_factory=dict)
+    acting: _Mark = field(default_factory=dict)
+    shown: _Mark = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -58,10 +74,9 @@ class _Facts:
     chained: bool = False
     acts: list[tuple[EventKind, str, str]] = field(default_factory=list)
     holds: list[_Hold] = field(default_factory=list)
-    held: bool = False
     alarms: dict[str, list[str]] = field(default_factory=dict)
     bad: dict[str, list[StepState]] = field(default_factory=dict)
-    answers: dict[str, dict[str, int]] = field(default_factory=dict)
+    answers: dict[str, Counter[str]] = field(default_factory=dict)
     marks: Marks = field(default_factory=Marks)
     undone: list[tuple[str, RollbackState, Moment, Moment]] = field(default_factory=list)
     undoing: dict[str, Moment] = field(default_factory=dict)
@@ -71,10 +86,7 @@ class _Facts:
 def past_run(events: Iterable[Event]) -> PastRun:
     """Return what the events of one run say.
 
-    Raises
-    ------
-    JournalError
-        there are none, or one cannot have happened.
+    Raises JournalError: there are none, or one cannot have happened.
     """
     facts = _Facts()
     status = fold(_noted(events, facts))
@@ -99,7 +111,7 @@ def past_run(events: Iterable[Event]) -> PastRun:
         logins={login: tuple(sorted(some)) for login, some in sorted(status.logins.items())},
         jumps=len(status.jumps), parts=parts, people=people,
         undone=_undone(status, facts), rollback_by_person=facts.by_person, case=case_of(status, facts.marks),
-        handoffs=tuple(_handoffs(status, facts.holds)), chained=facts.chained, signers=_signers(status),
+        chained=facts.chained, signers=_signers(status),
     )  # fmt: skip
 
 
@@ -113,104 +125,67 @@ def _signers(status: RunStatus) -> tuple[str, ...]:
 def _noted(events: Iterable[Event], facts: _Facts) -> Iterator[Event]:
     for event in events:
         # Before the fold has judged it: when the fold refuses it, nothing of all this is used.
-        handler = _NOTED.get(event.kind)
-        if handler is not None:
-            handler(facts, event)
+        _note(facts, event)
         if event.role != "executor":
             before_start = event.kind is not _K.APPROVED or event.data.get("of") == "start"
             facts.acts.append((event.kind, event.step if before_start else "", event.actor))
         yield event
 
 
-def _started(facts: _Facts, event: Event) -> None:
-    # A line that says neither is of a writer that had no autopilot.
-    facts.autopilot = event.data.get("autopilot", False) is not False
-    facts.fingerprint = str(event.data.get("schema_fingerprint", ""))
-    facts.text_sha = str(event.data.get("text_sha", ""))
-    facts.chained = is_chained(event)
-
-
-def _held(facts: _Facts, event: Event) -> None:
-    if not facts.held:
-        guard = str(event.data.get("guard", ""))
-        facts.held = True
-        facts.holds.append(_Hold(_at(event), event.actor, str(event.data.get("reason", "")), guard, planned=False))
-
-
-def _ordered(facts: _Facts, event: Event) -> None:
-    person = event.role != "executor"
-    facts.by_person = person
-    if not facts.held:
-        facts.held = True
-        facts.holds.append(_Hold(_at(event), event.actor, str(event.data.get("reason", "")), "", planned=person))
-
-
-def _let_go(facts: _Facts, event: Event) -> None:
-    if facts.held:
-        facts.held = False
-        facts.holds[-1].until = _at(event)
+_BAD_ENDS = {
+    _K.FAILED: StepState.FAILED, _K.REJECTED: StepState.FAILED, _K.TIMED_OUT: StepState.TIMED_OUT,
+    _K.INCONCLUSIVE: StepState.INCONCLUSIVE, _K.UNKNOWN: StepState.UNKNOWN,
+}  # fmt: skip
 
 
 def _note(facts: _Facts, event: Event) -> None:
-    alarm = event.data.get("alarm")
-    if alarm and event.step:
-        facts.alarms.setdefault(event.step, []).append(str(alarm))
+    step, data, mark = event.step, event.data, (event.seq, _at(event))
+    match event.kind:
+        case _K.RUN_STARTED:
+            # A line that says neither is of a writer that had no autopilot.
+            facts.autopilot = data.get("autopilot", False) is not False
+            facts.fingerprint, facts.text_sha = str(data.get("schema_fingerprint", "")), str(data.get("text_sha", ""))
+            facts.chained = is_chained(event)
+        case _K.HELD:
+            _hold_begins(facts, event, str(data.get("guard", "")), planned=False)
+        case _K.ROLLBACK_ORDERED:
+            facts.by_person = event.role != "executor"
+            _hold_begins(facts, event, "", planned=facts.by_person)
+        case _K.RESUMED | _K.RUN_ENDED:
+            if facts.holds and facts.holds[-1].until is None:
+                facts.holds[-1].until = _at(event)
+        case _K.NOTE:
+            if data.get("alarm") and step:
+                facts.alarms.setdefault(step, []).append(str(data["alarm"]))
+        case _K.GUARD:
+            facts.answers.setdefault(str(data.get("guard", "")), Counter())[str(data.get("state", ""))] += 1
+        case _K.STARTED:
+            facts.marks.begun.setdefault(step, mark)
+        case _K.INTENT:
+            facts.marks.acting.setdefault(step, mark)
+        case _K.EVIDENCE:
+            if data.get("complete"):
+                facts.marks.shown[step] = mark
+        case _K.ROLLBACK_INTENT:
+            facts.undoing[step] = _at(event)
+        case _K.ROLLBACK_EFFECT:
+            if data.get("ok") is False:
+                _undo_over(facts, event, RollbackState.FAILED)
+        case _K.ROLLBACK_VERIFIED:
+            lost = RollbackState.FAILED if data.get("lost") else RollbackState.UNDONE_UNVERIFIED
+            _undo_over(facts, event, RollbackState.UNDONE_VERIFIED if data.get("ok") else lost)
+        case kind if kind in _BAD_ENDS:
+            facts.bad.setdefault(step, []).append(_BAD_ENDS[kind])
 
 
-def _guard(facts: _Facts, event: Event) -> None:
-    counted = facts.answers.setdefault(str(event.data.get("guard", "")), {})
-    state = str(event.data.get("state", ""))
-    counted[state] = counted.get(state, 0) + 1
-
-
-def _ended_badly(state: StepState) -> Callable[[_Facts, Event], None]:
-    def note(facts: _Facts, event: Event) -> None:
-        facts.bad.setdefault(event.step, []).append(state)
-
-    return note
-
-
-def _begun(facts: _Facts, event: Event) -> None:
-    facts.marks.begun.setdefault(event.step, (event.seq, _at(event)))
-
-
-def _acting(facts: _Facts, event: Event) -> None:
-    facts.marks.acting.setdefault(event.step, (event.seq, _at(event)))
-
-
-def _evidence(facts: _Facts, event: Event) -> None:
-    if event.data.get("complete"):
-        facts.marks.shown[event.step] = (event.seq, _at(event))
-
-
-def _undo_begins(facts: _Facts, event: Event) -> None:
-    facts.undoing[event.step] = _at(event)
-
-
-def _undo_effect(facts: _Facts, event: Event) -> None:
-    if event.data.get("ok") is False:
-        _undo_over(facts, event, RollbackState.FAILED)
-
-
-def _undo_verified(facts: _Facts, event: Event) -> None:
-    lost = RollbackState.FAILED if event.data.get("lost") else RollbackState.UNDONE_UNVERIFIED
-    _undo_over(facts, event, RollbackState.UNDONE_VERIFIED if event.data.get("ok") else lost)
+def _hold_begins(facts: _Facts, event: Event, guard: str, *, planned: bool) -> None:
+    if not facts.holds or facts.holds[-1].until is not None:
+        facts.holds.append(_Hold(_at(event), event.actor, str(event.data.get("reason", "")), guard, planned))
 
 
 def _undo_over(facts: _Facts, event: Event, state: RollbackState) -> None:
     now = _at(event)
     facts.undone.append((event.step, state, facts.undoing.pop(event.step, now), now))
-
-
-_NOTED: dict[EventKind, Callable[[_Facts, Event], None]] = {
-    _K.RUN_STARTED: _started, _K.HELD: _held, _K.ROLLBACK_ORDERED: _ordered, _K.RESUMED: _let_go,
-    _K.RUN_ENDED: _let_go, _K.NOTE: _note, _K.GUARD: _guard, _K.STARTED: _begun, _K.INTENT: _acting,
-    _K.EVIDENCE: _evidence,
-    _K.ROLLBACK_INTENT: _undo_begins, _K.ROLLBACK_EFFECT: _undo_effect, _K.ROLLBACK_VERIFIED: _undo_verified,
-    _K.FAILED: _ended_badly(StepState.FAILED), _K.REJECTED: _ended_badly(StepState.FAILED),
-    _K.TIMED_OUT: _ended_badly(StepState.TIMED_OUT), _K.INCONCLUSIVE: _ended_badly(StepState.INCONCLUSIVE),
-    _K.UNKNOWN: _ended_badly(StepState.UNKNOWN),
-}  # fmt: skip
 
 
 def _at(event: Event) -> Moment:
@@ -228,42 +203,6 @@ def _step(status: RunStatus, step: Step, facts: _Facts) -> PastStep:
         span.seconds if span is not None else None, span.exact if span is not None else True, tuple(bad),
         tuple(dict.fromkeys(facts.alarms.get(step.id, ()))), len(one.evidence), one.rollback, step.twin,
         step.only_runs == (RunKind.ROLLBACK,),
-    )  # fmt: skip
-
-
-def _handoffs(status: RunStatus, holds: Sequence[_Hold]) -> Iterator[float]:
-    """Yield how long one person waited for the next: each wait that ``handoffs`` counts in a plan is one.
-
-    From ready to called, to each approval and to started; from its end to each review. A wait during which the run was
-    held is left out.
-    """
-    over: dict[str, Moment] = {}
-    for one in status.steps.values():
-        if one.state is StepState.DONE and one.ended is not None:
-            over[one.id] = [one.ended, *_given(one, "done")][-1]
-    for one in status.steps.values():
-        if one.id not in over or one.attempt > 1 or one.called is None or one.started is None:
-            continue
-        ready = [over[id_] for id_ in status.graph.needs[one.id] if id_ in over]
-        before = sorted((one.called, *_given(one, "start")), key=lambda at: at.wall)
-        if ready:
-            before.insert(0, max(ready, key=lambda at: at.wall))
-        if one.dri != one.called_by or before[-1] != one.called:
-            before.append(one.started)
-        after = [one.ended, *_given(one, "done")] if one.ended is not None else []
-        chains = [after] if one.id in status.graph.self_starting else [before, after]
-        for pair in (pair for chain in chains for pair in pairwise(chain)):
-            if not _held_between(holds, *pair):
-                yield between(*pair).seconds
-
-
-def _given(one: StepStatus, of: str) -> list[Moment]:
-    return [given.at for given in sorted(one.approvals, key=lambda given: given.seq) if given.of == of]
-
-
-def _held_between(holds: Sequence[_Hold], first: Moment, then: Moment) -> bool:
-    return any(
-        one.at.wall <= then.wall and (one.until is None or one.until.wall >= first.wall) for one in holds
     )  # fmt: skip
 
 
@@ -291,10 +230,10 @@ def _guards(status: RunStatus, facts: _Facts) -> tuple[PastGuard, ...]:
     found = []
     for guard in status.runbook.guards:
         armed = bool(begun) if "*" in guard.armed_in else bool(begun.intersection(guard.armed_in))
-        known, told = status.guards.get(guard.id), facts.answers.get(guard.id, {})
+        known, answers = status.guards.get(guard.id), facts.answers.get(guard.id, Counter())
         if armed or known is not None:
             asked, due = (known.asked, known.due) if known is not None else (0, 0)
-            found.append(PastGuard(guard.id, asked, due, told.get("fail", 0), told.get("inconclusive", 0)))
+            found.append(PastGuard(guard.id, asked, due, answers["fail"], answers["inconclusive"]))
     return tuple(found)
 
 
@@ -343,3 +282,77 @@ def _role(status: RunStatus, kind: EventKind, id_: str, person: str) -> str:
 def _may_be(status: RunStatus, role: str, person: str) -> bool:
     """Tell whether a role could be a person's at some time of the run: who holds it at its end is not asked."""
     return person in status.cast.declared.get(role, status.cast.holders(role))
+
+
+# -- the grade of a disaster recovery case ---------------------------------------------------------------------------
+
+
+def case_of(status: RunStatus, marks: Marks) -> PastCase | None:
+    """Return the grade of a run; None: it is not of a case, not over, or a dry run.
+
+    ``invalid`` when a part that proves the fault is not done, or came in another order; ``fail`` when steady state or
+    data were not shown afterwards, or the run did not complete; ``pass-with-late-recovery`` when that took a second
+    attempt, or longer than planned.
+    """
+    book = status.runbook
+    case = book.case
+    if case is None or book.kind is not RunbookKind.DR_CASE or status.kind is RunKind.DRY or not status.over:
+        return None
+    reasons = [_undone_part(status, part) for part in _PROOF]
+    reasons = [why for why in [*reasons, _out_of_order(case.steps, marks)] if why]
+    if reasons:
+        return PastCase(case.priority, case.tier, "invalid", tuple(reasons), None)
+    recovery = _recovery(case.steps, marks)
+    reasons = [why for why in (_undone_part(status, part) for part in _RESULT) if why]
+    if status.state is not RunState.COMPLETED:
+        reasons.append(f"the run ended {status.state.value}")
+    if reasons:
+        return PastCase(case.priority, case.tier, "fail", tuple(reasons), recovery)
+    late = [why for why in (_late(status, case.steps[part], part) for part in ("remove", "gone", *_RESULT)) if why]
+    grade = "pass-with-late-recovery" if late else "pass"
+    return PastCase(case.priority, case.tier, grade, tuple(dict.fromkeys(late)), recovery)
+
+
+_MEANS = {
+    "steady": "the steady state before", "inject": "the fault", "hit": "that the fault hit",
+    "remove": "the removal of the fault", "gone": "that the fault is gone",
+    "steady_again": "the steady state afterwards", "data": "the data",
+}  # fmt: skip
+
+
+def _undone_part(status: RunStatus, part: str) -> str:
+    case = status.runbook.case
+    id_ = case.steps.get(part) if case is not None else None
+    one: StepStatus | None = status.steps.get(id_) if id_ is not None else None
+    if one is None:
+        return f"{_MEANS[part]}: no step is named for it"
+    if one.state is StepState.DONE:
+        return ""
+    return f"{_MEANS[part]}: step {one.id} is {one.state.value}{f' ({one.reason})' if one.reason else ''}"
+
+
+def _out_of_order(steps: dict[str, str], marks: Marks) -> str:
+    """Return which proof was given too late, as far as the parts are steps of their own."""
+    for first, then in pairwise(CASE_PARTS):
+        one, other = steps.get(first, ""), steps.get(then, "")
+        if one == other or one not in marks.shown or other not in marks.begun:
+            continue
+        if marks.shown[one][0] > marks.begun[other][0]:
+            return f"{_MEANS[then]}: step {other} began before step {one} was shown"
+    return ""
+
+
+def _recovery(steps: dict[str, str], marks: Marks) -> float | None:
+    inject, again = steps["inject"], steps.get("steady_again", "")
+    hurt = marks.acting.get(inject) or marks.begun.get(inject)
+    well = marks.shown.get(again)
+    return between(hurt[1], well[1]).seconds if hurt is not None and well is not None else None
+
+
+def _late(status: RunStatus, id_: str, part: str) -> str:
+    one, plan = status.steps[id_], status.definition(id_).times.plan
+    if one.attempts:
+        return f"{_MEANS[part]}: step {id_} needed {one.attempt} attempts"
+    if plan is not None and one.active is not None and one.active.seconds > plan:
+        return f"{_MEANS[part]}: step {id_} took {one.active.seconds:.0f} s of {plan:g} s"
+    return ""

@@ -1,7 +1,7 @@
 """Whether a runbook is ready for its night: computed from the journals of its drills, and from nothing else.
 
 Every condition of the policy is answered by itself, with the reason and what to do. ``missing``: the journals show that
-it is not met, or do not show that it is. ``unknown``: it cannot be told, because a journal is damaged, or because
+it is not met, or do not show that it is. ``unknown``: it is not known, because a journal is damaged, or because
 something that is compared with was not given. The verdict is ``ready`` only when nothing is missing or unknown.
 """
 
@@ -16,21 +16,24 @@ from migverify.runbook.definition.plan import applies
 from migverify.runbook.events import RollbackState, RunState
 from migverify.runbook.graph import acts
 from migverify.runbook.history.drills import (
+    BUILT_IN,
+    clock_problem,
     counts_as_drill,
     edits_since,
     not_proved_again,
     of_this_runbook,
+    raised,
     ran_cleanly,
     rollback_only,
+    too_old,
     why_no_rollback_drill,
     why_unclean,
 )
-from migverify.runbook.history.floor import BUILT_IN, clock_problem, raised, too_old
 from migverify.runbook.history.past import Damaged, Past, PastRun, past_runs
 from migverify.runbook.history.readiness_cases import case_reasons, required_cases
 from migverify.runbook.model import Runbook, RunbookKind, RunKind, Step, StepKind
 from migverify.runbook.people import COORDINATOR, DECISION_OWNER, same_name
-from migverify.runbook.record.room import Room
+from migverify.runbook.record.run_store import RunStore
 
 __all__ = ["Condition", "Readiness", "asker", "readiness", "wanted_runbooks"]
 
@@ -164,7 +167,7 @@ def _why_not_counted(run: PastRun, runbook: Runbook, now: float, floor: Readines
 
 
 def asker(
-    room: Room, now: Callable[[], float], schema_fingerprint: str = "", cases: Mapping[str, str] | None = None,
+    room: RunStore, now: Callable[[], float], schema_fingerprint: str = "", cases: Mapping[str, str] | None = None,
     floor: ReadinessFloor = BUILT_IN,
 ) -> Callable[[Runbook], tuple[bool, tuple[str, ...]]]:  # fmt: skip
     """Return what tells an executor whether a runbook is ready, and why not, from the journals of a room.
@@ -181,8 +184,8 @@ def asker(
 
 
 def _condition(id_: str, wants: str, found: str, reasons: Iterable[str], do: str, state: str = MISSING) -> Condition:
-    told = tuple(reasons)
-    return Condition(id_, state, wants, found, told, do) if told else Condition(id_, OK, wants, found)
+    why = tuple(reasons)
+    return Condition(id_, state, wants, found, why, do) if why else Condition(id_, OK, wants, found)
 
 
 def _not_asked(id_: str, wants: str) -> Condition:
@@ -217,10 +220,10 @@ def _journals(ground: _Ground) -> Condition:
     wants = "every run is there in its order, and every journal can be read"
     bad = [one for one in ground.damaged if not one.runbook or one.runbook in known or one.case]
     clocks = [why for one in ground.fresh if one.runbook in known and (why := clock_problem(one, ground.now))]
-    do = "`migverify runbook verify-journal` names the line; restore what is missing from a copy, or begin another"\
+    do = "`migverify runbook report --verify` names the line; restore what is missing from a copy, or begin another"\
         " folder of runs and hold the drills again."  # fmt: skip
-    told = [*(f"{one.run}: {one.problem}" for one in bad), *clocks]
-    return _condition("journals", wants, f"{len(bad)} damaged or missing", told, do, UNKNOWN)
+    problems = [*(f"{one.run}: {one.problem}" for one in bad), *clocks]
+    return _condition("journals", wants, f"{len(bad)} damaged or missing", problems, do, UNKNOWN)
 
 
 def _count(ground: _Ground) -> Condition:
@@ -446,10 +449,10 @@ def _dr_cases(ground: _Ground) -> Condition:
     bad, passed = case_reasons(required, ground.runs, ground.now, policy.dr_max_age_days)
     found = f"{len(passed)} of {len(required)} passed"
     do = "Run the cases (`migverify runbook run runbooks/dr/...`), outside production first."
-    told = _condition("cases", wants, found, [*bad, *unknown], do)
+    condition = _condition("cases", wants, found, [*bad, *unknown], do)
     if unknown and not bad:
-        told = replace(told, state=UNKNOWN, do="Name the folder of the cases with --cases.")
-    return told
+        condition = replace(condition, state=UNKNOWN, do="Name the folder of the cases with --cases.")
+    return condition
 
 
 _CONDITIONS: tuple[Callable[[_Ground], Condition], ...] = (

@@ -1,1 +1,1 @@
-"""How a run is shown: the live page, reports, the checklist, an export."""
+"""How a run is shown: the live page, the report, metrics."""

@@ -9,7 +9,7 @@ from migverify.runbook.events import RunState
 from migverify.runbook.page.view import View
 from migverify.runbook.page.watch_run import Seen
 
-__all__ = ["metrics_text"]
+__all__ = ["metrics_text", "run_metrics"]
 
 _ANSWERS = {"pass": 1.0, "fail": 0.0}
 
@@ -20,16 +20,17 @@ def metrics_text(seen: Seen) -> str:
         "migverify_runbook_readable", "1: there is a run, and its journal can be read.",
         [({}, number(float(seen.view is not None)))],
     )  # fmt: skip
-    return page([readable, *(_metrics(seen.view, seen.now) if seen.view is not None else ())])
+    return page([readable, *(run_metrics(seen.view, seen.now) if seen.view is not None else ())])
 
 
-def _metrics(view: View, now: float) -> Iterator[Metric]:
-    run = {"run": view.run, "runbook": view.runbook, "kind": view.kind}
+def run_metrics(view: View, now: float) -> Iterator[Metric]:
+    """Yield the gauges of a run at a moment, Unix time."""
+    run = {"run": view.run, "runbook": view.runbook, "kind": view.kind, "environment": view.environment}
 
     def one(name: str, text: str, value: float | None) -> Metric:
         return Metric(f"migverify_runbook_{name}", text, [(run, number(value))])
 
-    # Told also while nobody drives the run: an alert has to see what a page does not count down.
+    # Also while nobody drives the run: an alert has to see what a page does not count down.
     budget, until = view.budget, view.undo.until
     stop_left = None
     if budget.limit is not None and budget.used is not None and budget.used.runs == "up":
@@ -37,6 +38,10 @@ def _metrics(view: View, now: float) -> Iterator[Metric]:
 
     states: list[Sample] = [({**run, "state": one.value}, number(float(one.value == view.state))) for one in RunState]
     yield Metric("migverify_runbook_state", "1 for the state that the run is in.", states)
+    steps: list[Sample] = [
+        ({**run, "step": step.id, "phase": step.phase, "state": step.state}, "1") for step in view.steps
+    ]
+    yield Metric("migverify_runbook_step", "1 for the state that each step is in.", steps)
     yield one("steps", "Steps that apply.", float(view.applicable))
     yield one("steps_passed", "Steps that have passed.", float(view.passed))
     yield one("seconds", "Seconds since the run started.", view.clock.at(now))
@@ -49,4 +54,4 @@ def _metrics(view: View, now: float) -> Iterator[Metric]:
     alive = {"alive": 1.0, "silent": 0.0, "gone": 0.0, "nobody": 0.0}.get(view.executor.state)
     yield one("executor_alive", "1: the executor gives signs of life.", alive)
     guards: list[Sample] = [({**run, "guard": one.id}, number(_ANSWERS.get(one.state))) for one in view.guards]
-    yield Metric("migverify_runbook_guard", "1: it passes, 0: it fails, NaN: it tells nothing.", guards)
+    yield Metric("migverify_runbook_guard", "1: it passes, 0: it fails, NaN: no data.", guards)

@@ -1,32 +1,27 @@
-"""What a run was, after it: frozen data for the report as HTML, Markdown and JSON. Pure."""
+"""What a run was, after it: action items, holds, attempts, scores, and whether its journal verifies."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from migverify.runbook.clock import Moment
-from migverify.runbook.definition.handoffs import UNMEASURED, HandOffs
+from migverify.runbook.clock import Clock, Moment, system_clock
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
-from migverify.runbook.history.scores import Score
+from migverify.runbook.history.past import past_runs
+from migverify.runbook.history.read import past_run
+from migverify.runbook.history.scores import Score, correctness_score, process_score
 from migverify.runbook.model import StepKind
 from migverify.runbook.page.view import View, view
+from migverify.runbook.page.watch_run import drills_of
+from migverify.runbook.record.run_store import RunStore
 from migverify.runbook.state import OVER, RunStatus, between
 
-__all__ = ["ActionItem", "Hold", "RunReport", "Scores", "Tried", "report_as_json", "run_report"]
+__all__ = ["ActionItem", "Hold", "RunReport", "Tried", "report_as_json", "report_of"]
 
 _K = EventKind
 _ENOUGH = 0.95
 """The part of its questions that a guard has to have had an answer to."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """Points for how people worked, and for whether what was done was right."""
-
-    process: Score
-    correctness: Score
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +65,11 @@ class RunReport:
     Parameters
     ----------
     verified
-        Whether the journal was checked offline, and ``problems`` what was found; None: nobody checked.
+        Whether the journal passed its check; ``problems`` is what was found.
     """
 
     view: View
-    scores: Scores | None
+    scores: dict[str, Score]
     items: tuple[ActionItem, ...]
     holds: tuple[Hold, ...]
     attempts: tuple[Tried, ...]
@@ -82,37 +77,34 @@ class RunReport:
     takeovers: int
     signed: int
     unsigned: int
-    verified: bool | None
+    verified: bool
     problems: tuple[str, ...]
 
 
-def run_report(
-    status: RunStatus, events: Sequence[Event], now: Moment, past: Sequence[Mapping[str, float]] = (), *,
-    drill: str = "", scores: Scores | None = None, problems: Sequence[str] | None = None,
-    handoff: HandOffs = UNMEASURED,
-) -> RunReport:  # fmt: skip
-    """Return the report of a run, over or not.
+def report_of(room: RunStore, run: str, *, clock: Clock = system_clock) -> RunReport:
+    """Return the report of a run by its id or ``last``, over or not; its journal is checked on the way.
 
-    Parameters
-    ----------
-    past
-        Seconds of the steps in earlier drills.
-    scores
-        Of ``scores.py``; None: not computed.
-    problems
-        What an offline check of the journal found; None: none was made.
-    handoff
-        How long people waited for each other in earlier drills.
+    Raises
+    ------
+    UsageError
+        there is no such run.
+    JournalError
+        its journal is damaged: nothing of it is certain, and there is no report.
     """
-    shown = view(status, events, now, past, drill=drill, log=None, handoff=handoff)
+    status = room.open(run).status
+    # Somebody may write on meanwhile: what is reported is what was folded.
+    events = [event for event in room.events(status.run) if event.seq <= status.seq]
+    shown = view(status, events, clock.now(), drills_of(past_runs(room, status.runbook.id), status), log=None)
+    problems = tuple(str(one) for one in room.verify(status.run) if one.fatal)
+    own = past_run(events)
+    scores = {"process": process_score(own), "correctness": correctness_score(own)}
     tried = tuple(
         Tried(one.id, old.number, old.state.value, old.reason) for one in status.steps.values() for old in one.attempts
     )
-    found = tuple(problems) if problems is not None else ()
+    failures = tuple((id_, state.value) for id_, state in status.failed_ever)
     return RunReport(
-        shown, scores, tuple(_items(status, shown, found)), _holds(status, events), tried,
-        tuple((id_, state.value) for id_, state in status.failed_ever), status.takeovers, status.signed,
-        status.unsigned, None if problems is None else not found, found,
+        shown, scores, tuple(_items(status, shown, problems)), _holds(status, events), tried, failures,
+        status.takeovers, status.signed, status.unsigned, not problems, problems,
     )  # fmt: skip
 
 
@@ -142,11 +134,10 @@ def _items(status: RunStatus, shown: View, problems: tuple[str, ...]) -> Iterato
     yield from (ActionItem("journal", f"The journal does not verify: {one}", "") for one in problems)
     for id_ in shown.standing:
         owner = next(iter(status.cast.holders(status.definition(id_).dri)), "")
-        yield ActionItem(
-            "rollback", f"The effect of {id_} stands, or may stand: take it back, or say why not", owner, id_
-        )
+        text = f"The effect of {id_} was not rolled back, or may not be: roll it back, or record why not"
+        yield ActionItem("rollback", text, owner, id_)
     if shown.budget.left_stopped:
-        yield ActionItem("rollback", "Nothing shows that writes were opened again: look at once", "")
+        yield ActionItem("rollback", "Nothing shows that writes were opened again: check now", "")
     yield from _of_steps(status)
     yield from _of_times(shown)
     coordinator = next(iter(status.cast.holders("coordinator")), "")
@@ -155,12 +146,12 @@ def _items(status: RunStatus, shown: View, problems: tuple[str, ...]) -> Iterato
             if sink.state != "sent":
                 why = f"{sink.state}{f': {sink.reason}' if sink.reason else ''}"
                 text = f"{sink.sink} did not take an announcement ({why})"
-                yield ActionItem("announcement", f"{text}: mend the sink, or name another", coordinator, one.step)
+                yield ActionItem("announcement", f"{text}: fix the sink, or name another", coordinator, one.step)
     yield from (ActionItem("announcement", f"{text}", coordinator) for text in status.outbox_problems)
     for guard in shown.guards:
         if guard.due and guard.asked / guard.due < _ENOUGH:
             share = f"answered {guard.asked} of {guard.due} questions"
-            yield ActionItem("guard", f"Guard {guard.id} {share}: a guard that does not answer guards nothing", "")
+            yield ActionItem("guard", f"Guard {guard.id} {share}: a guard without data protects nothing", "")
     yield from _of_people(status, coordinator)
 
 
@@ -198,14 +189,14 @@ def _of_times(shown: View) -> Iterator[ActionItem]:
             text = f"{step.id} took {took:.0f} s, and {step.maximum:g} s are its maximum"
             yield ActionItem("late", text, owner, step.id)
         elif step.late == "plan" and step.plan is not None:
-            text = f"{step.id} took {took:.0f} s, planned were {step.plan:g} s: mend the step or the plan"
+            text = f"{step.id} took {took:.0f} s, planned were {step.plan:g} s: fix the step or the plan"
             yield ActionItem("late", text, owner, step.id)
     budget = shown.budget
     if budget.state == "spent" and budget.used is not None and budget.limit is not None:
         spent = budget.used.at(shown.now)
         yield ActionItem("budget", f"Writes were stopped for {spent:.0f} s of {budget.limit:g} s", "")
     if shown.finish.unknown:
-        yield ActionItem("plan", f"Nobody planned how long these take: {', '.join(shown.finish.unknown)}", "")
+        yield ActionItem("plan", f"No planned time: {', '.join(shown.finish.unknown)}", "")
 
 
 def _of_people(status: RunStatus, coordinator: str) -> Iterator[ActionItem]:
@@ -218,7 +209,8 @@ def _of_people(status: RunStatus, coordinator: str) -> Iterator[ActionItem]:
         text = f"{status.unsigned} of {given} approvals were not signed by a key: policy.signed_approvals asks for it"
         yield ActionItem("people", text, "")
     for login, some in shared_logins(status).items():
-        yield ActionItem("people", f"{' and '.join(some)} acted from one login ({login}): give each their own", "")
+        text = f"{' and '.join(some)} acted as {login}: four-eyes was not enforced; give each a login"
+        yield ActionItem("people", text, "")
     for jump in status.jumps:
         yield ActionItem(
             "clock", f"A wall clock moved by {jump.seconds:+.1f} s at event {jump.seq}: synchronize clocks", ""

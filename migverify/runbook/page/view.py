@@ -1,6 +1,6 @@
 """Where a run stands, as a page shows it: one frozen value that is JSON, and that nothing else has to be asked for.
 
-Pure. What ticks is told by the moment at which it is zero (``view_clock``), so two views are equal while nothing
+Pure. What ticks is given by the moment at which it is zero (``view_clock``), so two views are equal while nothing
 happens.
 """
 
@@ -11,16 +11,23 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from migverify.runbook.clock import Moment
-from migverify.runbook.definition.forecast import Estimate, Forecast, Progress, estimates, forecast
-from migverify.runbook.definition.handoffs import UNMEASURED, HandOffs
+from migverify.runbook.definition.forecast import (
+    NO_DRILLS,
+    Drills,
+    Estimate,
+    Forecast,
+    Progress,
+    estimates,
+    forecast,
+)
 from migverify.runbook.definition.plan import plan_of
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
 from migverify.runbook.model import Runbook
+from migverify.runbook.page.sentences import Announced, Line, announced, lines
 from migverify.runbook.page.view_acts import Act, acts_of
 from migverify.runbook.page.view_clock import Clock, since, still, up_from
 from migverify.runbook.page.view_steps import StepView, is_open, step_view, with_backups
 from migverify.runbook.page.view_times import Budget, Finish, Ladder, UndoView, budget_of, finish_of, ladder_of, undo_of
-from migverify.runbook.page.view_told import Announced, Line, announced, lines
 from migverify.runbook.page.view_watch import (
     ExecutorView,
     GuardView,
@@ -61,7 +68,7 @@ class View:
     ``alarm``: writes are stopped, and nobody drives the run; then what the executor would do is not counted down.
     ``failures`` is how many attempts of steps ended badly; ``hold`` the time of the hold that goes on, ``held`` of all.
     ``state`` is the run's; ``sentence`` says in words what goes on, for those who cannot see the page. ``standing`` are
-    the steps whose effects stand, or may stand, after an end that took not everything back; ``unverified``: those of
+    the steps whose effects were not rolled back, or may not be, after the end; ``unverified``: those of
     gates and of people's hands that no rollback verifies, after any end but a completed one.
     """
 
@@ -114,9 +121,8 @@ class View:
 
 
 def view(
-    status: RunStatus, events: Sequence[Event], now: Moment, past: Sequence[Mapping[str, float]] = (), *,
-    drill: str = "", pulse: Pulse | None = None, torn: bool = False, log: int | None = _LINES,
-    handoff: HandOffs = UNMEASURED,
+    status: RunStatus, events: Sequence[Event], now: Moment, drills: Drills = NO_DRILLS, *, pulse: Pulse | None = None,
+    log: int | None = _LINES,
 ) -> View:  # fmt: skip
     """Return what a page shows of a run.
 
@@ -124,39 +130,33 @@ def view(
     ----------
     events
         All of its journal, as folded into ``status``.
-    past
-        Seconds of the steps in earlier drills, one mapping a drill; see ``forecast.estimates``.
-    drill
-        Which drill of how many, ``3/4``; empty: nobody counts.
+    drills
+        What earlier drills say.
     pulse
         The executor's last sign of life; None: nobody looked for one.
-    torn
-        The journal ends in a line that is not whole.
-    handoff
-        How long people wait for each other, of earlier drills.
     log
         How many of the newest events to tell; None: all.
     """
     book = _ordered(status)
-    expected = estimates(book, past)
-    plan = plan_of(book, status.kind, {id_: one.p50 for id_, one in expected.items()}, handoff=handoff)
-    told, executor = announced(status), executor_of(status, pulse, now)
+    expected = estimates(book, drills.seconds)
+    plan = plan_of(book, status.kind, {id_: one.p50 for id_, one in expected.items()})
+    deliveries, executor = announced(status), executor_of(status, pulse, now)
     # What an executor that is not heard of would do, and when, is not counted down.
     still_ = status.over or status.order is not None or not executor.driven
-    ahead = None if still_ else _ahead(status, book, expected, now, handoff)
+    ahead = None if still_ else _ahead(status, book, expected, now)
     planned = {one.id: one for one in plan.steps}
     steps = tuple(step_view(status, step, planned.get(step.id), ahead, expected, now) for step in book.steps)
     current = _current(status)
     starting = events[0].data if events else {}
     phases = _phases(status)
-    label = label_of(status.kind.value, drill, dry=status.state is RunState.DRY)
+    label = label_of(status.kind.value, drills.number, dry=status.state is RunState.DRY)
     guards = guards_of(status, now)
-    undelivered = sum(one.state in ("failed", "given up") for one in told)
+    undelivered = sum(one.state in ("failed", "given up") for one in deliveries)
     alarm = alarm_words(status, executor)
     made = View(
         round(now.wall, 3), status.run, status.runbook.id, status.runbook.title, status.runbook.sha,
         status.runbook.text_sha, status.runbook.environment, status.runbook.environment in status.runbook.production,
-        status.kind.value, drill, label, bool(starting.get("autopilot")), status.state.value, status.over,
+        status.kind.value, drills.number, label, bool(starting.get("autopilot")), status.state.value, status.over,
         _reasons(status, events), "", stale_words(status, executor), alarm,
         len(status.failed_ever), status.started.wall,
         status.ended.wall if status.ended is not None else None,
@@ -166,8 +166,8 @@ def view(
         _phase(status, current, phases), phases, current, sum(one.passed for one in phases),
         sum(one.steps for one in phases), acts_of(status, now, executor), finish_of(status, plan, ahead, expected, now),
         budget_of(status, plan, now, driven=executor.driven), undo_of(status, driven=executor.driven),
-        ladder_of(status), guards, told, undelivered, steps, executor, journal_of(status, events),
-        warnings_of(status, guards, undelivered, torn=torn),
+        ladder_of(status), guards, deliveries, undelivered, steps, executor, journal_of(status, events),
+        warnings_of(status, guards, undelivered),
         lines(events, log), _standing(status), _unverified(status),
         tuple((role, *_pair(with_backups(status.cast, role))) for role in status.cast.roles),
     )  # fmt: skip
@@ -208,9 +208,7 @@ def _ordered(status: RunStatus) -> Runbook:
     return replace(book, steps=tuple(replace(step, needs=needs[step.id]) for step in book.steps))
 
 
-def _ahead(
-    status: RunStatus, book: Runbook, expected: Mapping[str, Estimate], now: Moment, handoff: HandOffs
-) -> Forecast:
+def _ahead(status: RunStatus, book: Runbook, expected: Mapping[str, Estimate], now: Moment) -> Forecast:
     finished, running = {}, {}
     for one in status.steps.values():
         if one.state in PASSED and one.ended is not None:
@@ -220,7 +218,7 @@ def _ahead(
         elif one.started is not None:
             running[one.id] = between(status.started, one.started).seconds
     progress = Progress(finished, running)
-    return forecast(book, status.kind, expected, progress, between(status.started, now).seconds, handoff)
+    return forecast(book, status.kind, expected, progress, between(status.started, now).seconds)
 
 
 def _current(status: RunStatus) -> tuple[str, ...]:
@@ -263,7 +261,7 @@ def _reasons(status: RunStatus, events: Sequence[Event]) -> tuple[str, ...]:
 
 def _sentence(seen: View) -> str:
     if seen.over:
-        stands = f" Effects of {', '.join(seen.standing)} stand." if seen.standing else ""
+        stands = f" Effects of {', '.join(seen.standing)} were not rolled back." if seen.standing else ""
         more = f" No rollback verifies what {', '.join(seen.unverified)} did." if seen.unverified else ""
         return f"The run is over: {seen.state}.{stands}{more}"
     who = [f"{act.person or act.role or 'two persons'}: {act.tasks[0].does}" for act in seen.acts[:2]]

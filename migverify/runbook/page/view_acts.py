@@ -1,7 +1,7 @@
 """Who has to act next, as a room wants to see it: by person, with how long he has been waited for. Pure.
 
-What is to be done, by whom and by which command stands in ``duties``; here it is put together for a page, with what
-the executor is at beside it.
+What is to be done, by whom and by which command is in ``pending_actions``; here it is put together for a page, with
+what the executor is at beside it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from migverify.runbook.page.view_clock import Clock, since
 from migverify.runbook.page.view_steps import with_backups
 from migverify.runbook.page.view_watch import ExecutorView
 from migverify.runbook.people import COORDINATOR
-from migverify.runbook.run.duties import Duty, duties
+from migverify.runbook.run.pending import PendingAction, pending_actions
 from migverify.runbook.state import OVER, RunStatus, StepStatus
 
 __all__ = ["EXECUTOR", "Act", "Task", "Then", "acts_of"]
@@ -27,7 +27,7 @@ EXECUTOR = "executor"
 
 _S = StepState
 _ASIDE = re.compile(r" \((?:or )?`[^`]*`[^)]*\)")
-"""Other commands that a duty names for a terminal: a page has one command a line."""
+"""Other commands that a action names for a terminal: a page has one command a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,18 @@ def acts_of(status: RunStatus, now: Moment, executor: ExecutorView) -> tuple[Act
         return ()
     gone = executor.why if executor.state == "gone" else ""
     grouped: dict[tuple[str, tuple[str, ...]], list[Task]] = {}
-    for duty in duties(status, now, gone=gone):
-        key = (_role(status, duty), duty.persons)
-        does = _ASIDE.sub("", duty.what)
-        task = Task(does, duty.step, duty.command, _waits(status, duty, now), duty.choice, duty.several, duty.promote)
+    for action in pending_actions(status, now, gone=gone):
+        key = (_role(status, action), action.persons)
+        does = _ASIDE.sub("", action.what)
+        task = Task(
+            does,
+            action.step,
+            action.command,
+            _waits(status, action, now),
+            action.choice,
+            action.several,
+            action.promote,
+        )
         grouped.setdefault(key, []).append(task)
     found = [
         Act(
@@ -107,27 +115,17 @@ def acts_of(status: RunStatus, now: Moment, executor: ExecutorView) -> tuple[Act
     return (*found, Act(EXECUTOR, "", (), work)) if work else tuple(found)
 
 
-def _role(status: RunStatus, duty: Duty) -> str:
-    if not duty.persons:
-        return ""
-    if duty.step:
-        step = status.definition(duty.step)
-        if duty.persons[0] in status.cast.holders(step.dri) and " accept " not in duty.command:
-            return step.dri if duty.step in status.busy or " start " in duty.command else _first_role(status, duty)
-        if step.reviewer and duty.persons[0] in status.cast.holders(step.reviewer) and " call " not in duty.command:
-            return step.reviewer
-    return _first_role(status, duty)
-
-
-def _first_role(status: RunStatus, duty: Duty) -> str:
-    roles = status.cast.roles_of(duty.persons[0])
+def _role(status: RunStatus, action: PendingAction) -> str:
+    if action.role or not action.persons:
+        return action.role
+    roles = status.cast.roles_of(action.persons[0])
     return COORDINATOR if COORDINATOR in roles else roles[0] if roles else ""
 
 
-def _waits(status: RunStatus, duty: Duty, now: Moment) -> Clock | None:
-    if not duty.step:
+def _waits(status: RunStatus, action: PendingAction, now: Moment) -> Clock | None:
+    if not action.step:
         return since(status.held_since, now) if status.held_since is not None else None
-    one = status.steps[duty.step]
+    one = status.steps[action.step]
     moment = {_S.CALLED: one.called, _S.RUNNING: one.started}.get(one.state, one.ended)
     if one.rollback is RollbackState.RUNNING:
         moment = one.rollback_started

@@ -5,12 +5,13 @@ A view that holds no ticking number stays the same while nothing happens, and ne
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from migverify.runbook.clock import Moment
 from migverify.runbook.state import Span, between
 
-__all__ = ["Clock", "down_to", "since", "still", "up_from"]
+__all__ = ["Clock", "clock_words", "down_to", "since", "still", "up_from", "utc_words"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +59,20 @@ def down_to(wall: float) -> Clock:
 def still(span: Span) -> Clock:
     """Return a clock that stands."""
     return Clock("still", seconds=round(span.seconds, 1), exact=span.exact)
+
+
+def clock_words(seconds: float | None) -> str:
+    """Spell seconds as ``1:02:03``, or ``2:03`` below an hour; None as a dash. Tenths are cut."""
+    if seconds is None:
+        return "-"
+    whole = int(abs(seconds) + 1e-6)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    text = f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+    return f"-{text}" if seconds < 0 and whole else text
+
+
+def utc_words(wall: float | None, *, date: bool = True) -> str:
+    """Spell Unix seconds as UTC; None as a dash."""
+    if wall is None:
+        return "-"
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC" if date else "%H:%M:%S", time.gmtime(wall))

@@ -1,9 +1,10 @@
-"""The steps of a run as a page shows them: planned and actual times, evidence, approvals, what can be taken back."""
+"""The steps of a run as a page shows them: planned and actual times, evidence, approvals, what can be rolled back."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ __all__ = [
     "action_words",
     "check_words",
     "clipped",
+    "evidence_lines",
+    "evidence_view",
     "is_open",
     "late_word",
     "step_view",
@@ -72,7 +75,7 @@ class Signed:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """What of a step can be taken back. ``plan`` in seconds, None: nobody planned it. ``clock``: while it is undone."""
+    """What of a step can be rolled back. ``plan`` in seconds, None: not planned. ``clock``: while it runs."""
 
     state: str
     reason: str
@@ -173,7 +176,7 @@ def step_view(
         planned.critical if planned and not away else False,
         _clock(status, one, span, now), round(span.seconds, 3) if span is not None and one.active is not None else None,
         late_word(step.times, estimate, span), one.alarms, _undo(one, step, now),
-        tuple(_evidence(told) for told in one.evidence), one.evidence_sha,
+        tuple(evidence_view(recorded) for recorded in one.evidence), one.evidence_sha,
         people.approval_hash(status, step.id) if one.state is _S.AWAITING_REVIEW else "",
         tuple(Signed(g.person, g.of, g.hash, g.at.wall, g.signed, g.reason, g.answer) for g in one.approvals),
         _missing(status, one, step, now), _waiver(one), step.point_of_no_return, step.write_stop,
@@ -240,28 +243,58 @@ def _waiver(one: StepStatus) -> str:
     return f"{one.waiver.get('reason', '')} ({by}{f', until {expires}' if expires else ''})"
 
 
-def _evidence(told: Mapping[str, Any]) -> Evidence:
+def evidence_view(recorded: Mapping[str, Any]) -> Evidence:
+    """Return a piece of evidence of the journal as it is shown."""
     checks = tuple(
         Asked(str(one.get("action", "")), str(one.get("state", "")), clipped(str(one.get("text", ""))),
               "" if one.get("value") is None else clipped(str(one["value"])))
-        for one in told.get("checks", ())
+        for one in recorded.get("checks", ())
     )  # fmt: skip
-    source = "checks" if "checks" in told else "person" if told.get("manual") or "login" in told else "effect"
-    if "happened" in told:
-        source = "checks" if told.get("how") == "probe" else "person"
-    text = str(told.get("text") or told.get("reason") or "")
-    if "happened" in told:
-        text = f"the effect {'happened' if told['happened'] else 'did not happen'}{f': {text}' if text else ''}"
-    if told.get("dry"):
-        text = "dry: nothing was done" + (f"; {told['problems']}" if told.get("problems") else "")
-    return Evidence(source, clipped(text), checks, clipped(_details(told)))
+    source = (
+        "checks" if "checks" in recorded else "person" if recorded.get("manual") or "login" in recorded else "effect"
+    )
+    if "happened" in recorded:
+        source = "checks" if recorded.get("how") == "probe" else "person"
+    text = str(recorded.get("text") or recorded.get("reason") or "")
+    if "happened" in recorded:
+        text = f"the effect {'happened' if recorded['happened'] else 'did not happen'}{f': {text}' if text else ''}"
+    if recorded.get("dry"):
+        text = "dry: nothing was done" + (f"; {recorded['problems']}" if recorded.get("problems") else "")
+    return Evidence(source, clipped(text), checks, clipped(_details(recorded)))
 
 
-def _details(told: Mapping[str, Any]) -> str:
-    kept = {key: told[key] for key in ("outcome", "value", "evidence", "would") if told.get(key) not in (None, "", {})}
-    if kept == {"outcome": "ok"}:
-        return ""
-    return json.dumps(kept, ensure_ascii=False, indent=1, sort_keys=True) if kept else ""
+def _details(recorded: Mapping[str, Any]) -> str:
+    lines = list(
+        _facts({key: recorded[key] for key in ("outcome", "value") if recorded.get(key) not in (None, "", "ok")})
+    )
+    lines += _facts(recorded.get("evidence") or {})
+    if recorded.get("would"):
+        lines.append(
+            f"would do {action_words(recorded['would'].get('action', ''), recorded['would'].get('arguments') or {})}"
+        )
+    for check in recorded.get("checks", ()):
+        some = list(_facts(check.get("evidence") or {}))
+        lines += [f"{check.get('action')}:", *(f"    {line}" for line in some)] if some else []
+    return "\n".join(lines)
+
+
+def _facts(facts: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in facts.items():
+        if name in ("stdout", "stderr"):
+            yield from (f"{name}: {line}" for line in str(value).rstrip().splitlines()[-20:])
+        elif name == "argv":
+            yield f"$ {shlex.join(map(str, value))}"
+        elif name not in ("stdout_bytes", "stderr_bytes"):
+            yield f"{name}: {value if isinstance(value, str | int | float) else json.dumps(value, ensure_ascii=False)}"
+
+
+def evidence_lines(piece: Evidence) -> Iterator[str]:
+    """Yield a piece of evidence as lines for a reviewer: whose word it is, checks with their values, details."""
+    yield f"{piece.source}: {piece.text}" if piece.text else piece.source
+    for check in piece.checks:
+        value = f" [{check.value}]" if check.value else ""
+        yield f"{check.state if check.state == 'pass' else check.state.upper()}: {check.action}{value}: {check.text}"
+    yield from (f"    {line}" for line in piece.details.splitlines())
 
 
 def clipped(text: str, most: int = TEXT) -> str:
@@ -286,11 +319,11 @@ def check_words(check: Check) -> str:
 def action_words(action: str, arguments: Mapping[str, Any]) -> str:
     """Say an action in one line; a program as it is typed, and what is asked of it (``command.json``)."""
     rest = {name: value for name, value in arguments.items() if name != "argv"}
-    told = ", ".join(f"{name} {_plain(value)}" for name, value in rest.items())
+    listed = ", ".join(f"{name} {_plain(value)}" for name, value in rest.items())
     if "argv" in arguments:
         what = "" if action in ("command", "command.exit") else f"{action}: "
-        return f"{what}{_plain(arguments['argv'])}{f' ({told})' if told else ''}"
-    return f"{action}{f' ({told})' if told else ''}"
+        return f"{what}{_plain(arguments['argv'])}{f' ({listed})' if listed else ''}"
+    return f"{action}{f' ({listed})' if listed else ''}"
 
 
 def _plain(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The times of a run that somebody decides by: its end, the write stop, and the way back."""
+"""The times of a run that somebody decides by: its end, the write stop, and the rollback."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class UndoView:
-    """What can still be taken back, and until when that has to be decided.
+    """What can still be rolled back, and until when that has to be decided.
 
     Parameters
     ----------
     irreversible
-        Steps whose effects stand, or may stand, without a rollback.
+        Steps whose effects happened, or may have, without a rollback.
     needs
         Planned seconds of everything armed; ``unknown`` steps have no plan, and count as too late.
     until, left
@@ -122,7 +122,7 @@ def finish_of(
 
 
 def _unix(begun: float, seconds: float | None) -> float | None:
-    # While a run waits, its end moves with the time: in steps, so that a page has not to be told every second.
+    # While a run waits, its end moves with the time: in steps, so that a page is not drawn anew every second.
     return None if seconds is None else float(5 * round((begun + seconds) / 5))
 
 
@@ -162,7 +162,7 @@ def _left_stopped(status: RunStatus) -> bool:
 
 
 def undo_of(status: RunStatus, *, driven: bool = True) -> UndoView:
-    """Return what can be taken back now, and until when that has to be decided."""
+    """Return what can be rolled back now, and until when that has to be decided."""
     steps = status.steps.values()
     armed: dict[str, Rollback] = {}
     for id_ in status.undoable():

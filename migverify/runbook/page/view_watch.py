@@ -87,7 +87,7 @@ class ExecutorView:
 
 @dataclass(frozen=True, slots=True)
 class JournalView:
-    """The journal: its last number and hash, and the hash that was told to the outside last."""
+    """The journal: its last number and hash, and the hash that was published last."""
 
     seq: int
     head: str
@@ -162,9 +162,7 @@ def journal_of(status: RunStatus, events: Sequence[Event]) -> JournalView:
     return JournalView(status.seq, status.head, told, seq, status.last.wall)
 
 
-def warnings_of(
-    status: RunStatus, guards: tuple[GuardView, ...], undelivered: int, *, torn: bool
-) -> tuple[Warned, ...]:
+def warnings_of(status: RunStatus, guards: tuple[GuardView, ...], undelivered: int) -> tuple[Warned, ...]:
     """Return what everybody has to see besides the state."""
     found = []
     if undelivered:
@@ -180,9 +178,7 @@ def warnings_of(
         given = status.unsigned + status.signed
         found.append(Warned("warn", f"{status.unsigned} of {given} approvals are not signed by a key"))
     for login, some in people.shared_logins(status).items():
-        found.append(Warned("warn", f"{' and '.join(some)} act from one login, {login}: their four eyes may be two"))
+        found.append(Warned("warn", f"Four-eyes not enforced: {' and '.join(some)} act as {login}"))
     for jump in status.jumps:
         found.append(Warned("warn", f"a wall clock moved by {jump.seconds:+.1f} s at event {jump.seq}"))
-    if torn:
-        found.append(Warned("warn", "the journal ends in a line that is not whole: a write is under way, or was cut"))
     return tuple(found)

@@ -39,10 +39,7 @@ _encode = json.JSONEncoder(
 def canonical(value: Any) -> bytes:
     """Return canonical JSON: keys sorted, no spaces, ASCII only, no NaN.
 
-    Raises
-    ------
-    ValueError, TypeError
-        the value has no such form.
+    Raises ValueError, TypeError: the value has no such form.
     """
     return _encode(value).encode("ascii")
 
@@ -102,10 +99,8 @@ class Link:
     def take(self, raw: bytes, where: str) -> Event:
         """Take the next line, with its newline.
 
-        Raises
-        ------
-        JournalError
-            it is damaged, or not chained to the one before; the message begins with ``where`` and its number.
+        Raises JournalError: it is damaged, or not chained to the one before; the message begins with ``where`` and its
+        number.
         """
         event, why = _parse(raw, self.line, self.head, self.run)
         if event is not None and event.epoch < self.epoch:
@@ -114,7 +109,7 @@ class Link:
             self.bad = self.line + 1
             raise JournalError(
                 f"{where}:{self.line + 1}: {why}",
-                hint="The journal was changed after it was written; `verify-journal` names all that is wrong.",
+                hint="The journal was changed after it was written; `runbook report --verify` names all that is wrong.",
             )
         self.line += 1
         self.head, self.epoch, self.run = event.sha, event.epoch, event.run
@@ -123,10 +118,7 @@ class Link:
     def make(self, drafts: Sequence[Draft], run: str, runbook: str, now: Moment) -> Made:
         """Return the events and lines that drafts become behind this place, without taking them.
 
-        Raises
-        ------
-        JournalError
-            one of them has no JSON: it would be refused however often it were tried.
+        Raises JournalError: one of them has no JSON: it would be refused however often it were tried.
         """
         head, epoch, made = self.head, self.epoch, Made([], [])
         for place, draft in enumerate(drafts):
@@ -160,13 +152,13 @@ def _parse(raw: bytes, seq: int, previous: str, run: str | None) -> tuple[Event 
     if hashlib.sha256(raw[:at] + raw[at + 73 : -1]).hexdigest() != sha:
         return None, "its hash is not that of its text"
     try:
-        told = parse_json(raw)
-        if type(told) is not dict or list(told) != _ORDER or told["sha"] != sha:
+        values = parse_json(raw)
+        if type(values) is not dict or list(values) != _ORDER or values["sha"] != sha:
             return None, "has not the fields of an event"
-        if tuple(map(type, told.values())) != _TYPES:
+        if tuple(map(type, values.values())) != _TYPES:
             return None, "has a field of another type"
-        told["kind"] = _KINDS[told["kind"]]
-        event = Event(**told)
+        values["kind"] = _KINDS[values["kind"]]
+        event = Event(**values)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         return None, f"is not an event: {error}"
     if event.previous != previous:
@@ -186,10 +178,7 @@ def line_of(event: Event) -> bytes:
 def fence(link: Link, drafts: Sequence[Draft], epoch: int | None, run: str) -> None:
     """Keep out whoever writes under an epoch that is over; None: a person, who has none.
 
-    Raises
-    ------
-    FencedError
-        another executor took the run over.
+    Raises FencedError: another executor took the run over.
     """
     begins = bool(drafts) and drafts[0].kind is EventKind.LEASE and drafts[0].data.get("epoch") == epoch
     if epoch is not None and epoch != link.epoch and not begins:

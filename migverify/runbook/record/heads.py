@@ -1,26 +1,39 @@
-"""Hashes of a journal that were told to the outside: what shows that somebody rewrote the whole file later.
+"""Hashes of journals that are known elsewhere: what shows that a journal was rewritten, or that a run was removed.
 
-A chain of hashes shows any edit, unless whoever owns the file chains all of it anew. Then the hashes that stand in a
-chat, a mailbox or a log on another machine are not those of the file any more.
+A chain of hashes shows any edit, unless whoever owns the journal chains all of it anew. Then the hashes that were
+announced to a chat, a mailbox or a log on another machine differ from its own. The first event of each run also has
+the head of the run begun before it, and a folder of runs has a list of those that were begun (``heads``): a run that
+was removed is named by them.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from migverify.errors import JournalError, StoreError
 from migverify.runbook.events import Event, EventKind
-from migverify.runbook.record.journal import Problem
+from migverify.runbook.record.chain import Problem
 
-__all__ = ["Chain", "Head", "check_heads", "head_text", "heads_in"]
+__all__ = [
+    "HEADS", "PREVIOUS", "Chain", "Head", "check_heads", "head_text", "heads_in", "is_chained", "note_begun",
+    "previous_of", "runs_begun",
+]  # fmt: skip
 
+PREVIOUS = "previous"
+"""Key of the first event's data: the head of the run begun before it, null for the first run of a store."""
+HEADS = "heads"
+"""File of a folder of runs: a line ``HEAD run 0 hash`` for each run that was begun in it."""
 _HEAD = re.compile(r"\bHEAD (\S+) (\d{1,12}) ([0-9a-f]{64})\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The hash of event ``seq`` (from 0) of a run's journal, as it was told."""
+    """The hash of event ``seq`` (from 0) of a run's journal, as it was announced."""
 
     run: str
     seq: int
@@ -28,43 +41,43 @@ class Head:
 
 
 def head_text(head: Head) -> str:
-    """Return a head as it stands in an announcement; ``heads_in`` finds it there."""
+    """Return a head as an announcement has it; ``heads_in`` finds it there."""
     return f"HEAD {head.run} {head.seq} {head.sha}"
 
 
 def heads_in(text: str) -> list[Head]:
-    """Return the heads that stand in a text: a saved channel, a file sink, a mail."""
+    """Return the heads that a text holds: a saved channel, a file sink, a mail."""
     return [Head(run, int(seq), sha) for run, seq, sha in _HEAD.findall(text)]
 
 
 class Chain:
-    """Hashes of the events read so far, to hold the journal's own HEAD events against them."""
+    """Hashes of the events read so far, to compare the journal's own HEAD events with."""
 
     def __init__(self) -> None:
         self.shas: list[str] = []
         self.run = ""
 
     def take(self, event: Event) -> str:
-        """Read the next event; returns what is wrong with the head it tells, empty: nothing."""
+        """Read the next event; returns what is wrong with the head it names, empty: nothing."""
         why = ""
         if event.kind is EventKind.HEAD:
             seq, sha = event.data.get("seq"), event.data.get("sha")
             if type(seq) is not int or not 0 <= seq < len(self.shas):
-                why = f"it tells the hash of event {seq}, which does not stand before it"
+                why = f"it names the hash of event {seq}, which does not stand before it"
             elif sha != self.shas[seq]:
-                why = f"it tells another hash of event {seq} than line {seq + 1} has"
+                why = f"it names another hash of event {seq} than line {seq + 1} has"
         self.shas.append(event.sha)
         self.run = event.run
         return why
 
 
-def check_heads(events: Iterable[Event], told: Iterable[Head] | None = None) -> list[Problem]:
-    """Hold announced heads against a journal's chain, and return what is wrong; empty: nothing.
+def check_heads(events: Iterable[Event], announced: Iterable[Head] | None = None) -> list[Problem]:
+    """Compare announced heads with a journal's chain, and return what is wrong; empty: nothing.
 
     Parameters
     ----------
-    told
-        Heads from outside the journal (``heads_in``); None: only those that the journal itself says it told, which
+    announced
+        Heads from outside the journal (``heads_in``); None: only those that the journal itself says it announced, which
         whoever rewrites the file may have rewritten, too.
     """
     chain, problems = Chain(), list[Problem]()
@@ -72,18 +85,69 @@ def check_heads(events: Iterable[Event], told: Iterable[Head] | None = None) -> 
         why = chain.take(event)
         if why:
             problems.append(Problem(event.seq + 1, why))
-    if told is None:
+    if announced is None:
         return problems
-    heads = list(told)
+    heads = list(announced)
     own = [head for head in heads if head.run == chain.run]
     if not own:
-        problems.append(Problem(0, f"none of the {len(heads)} heads that were told is of run {chain.run}"))
+        problems.append(Problem(0, f"none of the {len(heads)} heads that were announced is of run {chain.run}"))
     for head in own:
         if head.seq >= len(chain.shas):
-            problems.append(Problem(len(chain.shas), f"event {head.seq} was told to the outside, and is missing"))
+            problems.append(Problem(len(chain.shas), f"event {head.seq} was announced, and is missing"))
         elif chain.shas[head.seq] != head.sha:
-            text = (
-                f"event {head.seq} was told to the outside as {head.sha[:12]}, and is {chain.shas[head.seq][:12]} now"
-            )
+            text = f"event {head.seq} was announced as {head.sha[:12]}, and is {chain.shas[head.seq][:12]} now"
             problems.append(Problem(head.seq + 1, text))
     return problems
+
+
+# -- runs begun one after the other -----------------------------------------------------------------------------------
+
+
+def is_chained(first: Event) -> bool:
+    """Tell whether a run's first event says which run was begun before it; earlier releases did not write that."""
+    return PREVIOUS in first.data
+
+
+def previous_of(first: Event) -> Head | None:
+    """Return the head of the run begun before; None: there was none, or the first event does not say.
+
+    Raises JournalError: what it says is no head.
+    """
+    before: Any = first.data.get(PREVIOUS)
+    if before is None:
+        return None
+    try:
+        run, seq, sha = before["run"], before["seq"], before["sha"]
+    except (TypeError, KeyError):
+        run, seq, sha = None, None, None
+    if not isinstance(run, str) or type(seq) is not int or not isinstance(sha, str):
+        raise JournalError(f"line 1: the run begun before {first.run} is not named by a head")
+    return Head(run, seq, sha)
+
+
+def runs_begun(folder: Path) -> list[Head]:
+    """Return the first heads of all runs begun in a folder, in their order; empty: it has no list.
+
+    Raises StoreError: the list cannot be read.
+    """
+    try:
+        return heads_in((folder / HEADS).read_text(encoding="utf-8", errors="replace"))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError(f"{folder / HEADS} cannot be read: {error.strerror}") from error
+
+
+def note_begun(folder: Path, first: Event) -> None:
+    """Append a run that was begun to the folder's list.
+
+    Raises StoreError: the list cannot be written.
+    """
+    line = head_text(Head(first.run, first.seq, first.sha)) + "\n"
+    try:
+        with (folder / HEADS).open("a", encoding="utf-8") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise StoreError(f"{folder / HEADS} cannot be written: {error.strerror}") from error

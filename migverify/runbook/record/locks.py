@@ -19,10 +19,7 @@ LOCK_SECONDS = 20.0
 def open_own(path: Path, flags: int, mode: int = 0o640) -> int:
     """Open a file of a run. A symbolic link in its place is refused: it would have another file written.
 
-    Raises
-    ------
-    StoreError
-        it cannot be opened, or is a link.
+    Raises StoreError: it cannot be opened, or is a link.
     """
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
@@ -35,10 +32,7 @@ def open_own(path: Path, flags: int, mode: int = 0o640) -> int:
 def locked(path: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     """Hold an exclusive lock of a file.
 
-    Raises
-    ------
-    StoreError
-        it is not to be had within ``seconds``, or the file system has no locks.
+    Raises StoreError: it is not to be had within ``seconds``, or the file system has no locks.
     """
     with os.fdopen(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
         _wait_for(file.fileno(), path, seconds)

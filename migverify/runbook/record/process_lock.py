@@ -83,12 +83,7 @@ class Statement:
 def process_lock(files: EffectFiles) -> Iterator[int]:
     """Lend a locked handle to an effect; a process that inherits it keeps the lock after this one is gone.
 
-    Raises
-    ------
-    FencedError
-        something still works at this very effect.
-    StoreError
-        the lock cannot be opened.
+    Raises FencedError: something still works at this very effect; StoreError: the lock cannot be opened.
     """
     try:
         files.lock.parent.mkdir(exist_ok=True)
@@ -221,17 +216,14 @@ def _locked(path: Path) -> str:
     return ""
 
 
-def write_record(path: Path, **told: Any) -> None:
+def write_record(path: Path, **fields: Any) -> None:
     """Append a line to an effect's record, on the disk when this returns.
 
-    Raises
-    ------
-    StoreError
-        it cannot be written.
+    Raises StoreError: it cannot be written.
     """
     handle = open_own(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
-        data = json.dumps(told, sort_keys=True, allow_nan=False).encode() + b"\n"
+        data = json.dumps(fields, sort_keys=True, allow_nan=False).encode() + b"\n"
         while data:
             data = data[os.write(handle, data) :]
         os.fsync(handle)
@@ -249,10 +241,7 @@ def note_statement(path: Path, statement: Statement) -> None:
 def read_record(path: Path) -> list[dict[str, Any]]:
     """Return the lines of an effect's record; a torn last line, which nobody acted on, is left out.
 
-    Raises
-    ------
-    StoreError
-        it cannot be read: nothing is known of the effect then.
+    Raises StoreError: it cannot be read: nothing is known of the effect then.
     """
     try:
         handle = open_own(path, os.O_RDONLY)
@@ -276,10 +265,7 @@ def read_record(path: Path) -> list[dict[str, Any]]:
 def statements_of(files: EffectFiles) -> list[Statement]:
     """Return the statements that an effect sent, or was about to send.
 
-    Raises
-    ------
-    StoreError
-        the record cannot be read.
+    Raises StoreError: the record cannot be read.
     """
     some = [one["statement"] for one in read_record(files.record) if "statement" in one]
     try:

@@ -17,15 +17,14 @@ from pathlib import Path
 from typing import Self
 
 from migverify.errors import JournalError, UsageError
-from migverify.runbook.clock import Clock, Moment, system_clock
+from migverify.runbook.clock import Moment
 from migverify.runbook.events import Event, EventKind
-from migverify.runbook.fold.whole import fold
+from migverify.runbook.fold.table import fold
 from migverify.runbook.model import Runbook, RunKind
+from migverify.runbook.record.chain import Draft
 from migverify.runbook.record.frozen import runbook_as_json
-from migverify.runbook.record.heads import Head
-from migverify.runbook.record.journal import NAME, Disk, Draft, FolderJournal, Journal, Reader
-from migverify.runbook.record.locks import locked
-from migverify.runbook.record.run_chain import PREVIOUS, last_head, note_begun
+from migverify.runbook.record.heads import PREVIOUS, Head
+from migverify.runbook.record.journal import RunJournal
 from migverify.runbook.run.machine import Decision, Refusal
 from migverify.runbook.state import RULES, RunStatus
 from migverify.secrets import remember_environment
@@ -34,9 +33,12 @@ __all__ = ["RunRecord", "login", "new_run_id"]
 
 
 def new_run_id(runbook: str, now: float | None = None) -> str:
-    """Return an id for a run: time, runbook, and a few random letters, fit for a folder's name."""
+    """Return an id for a run: time, runbook, and a few random letters, fit for a folder's name.
+
+    At most 64 characters: markers are named by it, in a column of that length (docs/gates.md).
+    """
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(time.time() if now is None else now))
-    name = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in runbook)[:80]
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in runbook)[:40]
     return f"{stamp}-{name}-{secrets.token_hex(3)}"
 
 
@@ -61,18 +63,18 @@ class RunRecord:
         Not shared by threads: each thread or process opens its own.
     """
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: RunJournal) -> None:
         remember_environment()
         self.journal = journal
         self._status: RunStatus | None = None
         self._followers: list[deque[Event]] = []
 
     @classmethod
-    def create(
-        cls, runs: Path, runbook: Runbook, kind: RunKind, actor: str, *, run: str | None = None,
-        schema_fingerprint: str = "", autopilot: bool = False, clock: Clock = system_clock, disk: Disk | None = None,
+    def begin(
+        cls, journal: RunJournal, runbook: Runbook, kind: RunKind, actor: str, *, schema_fingerprint: str = "",
+        autopilot: bool = False, previous: Head | None = None,
     ) -> Self:  # fmt: skip
-        """Start a run in a folder of its own under ``runs``, chained to the run that was begun there last.
+        """Start a run in a journal that has no event yet.
 
         Parameters
         ----------
@@ -80,72 +82,33 @@ class RunRecord:
             Of the pair, when it is known: a drill on another schema proves less.
         autopilot
             One program plays every role: no drill of people.
+        previous
+            The run begun before it, where the store does not hold it any more; by default the store's newest.
 
-        Raises
-        ------
-        UsageError
-            there is such a run.
-        JournalError
-            the runbook cannot be run: its needs go round, or two of its people may be one.
+        Raises UsageError: there is such a run; JournalError: the runbook cannot be run: its needs go round, or two of
+        its people may be one.
         """
-        run = run or new_run_id(runbook.id)
-        journal = FolderJournal(runs / run, run, runbook.sha, clock=clock, disk=disk)
-        with locked(runs / "chain.lock"):
-            record = cls.begin(
-                journal, runbook, kind, actor, schema_fingerprint=schema_fingerprint, autopilot=autopilot,
-                previous=last_head(runs),
-            )  # fmt: skip
-            note_begun(runs, next(journal.events()))
-        return record
-
-    @classmethod
-    def begin(
-        cls, journal: Journal, runbook: Runbook, kind: RunKind, actor: str, *, schema_fingerprint: str = "",
-        autopilot: bool = False, previous: Head | None = None,
-    ) -> Self:  # fmt: skip
-        """Start a run in a journal that has no event yet; see ``create``. ``previous``: the run begun before it."""
         record = cls(journal)
-        told = {
+        data = {
             "kind": kind.value, "runbook": runbook_as_json(runbook), "id": runbook.id, "text_sha": runbook.text_sha,
             "environment": runbook.environment, "schema_fingerprint": schema_fingerprint, "login": login(),
-            "autopilot": autopilot, PREVIOUS: asdict(previous) if previous is not None else None,
-            "rules": RULES,
+            "autopilot": autopilot, "rules": RULES,
         }  # fmt: skip
 
         def begin() -> list[Draft]:
             if record.refresh() is not None:
                 raise UsageError(f"there is a run {journal.run}", hint="Leave the id out, and one is made.")
-            return [Draft(EventKind.RUN_STARTED, actor, data=told)]
+            before = previous or journal.run_before()
+            return [Draft(EventKind.RUN_STARTED, actor, data={**data, PREVIOUS: asdict(before) if before else None})]
 
         record._append(begin, None)
         return record
 
     @classmethod
-    def open(cls, folder: Path, *, clock: Clock = system_clock, disk: Disk | None = None) -> Self:
-        """Open a run's folder.
-
-        Raises
-        ------
-        UsageError
-            there is no run in it.
-        JournalError
-            its journal is damaged.
-        """
-        first = next(Reader(folder / NAME).new(), None)
-        if first is None:
-            raise UsageError(f"{folder} holds no run", hint="Name the folder that holds journal.jsonl.")
-        return cls.of(FolderJournal(folder, first.run, first.runbook, clock=clock, disk=disk))
-
-    @classmethod
-    def of(cls, journal: Journal) -> Self:
+    def of(cls, journal: RunJournal) -> Self:
         """Open the run of a journal.
 
-        Raises
-        ------
-        UsageError
-            it holds no event.
-        JournalError
-            it is damaged.
+        Raises UsageError: it holds no event; JournalError: it is damaged.
         """
         record = cls(journal)
         if record.refresh() is None:
@@ -188,12 +151,7 @@ class RunRecord:
     def write(self, decide: Callable[[RunStatus, Moment], Sequence[Draft]], *, epoch: int | None = None) -> list[Event]:
         """Append what ``decide`` says about the newest status, under the journal's lock.
 
-        Raises
-        ------
-        FencedError
-            ``epoch`` is over.
-        JournalError
-            an event could not have happened; nothing is written.
+        Raises FencedError: ``epoch`` is over; JournalError: an event could not have happened; nothing is written.
         """
 
         def look() -> Sequence[Draft]:
@@ -205,10 +163,7 @@ class RunRecord:
     def submit(self, command: Callable[[RunStatus, Moment], Decision]) -> list[Event]:
         """Carry out a person's command.
 
-        Raises
-        ------
-        UsageError
-            it is refused; the message says why.
+        Raises UsageError: it is refused; the message says why.
         """
 
         def decide(status: RunStatus, now: Moment) -> Sequence[Draft]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from migverify.errors import ConfigError, UsageError
 from migverify.runbook.model import Person
-from migverify.runbook.record.journal import canonical
+from migverify.runbook.record.chain import canonical
 
 __all__ = ["NAMESPACE", "check_keys", "fingerprint", "keys_in", "payload", "sign", "verify"]
 
@@ -31,19 +31,16 @@ _KEY = re.compile(r"(ssh|ecdsa|sk-ssh|sk-ecdsa)[\w@.-]* [A-Za-z0-9+/=]+( [^\n]*)
 
 def payload(run: str, step: str, attempt: int, of: str, digest: str, person: str, at: float) -> bytes:
     """Return the bytes that an approval signs; ``at`` is Unix seconds."""
-    told: dict[str, Any] = {
+    signed: dict[str, Any] = {
         "run": run, "step": step, "attempt": attempt, "of": of, "hash": digest, "person": person, "at": at,
     }  # fmt: skip
-    return canonical(told)
+    return canonical(signed)
 
 
 def sign(text: bytes, key: Path) -> str:
     """Sign with a private key (or a public one whose private half an agent holds); returns the armored signature.
 
-    Raises
-    ------
-    ConfigError
-        there is no ``ssh-keygen``, or it refuses the key.
+    Raises ConfigError: there is no ``ssh-keygen``, or it refuses the key.
     """
     done = _run(["-Y", "sign", "-q", "-f", str(key), "-n", NAMESPACE], text)
     if done.returncode != 0 or b"BEGIN SSH SIGNATURE" not in done.stdout:
@@ -55,10 +52,7 @@ def sign(text: bytes, key: Path) -> str:
 def verify(text: bytes, signature: str, person: Person) -> str:
     """Return why a signature is not this person's of this text; empty: it is.
 
-    Raises
-    ------
-    ConfigError
-        there is no ``ssh-keygen``.
+    Raises ConfigError: there is no ``ssh-keygen``.
     """
     if not person.ssh_key:
         return f"{person.name} has no ssh_key in the runbook"
@@ -87,10 +81,7 @@ def fingerprint(key: str) -> str:
 def keys_in(text: str) -> dict[str, str]:
     """Return the fingerprint of each person's key in a file of lines ``PERSON ssh-ed25519 AAAA...``.
 
-    Raises
-    ------
-    UsageError
-        a line is something else, or a person is there twice.
+    Raises UsageError: a line is something else, or a person is there twice.
     """
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):

@@ -83,8 +83,8 @@ def in_own_process(
     code = process.wait()
     ends = [one["result"] for one in read_record(context.record)[before:] if "result" in one]
     if ends:
-        told = ends[-1]
-        return ActionResult(Outcome(told["outcome"]), told["text"], told["value"], told["evidence"])
+        ended = ends[-1]
+        return ActionResult(Outcome(ended["outcome"]), ended["text"], ended["value"], ended["evidence"])
     if not begun:
         return ActionResult(Outcome.FAILED, f"the process of the effect did not begin: exit code {code}")
     return ActionResult(Outcome.UNKNOWN, f"the process of the effect ended without a word: exit code {code}")
@@ -132,10 +132,10 @@ def main() -> None:
         Path(request.record),
     )  # fmt: skip
     result = registry.run(request.action, request.arguments, context)
-    told: Mapping[str, Any] = {
+    ended: Mapping[str, Any] = {
         "outcome": result.outcome.value, "text": result.text, "value": result.value, "evidence": result.evidence,
     }  # fmt: skip
-    write_record(context.record or Path(request.record), result=without_secrets(told))
+    write_record(context.record or Path(request.record), result=without_secrets(ended))
 
 
 def _registry_of(action: str) -> Registry:

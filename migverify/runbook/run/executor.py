@@ -21,19 +21,19 @@ from migverify.errors import FencedError, JournalError, MigverifyError, StoreErr
 from migverify.runbook.actions.action import ActionKind, ActionResult, Answer, Context, Outcome, Registry
 from migverify.runbook.actions.statements import end_statements
 from migverify.runbook.announce.outbox import Outbox
-from migverify.runbook.announce.sinks import open_sinks
+from migverify.runbook.announce.sinks import open_sink
 from migverify.runbook.clock import Moment
 from migverify.runbook.definition.forecast import NO_DRILLS, Drills
 from migverify.runbook.definition.hashing import changed_scripts
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
 from migverify.runbook.model import Check, Effect, RunKind, Step, StepKind
-from migverify.runbook.record.journal import Draft
-from migverify.runbook.record.lease import Keeper
+from migverify.runbook.record.chain import Draft
+from migverify.runbook.record.lease import RunLease
 from migverify.runbook.record.process_lock import EffectFiles, at_work, process_lock, statements_of
 from migverify.runbook.record.run_record import RunRecord
 from migverify.runbook.run import machine
 from migverify.runbook.run.effect_process import Carrier, in_own_process
-from migverify.runbook.run.mending import Mending
+from migverify.runbook.run.failures import FailureHandling
 from migverify.runbook.run.undoing import Undoing
 from migverify.runbook.run.watching import Readiness, Watching
 from migverify.runbook.run.working import Bench, Key, ask_all, seconds_for, verdict_of
@@ -51,7 +51,7 @@ class Executor:
 
     Parameters
     ----------
-    keeper
+    lease
         The lease of the run, taken (``lease.take``).
     config
         Path of ``migverify.yaml``, for actions that need endpoints.
@@ -66,16 +66,16 @@ class Executor:
     """
 
     def __init__(
-        self, record: RunRecord, registry: Registry, keeper: Keeper, *, config: Path | None = None, pause: float = 0.2,
+        self, record: RunRecord, registry: Registry, lease: RunLease, *, config: Path | None = None, pause: float = 0.2,
         readiness: Readiness | None = None, drills: Drills = NO_DRILLS, carry: Carrier = in_own_process,
     ) -> None:  # fmt: skip
-        self.record, self.registry, self.keeper, self._carry = record, registry, keeper, carry
+        self.record, self.registry, self.lease, self._carry = record, registry, lease, carry
         self.bench = Bench()
         self.trouble = ""  # why the store does not answer
         self._config, self._pause = config, pause
         self.watching = Watching(self, readiness)
-        self._undoing, self._mending = Undoing(self), Mending(self)
-        self.outbox = Outbox(record, keeper, open_sinks(record.status.runbook.sinks), drills=drills)
+        self._undoing, self.failures = Undoing(self), FailureHandling(self)
+        self.outbox = Outbox(record, lease, [open_sink(one) for one in record.status.runbook.sinks], drills=drills)
 
     @property
     def status(self) -> RunStatus:
@@ -90,7 +90,7 @@ class Executor:
         FencedError
             another executor took the run over; programs that were started go on, and are its to decide about.
         """
-        self.keeper.begin()
+        self.lease.begin()
         self.watching.begin()
         try:
             self.recover()
@@ -105,7 +105,7 @@ class Executor:
                 self.outbox.end()
             finally:  # a second Ctrl-C ends the waiting for a channel, and gives the run free all the same
                 # Work that is under way keeps the lease from being given free: the next executor has to take it over.
-                self.keeper.end(self.record if not len(self.bench) and not self._fenced() else None)
+                self.lease.end(self.record if not len(self.bench) and not self._fenced() else None)
         return self.status
 
     def _round(self) -> bool:
@@ -121,24 +121,29 @@ class Executor:
             raise
         except StoreError as error:
             self.trouble = error.message
-            self.keeper.check()
+            self.lease.check()
             return False
         return moved
 
     def _fenced(self) -> bool:
         try:
-            self.keeper.check()
+            self.lease.check()
             self.record.refresh()
         except MigverifyError:
             return True
-        return self.status.epoch != self.keeper.epoch
+        return self.status.epoch != self.lease.epoch
 
     def recover(self) -> None:
         """Say of every effect that was under way when the last executor went that nobody knows about it."""
         self.record.refresh()
         for id_ in sorted(self.status.busy):
             one = self.status.steps[id_]
-            if one.state is StepState.RUNNING and one.intent and not self.by_hand(id_) and not self.bench.of(id_):
+            if (
+                one.state is StepState.RUNNING
+                and one.intent
+                and not self.status.definition(id_).by_hand
+                and not self.bench.of(id_)
+            ):
                 self.write(_K.UNKNOWN, id_, reason="the executor went while the effect was under way")
 
     def tick(self) -> bool:
@@ -150,7 +155,7 @@ class Executor:
             the lease is lost.
         """
         before = self.status.seq
-        self.keeper.check()
+        self.lease.check()
         self.record.refresh()
         if self.status.over:
             return True
@@ -181,50 +186,30 @@ class Executor:
         JournalError
             the event cannot happen any more.
         """
-
-        def decide(status: RunStatus, _now: Moment) -> list[Draft]:
-            attempt = status.steps[step].attempt if step else 0
-            attempt += kind is _K.RETRIED
-            return [Draft(kind, self.keeper.executor, "executor", step, attempt, data)]
-
-        return self.record.write(decide, epoch=self.keeper.epoch)
+        return self._append(lambda _status: True, kind, step, data)
 
     def write_if(self, holds: Callable[[RunStatus], bool], kind: EventKind, step: str = "", **data: Any) -> bool:
         """Append one event as the executor if something still holds when the journal is locked; returns whether.
 
-        Between the last look and the lock a person may have held the run, or taken something back.
+        Between the last look and the lock a person may have held the run, or rolled something back.
         """
+        return bool(self._append(holds, kind, step, data))
 
+    def _append(
+        self, holds: Callable[[RunStatus], bool], kind: EventKind, step: str, data: dict[str, Any]
+    ) -> list[Event]:
         def decide(status: RunStatus, _now: Moment) -> list[Draft]:
             if not holds(status):
                 return []
-            attempt = status.steps[step].attempt if step else 0
-            attempt += kind is _K.RETRIED
-            return [Draft(kind, self.keeper.executor, "executor", step, attempt, data)]
+            attempt = (status.steps[step].attempt if step else 0) + (kind is _K.RETRIED)
+            return [Draft(kind, self.lease.executor, "executor", step, attempt, data)]
 
-        return bool(self.record.write(decide, epoch=self.keeper.epoch))
+        return self.record.write(decide, epoch=self.lease.epoch)
 
-    def context(self, step: str, attempt: int, timeout: float, canceled: threading.Event) -> Context:
-        """Return what an action may know."""
-        return Context(
-            self.status.run, step, attempt, self.keeper.epoch, timeout, canceled, self.record.folder, self._config
-        )
-
-    def context_of_guard(self, seconds: float) -> Context:
-        """Return what a guard may know."""
-        return Context(
-            self.record.journal.run, "", 0, self.keeper.epoch, seconds, threading.Event(), self.record.folder,
-            self._config,
-        )  # fmt: skip
-
-    def look_into(self, step: str) -> None:
-        """Make the next move about a step that failed, or whose effect is in doubt."""
-        self._mending.look_at(step)
-
-    def by_hand(self, step: str) -> bool:
-        """Tell whether a person carries a step's effect out."""
-        definition = self.status.definition(step)
-        return definition.by_hand
+    def context(self, step: str, attempt: int, timeout: float, canceled: threading.Event | None = None) -> Context:
+        """Return what an action may know; a guard has no step, and is never canceled."""
+        run, canceled = self.record.journal.run, canceled or threading.Event()
+        return Context(run, step, attempt, self.lease.epoch, timeout, canceled, self.record.folder, self._config)
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -237,12 +222,12 @@ class Executor:
             one = self.status.steps[id_]
             if one.rollback is RollbackState.RUNNING:
                 self._undoing.verify_lost(one)
-            elif one.state is StepState.RUNNING and not self.by_hand(id_):
+            elif one.state is StepState.RUNNING and not self.status.definition(id_).by_hand:
                 self._begin(one)
             elif one.state is StepState.VERIFYING:
                 self._verify(one)
         for id_ in [one.id for one in self.status.steps.values() if one.state in _BAD and not one.handled]:
-            self.look_into(id_)
+            self.failures.handle(id_)
         if not self.status.undecided and not self.status.busy and self.status.state is RunState.RUNNING:
             end = RunState.DRY if status.kind is RunKind.DRY else RunState.COMPLETED
             self.write_if(
@@ -256,11 +241,10 @@ class Executor:
             return
         for id_ in sorted(status.graph.self_starting):
             if self.status.steps[id_].state is StepState.READY:
-                self.record.write(partial(self._started_by_itself, step=id_), epoch=self.keeper.epoch)
+                self.record.write(partial(self._started_by_itself, step=id_), epoch=self.lease.epoch)
 
     def _started_by_itself(self, status: RunStatus, now: Moment, step: str) -> Sequence[Draft]:
-        decision = machine.begin_by_itself(status, self.keeper.executor, step, now)
-        return () if isinstance(decision, machine.Refusal) else decision
+        return machine.drafts_of(machine.begin_by_itself(status, self.lease.executor, step, now))
 
     def _begin(self, one: StepStatus) -> None:
         step, key = self.status.definition(one.id), Key(one.id, one.attempt, "effect")
@@ -277,12 +261,12 @@ class Executor:
             return
         changes = self.registry.find(effect.action).kind is ActionKind.EFFECT
         if changes:
-            told = {"action": effect.action, "arguments": effect.arguments, "timeout": effect.timeout}
+            facts = {"action": effect.action, "arguments": effect.arguments, "timeout": effect.timeout}
 
             def still(now: RunStatus) -> bool:
                 return now.state is RunState.RUNNING and now.steps[one.id] == one
 
-            if not self.write_if(still, _K.INTENT, one.id, **told):
+            if not self.write_if(still, _K.INTENT, one.id, **facts):
                 return
         self.bench.begin(key, lambda canceled: self.carry_out(effect, one.id, one.attempt, canceled))
 
@@ -301,14 +285,14 @@ class Executor:
         """Do it, from the thread of the work. What changes nothing needs no process of its own."""
         files = EffectFiles(self.record.folder, step, attempt)
         with process_lock(files) as handle:
-            self.keeper.check()
+            self.lease.check()
             context = replace(
                 self.context(step, attempt, effect.timeout, canceled), handle=handle, mark=files.mark,
                 record=files.record,
             )  # fmt: skip
             if self.registry.find(effect.action).kind is not ActionKind.EFFECT:
                 return self.registry.run(effect.action, effect.arguments, context)
-            return self._carry(self.registry, effect, context, self.keeper.check)
+            return self._carry(self.registry, effect, context, self.lease.check)
 
     def at_work(self, one: StepStatus, attempt: int) -> list[str]:
         """Return what still works at an effect or its undoing here; it is written down when that begins to wait.
@@ -393,10 +377,10 @@ class Executor:
 
     def _dry_over(self, one: StepStatus, answers: list[Answer]) -> None:
         effect = self.status.definition(one.id).effect
-        told = {"action": effect.action, "arguments": effect.arguments} if effect is not None else None
+        facts = {"action": effect.action, "arguments": effect.arguments} if effect is not None else None
         problems = self._problems(effect) if effect is not None else ""
         checks = [answer.as_json() for answer in answers]
-        self.write(_K.EVIDENCE, one.id, dry=True, would=told, problems=problems, checks=checks)
+        self.write(_K.EVIDENCE, one.id, dry=True, would=facts, problems=problems, checks=checks)
 
     # -- results ------------------------------------------------------------------------------------------------
 
@@ -421,19 +405,19 @@ class Executor:
             self._verified(one, result, overdue=overdue)
         elif key.purpose == "probe" and one.state in _BAD:
             answers, undone = result if isinstance(result, tuple) else (result, None)
-            self._mending.probe_told(one, answers, undone)
+            self.failures.probed(one, answers, undone)
 
     def _effect_over(self, one: StepStatus, result: ActionResult, *, overdue: bool) -> None:
-        told = {"outcome": result.outcome.value, "text": result.text, "value": result.value,
+        facts = {"outcome": result.outcome.value, "text": result.text, "value": result.value,
                 "evidence": result.evidence}  # fmt: skip
         if result.outcome is Outcome.OK:
-            self.write(_K.EFFECT, one.id, **told, effect=one.intent)
+            self.write(_K.EFFECT, one.id, **facts, effect=one.intent)
             return
         kinds = {Outcome.TIMED_OUT: _K.TIMED_OUT, Outcome.NO_DATA: _K.INCONCLUSIVE}
         kind = _K.TIMED_OUT if overdue else kinds.get(result.outcome, _K.FAILED)
         if result.outcome is Outcome.UNKNOWN and one.intent:
             kind = _K.UNKNOWN
-        self.write(kind, one.id, **told, reason=result.text or result.outcome.value)
+        self.write(kind, one.id, **facts, reason=result.text or result.outcome.value)
 
     def _verified(self, one: StepStatus, answers: list[Answer], *, overdue: bool) -> None:
         step, checks = self.status.definition(one.id), [answer.as_json() for answer in answers]
@@ -458,8 +442,7 @@ class Executor:
 
     def unseen(self, one: StepStatus) -> str:
         """Return the machine on which a program of a step may still run without being seen here; empty: none."""
-        away = not self.record.journal.seen_everywhere and one.host != socket.gethostname()
-        return one.host if away else ""
+        return one.host if one.host != socket.gethostname() else ""
 
 
 _BAD = frozenset({StepState.FAILED, StepState.TIMED_OUT, StepState.INCONCLUSIVE, StepState.UNKNOWN})

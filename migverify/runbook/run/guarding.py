@@ -14,14 +14,14 @@ from migverify.runbook.model import Guard
 from migverify.runbook.run.working import seconds_for
 from migverify.runbook.state import RunStatus
 
-__all__ = ["Guarding", "Told", "armed_phases"]
+__all__ = ["GuardReport", "Guarding", "armed_phases"]
 
 WRITE_SECONDS = 60.0
 """A guard whose answer stays the same is written down this often."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class GuardReport:
     """What is to be done about a guard: ``write`` an event with these counts; ``trip`` says why the run is held."""
 
     guard: Guard
@@ -125,7 +125,7 @@ class Guarding:
                 return guard.id
         return ""
 
-    def look(self, status: RunStatus) -> list[Told]:
+    def look(self, status: RunStatus) -> list[GuardReport]:
         """Take the answers that came, and say what is to be done about every guard that is armed."""
         changed = set()
         while not self._answers.empty():
@@ -136,9 +136,9 @@ class Guarding:
             known.due += due
             changed.add(id_)
         found = (self._judge(guard, status, guard.id in changed) for guard in self._guards.values())
-        return [told for told in found if told is not None]
+        return [report for report in found if report is not None]
 
-    def _judge(self, guard: Guard, status: RunStatus, changed: bool) -> Told | None:
+    def _judge(self, guard: Guard, status: RunStatus, changed: bool) -> GuardReport | None:
         known, now = self._known[guard.id], time.monotonic()
         if known.armed_since is None:
             return None
@@ -153,11 +153,11 @@ class Guarding:
         elif known.failing_since is None:
             known.failing_since = now
         write = answer.state != known.written_state or now - known.written >= WRITE_SECONDS
-        told = Told(guard, answer, known.asked, known.due, write, self._trip(guard, known, answer, status))
+        report = GuardReport(guard, answer, known.asked, known.due, write, self._trip(guard, known, answer, status))
         if write:
             known.asked = known.due = 0
             known.written, known.written_state = now, answer.state
-        return told
+        return report
 
     @staticmethod
     def _trip(guard: Guard, known: _Known, answer: Answer, status: RunStatus) -> str:

@@ -14,18 +14,18 @@ from migverify.errors import ConfigError, JournalError
 from migverify.runbook import people
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
-from migverify.runbook.fold.arrow_rules import EXECUTOR
+from migverify.runbook.fold.moves import EXECUTOR
 from migverify.runbook.fold.run import why_not_end
-from migverify.runbook.fold.whole import fold
-from migverify.runbook.model import Repeat
+from migverify.runbook.fold.table import fold
+from migverify.runbook.model import Repeat, StepKind
 from migverify.runbook.record import signatures
-from migverify.runbook.record.journal import Draft
+from migverify.runbook.record.chain import Draft
 from migverify.runbook.state import SIGNED_BY_ALL, RunStatus
 
 __all__ = [
     "OPEN_WORDS", "Actor", "Decision", "Refusal", "abort", "accept", "approve", "begin_by_itself", "call", "decide",
-    "done", "fail", "hold", "note", "promote", "reject", "resume", "retry", "rollback", "rollback_answer", "start",
-    "takeover", "to_sign", "waive",
+    "done", "drafts_of", "fail", "hold", "note", "promote", "reject", "resume", "retry", "rollback", "rollback_answer",
+    "start", "takeover", "to_sign", "waive",
 ]  # fmt: skip
 
 _K = EventKind
@@ -62,8 +62,22 @@ def call(status: RunStatus, actor: Actor, step: str, now: Moment) -> Decision:
     return _step(status, actor, step, now, _K.CALLED, people.COORDINATOR)
 
 
-def approve(status: RunStatus, actor: Actor, step: str, now: Moment) -> Decision:
-    """Agree that a step may start: the reviewer, or the decision owner at a point of no return."""
+def drafts_of(decision: Decision) -> tuple[Draft, ...]:
+    """Return the events of a decision; none of a refusal."""
+    return () if isinstance(decision, Refusal) else decision
+
+
+def approve(
+    status: RunStatus, actor: Actor, step: str, now: Moment, text: str = "", evidence: dict[str, Any] | None = None
+) -> Decision:
+    """Agree that a step may start: the reviewer, or the decision owner at a point of no return.
+
+    At a decision that is under way it is the DRI's "go"; ``text`` and ``evidence`` say what it rests on.
+    """
+    one = status.steps.get(step)
+    under_way = one is not None and (one.state is StepState.RUNNING or one.rollback is RollbackState.RUNNING)
+    if under_way and status.definition(step).kind is StepKind.DECISION:
+        return done(status, actor, step, now, text or "go", evidence)
     return _approval(status, actor, "start", step, now, people.REVIEWER)
 
 
@@ -94,22 +108,22 @@ def done(
     """Say that a manual step, or the manual rollback of a step, is done, and what shows it."""
     if not text.strip():
         return Refusal(f"{step}: say what shows that it is done", "A step ends with evidence.")
-    told = {"manual": True, "text": text, "evidence": evidence or {}}
+    fields = {"manual": True, "text": text, "evidence": evidence or {}}
     one = status.steps.get(step)
     if one is not None and one.rollback is RollbackState.RUNNING:
-        return _step(status, actor, step, now, _K.ROLLBACK_EFFECT, people.DRI, {**told, "ok": True})
-    return _step(status, actor, step, now, _K.EFFECT, people.DRI, told)
+        return _step(status, actor, step, now, _K.ROLLBACK_EFFECT, people.DRI, {**fields, "ok": True})
+    return _step(status, actor, step, now, _K.EFFECT, people.DRI, fields)
 
 
 def fail(status: RunStatus, actor: Actor, step: str, now: Moment, reason: str) -> Decision:
     """Say that a manual step, or the manual rollback of a step, did not work; a decision: "no go"."""
     if not reason.strip():
         return Refusal(f"{step}: say why it failed")
-    told: dict[str, Any] = {"manual": True, "reason": reason}
+    fields: dict[str, Any] = {"manual": True, "reason": reason}
     one = status.steps.get(step)
     if one is not None and one.rollback is RollbackState.RUNNING:
-        return _step(status, actor, step, now, _K.ROLLBACK_EFFECT, people.DRI, {**told, "ok": False})
-    return _step(status, actor, step, now, _K.FAILED, people.DRI, told)
+        return _step(status, actor, step, now, _K.ROLLBACK_EFFECT, people.DRI, {**fields, "ok": False})
+    return _step(status, actor, step, now, _K.FAILED, people.DRI, fields)
 
 
 def accept(status: RunStatus, actor: Actor, step: str, now: Moment, seen: str = "") -> Decision:
@@ -125,12 +139,15 @@ def accept(status: RunStatus, actor: Actor, step: str, now: Moment, seen: str = 
     digest = people.approval_hash(status, step)
     if seen and not digest.startswith(seen):
         return Refusal(f"{step}: the evidence is not what you saw: it is {digest[:12]}", "Look at it again.")
-    told = {"hash": digest, "of": "done"}
-    return _step(status, actor, step, now, _K.ACCEPTED, people.REVIEWER, told, sign="done")
+    fields = {"hash": digest, "of": "done"}
+    return _step(status, actor, step, now, _K.ACCEPTED, people.REVIEWER, fields, sign="done")
 
 
 def reject(status: RunStatus, actor: Actor, step: str, now: Moment, reason: str) -> Decision:
-    """Reject the evidence of a step: it has failed."""
+    """Reject the evidence of a step, or say as its DRI that a step by hand did not work: it has failed."""
+    one = status.steps.get(step)
+    if one is not None and one.state is not StepState.AWAITING_REVIEW:
+        return fail(status, actor, step, now, reason)
     return _step(status, actor, step, now, _K.REJECTED, people.REVIEWER, {"reason": reason.strip()})
 
 
@@ -146,8 +163,8 @@ def decide(status: RunStatus, actor: Actor, step: str, now: Moment, reason: str,
     if not reason.strip():
         return Refusal(f"{step}: say how you know")
     answer = "happened" if happened else "did not happen"
-    told = {"happened": happened, "how": "persons", "reason": reason}
-    return _two(status, actor, "decide", step, now, _K.RECONCILED, told, answer)
+    fields = {"happened": happened, "how": "persons", "reason": reason}
+    return _two(status, actor, "decide", step, now, _K.RECONCILED, fields, answer)
 
 
 def retry(status: RunStatus, actor: Actor, step: str, now: Moment, reason: str = "", *, redo: bool = False) -> Decision:
@@ -171,8 +188,10 @@ def retry(status: RunStatus, actor: Actor, step: str, now: Moment, reason: str =
     to = "verifying" if stands and not redo else "called"
     if to == "called" and status.state is not RunState.RUNNING:
         return Refusal("the run is held: resume it first")
-    role, told = people.COORDINATOR, {"to": to, "reason": reason}
-    return _judged(status, now, [Draft(_K.RETRIED, actor.name, role, step, one.attempt + 1, _told(actor, told))])
+    role, fields = people.COORDINATOR, {"to": to, "reason": reason}
+    return _judged(
+        status, now, [Draft(_K.RETRIED, actor.name, role, step, one.attempt + 1, _with_login(actor, fields))]
+    )
 
 
 def hold(status: RunStatus, actor: Actor, now: Moment, reason: str) -> Decision:
@@ -212,12 +231,12 @@ def rollback(
     steps, why = steps_to_undo(status, to)
     if why:
         return Refusal(why)
-    told = {"steps": list(steps), "then": then or ("rolled back" if to is None else "hold"), "reason": reason}
+    fields = {"steps": list(steps), "then": then or ("rolled back" if to is None else "hold"), "reason": reason}
     failed = [id_ for id_ in steps if status.steps[id_].rollback is RollbackState.FAILED]
     if failed:
         answer = rollback_answer(status, to, then)
-        return _two(status, actor, "rollback", "", now, _K.ROLLBACK_ORDERED, told, answer)
-    return _run(status, actor, now, _K.ROLLBACK_ORDERED, told)
+        return _two(status, actor, "rollback", "", now, _K.ROLLBACK_ORDERED, fields, answer)
+    return _run(status, actor, now, _K.ROLLBACK_ORDERED, fields)
 
 
 def rollback_answer(status: RunStatus, to: str | None = None, then: str | None = None) -> str:
@@ -260,7 +279,7 @@ def abort(status: RunStatus, actor: Actor, now: Moment, reason: str) -> Decision
 def _ways_out_of_work(status: RunStatus) -> str:
     """Return what lets a run be aborted whose steps are under way."""
     by_hand = [id_ for id_ in sorted(status.busy) if _waits_for_hands(status, id_)]
-    ways = [f"The DRI ends {id_} by `migverify runbook fail {id_} 'REASON'`." for id_ in by_hand[:5]]
+    ways = [f"The DRI ends {id_} by `migverify runbook reject {id_} 'REASON'`." for id_ in by_hand[:5]]
     if len(by_hand) < len(status.busy):
         ways.append("`migverify runbook hold 'REASON'` lets nothing new begin: wait until it ends, then abort.")
     if status.order is None and not steps_to_undo(status)[1]:
@@ -306,7 +325,7 @@ def promote(status: RunStatus, actor: Actor, now: Moment, role: str, reason: str
     """
     if not reason.strip():
         return Refusal(f"say why {role} is handed over")
-    cast = people.cast_of(status)
+    cast = status.cast
     others = [one for one in cast.declared.get(role, ()) if one not in cast.holders(role)]
     name = (cast.person(person) or person) if person else next(iter(others), "")
     if role in cast.declared and not name:
@@ -314,16 +333,16 @@ def promote(status: RunStatus, actor: Actor, now: Moment, role: str, reason: str
     why = people.why_not_promote(status, role, name)
     if why:
         return Refusal(why)
-    told = {"role": role, "person": name, "reason": reason}
+    fields = {"role": role, "person": name, "reason": reason}
     who, not_coordinator = people.may_call(status, actor.name)
     if not_coordinator or who == name:
-        return _two(status, actor, "promote", "", now, _K.PROMOTED, told, people.promotion(role, name))
-    return _run(status, actor, now, _K.PROMOTED, told)
+        return _two(status, actor, "promote", "", now, _K.PROMOTED, fields, people.promotion(role, name))
+    return _run(status, actor, now, _K.PROMOTED, fields)
 
 
 def to_sign(status: RunStatus, actor: str, of: str, step: str, at: float, answer: str = "") -> bytes:
     """Return the bytes that an approval's signature is of; ``at`` is Unix seconds, ``Actor.signed_at``."""
-    person = people.cast_of(status).person(actor) or actor
+    person = status.cast.person(actor) or actor
     attempt = status.steps[step].attempt if step else 0
     digest = people.binding(status, of, step, answer)
     return signatures.payload(status.run, step, attempt, of, digest, person, at)
@@ -332,17 +351,17 @@ def to_sign(status: RunStatus, actor: str, of: str, step: str, at: float, answer
 # -- how a command becomes events -----------------------------------------------------------------------------------
 
 
-def _told(actor: Actor, told: dict[str, Any]) -> dict[str, Any]:
+def _with_login(actor: Actor, fields: dict[str, Any]) -> dict[str, Any]:
     if actor.login:
-        told = {**told, "login": actor.login}
+        fields = {**fields, "login": actor.login}
     if actor.signature:
-        told = {**told, "signature": actor.signature, "signed_at": actor.signed_at}
-    return told
+        fields = {**fields, "signature": actor.signature, "signed_at": actor.signed_at}
+    return fields
 
 
 def _step(
     status: RunStatus, actor: Actor, step: str, now: Moment, kind: EventKind, role: str,
-    told: dict[str, Any] | None = None, *, sign: str = "",
+    fields: dict[str, Any] | None = None, *, sign: str = "",
 ) -> Decision:  # fmt: skip
     if step not in status.steps:
         return Refusal(f"there is no step {step}", "`status` names them.")
@@ -350,12 +369,12 @@ def _step(
     if why:
         return Refusal(why)
     shown = actor if sign else replace(actor, signature="")
-    draft = Draft(kind, actor.name, role, step, status.steps[step].attempt, _told(shown, told or {}))
+    draft = Draft(kind, actor.name, role, step, status.steps[step].attempt, _with_login(shown, fields or {}))
     return _judged(status, now, [draft])
 
 
-def _run(status: RunStatus, actor: Actor, now: Moment, kind: EventKind, told: dict[str, Any]) -> Decision:
-    return _judged(status, now, [Draft(kind, actor.name, data=_told(replace(actor, signature=""), told))])
+def _run(status: RunStatus, actor: Actor, now: Moment, kind: EventKind, fields: dict[str, Any]) -> Decision:
+    return _judged(status, now, [Draft(kind, actor.name, data=_with_login(replace(actor, signature=""), fields))])
 
 
 def _approval(
@@ -366,36 +385,36 @@ def _approval(
     why = _signature_problem(status, actor, of, step, answer)
     if why:
         return Refusal(why)
-    told = {"of": of, "hash": people.binding(status, of, step, answer), "answer": answer, "reason": reason}
+    fields = {"of": of, "hash": people.binding(status, of, step, answer), "answer": answer, "reason": reason}
     attempt = status.steps[step].attempt if step else 0
-    return _judged(status, now, [Draft(_K.APPROVED, actor.name, role, step, attempt, _told(actor, told))])
+    return _judged(status, now, [Draft(_K.APPROVED, actor.name, role, step, attempt, _with_login(actor, fields))])
 
 
 def _two(
-    status: RunStatus, actor: Actor, of: str, step: str, now: Moment, kind: EventKind, told: dict[str, Any],
+    status: RunStatus, actor: Actor, of: str, step: str, now: Moment, kind: EventKind, fields: dict[str, Any],
     answer: str = "",
 ) -> Decision:  # fmt: skip
     """Say what needs two persons: an approval when nobody else has said the same, else the thing itself."""
     if step and step not in status.steps:
         return Refusal(f"there is no step {step}", "`status` names them.")
-    person = people.cast_of(status).person(actor.name)
+    person = status.cast.person(actor.name)
     if person is None:
         return Refusal(f"{actor.name!r} is none of the runbook's people")
     earlier = people.agreement(status, of, step, person, answer, now)
     if earlier is None:
-        return _approval(status, actor, of, step, now, "", answer, str(told.get("reason", "")))
+        return _approval(status, actor, of, step, now, "", answer, str(fields.get("reason", "")))
     why = _signature_problem(status, actor, of, step, answer)
     if why:
         return Refusal(why)
     attempt = status.steps[step].attempt if step else 0
-    both = {**told, "by": [earlier.person, person]}
-    return _judged(status, now, [Draft(kind, actor.name, "", step, attempt, _told(actor, both))])
+    both = {**fields, "by": [earlier.person, person]}
+    return _judged(status, now, [Draft(kind, actor.name, "", step, attempt, _with_login(actor, both))])
 
 
 def _signature_problem(status: RunStatus, actor: Actor, of: str, step: str, answer: str = "") -> str:
     if not actor.signature:
         return "the runbook wants signed approvals" if status.runbook.policy.signed_approvals else ""
-    name = people.cast_of(status).person(actor.name)
+    name = status.cast.person(actor.name)
     person = next((one for one in status.runbook.people if one.name == name), None)
     if person is None:
         return f"{actor.name!r} is none of the runbook's people"
@@ -408,8 +427,8 @@ def _signature_problem(status: RunStatus, actor: Actor, of: str, step: str, answ
 
 
 def _judged(status: RunStatus, now: Moment, drafts: Sequence[Draft]) -> Decision:
-    told = (value for one in drafts for value in one.data.values() if isinstance(value, str))
-    left_open = next((value for value in told if value in OPEN_WORDS), "")
+    fields = (value for one in drafts for value in one.data.values() if isinstance(value, str))
+    left_open = next((value for value in fields if value in OPEN_WORDS), "")
     if left_open:
         return Refusal(
             f"{left_open} is a word to be replaced: {OPEN_WORDS[left_open]}", "Put your own words in quotes."

@@ -24,7 +24,7 @@ from migverify.runbook.announce.sinks import Message, SinkError, open_sink, sink
 from migverify.runbook.cast import make_cast
 from migverify.runbook.conditions import rollback_rules
 from migverify.runbook.definition.findings import LintFinding
-from migverify.runbook.graph import graph_of
+from migverify.runbook.graph import graph_of, reached
 from migverify.runbook.history.readiness import Readiness
 from migverify.runbook.model import Check, Effect, Guard, Runbook, RunKind, Sink, Step, StepKind
 from migverify.runbook.run.working import seconds_for
@@ -165,8 +165,8 @@ def programs_of(runbook: Runbook, kind: RunKind) -> Iterator[Item]:
             users.setdefault((str(argv[0]), str(use.arguments.get("cwd") or ""), path), []).append(who)
     for (program, cwd, path), places in users.items():
         found, why = _program(program, cwd, path)
-        told = f"for {', '.join(dict.fromkeys(places))}"
-        yield Item("programs", program, "fail" if why else "pass", f"{why or found} ({told})",
+        needed = f"for {', '.join(dict.fromkeys(places))}"
+        yield Item("programs", program, "fail" if why else "pass", f"{why or found} ({needed})",
                    "Install it, or mend the runbook." if why else "")  # fmt: skip
 
 
@@ -234,14 +234,8 @@ def _when(guard: Guard) -> str:
 def _behind_an_act(runbook: Runbook, kind: RunKind) -> set[str]:
     """Return the steps that wait for one that acts, and those that act."""
     graph = graph_of(runbook, kind)
-    found = {step.id for step in runbook.steps if step.kind in _ACTING and step.id not in graph.not_applicable}
-    open_ = list(found)
-    while open_:
-        for id_ in graph.dependents[open_.pop()]:
-            if id_ not in found:
-                found.add(id_)
-                open_.append(id_)
-    return found
+    acting = {step.id for step in runbook.steps if step.kind in _ACTING and step.id not in graph.not_applicable}
+    return acting | reached(acting, graph.dependents)
 
 
 def asked(questions: Sequence[Question], registry: Registry, config: Path | None) -> list[Item]:
@@ -250,8 +244,8 @@ def asked(questions: Sequence[Question], registry: Registry, config: Path | None
     def answer(question: Question) -> Item:
         check = question.check
         context = Context("preflight", question.name, 0, 0, seconds_for(check), threading.Event(), None, config)
-        told = ask(registry, check, context)
-        state, text = told.state, f"{told.action}: {told.text}".rstrip(": ")
+        result = ask(registry, check, context)
+        state, text = result.state, f"{result.action}: {result.text}".rstrip(": ")
         if state == "fail" and question.later:
             state, text = "warn", f"{text} ({question.later})"
         return Item(question.part, question.name, state, text)

@@ -25,11 +25,9 @@ def schema_fingerprint(config: Path) -> str:
         a server cannot be asked.
     """
     from migverify.config import load_config
-    from migverify.guards.schema_read import Scope, read_snapshot
-    from migverify.secrets import resolve_password
+    from migverify.guards.schema_read import read_snapshot
+    from migverify.guards.scope import Scope
 
-    loaded = load_config(config)
-    secrets = {e.name: resolve_password(e).reveal() for e in loaded.endpoints if e.password_env or e.password_command}
     # The definitions of now, not those of a snapshot that a verification reads at.
-    found = read_snapshot(Scope(loaded.at_snapshot(None), secrets))
+    found = read_snapshot(Scope.of(load_config(config).at_snapshot(None)))
     return fingerprint_of({side.endpoint: side.fingerprint for side in found.sides})

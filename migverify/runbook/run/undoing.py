@@ -38,7 +38,7 @@ class Undoing:
             if one.rollback in (RollbackState.UNDONE_VERIFIED, RollbackState.NONE_NEEDED):
                 continue  # two persons may have said meanwhile that its effect did not happen
             if one.state is StepState.UNKNOWN and not one.handled:
-                self._executor.look_into(id_)
+                self._executor.failures.handle(id_)
             elif one.rollback in (RollbackState.ARMED, RollbackState.FAILED):
                 self._begin(one)
             elif one.rollback is RollbackState.RUNNING:
@@ -69,8 +69,8 @@ class Undoing:
             return  # an earlier undoing of it, which failed, has left something behind
         step = self._executor.status.definition(one.id)
         effect = step.rollback.effect if step.rollback is not None else None
-        told = {"action": effect.action, "arguments": effect.arguments} if effect is not None else {"manual": True}
-        self._executor.write(_K.ROLLBACK_INTENT, one.id, **told)
+        facts = {"action": effect.action, "arguments": effect.arguments} if effect is not None else {"manual": True}
+        self._executor.write(_K.ROLLBACK_INTENT, one.id, **facts)
         if effect is not None:
             self._carry_out(one, effect)
 
@@ -108,9 +108,9 @@ class Undoing:
             self._judged(one, result)
 
     def _undone(self, one: StepStatus, result: ActionResult) -> None:
-        told = {"outcome": result.outcome.value, "text": result.text, "evidence": result.evidence}
+        facts = {"outcome": result.outcome.value, "text": result.text, "evidence": result.evidence}
         good = result.outcome is Outcome.OK
-        self._executor.write(_K.ROLLBACK_EFFECT, one.id, **told, ok=good, reason="" if good else result.text)
+        self._executor.write(_K.ROLLBACK_EFFECT, one.id, **facts, ok=good, reason="" if good else result.text)
         if not good:
             self._hold(f"the rollback of {one.id} failed: {result.text}")
 

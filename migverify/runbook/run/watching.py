@@ -6,16 +6,17 @@ What they see is written down, and holds the run or takes it back; nothing of it
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from migverify.errors import MigverifyError
 from migverify.runbook import conditions as c
-from migverify.runbook.announce.nagging import Nagging
+from migverify.runbook.announce.reminders import Reminders
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import EventKind, RollbackState, RunState
 from migverify.runbook.model import Runbook, RunKind
-from migverify.runbook.record.journal import Draft
-from migverify.runbook.run.guarding import Guarding, Told, armed_phases
+from migverify.runbook.record.chain import Draft
+from migverify.runbook.run.guarding import Guarding, GuardReport, armed_phases
 from migverify.runbook.run.machine import steps_to_undo
 from migverify.runbook.run.working import Key
 from migverify.runbook.state import UNDER_WAY, RunStatus, StepStatus
@@ -42,12 +43,12 @@ class Watching:
 
     def __init__(self, executor: Executor, readiness: Readiness | None) -> None:
         self._executor, self._readiness = executor, readiness
-        book, context = executor.status.runbook, executor.context_of_guard
+        book, context = executor.status.runbook, partial(executor.context, "", 0)
         self._guards = Guarding(book.guards, executor.registry, context)
         self._rules = Guarding(c.rollback_rules(book), executor.registry, context)
         self._overdue: set[Key] = set()
         self._asked = False
-        self._nagging = Nagging()
+        self._reminders = Reminders()
 
     def begin(self) -> None:
         """Ask guards and rules from now on."""
@@ -96,24 +97,24 @@ class Watching:
         def due(status: RunStatus) -> list[Draft]:
             before, drafts = status.guards.get(id_), list[Draft]()
             if before is None or before.state != state:
-                told = {"guard": id_, "state": state, "text": text, "value": None, "asked": 1, "due": 1}
-                drafts.append(self._draft(_K.GUARD, told))
+                data = {"guard": id_, "state": state, "text": text, "value": None, "asked": 1, "due": 1}
+                drafts.append(self._draft(_K.GUARD, data))
             if state != "pass" and not _known(status, id_):
                 drafts.append(self._draft(_K.HELD, {"guard": id_, "reason": reason}))
             return drafts
 
         if due(self._status):
-            self._executor.record.write(lambda status, _now: due(status), epoch=self._executor.keeper.epoch)
+            self._executor.record.write(lambda status, _now: due(status), epoch=self._executor.lease.epoch)
 
-    def _draft(self, kind: EventKind, told: dict[str, Any]) -> Draft:
-        return Draft(kind, self._executor.keeper.executor, "executor", data=told)
+    def _draft(self, kind: EventKind, data: dict[str, Any]) -> Draft:
+        return Draft(kind, self._executor.lease.executor, "executor", data=data)
 
     def _look_at_readiness(self) -> None:
         if self._status.kind is not RunKind.LIVE:
             return
-        told = self._status.guards.get(c.READINESS)
-        if told is not None and (self._asked or told.state == "pass"):
-            state, text = told.state, told.text
+        known = self._status.guards.get(c.READINESS)
+        if known is not None and (self._asked or known.state == "pass"):
+            state, text = known.state, known.text
         else:
             state, text = self._ask_readiness()
             self._asked = True
@@ -158,17 +159,17 @@ class Watching:
         # Before an effect stands there is nothing to take back, and often nothing that could be asked.
         stands = any(one.intent for one in self._status.steps.values())
         self._rules.arm(frozenset({c.ARMED}) if stands else frozenset())
-        for told in self._guards.look(self._status):
-            self._guard_told(told, told.guard.on_fail, told.trip)
-        for told in self._rules.look(self._status):
-            trip = told.trip and f"{told.trip}; {c.who_decides(self._status)} decides about a rollback"
-            self._guard_told(told, "hold", trip)
+        for report in self._guards.look(self._status):
+            self._guard_reported(report, report.guard.on_fail, report.trip)
+        for report in self._rules.look(self._status):
+            trip = report.trip and f"{report.trip}; {c.who_decides(self._status)} decides about a rollback"
+            self._guard_reported(report, "hold", trip)
 
-    def _guard_told(self, told: Told, on_fail: str, trip: str) -> None:
-        guard, answer = told.guard, told.answer
-        if told.write:
+    def _guard_reported(self, report: GuardReport, on_fail: str, trip: str) -> None:
+        guard, answer = report.guard, report.answer
+        if report.write:
             self._executor.write(_K.GUARD, guard=guard.id, state=answer.state, text=answer.text, value=answer.value,
-                                 asked=told.asked, due=told.due)  # fmt: skip
+                                 asked=report.asked, due=report.due)  # fmt: skip
         # A dry run asks its guards, and goes on: it has nothing that could be held.
         if trip and self._status.order is None and self._status.kind is not RunKind.DRY:
             self._trip(guard.id, on_fail, trip)
@@ -189,9 +190,9 @@ class Watching:
             one = self._status.steps[id_]
             if one.state in UNDER_WAY:
                 self._look_at(one, now)
-        for nag in self._nagging.due(self._status, now):
-            told = {"number": nag.number, "waits_for": list(nag.waits_for), "backups": list(nag.backups)}
-            self._executor.write(_K.NOTE, nag.wait.step, alarm="waiting", text=nag.text, **told)
+        for due in self._reminders.due(self._status, now):
+            data = {"number": due.number, "waits_for": list(due.waits_for), "backups": list(due.backups)}
+            self._executor.write(_K.NOTE, due.wait.step, alarm="waiting", text=due.text, **data)
 
     def _look_at(self, one: StepStatus, now: Moment) -> None:
         times, span = self._status.definition(one.id).times, self._status.active_time(one.id, now)

@@ -1,4 +1,4 @@
-r"""Reads the access log that shows where requests went: from a moment or a place on, over rotations, in bounded memory.
+r"""Reads the access log that shows where requests went: from a moment on, over rotations, in bounded memory.
 
 The format is ours (``FORMAT``), tab-separated, so that a line is read by splitting it and nothing of a request can look
 like a separator: nginx writes every byte below 32, above 126, ``"`` and ``\`` as ``\xHH``.
@@ -6,12 +6,11 @@ like a separator: nginx writes every byte below 32, above 126, ``"`` and ``\`` a
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -19,7 +18,7 @@ from typing import BinaryIO
 from migverify.errors import ReadError
 from migverify.runbook.traffic.tally import KeySample, Tally
 
-__all__ = ["FORMAT", "Follower", "LogLine", "Mark", "Sides", "count", "mark", "parse_line", "read_tally"]
+__all__ = ["FORMAT", "LogLine", "Sides", "count", "parse_line", "read_tally"]
 
 TAG = "mv1"
 FORMAT = rf"{TAG}\t$msec\t{{generation}}\t{{side}}\t$status\t$request_time\t$upstream_addr\t{{key}}"
@@ -30,7 +29,7 @@ _LONGEST = 1 << 16
 """Of a line, bytes; a longer one is damaged."""
 _SLACK = 120.0
 """Seconds: nginx writes a line at its end and may keep it in a buffer, so lines are only nearly in order of time."""
-_MOST_FILES = 64
+_TRIES = 5
 _ESCAPED = re.compile(rb"\\x([0-9A-Fa-f]{2})")
 _PACKED = (".gz", ".bz2", ".xz", ".zst")
 _DIGITS = re.compile(rb"[0-9]{1,12}(\.[0-9]{1,6})?")
@@ -85,140 +84,23 @@ def _unescape(text: bytes) -> bytes:
     return _ESCAPED.sub(lambda found: bytes([int(found[1], 16)]), text) if b"\\" in text else text
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A place in a log: the file, which keeps its number when it is renamed, and how many bytes of it were read."""
-
-    device: int
-    inode: int
-    offset: int
-
-
-def mark(path: Path) -> Mark:
-    """Return the end of a log as it is now; lines of requests that end from here on are behind it.
-
-    Raises
-    ------
-    ReadError
-        there is no such file.
-    """
-    try:
-        found = path.stat()
-    except OSError as error:
-        raise ReadError(f"{path} cannot be read: {error.strerror}") from None
-    return Mark(found.st_dev, found.st_ino, found.st_size)
+def _open_all(path: Path, since: float) -> list[BinaryIO]:
+    """Open the log and its rotated files that have lines since a moment, oldest first, and all of one moment."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ReadError(f"{path} is no file")
+    for _ in range(_TRIES):
+        opened: list[BinaryIO] = [one.open("rb") for one in _files_since(path, since)]
+        with suppress(FileNotFoundError):  # between two names of a rotation
+            if {_id(os.fstat(one.fileno())) for one in opened} == {
+                _id(one.stat()) for one in _files_since(path, since)
+            }:
+                return opened
+        for one in opened:
+            one.close()
+    raise ReadError(f"{path} is rotated while it is opened")
 
 
-class _File:
-    """One file that is read as it grows; ``lost`` says what is missing of it."""
-
-    def __init__(self, path: Path, offset: int = 0) -> None:
-        self.path, self.offset, self.lost = path, offset, ""
-        self.handle: BinaryIO = path.open("rb")
-        found = os.fstat(self.handle.fileno())
-        self.id = (found.st_dev, found.st_ino)
-        if found.st_size < offset:
-            self.lost, self.offset = f"{path} was cut", 0
-        self._rest, self._skipping = b"", False
-
-    def lines(self) -> Iterator[bytes]:
-        """Yield complete lines that are new; what has no end yet waits for the next time. Damaged ones are empty."""
-        if os.fstat(self.handle.fileno()).st_size < self.offset:
-            self.lost = f"{self.path} was cut while it was read"
-            self.offset, self._rest, self._skipping = 0, b"", False
-        self.handle.seek(self.offset)
-        while block := self.handle.read(_BLOCK):
-            self.offset += len(block)
-            parts = (self._rest + block).split(b"\n")
-            self._rest = parts.pop()
-            for one in parts:
-                yield b"" if self._skipping or len(one) > _LONGEST else one
-                self._skipping = False
-            if len(self._rest) > _LONGEST:
-                self._rest, self._skipping = b"", True
-
-
-class Follower:
-    """Reads the lines of a log from a moment or a mark on, again and again; close it at the end.
-
-    A rotated file stays open until the end: nginx goes on writing to it until it is told to open the new one.
-
-    Parameters
-    ----------
-    since
-        A ``Mark``, or Unix time: lines that ended before are passed over by the reader, not by this class.
-
-    Raises
-    ------
-    ReadError
-        the log is not there or cannot be read, or the file of the mark is gone.
-    """
-
-    def __init__(self, path: Path, since: Mark | float) -> None:
-        self._path, self._files, self.lost = path, list[_File](), ""
-        try:
-            self._open(since)
-        except OSError as error:
-            self.close()
-            raise ReadError(f"{path} cannot be read: {error.strerror}") from None
-
-    def _open(self, since: Mark | float) -> None:
-        if not stat.S_ISREG(self._path.stat().st_mode):
-            raise ReadError(f"{self._path} is no file")
-        files = _generations_of(self._path)
-        if isinstance(since, Mark):
-            ids = [(found.st_dev, found.st_ino) for found in (one.stat() for one in files)]
-            if (since.device, since.inode) not in ids:
-                raise ReadError(f"{self._path}: the file that was read from is gone", hint="Keep rotated logs plain.")
-            first = ids.index((since.device, since.inode))
-            self._files = [_File(one, since.offset if n == 0 else 0) for n, one in enumerate(files[first:])]
-        else:
-            wanted = [one for one in files if one == self._path or one.stat().st_mtime >= since - _SLACK]
-            self._files = [_File(one, _place(one, since - _SLACK)) for one in wanted]
-            if _packed_since(self._path, since):
-                self.lost = f"a rotated file of {self._path} was packed since then"
-
-    def lines(self) -> Iterator[bytes]:
-        """Yield complete lines that are new since the last call.
-
-        Raises
-        ------
-        ReadError
-            a file cannot be read any more.
-        """
-        try:
-            self._look_for_new()
-            for file in self._files:
-                yield from file.lines()
-                self.lost = self.lost or file.lost
-        except OSError as error:
-            raise ReadError(f"{self._path} cannot be read: {error.strerror}") from None
-
-    def _look_for_new(self) -> None:
-        known = {file.id for file in self._files}
-        with suppress(FileNotFoundError):  # between two names of a rotation: the next time finds it
-            fresh = [one for one in _generations_of(self._path) if _id(one) not in known]
-            oldest = min((os.fstat(file.handle.fileno()).st_mtime for file in self._files), default=0.0)
-            self._files += [_File(one) for one in fresh if one == self._path or one.stat().st_mtime > oldest]
-        if len(self._files) > _MOST_FILES:
-            self.lost = f"{self._path} was rotated more than {_MOST_FILES} times"
-            self._files.pop(0).handle.close()
-
-    def close(self) -> None:
-        """Give the files back."""
-        for file in self._files:
-            file.handle.close()
-        self._files = []
-
-    def __enter__(self) -> Follower:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _id(path: Path) -> tuple[int, int]:
-    found = path.stat()
+def _id(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
@@ -227,36 +109,45 @@ def _rotated(path: Path) -> list[Path]:
     return [one for one in path.parent.iterdir() if names.fullmatch(one.name) and one.is_file()]
 
 
-def _generations_of(path: Path) -> list[Path]:
-    """Return the log with its rotated files that are not packed, oldest first."""
-    older = sorted(
-        (one for one in _rotated(path) if not one.name.endswith(_PACKED)), key=lambda one: one.stat().st_mtime
-    )
-    return [*older, path]
+def _files_since(path: Path, since: float) -> list[Path]:
+    plain = [(one.stat().st_mtime, one) for one in _rotated(path) if not one.name.endswith(_PACKED)]
+    return [*(one for at, one in sorted(plain) if at >= since - _SLACK), path]
 
 
 def _packed_since(path: Path, since: float) -> bool:
-    """Tell whether a packed file has lines since a moment: packing keeps the time of the last one."""
+    # Packing keeps the time of the last line.
     return any(one.stat().st_mtime >= since for one in _rotated(path) if one.name.endswith(_PACKED))
 
 
-def _place(path: Path, since: float) -> int:
+def _lines(file: BinaryIO, since: float) -> Iterator[bytes]:
+    """Yield the complete lines of a file from a moment on; damaged ones are empty, a last one without end waits."""
+    file.seek(_place(file, since))
+    rest, skipping = b"", False
+    while block := file.read(_BLOCK):
+        parts = (rest + block).split(b"\n")
+        rest = parts.pop()
+        for one in parts:
+            yield b"" if skipping or len(one) > _LONGEST else one
+            skipping = False
+        if len(rest) > _LONGEST:
+            rest, skipping = b"", True
+
+
+def _place(file: BinaryIO, since: float) -> int:
     """Return the beginning of a line before which nothing ended since a moment, by bisection."""
-    with path.open("rb") as file:
-        low, high = 0, os.fstat(file.fileno()).st_size
-        while high - low > _BLOCK:
-            middle = (low + high) // 2
-            found = _time_after(file, middle)
-            if found is None or found >= since:
-                high = middle
-            else:
-                low = middle
-        file.seek(low)
-        return low if low == 0 else low + len(file.readline(_LONGEST))
+    low, high = 0, os.fstat(file.fileno()).st_size
+    while high - low > _BLOCK:
+        middle = (low + high) // 2
+        found = _time_after(file, middle)
+        if found is None or found >= since:
+            high = middle
+        else:
+            low = middle
+    file.seek(low)
+    return low if low == 0 else low + len(file.readline(_LONGEST))
 
 
 def _time_after(file: BinaryIO, offset: int) -> float | None:
-    """Return the time of the first readable line behind an offset; None: none within a block."""
     file.seek(offset)
     for one in file.read(_BLOCK // 4).split(b"\n")[1:-1]:
         found = parse_line(one)
@@ -312,7 +203,6 @@ def _count_one(line: LogLine, tally: Tally, sides: Sides, foreseen: Callable[[by
     new = line.side == sides.new
     side = tally.new if new else tally.old
     tally.lines += 1
-    tally.first, tally.last = min(tally.first, line.end), max(tally.last, line.end)
     side.add(line.status, line.seconds)
     tally.astray += sides.astray(line, new=new)
     if foreseen is not None and foreseen(line.key, line.generation) != new:
@@ -324,10 +214,10 @@ def _count_one(line: LogLine, tally: Tally, sides: Sides, foreseen: Callable[[by
 
 
 def read_tally(
-    path: Path, generations: Sequence[str], since: Mark | float, sides: Sides,
+    path: Path, generations: Sequence[str], since: float, sides: Sides,
     foreseen: Callable[[bytes, str], bool] | None = None,
 ) -> dict[str, Tally]:  # fmt: skip
-    """Count the requests of a log once, for each generation.
+    """Count the requests of a log that ended since a moment (Unix time), for each generation.
 
     Raises
     ------
@@ -335,8 +225,22 @@ def read_tally(
         the log cannot be read.
     """
     found = {name: Tally(keys=KeySample()) for name in generations}
-    with Follower(path, since) as log:
-        count(log.lines(), found, sides, -math.inf if isinstance(since, Mark) else since, foreseen)
-        for tally in found.values():
-            tally.lost = log.lost
+    try:
+        files = _open_all(path, since)
+        with ExitStack() as stack:
+            for file in files:
+                stack.callback(file.close)
+            for file in files:
+                count(_lines(file, since - _SLACK), found, sides, since, foreseen)
+                if os.fstat(file.fileno()).st_size < file.tell():
+                    _lose(found, f"{path} was cut while it was read")
+        if _packed_since(path, since):
+            _lose(found, f"a rotated file of {path} was packed since then")
+    except OSError as error:
+        raise ReadError(f"{path} cannot be read: {error.strerror}") from None
     return found
+
+
+def _lose(found: dict[str, Tally], why: str) -> None:
+    for tally in found.values():
+        tally.lost = tally.lost or why

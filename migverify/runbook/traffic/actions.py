@@ -7,33 +7,40 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from migverify.errors import MigverifyError, TrafficError
+from migverify.errors import MigverifyError
 from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
 from migverify.runbook.model import Check
 from migverify.runbook.traffic.change import Change, abort, change, look
-from migverify.runbook.traffic.load import Traffic, load_traffic
+from migverify.runbook.traffic.command import CommandDriver
+from migverify.runbook.traffic.document import NginxPart, Traffic, load_traffic
 from migverify.runbook.traffic.measure import (
     Measured,
-    errors_of,
+    judge_errors,
     judge_instances,
-    latency_of,
+    judge_p99,
     measure,
     stickiness,
+    worst_of,
 )
 from migverify.runbook.traffic.model import Driver, hundredths, percent
+from migverify.runbook.traffic.nginx import NginxDriver
 
-__all__ = ["register"]
+__all__ = ["driver_of", "register"]
 
 _FILE = Argument("traffic", "text", "The traffic file (traffic/v1).", required=True)
 _SHARE = Argument("share", "number", "Share of the new side in percent.", required=True)
-_SIDE = Argument("side", "text", "`old` or `new`; default: new.")
-_LAST = Argument("last", "number", "Only the last so many seconds; default: since the change.")
-_LEAST = Argument("min_requests", "number", "With fewer requests on the side nothing is said; default: 100.")
+_LEAST = Argument("min_requests", "number", "With fewer requests on the new side nothing is said; default: 100.")
 _TIMEOUT = Argument("timeout", "number", "Seconds that the answer may take.")
-_MIN_REQUESTS = 100
 _YES = Check("", equals="true")
 
 _Ask = Callable[[Traffic, Driver, Mapping[str, Any], Context], ActionResult]
+
+
+def driver_of(traffic: Traffic, context: Context) -> Driver:
+    """Return the driver of a traffic file, for the programs of one action."""
+    if isinstance(traffic.driver, NginxPart):
+        return NginxDriver(traffic.driver, context)
+    return CommandDriver(traffic.id, traffic.driver, context)
 
 
 def _with_driver(ask: _Ask) -> Callable[[Mapping[str, Any], Context], ActionResult]:
@@ -41,8 +48,7 @@ def _with_driver(ask: _Ask) -> Callable[[Mapping[str, Any], Context], ActionResu
 
     def run(arguments: Mapping[str, Any], context: Context) -> ActionResult:
         traffic = load_traffic(Path(arguments["traffic"]))
-        with traffic.driver(context) as driver:
-            return ask(traffic, driver, arguments, context)
+        return ask(traffic, driver_of(traffic, context), arguments, context)
 
     return run
 
@@ -67,12 +73,12 @@ def _set(traffic: Traffic, driver: Driver, arguments: Mapping[str, Any], context
         text = f"a change and its way back may take {traffic.least_seconds:g} s, the timeout is {context.timeout:g} s"
         return ActionResult(Outcome.FAILED, f"nothing was changed: {text}")
     share, expected = hundredths(arguments["share"]), hundredths(arguments["expected"])
-    return _changed(change(driver, share, expected, traffic.ladder), share)
+    return _changed(change(driver, share, expected, traffic.rungs), share)
 
 
 def _abort(traffic: Traffic, driver: Driver, arguments: Mapping[str, Any], context: Context) -> ActionResult:
     share = hundredths(arguments["share"])
-    if share not in (0, *traffic.ladder):
+    if share not in (0, *traffic.rungs):
         return ActionResult(Outcome.FAILED, f"nothing was changed: {percent(share)} % is no step of the ladder")
     state = look(driver)
     if state.share is not None and share > state.share:
@@ -110,23 +116,19 @@ def _served(_traffic: Traffic, driver: Driver, _arguments: Mapping[str, Any], _c
             text = f"{name}: {reading.facts['draining']} old workers still serve what they began"
             return ActionResult(Outcome.NO_DATA, text, None, state.as_json())
     shares = {reading.share for reading in state.served.values()}
-    told = ", ".join(f"{name} {reading}" for name, reading in state.served.items())
+    shown = ", ".join(f"{name} {reading}" for name, reading in state.served.items())
     if len(shares) != 1:
-        return ActionResult(Outcome.NO_DATA, f"instances disagree: {told}", None, state.as_json())
-    return ActionResult(Outcome.OK, told, (shares.pop() or 0) / 100, state.as_json())
-
-
-def _measured(driver: Driver, arguments: Mapping[str, Any]) -> Measured:
-    return measure(driver, last=arguments.get("last"))
+        return ActionResult(Outcome.NO_DATA, f"instances disagree: {shown}", None, state.as_json())
+    return ActionResult(Outcome.OK, shown, (shares.pop() or 0) / 100, state.as_json())
 
 
 def _share(traffic: Traffic, driver: Driver, arguments: Mapping[str, Any], _context: Context) -> ActionResult:
-    asked, found = hundredths(arguments["share"]), _measured(driver, arguments)
-    return _judged(*judge_instances(asked, found, traffic, sticky=driver.sticky), found)
+    found = measure(driver)
+    return _judged(*judge_instances(hundredths(arguments["share"]), found, traffic, sticky=driver.sticky), found)
 
 
-def _sticky(traffic: Traffic, driver: Driver, arguments: Mapping[str, Any], _context: Context) -> ActionResult:
-    found = _measured(driver, arguments)
+def _sticky(traffic: Traffic, driver: Driver, _arguments: Mapping[str, Any], _context: Context) -> ActionResult:
+    found = measure(driver)
     return _judged(*stickiness(found, writes=traffic.writes, predicts=driver.predicts is not None), found)
 
 
@@ -134,32 +136,6 @@ def _judged(state: str, text: str, found: Measured) -> ActionResult:
     if state == "inconclusive":
         return ActionResult(Outcome.NO_DATA, text, None, found.as_json())
     return ActionResult(Outcome.OK, text, state == "pass", found.as_json())
-
-
-def _side(arguments: Mapping[str, Any]) -> str:
-    side = str(arguments.get("side", "new"))
-    if side not in ("old", "new"):
-        raise TrafficError(f"side: {side} is neither old nor new")
-    return side
-
-
-def _errors(_traffic: Traffic, driver: Driver, arguments: Mapping[str, Any], _context: Context) -> ActionResult:
-    found = _measured(driver, arguments)
-    value, text = errors_of(found, _side(arguments), _least(arguments))
-    return ActionResult(Outcome.OK if value is not None else Outcome.NO_DATA, text, value, found.as_json())
-
-
-def _latency(_traffic: Traffic, driver: Driver, arguments: Mapping[str, Any], _context: Context) -> ActionResult:
-    quantile = float(arguments.get("quantile", 99))
-    if not 0 < quantile < 100:
-        raise TrafficError(f"quantile: {quantile:g} is not between 0 and 100")
-    found = _measured(driver, arguments)
-    value, text = latency_of(found, _side(arguments), quantile, _least(arguments))
-    return ActionResult(Outcome.OK if value is not None else Outcome.NO_DATA, text, value, found.as_json())
-
-
-def _least(arguments: Mapping[str, Any]) -> int:
-    return int(arguments.get("min_requests", _MIN_REQUESTS))
 
 
 # --- bake ------------------------------------------------------------------------------------------------------
@@ -185,8 +161,8 @@ def _bake(traffic: Traffic, driver: Driver, arguments: Mapping[str, Any], contex
             )
         if spent >= seconds and (state == "pass" or spent + every >= context.timeout - 1):
             outcome = Outcome.OK if state == "pass" else Outcome.NO_DATA
-            told = f"baked {spent:.0f} s: {text}"
-            return ActionResult(outcome, told, True if state == "pass" else None, facts)
+            shown = f"baked {spent:.0f} s: {text}"
+            return ActionResult(outcome, shown, True if state == "pass" else None, facts)
         if context.canceled.wait(min(every, max(0.05, seconds - spent)) if spent < seconds else every):
             return ActionResult(Outcome.CANCELED, f"cut short after {spent:.0f} s of {seconds:g} s: {text}")
 
@@ -196,30 +172,21 @@ def _bake_look(
 ) -> tuple[str, str, dict[str, Any]]:
     """Return the worst state of share, errors and times, its text, and the counts."""
     try:
-        found = _measured(driver, arguments)
-        told = [judge_instances(asked, found, traffic, sticky=driver.sticky)]
-        side = _side(arguments)
+        found = measure(driver)
+        least = int(arguments.get("min_requests", 100))
+        judged = [judge_instances(asked, found, traffic, sticky=driver.sticky)]
         if "max_errors" in arguments:
-            told.append(_bounded(errors_of(found, side, _least(arguments)), arguments["max_errors"], "%"))
+            judged.append(judge_errors(found, arguments["max_errors"], least))
         if "max_p99" in arguments:
-            told.append(_bounded(latency_of(found, side, 99.0, _least(arguments)), arguments["max_p99"], "ms"))
+            judged.append(judge_p99(found, arguments["max_p99"], least))
     except MigverifyError as error:
         return "inconclusive", error.message, {}
-    worst = next((one for one in ("fail", "inconclusive") if any(state == one for state, _ in told)), "pass")
-    return worst, "; ".join(text for state, text in told if state == worst), found.as_json()
-
-
-def _bounded(found: tuple[float | None, str], most: float, unit: str) -> tuple[str, str]:
-    value, text = found
-    if value is None:
-        return "inconclusive", text
-    return ("fail", f"{text}, above {most:g} {unit}") if value > most else ("pass", text)
+    return *worst_of(judged), found.as_json()
 
 
 def register(registry: Registry) -> None:
     """Add the actions of traffic to a registry."""
     effect, check = ActionKind.EFFECT, ActionKind.CHECK
-    window = (_LAST, _TIMEOUT)
     for action in (
         Action("traffic.set", effect, "Moves the share of the new side by one step of the ladder, on all instances or"
                " on none; refused when another share is found than expected.",
@@ -232,19 +199,14 @@ def register(registry: Registry) -> None:
         Action("traffic.served", check, "Share that every worker of every instance serves, old workers gone.",
                (_FILE, _TIMEOUT), _asking(_served)),
         Action("traffic.share", check, "Whether the measured share of every instance is the one that was asked for.",
-               (_FILE, _SHARE, *window), _asking(_share), _YES),
-        Action("traffic.errors", check, "Failed requests of a side, in percent.", (_FILE, _SIDE, _LEAST, *window),
-               _asking(_errors)),
-        Action("traffic.latency", check, "A quantile of the times of a side, in ms.",
-               (_FILE, _SIDE, Argument("quantile", "number", "In percent; default: 99."), _LEAST, *window),
-               _asking(_latency)),
-        Action("traffic.sticky", check, "Whether every key had one side, and none moved back.", (_FILE, *window),
+               (_FILE, _SHARE, _TIMEOUT), _asking(_share), _YES),
+        Action("traffic.sticky", check, "Whether every key had one side, and none moved back.", (_FILE, _TIMEOUT),
                _asking(_sticky), _YES),
         Action("traffic.bake", check, "Whether share, errors and times stay good for a time; ends at the first breach.",
                (_FILE, _SHARE, Argument("seconds", "number", "Bake time.", required=True),
                 Argument("every", "number", "Seconds between two looks; default: 5."),
-                Argument("max_errors", "number", "Failed requests of the side, in percent."),
-                Argument("max_p99", "number", "p99 of the side, in ms."), _SIDE, _LEAST, *window),
+                Argument("max_errors", "number", "Failed requests of the new side, in percent."),
+                Argument("max_p99", "number", "p99 of the new side, in ms."), _LEAST, _TIMEOUT),
                _asking(_bake), _YES),
     ):  # fmt: skip
         registry.register(action)

@@ -96,16 +96,16 @@ def look(driver: Driver) -> State:
 def _disagreement(
     settings: Mapping[str, Setting], written: Mapping[str, Reading], served: Mapping[str, Reading]
 ) -> str:
-    for name, told in written.items():
-        for what, reading in (("configured", told), ("served", served[name])):
+    for name, said in written.items():
+        for what, reading in (("configured", said), ("served", served[name])):
             if not reading.known:
                 return f"{name}: {what} is not known: {reading.why}"
-        if _of(told) != _of(served[name]):
-            return f"{name} is told {told}, and serves {served[name]}: a change was not completed"
+        if _of(said) != _of(served[name]):
+            return f"{name} is told {said}, and serves {served[name]}: a change was not completed"
     if held := [name for name, setting in settings.items() if setting.held]:
         return f"{', '.join(held)}: keys are held on their way from one side to the other: a change was not completed"
-    if len({told.share for told in written.values()}) != 1:
-        return "instances disagree: " + ", ".join(f"{name} {told}" for name, told in written.items())
+    if len({said.share for said in written.values()}) != 1:
+        return "instances disagree: " + ", ".join(f"{name} {said}" for name, said in written.items())
     return ""
 
 
@@ -235,11 +235,11 @@ def _put_back(
         kept = _of(_served(driver, name)) == _of(reading_of(now[name]))
         notes += _set_one(driver, name, now[name] if kept else back[name])
     state, share = look(driver), next(iter(now.values())).share
-    told = "; ".join([why, *notes])
+    said = "; ".join([why, *notes])
     if all(reading.share == share for reading in (*state.served.values(), *state.written.values())):
-        return Change("put back", f"{told}; every instance serves {percent(share)} % again", state)
+        return Change("put back", f"{said}; every instance serves {percent(share)} % again", state)
     served = ", ".join(f"{name} serves {reading}" for name, reading in state.served.items())
-    return Change("in doubt", f"{told}; not put back everywhere: {served}", state)
+    return Change("in doubt", f"{said}; not put back everywhere: {served}", state)
 
 
 def _set_one(driver: Driver, name: str, setting: Setting) -> list[str]:

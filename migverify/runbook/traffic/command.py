@@ -11,41 +11,27 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import Any
 
 from migverify.codec import parse_json
 from migverify.errors import TrafficError, UsageError
 from migverify.runbook.actions.action import Context, Outcome
 from migverify.runbook.actions.builtin import KEPT_BYTES, run_program
+from migverify.runbook.traffic.document import CommandPart
 from migverify.runbook.traffic.files import change_locks
 from migverify.runbook.traffic.model import Reading, Setting, hundredths, is_generation
 from migverify.runbook.traffic.tally import SideTally, Tally
 
-__all__ = ["CommandDriver", "CommandInstance"]
-
-
-@dataclass(frozen=True, slots=True)
-class CommandInstance:
-    """One proxy and its commands, each a program with arguments."""
-
-    name: str
-    set: tuple[str, ...]
-    read: tuple[str, ...]
-    measure: tuple[str, ...]
+__all__ = ["CommandDriver"]
 
 
 class CommandDriver:
-    """Drives proxies by commands; see ``traffic.Driver``. Writing and applying are one command: ``apply`` does both."""
+    """Drives proxies by commands; see ``model.Driver``. Writing and applying are one command: ``apply`` does both."""
 
-    def __init__(
-        self, name: str, instances: Sequence[CommandInstance], context: Context, *, sticky: bool, state: Path,
-        settle: float = 10.0, command_timeout: float = 15.0,
-    ) -> None:  # fmt: skip
-        self._name, self._context, self._state = name, context, state
-        self._settle, self._command_timeout, self._sticky = settle, command_timeout, sticky
-        self._instances = {one.name: one for one in instances}
+    def __init__(self, name: str, part: CommandPart, context: Context) -> None:
+        self._name, self._part, self._context = name, part, context
+        self._instances = {one.name: one for one in part.instances}
         self._wanted: dict[str, tuple[Setting, Setting | None]] = {}
 
     @property
@@ -56,7 +42,7 @@ class CommandDriver:
     @property
     def sticky(self) -> bool:
         """As the traffic file claims; what is measured shows it."""
-        return self._sticky
+        return self._part.sticky
 
     @property
     def holds(self) -> bool:
@@ -70,12 +56,12 @@ class CommandDriver:
 
     def locked(self) -> AbstractContextManager[None]:
         """Hold a lock in the state folder, which all who change this traffic have to share."""
-        return change_locks([self._state / f"{self._name}.lock"], own_folder=True)
+        return change_locks([self._part.state / f"{self._name}.lock"], own_folder=True)
 
     def configured(self, instance: str) -> Setting:
         """Ask ``read``, and take ``configured`` of its answer."""
-        told = _part(self._asked(instance, "read"), "configured", instance)
-        return _setting(told, instance)
+        content = _part(self._asked(instance, "read"), "configured", instance)
+        return _setting(content, instance)
 
     def write(self, instance: str, setting: Setting, expected: Setting | None) -> None:
         """Look whether the expected setting is there; the command that sets it is run by ``apply``."""
@@ -86,8 +72,8 @@ class CommandDriver:
     def apply(self, instance: str) -> None:
         """Run ``set``. A command that compares ``expected`` itself keeps out writers that do not know the lock."""
         setting, expected = self._wanted[instance]
-        told = {"setting": _told(setting), "expected": _told(expected) if expected is not None else None}
-        self._asked(instance, "set", json.dumps(told))
+        content = {"setting": _spelled(setting), "expected": _spelled(expected) if expected is not None else None}
+        self._asked(instance, "set", json.dumps(content))
 
     def served(self, instance: str) -> Reading:
         """Ask ``read``, and take ``served`` of its answer."""
@@ -97,7 +83,7 @@ class CommandDriver:
     def settled(self, instance: str, setting: Setting) -> Reading:
         """Ask until the setting is served, or the time is over."""
         waiting = threading.Event()
-        for left in range(max(1, math.ceil(self._settle / 0.5)), 0, -1):
+        for left in range(max(1, math.ceil(self._part.settle / 0.5)), 0, -1):
             found = self.served(instance)
             if (found.share, found.generation) == (setting.share, setting.generation) or left == 1:
                 return found
@@ -107,12 +93,12 @@ class CommandDriver:
     def measure(self, instance: str, generations: Sequence[str], since: float) -> Mapping[str, Tally]:
         """Run ``measure``; what it does not tell of is not measured."""
         asked = json.dumps({"generations": list(generations), "since": since})
-        told = _part(self._asked(instance, "measure", asked), "generations", instance)
-        return {name: _tally(_part(told, name, instance), instance) for name in generations if name in told}
+        content = _part(self._asked(instance, "measure", asked), "generations", instance)
+        return {name: _tally(_part(content, name, instance), instance) for name in generations if name in content}
 
     def _asked(self, instance: str, what: str, given: str = "") -> dict[str, Any]:
         argv: tuple[str, ...] = getattr(self._instances[instance], what)
-        context = replace(self._context, timeout=self._command_timeout, canceled=threading.Event())
+        context = replace(self._context, timeout=self._part.command_timeout, canceled=threading.Event())
         done = run_program(argv, context, env={"MIGVERIFY_INSTANCE": instance, "MIGVERIFY_TRAFFIC": given})
         if done.why is not Outcome.OK or done.code != 0:
             ended = done.why.value if done.why is not Outcome.OK else f"exit code {done.code}"
@@ -130,20 +116,20 @@ class CommandDriver:
         return found
 
 
-def _part(told: dict[str, Any], name: str, instance: str) -> dict[str, Any]:
-    found = told.get(name)
+def _part(content: dict[str, Any], name: str, instance: str) -> dict[str, Any]:
+    found = content.get(name)
     if not isinstance(found, dict):
         raise TrafficError(f"{instance}: the answer has no {name}")
     return found
 
 
-def _told(setting: Setting) -> dict[str, Any]:
+def _spelled(setting: Setting) -> dict[str, Any]:
     return asdict(setting) | {"share": setting.share / 100, "was": setting.was / 100}
 
 
-def _setting(told: dict[str, Any], instance: str) -> Setting:
-    numbers = [told.get(name) for name in ("share", "was", "at")]
-    generation, previous = told.get("generation"), told.get("previous")
+def _setting(content: dict[str, Any], instance: str) -> Setting:
+    numbers = [content.get(name) for name in ("share", "was", "at")]
+    generation, previous = content.get("generation"), content.get("previous")
     if (
         any(isinstance(one, bool) or not isinstance(one, int | float) or not math.isfinite(one) for one in numbers)
         or not isinstance(generation, str) or not is_generation(generation) or not isinstance(previous, str)
@@ -156,21 +142,21 @@ def _setting(told: dict[str, Any], instance: str) -> Setting:
         raise TrafficError(f"{instance}: {error.message}") from None
 
 
-def _tally(told: dict[str, Any], instance: str) -> Tally:
+def _tally(content: dict[str, Any], instance: str) -> Tally:
     """Counts of a command: requests and errors of each side, and times by whole milliseconds."""
     tally = Tally(unmeasured=frozenset({"keys"}))
     for name in ("old", "new"):
-        side = _part(told, name, instance)
+        side = _part(content, name, instance)
         setattr(tally, name, _side(side, f"{instance}: {name}"))
         tally.unmeasured |= {what for what, key in (("errors", "errors"), ("latency", "ms")) if key not in side}
     tally.lines = tally.requests
-    tally.lost = str(told.get("lost", ""))
+    tally.lost = str(content.get("lost", ""))
     return tally
 
 
-def _side(told: dict[str, Any], where: str) -> SideTally:
-    found = SideTally(_whole(told.get("requests"), where), _whole(told.get("errors", 0), where))
-    times = told.get("ms", {})
+def _side(content: dict[str, Any], where: str) -> SideTally:
+    found = SideTally(_whole(content.get("requests"), where), _whole(content.get("errors", 0), where))
+    times = content.get("ms", {})
     if not isinstance(times, dict) or any(not str(ms).isdigit() for ms in times):
         raise TrafficError(f"{where}: ms is a mapping of whole milliseconds to counts")
     for ms, count in times.items():

@@ -1,16 +1,21 @@
-"""The shape of a traffic file (``traffic/v1``), as pydantic models. ``traffic_load`` turns it into a driver."""
+"""A traffic file (``traffic/v1``): frozen models, which are the settings of the drivers."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from migverify.config.endpoints import TlsSettings
-from migverify.config.fields import Strict, in_folder
+from migverify.config.fields import Many, Strict, in_folder
+from migverify.config.problems import at, read_document, validate
+from migverify.errors import ConfigError, UsageError
 from migverify.runbook.definition.fields import Duration, Id, Text
+from migverify.runbook.traffic.access_log import Sides
+from migverify.runbook.traffic.model import check_ladder, hundredths
 
 TITLE = "migverify traffic"
 _VARIABLE = re.compile(r"[a-z][a-z0-9_]{0,40}")
@@ -37,8 +42,12 @@ def _fits(pattern: re.Pattern[str], what: str) -> BeforeValidator:
     return BeforeValidator(check, json_schema_input_type=str)
 
 
-PathText = Annotated[Text, AfterValidator(in_folder)]
-Words = Annotated[list[Text], BeforeValidator(_words, json_schema_input_type=str | list[str]), Field(min_length=1)]
+def _path(value: object, info: ValidationInfo) -> object:
+    return Path(in_folder(value, info)) if isinstance(value, str) and value else value
+
+
+PathText = Annotated[Path, BeforeValidator(_path, json_schema_input_type=Text)]
+Words = Annotated[Many[Text], BeforeValidator(_words, json_schema_input_type=str | list[str]), Field(min_length=1)]
 Variable = Annotated[str, _fits(_VARIABLE, "a variable has lower-case letters, digits and _, and begins with a letter")]
 Value = Annotated[str, _fits(_VALUE, "a value has letters, digits, _, -, . and :")]
 Key = Annotated[str, _fits(_KEY, "a key is made of variables of nginx, for example $cookie_user or $arg_id")]
@@ -51,8 +60,8 @@ class SidePart(Strict):
     """One side, as nginx knows it."""
 
     value: Value = Field(description="What the variable is for this side: the name of its group of servers.")
-    addresses: list[Address] = Field(
-        default_factory=list,
+    addresses: Many[Address] = Field(
+        default=(),
         description="Its servers, as `$upstream_addr` names them. With them it is measured where requests arrived, not"
         " only what the split decided.",
     )
@@ -85,9 +94,19 @@ class NginxPart(Strict):
         description="Value of the variable for keys on their way from one side to the other: they are refused while"
         " instances change one after the other. Required for writes.",
     )
-    instances: list[NginxInstancePart] = Field(min_length=1, description="All that share this traffic.")
+    instances: Many[NginxInstancePart] = Field(min_length=1, description="All that share this traffic.")
     settle: Duration = Field(default=10.0, description="An instance has to serve a change within this time.")
     command_timeout: Duration = Field(default=15.0, description="For the test and the reload command, each.")
+
+    @property
+    def sticky(self) -> bool:
+        """The same key goes to one side."""
+        return True
+
+    @cached_property
+    def sides(self) -> Sides:
+        """Values and servers of both sides."""
+        return Sides(self.old.value, self.new.value, frozenset(self.old.addresses), frozenset(self.new.addresses))
 
     @model_validator(mode="after")
     def _apart(self) -> NginxPart:
@@ -106,43 +125,6 @@ class NginxPart(Strict):
         return self
 
 
-class ProxysqlInstancePart(Strict):
-    """One ProxySQL, by its admin interface."""
-
-    name: Id = Field(description="Its name in texts.")
-    host: Text = Field(description="Of the admin interface.")
-    port: int = Field(default=6032, ge=1, le=65535, description="Of the admin interface.")
-    user: Text = Field(description="May write `mysql_servers`.")
-    password_env: Text = Field(description="Environment variable with the password.")
-    tls: TlsSettings = Field(
-        default_factory=TlsSettings, description="Encryption, with the keys of an endpoint's `tls`."
-    )
-
-
-class ProxysqlPart(Strict):
-    """ProxySQL, by weights within a hostgroup: every statement is sent by chance, no key has a side."""
-
-    kind: Literal["proxysql"] = Field(description="`proxysql`.")
-    hostgroup: int = Field(ge=0, description="Hostgroup that holds servers of both sides.")
-    old: list[Address] = Field(min_length=1, description="Servers of the old side, host:port.")
-    new: list[Address] = Field(min_length=1, description="Servers of the new side, host:port.")
-    instances: list[ProxysqlInstancePart] = Field(min_length=1, description="All that share this traffic.")
-    state: PathText = Field(description="Folder for counters as they were at a change, and for the lock.")
-    settle: Duration = Field(default=10.0, description="An instance has to serve a change within this time.")
-
-    @model_validator(mode="after")
-    def _apart(self) -> ProxysqlPart:
-        names = [one.name for one in self.instances]
-        if len(set(names)) != len(names):
-            raise ValueError("two instances have the same name")
-        servers = [*self.old, *self.new]
-        if len(set(servers)) != len(servers):
-            raise ValueError("a server is named twice")
-        if any(not re.fullmatch(r"[^:]+:[0-9]{1,5}", one) for one in servers):
-            raise ValueError("a server is host:port")
-        return self
-
-
 class CommandInstancePart(Strict):
     """One proxy that commands of your own know."""
 
@@ -157,7 +139,7 @@ class CommandPart(Strict):
 
     kind: Literal["command"] = Field(description="`command`.")
     sticky: bool = Field(description="true: the same key goes to one side, and a higher share moves none back.")
-    instances: list[CommandInstancePart] = Field(min_length=1, description="All that share this traffic.")
+    instances: Many[CommandInstancePart] = Field(min_length=1, description="All that share this traffic.")
     state: PathText = Field(description="Folder for the lock.")
     settle: Duration = Field(default=10.0, description="An instance has to serve a change within this time.")
     command_timeout: Duration = Field(default=15.0, description="For each command.")
@@ -170,7 +152,7 @@ class CommandPart(Strict):
         return self
 
 
-class TrafficDocument(Strict):
+class Traffic(Strict):
     """A traffic file: one split of one kind of traffic, and the proxies that carry it out."""
 
     version: Literal["traffic/v1"] = Field(description="`traffic/v1`.")
@@ -178,8 +160,8 @@ class TrafficDocument(Strict):
     carries: Literal["reads", "writes"] = Field(
         description="`writes`: anything that changes data. It is split by key, or moved all at once."
     )
-    ladder: list[Share] = Field(
-        default_factory=lambda: [1.0, 5.0, 25.0, 50.0, 100.0],
+    ladder: Many[Share] = Field(
+        default=(1.0, 5.0, 25.0, 50.0, 100.0),
         description="Shares of the new side in percent, one after the other.",
     )
     tolerance: float | None = Field(
@@ -189,9 +171,48 @@ class TrafficDocument(Strict):
     )  # fmt: skip
     confidence: float = Field(default=99.0, ge=50, lt=100, description="Percent, of the interval of a measured share.")
     min_sample: int = Field(default=100, ge=1, description="Keys or requests below which nothing is said.")
-    driver: Annotated[NginxPart | ProxysqlPart | CommandPart, Field(discriminator="kind")] = Field(
-        description="What carries it out."
-    )
+    driver: Annotated[NginxPart | CommandPart, Field(discriminator="kind")] = Field(description="What carries it out.")
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes data."""
+        return self.carries == "writes"
+
+    @cached_property
+    def rungs(self) -> tuple[int, ...]:
+        """The ladder in hundredths of a percent."""
+        return tuple(hundredths(share) for share in self.ladder)
+
+    @property
+    def least_seconds(self) -> float:
+        """What a change and its way back may take."""
+        part = self.driver
+        rounds = 2 if isinstance(part, NginxPart) and part.held is not None else 1
+        return (rounds + 1) * len(part.instances) * part.settle
 
 
-__all__ = ["TITLE", "CommandPart", "NginxPart", "ProxysqlPart", "TrafficDocument"]
+def load_traffic(path: Path) -> Traffic:
+    """Read a traffic file; relative paths in it are taken from its own folder.
+
+    Raises
+    ------
+    ConfigError
+        it is missing, is not YAML, has a wrong key, or asks for what no driver may do.
+    """
+    _, yaml = read_document(path, "traffic file", "docs/traffic.md shows one.")
+    traffic = validate(path, yaml, Traffic)
+    driver = traffic.driver
+    try:
+        check_ladder(traffic.rungs, sticky=driver.sticky, writes=traffic.writes)
+    except UsageError as error:
+        raise ConfigError(f"{at(path, yaml.place(('ladder',)))}: {error.message}", hint=error.hint) from None
+    if isinstance(driver, NginxPart) and traffic.writes and driver.held is None:
+        raise ConfigError(
+            f"{at(path, yaml.place(('driver',)))}: writes without `held`: while instances change one after the other, a"
+            " key would be written on both sides",
+            hint="Add `held: held`, and `if ($..._side = held) { return 503; }` to the location.",
+        )
+    return traffic
+
+
+__all__ = ["TITLE", "CommandPart", "NginxPart", "Traffic", "load_traffic"]

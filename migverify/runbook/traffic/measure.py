@@ -2,30 +2,120 @@
 
 A measurement counts the requests that were served under the generations that the instances serve now; what old workers
 end after a reload has the generation before, and is counted apart.
+
+A measured share has an interval in which the true one lies (Wilson's, which holds for few requests and for shares near
+0 and 100 % as well). It passes when all of it is within the tolerance around the share that was asked for, and fails
+when none of it is. Between the two, more requests are needed, and nobody says "good" before.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
-from migverify.errors import TrafficError
+from migverify.errors import TrafficError, UsageError
 from migverify.runbook.traffic.change import look
-from migverify.runbook.traffic.judge import Judgement, judge_share
-from migverify.runbook.traffic.load import Traffic
+from migverify.runbook.traffic.document import Traffic
 from migverify.runbook.traffic.model import FULL, Driver, Setting, percent
 from migverify.runbook.traffic.tally import KeySample, Tally, merged
 
-__all__ = ["Measured", "errors_of", "judge_instances", "latency_of", "measure", "stickiness"]
+__all__ = [
+    "Measured", "default_tolerance", "judge_errors", "judge_instances", "judge_p99", "judge_share", "measure",
+    "stickiness", "wilson", "worst_of",
+]  # fmt: skip
 
+CONFIDENCE = 99.0
+"""Percent."""
+MIN_SAMPLE = 100
+"""Keys or requests below which nothing is said, whatever the interval is."""
 _DAMAGED = 0.001
 """Of all lines; above it a log is not trusted."""
 _BEFORE = 5.0
 """Seconds before a change from which its log is read: clocks of the writer and of nginx need not agree."""
 MIN_REPEATED = 20
 """Keys that came more than once: with fewer, nothing is said about whether they stay on a side."""
+
+
+Judgement = tuple[str, str]
+"""``pass``, ``fail`` or ``inconclusive``, and why."""
+
+
+def wilson(hits: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Return the interval, as fractions, in which the share behind ``hits`` of ``total`` lies (E. B. Wilson, 1927).
+
+    Raises
+    ------
+    UsageError
+        the counts cannot be, or the confidence is not between 0 and 100 percent.
+    """
+    if not 0 <= hits <= total or not 0 < confidence < 100:
+        raise UsageError(f"{hits} of {total} at {confidence:g} % confidence")
+    if total == 0:
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf(0.5 + confidence / 200)
+    share, square = hits / total, z * z
+    center = (share + square / (2 * total)) / (1 + square / total)
+    half = z / (1 + square / total) * math.sqrt(share * (1 - share) / total + square / (4 * total * total))
+    low = 0.0 if hits == 0 else max(0.0, center - half)
+    high = 1.0 if hits == total else min(1.0, center + half)
+    return low, high
+
+
+def default_tolerance(asked: int) -> float:
+    """Return by how many points of percent a share may miss: half of its smaller part, at most 5."""
+    return min(min(asked, FULL - asked) / 200, 5.0)
+
+
+def judge_share(
+    asked: int, new: int, total: int, *, tolerance: float | None = None, confidence: float = CONFIDENCE,
+    minimum: int = MIN_SAMPLE,
+) -> Judgement:  # fmt: skip
+    """Hold a measured share against the one that was asked for.
+
+    Parameters
+    ----------
+    asked
+        Hundredths of a percent.
+    new, total
+        Of the sample: how many went to the new side, of how many. The sample is what the driver decides by: distinct
+        keys where it splits by key, since all requests of a key go one way together; else requests.
+    tolerance
+        Points of percent; None: ``default_tolerance``. At 0 and 100 % there is none: one on the wrong side is too many.
+    minimum
+        Below it nothing is said, but that something is on a side where nothing may be.
+
+    Raises
+    ------
+    UsageError
+        a tolerance that is negative or no number.
+    """
+    room = default_tolerance(asked) if tolerance is None else tolerance
+    if not math.isfinite(room) or room < 0:
+        raise UsageError(f"a tolerance of {room} points", hint="Give a number of percent points above 0.")
+    low, high = (100 * one for one in wilson(new, total, confidence))
+    said = f"{new} of {total}" + (f" = {100 * new / total:.2f} % [{low:.2f}, {high:.2f}]" if total else "")
+    ask = f"asked {percent(asked)} %"
+
+    def judged(state: str, text: str) -> Judgement:
+        return state, f"{ask}, measured {said}{text}"
+
+    if asked in (0, FULL):
+        wrong = new if asked == 0 else total - new
+        if wrong:
+            return judged("fail", f": {wrong} on the {'new' if asked == 0 else 'old'} side, where none may be")
+        return judged("pass", "") if total >= minimum else judged("inconclusive", f": fewer than {minimum}")
+    bottom, top = asked / 100 - room, asked / 100 + room
+    if total < minimum:
+        return judged("inconclusive", f": fewer than {minimum}")
+    if high < bottom or low > top:
+        return judged("fail", f": not within {room:g} points")
+    if bottom <= low and high <= top:
+        # An interval that reaches down to 0 could also be one where nothing goes to the new side at all.
+        return judged("pass", "") if 0 < new < total else judged("inconclusive", ": one side has none")
+    return judged("inconclusive", f": too few to say whether it is within {room:g} points")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +149,8 @@ class Measured:
         }  # fmt: skip
 
 
-def measure(driver: Driver, *, last: float | None = None, clock: Callable[[], float] = time.time) -> Measured:
-    """Count the requests since the change, or of the last seconds only.
+def measure(driver: Driver) -> Measured:
+    """Count the requests since the change.
 
     Raises
     ------
@@ -73,9 +163,8 @@ def measure(driver: Driver, *, last: float | None = None, clock: Callable[[], fl
     now: dict[str, Tally] = {}
     before: dict[str, Tally] = {}
     for name, setting in state.settings.items():
-        since = setting.at - _BEFORE if last is None else max(setting.at - _BEFORE, clock() - last)
         wanted = [one for one in (setting.generation, setting.previous) if one]
-        found = driver.measure(name, wanted, since)
+        found = driver.measure(name, wanted, setting.at - _BEFORE)
         now[name] = found.get(setting.generation, Tally())
         before[name] = found.get(setting.previous, Tally()) if setting.previous else Tally()
         _trusted(name, now[name])
@@ -89,29 +178,29 @@ def _trusted(name: str, tally: Tally) -> None:
         raise TrafficError(f"{name}: {tally.damaged} lines of the log cannot be read, {tally.lines} can")
 
 
-def judge_instances(asked: int, measured: Measured, traffic: Traffic, *, sticky: bool) -> tuple[str, str]:
-    """Hold the share of every instance, and of all, against the one that was asked for; fail over inconclusive.
-
-    Returns
-    -------
-    tuple
-        pass, fail or inconclusive, and the text.
-    """
+def judge_instances(asked: int, measured: Measured, traffic: Traffic, *, sticky: bool) -> Judgement:
+    """Compare the share of every instance, and of all, with the one that was requested; fail over inconclusive."""
     if measured.share != asked:
         return "fail", f"asked {percent(asked)} %, the instances are set to {percent(measured.share)} %"
     found: dict[str, Judgement] = {}
     for name, tally in measured.now.items():
         found[name] = _judged(asked, tally, traffic, sticky=sticky)
         if tally.astray:
-            text = f"{tally.astray} requests reached a server of another side than the split decided"
-            found[name] = Judgement("fail", text)
-    if len(found) > 1:
-        found["all"] = _judged(asked, measured.total, traffic, sticky=sticky)
-    worst = next((s for s in ("fail", "inconclusive") if any(one.state == s for one in found.values())), "pass")
-    told = [f"{name}: {one.text}" for name, one in found.items() if one.state == worst]
+            found[name] = "fail", f"{tally.astray} requests reached a server of another side than the split decided"
     total = measured.total
-    moved = f"{100 * total.new.requests / total.requests:.2f} % of {total.requests} requests" if total.requests else ""
-    return worst, "; ".join([*told, *([f"{moved} went to the new side"] if moved else [])])
+    if len(found) > 1:
+        found["all"] = _judged(asked, total, traffic, sticky=sticky)
+    worst, text = worst_of({name: (state, f"{name}: {why}") for name, (state, why) in found.items()}.values())
+    if total.requests:
+        text += f"; {100 * total.new.requests / total.requests:.2f} % of {total.requests} requests went to the new side"
+    return worst, text
+
+
+def worst_of(found: Iterable[Judgement]) -> Judgement:
+    """Return fail over inconclusive over pass, with what is said of the worst."""
+    some = list(found)
+    worst = next((state for state in ("fail", "inconclusive") if any(one == state for one, _ in some)), "pass")
+    return worst, "; ".join(text for state, text in some if state == worst)
 
 
 def _judged(asked: int, tally: Tally, traffic: Traffic, *, sticky: bool) -> Judgement:
@@ -124,39 +213,34 @@ def _judged(asked: int, tally: Tally, traffic: Traffic, *, sticky: bool) -> Judg
     return judge_share(asked, tally.keys.on_new(), len(tally.keys.keys), **options)
 
 
-def errors_of(measured: Measured, side: str, minimum: int) -> tuple[float | None, str]:
-    """Return the share of errors of a side in percent; None below ``minimum`` requests or where nobody counts them."""
-    tally = measured.total
-    one = tally.side(side)
-    if "errors" in tally.unmeasured:
-        return None, "this driver does not count errors"
+def judge_errors(measured: Measured, most: float, minimum: int) -> Judgement:
+    """Compare the share of failed requests of the new side with a limit in percent."""
+    total = measured.total
+    one = total.new
+    if "errors" in total.unmeasured:
+        return "inconclusive", "this driver does not count errors"
     if one.requests < minimum:
-        return None, f"{one.requests} requests on the {side} side, fewer than {minimum}"
+        return "inconclusive", f"{one.requests} requests on the new side, fewer than {minimum}"
     share = 100 * one.errors / one.requests
-    return share, f"{one.errors} of {one.requests} requests of the {side} side failed = {share:.3f} %"
+    text = f"{one.errors} of {one.requests} requests of the new side failed = {share:.3f} %"
+    return ("fail", f"{text}, above {most:g} %") if share > most else ("pass", text)
 
 
-def latency_of(measured: Measured, side: str, quantile: float, minimum: int) -> tuple[float | None, str]:
-    """Return a quantile of the times of a side in ms; None below ``minimum``, or where it is the longest."""
-    tally = measured.total
-    times = tally.side(side).times
-    need = max(minimum, round(100 / (100 - quantile)))
-    if "latency" in tally.unmeasured:
-        return None, "this driver does not count times"
+def judge_p99(measured: Measured, most: float, minimum: int) -> Judgement:
+    """Compare the 99th percentile of the times of the new side with a limit in ms."""
+    total, need = measured.total, max(minimum, 100)
+    times = total.new.times
+    if "latency" in total.unmeasured:
+        return "inconclusive", "this driver does not count times"
     if times.count < need:
-        return None, f"{times.count} requests on the {side} side, fewer than {need}"
-    found = times.quantile(quantile)
-    return found, f"p{quantile:g} of the {side} side is {found:g} ms ({times.count} requests)"
+        return "inconclusive", f"{times.count} requests on the new side, fewer than {need}"
+    found = times.quantile(99.0) or 0.0
+    text = f"p99 of the new side is {found:g} ms ({times.count} requests)"
+    return ("fail", f"{text}, above {most:g} ms") if found > most else ("pass", text)
 
 
-def stickiness(measured: Measured, *, writes: bool, predicts: bool) -> tuple[str, str]:
-    """Tell whether every key had one side, over all instances, and none moved back by the last change.
-
-    Returns
-    -------
-    tuple
-        pass, fail or inconclusive, and the text.
-    """
+def stickiness(measured: Measured, *, writes: bool, predicts: bool) -> Judgement:
+    """Tell whether every key had one side, over all instances, and none moved back by the last change."""
     total = measured.total
     if total.keys is None:
         return "inconclusive", "this driver does not tell of keys"
@@ -170,9 +254,9 @@ def stickiness(measured: Measured, *, writes: bool, predicts: bool) -> tuple[str
         (at_once if writes else 0, "keys had writes under way on both sides at once while the share changed"),
         (total.keyless if writes else 0, "writes had no key"),
     ]
-    told = [f"{count} {what}" for count, what in faults if count]
-    if told:
-        return "fail", "; ".join(told)
+    problems = [f"{count} {what}" for count, what in faults if count]
+    if problems:
+        return "fail", "; ".join(problems)
     said = f"{len(total.keys.keys)} keys, {repeated} of them more than once, each on one side"
     if repeated < MIN_REPEATED:
         return "inconclusive", f"{said}: fewer than {MIN_REPEATED} came again"

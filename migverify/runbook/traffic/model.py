@@ -121,7 +121,7 @@ def reading_of(setting: Setting) -> Reading:
 
 
 class Driver(Protocol):
-    """How shares are set on one kind of proxy. A driver writes what it is told; the rules are in ``traffic_change``."""
+    """How shares are set on one kind of proxy. A driver writes what it is told; the rules are in ``change``."""
 
     @property
     def instances(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -28,12 +28,13 @@ from migverify.codec import parse_json
 from migverify.errors import ReadError, TrafficError
 from migverify.runbook.actions.action import Context, Outcome
 from migverify.runbook.actions.builtin import run_program
-from migverify.runbook.traffic.access_log import FORMAT, Sides, read_tally
+from migverify.runbook.traffic.access_log import FORMAT, read_tally
+from migverify.runbook.traffic.document import NginxInstancePart, NginxPart
 from migverify.runbook.traffic.files import beside, change_locks, put_back, replace_text
 from migverify.runbook.traffic.model import FULL, Reading, Setting, goes_to_new, is_generation, percent
 from migverify.runbook.traffic.tally import Tally
 
-__all__ = ["NginxDriver", "NginxInstance", "Split", "include_text", "parse_include", "snippets"]
+__all__ = ["NginxDriver", "include_text", "parse_include", "snippets"]
 
 _HEAD = "# traffic/v1 "
 _NOTE = "# Written by migverify, and by nothing else: a file that it would not have written like this is refused.\n"
@@ -45,30 +46,7 @@ _CONFIRMED = 12
 _SHUTTING = b"nginx: worker process is shutting down"
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
-    """What is split: by which key, into which values of ``$<variable>_side``; ``held`` is that of keys that move."""
-
-    variable: str
-    key: str
-    sides: Sides
-    held: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class NginxInstance:
-    """One nginx: its files on this machine, its commands and its status address."""
-
-    name: str
-    include: Path
-    test: tuple[str, ...]
-    reload: tuple[str, ...]
-    status: str
-    access_log: Path
-    pid: Path | None = None
-
-
-def include_text(split: Split, setting: Setting) -> str:
+def include_text(split: NginxPart, setting: Setting) -> str:
     """Return the whole include file of a setting, for the ``http`` block.
 
     Requests without a key stay on the old side until 100 %: the hash of nothing is 0, and would move first.
@@ -78,11 +56,11 @@ def include_text(split: Split, setting: Setting) -> str:
     low, high = (min(part, setting.was), max(part, setting.was)) if setting.held else (part, part)
     lines = "".join(
         f"    {size // 100}.{size % 100:02}%  {value};\n"
-        for size, value in ((low, new), (high - low, split.held))
+        for size, value in ((low, new), (high - low, split.held or ""))
         if 0 < size < FULL
     )
     log = FORMAT.format(generation=setting.generation, side=f"${name}_side", key=f"${name}_key")
-    rest = new if low == FULL else split.held if high == FULL and setting.held else old
+    rest = new if low == FULL else (split.held or "") if high == FULL and setting.held else old
     answer = f"generation={setting.generation} share={percent(part)} pid=$pid"
     body = (
         f"{_NOTE}"
@@ -92,16 +70,16 @@ def include_text(split: Split, setting: Setting) -> str:
         f'map "" ${name}_traffic {{\n    default  "{answer}";\n}}\n'
         f"log_format migverify_{name} escape=default '{log}';\n"
     )
-    told = {
+    header = {
         "variable": name, "share": setting.share, "generation": setting.generation, "was": setting.was,
         "previous": setting.previous, "at": setting.at, "held": setting.held,
     }  # fmt: skip
     # Against slips of an editor, and not against somebody who means it: who writes this file can do anything.
-    sha = hashlib.sha256(f"{json.dumps(told)}\n{body}".encode()).hexdigest()[:16]
-    return f"{_HEAD}{json.dumps(told | {'sha': sha})}\n{body}"
+    sha = hashlib.sha256(f"{json.dumps(header)}\n{body}".encode()).hexdigest()[:16]
+    return f"{_HEAD}{json.dumps(header | {'sha': sha})}\n{body}"
 
 
-def parse_include(text: str, split: Split) -> Setting:
+def parse_include(text: str, split: NginxPart) -> Setting:
     """Return the setting of an include file.
 
     Raises
@@ -133,7 +111,7 @@ def parse_include(text: str, split: Split) -> Setting:
     return setting
 
 
-def snippets(split: Split, instance: NginxInstance) -> str:
+def snippets(split: NginxPart, instance: NginxInstancePart) -> str:
     """Return what has to stand in the configuration of an instance, for a reader."""
     name = split.variable
     held = f"if (${name}_side = {split.held}) {{\n    return 503;\n}}\n" if split.held else ""
@@ -148,24 +126,13 @@ def snippets(split: Split, instance: NginxInstance) -> str:
 
 
 class NginxDriver:
-    """Drives the instances of one split; see ``traffic.Driver``.
-
-    Parameters
-    ----------
-    context
-        Of the action: programs that are started belong to its step.
-    settle, command_timeout
-        Seconds.
-    """
+    """Drives the instances of one split; see ``model.Driver``. Programs that it starts belong to the action's step."""
 
     sticky = True
 
-    def __init__(
-        self, split: Split, instances: Sequence[NginxInstance], context: Context, *, settle: float = 10.0,
-        command_timeout: float = 15.0,
-    ) -> None:  # fmt: skip
-        self._split, self._context, self._settle, self._command_timeout = split, context, settle, command_timeout
-        self._instances = {one.name: one for one in instances}
+    def __init__(self, split: NginxPart, context: Context) -> None:
+        self._split, self._context = split, context
+        self._instances = {one.name: one for one in split.instances}
 
     @property
     def instances(self) -> tuple[str, ...]:
@@ -218,7 +185,7 @@ class NginxDriver:
 
     def _run(self, argv: Sequence[str], what: str) -> str:
         # A reload that is cut off by a canceled step would leave nobody knowing: it is let end, it takes no second.
-        context = replace(self._context, timeout=self._command_timeout, canceled=threading.Event())
+        context = replace(self._context, timeout=self._split.command_timeout, canceled=threading.Event())
         done = run_program(argv, context)
         if done.why is Outcome.OK and done.code == 0:
             return ""
@@ -242,7 +209,7 @@ class NginxDriver:
             return Reading(why=f"workers disagree: {', '.join(sorted(str(answer) for answer in answers))}", facts=facts)
         return Reading(answers[0].share, answers[0].generation, facts=facts)
 
-    def _ask(self, one: NginxInstance) -> Reading:
+    def _ask(self, one: NginxInstancePart) -> Reading:
         parts = urlsplit(one.status)
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=3.0)
         try:
@@ -261,7 +228,7 @@ class NginxDriver:
     def settled(self, instance: str, setting: Setting) -> Reading:
         """Wait until many connections in a row are served by the setting, and no old worker is left (with ``pid``)."""
         one = self._instances[instance]
-        until = time.monotonic() + self._settle
+        until = time.monotonic() + self._split.settle
         confirmed, answer, draining, good = 0, Reading(why="not asked"), 0, False
         while time.monotonic() < until:
             answer = self._ask(one)
@@ -273,9 +240,13 @@ class NginxDriver:
                     return answer
             time.sleep(0.02 if good else 0.05)
         if confirmed >= _CONFIRMED:
-            return Reading(why=f"{draining} old workers have not ended within {self._settle:g} s, and serve as before")
+            return Reading(
+                why=f"{draining} old workers have not ended within {self._split.settle:g} s, and serve as before"
+            )
         if good:
-            return Reading(why=f"within {self._settle:g} s not {_CONFIRMED} connections in a row were served {answer}")
+            return Reading(
+                why=f"within {self._split.settle:g} s not {_CONFIRMED} connections in a row were served {answer}"
+            )
         return answer
 
     def measure(self, instance: str, generations: Sequence[str], since: float) -> Mapping[str, Tally]:

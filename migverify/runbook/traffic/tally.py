@@ -165,8 +165,6 @@ class Tally:
     damaged: int = 0
     lost: str = ""
     unmeasured: frozenset[str] = frozenset()
-    first: float = math.inf
-    last: float = -math.inf
 
     @property
     def requests(self) -> int:
@@ -191,7 +189,6 @@ class Tally:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.lost = self.lost or other.lost
         self.unmeasured |= other.unmeasured
-        self.first, self.last = min(self.first, other.first), max(self.last, other.last)
 
 
 def merged(tallies: Iterable[Tally]) -> Tally:

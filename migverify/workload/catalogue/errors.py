@@ -6,36 +6,62 @@ a number that is in no class is a class of its own, so that two unknown numbers 
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated
 
-from migverify.errors import ConfigError
+from pydantic import Field, model_validator
+
+from migverify.config.allowances import Text
+from migverify.config.fields import Many, Strict
 from migverify.model import Flavor
-from migverify.workload.catalogue.reading import Node, read_data
+from migverify.workload.catalogue.expected import Code, Regex, Several
+from migverify.workload.catalogue.load import read_data
 
 SUCCESS = "ok"
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorClass:
+class ErrorClass(Strict):
     """One class. ``codes`` hold on every flavor, ``tidb`` on TiDB only. ``retryable``: the same again may succeed."""
 
-    name: str
-    meaning: str
-    retryable: bool
-    codes: frozenset[int]
-    tidb: frozenset[int]
+    meaning: Text
+    retryable: bool = False
+    codes: Several[Code] = ()
+    tidb: Several[Code] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(Strict):
     """For numbers that stand for anything: the class by what the message says."""
 
-    codes: frozenset[int]
-    pattern: re.Pattern[str]
-    name: str
-    only: Flavor | None
+    codes: Several[Code]
+    pattern: Regex
+    name: str = Field(validation_alias="class")
+    only: Annotated[Flavor, Field(strict=False)] | None = None
+
+
+class ErrorsDocument(Strict):
+    """The file of error classes."""
+
+    classes: dict[str, ErrorClass]
+    words: Many[Words] = ()
+
+    @model_validator(mode="after")
+    def _is_unambiguous(self) -> ErrorsDocument:
+        known: set[int] = set()
+        for _, code in (*self.numbers(tidb=False), *self.numbers(tidb=True)):
+            if code in known:
+                raise ValueError(f"{code} is in two classes")
+            known.add(code)
+        for one in self.words:
+            if one.name not in self.classes:
+                raise ValueError(f"there is no class {one.name!r}")
+        return self
+
+    def numbers(self, *, tidb: bool) -> Iterator[tuple[str, int]]:
+        """Yield class and number: those of every flavor, or those of TiDB alone."""
+        for name, one in self.classes.items():
+            yield from ((name, code) for code in (one.tidb if tidb else one.codes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,33 +94,10 @@ def error_classes() -> ErrorClasses:
     ConfigError
         the data is damaged: an unknown key, a number in two classes; the message says where.
     """
-    root = read_data("errors.yaml")
-    root.only("classes", "words")
-    classes: dict[str, ErrorClass] = {}
-    by_code: dict[int, str] = {}
-    of_tidb: dict[int, str] = {}
-    for name, node in root.mapping("classes").items():
-        node.only("meaning", "retryable", "codes", "tidb")
-        one = ErrorClass(
-            name, node.text("meaning"), node.flag("retryable", False), frozenset(node.numbers("codes")),
-            frozenset(node.numbers("tidb")),
-        )  # fmt: skip
-        classes[name] = one
-        for code, table in [(code, by_code) for code in one.codes] + [(code, of_tidb) for code in one.tidb]:
-            if code in by_code or code in of_tidb:
-                raise ConfigError(f"{node.where}: {code} is in two classes")
-            table[code] = name
-    words = tuple(_words(node, classes) for node in root.sequence("words"))
-    return ErrorClasses(classes, words, by_code, of_tidb)
-
-
-def _words(node: Node, classes: dict[str, ErrorClass]) -> Words:
-    node.only("codes", "class", "pattern", "only")
-    name = node.text("class")
-    if name not in classes:
-        raise ConfigError(f"{node.where}: there is no class {name!r}")
-    only = node.text("only", "")
-    return Words(frozenset(node.numbers("codes")), node.pattern("pattern"), name, Flavor(only) if only else None)
+    _, root = read_data("errors.yaml", ErrorsDocument)
+    by_code = {code: name for name, code in root.numbers(tidb=False)}
+    of_tidb = {code: name for name, code in root.numbers(tidb=True)}
+    return ErrorClasses(root.classes, root.words, by_code, of_tidb)
 
 
 def error_class(errno: int, flavor: Flavor, message: str = "") -> str:
@@ -107,7 +110,7 @@ def error_class(errno: int, flavor: Flavor, message: str = "") -> str:
     flavor
         Whose number it is: those from 8000 on are TiDB's.
     message
-        The server's words, where known: they tell what a generic number (1105) stands for.
+        The server's words, where known: they say what a generic number (1105) means.
 
     Returns
     -------

@@ -3,28 +3,77 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
 
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import core_schema
+
+from migverify.config.fields import Many, Strict
 from migverify.model import Flavor
-from migverify.workload.catalogue.reading import Node
 from migverify.workload.catalogue.versions import Version, version_of
+
+Item = TypeVar("Item")
 
 Cells = tuple[str | None, ...]
 
 CONTAINS = "~"
 """A cell that begins so must hold what follows."""
 
-_FLAVOR = re.compile(r"(mysql|mariadb|tidb)(?:\s*(<|>=)\s*(\d+(?:\.\d+){0,2}))?")
+_SERVER = r"(mysql|mariadb|tidb)(?:\s*(<|>=)\s*(\d+(?:\.\d+){0,2}))?"
+
+
+def _compiled(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return re.compile(value, re.IGNORECASE)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from None
+
+
+class _OneOrMany:
+    """Makes a list of a single value; the JSON schema allows both forms."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(self._listed, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        listed = handler(schema)
+        return {"anyOf": [listed.get("items", {}), listed]}
+
+    @staticmethod
+    def _listed(value: object) -> object:
+        return [value] if isinstance(value, str | int) and not isinstance(value, bool) else value
+
+
+def _row(value: object) -> object:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _outcomes(value: object) -> object:
+    parts = value if isinstance(value, list) else [value]
+    return [{} if part is None or part == "ok" else part for part in parts]
+
+
+Regex = Annotated[re.Pattern[str], BeforeValidator(_compiled, json_schema_input_type=str)]
+"""A regular expression; case does not matter."""
+Several = Annotated[tuple[Item, ...], Field(strict=False), _OneOrMany()]
+"""A list, or one alone."""
+Code = Annotated[int, Field(ge=0, le=65535)]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProbeOutcome:
     """What one step answered.
 
     ``failed`` says why there is no answer (time limit, connection lost); then nothing else holds. ``rows`` are texts,
     None is NULL; bytes that are no UTF-8 are written as escapes. ``columns`` describe the result's columns. ``waited``:
     the step had not ended when its limit for waiting was over; the rest tells how it ended afterwards.
-    ``told`` is the catalogue's expectation where the server was not asked.
+    ``expected`` is the catalogue's expectation where the server was not asked.
     """
 
     sql: str
@@ -39,12 +88,12 @@ class Outcome:
     warnings: tuple[int, ...] = ()
     info: str = ""
     waited: bool = False
-    told: str = ""
+    expected: str = ""
 
     def text(self) -> str:
         """Return the answer in a line: the errno and its message, or what came back."""
-        if self.told:
-            return self.told
+        if self.expected:
+            return self.expected
         if self.failed:
             return self.failed
         waited = "waited; " if self.waited else ""
@@ -64,31 +113,31 @@ class Outcome:
         return waited + ", ".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """What one step should answer; only what is named is compared, and what is not named must not be an error.
+class Expected(Strict):
+    """What one step should answer; only what is named is compared, and what is not named must not be an error."""
 
-    ``rows`` None: not compared. ``message`` and ``info`` are patterns that must be found; of ``columns``, each text
-    must stand in the description of its column. ``warnings`` are exactly these codes, in this order.
-    """
-
-    errno: tuple[int, ...] = (0,)
-    message: re.Pattern[str] | None = None
-    rows: tuple[Cells, ...] | None = None
-    row_count: int | None = None
-    affected: int | None = None
-    insert_id: int | None = None
-    warnings: tuple[int, ...] | None = None
-    columns: tuple[str, ...] | None = None
-    info: re.Pattern[str] | None = None
-    waits: bool = False
+    errno: Annotated[Several[Code], Field(min_length=1)] = Field(
+        default=(0,), description="The error's number, or one of several; 0 is success."
+    )
+    message: Regex | None = Field(default=None, description="Found in the error's words.")
+    rows: (
+        Many[Annotated[Many[str | None], BeforeValidator(_row, json_schema_input_type=list[str | None] | str | None)]]
+        | None
+    ) = Field(default=None, description="The rows; a cell of ~text holds the text.")
+    row_count: int | None = Field(default=None, ge=0, description="How many rows.")
+    affected: int | None = Field(default=None, ge=0, description="How many rows were affected.")
+    insert_id: int | None = Field(default=None, ge=0, description="The generated id.")
+    warnings: Several[Code] | None = Field(default=None, description="The codes of the warnings, in their order.")
+    columns: Several[str] | None = Field(default=None, description="Texts in the descriptions of the columns.")
+    info: Regex | None = Field(default=None, description="Found in the info text.")
+    waits: bool = Field(default=False, description="The step had not ended when its limit for waiting was over.")
 
     def named(self) -> list[str]:
         """Return what is compared, besides the error's number."""
         fields = ("message", "rows", "row_count", "affected", "insert_id", "warnings", "columns", "info")
         return [name for name in fields if getattr(self, name) is not None]
 
-    def differences(self, got: Outcome) -> list[str]:
+    def differences(self, got: ProbeOutcome) -> list[str]:
         """Return in what an answer differs from what was expected; empty when it is as expected."""
         if got.failed:
             return [got.failed]
@@ -158,14 +207,13 @@ def _shown(rows: tuple[Cells, ...]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Expectations:
+class ExpectedAnswers:
     """The expected answers of all asked steps on one flavor, for some of its versions."""
 
     flavor: Flavor
     outcomes: tuple[Expected, ...]
     below: Version | None = None
     since: Version | None = None
-    order: int = field(default=0, compare=False)
 
     def fits(self, flavor: Flavor, version: Version | None) -> bool:
         """Tell whether they hold for a server. A bound that cannot be checked does not hold."""
@@ -184,56 +232,19 @@ class Expectations:
         return self.flavor.value
 
 
-def read_expectations(node: Node, asked: int) -> tuple[Expectations, ...]:
-    """Read ``expect``: a mapping from ``mysql``, ``tidb`` or ``tidb < 6.6`` to one outcome, or a list of them."""
-    found: list[Expectations] = []
-    for key in node.mapping("expect"):
-        match = _FLAVOR.fullmatch(key)
-        if match is None:
-            node.refuse(f"expect: {key!r} is no server", "Use mysql, tidb, tidb < 6.6 or tidb >= 8.0.")
-        place = node.mapping("expect")[key]
-        parts = _parts(place)
-        if len(parts) != asked:
-            place.refuse(f"{len(parts)} outcomes for {asked} asked steps")
-        bound = version_of(match[3]) if match[3] else None
-        below, since = (bound, None) if match[2] == "<" else (None, bound)
-        outcomes = tuple(_outcome(part) for part in parts)
-        found.append(Expectations(Flavor(match[1]), outcomes, below, since, 0 if bound else 1))
-    # those with a bound come first: the first that fits counts
-    return tuple(sorted(found, key=lambda one: one.order))
+Outcomes = Annotated[
+    Many[Expected],
+    BeforeValidator(_outcomes, json_schema_input_type=Literal["ok"] | Expected | list[Literal["ok"] | Expected] | None),
+]
+ExpectedByServer = dict[Annotated[str, Field(pattern=f"^{_SERVER}$")], Outcomes]
 
 
-def _parts(place: Node) -> list[Node]:
-    if not isinstance(place.value, list):
-        return [place]
-    return [Node(place.file, place.document, (*place.steps, at), value) for at, value in enumerate(place.value)]
-
-
-def _outcome(node: Node) -> Expected:
-    if node.value is None or node.value == "ok":
-        return Expected()
-    node.only(
-        "errno", "message", "rows", "row_count", "affected", "insert_id", "warnings", "columns", "info", "waits"
-    )  # fmt: skip
-    if node.has("errno") and not node.numbers("errno"):
-        node.refuse("errno has no value")
-    return Expected(
-        errno=node.numbers("errno") or (0,),
-        message=node.pattern("message") if node.has("message") else None,
-        rows=tuple(_cells(row) for row in node.sequence("rows")) if node.has("rows") else None,
-        row_count=node.number("row_count"),
-        affected=node.number("affected"),
-        insert_id=node.number("insert_id"),
-        warnings=node.numbers("warnings") if node.has("warnings") else None,
-        columns=node.texts("columns") if node.has("columns") else None,
-        info=node.pattern("info") if node.has("info") else None,
-        waits=node.flag("waits", False),
-    )
-
-
-def _cells(node: Node) -> Cells:
-    values = node.value if isinstance(node.value, list) else [node.value]
-    for value in values:
-        if value is not None and not isinstance(value, str):
-            node.refuse("a cell is text in quotes, or null")
-    return tuple(values)
+def expectations(answers: Mapping[str, tuple[Expected, ...]]) -> tuple[ExpectedAnswers, ...]:
+    """Return the expected answers by server (``mysql``, ``tidb``, ``tidb < 6.6``), those with a bound first."""
+    found = []
+    for server, outcomes in answers.items():
+        flavor, sign, version = re.fullmatch(_SERVER, server).groups()  # type: ignore[union-attr]  # validated
+        bound = version_of(version) if version else None
+        below, since = (bound, None) if sign == "<" else (None, bound)
+        found.append(ExpectedAnswers(Flavor(flavor), outcomes, below, since))
+    return tuple(sorted(found, key=lambda one: one.below is None and one.since is None))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from migverify.errors import UsageError
 from migverify.workload.catalogue.model import (
-    Entry,
+    CatalogueEntry,
     EntryClass,
     Label,
     LabelQuery,
@@ -32,9 +32,9 @@ _SUCCESS = re.compile(r"\s*(ok|success)\b", re.IGNORECASE)
 class Catalogue:
     """All entries, by id."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[CatalogueEntry, ...]
 
-    def entry(self, identity: str) -> Entry:
+    def entry(self, identity: str) -> CatalogueEntry:
         """Return the entry of an id.
 
         Raises
@@ -106,7 +106,7 @@ class Catalogue:
         return Label(state, ids, by_difference, unexplained)
 
 
-def _holds_here(entry: Entry, versions: Versions | None, probed: Mapping[str, ProbeState] | None) -> bool:
+def _holds_here(entry: CatalogueEntry, versions: Versions | None, probed: Mapping[str, ProbeState] | None) -> bool:
     state = (probed or {}).get(entry.id)
     if state is ProbeState.HOLDS:
         return True
@@ -136,8 +136,8 @@ def _shows(sign: Sign, difference: Difference, found: LabelQuery) -> bool:
         return False
     if sign.message is None:
         return True
-    told = (found.target_message or difference.target) if sign.target else (found.source_message or difference.source)
-    return bool(sign.message.search(told))
+    words = (found.target_message or difference.target) if sign.target else (found.source_message or difference.source)
+    return bool(sign.message.search(words))
 
 
 def _is_twice(difference: Difference) -> bool:

@@ -1,4 +1,7 @@
-"""The nouns of the catalogue: entries, what shows them, the probes that find out where they hold."""
+"""The nouns of the catalogue: entries, what shows them, the probes that find out where they hold.
+
+Entries are frozen pydantic models of the YAML files; their JSON schema is made from them.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,25 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, Literal, get_args
 
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from migverify.config.allowances import Text
+from migverify.config.fields import Many, Strict
 from migverify.model import Flavor
-from migverify.workload.catalogue.expected import Expectations
-from migverify.workload.catalogue.versions import Range
-from migverify.workload.classify import Classification
+from migverify.workload.catalogue.expected import Code, ExpectedAnswers, ExpectedByServer, Regex, Several, expectations
+from migverify.workload.catalogue.versions import Range, version_of
+from migverify.workload.classify import Classification, StatementKind
 from migverify.workload.replay.model import Difference
+
+MAX_SESSIONS = 4
+_ID = r"[a-z0-9]+(-[a-z0-9]+)*-\d{3}"
+_REFERENCE = re.compile(
+    r"https://(docs\.pingcap\.com/|dev\.mysql\.com/doc/|bugs\.mysql\.com/|github\.com/[\w.-]+/[\w.-]+/"
+    r"(issues|pull|blob|commit)/)[^\s]+"
+)
 
 
 class EntryClass(StrEnum):
@@ -21,7 +37,7 @@ class EntryClass(StrEnum):
     RETRYABLE = "retryable"  # fails on the target now and then; the same again may succeed
     DATA_VISIBLE = "data-visible"  # other values, counts or ids
     METADATA = "metadata"  # other types, lengths, flags, warnings, messages
-    SILENT = "silent"  # no error, and not what the statement asked for
+    SILENT = "silent"  # no error, and not what the statement requested
     ORDERING = "ordering"  # the same rows in another order
     CLIENT = "client"  # shows in drivers and pools
 
@@ -35,49 +51,55 @@ class Needs(StrEnum):
     ACCOUNT = "account"  # creates a user
 
 
-ASPECTS = (
+Aspect = Literal[
     "error", "errno", "sqlstate", "message", "unanswered", "results", "rows", "row-count", "order", "value", "null",
     "float", "form", "decimal-scale", "json", "json-form", "json-text", "temporal", "temporal-fraction", "columns",
     "type", "length", "decimals", "flags", "charset", "affected-rows", "changed-rows", "did-not-recur", "insert-id",
-    "info", "warnings", "status", "latency", "plan",
-    "eviction", "batch-counts", "read-only",
-)  # fmt: skip
+    "info", "warnings", "status", "latency", "plan", "eviction", "batch-counts", "read-only",
+]  # fmt: skip
 """What a ``Difference`` may be about, the last three of drivers and pools; another one is refused in an entry."""
 
+ASPECTS: tuple[str, ...] = get_args(Aspect)
 
-@dataclass(frozen=True, slots=True)
-class Sign:
+
+class Sign(Strict):
     """One way in which an entry shows: an aspect, and for errors the numbers of both sides (0 is success).
 
-    ``source`` and ``target`` empty means: not asked about. ``message`` must be found in the target's words, or in the
-    source's where the target is not named. ``values`` must be found in one of the difference's two texts, ``detail`` in
-    its detail. ``twice``: the target's number is twice the source's.
+    ``source`` and ``target`` empty means: not asked about.
     """
 
-    aspect: str
-    source: frozenset[int] = frozenset()
-    target: frozenset[int] = frozenset()
-    message: re.Pattern[str] | None = None
-    values: re.Pattern[str] | None = None
-    detail: re.Pattern[str] | None = None
-    twice: bool = False
+    aspect: Aspect = Field(description="What differs.")
+    source: Several[Code] = Field(default=(), description="Of errors: the source's numbers; 0 is success.")
+    target: Several[Code] = Field(default=(), description="Of errors: the target's numbers; 0 is success.")
+    message: Regex | None = Field(
+        default=None, description="Of errors: found in the target's words, or in the source's where no target is named."
+    )
+    values: Regex | None = Field(default=None, description="Found in one of the two texts.")
+    detail: Regex | None = Field(default=None, description="Found in the difference's detail.")
+    twice: bool = Field(default=False, description="The target's number is twice the source's.")
+
+    @model_validator(mode="after")
+    def _numbers_are_of_errors(self) -> Sign:
+        numbered = self.aspect in ("error", "errno")
+        if numbered and not (self.source or self.target):
+            raise ValueError("an error is named by its number on a side: source or target")
+        if not numbered and (self.source or self.target or self.message):
+            raise ValueError("source, target and message are of errors")
+        return self
 
 
-@dataclass(frozen=True, slots=True)
-class Trigger:
-    """Which statements an entry speaks of; all that is given must hold.
+class Trigger(Strict):
+    """Which statements an entry speaks of; all that is given must hold."""
 
-    ``text`` is searched in the digest text, ``without`` must not be found in it. ``kinds`` are kinds of a
-    ``Classification``, ``effects`` and ``volatile`` need one of theirs.
-    """
-
-    signs: tuple[Sign, ...]
-    text: re.Pattern[str] | None = None
-    without: re.Pattern[str] | None = None
-    kinds: frozenset[str] = frozenset()
-    effects: frozenset[str] = frozenset()
-    volatile: frozenset[str] = frozenset()
-    locking: bool | None = None
+    text: Regex | None = Field(default=None, description="Found in the digest text.")
+    without: Regex | None = Field(default=None, description="Not found in the digest text.")
+    kinds: Several[Annotated[StatementKind, Field(strict=False)]] = Field(
+        default=(), description="Kinds of statements."
+    )
+    effects: Several[str] = Field(default=(), description="Side effects of which the statement has one.")
+    volatile: Several[str] = Field(default=(), description="Volatile functions of which the statement has one.")
+    locking: bool | None = Field(default=None, description="A locking read, or not.")
+    signs: Annotated[Many[Sign], Field(min_length=1)] = Field(description="How it shows; one of them suffices.")
 
     def speaks_of(self, text: str, classification: Classification) -> bool:
         """Tell whether a statement is one of those."""
@@ -85,69 +107,166 @@ class Trigger:
             return False
         if self.without is not None and self.without.search(text):
             return False
-        if self.kinds and classification.kind.value not in self.kinds:
+        if self.kinds and classification.kind not in self.kinds:
             return False
-        if self.effects and not self.effects & classification.effects:
+        if self.effects and classification.effects.isdisjoint(self.effects):
             return False
-        if self.volatile and not self.volatile & classification.volatile:
+        if self.volatile and classification.volatile.isdisjoint(self.volatile):
             return False
         return self.locking is None or self.locking == classification.locking
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One statement of a probe.
-
-    ``session`` is 1 or more. ``asked``: its answer is what the probe is about; the others must succeed. ``waits`` are
-    the seconds after which a step that has not ended is left waiting while the next one runs. ``only`` is the flavor
-    that it is for, None for all.
-    """
-
-    sql: str
-    session: int = 1
-    asked: bool = False
-    waits: float | None = None
-    only: Flavor | None = None
+def _step(value: object) -> object:
+    return {"sql": value} if isinstance(value, str) else value
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """Statements that find out whether an entry holds. ``noted`` is what else a reader must know of it."""
+class ProbeStep(Strict):
+    """One statement of a probe: ``sql`` must succeed, the answer of one under ``ask`` is what the probe is about."""
 
-    needs: Needs
-    setup: tuple[str, ...]
-    steps: tuple[Step, ...]
-    teardown: tuple[str, ...]
-    expect: tuple[Expectations, ...]
-    noted: str = ""
+    must: Text | None = Field(default=None, validation_alias="sql", description="A statement that must succeed.")
+    ask: Text | None = Field(default=None, description="A statement whose answer is compared.")
+    session: int = Field(default=1, ge=1, le=MAX_SESSIONS, validation_alias="on", description="The session.")
+    waits: float | None = Field(
+        default=None, description="Seconds after which a step that has not ended waits while the next one runs."
+    )
+    only: Literal["mysql", "tidb"] | None = Field(default=None, description="The flavor it is for.")
+
+    @model_validator(mode="after")
+    def _is_one(self) -> ProbeStep:
+        if (self.must is None) == (self.ask is None):
+            raise ValueError("a step has either sql or ask")
+        if self.only is not None and self.asked:
+            raise ValueError("a step that is asked is asked on both")
+        return self
 
     @property
-    def asked(self) -> tuple[Step, ...]:
+    def sql(self) -> str:
+        """The statement."""
+        return self.ask or self.must or ""
+
+    @property
+    def asked(self) -> bool:
+        """Whether its answer is compared."""
+        return self.ask is not None
+
+
+class Probe(Strict):
+    """Statements that find out whether an entry holds."""
+
+    needs: Annotated[Needs, Field(strict=False)] = Field(description="What it needs.")
+    setup: Several[Text] = Field(default=(), description="Statements before it, in session 1.")
+    steps: Many[Annotated[ProbeStep, BeforeValidator(_step, json_schema_input_type=str | ProbeStep)]] = Field(
+        description="Its statements, in their order."
+    )
+    teardown: Several[Text] = Field(default=(), description="Statements after it; refusals are no failures.")
+    answers: ExpectedByServer = Field(
+        validation_alias="expect",
+        description="What each asked step answers, by server: mysql, tidb, tidb < 6.6, tidb >= 8.0.",
+    )
+    noted: str = Field(default="", description="What else a reader must know.")
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Probe:
+        if not self.asked:
+            raise ValueError("a probe asks something: give a step `ask`")
+        if self.needs is not Needs.SESSIONS and any(step.session != 1 for step in self.steps):
+            raise ValueError("several sessions need `needs: sessions`")
+        if self.needs is Needs.NONE and (self.setup or self.teardown):
+            raise ValueError("a probe that needs nothing has no setup and no teardown")
+        for server, outcomes in self.answers.items():
+            if len(outcomes) != len(self.asked):
+                raise ValueError(f"expect.{server}: {len(outcomes)} outcomes for {len(self.asked)} asked steps")
+        if {one.flavor for one in self.expect} < {Flavor.MYSQL, Flavor.TIDB}:
+            raise ValueError("expect names mysql and tidb")
+        return self
+
+    @property
+    def asked(self) -> tuple[ProbeStep, ...]:
         """Return the steps whose answers are compared."""
         return tuple(step for step in self.steps if step.asked)
 
+    @cached_property
+    def expect(self) -> tuple[ExpectedAnswers, ...]:
+        """The expected answers by server; those with a bound on the version first: the first that fits counts."""
+        return expectations(self.answers)
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One known difference.
 
-    ``source`` and ``target`` are the versions it is known for, ``where`` is its file and line, ``seen_on`` names the
-    servers on which the expected answers were seen.
-    """
+def _version(text: object) -> object:
+    version = version_of(text) if isinstance(text, str) else None
+    if version is None:
+        raise ValueError("this is no version; put it in quotes")
+    return version
 
-    id: str
-    title: str
-    kind: EntryClass
-    explanation: str
-    remedy: str
-    references: tuple[str, ...]
-    trigger: Trigger
-    source: Range
-    target: Range
-    probe: Probe | None
-    no_probe: str
-    where: str
-    seen_on: str = ""
+
+KnownVersion = Annotated[tuple[int, ...], BeforeValidator(_version, json_schema_input_type=str)]
+
+
+class VersionRange(Strict):
+    """Versions of one server."""
+
+    min: KnownVersion | None = Field(default=None, description="From this version on.")
+    max: KnownVersion | None = Field(default=None, description="Up to this version.")
+
+
+class VersionRanges(Strict):
+    """Where an entry is known."""
+
+    mysql: VersionRange = VersionRange()
+    tidb: VersionRange = VersionRange()
+
+
+def _reference(text: str) -> str:
+    if not _REFERENCE.fullmatch(text):
+        raise ValueError(f"{text!r} is not a page that may be referred to")
+    return text
+
+
+class CatalogueEntry(Strict):
+    """One known difference."""
+
+    id: str = Field(pattern=f"^{_ID}$", description="Words in lower case, dashes, and three digits.")
+    title: Text = Field(description="One line.")
+    kind: Annotated[EntryClass, Field(strict=False)] = Field(
+        validation_alias="class", description="What it does to an application."
+    )
+    explanation: Text = Field(description="Why it is so.")
+    remedy: Text = Field(description="What to do.")
+    references: Several[Annotated[str, AfterValidator(_reference)]] = Field(default=(), description="Public pages.")
+    trigger: Trigger = Field(description="Which statements it speaks of, and how it shows.")
+    versions: VersionRanges = Field(
+        default=VersionRanges(), description="Where it is known; elsewhere it labels nothing."
+    )
+    probe: Probe | None = Field(default=None, description="Statements that find out whether it holds.")
+    no_probe: str = Field(default="", description="Why there is no probe.")
+    seen_on: str = Field(
+        default="", description="The servers on which the expected answers were seen; those of the file by default."
+    )
+
+    @model_validator(mode="after")
+    def _has_a_probe_or_says_why_not(self) -> CatalogueEntry:
+        if (self.probe is None) == (not self.no_probe):
+            raise ValueError("an entry has either a probe or no_probe, which says why there is none")
+        return self
+
+    @property
+    def source(self) -> Range:
+        """Versions of the source for which it is known."""
+        return Range(self.versions.mysql.min, self.versions.mysql.max)
+
+    @property
+    def target(self) -> Range:
+        """Versions of the target for which it is known."""
+        return Range(self.versions.tidb.min, self.versions.tidb.max)
+
+
+class CatalogueDocument(Strict):
+    """A file of entries."""
+
+    seen_on: Text = Field(description="The servers on which the expected answers were seen.")
+    entries: Many[CatalogueEntry] = Field(description="Known differences.")
+
+
+TITLE = "migverify difference catalogue"
 
 
 class ProbeState(StrEnum):
@@ -188,7 +307,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class LabelQuery:
-    """What a label is asked for.
+    """What a label is for.
 
     ``text`` is the statement's digest text. Errnos are 0 for success and None where a side was not asked or did not
     answer; then no error is explained by an entry that names a number on that side.

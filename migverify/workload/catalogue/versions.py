@@ -47,7 +47,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class KnownServer:
     """What kind of server one side is."""
 
     flavor: Flavor
@@ -59,12 +59,12 @@ class Server:
 class Versions:
     """Both sides' servers."""
 
-    source: Server
-    target: Server
+    source: KnownServer
+    target: KnownServer
 
 
-def server(text: str) -> Server:
+def server(text: str) -> KnownServer:
     """Return the server that calls itself so (``SELECT VERSION()`` or the handshake)."""
     lowered = text.lower()
     flavor = Flavor.TIDB if "tidb" in lowered else Flavor.MARIADB if "mariadb" in lowered else Flavor.MYSQL
-    return Server(flavor, version_of(text, flavor), text)
+    return KnownServer(flavor, version_of(text, flavor), text)

@@ -1,7 +1,6 @@
 """Waivers: differences of a replay that somebody answers for, until a date.
 
-A waiver without an owner, a reason or an end is refused; one that has expired is left out, and said so. A scope that a
-caller cannot check covers nothing.
+A scope that a caller cannot check covers nothing.
 """
 
 from __future__ import annotations
@@ -9,43 +8,55 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
+from typing import Annotated
 
-from migverify.errors import ConfigError
+from pydantic import AfterValidator, Field, model_validator
+
+from migverify.config.allowances import Allowance, Allowances, Text, load_allowances
+from migverify.config.fields import Many, Strict
+from migverify.workload.catalogue.expected import Several
 from migverify.workload.catalogue.load import load
-from migverify.workload.catalogue.model import ASPECTS
-from migverify.workload.catalogue.reading import Node, read_file
+from migverify.workload.catalogue.model import Aspect
 
+TITLE = "migverify waivers"
 _DIGEST = re.compile(r"[0-9a-f]{64}|[0-9a-f]{32}")
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-LONGEST_DAYS = 366
-"""A waiver of more than a year is a decision, and belongs into the application."""
 
 
-@dataclass(frozen=True, slots=True)
-class Waiver:
-    """One difference that somebody answers for.
+def _entry(text: str) -> str:
+    if text and text not in {one.id for one in load().entries}:
+        raise ValueError(f"the catalogue has no entry {text!r}; `migverify workload probe --list` shows all of them")
+    return text
 
-    ``entry`` is a catalogue id, ``digest`` that of a statement; one of them, or both, which then must both fit.
-    ``aspects`` empty means all of them. ``database``, ``user`` and ``count`` narrow it; None does not. It holds up to
-    and with the day ``expires`` (UTC). ``where`` is its file and line.
-    """
 
-    owner: str
-    reason: str
-    expires: date
-    entry: str = ""
-    digest: str = ""
-    aspects: frozenset[str] = frozenset()
-    database: str | None = None
-    user: str | None = None
-    count: int | None = None
-    where: str = ""
+def _digest(text: str) -> str:
+    if text and not _DIGEST.fullmatch(text.lower()):
+        raise ValueError("64 (or 32) hexadecimal digits, as `migverify workload digest` prints them")
+    return text.lower()
 
-    def holds(self, today: date) -> bool:
-        """Tell whether it has not expired."""
-        return today <= self.expires
+
+class WaiverScope(Strict):
+    """What narrows a waiver; None and an empty list do not."""
+
+    database: Text | None = Field(default=None, description="Only statements of this database.")
+    user: Text | None = Field(default=None, description="Only statements of this user.")
+    aspects: Several[Aspect] = Field(default=(), description="Only these aspects.")
+    count: int | None = Field(default=None, ge=0, description="At most so many.")
+
+
+class Waiver(Allowance):
+    """One difference that somebody answers for: a catalogue entry, a statement, or both, which then must both fit."""
+
+    entry: Annotated[str, AfterValidator(_entry)] = Field(default="", description="An id of the catalogue.")
+    digest: Annotated[str, AfterValidator(_digest)] = Field(default="", description="A statement's digest.")
+    scope: WaiverScope = Field(default=WaiverScope(), description="What narrows it.")
+
+    @model_validator(mode="after")
+    def _names_something(self) -> Waiver:
+        if not self.entry and not self.digest:
+            raise ValueError("a waiver names an entry of the catalogue, or a digest")
+        return self
 
     def covers(
         self,
@@ -74,25 +85,29 @@ class Waiver:
             How often the difference came; None is not known, and not covered by a waiver that limits it.
         """
         del text
+        scope = self.scope
         if self.entry and self.entry not in ids:
             return False
         if self.digest and self.digest != digest.lower():
             return False
-        if self.aspects and aspect not in self.aspects:
+        if scope.aspects and aspect not in scope.aspects:
             return False
-        if self.database is not None and set(databases) != {self.database}:
+        if scope.database is not None and set(databases) != {scope.database}:
             return False
-        if self.user is not None and set(users) != {self.user}:
+        if scope.user is not None and set(users) != {scope.user}:
             return False
-        return self.count is None or (count is not None and count <= self.count)
+        return scope.count is None or (count is not None and count <= scope.count)
+
+
+class WaiversDocument(Strict):
+    """A file of waivers."""
+
+    waivers: Many[Waiver] = Field(description="Differences that somebody answers for.")
 
 
 @dataclass(frozen=True, slots=True)
-class Waivers:
-    """What a file holds: those that hold, those that have expired, and what a reader must be told of the latter."""
-
-    holding: tuple[Waiver, ...]
-    expired: tuple[Waiver, ...]
+class Waivers(Allowances[Waiver]):
+    """The waivers of a file: those that hold and those that have expired."""
 
     def notes(self) -> list[str]:
         """Return a line for each that has expired."""
@@ -114,54 +129,7 @@ def load_waivers(path: Path, *, today: date | None = None) -> Waivers:
     Raises
     ------
     ConfigError
-        the file cannot be read, or a waiver is not whole: no owner, no reason, no date, no such entry; one error names
-        file and line.
+        the file cannot be read, or a waiver is not complete: no owner, no reason, no date, no such entry.
     """
-    root = read_file(path)
-    root.only("waivers")
-    if not root.has("waivers"):
-        raise ConfigError(f"{root.where}: the key waivers is missing", hint="waivers: [] is a file without any.")
-    day = datetime.now(UTC).date() if today is None else today
-    found = [_waiver(node, day) for node in root.sequence("waivers")]
-    return Waivers(tuple(one for one in found if one.holds(day)), tuple(one for one in found if not one.holds(day)))
-
-
-def _waiver(node: Node, today: date) -> Waiver:
-    node.only("entry", "digest", "owner", "reason", "expires", "scope")
-    entry, digest = node.text("entry", ""), node.text("digest", "").lower()
-    if not entry and not digest:
-        node.refuse("a waiver names an entry of the catalogue, or a digest")
-    if entry and entry not in {one.id for one in load().entries}:
-        node.refuse(f"the catalogue has no entry {entry!r}", "`migverify workload probe --list` shows all of them.")
-    if digest and not _DIGEST.fullmatch(digest):
-        node.refuse("digest: 64 (or 32) hexadecimal digits, as `migverify workload digest` prints them")
-    scope = node.child("scope")
-    aspects: tuple[str, ...] = ()
-    database = user = count = None
-    if scope is not None:
-        scope.only("database", "user", "aspects", "count")
-        aspects = scope.texts("aspects")
-        for aspect in aspects:
-            if aspect not in ASPECTS:
-                scope.refuse(f"aspects: {aspect!r} is none of {', '.join(ASPECTS)}")
-        database = scope.text("database") if scope.has("database") else None
-        user = scope.text("user") if scope.has("user") else None
-        count = scope.number("count")
-    return Waiver(
-        owner=node.text("owner"), reason=node.text("reason"), expires=_expires(node, today), entry=entry,
-        digest=digest, aspects=frozenset(aspects), database=database, user=user, count=count, where=node.where,
-    )  # fmt: skip
-
-
-def _expires(node: Node, today: date) -> date:
-    text = node.text("expires")
-    place = node.child("expires") or node
-    try:
-        day = date.fromisoformat(text) if _DATE.fullmatch(text) else None
-    except ValueError:
-        day = None
-    if day is None:
-        place.refuse("expires: this takes a day, as 2026-01-31")
-    if (day - today).days > LONGEST_DAYS:
-        place.refuse(f"expires: at most {LONGEST_DAYS} days from now", "Who still needs it then, writes it again.")
-    return day
+    found = load_allowances(path, WaiversDocument, "waivers", Waiver, today)
+    return Waivers(found.holding, found.expired)

@@ -1,7 +1,7 @@
 """What differs between what a client saw on both sides, and what that means for a cell.
 
-Facts are compared leaf by leaf. A refusal on one side only is one difference, told whole. Messages (``told``) and times
-are shown, never compared: each engine words its own.
+Facts are compared leaf by leaf. A refusal on one side only is one difference, shown whole. Messages (``told``)
+and times are shown, never compared: each engine words its own.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from migverify.model import Verdict
-from migverify.workload.clients.model import Cell, CellResult, Difference, Facts, Observed
+from migverify.workload.clients.model import CellResult, ClientCell, ClientDifference, Facts, Observed
 
 TOLD = "told"
 _ASKING = frozenset({"sql", "prepared", "run", "texts", "stream", "columns", "getters", "updatable"})
 NOT_THERE = "NotThere"  # both harnesses: a step lacks what an earlier step could not make
-_BY_PATH = {"warnings": ("show-warnings-001",)}  # what explains a difference wherever it stands
+_BY_PATH = {"warnings": ("show-warnings-001",)}  # what explains a difference wherever it is
 _SHOWN = 300
 
 
-def differences(cell: Cell, source: Observed, target: Observed) -> list[Difference]:
+def differences(cell: ClientCell, source: Observed, target: Observed) -> list[ClientDifference]:
     """Return what a client saw otherwise, by step."""
-    found: list[Difference] = []
+    found: list[ClientDifference] = []
     for number, (step, one, other) in enumerate(zip(cell.scenario.steps, source.steps, target.steps, strict=False), 1):
         known = _texts(step["explains"]) if "explains" in step else cell.scenario.explains
         ignored = set(_texts(step.get("ignore")))
         action = str(step.get("name") or step["do"])
         if found and (_not_there(one) or _not_there(other)):
-            continue  # a consequence of what was told before
+            continue  # a consequence of an earlier difference
         for path, there, here in _differing(one, other, unordered=bool(step.get("unordered"))):
             if ignored.isdisjoint(path.split(".")):
                 by_path = next((ids for part, ids in _BY_PATH.items() if part in path.split(".")), None)
-                found.append(Difference(number, action, path, there, here, by_path or known))
+                found.append(ClientDifference(number, action, path, there, here, by_path or known))
     return found
 
 
@@ -112,7 +112,7 @@ def _joined(path: str, name: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Remove what is told and not compared."""
+    """Remove what is shown and not compared."""
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items() if key != TOLD}
     if isinstance(value, list):
@@ -145,11 +145,11 @@ def _exception(error: Any) -> str:
         return str(error)
     code = f" {error['code']}" if error.get("code") is not None else ""
     state = f"/{error['sqlstate']}" if error.get("sqlstate") else ""
-    told = f": {error[TOLD]}" if error.get(TOLD) else ""
-    return f"{error.get('class')}{code}{state}{told}"
+    message = f": {error[TOLD]}" if error.get(TOLD) else ""
+    return f"{error.get('class')}{code}{state}{message}"
 
 
-def judge(cell: Cell, source: Observed, target: Observed, again: tuple[Observed, Observed] | None) -> CellResult:
+def judge(cell: ClientCell, source: Observed, target: Observed, again: tuple[Observed, Observed] | None) -> CellResult:
     """Return the verdict of a cell.
 
     Parameters
@@ -182,12 +182,12 @@ def judge(cell: Cell, source: Observed, target: Observed, again: tuple[Observed,
     )  # fmt: skip
 
 
-def _same(one: Difference) -> tuple[int, str]:
+def _same(one: ClientDifference) -> tuple[int, str]:
     # Ids and positions inside a message change from run to run: the place of a difference says which one it is.
     return one.step, one.path
 
 
-def _incomplete(cell: Cell, source: Observed, target: Observed) -> str:
+def _incomplete(cell: ClientCell, source: Observed, target: Observed) -> str:
     for side, seen in (("source", source), ("target", target)):
         if seen.failure:
             return f"{side}: {seen.failure}"

@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any, TypeVar
 
 from migverify.errors import UsageError
-from migverify.workload.clients.model import Driver, Jar, Kind, Pool
+from migverify.workload.clients.model import ClientDriver, DriverKind, Jar, Pool
 
 T = TypeVar("T")
 
@@ -22,52 +22,30 @@ def _document() -> dict[str, Any]:
 
 
 @cache
-def drivers() -> dict[str, Driver]:
-    """Return every driver by its name, in the order of the file."""
-    found: dict[str, Driver] = {}
+def drivers() -> dict[str, ClientDriver]:
+    """Return every driver by its name, in the order of the file; one ``like`` another adds to that one."""
+    entries: dict[str, dict[str, Any]] = {}
     for entry in _document()["drivers"]:
-        like = found.get(entry.get("like", ""))
-        options = {**(like.options if like else {}), **entry.get("options", {})}
-        found[entry["name"]] = Driver(
-            entry["name"], Kind(entry["kind"]), entry["title"], entry["entry"],
-            entry.get("url") or (like.url if like else ""), entry.get("base", ""),
-            entry.get("tls") or (like.tls if like else {}), options, _jars(entry.get("jars", [])),
-        )  # fmt: skip
-    return found
+        like = entries.get(entry.pop("like", ""), {})
+        inherited: dict[str, Any] = {name: like[name] for name in ("url", "tls") if name in like}
+        options = {**like.get("options", {}), **entry.get("options", {})}
+        entries[entry["name"]] = {**inherited, **entry, "options": options}
+    return {name: ClientDriver.model_validate(entry, strict=False) for name, entry in entries.items()}
 
 
 @cache
 def pools() -> dict[str, Pool]:
     """Return every pool by its name."""
-    return {one["name"]: Pool(one["name"], one["title"], _jars(one.get("jars", []))) for one in _document()["pools"]}
-
-
-def all_jars() -> tuple[Jar, ...]:
-    """Return every jar that any driver, any pool or the harness needs."""
-    parts = [harness_jars(), *(d.jars for d in drivers().values()), *(p.jars for p in pools().values())]
-    return tuple(jar for part in parts for jar in part)
+    return {one["name"]: Pool.model_validate(one, strict=False) for one in _document()["pools"]}
 
 
 def harness_jars() -> tuple[Jar, ...]:
     """Return what the Java harness itself needs besides drivers and pools."""
-    return _jars(_document()["harness"])
+    return tuple(Jar.model_validate(one) for one in _document()["harness"])
 
 
-def _jars(entries: Iterable[Mapping[str, str]]) -> tuple[Jar, ...]:
-    return tuple(Jar(one["group"], one["artifact"], one["version"], one["sha256"]) for one in entries)
-
-
-def chosen_drivers(names: Iterable[str]) -> list[Driver]:
-    """Return the named drivers, all when none is named; raises UsageError for a name that is none."""
-    return _chosen(drivers(), names, "--driver")
-
-
-def chosen_pools(names: Iterable[str]) -> list[Pool]:
-    """Return the named pools, all when none is named; raises UsageError for a name that is none."""
-    return _chosen(pools(), names, "--pool")
-
-
-def _chosen(known: Mapping[str, T], names: Iterable[str], option: str) -> list[T]:
+def chosen(known: Mapping[str, T], names: Iterable[str], option: str) -> list[T]:
+    """Return what an option names, all when it names nothing; raises UsageError for a name that is not known."""
     wanted = list(names) or list(known)
     for name in wanted:
         if name not in known:
@@ -75,7 +53,7 @@ def _chosen(known: Mapping[str, T], names: Iterable[str], option: str) -> list[T
     return [known[name] for name in dict.fromkeys(wanted)]
 
 
-def missing_option(driver: Driver, options: Mapping[str, str]) -> str:
+def missing_option(driver: ClientDriver, options: Mapping[str, str]) -> str:
     """Return why a driver cannot run with these options, empty when it can."""
     for name, value in options.items():
         values = driver.options.get(name)
@@ -86,22 +64,13 @@ def missing_option(driver: Driver, options: Mapping[str, str]) -> str:
     return ""
 
 
-def parameters(driver: Driver, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the driver's own parameters: its base, and the options over it."""
-    texts = [driver.base] + [driver.options[name][value] for name, value in options.items()]
-    pairs = [pair.partition("=") for text in texts for pair in text.split("&") if pair]
-    return {name: value for name, _, value in pairs}
-
-
-def url(driver: Driver, options: Mapping[str, str]) -> str:
+def url(driver: ClientDriver, options: Mapping[str, str]) -> str:
     """Return the URL of a JDBC driver, for a Python driver its options; it never holds a login.
 
-    ``{address}``, ``{database}`` and ``{tls}`` (``tls_words``) are left open: each side fills in its own.
+    Later parameters replace those of the driver's base. ``{address}``, ``{database}`` and ``{tls}`` (the driver's words
+    for the TLS mode) are left open: each side fills in its own.
     """
-    listed = "&".join(f"{name}={value}" for name, value in parameters(driver, options).items())
-    return f"{driver.url}?{{tls}}&{listed}" if driver.kind is Kind.JDBC else listed
-
-
-def tls_words(driver: Driver, mode: str) -> str:
-    """Return how a driver says ``disabled`` or ``required`` (encrypted, no certificate check)."""
-    return driver.tls.get(mode, "")
+    texts = [driver.base] + [driver.options[name][value] for name, value in options.items()]
+    pairs = [pair.partition("=") for text in texts for pair in text.split("&") if pair]
+    listed = "&".join(f"{name}={value}" for name, value in {name: value for name, _, value in pairs}.items())
+    return f"{driver.url}?{{tls}}&{listed}" if driver.kind is DriverKind.JDBC else listed

@@ -1,30 +1,23 @@
 """Jars of drivers and pools: fetched once from a Maven repository, and used only when their checksum is the known one.
 
-A jar is fetched by Maven where that is installed, so that its settings (mirrors, proxies, logins) count; without Maven,
-or when a repository is named, over plain HTTPS. What arrives is checked in a folder of its own and then renamed: a jar
-in the cache is always whole.
+What arrives is checked in a folder of its own and then renamed: a jar in the cache is always whole.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import subprocess
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 from migverify.errors import UsageError
 from migverify.workload.clients.model import Jar
 
 CENTRAL = "https://repo.maven.apache.org/maven2"
-FETCH_SECONDS = 600.0
 MAX_BYTES = 64 << 20  # the largest jar has 5 MB; an endless answer must end
-_PLUGIN = "3.6.1"
 _OFFLINE = (
     "Without a way to Maven Central: name a mirror with --repository, or put the file into {folder}; "
     "its checksum is checked."
@@ -61,9 +54,9 @@ def provide(jars: Sequence[Jar], repository: str | None, say: Progress) -> list[
     jars
         What is needed; a jar named twice is fetched once.
     repository
-        URL of a repository to fetch from; None leaves it to Maven's settings, and to Maven Central without Maven.
+        URL of a repository to fetch from; None is Maven Central.
     say
-        Told when something is fetched.
+        Called when something is fetched.
 
     Raises
     ------
@@ -91,19 +84,12 @@ def checksum(path: Path) -> str:
 def _fetch(jars: Sequence[Jar], folder: Path, repository: str | None) -> None:
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as text:
         staging = Path(text)
-        maven = shutil.which("mvn")
-        if repository is None and maven is not None:
-            _by_maven(maven, jars, staging)
-        else:
-            for jar in jars:
-                _by_http(f"{(repository or CENTRAL).rstrip('/')}/{jar.path}", staging / jar.file, jar)
         for jar in jars:
+            _by_http(f"{(repository or CENTRAL).rstrip('/')}/{jar.path}", staging / jar.file, jar)
             _take(staging / jar.file, folder / jar.file, jar)
 
 
 def _take(arrived: Path, final: Path, jar: Jar) -> None:
-    if not arrived.is_file():
-        raise UsageError(f"{jar} did not arrive", hint=_OFFLINE.format(folder=final.parent))
     found = checksum(arrived)
     if found != jar.sha256:
         raise UsageError(
@@ -125,33 +111,3 @@ def _by_http(address: str, path: Path, jar: Jar) -> None:
     if len(content) > MAX_BYTES:
         raise UsageError(f"{jar}: the repository answers with more than {MAX_BYTES >> 20} MiB")
     path.write_bytes(content)
-
-
-def _by_maven(maven: str, jars: Iterable[Jar], staging: Path) -> None:
-    items = "".join(
-        f"<artifactItem><groupId>{escape(jar.group)}</groupId><artifactId>{escape(jar.artifact)}</artifactId>"
-        f"<version>{escape(jar.version)}</version></artifactItem>"
-        for jar in jars
-    )
-    pom = (
-        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion><groupId>migverify</groupId>'
-        "<artifactId>jars</artifactId><version>1</version><build><plugins><plugin>"
-        "<groupId>org.apache.maven.plugins</groupId><artifactId>maven-dependency-plugin</artifactId>"
-        f"<version>{_PLUGIN}</version><configuration><outputDirectory>{escape(str(staging))}</outputDirectory>"
-        f"<artifactItems>{items}</artifactItems></configuration></plugin></plugins></build></project>"
-    )
-    (staging / "pom.xml").write_text(pom, encoding="utf-8")
-    command = [maven, "-B", "-q", "-f", str(staging / "pom.xml"), "dependency:copy"]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=FETCH_SECONDS, check=False, cwd=staging)  # noqa: S603
-    except subprocess.TimeoutExpired as error:
-        hint = _OFFLINE.format(folder=staging.parent)
-        raise UsageError(f"Maven did not fetch the jars within {FETCH_SECONDS:.0f} s", hint=hint) from error
-    except OSError as error:
-        raise UsageError(f"Maven cannot be started: {error}") from error
-    if done.returncode != 0:
-        lines = [line for line in done.stdout.decode("utf-8", "replace").splitlines() if "ERROR" in line]
-        raise UsageError(
-            f"Maven cannot fetch the jars: {lines[0] if lines else f'exit code {done.returncode}'}",
-            hint=_OFFLINE.format(folder=staging.parent),
-        )

@@ -41,16 +41,6 @@ def find_java() -> str:
     return java
 
 
-def sources() -> dict[str, bytes]:
-    """Return the harness's files by name."""
-    folder = resources.files("migverify.workload.clients") / "java"
-    return {
-        one.name: one.read_bytes()
-        for one in sorted(folder.iterdir(), key=lambda f: f.name)
-        if one.name.endswith(".java")
-    }
-
-
 def compiled(java: str, jars: Sequence[Path]) -> Path:
     """Return the folder of the compiled harness; compiled anew when its source, the jars or Java changed.
 
@@ -59,7 +49,9 @@ def compiled(java: str, jars: Sequence[Path]) -> Path:
     UsageError
         this Java has no compiler, or the harness does not compile.
     """
-    texts = sources()
+    folder = resources.files("migverify.workload.clients") / "java"
+    sources = sorted((one for one in folder.iterdir() if one.name.endswith(".java")), key=lambda one: one.name)
+    texts = {one.name: one.read_bytes() for one in sources}
     key = hashlib.sha256(_run([java, "-version"], 60.0).stderr.encode())
     for name, content in texts.items():
         key.update(name.encode() + b"\0" + content + b"\0")
@@ -74,10 +66,20 @@ def compiled(java: str, jars: Sequence[Path]) -> Path:
             (staging / name).write_bytes(content)
         classes = staging / "classes"
         path = os.pathsep.join(str(jar) for jar in jars)
-        files = [str(staging / name) for name in texts]
         compiler = [java, "-m", "jdk.compiler/com.sun.tools.javac.Main"]
         done = _run(
-            [*compiler, "-nowarn", "-encoding", "UTF-8", "-cp", path, "-d", str(classes), *files], COMPILE_SECONDS
+            [
+                *compiler,
+                "-nowarn",
+                "-encoding",
+                "UTF-8",
+                "-cp",
+                path,
+                "-d",
+                str(classes),
+                *(str(staging / name) for name in texts),
+            ],
+            COMPILE_SECONDS,
         )
         if done.returncode != 0:
             raise UsageError(f"the harness does not compile: {done.stderr.strip()[:2000]}", hint=_HINT)

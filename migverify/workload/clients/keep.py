@@ -7,12 +7,10 @@ from itertools import groupby
 from typing import Any
 
 from migverify.model import NotCovered, TableResult, Verdict
-from migverify.store.base import ResultStore
+from migverify.store.results import ResultStore
 from migverify.workload.clients.compare import total
-from migverify.workload.clients.matrix import Left
-from migverify.workload.clients.model import CellResult, Difference
-
-"""What a run's plan holds under ``kind`` when it is one of clients."""
+from migverify.workload.clients.model import CellResult, ClientDifference
+from migverify.workload.clients.scenarios import LeftOut
 
 
 def rule_name(driver: str, pool: str) -> str:
@@ -35,7 +33,7 @@ def keep_result(store: ResultStore, run_id: str, result: CellResult) -> None:
     store.add_window(run_id, rule_name(result.driver, result.pool), body, findings)
 
 
-def keep_totals(store: ResultStore, run_id: str, results: Sequence[CellResult], left: Sequence[Left]) -> Verdict:
+def keep_totals(store: ResultStore, run_id: str, results: Sequence[CellResult], left: Sequence[LeftOut]) -> Verdict:
     """Record the end of every driver and pool, and return the verdict of the whole; the caller then ends the run."""
     ordered = sorted(results, key=lambda one: (one.driver, one.pool))
     for (driver, pool), group in groupby(ordered, key=lambda one: (one.driver, one.pool)):
@@ -44,7 +42,7 @@ def keep_totals(store: ResultStore, run_id: str, results: Sequence[CellResult], 
     return verdict_of(results, left)
 
 
-def verdict_of(results: Sequence[CellResult], left: Sequence[Left]) -> Verdict:
+def verdict_of(results: Sequence[CellResult], left: Sequence[LeftOut]) -> Verdict:
     """Return the verdict of a run: what could have been run elsewhere and was not leaves it undecided at best."""
     verdict = total(results)
     if verdict is Verdict.MATCH and any(one.possible for one in left):
@@ -52,7 +50,7 @@ def verdict_of(results: Sequence[CellResult], left: Sequence[Left]) -> Verdict:
     return verdict
 
 
-def _table_result(driver: str, pool: str, results: Sequence[CellResult], left: Sequence[Left]) -> TableResult:
+def _table_result(driver: str, pool: str, results: Sequence[CellResult], left: Sequence[LeftOut]) -> TableResult:
     counts = {verdict.value: sum(1 for one in results if one.verdict is verdict) for verdict in Verdict}
     bad = [one for one in results if one.verdict is not Verdict.MATCH]
     reasons = tuple(f"{one.scenario}/{one.variant}: {one.verdict} ({one.reason})" for one in bad)
@@ -68,7 +66,7 @@ def _table_result(driver: str, pool: str, results: Sequence[CellResult], left: S
     )  # fmt: skip
 
 
-def difference_as_json(one: Difference) -> dict[str, Any]:
+def difference_as_json(one: ClientDifference) -> dict[str, Any]:
     """Return a difference as a JSON object."""
     return {
         "step": one.step, "action": one.action, "path": one.path, "source": one.source, "target": one.target,
@@ -76,10 +74,8 @@ def difference_as_json(one: Difference) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def results_as_json(
-    results: Sequence[CellResult], left: Sequence[Left], facts: Mapping[str, Any], *, told: bool = True
-) -> dict[str, Any]:
-    """Return a whole run as one JSON object; ``told`` False leaves out seconds."""
+def results_as_json(results: Sequence[CellResult], left: Sequence[LeftOut], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a whole run as one JSON object."""
     return {
         "verdict": verdict_of(results, left).value,
         "facts": dict(facts),
@@ -87,7 +83,7 @@ def results_as_json(
             {
                 "driver": one.driver, "pool": one.pool, "scenario": one.scenario, "variant": one.variant,
                 "verdict": one.verdict.value, "reason": one.reason, "unsteady": one.unsteady, "refused": one.refused,
-                **({"seconds": round(one.seconds, 3)} if told else {}),
+                "seconds": round(one.seconds, 3),
                 "differences": [difference_as_json(difference) for difference in one.differences],
             }
             for one in results

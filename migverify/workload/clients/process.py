@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from migverify.errors import MigverifyError, UsageError
 from migverify.secrets import Secret, scrub
-from migverify.workload.clients.model import Controller, Observed
+from migverify.workload.clients.model import Observed
+from migverify.workload.clients.proxy import NetworkController
 
 START_SECONDS = 60.0
 END_SECONDS = 10.0
@@ -25,7 +25,7 @@ SIDES = ("source", "target")
 
 
 @dataclass(slots=True)
-class _Heard:
+class _SideFacts:
     steps: list[Mapping[str, Any]] = field(default_factory=list)
     millis: list[int] = field(default_factory=list)
     ended: bool = False
@@ -38,7 +38,7 @@ class _Heard:
 class HarnessProcess:
     """A running harness. ``run`` is for one thread; a harness that died or was stopped is ``broken``."""
 
-    def __init__(self, command: Sequence[str], passwords: Mapping[str, Secret], controller: Controller) -> None:
+    def __init__(self, command: Sequence[str], passwords: Mapping[str, Secret], controller: NetworkController) -> None:
         self._controller = controller
         self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._complaints: list[str] = []
@@ -66,12 +66,12 @@ class HarnessProcess:
 
     def run(self, number: int, seconds: float) -> dict[str, Observed]:
         """Run a cell on both sides at once and return what each showed; a harness that hangs is ended."""
-        heard = {side: _Heard() for side in SIDES}
+        seen = {side: _SideFacts() for side in SIDES}
         for side in SIDES:
             self._controller.begin(side)
             self._send({"run": number, "side": side})
         deadline = time.monotonic() + seconds
-        while not all(one.ended for one in heard.values()) and not self.broken:
+        while not all(one.ended for one in seen.values()) and not self.broken:
             line = self._next(deadline)
             if line is None:
                 late = time.monotonic() >= deadline
@@ -80,8 +80,8 @@ class HarnessProcess:
             elif "ask" in line:
                 self._answer(line)
             elif line.get("cell") == number:
-                _take(heard[line["side"]], line)
-        return {side: one.observed("" if one.ended else self.broken) for side, one in heard.items()}
+                _take(seen[line["side"]], line)
+        return {side: one.observed("" if one.ended else self.broken) for side, one in seen.items()}
 
     def _answer(self, line: dict[str, Any]) -> None:
         try:
@@ -155,15 +155,10 @@ def _clean(value: Any) -> Any:
     return scrub(value) if isinstance(value, str) else value
 
 
-def _take(heard: _Heard, line: Mapping[str, Any]) -> None:
+def _take(seen: _SideFacts, line: Mapping[str, Any]) -> None:
     if line.get("end"):
-        heard.ended = True
-        heard.failure = str(line.get("failure") or "")
+        seen.ended = True
+        seen.failure = str(line.get("failure") or "")
     else:
-        heard.steps.append(line["facts"])
-        heard.millis.append(int(line.get("ms", 0)))
-
-
-def write_work(path: Path, work: Mapping[str, Any]) -> None:
-    """Write a harness's work file; it holds no secret."""
-    path.write_text(json.dumps(work), encoding="utf-8")
+        seen.steps.append(line["facts"])
+        seen.millis.append(int(line.get("ms", 0)))

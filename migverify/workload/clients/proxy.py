@@ -1,4 +1,4 @@
-"""A small TCP proxy between driver and server that cuts, silences or loses answers when told to.
+"""What scenarios may do to the network and to servers: a proxy for each side, and restarts where servers are ours.
 
 A cut in the middle of a transaction has several forms for a client: the connection is reset at once; the server says
 nothing any more; or, the worst, the COMMIT arrives and only its answer is lost.
@@ -11,8 +11,12 @@ import selectors
 import socket
 import struct
 import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
+
+from migverify.errors import UsageError
 
 _BLOCK = 65536
 _TICK_SECONDS = 0.05
@@ -22,12 +26,12 @@ class Mode(StrEnum):
     """What the proxy does with bytes."""
 
     PASS = "pass"  # noqa: S105  (a word, no secret)
-    SILENCE = "silence"  # nothing moves, nobody is told
+    SILENCE = "silence"  # nothing moves, nobody is informed
     LOSE_ANSWER = "lose-answer"  # the client's next bytes arrive; the answer is dropped and the client cut off
 
 
 @dataclass(slots=True)
-class _Pair:
+class _ProxiedPair:
     client: socket.socket
     server: socket.socket
     asked: bool = field(default=False)  # in LOSE_ANSWER: the client has sent something since
@@ -39,7 +43,7 @@ class Proxy:
     def __init__(self, host: str, port: int) -> None:
         self._to = (host, port)
         self._mode = Mode.PASS
-        self._pairs: dict[socket.socket, _Pair] = {}
+        self._pairs: dict[socket.socket, _ProxiedPair] = {}
         self._lock = threading.Lock()
         self._selector = selectors.DefaultSelector()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -97,13 +101,13 @@ class Proxy:
             return
         client.setblocking(True)
         server.settimeout(None)
-        pair = _Pair(client, server)
+        pair = _ProxiedPair(client, server)
         for side in (client, server):
             side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._pairs[side] = pair
             self._selector.register(side, selectors.EVENT_READ)
 
-    def _forward(self, ready: socket.socket, pair: _Pair) -> None:
+    def _forward(self, ready: socket.socket, pair: _ProxiedPair) -> None:
         if self._mode is Mode.SILENCE:
             # Not read on purpose; unregistered, or select would return at once for ever.
             self._selector.unregister(ready)
@@ -123,7 +127,7 @@ class Proxy:
         if not data:
             self._drop(pair, reset=False)
 
-    def _drop(self, pair: _Pair, *, reset: bool) -> None:
+    def _drop(self, pair: _ProxiedPair, *, reset: bool) -> None:
         for side in (pair.client, pair.server):
             if self._pairs.pop(side, None) is None:
                 continue
@@ -132,3 +136,38 @@ class Proxy:
             if reset and side is pair.client:
                 side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             side.close()
+
+
+class NetworkController:
+    """Proxies in front of both sides; ``restart`` stops and starts a server and returns when it answers again."""
+
+    def __init__(self, addresses: Mapping[str, tuple[str, int]], restart: Callable[[str], None] | None = None) -> None:
+        self.proxies = {side: Proxy(host, port) for side, (host, port) in addresses.items()}
+        self._restart = restart
+
+    def can(self, need: str) -> bool:
+        """Whether ``proxy``, ``restart`` or ``own-servers`` (global settings may be changed) is possible here."""
+        return need == "proxy" or (need in ("restart", "own-servers") and self._restart is not None)
+
+    def begin(self, side: str) -> None:
+        """Forward again: undo what an earlier cell did to the network of a side."""
+        self.proxies[side].cut()
+        self.proxies[side].set(Mode.PASS)
+
+    def do(self, side: str, what: Mapping[str, Any]) -> dict[str, Any]:
+        """Cut, silence or lose an answer (``cut``, ``network``), or restart the server."""
+        action, mode = what.get("what"), what.get("mode")
+        if action == "cut":
+            self.proxies[side].cut()
+        elif action == "network" and mode in set(Mode):
+            self.proxies[side].set(Mode(str(mode)))
+        elif action == "restart" and self._restart is not None:
+            self._restart(side)
+        else:
+            raise UsageError(f"a scenario needs {action} {mode or ''}, which is not possible here")
+        return {}
+
+    def close(self) -> None:
+        """End the proxies."""
+        for proxy in self.proxies.values():
+            proxy.close()

@@ -75,7 +75,7 @@ def rows_of(rows: Any) -> Facts:
 
 
 def exception(error: BaseException) -> Facts:
-    """Class, code, state and nearest class of PEP 249; the message is told, not compared."""
+    """Class, code, state and nearest class of PEP 249; the message is shown, not compared."""
     kind = type(error)
     facts: Facts = {"class": f"{kind.__module__}.{kind.__name__}"}
     code = getattr(error, "errno", None)
@@ -507,7 +507,7 @@ class Harness:
             thread.join()
 
     def obey(self, side: str) -> None:
-        """Run the cells that a side is told to."""
+        """Run the cells requested of a side."""
         while (number := self.work[side].get()) >= 0:
             self.emit({"cell": number, "side": side, "end": True, "failure": self.run(number, side)})
 
@@ -524,7 +524,7 @@ class Harness:
                 self.emit({"cell": number, "side": side, "step": step, "facts": facts, "ms": spent})
         except Misuse as error:
             return f"scenario: {error}"
-        except Exception as error:  # noqa: BLE001  (told as the reason of an INCONCLUSIVE cell)
+        except Exception as error:  # noqa: BLE001  (shown as the reason of an INCONCLUSIVE cell)
             return f"{type(error).__name__}: {error}"
         finally:
             running.close()

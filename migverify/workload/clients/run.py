@@ -6,6 +6,7 @@ a new process.
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import time
@@ -19,10 +20,11 @@ from migverify.model import Verdict
 from migverify.secrets import Secret
 from migverify.workload.clients import java
 from migverify.workload.clients.compare import differences, judge
-from migverify.workload.clients.drivers import harness_jars, pools, tls_words, url
+from migverify.workload.clients.drivers import harness_jars, pools, url
 from migverify.workload.clients.jars import Progress, provide
-from migverify.workload.clients.model import Cell, CellResult, Controller, Driver, Kind, Observed
-from migverify.workload.clients.process import SIDES, HarnessProcess, write_work
+from migverify.workload.clients.model import CellResult, ClientCell, ClientDriver, DriverKind, Observed
+from migverify.workload.clients.process import SIDES, HarnessProcess
+from migverify.workload.clients.proxy import NetworkController
 
 PYTHON_HARNESS = "python_harness.py"
 
@@ -44,14 +46,14 @@ class Tools:
     """What a run needs beside cells. ``python`` is the interpreter that has the Python drivers."""
 
     sides: Mapping[str, ClientSide]
-    controller: Controller
+    controller: NetworkController
     repository: str | None = None
     python: str = sys.executable
     say: Progress = lambda _line: None
 
 
-def run_cells(cells: Sequence[Cell], tools: Tools, on_result: Callable[[CellResult], None]) -> list[CellResult]:
-    """Run cells and return their results in order; ``on_result`` hears of each as it comes."""
+def run_cells(cells: Sequence[ClientCell], tools: Tools, on_result: Callable[[CellResult], None]) -> list[CellResult]:
+    """Run cells and return their results in order; ``on_result`` gets each as it comes."""
     results: list[CellResult] = []
     for _, group in groupby(cells, key=lambda cell: cell.driver.name):
         for result in _run_driver(list(group), tools):
@@ -60,11 +62,11 @@ def run_cells(cells: Sequence[Cell], tools: Tools, on_result: Callable[[CellResu
     return results
 
 
-def _run_driver(cells: Sequence[Cell], tools: Tools) -> Iterator[CellResult]:
+def _run_driver(cells: Sequence[ClientCell], tools: Tools) -> Iterator[CellResult]:
     driver = cells[0].driver
     with tempfile.TemporaryDirectory(prefix="migverify-clients-") as folder:
         work = Path(folder) / "work.json"
-        write_work(work, _work(cells, tools))
+        work.write_text(json.dumps(_work(cells, tools)), encoding="utf-8")  # it holds no secret
         try:
             command = _command(driver, work, tools)
         except UsageError as error:
@@ -90,7 +92,7 @@ def _start(command: Sequence[str], tools: Tools) -> HarnessProcess:
     return HarnessProcess(command, {name: side.password for name, side in tools.sides.items()}, tools.controller)
 
 
-def _run_cell(process: HarnessProcess, number: int, cell: Cell) -> CellResult:
+def _run_cell(process: HarnessProcess, number: int, cell: ClientCell) -> CellResult:
     begin = time.monotonic()
     first = process.run(number, cell.scenario.seconds)
     source, target = first["source"], first["target"]
@@ -101,18 +103,18 @@ def _run_cell(process: HarnessProcess, number: int, cell: Cell) -> CellResult:
     return replace(judge(cell, source, target, again), seconds=time.monotonic() - begin)
 
 
-def _inconclusive(cell: Cell, reason: str) -> CellResult:
+def _inconclusive(cell: ClientCell, reason: str) -> CellResult:
     return CellResult(
         cell.driver.name, cell.pool.name, cell.scenario.name, cell.variant.name, Verdict.INCONCLUSIVE, reason
     )
 
 
-def _work(cells: Sequence[Cell], tools: Tools) -> dict[str, object]:
+def _work(cells: Sequence[ClientCell], tools: Tools) -> dict[str, object]:
     driver = cells[0].driver
     sides = {
         name: {
             "address": side.address, "proxy": side.proxy, "user": side.user, "database": side.database,
-            "tls": side.tls, "tls_words": tls_words(driver, side.tls),
+            "tls": side.tls, "tls_words": driver.tls.get(side.tls, ""),
         }
         for name, side in ((name, tools.sides[name]) for name in SIDES)
     }  # fmt: skip
@@ -122,7 +124,7 @@ def _work(cells: Sequence[Cell], tools: Tools) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _cell(cell: Cell) -> dict[str, object]:
+def _cell(cell: ClientCell) -> dict[str, object]:
     scenario = cell.scenario
     return {
         "pool": cell.pool.name, "url": cell.url, "pool_options": dict(cell.variant.pool_options),
@@ -131,8 +133,8 @@ def _cell(cell: Cell) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _command(driver: Driver, work: Path, tools: Tools) -> list[str]:
-    if driver.kind is Kind.PYTHON:
+def _command(driver: ClientDriver, work: Path, tools: Tools) -> list[str]:
+    if driver.kind is DriverKind.PYTHON:
         return [tools.python, "-I", str(Path(__file__).with_name(PYTHON_HARNESS)), str(work)]
     found = java.find_java()
     shared = provide(

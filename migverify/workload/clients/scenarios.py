@@ -1,41 +1,17 @@
-"""Scenarios are JSON files: one behavior each, checked on loading so that a typing error is told at its place."""
+"""Scenarios are JSON files, one behavior each; with drivers and pools they make the cells to run."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+
+from pydantic import ValidationError
 
 from migverify.errors import UsageError
-from migverify.workload.clients.drivers import drivers, pools
-from migverify.workload.clients.model import Kind, Scenario, Variant
-
-# Action -> fields it must have. The two harnesses know these and no others.
-ACTIONS: dict[str, frozenset[str]] = {
-    name: frozenset(required)
-    for name, required in {
-        "open": (), "close": (), "sql": ("sql",), "texts": ("texts",), "prepare": ("sql", "as"), "run": ("of",),
-        "prepared": ("sql",), "stream": ("sql",), "columns": ("sql",), "getters": ("sql", "getters"),
-        "updatable": ("sql", "column", "value"), "set": ("what", "value"), "state": (), "commit": (), "rollback": (),
-        "savepoint": ("as",), "rollback_to": ("of",), "release": ("of",), "valid": (), "identify": (), "pool": (),
-        "pool_set": ("what", "value"), "background": ("as", "step"), "join": ("of", "within_ms"), "wait": ("ms",),
-        "until": ("sql", "equals", "within_ms"), "ask": ("what",), "call": ("method",), "file": ("as", "text"),
-    }.items()
-}  # fmt: skip
-PYTHON_ACTIONS = frozenset({
-    "open", "close", "sql", "prepared", "stream", "columns", "set", "commit", "rollback", "valid", "identify",
-    "background", "join", "wait", "until", "ask", "file", "call", "pool",
-})  # fmt: skip
-OPTIONAL = frozenset({
-    "do", "on", "as", "name", "explains", "needs", "plain", "keys", "timeout", "fetch", "params", "batch", "repeat",
-    "meanwhile", "stop_after", "unrun", "within_ms", "same_as", "args", "mode", "same", "unordered", "ignore",
-})  # fmt: skip
-_FIELDS = {
-    "title", "kinds", "steps", "pools", "drivers", "setup", "cleanup", "variants", "explains", "why", "remedy", "needs",
-    "seconds", "soak",
-}  # fmt: skip
+from migverify.workload.clients.drivers import drivers, missing_option, pools, url
+from migverify.workload.clients.model import ClientCell, ClientDriver, DriverKind, Pool, Scenario, Variant
 
 
 def packaged() -> list[Scenario]:
@@ -67,104 +43,74 @@ def load(folder: Path | None) -> list[Scenario]:
     return list(found.values())
 
 
-def chosen(scenarios: Iterable[Scenario], names: Iterable[str], *, soak: bool) -> list[Scenario]:
-    """Return the named scenarios; without names all, those that take minutes only when asked for."""
-    known = {one.name: one for one in scenarios}
-    wanted = list(names)
-    for name in wanted:
-        if name not in known:
-            raise UsageError(
-                f"--scenario {name!r} is not known", hint="migverify workload clients --list shows the names."
-            )
-    if wanted:
-        return [known[name] for name in dict.fromkeys(wanted)]
-    return [one for one in known.values() if soak or not one.soak]
-
-
 def parse(text: str, name: str, origin: str) -> Scenario:
     """Return the scenario of a file's text; raises UsageError."""
     try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"{origin} is no JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise _wrong(origin, "the whole must be an object")
-    _only(document, _FIELDS, origin)
-    for field in ("title", "kinds", "steps"):
-        if not document.get(field):
-            raise _wrong(origin, f"{field} is missing")
-    kinds = tuple(_kind(one, origin) for one in _texts(document, "kinds", origin))
-    steps = document["steps"]
-    if not isinstance(steps, list):
-        raise _wrong(origin, "steps must be a list")
-    for number, step in enumerate(steps, start=1):
-        _check_step(step, f"{origin}, step {number}", kinds)
-    names: dict[str, list[str]] = {"pools": list(pools()), "drivers": list(drivers())}
-    for field, known in names.items():
-        for one in _texts(document, field, origin):
-            if one not in known:
-                raise _wrong(origin, f"{field}: {one!r} is not known; known are {', '.join(known)}")
-    variants = tuple(_variant(one, origin) for one in document.get("variants", [{"name": "default"}]))
-    if len({one.name for one in variants}) != len(variants):
-        raise _wrong(origin, "two variants bear one name")
-    return Scenario(
-        name, str(document["title"]), kinds, tuple(steps), _texts(document, "pools", origin),
-        _texts(document, "drivers", origin), _texts(document, "setup", origin), _texts(document, "cleanup", origin),
-        variants, _texts(document, "explains", origin), str(document.get("why", "")), str(document.get("remedy", "")),
-        _texts(document, "needs", origin), float(document.get("seconds", 60.0)), bool(document.get("soak", False)),
-        origin,
-    )  # fmt: skip
+        found = Scenario.model_validate_json(text)
+    except ValidationError as error:
+        problems = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}".lstrip(": ") for one in error.errors())
+        raise _wrong(origin, "; ".join(problems)) from error
+    options = {option for driver in drivers().values() for option in driver.options}
+    for field, named, known in (
+        ("pools", found.pools, set(pools())), ("drivers", found.drivers, set(drivers())),
+        ("options", {option for one in found.variants for option in one.options}, options),
+    ):  # fmt: skip
+        for unknown in set(named) - known:
+            raise _wrong(origin, f"{field}: {unknown!r} is not known; known are {', '.join(sorted(known))}")
+    return found.model_copy(update={"name": name})
 
 
-def _check_step(step: Any, where: str, kinds: tuple[Kind, ...]) -> None:
-    if not isinstance(step, dict):
-        raise _wrong(where, "a step must be an object")
-    action = step.get("do")
-    required = ACTIONS.get(str(action))
-    if required is None:
-        raise _wrong(where, f"do: {action!r} is not known; known are {', '.join(ACTIONS)}")
-    if Kind.PYTHON in kinds and action not in PYTHON_ACTIONS:
-        raise _wrong(where, f"do: {action!r} does not exist in Python; leave python out of kinds")
-    for field in sorted(required - step.keys()):
-        raise _wrong(where, f"{action} needs {field}")
-    _only(step, OPTIONAL | required, where)
-    if "step" in step:
-        _check_step(step["step"], where, kinds)
+def _wrong(origin: str, what: str) -> UsageError:
+    return UsageError(f"scenario {origin}: {what}", hint="docs/clients.md lists actions and fields.")
 
 
-def _variant(given: Any, origin: str) -> Variant:
-    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
-        raise _wrong(origin, "a variant must be an object with a name")
-    _only(given, {"name", "options", "pool_options", "remedy"}, f"{origin}, variant {given['name']}")
-    options = given.get("options", {})
-    known = {option for driver in drivers().values() for option in driver.options}
-    for option in options:
-        if option not in known:
-            raise _wrong(origin, f"option {option!r} is not known to any driver; known are {', '.join(sorted(known))}")
-    return Variant(
-        given["name"], {k: str(v) for k, v in options.items()}, given.get("pool_options", {}), given.get("remedy", "")
-    )
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A combination that was left out; ``possible`` is True where another setup could run it."""
+
+    driver: str
+    pool: str
+    scenario: str
+    variant: str
+    reason: str
+    possible: bool
 
 
-def _texts(document: Mapping[str, Any], field: str, origin: str) -> tuple[str, ...]:
-    value = document.get(field, [])
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise _wrong(origin, f"{field} must be a list of texts")
-    return tuple(value)
+def cells(
+    drivers: Iterable[ClientDriver], pools: Sequence[Pool], scenarios: Sequence[Scenario], can: Callable[[str], bool]
+) -> tuple[list[ClientCell], list[LeftOut]]:
+    """Return the cells to run, driver by driver, and the combinations that were left out with their reasons.
+
+    What has no meaning (a Python driver in HikariCP, a pool in a scenario about values) is left out; what could be run
+    with another setup (a server restart on servers that are not ours) is left out as ``possible``, never a MATCH.
+    ``can`` says whether a need of a scenario is met here.
+    """
+    found: list[ClientCell] = []
+    left: list[LeftOut] = []
+    for driver in drivers:
+        for pool in pools:
+            for scenario in (one for one in scenarios if _belongs(driver, pool, one)):
+                for variant in scenario.variants:
+                    reason, possible = _missing(driver, scenario, variant, can)
+                    if reason:
+                        left.append(LeftOut(driver.name, pool.name, scenario.name, variant.name, reason, possible))
+                    else:
+                        found.append(ClientCell(driver, pool, scenario, variant, url(driver, variant.options)))
+    return found, left
 
 
-def _kind(text: str, origin: str) -> Kind:
-    try:
-        return Kind(text)
-    except ValueError:
-        raise _wrong(origin, f"kinds: {text!r} is none of {', '.join(Kind)}") from None
+def _belongs(driver: ClientDriver, pool: Pool, scenario: Scenario) -> bool:
+    if driver.kind not in scenario.kinds or (scenario.drivers and driver.name not in scenario.drivers):
+        return False
+    if driver.kind is DriverKind.PYTHON:  # Python's pools are the application's own
+        return pool.name == "none" and (not scenario.pools or "none" in scenario.pools)
+    return not scenario.pools or pool.name in scenario.pools
 
 
-def _only(given: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    for field in given:
-        if field not in set(known):
-            raise _wrong(where, f"{field!r} is not known; known are {', '.join(sorted(known))}")
-
-
-def _wrong(where: str, what: str) -> UsageError:
-    return UsageError(f"scenario {where}: {what}", hint="docs/clients.md lists actions and fields.")
+def _missing(
+    driver: ClientDriver, scenario: Scenario, variant: Variant, can: Callable[[str], bool]
+) -> tuple[str, bool]:
+    if reason := missing_option(driver, variant.options):
+        return reason, False
+    need = next((need for need in scenario.needs if not can(need)), "")
+    return (f"needs {need}: only with --own-servers", True) if need else ("", False)

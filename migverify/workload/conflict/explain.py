@@ -9,16 +9,16 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from migverify.workload.conflict.causes import CAUSES, REMEDY_UNKNOWN, UNKNOWN
-from migverify.workload.conflict.evidence import judge, schema_changes
+from migverify.workload.conflict.evidence import ConflictCase, judge, schema_changes
 from migverify.workload.conflict.model import (
     LATEST,
     Candidate,
-    Conflict,
+    ConflictKind,
+    EvidenceState,
     Explanation,
-    Hold,
-    Kind,
     Party,
-    Seen,
+    SeenStatement,
+    TransactionConflict,
     span_text,
     time_text,
     tso_time,
@@ -32,7 +32,7 @@ _LOOK_BACK = 60_000_000
 
 
 def explain(
-    conflict: Conflict, statements: Statements, *, replicators: Collection[str] = (), skew: int = SKEW
+    conflict: TransactionConflict, statements: Statements, *, replicators: Collection[str] = (), skew: int = SKEW
 ) -> Explanation:
     """Return what is known of one conflict.
 
@@ -54,7 +54,7 @@ def explain(
         other = _party(theirs, _shared(ours, theirs, statements, table), others[0][1])
         other = replace(other, start=conflict.other_start or theirs.start, commit=conflict.other_commit)
     overlap = _overlap(conflict, ours, other)
-    candidates = judge(conflict, ours, other, mine, theirs, statements, replicators)
+    candidates = judge(ConflictCase(conflict, ours, other, mine, theirs, statements, replicators))
     cause = _decide(candidates)
     missing = _missing(ours, other, [one for one, _ in others] if len(others) > 1 else [])
     return Explanation(
@@ -67,14 +67,16 @@ def _decide(candidates: tuple[Candidate, ...]) -> str:
     """Return the most telling cause that is shown; a more telling one with some evidence for it leaves it open."""
     for name in CAUSES:
         found = next(one for one in candidates if one.cause == name)
-        if found.hold is Hold.SHOWN:
+        if found.hold is EvidenceState.SHOWN:
             return name
-        if found.hold is Hold.POSSIBLE and found.evidence:
+        if found.hold is EvidenceState.POSSIBLE and found.evidence:
             return UNKNOWN
     return UNKNOWN
 
 
-def _ours(conflict: Conflict, statements: Statements, table: str, skew: int) -> tuple[Party, Transaction | None]:
+def _ours(
+    conflict: TransactionConflict, statements: Statements, table: str, skew: int
+) -> tuple[Party, Transaction | None]:
     bare = Party(conflict.start, None, conflict.session, conflict.user, known_sql=conflict.sql)
     if conflict.seen is not None:
         seen = conflict.seen
@@ -82,7 +84,7 @@ def _ours(conflict: Conflict, statements: Statements, table: str, skew: int) -> 
         return Party(seen.txn, None, seen.session, seen.user, seen.host, seen, None, "the record itself"), mine
     mine = statements.of_start(conflict.start)
     if mine is not None:
-        party = _party(mine, statements.touches(mine, table, writing=conflict.kind is not Kind.READ),
+        party = _party(mine, statements.touches(mine, table, writing=conflict.kind is not ConflictKind.READ),
                        "Txn_start_ts")  # fmt: skip
         return replace(party, start=conflict.start), mine
     if conflict.start is None or conflict.start == LATEST:
@@ -97,7 +99,7 @@ def _ours(conflict: Conflict, statements: Statements, table: str, skew: int) -> 
 
 
 def _others(
-    conflict: Conflict, statements: Statements, table: str, ours: Party, mine: Transaction | None, skew: int
+    conflict: TransactionConflict, statements: Statements, table: str, ours: Party, mine: Transaction | None, skew: int
 ) -> list[tuple[Transaction, str]]:
     """Return the transactions that can be the other one; several are several suspects, none of them named."""
     if conflict.other_start is not None:
@@ -106,16 +108,20 @@ def _others(
             return [(known, "Txn_start_ts")]
         found = statements.by_time(conflict.other_start, conflict.other_commit, table, skew)
         return [(one, "times and table") for one in found if one is not mine]
-    if conflict.kind is Kind.SCHEMA:
+    if conflict.kind is ConflictKind.SCHEMA:
         changes = schema_changes(conflict, statements)
         return [(one, "schema change in that time") for one in statements.transactions
                 if any(seen in changes for seen in one.statements)]  # fmt: skip
-    if conflict.kind not in (Kind.READ, Kind.WAIT) or ours.statement is None or ours.statement.begin is None:
+    if (
+        conflict.kind not in (ConflictKind.READ, ConflictKind.WAIT)
+        or ours.statement is None
+        or ours.statement.begin is None
+    ):
         return []
     return [(one, _GUESSED) for one in _writers_before(ours.statement, statements, mine)]
 
 
-def _writers_before(reader: Seen, statements: Statements, mine: Transaction | None) -> list[Transaction]:
+def _writers_before(reader: SeenStatement, statements: Statements, mine: Transaction | None) -> list[Transaction]:
     """Return writers on the reader's tables whose commit can have held locks while it ran.
 
     Those that were under way, or else the last that ended before it.
@@ -147,7 +153,7 @@ def _committed(one: Transaction, statements: Statements) -> bool:
     return words[:1] != ("ROLLBACK",) and (not one.explicit or words[:1] == ("COMMIT",))
 
 
-def _shared(ours: Party, theirs: Transaction, statements: Statements, table: str) -> Seen | None:
+def _shared(ours: Party, theirs: Transaction, statements: Statements, table: str) -> SeenStatement | None:
     """Return the other's statement that wrote where ours was."""
     if table or ours.statement is None:
         return statements.touches(theirs, table)
@@ -156,7 +162,7 @@ def _shared(ours: Party, theirs: Transaction, statements: Statements, table: str
     return next((one for one in found if one is not None), None) or statements.touches(theirs, "")
 
 
-def _party(one: Transaction, statement: Seen | None, found: str) -> Party:
+def _party(one: Transaction, statement: SeenStatement | None, found: str) -> Party:
     last = one.statements[-1]
     statement = statement or last
     return Party(
@@ -164,12 +170,12 @@ def _party(one: Transaction, statement: Seen | None, found: str) -> Party:
     )
 
 
-def _overlap(conflict: Conflict, ours: Party, other: Party) -> tuple[int, int] | None:
+def _overlap(conflict: TransactionConflict, ours: Party, other: Party) -> tuple[int, int] | None:
     """Return the time in which both were under way, as far as the evidence tells it."""
     begin = _begin(ours)
     theirs = _begin(other)
     end = tso_time(conflict.other_commit) if conflict.other_commit else None
-    if end is None and conflict.kind in (Kind.READ, Kind.WAIT):
+    if end is None and conflict.kind in (ConflictKind.READ, ConflictKind.WAIT):
         # locks may outlive the writer's answer: the reader's wait is what is certain
         end = ours.statement.end if ours.statement is not None else None
         if end is None and conflict.at is not None:
@@ -185,12 +191,14 @@ def _begin(party: Party) -> int | None:
     return party.statement.begin if party.statement is not None else None
 
 
-def _story(conflict: Conflict, ours: Party, other: Party, overlap: tuple[int, int] | None) -> tuple[str, ...]:
-    told = []
+def _story(
+    conflict: TransactionConflict, ours: Party, other: Party, overlap: tuple[int, int] | None
+) -> tuple[str, ...]:
+    sentences = []
     begin, theirs = _begin(ours), _begin(other)
     if begin is not None and theirs is not None:
         apart = begin - theirs
-        told.append(
+        sentences.append(
             f"The other transaction began {span_text(apart)} before ours: it was unfinished when ours began."
             if apart > 0
             else f"Ours began {span_text(-apart)} before the other transaction: ours was open all the time."
@@ -199,21 +207,21 @@ def _story(conflict: Conflict, ours: Party, other: Party, overlap: tuple[int, in
         )
     if conflict.other_commit and conflict.other_start:
         took = tso_time(conflict.other_commit) - tso_time(conflict.other_start)
-        told.append(f"The other one needed {span_text(took)} from its start to its commit.")
+        sentences.append(f"The other one needed {span_text(took)} from its start to its commit.")
     if overlap is not None:
-        told.append(
+        sentences.append(
             f"Both were under way from {time_text(overlap[0])} to {time_text(overlap[1])}:"
             f" {span_text(overlap[1] - overlap[0])}."
         )
-    elif begin is not None and conflict.other_start is None and conflict.kind is Kind.WRITE:
-        told.append("The message does not tell the other transaction.")
+    elif begin is not None and conflict.other_start is None and conflict.kind is ConflictKind.WRITE:
+        sentences.append("The message does not name the other transaction.")
     if other.found == _GUESSED:
-        told.append(
+        sentences.append(
             "The log does not name the lock's owner: this is the one writer of the table under way, or the last."
         )
     if conflict.waited:
-        told.append(f"Waiting for locks and resolving them took {span_text(conflict.waited)}.")
-    return tuple(told)
+        sentences.append(f"Waiting for locks and resolving them took {span_text(conflict.waited)}.")
+    return tuple(sentences)
 
 
 def _missing(ours: Party, other: Party, several: list[Transaction]) -> tuple[str, ...]:
@@ -231,8 +239,3 @@ def _missing(ours: Party, other: Party, several: list[Transaction]) -> tuple[str
 def unknown(explanation: Explanation) -> bool:
     """Tell whether the evidence did not decide."""
     return explanation.cause == UNKNOWN
-
-
-def possible(explanation: Explanation) -> list[Candidate]:
-    """Return the causes that are neither shown nor excluded."""
-    return [one for one in explanation.candidates if one.hold is Hold.POSSIBLE]

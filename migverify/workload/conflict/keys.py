@@ -17,7 +17,7 @@ _NIL, _BYTES, _INT, _UINT, _FLOAT, _DECIMAL, _DURATION, _MAX = 0x00, 0x01, 0x03,
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class TidbKey:
     """One key. ``kind`` is row, index, schema or other; ``values`` the handle or the index values, as text.
 
     ``table`` is database.table where it is known. ``raw`` are the key's bytes, empty where a message has words only.
@@ -31,7 +31,7 @@ class Key:
     index: str = ""
     raw: bytes = b""
 
-    def named(self, table: str, index: str = "") -> Key:
+    def named(self, table: str, index: str = "") -> TidbKey:
         """Return the key with names."""
         return replace(self, table=table or self.table, index=index or self.index)
 
@@ -54,7 +54,7 @@ class Key:
         }  # fmt: skip
 
 
-def decode(raw: bytes) -> Key:
+def decode(raw: bytes) -> TidbKey:
     """Return what a key's bytes say; bytes of no known form are a key of kind ``other``."""
     plain = _ungrouped(raw)
     if plain[:1] == b"z" and len(plain) > 4 and plain[:1] + plain[4:5] in (b"zt", b"zm"):
@@ -62,20 +62,20 @@ def decode(raw: bytes) -> Key:
     elif plain[:1] in (b"x", b"r") and plain[4:5] in (b"t", b"m"):
         plain = plain[4:]
     if plain[:1] == b"m":
-        return Key("schema", values=(_values(b"\x01" + plain[1:], 1) or (_printable(plain[1:]),))[:1], raw=raw)
+        return TidbKey("schema", values=(_values(b"\x01" + plain[1:], 1) or (_printable(plain[1:]),))[:1], raw=raw)
     if plain[:1] != b"t" or len(plain) < 11 or plain[9:11] not in (b"_r", b"_i"):
-        return Key("other", _id(plain[1:9]) if plain[:1] == b"t" and len(plain) >= 9 else None, raw=raw)
+        return TidbKey("other", _id(plain[1:9]) if plain[:1] == b"t" and len(plain) >= 9 else None, raw=raw)
     table = _id(plain[1:9])
     rest = plain[11:]
     if plain[9:11] == b"_r":
         handle = (str(_id(rest)),) if len(rest) == 8 else _values(rest)
-        return Key("row", table, values=handle, raw=raw)
+        return TidbKey("row", table, values=handle, raw=raw)
     if len(rest) < 8:
-        return Key("other", table, raw=raw)
-    return Key("index", table, _id(rest[:8]), _values(rest[8:]), raw=raw)
+        return TidbKey("other", table, raw=raw)
+    return TidbKey("index", table, _id(rest[:8]), _values(rest[8:]), raw=raw)
 
 
-def from_hex(text: str) -> Key | None:
+def from_hex(text: str) -> TidbKey | None:
     """Return the key of a hexadecimal text, None where it is none."""
     text = text.strip().strip('"')
     if not text or len(text) % 2 or not re.fullmatch(r"[0-9a-fA-F]+", text):
@@ -87,7 +87,7 @@ _ESCAPED = re.compile(r"\\x([0-9a-fA-F]{2})|\\([0-7]{3})|\\(.)", re.DOTALL)
 _LETTERS = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0"}
 
 
-def from_escapes(text: str) -> Key:
+def from_escapes(text: str) -> TidbKey:
     r"""Return the key of a text with escapes, as ``t\200\000...`` or ``t\x80\x00...`` in logs."""
     raw = bytearray()
     at = 0
@@ -111,20 +111,20 @@ _HANDLE = re.compile(r"handle=(?:\{([^}]*)\}|([^,}\s]+))")
 _META = re.compile(r"metaKey=true, key=([^,}]*)(?:, field=([^}]*))?")
 
 
-def from_words(text: str, raw: Key | None = None) -> Key | None:
+def from_words(text: str, raw: TidbKey | None = None) -> TidbKey | None:
     """Return the key a message spells as ``{tableID=1, indexID=2, indexValues={...}}``; None where it spells none.
 
     Parameters
     ----------
     raw
-        The same key from the message's ``originalKey=``: values that hold commas are told apart by it only.
+        The same key from the message's ``originalKey=``: only it separates values that hold commas.
     """
     go = _GO_BYTES.match(text)
     if go is not None:
         return decode(bytes(int(one, 16) for one in go[1].split(", ") if one)) if go[1] else None
     meta = _META.search(text)
     if meta is not None:
-        return Key("schema", values=(f"{meta[1]} {meta[2] or ''}".strip(),))
+        return TidbKey("schema", values=(f"{meta[1]} {meta[2] or ''}".strip(),))
     table = _TABLE.search(text)
     if table is None:
         return raw
@@ -137,10 +137,10 @@ def from_words(text: str, raw: Key | None = None) -> Key | None:
         values, end, _ = text.partition("indexValues={")[2].partition("}")
         parts = values.removesuffix(" ").removesuffix(",").split(", ") if end else ()
         spelled = tuple(part for part in parts if part)
-        return Key("index", int(table[1]), int(index[1]), spelled, named)
+        return TidbKey("index", int(table[1]), int(index[1]), spelled, named)
     handle = _HANDLE.search(text)
     spelled = tuple((handle[1] or handle[2]).split(", ")) if handle else ()
-    return Key("row", int(table[1]), values=spelled, table=named)
+    return TidbKey("row", int(table[1]), values=spelled, table=named)
 
 
 def _id(raw: bytes) -> int:

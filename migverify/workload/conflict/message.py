@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from migverify.workload.conflict import keys
-from migverify.workload.conflict.keys import Key
-from migverify.workload.conflict.model import LATEST, Conflict, Kind
+from migverify.workload.conflict.keys import TidbKey
+from migverify.workload.conflict.model import LATEST, ConflictKind, TransactionConflict
 
 _NUMBER = r"[=:]\s*(\d{15,20})"
 _START = re.compile(r"(?:txnStartTS|\bstartTS|start_ts|Txn_start_ts)" + _NUMBER)
@@ -29,8 +29,9 @@ _CODE = re.compile(r"(?:\[\w+:|\b(?:ERROR|error|Error|errno|code)[=: ]+|\()(9007
 _KEY_LOCKED = re.compile(r"KeyIsLocked|key is locked|txnLockFast|locked primary_lock|primary_lock:|lock_version:")
 
 _KINDS = {
-    9007: Kind.WRITE, 8005: Kind.WRITE, 8022: Kind.LOST, 8002: Kind.REFUSED, 8028: Kind.SCHEMA, 8027: Kind.SCHEMA,
-    8147: Kind.UNIQUENESS,
+    9007: ConflictKind.WRITE, 8005: ConflictKind.WRITE, 8022: ConflictKind.LOST, 8002: ConflictKind.REFUSED,
+    8028: ConflictKind.SCHEMA, 8027: ConflictKind.SCHEMA,
+    8147: ConflictKind.UNIQUENESS,
 }  # fmt: skip
 _WORDS = (
     (8147, "lazy uniqueness check is enabled"), (9007, "rite conflict"), (9007, "WriteConflict"),
@@ -39,13 +40,13 @@ _WORDS = (
 )  # fmt: skip
 
 
-def parse(text: str, where: str = "") -> Conflict | None:
+def parse(text: str, where: str = "") -> TransactionConflict | None:
     """Return the conflict that a message tells of; None when it tells of none."""
     code = _code(text)
     if code is None:
         return _locked(text, where) if _KEY_LOCKED.search(text) else None
     start = _tso(_START, text) or _tso(_STALE, text)
-    return Conflict(
+    return TransactionConflict(
         _KINDS[code], code, text, where, start, _tso(_OTHER_START, text), _tso(_OTHER_COMMIT, text),
         _key(_KEY, _ORIGINAL, text) or _lost_key(text), _key(_PRIMARY, _ORIGINAL_PRIMARY, text),
         (reason[1] if (reason := _REASON.search(text)) else ""),
@@ -63,7 +64,7 @@ def _code(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _locked(text: str, where: str) -> Conflict | None:
+def _locked(text: str, where: str) -> TransactionConflict | None:
     backoffs = _BACKOFFS.search(text)
     kinds = tuple(one.strip() for one in backoffs[1].split(",") if one.strip()) if backoffs else ()
     waited = _BACKOFF_MS.search(text)
@@ -72,8 +73,8 @@ def _locked(text: str, where: str) -> Conflict | None:
     if start is None and lock is None:
         return None
     # reads wait by txnLockFast; a write that meets a lock waits by txnLock
-    kind = Kind.WAIT if kinds and "txnLockFast" not in kinds else Kind.READ
-    return Conflict(
+    kind = ConflictKind.WAIT if kinds and "txnLockFast" not in kinds else ConflictKind.READ
+    return TransactionConflict(
         kind, None, text, where, start, lock, None, _escaped(_LOCKED_KEY, text), _escaped(_PRIMARY_LOCK, text),
         waited=int(waited[1]) * 1000 if waited else None, backoffs=kinds,
     )  # fmt: skip
@@ -87,21 +88,21 @@ def _tso(pattern: re.Pattern[str], text: str) -> int | None:
     return tso if tso <= LATEST else None
 
 
-def _key(pattern: re.Pattern[str], original: re.Pattern[str], text: str) -> Key | None:
+def _key(pattern: re.Pattern[str], original: re.Pattern[str], text: str) -> TidbKey | None:
     hexadecimal = original.search(text)
     raw = keys.from_hex(hexadecimal[1]) if hexadecimal else None
     spelled = pattern.search(text)
     return keys.from_words(spelled[1], raw) if spelled else raw
 
 
-def _escaped(pattern: re.Pattern[str], text: str) -> Key | None:
+def _escaped(pattern: re.Pattern[str], text: str) -> TidbKey | None:
     found = pattern.search(text)
     if found is None:
         return None
     return keys.from_hex(found[2]) if found[2] else keys.from_hex(found[1]) or keys.from_escapes(found[1])
 
 
-def _lost_key(text: str) -> Key | None:
+def _lost_key(text: str) -> TidbKey | None:
     found = _LOCK_LOST.search(text)
     numbers = [int(one) for one in re.findall(r"\d+", found[1])] if found else []
     return keys.decode(bytes(numbers)) if len(numbers) > 10 and max(numbers) < 256 else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from migverify.workload.conflict.keys import Key
+from migverify.workload.conflict.keys import TidbKey
 
 LATEST = (1 << 64) - 1
 """Not a time: an autocommit read of one row by its key reads whatever is newest."""
@@ -32,7 +32,7 @@ def span_text(length: int) -> str:
     return f"{length / 1e6:.3f} s" if abs(length) >= 1_000_000 else f"{length / 1000:g} ms"
 
 
-class Kind(StrEnum):
+class ConflictKind(StrEnum):
     """What happened."""
 
     WRITE = "write conflict"
@@ -45,22 +45,22 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class TransactionConflict:
     """What one message, or one line of a log, tells; what it does not tell is None or empty.
 
     ``start`` is the TSO of the transaction that failed or waited; ``other_start`` and ``other_commit`` those of the
     one it met. ``session``, ``at``, ``sql``, ``user`` come from a log. ``waited`` is in microseconds.
     """
 
-    kind: Kind
+    kind: ConflictKind
     code: int | None = None
     text: str = ""
     where: str = ""
     start: int | None = None
     other_start: int | None = None
     other_commit: int | None = None
-    key: Key | None = None
-    primary: Key | None = None
+    key: TidbKey | None = None
+    primary: TidbKey | None = None
     reason: str = ""
     session: str = ""
     at: int | None = None
@@ -68,11 +68,11 @@ class Conflict:
     user: str = ""
     waited: int | None = None
     backoffs: tuple[str, ...] = ()
-    seen: Seen | None = None
+    seen: SeenStatement | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenStatement:
     """One statement that a slow log or a capture shows.
 
     ``begin`` and ``end`` are the server's: when it took the statement and when it answered. ``txn`` is the start TSO
@@ -114,8 +114,8 @@ class Party:
     session: str = ""
     user: str = ""
     host: str = ""
-    statement: Seen | None = None
-    ended: Seen | None = None
+    statement: SeenStatement | None = None
+    ended: SeenStatement | None = None
     found: str = ""
     known_sql: str = ""
 
@@ -125,7 +125,7 @@ class Party:
         return self.statement.sql.decode("utf-8", "backslashreplace") if self.statement else self.known_sql
 
 
-class Hold(StrEnum):
+class EvidenceState(StrEnum):
     """What the evidence says of one possible cause."""
 
     SHOWN = "shown"
@@ -138,7 +138,7 @@ class Candidate:
     """One possible hidden writer: what speaks for it or against it, and what would settle it."""
 
     cause: str
-    hold: Hold
+    hold: EvidenceState
     evidence: tuple[str, ...] = ()
     confirm: str = ""
 
@@ -150,7 +150,7 @@ class Explanation:
     ``overlap`` is (begin, end): the time in which both were at it, None where it is not known.
     """
 
-    conflict: Conflict
+    conflict: TransactionConflict
     ours: Party
     other: Party
     cause: str

@@ -16,8 +16,12 @@ from typing import IO, Any, TypeAlias, cast
 
 from migverify.errors import UsageError
 from migverify.workload.conflict import tidblog
+from migverify.workload.conflict.keys import TidbKey
 from migverify.workload.conflict.message import parse
-from migverify.workload.conflict.model import LATEST, Conflict, Seen, tso_time
+from migverify.workload.conflict.model import LATEST, SeenStatement, TransactionConflict, tso_time
+from migverify.workload.replay.model import Judged
+from migverify.workload.replay.outcomes import judged
+from migverify.workload.replay.runfile import RUN_FILE, RunFile
 
 AROUND = 60_000_000
 """Microseconds before and after a conflict in which statements are kept."""
@@ -27,14 +31,12 @@ _COLUMNS = (
     "source_file", "source_line", "command", "details",
 )  # fmt: skip
 
-ReadColumns: TypeAlias = Callable[[Path, Sequence[str]], Iterator[dict[str, list[object]]]]
-
 
 @dataclass(slots=True)
 class Found:
     """What the first reading found. ``repeated`` counts further lines of conflicts already known."""
 
-    conflicts: list[Conflict] = field(default_factory=list)
+    conflicts: list[TransactionConflict] = field(default_factory=list)
     lines: int = 0
     repeated: int = 0
     left_out: int = 0
@@ -44,7 +46,7 @@ class Found:
 class Near:
     """Statements near the conflicts; ``left_out`` were too many."""
 
-    statements: list[Seen] = field(default_factory=list)
+    statements: list[SeenStatement] = field(default_factory=list)
     read: int = 0
     left_out: int = 0
 
@@ -66,26 +68,24 @@ def _is_slow(path: Path) -> bool:
         return tidblog.is_slow_log(file.read(65_536))
 
 
-def find(files: Sequence[Path], most: int, *, waits: bool = True) -> Found:
+def find(files: Sequence[Path], most: int) -> Found:
     """Return the conflicts that logs tell of: errors in the order of the files, then the longest waits.
 
     Parameters
     ----------
     most
         How many to keep; the others are counted.
-    waits
-        Also take statements that met locks, by the slow log.
     """
     found = Found()
-    errors: dict[tuple[object, ...], Conflict] = {}
-    waiting: list[Conflict] = []
+    errors: dict[tuple[object, ...], TransactionConflict] = {}
+    waiting: list[TransactionConflict] = []
     for path in files:
         slow = _is_slow(path)
         with _lines(path) as file:
             counted = _count(file, found)
             if slow:
                 for seen in tidblog.slow_statements(counted, path.name):
-                    met = tidblog.waiting_reads(seen) if waits else None
+                    met = tidblog.waiting_reads(seen)
                     if met is not None:
                         waiting.append(met)
                         if len(waiting) > 4 * most:
@@ -108,14 +108,14 @@ def _count(lines: Iterable[bytes], found: Found) -> Iterator[bytes]:
         yield line
 
 
-def _keep_longest(waiting: list[Conflict], most: int) -> int:
+def _keep_longest(waiting: list[TransactionConflict], most: int) -> int:
     left = max(len(waiting) - most, 0)
     waiting.sort(key=lambda one: -(one.waited or 0))
     del waiting[most:]
     return left
 
 
-def _merge(errors: dict[tuple[object, ...], Conflict], conflict: Conflict, found: Found) -> None:
+def _merge(errors: dict[tuple[object, ...], TransactionConflict], conflict: TransactionConflict, found: Found) -> None:
     """Keep one conflict for the several lines TiDB writes of it, with what each of them adds."""
     name = (
         conflict.kind,
@@ -136,7 +136,7 @@ def _merge(errors: dict[tuple[object, ...], Conflict], conflict: Conflict, found
     )  # fmt: skip
 
 
-def messages(text: str) -> list[Conflict]:
+def messages(text: str) -> list[TransactionConflict]:
     """Return the conflicts of a text that holds messages: one, or one a line."""
     whole = parse(text)
     found = [one for line in text.splitlines() if (one := tidblog.of_text(line)) is not None]
@@ -148,7 +148,7 @@ def messages(text: str) -> list[Conflict]:
 class Nearness:
     """Tells whether a statement belongs to one of the conflicts, by its transaction or its time."""
 
-    def __init__(self, conflicts: Sequence[Conflict]) -> None:
+    def __init__(self, conflicts: Sequence[TransactionConflict]) -> None:
         self._transactions = {one.start for one in conflicts} | {one.other_start for one in conflicts}
         self._transactions -= {None, LATEST}
         windows = []
@@ -172,7 +172,7 @@ class Nearness:
         """Tell whether a statement that was answered then can be near: it began before, nobody knows how long."""
         return start in self._transactions or any(begin <= answered for begin, _ in self._windows)
 
-    def __call__(self, seen: Seen) -> bool:
+    def __call__(self, seen: SeenStatement) -> bool:
         """Tell it of one statement."""
         if seen.txn in self._transactions:
             return True
@@ -181,16 +181,8 @@ class Nearness:
         return any(begin <= seen.end and seen.begin <= end for begin, end in self._windows)
 
 
-def statements_near(
-    files: Sequence[Path], captures: Sequence[Path], conflicts: Sequence[Conflict], read: ReadColumns | None
-) -> Near:
-    """Return what slow logs and captures show near the conflicts.
-
-    Parameters
-    ----------
-    read
-        ``spark.statements.read_columns``; needed for captures only.
-    """
+def statements_near(files: Sequence[Path], captures: Sequence[Path], conflicts: Sequence[TransactionConflict]) -> Near:
+    """Return what slow logs and captures show near the conflicts."""
     near = Near()
     wanted = Nearness(conflicts)
     for path in files:
@@ -198,13 +190,11 @@ def statements_near(
             with _lines(path) as file:
                 _keep(tidblog.slow_statements(file, path.name, wanted.by_end), wanted, near)
     for folder in captures:
-        if read is None:
-            raise UsageError("a capture was named, and nothing reads Parquet.", hint="Install pyarrow.")
-        _keep(_captured(folder, read), wanted, near)
+        _keep(_captured(folder), wanted, near)
     return near
 
 
-def _keep(statements: Iterable[Seen], wanted: Nearness, near: Near) -> None:
+def _keep(statements: Iterable[SeenStatement], wanted: Nearness, near: Near) -> None:
     for one in statements:
         near.read += 1
         if wanted(one):
@@ -214,8 +204,10 @@ def _keep(statements: Iterable[Seen], wanted: Nearness, near: Near) -> None:
                 near.left_out += 1
 
 
-def _captured(folder: Path, read: ReadColumns) -> Iterator[Seen]:
-    for batch in read(folder, _COLUMNS):
+def _captured(folder: Path) -> Iterator[SeenStatement]:
+    from migverify.workload.statement_files import read_columns  # late: it needs pyarrow
+
+    for batch in read_columns(folder, _COLUMNS):
         for row in zip(*(batch[name] for name in _COLUMNS), strict=True):
             value: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
             if value["command"] not in ("query", "execute") or not value["sql"]:
@@ -223,17 +215,96 @@ def _captured(folder: Path, read: ReadColumns) -> Iterator[Seen]:
             yield _seen(value)
 
 
-def _seen(value: dict[str, Any]) -> Seen:
+def _seen(value: dict[str, Any]) -> SeenStatement:
     """Return a captured statement. Details of TiDB's own formats name the transaction."""
     details = json.loads(value["details"]) if value["details"] else {}
     folded = {str(name).lower(): text for name, text in details.items()}
     txn = str(folded.get("txn_start_ts") or folded.get("start_ts") or "")
     outside = value["in_transaction"] is False and value["autocommit"] is True
     explicit = True if value["in_transaction"] else False if outside else None
-    return Seen(
+    return SeenStatement(
         f"{value['source_file']}:{value['source_line']}", str(value["session"]), value["start"],
         value["end"] if value["end"] is not None else value["start"], value["sql"],
         value["user"] or "", value["host"] or "", value["database"] or "",
         int(txn) if txn.isdigit() and int(txn) else None,
         None if value["errno"] is None else value["errno"] == 0, value["errno"], explicit=explicit,
     )  # fmt: skip
+
+
+def replay_conflicts(folder: Path) -> Iterator[TransactionConflict]:
+    """Yield the conflicts of a replay's folder, each with the captured statement and session it is of.
+
+    Raises
+    ------
+    UsageError
+        the folder holds no replay.
+    PlanError
+        its run file is damaged, or of an earlier release.
+    """
+    if not any((folder / name).exists() for name in (RUN_FILE, "plan")):
+        raise UsageError(f"{folder} holds no replay.", hint="Name the folder that `workload replay` wrote.")
+    with RunFile(folder) as run:
+        for index, one in judged(run):
+            found = _conflict(one)
+            if found is not None:
+                call = run.read(index).call
+                yield replace(
+                    found, where=f"replay of session {one.session}, position {one.position} ({call.origin})",
+                    sql=call.sql.decode("utf-8", "backslashreplace"), user=call.user or "",
+                )  # fmt: skip
+
+
+def _conflict(one: Judged) -> TransactionConflict | None:
+    # the target's words; they are cut at a few hundred characters, behind the times and the key
+    texts = (each.target for each in one.differences if each.aspect == "error")
+    return next((found for text in texts if (found := parse(text)) is not None), None)
+
+
+Query: TypeAlias = Callable[[str], list[tuple[str | None, ...]]]
+"""``connect.Session.query``."""
+
+_TABLE = "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TIDB_TABLE_ID = {}"
+_PARTITION = "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.PARTITIONS WHERE TIDB_PARTITION_ID = {}"
+_INDEX = (
+    "SELECT DISTINCT i.KEY_NAME FROM information_schema.TIDB_INDEXES i JOIN information_schema.TABLES t"
+    " ON t.TABLE_SCHEMA = i.TABLE_SCHEMA AND t.TABLE_NAME = i.TABLE_NAME WHERE t.TIDB_TABLE_ID = {} AND i.INDEX_ID = {}"
+)
+
+
+class IdNames:
+    """Asks once for each id. A table that was dropped or truncated since has no name any more."""
+
+    def __init__(self, query: Query) -> None:
+        self._query = query
+        self._tables: dict[int, str] = {}
+        self._indexes: dict[tuple[int, int], str] = {}
+
+    def table(self, number: int) -> str:
+        """Return database.table, ``""`` where no table has the id."""
+        if number not in self._tables:
+            rows = self._query(_TABLE.format(number)) or self._query(_PARTITION.format(number))
+            self._tables[number] = ".".join(part or "" for part in rows[0]) if rows else ""
+        return self._tables[number]
+
+    def index(self, table: int, number: int) -> str:
+        """Return the index's name, ``""`` where there is none (a partition's index ids are its table's)."""
+        key = (table, number)
+        if key not in self._indexes:
+            rows = self._query(_INDEX.format(table, number))
+            self._indexes[key] = rows[0][0] or "" if rows else ""
+        return self._indexes[key]
+
+    def name(self, key: TidbKey | None) -> TidbKey | None:
+        """Return a key with its names."""
+        if key is None or key.table_id is None:
+            return key
+        index = self.index(key.table_id, key.index_id) if key.index_id is not None else ""
+        return key.named(key.table or self.table(key.table_id), index)
+
+
+def with_names(found: Iterable[TransactionConflict], query: Query | None) -> list[TransactionConflict]:
+    """Return conflicts whose keys have names."""
+    if query is None:
+        return list(found)
+    names = IdNames(query)
+    return [replace(one, key=names.name(one.key), primary=names.name(one.primary)) for one in found]

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from migverify.workload.conflict.causes import CAUSES, UNKNOWN
 from migverify.workload.conflict.model import (
     LATEST,
-    Conflict,
+    EvidenceState,
     Explanation,
-    Hold,
     Party,
-    Seen,
+    SeenStatement,
+    TransactionConflict,
     span_text,
     time_text,
     tso_time,
@@ -22,42 +22,42 @@ _WIDTH = 300
 Mask = Callable[[bytes], bytes]
 
 
-def as_text(told: Explanation, mask: Mask | None = None) -> str:
+def as_text(explanation: Explanation, mask: Mask | None = None) -> str:
     """Return what a person reads. ``mask`` replaces literals of statements."""
-    conflict = told.conflict
+    conflict = explanation.conflict
     lines = [_title(conflict)]
     if conflict.key is not None:
         lines.append(f"  key        {conflict.key if mask is None else _nameless(conflict)}")
     if conflict.reason:
         lines.append(f"  reason     {conflict.reason}")
-    lines += _party("ours", told.ours, mask)
-    lines += _party("the other", told.other, mask)
-    lines += [f"  {one}" for one in told.story]
-    cause = CAUSES.get(told.cause)
-    lines.append(f"  cause      {told.cause}{f': {cause.meaning}' if cause else ': the evidence does not decide.'}")
-    for one in told.candidates:
-        if one.hold is Hold.EXCLUDED and told.cause == UNKNOWN and not one.evidence:
+    lines += _party("ours", explanation.ours, mask)
+    lines += _party("the other", explanation.other, mask)
+    lines += [f"  {one}" for one in explanation.story]
+    cause = CAUSES.get(explanation.cause)
+    lines.append(
+        f"  cause      {explanation.cause}{f': {cause.meaning}' if cause else ': the evidence does not decide.'}"
+    )
+    for one in explanation.candidates:
+        if one.hold is EvidenceState.EXCLUDED and explanation.cause == UNKNOWN and not one.evidence:
             continue
-        if one.hold is Hold.POSSIBLE and told.cause != UNKNOWN:
-            continue
-        if one.hold is Hold.EXCLUDED and told.cause != UNKNOWN:
+        if one.hold is not EvidenceState.SHOWN and explanation.cause != UNKNOWN:
             continue
         lines.append(f"    {one.hold.value:<9}{one.cause}")
         lines += [f"             - {text}" for text in (one.evidence if mask is None else ())]
         if one.confirm:
             lines.append(f"             ? {one.confirm}")
-    lines += [f"  missing    {one}" for one in told.missing]
-    lines.append(f"  remedy     {told.remedy}")
+    lines += [f"  missing    {one}" for one in explanation.missing]
+    lines.append(f"  remedy     {explanation.remedy}")
     return "\n".join(lines)
 
 
-def _title(conflict: Conflict) -> str:
+def _title(conflict: TransactionConflict) -> str:
     code = f"{conflict.code} " if conflict.code else ""
     where = f" ({conflict.where})" if conflict.where else ""
     return f"{code}{conflict.kind.value}{where}"
 
 
-def _nameless(conflict: Conflict) -> str:
+def _nameless(conflict: TransactionConflict) -> str:
     key = conflict.key
     if key is None or key.kind not in ("row", "index"):
         return "masked"
@@ -82,7 +82,7 @@ def _party(title: str, party: Party, mask: Mask | None) -> list[str]:
     return lines
 
 
-def _statement(seen: Seen, mask: Mask | None) -> str:
+def _statement(seen: SeenStatement, mask: Mask | None) -> str:
     times = ""
     if seen.begin is not None and seen.end is not None:
         times = f"{time_text(seen.begin)} + {span_text(seen.end - seen.begin)}  "
@@ -100,9 +100,9 @@ def _tso(tso: int) -> str:
     return f"{time_text(tso_time(tso))} (TSO {tso})"
 
 
-def as_json(told: Explanation, mask: Mask | None = None) -> dict[str, object]:
+def as_json(explanation: Explanation, mask: Mask | None = None) -> dict[str, object]:
     """Return the explanation as a JSON object; times are text in UTC."""
-    conflict = told.conflict
+    conflict = explanation.conflict
     key = conflict.key.as_json() if conflict.key else None
     primary = conflict.primary.as_json() if conflict.primary else None
     if mask is not None:
@@ -112,18 +112,18 @@ def as_json(told: Explanation, mask: Mask | None = None) -> dict[str, object]:
     return {
         "kind": conflict.kind.value, "code": conflict.code, "where": conflict.where or None,
         "reason": conflict.reason or None, "key": key, "primary": primary,
-        "ours": _party_json(told.ours, mask), "other": _party_json(told.other, mask),
-        "overlap": None if told.overlap is None else {
-            "from": time_text(told.overlap[0]), "to": time_text(told.overlap[1]),
-            "ms": (told.overlap[1] - told.overlap[0]) / 1000,
+        "ours": _party_json(explanation.ours, mask), "other": _party_json(explanation.other, mask),
+        "overlap": None if explanation.overlap is None else {
+            "from": time_text(explanation.overlap[0]), "to": time_text(explanation.overlap[1]),
+            "ms": (explanation.overlap[1] - explanation.overlap[0]) / 1000,
         },
         "waited_ms": None if conflict.waited is None else conflict.waited / 1000,
-        "backoffs": list(conflict.backoffs), "story": list(told.story), "cause": told.cause,
+        "backoffs": list(conflict.backoffs), "story": list(explanation.story), "cause": explanation.cause,
         "candidates": [
             {"cause": one.cause, "hold": one.hold.value, "evidence": list(one.evidence) if mask is None else [],
-             "confirm": one.confirm or None} for one in told.candidates
+             "confirm": one.confirm or None} for one in explanation.candidates
         ],
-        "missing": list(told.missing), "remedy": told.remedy,
+        "missing": list(explanation.missing), "remedy": explanation.remedy,
     }  # fmt: skip
 
 
@@ -141,7 +141,7 @@ def _party_json(party: Party, mask: Mask | None) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _seen_json(seen: Seen | None, mask: Mask | None) -> dict[str, object] | None:
+def _seen_json(seen: SeenStatement | None, mask: Mask | None) -> dict[str, object] | None:
     if seen is None:
         return None
     sql = seen.sql if mask is None else mask(seen.sql)

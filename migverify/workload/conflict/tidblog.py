@@ -1,7 +1,7 @@
 """TiDB's log and slow log: lines -> conflicts and statements seen. Streaming; a file is read as bytes.
 
 A slow log's record begins with ``# Time:`` (the answer's time) and ends with the statement, which ends with ``;``. What
-the waiting was for stands in three places: ``Backoff_types``, ``Cop_backoff_...`` and inside the compressed plan.
+the waiting was for is in three places: ``Backoff_types``, ``Cop_backoff_...`` and inside the compressed plan.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
+from migverify.sql.lexer import TokenKind, tokens
 from migverify.workload.conflict.message import parse
-from migverify.workload.conflict.model import LATEST, Conflict, Kind, Seen
-from migverify.workload.lexer import Kind as TokenKind
-from migverify.workload.lexer import tokens
+from migverify.workload.conflict.model import LATEST, ConflictKind, SeenStatement, TransactionConflict
 
 _HEAD = re.compile(r"\[(\d{4})/(\d\d)/(\d\d) (\d\d:\d\d:\d\d\.\d+) ([+-]\d\d:\d\d)\] \[(\w+)\]")
 _FIELD = re.compile(r'\[(?:"((?:[^"\\]|\\.)*)"|([\w. -]+))=(?:"((?:[^"\\]|\\.)*)"|([^\]]*))\]')
@@ -46,6 +45,7 @@ _SKIPPED = tuple(
 )  # fmt: skip
 """Lines of a record that say nothing here: most of them. What is not named is read, whatever the version calls it."""
 _LONGEST_RECORD = 1 << 20
+_LONGEST_PLAN = 64 << 20
 
 
 def is_slow_log(head: bytes) -> bool:
@@ -53,7 +53,7 @@ def is_slow_log(head: bytes) -> bool:
     return b"# Txn_start_ts:" in head or (head.startswith(b"# Time:") and b"# Conn_ID:" in head)
 
 
-def log_conflicts(lines: Iterable[bytes], file: str) -> Iterator[Conflict]:
+def log_conflicts(lines: Iterable[bytes], file: str) -> Iterator[TransactionConflict]:
     """Yield what the lines of a log tell of conflicts; the same one may come several times, once for each line."""
     for number, line in enumerate(lines, 1):
         if _TELLS.search(line):
@@ -63,7 +63,7 @@ def log_conflicts(lines: Iterable[bytes], file: str) -> Iterator[Conflict]:
                 yield found
 
 
-def _log_line(text: str, where: str) -> Conflict | None:
+def _log_line(text: str, where: str) -> TransactionConflict | None:
     head = _HEAD.match(text)
     fields = {}
     for match in _FIELD.finditer(text):
@@ -81,7 +81,7 @@ def _log_line(text: str, where: str) -> Conflict | None:
     start = found.start
     if start is None and (stamp := fields.get("timestamp") or fields.get("txnStartTS") or fields.get("txn")):
         start = int(stamp) if stamp.isdigit() else None
-    return Conflict(
+    return TransactionConflict(
         found.kind, found.code, found.text, where, start, found.other_start, found.other_commit, found.key,
         found.primary, found.reason, fields.get("conn", "") or found.session, at,
         previous[1] if previous else fields.get("sql", ""),
@@ -100,7 +100,7 @@ def _plain(text: str) -> str:
 
 def slow_statements(
     lines: Iterable[bytes], file: str, wanted: Callable[[int, int | None], bool] | None = None
-) -> Iterator[Seen]:
+) -> Iterator[SeenStatement]:
     """Yield the statements of a slow log of TiDB, in the order of the file.
 
     Parameters
@@ -144,7 +144,7 @@ def _whole(sql: list[bytes]) -> bool:
 
 def _record(
     lines: list[bytes], sql: list[bytes], where: str, wanted: Callable[[int, int | None], bool] | None
-) -> Iterator[Seen]:
+) -> Iterator[SeenStatement]:
     if wanted is not None:
         answered = _time(lines[0])
         start = next((line[16:].strip() for line in lines[:3] if line.startswith(b"# Txn_start_ts: ")), b"")
@@ -173,7 +173,7 @@ def _record(
     user = _USER.match(fields.get("User@Host", ""))
     txn = int(fields["Txn_start_ts"]) if fields.get("Txn_start_ts", "").isdigit() else 0
     kinds, waited = _waits(fields, lines)
-    yield Seen(
+    yield SeenStatement(
         where, fields.get("Conn_ID", ""), answered - took, answered, statement.removesuffix(b";"),
         user[1] if user else "",
         user[3] if user else "", fields.get("DB", ""), txn or None, _truth(fields.get("Succ")), None,
@@ -211,64 +211,32 @@ def _waits(fields: dict[str, str], lines: list[bytes]) -> tuple[tuple[str, ...],
 
 def _unpacked(text: bytes) -> bytes:
     """Return a plan's text: base64 of a Snappy block. What cannot be read is empty: it is one witness of three."""
+    import pyarrow  # takes a quarter of a second, and few statements wait for locks
+
     try:
         packed = base64.b64decode(text, validate=True)
-        return _snappy(packed)
-    except (binascii.Error, IndexError, ValueError):
+        length = 0
+        for shift, byte in enumerate(packed[:5]):  # a block begins with its length, seven bits a byte
+            length |= (byte & 0x7F) << 7 * shift
+            if byte < 0x80:
+                break
+        if length > _LONGEST_PLAN:
+            return b""
+        unpacked: bytes = pyarrow.Codec("snappy").decompress(packed, decompressed_size=length, asbytes=True)
+    except (binascii.Error, OSError, ValueError):
         return b""
+    return unpacked
 
 
-def _snappy(packed: bytes) -> bytes:
-    """Unpack a block of Snappy's format: its length as varint, then literals and copies."""
-    at = 0
-    shift = length = 0
-    while True:
-        byte = packed[at]
-        at += 1
-        length |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    out = bytearray()
-    while at < len(packed):
-        tag = packed[at]
-        at += 1
-        if tag & 3 == 0:
-            size = tag >> 2
-            if size >= 60:
-                more = size - 59
-                size = int.from_bytes(packed[at : at + more], "little")
-                at += more
-            out += packed[at : at + size + 1]
-            at += size + 1
-            continue
-        if tag & 3 == 1:
-            size, offset = (tag >> 2 & 7) + 4, (tag >> 5) << 8 | packed[at]
-            at += 1
-        else:
-            width = 2 if tag & 3 == 2 else 4
-            size, offset = (tag >> 2) + 1, int.from_bytes(packed[at : at + width], "little")
-            at += width
-        if not 0 < offset <= len(out) or len(out) > length:
-            raise ValueError("a copy from before the beginning")
-        if offset >= size:
-            out += out[len(out) - offset : len(out) - offset + size]
-        else:  # it repeats what it makes
-            out += (bytes(out[-offset:]) * (size // offset + 1))[:size]
-    if len(out) != length:
-        raise ValueError("another length than announced")
-    return bytes(out)
-
-
-def waiting_reads(seen: Seen) -> Conflict | None:
+def waiting_reads(seen: SeenStatement) -> TransactionConflict | None:
     """Return the conflict of a statement that waited for a lock; None when it met none.
 
     A lock that was resolved without waiting is one too: the read met what the writer had not cleaned up yet.
     """
     if seen.internal or not seen.backoffs:
         return None
-    kind = Kind.WAIT if "txnLock" in seen.backoffs else Kind.READ
-    return Conflict(
+    kind = ConflictKind.WAIT if "txnLock" in seen.backoffs else ConflictKind.READ
+    return TransactionConflict(
         kind, None, "", seen.where, seen.txn if seen.txn != LATEST else None, session=seen.session, at=seen.begin,
         sql=seen.sql.decode("utf-8", "backslashreplace"), user=seen.user, waited=seen.waited, backoffs=seen.backoffs,
         seen=seen,
@@ -306,6 +274,6 @@ def _program(attributes: str) -> str:
     return " ".join(found)
 
 
-def of_text(line: str) -> Conflict | None:
+def of_text(line: str) -> TransactionConflict | None:
     """Return the conflict of one line, be it a log's or a bare message."""
     return _log_line(line, "") if _TELLS.search(line.encode("utf-8", "surrogateescape")) else None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from migverify.workload.classify import StatementKind
-from migverify.workload.conflict.model import LATEST, Seen, tso_time
+from migverify.workload.conflict.model import LATEST, SeenStatement, tso_time
 from migverify.workload.meaning import Meaning, Meanings
 
 _ENDS = frozenset({"COMMIT", "ROLLBACK"})
@@ -22,7 +22,7 @@ class Transaction:
 
     session: str
     start: int | None
-    statements: list[Seen] = field(default_factory=list)
+    statements: list[SeenStatement] = field(default_factory=list)
     internal: bool = False
 
     @property
@@ -38,39 +38,39 @@ class Transaction:
     @property
     def explicit(self) -> bool | None:
         """Did the client begin it? None where nothing tells."""
-        told = [one.explicit for one in self.statements if one.explicit is not None]
-        return any(told) if told else (True if len(self.statements) > 1 else None)
+        known = [one.explicit for one in self.statements if one.explicit is not None]
+        return any(known) if known else (True if len(self.statements) > 1 else None)
 
 
 class Statements:
     """All statements seen, by session and by transaction; meanings are found once for each kind of statement."""
 
-    def __init__(self, seen: Iterable[Seen]) -> None:
+    def __init__(self, seen: Iterable[SeenStatement]) -> None:
         self._meanings = Meanings()
-        self.by_session: dict[str, list[Seen]] = defaultdict(list)
+        self.by_session: dict[str, list[SeenStatement]] = defaultdict(list)
         for one in seen:
             self.by_session[one.session].append(one)
         for statements in self.by_session.values():
             statements.sort(key=lambda one: (one.begin or 0, one.end or 0))
         self.transactions = [one for session in self.by_session.values() for one in self._split(session)]
 
-    def meaning(self, seen: Seen) -> Meaning:
+    def meaning(self, seen: SeenStatement) -> Meaning:
         """Return what a statement means."""
         return self._meanings.meaning(seen.sql)
 
-    def tables(self, seen: Seen) -> tuple[str, ...] | None:
-        """Return its tables as database.table in lower case; None where they cannot be told."""
+    def tables(self, seen: SeenStatement) -> tuple[str, ...] | None:
+        """Return its tables as database.table in lower case; None where they are not known."""
         found = self.meaning(seen).shape.tables
         if found is None:
             return None
         return tuple((one if "." in one or not seen.database else f"{seen.database}.{one}").lower() for one in found)
 
-    def writes(self, seen: Seen) -> bool:
+    def writes(self, seen: SeenStatement) -> bool:
         """Tell whether a statement may write rows or lock them."""
         found = self.meaning(seen).classification
         return found.may_write or found.locking
 
-    def touches(self, transaction: Transaction, table: str, *, writing: bool = True) -> Seen | None:
+    def touches(self, transaction: Transaction, table: str, *, writing: bool = True) -> SeenStatement | None:
         """Return the last statement of a transaction on a table; ``""`` is any table."""
         return next(
             (
@@ -80,8 +80,8 @@ class Statements:
             None,
         )  # fmt: skip
 
-    def on(self, seen: Seen, table: str) -> bool:
-        """Tell whether a statement names the table; False where its tables cannot be told."""
+    def on(self, seen: SeenStatement, table: str) -> bool:
+        """Tell whether a statement names the table; False where its tables are not known."""
         if not table:
             return True
         wanted = table.lower()
@@ -115,17 +115,17 @@ class Statements:
                 found.append(one)
         return found
 
-    def later(self, seen: Seen) -> Seen | None:
+    def later(self, seen: SeenStatement) -> SeenStatement | None:
         """Return the statement that follows in the same session."""
         found = self.by_session[seen.session]
         at = found.index(seen) + 1
         return found[at] if at < len(found) else None
 
-    def _is_end(self, seen: Seen) -> bool:
+    def _is_end(self, seen: SeenStatement) -> bool:
         words = self.meaning(seen).classification.words
         return bool(words) and words[0] in _ENDS
 
-    def _split(self, session: Sequence[Seen]) -> Iterable[Transaction]:
+    def _split(self, session: Sequence[SeenStatement]) -> Iterable[Transaction]:
         by_start: dict[int, Transaction] = {}
         current: Transaction | None = None
         for one in session:

@@ -6,11 +6,11 @@ They are followed only as far as an outcome needs: errors, counts of rows, flags
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from migverify.workload.formats import protocol
 from migverify.workload.formats.packets import Packet
-from migverify.workload.formats.protocol import Prepared
+from migverify.workload.formats.protocol import PreparedText
 from migverify.workload.model import Record
 
 UNANSWERED = "answer not captured"
@@ -23,7 +23,7 @@ _TEXTS = (protocol.COM_QUERY, protocol.COM_EXECUTE)
 
 
 @dataclass(slots=True)
-class Entry:
+class PacketEntry:
     """One packet of the file until it is known what it holds: records, noise or a reject.
 
     ``open`` counts what it waits for: answers, and the rest of a command that began in it. ``settled``: it was given
@@ -34,17 +34,17 @@ class Entry:
     open: int = 0
     settled: bool = False
     records: list[Record] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[PendingCommand] = field(default_factory=list)
     reject: str = ""
     noise: str = "packet without a command"
 
 
 @dataclass(slots=True)
-class Asked:
+class PendingCommand:
     """A command whose answer is awaited."""
 
     record: Record
-    entry: Entry
+    entry: PacketEntry
     code: int
     sequence: int
     done: bool = False
@@ -53,7 +53,7 @@ class Asked:
     results: bool = False
 
 
-class Answers:
+class PendingAnswers:
     """Awaits the answers of one connection's commands.
 
     Attributes
@@ -65,8 +65,8 @@ class Answers:
     """
 
     def __init__(self) -> None:
-        self.waiting: deque[Asked] = deque()
-        self.statements: dict[int, Prepared] = {}
+        self.waiting: deque[PendingCommand] = deque()
+        self.statements: dict[int, PreparedText] = {}
         self._state = "head"
         self._columns = 0
 
@@ -75,7 +75,7 @@ class Answers:
         """True when no answer is half read."""
         return self._state == "head"
 
-    def expect(self, asked: Asked) -> None:
+    def expect(self, asked: PendingCommand) -> None:
         """Await the answer of a command."""
         if not self.waiting:
             self._state = "head"
@@ -93,7 +93,7 @@ class Answers:
             give_up(self.waiting.popleft())
         self._state = "head"
 
-    def take(self, payload: bytes, sequence: int, entry: Entry) -> None:
+    def take(self, payload: bytes, sequence: int, entry: PacketEntry) -> None:
         """Take in a packet of the server.
 
         Raises
@@ -109,33 +109,33 @@ class Answers:
         elif sequence == asked.sequence or asked.results:  # else the rest of an answer that nobody reads
             self._head(asked, payload, entry)
 
-    def _head(self, asked: Asked, payload: bytes, entry: Entry) -> None:
+    def _head(self, asked: PendingCommand, payload: bytes, entry: PacketEntry) -> None:
         kind = payload[0] if payload else 0xFE
         if asked.code == protocol.COM_PREPARE and kind == 0:
-            reader = protocol.Reader(payload, 1)
+            reader = protocol.FieldReader(payload, 1)
             number = reader.integer(4)
             reader.take(2)
-            self.statements[number] = Prepared(asked.record.sql, reader.integer(2))
-            asked.record = replace(asked.record, statement_id=number)
-            self._end(asked, protocol.Answer(0), entry)
+            self.statements[number] = PreparedText(asked.record.sql, reader.integer(2))
+            asked.record.statement_id = number
+            self._end(asked, protocol.AnswerHead(0), entry)
         elif (kind, asked.code) in _MORE_STEPS:
             asked.results = True
         elif kind in (0x00, 0xFF) or (kind == 0xFE and len(payload) < 9):
-            told = protocol.answer(payload)
-            asked.affected += told.affected
-            if told.status & protocol.MORE_RESULTS:
+            answer = protocol.answer(payload)
+            asked.affected += answer.affected
+            if answer.status & protocol.MORE_RESULTS:
                 asked.results = True
             else:
-                self._end(asked, told, entry)
+                self._end(asked, answer, entry)
         elif asked.code in _DRAINED:
-            self._end(asked, protocol.Answer(0), entry)
+            self._end(asked, protocol.AnswerHead(0), entry)
         elif asked.code == protocol.COM_CHANGE_USER:
             asked.results = True
         else:
-            self._columns = protocol.Reader(payload).counted()
+            self._columns = protocol.FieldReader(payload).counted()
             self._state = "columns"
 
-    def _result(self, asked: Asked, payload: bytes, entry: Entry) -> None:
+    def _result(self, asked: PendingCommand, payload: bytes, entry: PacketEntry) -> None:
         kind = payload[0] if payload else 0
         if self._state == "columns":
             if kind == 0xFF:
@@ -150,53 +150,48 @@ class Answers:
             self._state = "rows"
             # Without CLIENT_DEPRECATE_EOF the columns end with an EOF of their own; a row is never so short and 0xFE.
             if closing and len(payload) == 5:
-                told = protocol.answer(payload)
-                if told.status & protocol.CURSOR_EXISTS:
-                    self._end(asked, told, entry)
+                answer = protocol.answer(payload)
+                if answer.status & protocol.CURSOR_EXISTS:
+                    self._end(asked, answer, entry)
                 return
         if kind == 0xFF:
             self._end(asked, protocol.answer(payload), entry)
         elif closing:  # a text row may begin with 0xFE only before 16 MiB or more, which fill its packet
-            told = protocol.answer(payload)
-            if told.status & protocol.MORE_RESULTS:
+            answer = protocol.answer(payload)
+            if answer.status & protocol.MORE_RESULTS:
                 asked.results = True
                 self._state = "head"
             else:
-                self._end(asked, told, entry)
+                self._end(asked, answer, entry)
         else:
             asked.rows += 1
 
-    def _end(self, asked: Asked, told: protocol.Answer, entry: Entry) -> None:
+    def _end(self, asked: PendingCommand, answer: protocol.AnswerHead, entry: PacketEntry) -> None:
         self.waiting.popleft()
         self._state = "head"
         record, end = asked.record, entry.packet.time
-        details = record.details
-        if not told.errno and asked.code in _TEXTS:
-            flag = "1" if told.status & protocol.IN_TRANSACTION else "0"
-            details = {**details, "in_transaction": flag, "warnings": str(told.warnings)}
-        open_cursor = bool(told.status & protocol.CURSOR_EXISTS)
-        answered = asked.code in _TEXTS and not told.errno
-        finish(
-            asked,
-            replace(
-                record, end=end, duration=None if record.start is None else max(0, end - record.start),
-                errno=told.errno, rows_sent=asked.rows if answered and not open_cursor else None,
-                rows_affected=asked.affected if answered else None,
-                insert_id=told.insert_id or None, details=details,
-            ),
-        )  # fmt: skip
+        record.end, record.errno, record.insert_id = end, answer.errno, answer.insert_id or None
+        record.duration = None if record.start is None else max(0, end - record.start)
+        if asked.code in _TEXTS and not answer.errno:
+            flag = "1" if answer.status & protocol.IN_TRANSACTION else "0"
+            record.details |= {"in_transaction": flag, "warnings": str(answer.warnings)}
+            record.rows_affected = asked.affected
+            if not answer.status & protocol.CURSOR_EXISTS:
+                record.rows_sent = asked.rows
+        finish(asked)
 
 
-def give_up(asked: Asked) -> None:
+def give_up(asked: PendingCommand) -> None:
     """Let a command go without its answer."""
     if not asked.done:
-        finish(asked, replace(asked.record, partial=asked.record.partial or UNANSWERED))
+        asked.record.partial = asked.record.partial or UNANSWERED
+        finish(asked)
 
 
-def finish(asked: Asked, record: Record) -> None:
-    """Give a command its outcome."""
+def finish(asked: PendingCommand) -> None:
+    """Hand out the record of a command, whose outcome is known or given up."""
     if asked.done:  # given up before its answer came
         return
     asked.done = True
     asked.entry.open -= 1
-    asked.entry.records.append(record)
+    asked.entry.records.append(asked.record)

@@ -18,28 +18,26 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, tzinfo
 from itertools import chain
-from typing import Any
 
+from migverify.sql.lexer import TokenKind, executed_tokens
 from migverify.workload.formats.statements import lacks
 from migverify.workload.lines import (
     LONGEST,
     TOO_LONG,
-    Clock,
+    LogClock,
     Texts,
     lines,
-    make_origin,
-    make_record,
     noise,
     rejected,
-    seal,
 )
-from migverify.workload.model import Carry, Command, Part, Piece, Record
+from migverify.workload.model import Carry, Command, Origin, Piece, Record
 from migverify.workload.overflow import Overflow
-from migverify.workload.quotes import COMMENTS, LOOKS_CUT, closed, outside
+from migverify.workload.quotes import COMMENTS, LOOKS_CUT, closed, has_parameters
 
 TRUNCATED = "text cut by the audit log"
 NO_VALUES = "values of the prepared statement not logged"
@@ -52,7 +50,7 @@ TOO_NESTED = "may have run inside another statement: too many of this connection
 _NO_ID = 1 << 62
 
 DEFAULT_LIMIT = 1024
-"""``server_audit_query_log_limit`` of MariaDB and RDS: its texts are taken for cut where none is longer."""
+"""``server_audit_query_log_limit`` of MariaDB and RDS: its texts count as cut where none is longer."""
 
 _LINE = re.compile(
     rb"(\d{16}|\d{8} [ \d]\d:\d\d:\d\d),([^,]*),([^,]*),([^,]*),(\d{1,18}),(\d{1,18}),([A-Z_]+),(.*)", re.DOTALL
@@ -110,24 +108,22 @@ class Audit:
             return 0.97
         return 0.8 if any(seen[1:]) else 0.0
 
-    def read(self, path: str, start: int = 0, end: int | None = None) -> Iterator[Piece]:
-        """Yield the lines that begin in the range; a line is an event."""
-        reader = AuditLines(path, self.zone)
-        for offset, line, content in lines(path, start, end, self.longest):
-            yield reader.piece(offset, line, content)
+    def read(self, path: str) -> Iterator[Piece]:
+        """Yield the lines; a line is an event."""
+        return iter(self.part(path))
 
-    def part(self, path: str, begin: int, stop: int | None, carry: Carry | None, *, growing: bool = False) -> Part:
+    def part(self, path: str, begin: int = 0, stop: int | None = None, carry: Carry | None = None) -> AuditPart:
         """See ``migverify.workload.model.Divisible``; a line end is never inside a text."""
         del carry
-        return AuditPart(self, path, begin, stop, growing=growing)
+        return AuditPart(self, path, begin, stop)
 
 
 class AuditPart:
     """Lines of a file; ``looks`` are the lengths of their texts, by server."""
 
-    def __init__(self, form: Audit, path: str, begin: int, stop: int | None, *, growing: bool) -> None:
+    def __init__(self, form: Audit, path: str, begin: int, stop: int | None) -> None:
         self._reader = AuditLines(path, form.zone)
-        self._lines = lines(path, begin, stop, form.longest, counted=False, growing=growing)
+        self._lines = lines(path, form.longest, begin=begin, stop=stop)
         self._first = next(self._lines, None)
         self.begin = self.end = begin if self._first is None else self._first[0]
         self.lines = 0
@@ -178,8 +174,8 @@ def is_cut(sql: bytes) -> bool:
     """Tell whether a text ends in the midst of a literal or of parentheses."""
     if not closed(sql, 0, len(sql)):
         return True
-    bare = outside(sql)
-    return bare.count(b"(") > bare.count(b")")
+    signs = Counter(sql[token.start : token.end] for token in executed_tokens(sql) if token.kind is TokenKind.OPERATOR)
+    return signs[b"("] > signs[b")"]
 
 
 def unescape(text: bytes) -> tuple[bytes, bool]:
@@ -211,7 +207,7 @@ class AuditLines:
 
     def __init__(self, path: str, zone: tzinfo) -> None:
         self._path = path
-        self._clock = Clock(zone)
+        self._clock = LogClock(zone)
         self.texts = Texts()
         self.looks: dict[str, Looks] = {}
 
@@ -231,11 +227,10 @@ class AuditLines:
         end = self._clock.compact(time) if b" " in time else int(time)
         if end is None:
             return rejected(self._path, offset, line, length, BAD_TIME)
-        record = make_record(
-            make_origin(self._path, offset, line, length), Command.OTHER, b"", int(session), self.texts[user],
-            self.host_of(host), None, None, end, int(query), "",
+        record = Record(
+            Origin(self._path, offset, line, length), Command.OTHER, b"", int(session), self.texts[user],
+            self.host_of(host), end=end, number=int(query), server=self.texts[server],
         )  # fmt: skip
-        record.server = self.texts[server]
         if b" " in time:
             record.details = {"time": "whole seconds"}
         rest = rest.rstrip(b"\r\n")
@@ -244,14 +239,14 @@ class AuditLines:
                 return rejected(self._path, offset, line, length, NOT_AUDIT)
         else:
             self._login(record, operation, rest)
-        return seal(record)
+        return record
 
     def host_of(self, raw: bytes) -> str:
         """Return a host without its port."""
         host, colon, port = raw.partition(b":")  # MariaDB 12 adds the port
         return self.texts[host if colon and port.isdigit() else raw]
 
-    def _query(self, record: Any, rest: bytes, *, whole: bool) -> bool:
+    def _query(self, record: Record, rest: bytes, *, whole: bool) -> bool:
         match = _QUERY.match(rest)
         if match is None:
             match = _OPEN_QUERY.match(rest)
@@ -282,7 +277,7 @@ class AuditLines:
             record.details = {**record.details, _SIZE: str(size)}
         return True
 
-    def _login(self, record: Any, operation: bytes, rest: bytes) -> None:
+    def _login(self, record: Record, operation: bytes, rest: bytes) -> None:
         command = _LOGINS.get(operation)
         parts = rest.split(b",")
         if command is None:
@@ -297,7 +292,7 @@ class AuditLines:
 
 
 def settled(records: Iterable[Record], cut_at: Callable[[str], int]) -> Iterator[Record]:
-    """Yield records as they are: those that ran inside another statement, cut texts and executes told apart.
+    """Yield records as they are: those that ran inside another statement, with cut texts and executes marked.
 
     Parameters
     ----------
@@ -379,7 +374,7 @@ class _Epoch:
         if len(places) > MOST_OUTER:
             for record in self._records.drain():
                 if record.command is Command.QUERY:
-                    object.__setattr__(record, "partial", record.partial or TOO_NESTED)
+                    record.partial = record.partial or TOO_NESTED
                 yield self._finished(record, "")
             return
         # the lowest id from each outer statement on: of all, and of those that are certain
@@ -401,9 +396,9 @@ class _Epoch:
     def _finished(self, record: Record, inside: str) -> Record:
         size = record.details.get(_SIZE)
         if size is not None:
-            object.__setattr__(record, "details", {key: one for key, one in record.details.items() if key != _SIZE})
+            record.details = {key: one for key, one in record.details.items() if key != _SIZE}
             if self._cut_at and self._cut_at - 1 <= int(size) <= self._cut_at:
-                object.__setattr__(record, "partial", TRUNCATED)
+                record.partial = TRUNCATED
         if record.command is not Command.QUERY:
             return record
         if inside == INSIDE:
@@ -411,7 +406,7 @@ class _Epoch:
         if inside:
             return replace(record, partial=record.partial or inside)
         sql = record.sql
-        if not record.partial and b"?" in sql and b"?" in outside(sql):
+        if not record.partial and has_parameters(sql):
             prepared(record)
         return record
 
@@ -420,7 +415,7 @@ def prepared(record: Record) -> None:
     """Take a text with bare ``?`` for what it is: a prepare that failed, or an execute whose values are missing."""
     if record.errno and record.errno not in _RUNNING:
         if record.errno != SYNTAX:
-            object.__setattr__(record, "command", Command.PREPARE)
+            record.command = Command.PREPARE
         return
-    object.__setattr__(record, "command", Command.EXECUTE)
-    object.__setattr__(record, "partial", NO_VALUES)
+    record.command = Command.EXECUTE
+    record.partial = NO_VALUES

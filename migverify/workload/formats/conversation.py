@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from migverify.workload.formats import protocol
-from migverify.workload.formats.answers import Answers, Asked, Entry, finish
-from migverify.workload.formats.packets import Segment, address
+from migverify.workload.formats.answers import PacketEntry, PendingAnswers, PendingCommand, finish
+from migverify.workload.formats.packets import TcpSegment, address
 from migverify.workload.formats.protocol import CutError
-from migverify.workload.formats.tcp import Stream, joined_session
+from migverify.workload.formats.tcp import ByteStream, joined_session
 from migverify.workload.model import Command, Origin, Record
 
 TLS = "encrypted connection (TLS)"
@@ -40,8 +38,8 @@ class Conversation:
     def __init__(self, path: str, client: tuple[bytes, int], server: tuple[bytes, int], *, fresh: bool) -> None:
         self._path = path
         self._client, self._server = client, server
-        self._up: Stream[Entry] = Stream()
-        self._down: Stream[Entry] = Stream()
+        self._up: ByteStream[PacketEntry] = ByteStream()
+        self._down: ByteStream[PacketEntry] = ByteStream()
         self._down.lost = not fresh
         self._phase = "greeting" if fresh else "joined"
         self._blind = ""
@@ -50,7 +48,7 @@ class Conversation:
         self._attributes: bool | None = None  # was CLIENT_QUERY_ATTRIBUTES negotiated? None: not known yet
         self._session = joined_session(client, server)  # until the greeting tells the connection id
         self._user: str | None = None
-        self._answers = Answers()
+        self._answers = PendingAnswers()
         self._more = b""
         self._ended = False
 
@@ -59,13 +57,13 @@ class Conversation:
         """True when the connection was closed."""
         return self._ended
 
-    def open(self, segment: Segment) -> None:
+    def open(self, segment: TcpSegment) -> None:
         """Take in a SYN."""
         stream = self._up if segment.source == self._client else self._down
         if stream.next is None:
             stream.start(segment.sequence + 1)
 
-    def end(self, segment: Segment) -> None:
+    def end(self, segment: TcpSegment) -> None:
         """Take in a FIN: the place where this side's bytes end."""
         stream = self._up if segment.source == self._client else self._down
         stream.end = (segment.sequence + len(segment.payload)) % (1 << 32)
@@ -75,7 +73,7 @@ class Conversation:
         """True when both sides sent a FIN and all bytes before it are here: it may come before data that it follows."""
         return all(one.end is not None and one.next in (None, one.end) for one in (self._up, self._down))
 
-    def add(self, segment: Segment, entry: Entry) -> None:
+    def add(self, segment: TcpSegment, entry: PacketEntry) -> None:
         """Take in a segment with a payload."""
         from_client = segment.source == self._client
         if self._blind:
@@ -128,7 +126,7 @@ class Conversation:
             entry.open -= 1
         self._up.released.clear()
 
-    def _note_blind(self, entry: Entry, *, from_client: bool) -> None:
+    def _note_blind(self, entry: PacketEntry, *, from_client: bool) -> None:
         if self._blind == REPLICATION:
             entry.noise = REPLICATION
         elif from_client:
@@ -173,7 +171,7 @@ class Conversation:
                 return True
         return False
 
-    def _join(self) -> tuple[bytes, int, Entry, int]:
+    def _join(self) -> tuple[bytes, int, PacketEntry, int]:
         at, data, parts = 0, self._up.data, []
         while True:
             size = int.from_bytes(data[at : at + 3], "little")
@@ -200,7 +198,7 @@ class Conversation:
         stream.take(len(data))
         return False
 
-    def _from_client(self, payload: bytes, sequence: int, first: Entry, last: Entry) -> None:
+    def _from_client(self, payload: bytes, sequence: int, first: PacketEntry, last: PacketEntry) -> None:
         if first.settled:  # given out before the command was whole
             first = last
         if self._phase in ("greeting", "login"):
@@ -211,24 +209,24 @@ class Conversation:
             except CutError:
                 first.reject = NOT_MYSQL
 
-    def _login(self, payload: bytes, first: Entry, last: Entry) -> None:
+    def _login(self, payload: bytes, first: PacketEntry, last: PacketEntry) -> None:
         capabilities = int.from_bytes(payload[:4], "little")
         if len(payload) == 32 and capabilities & protocol.CAN_TLS:
             self._go_blind(TLS)
             return
         try:
-            told = protocol.login(payload)
+            login = protocol.login(payload)
         except CutError:
             self._go_blind(NOT_MYSQL)
             return
-        self._capabilities = told.capabilities
-        if not told.capabilities & protocol.CAN_ATTRIBUTES:
+        self._capabilities = login.capabilities
+        if not login.capabilities & protocol.CAN_ATTRIBUTES:
             self._attributes = False
         elif self._server_capabilities:
             self._attributes = bool(self._server_capabilities & protocol.CAN_ATTRIBUTES)
-        self._user = told.user
-        details = {"charset": told.charset} if told.charset else {}
-        record = self._record(Command.CONNECT, b"", first, last, database=told.database, details=details)
+        self._user = login.user
+        details = {"charset": login.charset} if login.charset else {}
+        record = self._record(Command.CONNECT, b"", first, last, database=login.database, details=details)
         self._ask(record, first, protocol.COM_CHANGE_USER, 2)
         self._phase = "answer to login"
 
@@ -236,8 +234,8 @@ class Conversation:
         self,
         command: Command,
         sql: bytes,
-        first: Entry,
-        last: Entry,
+        first: PacketEntry,
+        last: PacketEntry,
         *,
         database: str | None = None,
         details: dict[str, str] | None = None,
@@ -250,17 +248,17 @@ class Conversation:
             server=f"{address(self._server[0])}:{self._server[1]}", details=details or {},
         )  # fmt: skip
 
-    def _ask(self, record: Record, entry: Entry, code: int, sequence: int) -> Asked:
-        asked = Asked(record, entry, code, sequence)
+    def _ask(self, record: Record, entry: PacketEntry, code: int, sequence: int) -> PendingCommand:
+        asked = PendingCommand(record, entry, code, sequence)
         entry.open += 1
         entry.asked.append(asked)
         if code in _SILENT:
-            finish(asked, record)
+            finish(asked)
         else:
             self._answers.expect(asked)
         return asked
 
-    def _command(self, payload: bytes, first: Entry, last: Entry) -> None:
+    def _command(self, payload: bytes, first: PacketEntry, last: PacketEntry) -> None:
         code = payload[0]
         if code in (protocol.COM_BINLOG_DUMP, protocol.COM_BINLOG_DUMP_GTID):
             self._go_blind(REPLICATION)
@@ -274,56 +272,58 @@ class Conversation:
         match code:
             case protocol.COM_QUERY:
                 sql, self._attributes = protocol.query_text(payload, self._attributes)
-                record = replace(record, sql=sql)
+                record.sql = sql
             case protocol.COM_PREPARE | protocol.COM_INIT_DB:
-                record = replace(record, sql=payload[1:])
+                record.sql = payload[1:]
             case protocol.COM_EXECUTE:
-                record = self._execute(record, payload)
+                self._execute(record, payload)
             case protocol.COM_RESET_STATEMENT:
-                statement = self._answers.statements.get(protocol.Reader(payload, 1).integer(4))
+                statement = self._answers.statements.get(protocol.FieldReader(payload, 1).integer(4))
                 if statement is not None:
                     statement.long_data = {}
-                record = replace(record, details={"command": protocol.NAMES[code]})
+                record.details = {"command": protocol.NAMES[code]}
             case protocol.COM_CLOSE:
-                number = protocol.Reader(payload, 1).integer(4)
-                self._answers.statements.pop(number, None)
-                record = replace(record, statement_id=number)
+                record.statement_id = protocol.FieldReader(payload, 1).integer(4)
+                self._answers.statements.pop(record.statement_id, None)
             case protocol.COM_CHANGE_USER:
-                record = self._change_user(record, payload)
+                self._change_user(record, payload)
             case protocol.COM_RESET_CONNECTION:
                 self._answers.statements.clear()
             case _ if command is Command.OTHER:
-                record = replace(record, details={"command": protocol.NAMES.get(code, str(code))})
+                record.details = {"command": protocol.NAMES.get(code, str(code))}
             case _:
                 pass
         parts = 1 + len(payload) // _LONGEST_PART
         self._ask(record, first, code, parts % 256)
 
     def _long_data(self, payload: bytes) -> None:
-        reader = protocol.Reader(payload, 1)
+        reader = protocol.FieldReader(payload, 1)
         statement = self._answers.statements.get(reader.integer(4))
         place = reader.integer(2)
         if statement is not None:
             statement.long_data[place] = statement.long_data.get(place, b"") + payload[reader.at :]
 
-    def _execute(self, record: Record, payload: bytes) -> Record:
-        number = protocol.Reader(payload, 1).integer(4)
-        statement = self._answers.statements.get(number)
+    def _execute(self, record: Record, payload: bytes) -> None:
+        record.statement_id = protocol.FieldReader(payload, 1).integer(4)
+        statement = self._answers.statements.get(record.statement_id)
         if statement is None:
-            return replace(record, statement_id=number, partial=PREPARED_BEFORE)
+            record.partial = PREPARED_BEFORE
+            return
+        record.sql = statement.sql
         try:
-            told = statement.execute(payload, self._attributes)
+            values = statement.execute(payload, self._attributes)
         except CutError:
-            return replace(record, sql=statement.sql, statement_id=number, partial=VALUES_UNKNOWN)
-        self._attributes = told.attributes if self._attributes is None else self._attributes
-        return replace(record, sql=statement.sql, statement_id=number, parameters=told.parameters)
+            record.partial = VALUES_UNKNOWN
+            return
+        record.parameters = values.parameters
+        self._attributes = values.attributes if self._attributes is None else self._attributes
 
-    def _change_user(self, record: Record, payload: bytes) -> Record:
-        told = protocol.change_user(payload, self._capabilities)
-        self._user = told.user
+    def _change_user(self, record: Record, payload: bytes) -> None:
+        login = protocol.change_user(payload, self._capabilities)
+        self._user = record.user = login.user
         self._answers.statements.clear()
-        details = {"charset": told.charset} if told.charset else {}
-        return replace(record, user=told.user, database=told.database, details=details)
+        record.database = login.database
+        record.details = {"charset": login.charset} if login.charset else {}
 
     def _read_server(self) -> None:
         stream = self._down
@@ -368,7 +368,7 @@ class Conversation:
             stream.take(len(stream.data))
         self._more = b""
 
-    def _from_server(self, payload: bytes, sequence: int, entry: Entry) -> None:
+    def _from_server(self, payload: bytes, sequence: int, entry: PacketEntry) -> None:
         if self._phase in ("greeting", "joined") and sequence == 0 and payload[:1] == b"\x0a":
             self._greeting(payload)
         elif self._phase == "answer to login":
@@ -377,7 +377,7 @@ class Conversation:
             self._answers.take(payload, sequence, entry)
 
     def _greeting(self, payload: bytes) -> None:
-        reader = protocol.Reader(payload, 1)
+        reader = protocol.FieldReader(payload, 1)
         reader.line()
         self._session = reader.integer(4)
         reader.take(9)
@@ -387,16 +387,18 @@ class Conversation:
             self._server_capabilities |= reader.integer(2) << 16
         self._phase = "login"
 
-    def _login_answer(self, payload: bytes, entry: Entry) -> None:
+    def _login_answer(self, payload: bytes, entry: PacketEntry) -> None:
         if payload[:1] not in (b"\x00", b"\xff"):
             return  # another step of the authentication
         asked = self._answers.waiting.popleft()
-        told = protocol.answer(payload)
-        command = Command.FAILED_CONNECT if told.errno else Command.CONNECT
-        finish(asked, replace(asked.record, command=command, errno=told.errno, end=entry.packet.time))
-        self._phase = "over" if told.errno else "commands"
+        answer = protocol.answer(payload)
+        record = asked.record
+        record.command = Command.FAILED_CONNECT if answer.errno else Command.CONNECT
+        record.errno, record.end = answer.errno, entry.packet.time
+        finish(asked)
+        self._phase = "over" if answer.errno else "commands"
         both = (self._capabilities or 0) & self._server_capabilities
-        if both & (protocol.CAN_COMPRESS | protocol.CAN_ZSTD) and not told.errno:
+        if both & (protocol.CAN_COMPRESS | protocol.CAN_ZSTD) and not answer.errno:
             self._go_blind(COMPRESSED)
 
 

@@ -1,8 +1,8 @@
-"""Database Activity Streams of Aurora MySQL, decrypted: JSON in whatever wrapping it was kept.
+"""Database Activity Streams of Aurora MySQL, decrypted: JSON in any wrapping.
 
 The events may stand one on a line, in arrays, in records with a ``databaseActivityEventList``, indented, or one
 behind the other without a break as delivery streams write them. So the file is read as a run of flat objects; what
-stands around them is the structure of the document.
+is around them is the structure of the document.
 """
 
 from __future__ import annotations
@@ -11,27 +11,23 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from migverify.sql.lexer import first_word
 from migverify.workload.formats.audit import BAD_TIME, prepared, unescape
 from migverify.workload.formats.statements import lacks
 from migverify.workload.lines import (
     LONGEST,
     TOO_LONG,
-    Clock,
+    LogClock,
+    LogWindow,
     Texts,
-    Window,
-    in_range,
     json_of,
-    make_origin,
-    make_record,
     name_of,
     noise,
     open_log,
     rejected,
-    seal,
 )
-from migverify.workload.model import Command, Piece
-from migverify.workload.quotes import CUT_BY_STREAM, closed, outside
-from migverify.workload.tokens import first_word
+from migverify.workload.model import Command, Origin, Piece, Record
+from migverify.workload.quotes import CUT_BY_STREAM, closed, has_parameters
 
 ENCRYPTED = "encrypted activity events"
 NO_EVENT = "object that is no activity event"
@@ -74,20 +70,18 @@ class ActivityStream:
             return 0.0
         return 0.95 if head.lstrip()[:1] in (b"{", b"[") else 0.6
 
-    def read(self, path: str, start: int = 0, end: int | None = None) -> Iterator[Piece]:
-        """Yield pieces; a range reads from the first byte, for a document may be one line or a thousand."""
-        return in_range(_pieces(path, self._limit, end), start, end)
+    def read(self, path: str) -> Iterator[Piece]:
+        """Yield pieces."""
+        return _pieces(path, self._limit)
 
 
-def _pieces(path: str, limit: int, stop: int | None) -> Iterator[Piece]:
+def _pieces(path: str, limit: int) -> Iterator[Piece]:
     events = _Events(path)
     with open_log(path) as file:
-        window = Window(path, file)
+        window = LogWindow(path, file)
         window.more(0)
         at, line = 0, 1
         while at < len(window.data) or not window.eof:
-            if stop is not None and window.base + at >= stop:
-                return
             found = _next(events, window, at, line, limit)
             if found is None:
                 window.more(at)
@@ -99,7 +93,7 @@ def _pieces(path: str, limit: int, stop: int | None) -> Iterator[Piece]:
             at += length
 
 
-def _next(events: _Events, window: Window, at: int, line: int, limit: int) -> tuple[Piece, int] | None:
+def _next(events: _Events, window: LogWindow, at: int, line: int, limit: int) -> tuple[Piece, int] | None:
     """Return the piece at an index and its length; None when bytes behind the window decide."""
     data, offset, path = window.data, window.base + at, events.path
     over = window.eof or len(data) - at > limit
@@ -141,59 +135,59 @@ class _Events:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._clock = Clock()
+        self._clock = LogClock()
         self._texts = Texts()
 
     def piece(self, content: bytes, offset: int, line: int) -> Piece:
         length = len(content)
         try:
-            told = json_of(content)
+            event = json_of(content)
         except ValueError:
             return rejected(self.path, offset, line, length, NOT_JSON)
-        if told.get("type") == "heartbeat":
+        if event.get("type") == "heartbeat":
             return noise(self.path, offset, line, length, "heartbeat")
-        if isinstance(told.get("databaseActivityEvents"), str):
+        if isinstance(event.get("databaseActivityEvents"), str):
             return rejected(self.path, offset, line, length, ENCRYPTED)
-        if not isinstance(told.get("command"), str):
+        if not isinstance(event.get("command"), str):
             return rejected(self.path, offset, line, length, NO_EVENT)
-        if told.get("class") == "AUX":
+        if event.get("class") == "AUX":
             return noise(self.path, offset, line, length, "auxiliary event")
-        return self._record(told, offset, line, length)
+        return self._record(event, offset, line, length)
 
-    def _record(self, told: dict[str, Any], offset: int, line: int, length: int) -> Piece:
-        start = self._time(told.get("startTime"))
-        end = self._time(told.get("endTime"))
-        logged = self._time(told.get("logTime"))
+    def _record(self, event: dict[str, Any], offset: int, line: int, length: int) -> Piece:
+        start = self._time(event.get("startTime"))
+        end = self._time(event.get("endTime"))
+        logged = self._time(event.get("logTime"))
         if start is None and end is None and logged is None:
             return rejected(self.path, offset, line, length, BAD_TIME)
-        record = make_record(
-            make_origin(self.path, offset, line, length), Command.OTHER, b"", _number(told.get("sessionId")),
-            name_of(told.get("dbUserName")), name_of(told.get("remoteHost")), name_of(told.get("databaseName")), start,
-            end if end is not None else logged, _number(told.get("statementId")) or 0, "",
+        record = Record(
+            Origin(self.path, offset, line, length), Command.OTHER, b"", _number(event.get("sessionId")),
+            name_of(event.get("dbUserName")), name_of(event.get("remoteHost")), name_of(event.get("databaseName")),
+            start, end if end is not None else logged, number=_number(event.get("statementId")) or 0,
+            server=name_of(event.get("serverHost")) or "",
         )  # fmt: skip
-        record.server = name_of(told.get("serverHost")) or ""
         if start is not None and end is not None:
             record.duration = end - start
         elif end is None:
             record.details = {"time": "when the event was written"}
-        record.errno = _number(told.get("exitCode"))
-        message = name_of(told.get("errorMessage"))
+        record.errno = _number(event.get("exitCode"))
+        message = name_of(event.get("errorMessage"))
         if message:
             record.details = {**record.details, "error": message}
-        command = (name_of(told["command"]) or "").upper()
+        command = (name_of(event["command"]) or "").upper()
         if command == "QUERY":
-            self._query(record, told)
+            self._query(record, event)
         elif command in _LOGINS:
             record.command = _LOGINS[command]
             if record.command is not Command.CONNECT and record.command is not Command.CHANGE_USER:
                 record.database = None
         else:
             record.details = {**record.details, "command": command.lower()}
-        return seal(record)
+        return record
 
-    def _query(self, record: Any, told: dict[str, Any]) -> None:
+    def _query(self, record: Record, event: dict[str, Any]) -> None:
         record.command = Command.QUERY
-        text = told.get("commandText")
+        text = event.get("commandText")
         if not isinstance(text, str) or not text:
             record.partial = "text not in the event"
             return
@@ -201,12 +195,12 @@ class _Events:
         record.partial = lacks(sql)
         if record.errno != _SYNTAX and not closed(sql, 0, len(sql)):
             record.partial = record.partial or CUT_BY_STREAM
-        rows = _number(told.get("rowCount"))
+        rows = _number(event.get("rowCount"))
         if first_word(sql) in _READS:
             record.rows_sent = rows
         else:
             record.rows_affected = rows
-        if not record.partial and b"?" in sql and b"?" in outside(sql):
+        if not record.partial and has_parameters(sql):
             prepared(record)
 
     def _time(self, value: object) -> int | None:

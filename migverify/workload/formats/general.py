@@ -14,22 +14,18 @@ itself (MySQL 9), the second restores it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from datetime import UTC, tzinfo
-from typing import Any
+from datetime import tzinfo
 
-from migverify.workload.formats.reading import LogPart, read_statements
+from migverify.workload.formats.reading import LogFormat, LogGrammar
 from migverify.workload.formats.statements import (
     BANNER,
     BANNER_LINE,
     TEXT_LOST,
-    LogHeaders,
     changed_lines,
     lacks,
     windows_lines,
 )
-from migverify.workload.lines import LONGEST, in_range, make_origin, make_record, seal
-from migverify.workload.model import Carry, Command, Noise, Piece, Rejected
+from migverify.workload.model import Carry, Command, Noise, Origin, Piece, Record, Rejected
 from migverify.workload.quotes import COMMENTS
 
 BAD_TIME = "time that is none"
@@ -57,7 +53,7 @@ _LINE = (
 )
 NEXT = re.compile(rb"\n(?=" + _LINE + rb"|" + BANNER_LINE + rb")")
 _NEXT_WINDOWS = re.compile(rb"\r\n(?=" + _LINE + rb"|" + BANNER_LINE + rb")")
-_TOLD = re.compile(rb"^(\d{6} [ \d]\d:\d\d:\d\d)\t *\d{1,18} (?:" + _NAMES + rb")[\t\r\n]", re.MULTILINE)
+_TIMED = re.compile(rb"^(\d{6} [ \d]\d:\d\d:\d\d)\t *\d{1,18} (?:" + _NAMES + rb")[\t\r\n]", re.MULTILINE)
 _LOGIN = re.compile(
     rb"(.{0,256})@([^\s@]{0,256})(?: as (?:anonymous|.{0,64}?))? on(?: (.{0,256}?))?(?: using (\S.{0,64}))?$", re.DOTALL
 )
@@ -65,21 +61,10 @@ _DENIED = re.compile(rb"Access denied for user '(.*?)'@'(.*?)'", re.DOTALL)
 TEXT_PREPARED = re.compile(COMMENTS + rb"(prepare|execute)\s++(\S++)", re.IGNORECASE)
 
 
-class GeneralLog:
-    """Reads general logs.
-
-    Parameters
-    ----------
-    zone
-        The server's, for the local times of MySQL 5.6 and MariaDB.
-    limit
-        Bytes of the longest record.
-    """
+class GeneralLog(LogFormat):
+    """Reads general logs."""
 
     name = "general"
-
-    def __init__(self, zone: tzinfo = UTC, limit: int = LONGEST) -> None:
-        self.zone, self.limit = zone, limit
 
     def sniff(self, head: bytes) -> float:
         """Tell by a record at the beginning of the file or behind a banner."""
@@ -88,23 +73,16 @@ class GeneralLog:
             return 0.96
         return 0.6 if NEXT.search(head) and b"# User@Host: " not in head else 0.0
 
-    def read(self, path: str, start: int = 0, end: int | None = None) -> Iterator[Piece]:
-        """Yield pieces. Quotes, times and prepares hold beyond a range, so every range reads from the first byte."""
-        grammar = GeneralGrammar(path, self.zone)
-        found = read_statements(path, grammar, self.limit, stop=end)
-        return in_range(found, start, end) if start else found
-
-    def part(
-        self, path: str, begin: int, stop: int | None, carry: Carry | None, *, growing: bool = False
-    ) -> LogPart:  # fmt: skip
-        """See ``migverify.workload.model.Divisible``."""
-        return LogPart(path, GeneralGrammar(path, self.zone), self.limit, begin, stop, carry, growing=growing)
+    def grammar(self, path: str) -> GeneralGrammar:
+        """See LogFormat."""
+        return GeneralGrammar(path, self.zone)
 
 
-class GeneralGrammar(LogHeaders):
-    """Headers of a general log; the time of the last one that told it, and sessions with an echo to come."""
+class GeneralGrammar(LogGrammar):
+    """Headers of a general log; the time of the last one that has it, and sessions with an echo to come."""
 
     head = _HEAD
+    loose_header = NEXT
 
     def __init__(self, path: str, zone: tzinfo) -> None:
         super().__init__(path, zone, NEXT, b"\n")
@@ -115,8 +93,8 @@ class GeneralGrammar(LogHeaders):
         """Take in the first bytes of the file."""
         if windows_lines(head):
             self.next, self._stop = _NEXT_WINDOWS, b"\r\n"
-        told = _TOLD.search(head)
-        first = None if told is None else self._clock.compact(told[1])
+        timed = _TIMED.search(head)
+        first = None if timed is None else self._clock.compact(timed[1])
         if first is not None:  # a new file of MariaDB leaves out the second that began in the old one
             self.time = first - 1_000_000
 
@@ -132,13 +110,8 @@ class GeneralGrammar(LogHeaders):
         self.quoting = {session: modes for session, (_, modes) in carry.sessions if modes is not None}
 
     def session(self) -> int | None:
-        """See LogHeaders."""
+        """See LogGrammar."""
         return None if self._head is None else int(self._head[3])
-
-    def loose(self, data: bytes, at: int, *, eof: bool) -> int | None:  # noqa: ARG002
-        """Return where a record or a banner may begin behind bytes that are none."""
-        found = NEXT.search(data, at)
-        return None if found is None else found.end()
 
     def text_of(self, data: bytes, at: int) -> int | None:
         """Take in a header and return where its text starts."""
@@ -146,7 +119,7 @@ class GeneralGrammar(LogHeaders):
         return None if head is None else head.end()
 
     def has_time(self) -> bool:
-        """See Grammar."""
+        """See LogGrammar."""
         return self._head is not None and (self._head[1] or self._head[2]) is not None
 
     def banner(self) -> None:
@@ -154,7 +127,7 @@ class GeneralGrammar(LogHeaders):
 
     def piece(self, data: bytes, offset: int, line: int, length: int, text: int, text_end: int, partial: str) -> Piece:
         """Return the record of the header taken in last."""
-        origin = make_origin(self._path, offset, line, length)
+        origin = Origin(self._path, offset, line, length)
         head = self._head
         if head is None:
             return Rejected(origin, BAD_TIME)
@@ -169,7 +142,7 @@ class GeneralGrammar(LogHeaders):
             return Noise(origin, "statement of the server itself")
         sql = data[text:text_end]
         command = COMMANDS.get(name, Command.OTHER)
-        record = make_record(origin, command, sql, session, None, None, None, self.time, None, 0, partial)
+        record = Record(origin, command, sql, session, None, None, None, self.time, partial=partial)
         if iso is None:
             record.details = {"time": "whole seconds"}
         if command is Command.QUERY:
@@ -182,15 +155,15 @@ class GeneralGrammar(LogHeaders):
             if sql[:1] in b"pPeE/ \n\t" and (prepared := TEXT_PREPARED.match(sql)):
                 self.echoes[session] = (prepared[1].lower(), prepared[2], record.partial == TEXT_LOST)
         else:
-            self._other(record, command, name)
+            self._other(record, session, command, name)
         self.learn(record)
-        return seal(record)
+        return record
 
-    def _other(self, record: Any, command: Command, name: bytes) -> None:
-        echo = self.echoes.pop(record.session, None) if self.echoes else None
+    def _other(self, record: Record, session: int, command: Command, name: bytes) -> None:
+        echo = self.echoes.pop(session, None) if self.echoes else None
         if command in (Command.PREPARE, Command.EXECUTE):
             if echo is not None:
-                self._echo(record, *echo)
+                self._echo(record, session, *echo)
             elif not record.partial:
                 record.partial = lacks(record.sql)
         elif command in (Command.CONNECT, Command.CHANGE_USER):
@@ -198,7 +171,7 @@ class GeneralGrammar(LogHeaders):
         elif command is Command.OTHER:
             record.details = {**record.details, "command": self.texts[name].lower()}
 
-    def _echo(self, record: Any, asked: bytes, name: bytes, lost: bool) -> None:
+    def _echo(self, record: Record, session: int, asked: bytes, name: bytes, lost: bool) -> None:
         if record.command is Command.PREPARE and asked == b"prepare" and lost:
             text = record.sql
             record.sql = b"PREPARE " + name + b" FROM '" + text.replace(b"\\", b"\\\\").replace(b"'", b"''") + b"'"
@@ -208,11 +181,11 @@ class GeneralGrammar(LogHeaders):
                 record.partial = RESTORED if b"\\" in text else lacks(text)
             return
         if record.command is Command.PREPARE and asked == b"execute":
-            self.echoes[record.session] = (asked, b"", False)  # EXECUTE IMMEDIATE, or other types: the execute follows
+            self.echoes[session] = (asked, b"", False)  # EXECUTE IMMEDIATE, or other types: the execute follows
         record.details = {**record.details, "command": f"echo of a text {asked.decode()}"}
         record.command = Command.OTHER
 
-    def _login(self, record: Any) -> None:
+    def _login(self, record: Record) -> None:
         text = record.sql
         denied = _DENIED.match(text)
         if denied is not None:

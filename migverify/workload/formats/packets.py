@@ -1,15 +1,13 @@
-"""Packets of a trace: pcap, pcapng and the text of ``tcpdump -x``, down to TCP segments.
+"""Packets of a trace, pcap or pcapng, down to TCP segments.
 
 Written by hand over ``struct``: every packet keeps its place in the file, which packet libraries do not tell.
 """
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import IO
 
@@ -27,8 +25,7 @@ CUT_PACKET = "packet cut by the snap length"
 DAMAGED = "damaged file"
 NO_LINK = "unknown link type"
 FRAGMENT = "IP fragment"
-NOT_TCPDUMP = "not the text of tcpdump -x"
-NO_DATE = "no date: write the trace with tcpdump -tttt"
+NO_IP = "no IP header"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ class Packet:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class TcpSegment:
     """A TCP segment."""
 
     source: tuple[bytes, int]
@@ -171,62 +168,7 @@ def _resolution(options: bytes, order: str) -> int:
     return 1_000_000
 
 
-_HEAD = re.compile(
-    rb"(?:(?:(?P<date>\d{4}-\d\d-\d\d)[ T])?(?P<clock>\d\d:\d\d:\d\d)(?P<part>\.\d+)?"
-    rb"|(?P<epoch>\d{9,11})(?P<epart>\.\d+)) IP6? "
-)
-_HEX = re.compile(rb"\s+0x[0-9a-fA-F]{1,8}+:\s+((?:[0-9a-fA-F]{2,4}+(?: (?=[0-9a-fA-F]{2}))?+)++)(?:\s|$)")
-
-
-def text_packets(file: IO[bytes]) -> Iterator[Packet]:
-    """Yield the packets of ``tcpdump -x -tttt`` (or ``-tt``); times without a zone are taken for UTC."""
-    head: re.Match[bytes] | None = None
-    offset = start = first = number = 0
-    digits: list[bytes] = []
-
-    def done() -> Iterator[Packet]:
-        if head is not None:
-            yield _text_packet(head, digits, start, offset - start, first)
-
-    for number, line in enumerate(file, 1):
-        found = _HEAD.match(line)
-        hexed = None if found else _HEX.match(line)
-        if hexed is not None and head is not None:
-            digits.append(hexed[1].replace(b" ", b""))
-        else:
-            yield from done()
-            head, digits, start, first = found, [], offset, number
-            if found is None:
-                empty = not line.strip()
-                yield Packet(
-                    offset, len(line), number, noise="empty line" if empty else "", reject="" if empty else NOT_TCPDUMP
-                )
-        offset += len(line)
-    yield from done()
-
-
-def _text_packet(head: re.Match[bytes], digits: list[bytes], offset: int, length: int, line: int) -> Packet:
-    if head["epoch"]:
-        moment = int(head["epoch"]) * 1_000_000 + int(head["epart"][1:7].ljust(6, b"0"))
-    elif head["date"]:
-        day = datetime.fromisoformat(f"{head['date'].decode()}T{head['clock'].decode()}").replace(tzinfo=UTC)
-        moment = int(day.timestamp()) * 1_000_000 + int((head["part"] or b".0")[1:7].ljust(6, b"0"))
-    else:
-        return Packet(offset, length, line, reject=NO_DATE)
-    joined = b"".join(digits)
-    if len(joined) % 2 or not joined:
-        return Packet(offset, length, line, reject=NOT_TCPDUMP)
-    data = bytes.fromhex(joined.decode())
-    return Packet(offset, length, line, moment, RAW, data, _ip_size(data) > len(data))
-
-
-def _ip_size(data: bytes) -> int:
-    if len(data) < 8:
-        return 0
-    return int.from_bytes(data[2:4], "big") if data[0] >> 4 == 4 else 40 + int.from_bytes(data[4:6], "big")
-
-
-def segment(packet: Packet) -> Segment:
+def segment(packet: Packet) -> TcpSegment:
     """Return the TCP segment of a packet, out of VLAN and VXLAN.
 
     Raises
@@ -240,7 +182,7 @@ def segment(packet: Packet) -> Segment:
         raise NotTcpError(CUT_PACKET) from error
 
 
-def _network(link: int, data: bytes) -> Segment:
+def _network(link: int, data: bytes) -> TcpSegment:
     if link in _RAWS:
         return _ip(data)
     if link == ETHERNET:
@@ -256,7 +198,7 @@ def _network(link: int, data: bytes) -> Segment:
     raise NotTcpError(NO_LINK)
 
 
-def _ethernet(data: bytes) -> Segment:
+def _ethernet(data: bytes) -> TcpSegment:
     at = 12
     kind = int.from_bytes(data[at : at + 2], "big")
     while kind in _VLANS:
@@ -267,7 +209,7 @@ def _ethernet(data: bytes) -> Segment:
     return _ip(data[at + 2 :])
 
 
-def _ip(data: bytes) -> Segment:
+def _ip(data: bytes) -> TcpSegment:
     version = data[0] >> 4
     if version == 4:
         size = (data[0] & 15) * 4
@@ -282,10 +224,10 @@ def _ip(data: bytes) -> Segment:
         while kind in _EXTENSIONS:
             kind, at = data[at], at + 8 + data[at + 1] * 8
         return _transport(kind, data[8:24], data[24:40], data[at:whole])
-    raise NotTcpError("no IP header: write the trace with tcpdump -x")
+    raise NotTcpError(NO_IP)
 
 
-def _transport(kind: int, source: bytes, target: bytes, data: bytes) -> Segment:
+def _transport(kind: int, source: bytes, target: bytes, data: bytes) -> TcpSegment:
     if kind == _UDP:
         if len(data) > 16 and int.from_bytes(data[2:4], "big") == _VXLAN_PORT:
             return _ethernet(data[16:])
@@ -293,7 +235,7 @@ def _transport(kind: int, source: bytes, target: bytes, data: bytes) -> Segment:
     if kind != _TCP:
         raise NotTcpError("")
     from_port, to_port, sequence, acknowledged, size, flags = struct.unpack(">HHIIBB", data[:14])
-    return Segment(
+    return TcpSegment(
         (source, from_port), (target, to_port), sequence, bool(flags & 2), bool(flags & 1), bool(flags & 4),
         acknowledged if flags & 16 else None,
         data[(size >> 4) * 4 :],

@@ -1,28 +1,24 @@
-"""Packet traces: pcap and pcapng files, and the text of ``tcpdump -x``, as percona-toolkit takes it."""
+"""Packet traces: pcap and pcapng files."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import IO
 
-from migverify.workload.formats.answers import Entry, give_up
+from migverify.workload.formats.answers import PacketEntry, give_up
 from migverify.workload.formats.conversation import Conversation
 from migverify.workload.formats.packets import (
     NotTcpError,
     Packet,
-    Segment,
+    TcpSegment,
     packets,
     segment,
-    text_packets,
 )
-from migverify.workload.lines import GZIP, open_log
+from migverify.workload.lines import open_log
 from migverify.workload.model import Noise, Origin, Piece, Rejected
 
 MOST_HELD = 200_000
 """So many packets wait for the answer to one of them; then it is given up."""
-_TEXT_LINES = b" IP "
 
 
 class Pcap:
@@ -44,30 +40,10 @@ class Pcap:
         )
         return 1.0 if head[:4] in magics else 0.0
 
-    def _packets(self, file: IO[bytes]) -> Iterator[Packet]:
-        return packets(file)
-
-    def read(self, path: str, start: int = 0, end: int | None = None) -> Iterator[Piece]:
-        """Yield pieces; connections span the whole file, so every range reads all of it and yields its part."""
+    def read(self, path: str) -> Iterator[Piece]:
+        """Yield pieces."""
         with open_log(path) as file:
-            for piece in _Trace(path, self._port, self._most_held).pieces(self._packets(file)):
-                if piece.origin.offset >= start and (end is None or piece.origin.offset < end):
-                    yield piece
-
-
-class PcapText(Pcap):
-    """Reads the text of ``tcpdump -x -tttt``."""
-
-    name = "pcap-text"
-
-    def sniff(self, head: bytes) -> float:
-        """Tell by a packet's first line and the hex dump under it."""
-        if head[:2] == GZIP:
-            return 0.0
-        return 0.95 if _TEXT_LINES in head[:400] and b"0x0000:" in head[:2000] else 0.0
-
-    def _packets(self, file: IO[bytes]) -> Iterator[Packet]:
-        return text_packets(file)
+            yield from _Trace(path, self._port, self._most_held).pieces(packets(file))
 
 
 class _Trace:
@@ -76,11 +52,11 @@ class _Trace:
     def __init__(self, path: str, port: int, most_held: int) -> None:
         self._path, self._port, self._most_held = path, port, most_held
         self._open: dict[tuple[object, object], Conversation] = {}
-        self._held: deque[Entry] = deque()
+        self._held: deque[PacketEntry] = deque()
 
     def pieces(self, found: Iterator[Packet]) -> Iterator[Piece]:
         for packet in found:
-            entry = Entry(packet)
+            entry = PacketEntry(packet)
             self._held.append(entry)
             if packet.data is None:
                 entry.reject, entry.noise = packet.reject, packet.noise
@@ -91,7 +67,7 @@ class _Trace:
             conversation.close()
         yield from self._settled(-1)
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: PacketEntry) -> None:
         try:
             one = segment(entry.packet)
         except NotTcpError as why:
@@ -118,7 +94,7 @@ class _Trace:
             conversation.add(one, entry)
         self._end(one, key, conversation)
 
-    def _end(self, one: Segment, key: tuple[object, object], conversation: Conversation) -> None:
+    def _end(self, one: TcpSegment, key: tuple[object, object], conversation: Conversation) -> None:
         if one.rst:
             conversation.close()
             del self._open[key]
@@ -138,14 +114,14 @@ class _Trace:
             yield from _pieces(self._path, entry)
 
 
-def _pieces(path: str, entry: Entry) -> Iterator[Piece]:
+def _pieces(path: str, entry: PacketEntry) -> Iterator[Piece]:
     packet = entry.packet
     origin = Origin(path, packet.offset, packet.line, packet.length)
     if not entry.records:
         yield Rejected(origin, entry.reject) if entry.reject else Noise(origin, entry.noise)
         return
-    yield replace(entry.records[0], origin=origin)
     # More commands in the same packet: the first one has its bytes.
     behind = Origin(path, packet.offset + packet.length, packet.line, 0)
-    for record in entry.records[1:]:
-        yield replace(record, origin=behind)
+    for number, record in enumerate(entry.records):
+        record.origin = behind if number else origin
+        yield record

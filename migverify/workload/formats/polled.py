@@ -1,4 +1,4 @@
-"""What ``workload poll`` writes: one JSON object a line, an event of performance_schema or a count of lost ones."""
+"""What ``workload capture --poll`` writes: one JSON object a line, an event or a count of lost ones."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ from typing import Any
 from migverify.workload.formats.audit import prepared
 from migverify.workload.formats.statements import lacks
 from migverify.workload.lines import (
-    LONGEST,
     TOO_LONG,
     json_of,
     lines,
-    make_origin,
-    make_record,
     name_of,
     noise,
     rejected,
-    seal,
 )
-from migverify.workload.model import Command, Piece
-from migverify.workload.quotes import outside
+from migverify.workload.model import Command, Origin, Piece, Record
+from migverify.workload.quotes import has_parameters
 
 MARK = "migverify_poll"
 TRUNCATED = "text cut by performance_schema_max_sql_text_length"
@@ -37,7 +33,7 @@ _COMMANDS = {
 
 
 class Polled:
-    """Reads the file of ``workload poll``."""
+    """Reads the file of ``workload capture --poll``."""
 
     name = "polled"
 
@@ -45,9 +41,9 @@ class Polled:
         """Tell by the mark of the first line."""
         return 0.99 if head.startswith(b'{"' + MARK.encode() + b'"') else 0.0
 
-    def read(self, path: str, start: int = 0, end: int | None = None) -> Iterator[Piece]:
-        """Yield the lines that begin in the range; a line is an event."""
-        for offset, line, content in lines(path, start, end, LONGEST):
+    def read(self, path: str) -> Iterator[Piece]:
+        """Yield the lines; a line is an event."""
+        for offset, line, content in lines(path):
             if isinstance(content, int):
                 yield rejected(path, offset, line, content, TOO_LONG)
             else:
@@ -57,44 +53,44 @@ class Polled:
 def _piece(path: str, offset: int, line: int, content: bytes) -> Piece:
     length = len(content)
     try:
-        told = json_of(content)
+        event = json_of(content)
     except ValueError:
         return rejected(path, offset, line, length, NOT_POLLED)
-    if not isinstance(told, dict):
+    if not isinstance(event, dict):
         return rejected(path, offset, line, length, NOT_POLLED)
-    if MARK in told:
+    if MARK in event:
         return noise(path, offset, line, length, "beginning of a poll")
-    if "lost" in told:
+    if "lost" in event:
         return rejected(path, offset, line, length, LOST)
-    if not {"event", "name", "start", "end"} <= told.keys():
+    if not {"event", "name", "start", "end"} <= event.keys():
         return rejected(path, offset, line, length, NOT_POLLED)
-    return _record(path, offset, line, length, told)
+    return _record(path, offset, line, length, event)
 
 
-def _record(path: str, offset: int, line: int, length: int, told: dict[str, Any]) -> Piece:
-    command = _COMMANDS.get(told["name"])
+def _record(path: str, offset: int, line: int, length: int, event: dict[str, Any]) -> Piece:
+    command = _COMMANDS.get(event["name"])
     if command is None:
-        command = Command.QUERY if told["name"].startswith("statement/sql/") else Command.OTHER
-    sql = (told.get("sql") or "").encode("utf-8", "surrogateescape")
-    record = make_record(
-        make_origin(path, offset, line, length), command, sql, told.get("session"), name_of(told.get("user")),
-        name_of(told.get("host")), name_of(told.get("database")), told["start"], told["end"], told["event"], "",
+        command = Command.QUERY if event["name"].startswith("statement/sql/") else Command.OTHER
+    sql = (event.get("sql") or "").encode("utf-8", "surrogateescape")
+    record = Record(
+        Origin(path, offset, line, length), command, sql, event.get("session"), name_of(event.get("user")),
+        name_of(event.get("host")), name_of(event.get("database")), event["start"], event["end"],
+        duration=event["end"] - event["start"], errno=event.get("errno"), rows_sent=event.get("rows_sent"),
+        rows_affected=event.get("rows_affected"), number=event["event"],
     )  # fmt: skip
-    record.duration = told["end"] - told["start"]
-    for name in ("errno", "rows_sent", "rows_affected"):
-        setattr(record, name, told.get(name))
     record.details = {
-        name: name_of(str(told[name])) or "" for name in ("warnings", "digest", "thread") if told.get(name) is not None
+        name: name_of(str(event[name])) or ""
+        for name in ("warnings", "digest", "thread") if event.get(name) is not None
     }  # fmt: skip
     if command is Command.OTHER:
-        record.details["command"] = (name_of(told["name"]) or "").rpartition("/")[2].lower()
+        record.details["command"] = (name_of(event["name"]) or "").rpartition("/")[2].lower()
     elif command in (Command.QUERY, Command.EXECUTE, Command.PREPARE):
         if not sql:
             record.partial = NO_TEXT
-        elif told.get("cut"):
+        elif event.get("cut"):
             record.partial = TRUNCATED
         else:
             record.partial = lacks(sql)
-            if command is not Command.PREPARE and not record.partial and b"?" in outside(sql):
+            if command is not Command.PREPARE and not record.partial and has_parameters(sql):
                 prepared(record)
-    return seal(record)
+    return record

@@ -86,7 +86,7 @@ class Execute:
 
 
 @dataclass(slots=True)
-class Prepared:
+class PreparedText:
     """A prepared statement: its text, how many values it takes, their types and those sent ahead.
 
     ``gap``: bytes of the client were lost since the last execute.
@@ -120,7 +120,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerHead:
     """The head of an OK or ERR packet, or the end of a result. ``status`` is 0 for an error."""
 
     errno: int
@@ -130,7 +130,7 @@ class Answer:
     warnings: int = 0
 
 
-class Reader:
+class FieldReader:
     """Takes fields from the front of a packet."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
@@ -191,7 +191,7 @@ def query_text(payload: bytes, attributes: bool | None) -> tuple[bytes, bool]:
         attributes = len(payload) > 2 and payload[2] == 1
     if not attributes:
         return payload[1:], False
-    reader = Reader(payload, 1)
+    reader = FieldReader(payload, 1)
     count = reader.counted()
     if reader.counted() != 1:
         raise CutError
@@ -243,7 +243,7 @@ def execute(
 def _execute(
     payload: bytes, count: int, known: Sequence[BoundType] | None, long_data: Mapping[int, bytes], *, named: bool
 ) -> Execute:
-    reader = Reader(payload, 1)
+    reader = FieldReader(payload, 1)
     statement_id = reader.integer(4)
     flags = reader.integer(1)
     reader.take(4)
@@ -258,7 +258,7 @@ def _execute(
 
 
 def _values(
-    reader: Reader, count: int, known: Sequence[BoundType] | None, long_data: Mapping[int, bytes], *, named: bool
+    reader: FieldReader, count: int, known: Sequence[BoundType] | None, long_data: Mapping[int, bytes], *, named: bool
 ) -> tuple[tuple[Parameter, ...], tuple[BoundType, ...]]:
     nulls = reader.take((count + 7) // 8)
     bound = reader.integer(1)
@@ -281,7 +281,7 @@ def _values(
     return tuple(parameters), types
 
 
-def _could_hold(reader: Reader, count: int, nulls: bytes) -> bool:
+def _could_hold(reader: FieldReader, count: int, nulls: bytes) -> bool:
     """Tell whether the rest of a packet could be values of some types, and nothing else."""
     bits = int.from_bytes(nulls, "little")
     if bits >> count:
@@ -290,7 +290,7 @@ def _could_hold(reader: Reader, count: int, nulls: bytes) -> bool:
     for _ in range(count - bits.bit_count()):
         behind = {at + size for at in ends for size in (1, 2, 4, 8)}
         for at in ends:
-            text = Reader(data, at)
+            text = FieldReader(data, at)
             with suppress(CutError):
                 text.text()  # dates and times are written like texts
                 behind.add(text.at)
@@ -300,7 +300,7 @@ def _could_hold(reader: Reader, count: int, nulls: bytes) -> bool:
     return len(data) in ends
 
 
-def _type(reader: Reader, *, named: bool) -> BoundType:
+def _type(reader: FieldReader, *, named: bool) -> BoundType:
     code, sign = reader.take(2)
     if named:
         reader.text()
@@ -309,7 +309,7 @@ def _type(reader: Reader, *, named: bool) -> BoundType:
     return BoundType(code, bool(sign))
 
 
-def _value(reader: Reader, one: BoundType) -> Parameter:
+def _value(reader: FieldReader, one: BoundType) -> Parameter:
     code = one.code
     if code in _INTEGERS:
         form = "<" + (_INTEGERS[code].upper() if one.unsigned else _INTEGERS[code])
@@ -346,7 +346,7 @@ def _shortest(single: float) -> str:
     return repr(single)
 
 
-def _date(reader: Reader, code: int) -> Parameter:
+def _date(reader: FieldReader, code: int) -> Parameter:
     size = reader.integer(1)
     if size not in (0, 4, 7, 11):
         raise CutError
@@ -362,7 +362,7 @@ def _date(reader: Reader, code: int) -> Parameter:
     return Parameter("datetime", text.encode())
 
 
-def _time(reader: Reader) -> Parameter:
+def _time(reader: FieldReader) -> Parameter:
     size = reader.integer(1)
     if size not in (0, 8, 12):
         raise CutError
@@ -376,7 +376,7 @@ def _time(reader: Reader) -> Parameter:
     return Parameter("time", text.encode())
 
 
-def answer(payload: bytes) -> Answer:
+def answer(payload: bytes) -> AnswerHead:
     """Return what an OK, ERR or EOF packet says.
 
     Raises
@@ -384,21 +384,21 @@ def answer(payload: bytes) -> Answer:
     CutError
         it is none of these.
     """
-    reader = Reader(payload)
+    reader = FieldReader(payload)
     kind = reader.integer(1)
     if kind == 0xFF:
-        return Answer(reader.integer(2))
+        return AnswerHead(reader.integer(2))
     if kind == 0xFE and len(payload) == 5:
         warnings, status = reader.integer(2), reader.integer(2)
-        return Answer(0, status=status, warnings=warnings)
+        return AnswerHead(0, status=status, warnings=warnings)
     if kind in (0x00, 0xFE):
         affected, insert_id = reader.counted(), reader.counted()
-        return Answer(0, affected, insert_id, reader.integer(2), reader.integer(2))
+        return AnswerHead(0, affected, insert_id, reader.integer(2), reader.integer(2))
     raise CutError
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class ClientLogin:
     """What a client says of itself when it connects or changes its user."""
 
     user: str
@@ -407,9 +407,9 @@ class Login:
     charset: str | None
 
 
-def login(payload: bytes) -> Login:
+def login(payload: bytes) -> ClientLogin:
     """Return what a handshake response says. Raises ``CutError`` when it is none."""
-    reader = Reader(payload)
+    reader = FieldReader(payload)
     capabilities = reader.integer(4)
     if not capabilities & CAN_41:
         raise CutError
@@ -424,12 +424,12 @@ def login(payload: bytes) -> Login:
     else:
         reader.line()
     database = reader.line() if capabilities & CAN_DB and reader.at < len(payload) else b""
-    return Login(_text(user), _text(database), capabilities, CHARSETS.get(collation))
+    return ClientLogin(_text(user), _text(database), capabilities, CHARSETS.get(collation))
 
 
-def change_user(payload: bytes, capabilities: int | None) -> Login:
+def change_user(payload: bytes, capabilities: int | None) -> ClientLogin:
     """Return what a COM_CHANGE_USER packet says."""
-    reader = Reader(payload, 1)
+    reader = FieldReader(payload, 1)
     user = reader.line()
     if capabilities is None or capabilities & CAN_SECURE:
         reader.take(reader.integer(1))
@@ -437,7 +437,7 @@ def change_user(payload: bytes, capabilities: int | None) -> Login:
         reader.line()
     database = reader.line()
     collation = reader.integer(2) if len(payload) - reader.at >= 2 else 0
-    return Login(_text(user), _text(database), capabilities or 0, CHARSETS.get(collation))
+    return ClientLogin(_text(user), _text(database), capabilities or 0, CHARSETS.get(collation))
 
 
 def _text(raw: bytes) -> str:

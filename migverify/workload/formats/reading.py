@@ -1,100 +1,232 @@
-"""A log read step by step: where a reader stands in it, and the piece that begins there."""
+"""A log whose statements end at the next header, read step by step: the grammar of its headers, and its pieces."""
 
 from __future__ import annotations
 
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
+from datetime import UTC, tzinfo
+from typing import ClassVar
 
-from migverify.workload.formats.statements import BANNER, CUT, NO_RECORD, Grammar
-from migverify.workload.lexer import DEFAULT
-from migverify.workload.lines import BLOCK, TOO_LONG, Window, noise, open_log, rejected
-from migverify.workload.model import UNKNOWN, Carry, Piece
-from migverify.workload.quotes import Skip, end_of, is_plain
+from migverify.sql.lexer import DEFAULT, Modes
+from migverify.workload.formats.statements import BANNER, CUT, NO_RECORD
+from migverify.workload.lines import BLOCK, LONGEST, TOO_LONG, LogClock, LogWindow, Texts, noise, open_log, rejected
+from migverify.workload.model import UNKNOWN, Carry, Command, Piece, Record
+from migverify.workload.quotes import Header, Skip, end_of, is_plain
+from migverify.workload.state import Tracker
 
 HEADER_BYTES = 64 << 10
 """No header is longer: so many bytes behind a place tell whether one begins there."""
+_SETS = re.compile(rb"(?:\s|/\*!\d*|/\*(?!M?!).*?\*/)*+set\b", re.IGNORECASE | re.DOTALL)
+_BEGINS_ANEW = frozenset({Command.CONNECT, Command.QUIT, Command.CHANGE_USER, Command.RESET_CONNECTION})
 
 
-class Reading:
-    """One file being read.
+class LogGrammar(ABC):
+    """The headers of a slow or general log, and its records.
 
     Parameters
     ----------
-    begin, line, carry
-        Where to begin, its line, and what the records before say; the first byte of the file by default.
+    following
+        Finds the line break before a header, and the header's first byte as the end of the match.
+    stop
+        What ends a text: the line break, with what the server puts before it.
+
+    Attributes
+    ----------
+    quoting
+        SQL mode and character set of the sessions that set such as read quotes in another way than the default ones.
+    unclosed, wide
+        See ``quotes.Headers``.
+    """
+
+    head: ClassVar[re.Pattern[bytes]]
+    loose_header: ClassVar[re.Pattern[bytes]]
+    """Finds the line break before a record or a banner behind bytes that are none."""
+
+    def __init__(self, path: str, zone: tzinfo, following: re.Pattern[bytes], stop: bytes) -> None:
+        self._path = path
+        self._clock = LogClock(zone)
+        self.texts = Texts()
+        self._head: re.Match[bytes] | None = None
+        self.unclosed = self.wide = (b"", 0, 0)
+        self.next = following
+        self._stop = stop
+        self.quoting: dict[int, tuple[str, str]] = {}
+
+    @abstractmethod
+    def begin(self, head: bytes) -> None:
+        """Take in the first bytes of the file."""
+
+    @abstractmethod
+    def text_of(self, data: bytes, at: int) -> int | None:
+        """Take in the header at an index and return where its text starts; None when none is there."""
+
+    @abstractmethod
+    def has_time(self) -> bool:
+        """Tell whether the header taken in last says its time, so that a reading can begin with it."""
+
+    @abstractmethod
+    def session(self) -> int | None:
+        """Return the session of the header taken in last."""
+
+    @abstractmethod
+    def banner(self) -> None:
+        """Take in a banner: the server opened the file anew."""
+
+    @abstractmethod
+    def piece(self, data: bytes, offset: int, line: int, length: int, text: int, text_end: int, partial: str) -> Piece:
+        """Return the record of the header taken in last."""
+
+    @abstractmethod
+    def carry(self) -> Carry:
+        """Return what the records so far say for those behind them."""
+
+    @abstractmethod
+    def resume(self, carry: Carry) -> None:
+        """Continue in the middle of a file, after ``begin``."""
+
+    def following(self, data: bytes, start: int) -> Header | None:
+        """Return the first header at a place or behind it."""
+        # the statement may be empty: the end of its header is the end before the next one then
+        found = self.next.search(data, max(0, start - len(self._stop)))
+        return None if found is None else Header(found.end(), found.start())
+
+    def loose(self, data: bytes, at: int) -> int | None:
+        """Return where a record or a banner may begin behind bytes that are none; None when none does."""
+        found = self.loose_header.search(data, at)
+        return None if found is None else found.end()
+
+    def text_start(self, data: bytes, header: Header) -> int:
+        """Return where the text of the record that a header begins starts."""
+        found = self.head.match(data, header.begin) or BANNER.match(data, header.begin)
+        return header.begin if found is None else found.end()
+
+    def modes(self) -> Modes:
+        """Return the modes that the session of the header taken in last is known to have set."""
+        session = self.session() if self.quoting else None
+        return DEFAULT if session is None else Modes.of(*self.quoting.get(session, ("", "")))
+
+    def learn(self, record: Record) -> None:
+        """Take in what a record sets of how the quotes of its session's later texts are read."""
+        session, sql = record.session, record.sql
+        if session is None:
+            return
+        if self.quoting and record.command in _BEGINS_ANEW:
+            self.quoting.pop(session, None)
+        elif sql[:1] in b"sS/ \t\r\n" and not record.partial and _SETS.match(sql):
+            lower = sql.lower()
+            names = b"names" in lower or b"char" in lower
+            if record.command is not Command.QUERY or (b"sql_mode" not in lower and not names):
+                return
+            mode, charset = self.quoting.pop(session, ("", ""))
+            tracker = Tracker()
+            tracker.apply(record)
+            state = tracker.state_in(None)
+            mode = (state.sql_mode or "") if b"sql_mode" in lower else mode
+            charset = (state.charset or "") if names else charset
+            found = Modes.of(mode, charset)
+            if found.ansi_quotes or found.no_backslash_escapes or found.charset:
+                self.quoting[session] = mode, charset
+
+    def last_end(self, data: bytes) -> int:
+        """Return where the last text of the file ends."""
+        return len(data) - len(self._stop) if data.endswith(self._stop) else len(data)
+
+
+class LogReading:
+    """A part of a log, its pieces yielded once; see ``migverify.workload.model.Part``.
+
+    Parameters
+    ----------
+    begin, carry
+        Where to begin, and what the records before say; without the latter at the first header behind ``begin``.
     stop
         Where the last piece may begin, exclusive; None reads to the end of the file.
-    growing
-        More may be written behind the end of the file, so the end decides nothing.
 
     Attributes
     ----------
     at
         The index in the window's bytes of what is not read yet.
     line
-        Its line, from 1.
+        Its line, from 1 at the first byte of the part.
     """
 
     def __init__(
-        self, path: str, grammar: Grammar, limit: int, block: int = BLOCK, *,
-        begin: int = 0, line: int = 1, carry: Carry | None = None, stop: int | None = None, growing: bool = False,
+        self, path: str, grammar: LogGrammar, limit: int = LONGEST, block: int = BLOCK, *,
+        begin: int = 0, stop: int | None = None, carry: Carry | None = None,
     ) -> None:  # fmt: skip
-        self.path, self.grammar, self.limit, self.stop, self.growing = path, grammar, limit, stop, growing
+        self.path, self.grammar, self.limit, self.stop = path, grammar, limit, stop
+        seeks = begin > 0 and carry is None
+        begin -= seeks  # the line end before a header is part of its mark
         self._file = open_log(path)
-        self.window = Window(path, self._file, HEADER_BYTES if begin else block)
+        self.window = LogWindow(path, self._file, HEADER_BYTES if begin else block)
         self._fill()
         grammar.begin(self.window.data[:HEADER_BYTES])
-        if carry is not None:
-            grammar.resume(carry)
+        if carry is not None or seeks:
+            grammar.resume(carry or Carry(UNKNOWN))
         if begin:
             self._file.seek(begin)
-            self.window = Window(path, self._file, block)
+            self.window = LogWindow(path, self._file, block)
             self.window.base = begin
             self._fill()
         self.at = 0
-        self.line = line
+        self.line = 1
+        if seeks:
+            self._seek_header()
+        self.begin = self.end
 
     def _fill(self) -> None:
         self.window.more(0)
         while not self.window.eof and len(self.window.data) < HEADER_BYTES:
             self.window.more(0)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._file.close()
+    def __iter__(self) -> Iterator[Piece]:
+        """Yield the pieces."""
+        with self._file:
+            while True:
+                yield from self._plain_steps()
+                if self._is_over:
+                    return
+                piece = self._step()
+                if piece is None:
+                    piece = self._more()
+                if piece is not None:
+                    yield piece
 
     @property
-    def place(self) -> int:
+    def lines(self) -> int:
+        """Line ends in what was read."""
+        return self.line - 1
+
+    @property
+    def carry(self) -> Carry:
+        """What was read says this for what is behind it."""
+        return self.grammar.carry()
+
+    @property
+    def end(self) -> int:
         """The offset of what is not read yet."""
         return self.window.base + self.at
 
     @property
-    def over(self) -> bool:
+    def _is_over(self) -> bool:
         """True when everything is read."""
-        return (self.stop is not None and self.place >= self.stop) or (
+        return (self.stop is not None and self.end >= self.stop) or (
             self.window.eof and self.at >= len(self.window.data)
         )
 
-    @property
-    def undecided(self) -> bool:
-        """True when only bytes that are not written yet can show where the record at the place ends."""
-        return self.growing and self.window.eof and len(self.window.data) - self.at <= self.limit + HEADER_BYTES
-
-    def seek_header(self) -> None:
+    def _seek_header(self) -> None:
         """Go on to the first header that says its time, judged by it alone; the first byte has to be before its line.
 
         A literal may hold such a header: the part before has to end at it.
         """
         while True:
             window = self.window
-            found = self.grammar.loose(window.data, self.at, eof=window.eof)
+            found = self.grammar.loose(window.data, self.at)
             whole = len(window.data) if window.eof else len(window.data) - HEADER_BYTES
             if found is not None and (found < whole or window.eof):
                 self.at = found
-                if self.stop is not None and self.place >= self.stop:
+                if self.stop is not None and self.end >= self.stop:
                     return
                 if self.grammar.text_of(window.data, found) is not None and self.grammar.has_time():
                     return
@@ -106,7 +238,7 @@ class Reading:
             window.more(self.at)
             self.at = 0
 
-    def step(self) -> Piece | None:
+    def _step(self) -> Piece | None:
         """Return the next piece; None when bytes behind the window decide."""
         if self.at >= len(self.window.data):
             return None
@@ -118,7 +250,7 @@ class Reading:
         self.at += length
         return piece
 
-    def steps(self) -> Iterator[Piece]:
+    def _plain_steps(self) -> Iterator[Piece]:
         """Yield the pieces that the window shows in the plain case: a header, a text with all quotes closed, a header.
 
         The place is behind a piece when it is yielded.
@@ -132,7 +264,7 @@ class Reading:
         at = self.at
         while at < decided:
             text = text_of(data, at)
-            first = None if text is None else following(data, text, eof=eof)
+            first = None if text is None else following(data, text)
             if text is None or first is None:
                 break
             begin, text_end = first
@@ -146,13 +278,13 @@ class Reading:
             at = self.at = begin
             yield piece
 
-    def more(self) -> Piece | None:
+    def _more(self) -> Piece | None:
         """Read on; returns the piece that is passed when it is longer than a record may be."""
         if len(self.window.data) - self.at <= self.limit + HEADER_BYTES:
             self.window.more(self.at)
             self.at = 0
             return None
-        offset, line = self.place, self.line
+        offset, line = self.end, self.line
         length, breaks = self._skip()
         self.line += breaks
         self.at = 0
@@ -161,23 +293,22 @@ class Reading:
     def _next(self) -> tuple[Piece, int] | None:
         """Return the piece at the place and its length; None when bytes behind the window decide."""
         grammar, limit, at, line = self.grammar, self.limit, self.at, self.line
-        data, eof, offset = self.window.data, self.window.eof, self.place
+        data, eof, offset = self.window.data, self.window.eof, self.end
         if not eof and len(data) - at < HEADER_BYTES:
             return None
         text = grammar.text_of(data, at)
         if text is None:
             return self._no_record()
-        first = grammar.following(data, text, eof=eof)
-        ends = eof and not self.growing
+        first = grammar.following(data, text)
         if first is None:
-            if not ends:
+            if not eof:
                 return None
             end = max(text, grammar.last_end(data))
             partial = "" if end < len(data) else CUT
             return grammar.piece(data, offset, line, len(data) - at, text, end, partial), len(data) - at
         if first.text_end <= text:
             return grammar.piece(data, offset, line, first.begin - at, text, text, ""), first.begin - at
-        found = end_of(data, text, first, grammar, limit, eof=ends, modes=grammar.modes())
+        found = end_of(data, text, first, grammar, limit, eof=eof, modes=grammar.modes())
         if found is None:
             return None
         length = found.next - at
@@ -187,8 +318,8 @@ class Reading:
         return grammar.piece(data, offset, line, length, text, found.text_end, partial), length
 
     def _no_record(self) -> tuple[Piece, int] | None:
-        data, at, offset = self.window.data, self.at, self.place
-        eof = self.window.eof and not self.growing
+        data, at, offset = self.window.data, self.at, self.end
+        eof = self.window.eof
         banner = BANNER.match(data, at)
         if (
             banner is not None
@@ -204,16 +335,11 @@ class Reading:
             end = data.find(b"\n", at) + 1
             if end and not data[at:end].strip():
                 return noise(self.path, offset, self.line, end - at, "empty line"), end - at
-        first = self.grammar.loose(data, at, eof=eof)
-        if not eof and (first is None or (self.window.eof and self._is_half(first))):
+        first = self.grammar.loose(data, at)
+        if not eof and first is None:
             return None
         length = (len(data) if first is None else first) - at
         return rejected(self.path, offset, self.line, length, NO_RECORD), length
-
-    def _is_half(self, header: int) -> bool:
-        """Tell whether a header is not written to its end: it may be the rest of one that begins before it."""
-        data = self.window.data
-        return self.grammar.text_of(data, header) is None and BANNER.match(data, header) is None
 
     def _skip(self) -> tuple[int, int]:
         """Go on to the end of a record that is too long; returns its length and its line breaks."""
@@ -229,59 +355,30 @@ class Reading:
             at = 0
 
 
-def read_statements(
-    path: str, grammar: Grammar, limit: int, block: int = BLOCK, *, stop: int | None = None
-) -> Iterator[Piece]:
-    """Yield the pieces of a log from its first byte on, to the first that begins at ``stop`` or behind it."""
-    with Reading(path, grammar, limit, block, stop=stop) as reading:
-        yield from _pieces(reading)
+class LogFormat(ABC):
+    """A slow or general log.
 
+    Parameters
+    ----------
+    zone
+        The server's, for times that do not tell theirs (MySQL 5.6, MariaDB).
+    limit
+        Bytes of the longest record.
+    """
 
-def _pieces(reading: Reading) -> Iterator[Piece]:
-    while True:
-        yield from reading.steps()
-        if reading.over:
-            return
-        piece = reading.step()
-        if piece is None:
-            if reading.undecided:
-                return
-            piece = reading.more()
-        if piece is not None:
-            yield piece
+    name: str
 
+    def __init__(self, zone: tzinfo = UTC, limit: int = LONGEST) -> None:
+        self.zone, self.limit = zone, limit
 
-class LogPart:
-    """A part of a log; see ``migverify.workload.model.Part``."""
+    @abstractmethod
+    def grammar(self, path: str) -> LogGrammar:
+        """Return what reads the headers of a file."""
 
-    def __init__(
-        self, path: str, grammar: Grammar, limit: int, begin: int, stop: int | None, carry: Carry | None, *,
-        growing: bool = False,
-    ) -> None:  # fmt: skip
-        seek = begin > 0 and carry is None
-        given = carry or (Carry(UNKNOWN) if begin else None)
-        self._reading = Reading(path, grammar, limit, begin=begin - seek, carry=given, stop=stop, growing=growing)
-        if seek:  # the line end before a header is part of its mark
-            self._reading.seek_header()
-            self._reading.line = 1
-        self.begin = self._reading.place
+    def read(self, path: str) -> Iterator[Piece]:
+        """Yield the pieces of a file."""
+        return iter(self.part(path))
 
-    def __iter__(self) -> Iterator[Piece]:
-        """Yield the pieces."""
-        with self._reading:
-            yield from _pieces(self._reading)
-
-    @property
-    def end(self) -> int:
-        """Where the part ends, once it is read."""
-        return self._reading.place
-
-    @property
-    def lines(self) -> int:
-        """Line ends in the part."""
-        return self._reading.line - 1
-
-    @property
-    def carry(self) -> Carry:
-        """What the part says for what is behind it."""
-        return self._reading.grammar.carry()
+    def part(self, path: str, begin: int = 0, stop: int | None = None, carry: Carry | None = None) -> LogReading:
+        """See ``migverify.workload.model.Divisible``."""
+        return LogReading(path, self.grammar(path), self.limit, begin=begin, stop=stop, carry=carry)

@@ -16,20 +16,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from datetime import UTC, tzinfo
-from typing import Any
+from datetime import tzinfo
 
-from migverify.workload.formats.reading import LogPart, read_statements
+from migverify.workload.formats.reading import LogFormat, LogGrammar
 from migverify.workload.formats.statements import (
     BANNER,
     BANNER_LINE,
-    LogHeaders,
     changed_lines,
     lacks,
     windows_lines,
 )
-from migverify.workload.lines import LONGEST, in_range, make_origin, make_record, seal
 from migverify.workload.model import Carry, Command, Origin, Piece, Record, Rejected
 from migverify.workload.quotes import COMMENTS, Header
 
@@ -46,18 +42,11 @@ _HEAD = re.compile(
     rb"((?:\#(?! administrator command: | Time: | User@Host: )[^\n]*\n)+)"
     rb"(?:use ([^\n]*);\r?\n)?(?:SET ([a-z_=\d,]*?)timestamp=(\d{1,18})(?:\.(\d{1,6}))?;\r?\n)?"
 )
-_USUAL = re.compile(
-    rb"\# Time: (\d{4}[\dT:.-]{22}Z)\n\# User@Host: ([^\n]*)\n"
-    rb"\# Query_time: (\d{1,9})\.(\d{6})  Lock_time: [\d.]+ Rows_sent: (\d{1,18})  Rows_examined: \d+"
-    rb"(?: Thread_id: (\d{1,18}) Errno: (\d{1,9}) [^\n]*)?\n"
-    rb"(?:use ([^\n]*);\n)?SET timestamp=(\d{1,12});\n"
-)
-"""A header of MySQL 5.7 and later that holds nothing unusual, in one go."""
 _USER = re.compile(rb"([^\[]{0,512})\[(.{0,512})\] @ ([^\[]{0,512}?) ?\[([^\]]{0,512})\](?: +Id: *(\d{1,20}))?")
 _PLAIN = re.compile(
-    rb"\# Query_time: (\d{1,9})\.(\d{6})  Lock_time: \S+ +Rows_sent: (\d{1,18}) +Rows_examined: \d+(?: |\n|$)"
+    rb"\# Query_time: (\d{1,9})\.(\d{6})  Lock_time: \S+ +Rows_sent: (\d{1,18}) +Rows_examined: \d+"
+    rb"(?: Thread_id: (\d{1,18}) Errno: (\d{1,9}) | |\n|$)"
 )
-_EXTRA = re.compile(rb" Thread_id: (\d{1,18}) Errno: (\d{1,9}) ")
 _THREAD = re.compile(rb"\bThread_id: (\d{1,18})(?!\S)")
 _KEY = re.compile(rb"(\w+): ([^\s:]*)(?=\s|$)")
 _SECONDS = re.compile(rb"(\d{1,9})(?:\.(\d{1,6}))?$")
@@ -81,21 +70,10 @@ OFF_CLOCK = 2_000_000
 _NOT_LOGGED = "command whose content is not logged"
 
 
-class SlowLog:
-    """Reads slow logs.
-
-    Parameters
-    ----------
-    zone
-        The server's, for times that do not tell theirs (MySQL 5.6, MariaDB); they serve where nothing else tells one.
-    limit
-        Bytes of the longest record.
-    """
+class SlowLog(LogFormat):
+    """Reads slow logs; ``zone`` serves where nothing else tells a time."""
 
     name = "slow"
-
-    def __init__(self, zone: tzinfo = UTC, limit: int = LONGEST) -> None:
-        self.zone, self.limit = zone, limit
 
     def sniff(self, head: bytes) -> float:
         """Tell by a header in its order, at the beginning of the file or behind a banner."""
@@ -104,28 +82,20 @@ class SlowLog:
             return 0.98
         return 0.7 if _LOOSE.search(head) else 0.0
 
-    def read(self, path: str, start: int = 0, end: int | None = None) -> Iterator[Piece]:
-        """Yield pieces. Quotes, databases and times hold beyond a range, so every range reads from the first byte."""
-        grammar = SlowGrammar(path, self.zone)
-        found = read_statements(path, grammar, self.limit, stop=end)
-        return in_range(found, start, end) if start else found
-
-    def part(
-        self, path: str, begin: int, stop: int | None, carry: Carry | None, *, growing: bool = False
-    ) -> LogPart:  # fmt: skip
-        """See ``migverify.workload.model.Divisible``."""
-        return LogPart(path, SlowGrammar(path, self.zone), self.limit, begin, stop, carry, growing=growing)
+    def grammar(self, path: str) -> SlowGrammar:
+        """See LogFormat."""
+        return SlowGrammar(path, self.zone)
 
 
-class SlowGrammar(LogHeaders):
+class SlowGrammar(LogGrammar):
     """Headers of a slow log, and what one says for those behind it: the database, MariaDB's time, set clocks."""
 
     head = _HEAD
+    loose_header = _LOOSE
 
     def __init__(self, path: str, zone: tzinfo) -> None:
         super().__init__(path, zone, NEXT, b";\n")
         self._users: dict[bytes, tuple[str | None, str | None, int | None]] = {}
-        self._usual: re.Match[bytes] | None = None
         self.database: str | None = None
         self.last: int | None = None
         self.own_clocks: set[int] = set()
@@ -138,8 +108,8 @@ class SlowGrammar(LogHeaders):
     def carry(self) -> Carry:
         """Return what the records so far say for those behind them."""
         sessions = sorted({*self.own_clocks, *self.quoting})
-        told = tuple((one, (one in self.own_clocks, self.quoting.get(one))) for one in sessions)
-        return Carry(self.database, self.last, told)
+        known = tuple((one, (one in self.own_clocks, self.quoting.get(one))) for one in sessions)
+        return Carry(self.database, self.last, known)
 
     def resume(self, carry: Carry) -> None:
         """Go on in the middle of a file."""
@@ -148,34 +118,27 @@ class SlowGrammar(LogHeaders):
         self.quoting = {session: modes for session, (_, modes) in carry.sessions if modes is not None}
 
     def session(self) -> int | None:
-        """See LogHeaders."""
-        head = self._usual or self._head
+        """See LogGrammar."""
+        head = self._head
         if head is None:
             return None
-        thread = head[6] if self._usual is not None else _THREAD.search(head[3])
-        return self.who(head[2])[2] if thread is None else int(thread if isinstance(thread, bytes) else thread[1])
+        thread = _THREAD.search(head[3])
+        return self.who(head[2])[2] if thread is None else int(thread[1])
 
-    def following(self, data: bytes, start: int, *, eof: bool) -> Header | None:
+    def following(self, data: bytes, start: int) -> Header | None:
         """Return the first header at a place or behind it."""
         if data.startswith(_BEGINS, start) and _AT_ONCE.match(data, start):
             return Header(start, start)  # a header right behind a header
-        return super().following(data, start, eof=eof)
-
-    def loose(self, data: bytes, at: int, *, eof: bool) -> int | None:  # noqa: ARG002
-        """Return where a record or a banner may begin behind bytes that are none."""
-        found = _LOOSE.search(data, at)
-        return None if found is None else found.end()
+        return super().following(data, start)
 
     def text_of(self, data: bytes, at: int) -> int | None:
         """Take in a header and return where its text starts."""
-        self._usual = head = _USUAL.match(data, at)
-        if head is None:
-            self._head = head = _HEAD.match(data, at)
+        self._head = head = _HEAD.match(data, at)
         return None if head is None else head.end()
 
     def has_time(self) -> bool:
-        """See Grammar."""
-        return self._usual is not None or (self._head is not None and self._head[1] is not None)
+        """See LogGrammar."""
+        return self._head is not None and self._head[1] is not None
 
     def banner(self) -> None:
         """Forget the database, and the modes of sessions: ids may begin anew."""
@@ -184,9 +147,7 @@ class SlowGrammar(LogHeaders):
 
     def piece(self, data: bytes, offset: int, line: int, length: int, text: int, text_end: int, partial: str) -> Piece:
         """Return the record of the header taken in last."""
-        origin = make_origin(self._path, offset, line, length)
-        if self._usual is not None:
-            return self._plain(self._usual, origin, data[text:text_end], partial)
+        origin = Origin(self._path, offset, line, length)
         head = self._head
         if head is None:
             return Rejected(origin, NO_STATEMENT)
@@ -198,14 +159,13 @@ class SlowGrammar(LogHeaders):
             return Rejected(origin, NO_STATEMENT)
         known = self._users.get(who)
         user, host, session = self.who(who) if known is None else known
-        record = make_record(origin, Command.QUERY, sql, session, user, host, self.database, None, None, 0, partial)
+        record = Record(origin, Command.QUERY, sql, session, user, host, self.database, partial=partial)
         plain = _PLAIN.match(meta)
         if plain is not None:
             record.duration = int(plain[1]) * 1_000_000 + int(plain[2])
             record.rows_sent = int(plain[3])
-            extra = _EXTRA.match(meta, plain.end() - 1)
-            if extra is not None:
-                record.session, record.errno = int(extra[1]), int(extra[2])
+            if plain[4] is not None:
+                record.session, record.errno = int(plain[4]), int(plain[5])
         if plain is None or meta.find(b"\n") < len(meta) - 1:
             self._rest(record, meta)
         if inserted:
@@ -214,39 +174,9 @@ class SlowGrammar(LogHeaders):
                     record.last_insert_id = int(last)
                 else:
                     record.insert_id = int(own)
-        set_second = None if second is None else int(second) * 1_000_000 + int((fraction or b"0").ljust(6, b"0"))
+        micros = int(fraction.ljust(6, b"0")) if fraction else 0
+        set_second = None if second is None else int(second) * 1_000_000 + micros
         self._time(record, time, set_second, exact=fraction is not None)
-        return self._sealed(record, sql, partial)
-
-    def _plain(self, head: re.Match[bytes], origin: Origin, sql: bytes, partial: str) -> Piece:
-        """Make the record of a usual header."""
-        time, who, seconds, micros, rows, thread, errno, used, second = head.groups()
-        if used is not None:
-            self._use(used)
-        if not sql:
-            return Rejected(origin, NO_STATEMENT)
-        known = self._users.get(who)
-        user, host, session = self.who(who) if known is None else known
-        end = self._clock.iso(time)
-        duration = int(seconds) * 1_000_000 + int(micros)
-        start = None if end is None else end - duration
-        record = make_record(origin, Command.QUERY, sql, session, user, host, self.database, start, end, 0, partial)
-        record.duration = duration
-        record.rows_sent = int(rows)
-        if thread is not None:
-            record.session, record.errno = int(thread), int(errno)
-        if start is not None:
-            self.last = end
-            clock = int(second) * 1_000_000
-            if not -OFF_CLOCK < clock - start < OFF_CLOCK:
-                record.clock = clock
-        return self._sealed(record, sql, partial)
-
-    def _use(self, used: bytes) -> None:
-        name = used[1:-1].replace(b"``", b"`") if used[:1] == b"`" and used[-1:] == b"`" else used
-        self.database = self.texts[name]
-
-    def _sealed(self, record: Any, sql: bytes, partial: str) -> Record:
         if sql.startswith(b"# administrator command: "):
             self._admin(record, sql)
         elif not partial:
@@ -254,7 +184,11 @@ class SlowGrammar(LogHeaders):
             if self.next is _NEXT_WINDOWS and not record.partial:
                 record.partial = changed_lines(sql)
         self.learn(record)
-        return seal(record)
+        return record
+
+    def _use(self, used: bytes) -> None:
+        name = used[1:-1].replace(b"``", b"`") if used[:1] == b"`" and used[-1:] == b"`" else used
+        self.database = self.texts[name]
 
     def who(self, raw: bytes) -> tuple[str | None, str | None, int | None]:
         """Return user, host and connection id of a ``User@Host`` line."""
@@ -262,15 +196,15 @@ class SlowGrammar(LogHeaders):
         if found is None:
             return None, None, None
         host = found[3].strip() or found[4]
-        told = (
+        known = (
             self.texts[found[2] or found[1].strip()], self.texts[host] if host else None,
             None if found[5] is None else int(found[5]),
         )  # fmt: skip
         if len(self._users) < 100_000:
-            self._users[raw] = told
-        return told
+            self._users[raw] = known
+        return known
 
-    def _rest(self, made: Any, meta: bytes) -> None:
+    def _rest(self, made: Record, meta: bytes) -> None:
         """Take in the keys of Percona Server and MariaDB, and odd values."""
         for key, value in _KEY.findall(meta):
             if key in _NUMBERS:
@@ -284,7 +218,7 @@ class SlowGrammar(LogHeaders):
         if schema is not None:
             made.database = self.database = self.texts[schema[1]]
 
-    def _time(self, made: Any, time: bytes | None, second: int | None, *, exact: bool) -> None:
+    def _time(self, made: Record, time: bytes | None, second: int | None, *, exact: bool) -> None:
         """Set start, end and clock."""
         duration = made.duration
         if time is not None:
@@ -298,7 +232,9 @@ class SlowGrammar(LogHeaders):
                 return
         self._coarse(made, time, second, duration, exact=exact)
 
-    def _coarse(self, made: Any, time: bytes | None, second: int | None, duration: int | None, *, exact: bool) -> None:
+    def _coarse(
+        self, made: Record, time: bytes | None, second: int | None, duration: int | None, *, exact: bool
+    ) -> None:
         """Set times where ``# Time`` is local, whole seconds, or left out: from the second of the start."""
         session = made.session
         own = session in self.own_clocks
@@ -327,7 +263,7 @@ class SlowGrammar(LogHeaders):
         if made.end is not None and second is None:
             self.last = made.end
 
-    def _admin(self, made: Any, sql: bytes) -> None:
+    def _admin(self, made: Record, sql: bytes) -> None:
         found = _ADMIN.match(sql)
         name = b"" if found is None else found[1]
         made.command = _ADMINS.get(name, Command.OTHER)

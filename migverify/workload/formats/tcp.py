@@ -23,7 +23,7 @@ def joined_session(client: Address, server: Address) -> int:
 
 
 @dataclass(slots=True)
-class Stream(Generic[Tag]):
+class ByteStream(Generic[Tag]):
     """Bytes in order, not yet taken by the reader, with the tags of the segments they came in.
 
     Attributes

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from migverify.workload.meaning import Meaning
-from migverify.workload.replay.cells import joint, same_text_is_same
-from migverify.workload.replay.loose import Loose, loose
-from migverify.workload.replay.metadata import surroundings
+from migverify.workload.replay.cells import joint, kind_of, same_text_is_same
 from migverify.workload.replay.model import Answer, AnswerColumn, Difference, Severity
 from migverify.workload.replay.rows import Comparer, Ordering, Rows, RowsResult, Sequencing
 from migverify.workload.shape import Order
+
+if TYPE_CHECKING:
+    from sqlglot import expressions as exp
 
 _DECISIVE = frozenset({Severity.BLOCKER, Severity.REVIEW})
 _SYSTEM = frozenset({"information_schema", "performance_schema", "mysql", "sys", "metrics_schema"})
@@ -24,6 +29,16 @@ _DESCRIBING = re.compile(
 _PLAN_COLUMNS = frozenset({b"select_type", b"estrows", b"explain"})
 _OFFSET = re.compile(r"\boffset\b|limit\s*\S+\s*,", re.IGNORECASE)
 _FREE_WORDS = frozenset({"TABLE", "VALUES"})
+
+
+_NOT_NULL, _UNSIGNED, _AUTO_INCREMENT = 1, 32, 512
+_FLAGS = {1: "not null", 2: "primary key", 4: "unique key", 8: "key", 16: "blob", 32: "unsigned", 64: "zerofill",
+          128: "binary", 256: "enum", 512: "auto increment", 1024: "timestamp", 2048: "set"}  # fmt: skip
+_SEEN_BY_DRIVERS = sum(_FLAGS)
+_STATUS = {1: "in transaction", 2: "autocommit", 8: "more results", 64: "cursor", 512: "no backslash escapes"}
+_SEEN_STATUS = sum(_STATUS)
+_LISTED = 5
+_CHANGED = re.compile(r"\bChanged: (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +64,18 @@ def compare_answers(
     meaning: Meaning,
     *,
     pinned: bool,
-    limit: int,
-    exact_insert_ids: bool,
 ) -> AnswersResult:
-    """Compare two answers of statements that both sides carried out.
-
-    Parameters
-    ----------
-    pinned
-        The session's clock was set alike on both sides.
-    limit
-        Most rows of one group that are matched by search.
-    exact_insert_ids
-        Generated ids must be equal.
-    """
-    around = tuple(surroundings(source, target, exact_insert_ids=exact_insert_ids))
+    """Compare two answers of statements that both sides carried out; ``pinned``: both sides had one clock."""
+    around = tuple(surroundings(source, target))
     if source.more or target.more:
-        return _several(source, target, around, limit, exact_insert_ids)
+        return _several(source, target, around)
     if len(source.columns) != len(target.columns) or not source.columns:
         return AnswersResult(surrounding=around)
     open_ = loose(sql, meaning, source.columns, pinned=pinned)
     ordering = _ordering(meaning, open_, source.columns)
-    found = _rows(source, target, ordering, open_.columns, limit)
+    found = _rows(source, target, ordering, open_.columns)
     if found.state is Rows.EQUAL and open_.comparable and not found.strict:
-        again = _rows(source, target, ordering, open_.columns - open_.comparable, limit)
+        again = _rows(source, target, ordering, open_.columns - open_.comparable)
         if again.state is not Rows.EQUAL:
             names = _names(source.columns, open_.comparable)
             reason = f"the text does not determine every value of {names}"
@@ -144,7 +147,7 @@ def _ordering(meaning: Meaning, open_: Loose, columns: tuple[AnswerColumn, ...])
             keys, whole = _keys(shape.order_by, columns)
             if whole and not set(keys) & open_.columns:
                 return Ordering(Sequencing.TIES, keys, open_.limit_only, head)
-            # what hangs on a key that cannot be seen can only be told equal
+            # what hangs on a key that cannot be seen can only be seen to be equal
             return Ordering(Sequencing.HIDDEN, keys, open_.limit_only, head)
         case _:
             free = meaning.classification.words[:1] in (("TABLE",), ("VALUES",), ("SHOW",))
@@ -191,13 +194,12 @@ def _column(path: list[bytes], columns: tuple[AnswerColumn, ...]) -> int | None:
     return same[0] if same else None
 
 
-def _rows(source: Answer, target: Answer, ordering: Ordering, masked: frozenset[int], limit: int) -> RowsResult:
+def _rows(source: Answer, target: Answer, ordering: Ordering, masked: frozenset[int]) -> RowsResult:
     kinds = [joint(one, other) for one, other in zip(source.columns, target.columns, strict=True)]
     names = [column.name.decode("utf-8", "replace") for column in source.columns]
     if source.rows is None or target.rows is None:
         return _checksums(source, target, ordering, masked)
-    comparer = Comparer(names, kinds, masked, limit)
-    return comparer.compare(source.rows, target.rows, ordering)
+    return Comparer(names, kinds, masked).compare(source.rows, target.rows, ordering)
 
 
 def _checksums(source: Answer, target: Answer, ordering: Ordering, masked: frozenset[int]) -> RowsResult:
@@ -224,8 +226,8 @@ def _checksums(source: Answer, target: Answer, ordering: Ordering, masked: froze
     return RowsResult(Rows.DIFFERENT, (one,))
 
 
-def _several(source: Answer, target: Answer, around: tuple[Difference, ...], limit: int, exact: bool) -> AnswersResult:
-    """Compare the results of one call one by one; their texts are not told apart, so unlike rows prove nothing."""
+def _several(source: Answer, target: Answer, around: tuple[Difference, ...]) -> AnswersResult:
+    """Compare the results of one call one by one; which text made which is not known, so other rows prove nothing."""
     ours, theirs = (source, *source.more), (target, *target.more)
     found = list(around)
     if len(ours) != len(theirs):
@@ -234,20 +236,228 @@ def _several(source: Answer, target: Answer, around: tuple[Difference, ...], lim
     rows: list[Difference] = []
     undecided = unproven = False
     for place, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-        if one.errno or other.errno:
-            if one.errno != other.errno:
-                found.append(
-                    Difference(
-                        "error", Severity.BLOCKER, str(one.errno), str(other.errno), detail=f"result {place + 1}"
-                    )
-                )
-            continue
-        if place:
-            found += surroundings(one, other, exact_insert_ids=exact)
-        if one.columns and len(one.columns) == len(other.columns):
-            part = _rows(one, other, Ordering(Sequencing.UNKNOWN), frozenset(), limit)
-            rows += part.differences
-            undecided |= part.state is not Rows.EQUAL
-            unproven = True
-    reason = "several statements in one call: what determines their rows is not known"
+        if one.errno != other.errno:
+            numbers = str(one.errno), str(other.errno)
+            found.append(Difference("error", Severity.BLOCKER, *numbers, detail=f"result {place + 1}"))
+        elif not one.errno:
+            found += surroundings(one, other) if place else ()
+            if one.columns and len(one.columns) == len(other.columns):
+                part = _rows(one, other, Ordering(Sequencing.UNKNOWN), frozenset())
+                rows += part.differences
+                undecided |= part.state is not Rows.EQUAL
+                unproven = True
+    reason = "several results of one call: what determines their rows is not known"
     return AnswersResult(tuple(rows), tuple(found), undecided, unproven and not undecided, reason)
+
+
+def surroundings(source: Answer, target: Answer) -> Iterator[Difference]:
+    """Yield how two successful answers differ apart from their rows."""
+    yield from _columns(source.columns, target.columns)
+    if not source.columns and not target.columns:
+        if source.affected != target.affected:
+            yield Difference("affected-rows", Severity.BLOCKER, str(source.affected), str(target.affected))
+        elif changed_rows(source) != changed_rows(target):  # what clients without CLIENT_FOUND_ROWS count
+            ours, theirs = str(changed_rows(source)), str(changed_rows(target))
+            yield Difference("changed-rows", Severity.REVIEW, ours, theirs, detail="the rows found are equal")
+        yield from _insert_id(source.insert_id, target.insert_id)
+        if source.info != target.info:
+            yield Difference("info", Severity.METADATA, source.info, target.info)
+    yield from _warnings(source, target)
+    first, second = source.status & _SEEN_STATUS, target.status & _SEEN_STATUS
+    if first != second:
+        yield Difference("status", Severity.METADATA, _named(first, _STATUS), _named(second, _STATUS))
+
+
+def changed_rows(answer: Answer) -> int | None:
+    """Return how many rows an UPDATE changed, whatever the connection counts; None where the server does not say."""
+    found = _CHANGED.search(answer.info)
+    return None if found is None else int(found[1])
+
+
+@lru_cache(maxsize=4096)
+def _columns(source: tuple[AnswerColumn, ...], target: tuple[AnswerColumn, ...]) -> tuple[Difference, ...]:
+    """Compare columns as described; a digest's are the same over and over."""
+    return tuple(_column_differences(source, target))
+
+
+def _column_differences(source: tuple[AnswerColumn, ...], target: tuple[AnswerColumn, ...]) -> Iterator[Difference]:
+    if len(source) != len(target):
+        yield Difference("columns", Severity.BLOCKER, str(len(source)), str(len(target)), detail="number of columns")
+        return
+    aspects: tuple[tuple[str, Severity, Callable[[AnswerColumn], object], Callable[[AnswerColumn], str]], ...] = (
+        ("columns", Severity.REVIEW, lambda c: c.name, lambda c: c.name.decode("utf-8", "replace")),
+        ("type", Severity.METADATA, lambda c: (c.type_code, kind_of(c)), lambda c: f"{kind_of(c)} ({c.type_code})"),
+        ("length", Severity.METADATA, lambda c: c.length, lambda c: str(c.length)),
+        ("decimals", Severity.METADATA, lambda c: c.decimals, lambda c: str(c.decimals)),
+        ("flags", Severity.METADATA, lambda c: c.flags & _SEEN_BY_DRIVERS, lambda c: _named(c.flags, _FLAGS)),
+        ("charset", Severity.METADATA, lambda c: c.charset, lambda c: str(c.charset)),
+    )  # fmt: skip
+    for aspect, severity, value, words in aspects:
+        pairs = [(one, other) for one, other in zip(source, target, strict=True) if value(one) != value(other)]
+        if pairs:
+            one, other = pairs[0]
+            names = [pair[0].name.decode("utf-8", "replace") for pair in pairs]
+            more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+            detail = "" if len(names) == 1 else ", ".join(names[:_LISTED]) + more
+            yield Difference(aspect, severity, words(one), words(other), names[0], detail)
+
+
+def _named(bits: int, names: dict[int, str]) -> str:
+    return ", ".join(name for bit, name in names.items() if bits & bit) or "none"
+
+
+def _insert_id(source: int, target: int) -> Iterator[Difference]:
+    """Generated ids may differ, by design of either server; an id on one side only is one a client misses."""
+    if source == target:
+        return
+    missing = not source or not target
+    severity = Severity.BLOCKER if missing else Severity.INFO
+    yield Difference(
+        "insert-id", severity, str(source), str(target), detail="" if missing else "generated ids may differ"
+    )
+
+
+def _warnings(source: Answer, target: Answer) -> Iterator[Difference]:
+    if source.warned is not None and target.warned is not None:
+        first = Counter((one.level, one.code) for one in source.warned)
+        second = Counter((one.level, one.code) for one in target.warned)
+        if first != second:
+            yield Difference("warnings", Severity.METADATA, _codes(first - second), _codes(second - first))
+    elif source.warnings != target.warnings:
+        yield Difference("warnings", Severity.METADATA, str(source.warnings), str(target.warnings), detail="count")
+
+
+def _codes(found: Counter[tuple[str, int]]) -> str:
+    return (
+        ", ".join(f"{level} {code}" + (f" x{n}" if n > 1 else "") for (level, code), n in sorted(found.items()))
+        or "none"
+    )
+
+
+# --- what the text of a statement does not determine ----------------------------------------------------------
+
+CLOCK = frozenset({
+    "now", "curdate", "curtime", "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp",
+    "utc_date", "utc_time", "utc_timestamp", "unix_timestamp",
+})  # fmt: skip
+"""Volatile functions that tell the session's clock: determined once it is set. SYSDATE is none of them."""
+
+_BY_COLUMN = frozenset(
+    {"GROUP_CONCAT without ORDER BY", "ANY_VALUE", "window functions may meet ties", "volatile functions"}
+)
+_KEPT = 20_000
+_WORD = re.compile(r"[a-z_][a-z0-9_$]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Loose:
+    """What a text leaves open.
+
+    ``columns`` are places the text does not determine. Of these ``comparable`` hold values that may be equal all the
+    same (GROUP_CONCAT without an order, window functions); the others tell the moment or chance. ``reasons`` say why
+    more than columns is not determined.
+    """
+
+    columns: frozenset[int] = frozenset()
+    comparable: frozenset[int] = frozenset()
+    reasons: tuple[str, ...] = ()
+    limit_only: bool = False
+
+
+_known: dict[tuple[str, int, bool], Loose] = {}
+
+
+def loose(sql: bytes, meaning: Meaning, columns: tuple[AnswerColumn, ...], *, pinned: bool) -> Loose:
+    """Return what the text leaves open; ``pinned``: the clock was set on both sides, and the time is determined."""
+    shape, volatile = meaning.shape, meaning.classification.volatile
+    open_functions = volatile - CLOCK if pinned else volatile
+    reasons = [one for one in shape.reasons if one != "volatile functions" or open_functions]
+    if "user variable" in meaning.classification.effects:
+        reasons.append("assigns user variables")
+    if shape.deterministic is None:
+        return Loose(reasons=tuple(reasons) or ("its structure is not known",))
+    if not reasons:
+        return Loose()
+    key = (meaning.digest, len(columns), pinned)
+    cached = _known.get(key)
+    if cached is not None:
+        return cached
+    found = _find(sql, reasons, len(columns), open_functions)
+    if len(_known) >= _KEPT:
+        _known.clear()
+    if not meaning.text.endswith("..."):  # a cut text may be that of several statements
+        _known[key] = found
+    return found
+
+
+def _find(sql: bytes, reasons: list[str], count: int, functions: frozenset[str]) -> Loose:
+    by_column = [one for one in reasons if one in _BY_COLUMN]
+    rest = [one for one in reasons if one not in _BY_COLUMN]
+    places: tuple[frozenset[int], frozenset[int]] | None = None
+    if by_column:
+        places = _places(sql, count, functions)
+        if places is None:
+            rest += by_column
+    columns, comparable = places or (frozenset(), frozenset())
+    return Loose(columns, comparable, tuple(rest), rest == ["LIMIT without a total order"])
+
+
+def _places(sql: bytes, count: int, functions: frozenset[str]) -> tuple[frozenset[int], frozenset[int]] | None:
+    """Return the places of loose items of the outermost SELECT, and which are comparable; None when more is loose."""
+    import sqlglot
+    from sqlglot import errors
+    from sqlglot import expressions as e
+
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)
+    try:
+        tree = sqlglot.parse_one(sql.decode("utf-8"), dialect="mysql")
+    except (errors.SqlglotError, UnicodeDecodeError, RecursionError):
+        return None
+    if not isinstance(tree, e.Select) or tree.args.get("distinct") or len(tree.expressions) != count:
+        return None
+    if any(isinstance(item, e.Star) or (item.find(e.Star) and not item.find(e.Count)) for item in tree.expressions):
+        return None
+    open_ = {place: item for place, item in enumerate(tree.expressions) if _is_loose(item, functions)}
+    if any(item.find(e.Subquery) for item in open_.values()):
+        return None
+    comparable = frozenset(place for place, item in open_.items() if not _tells_chance(item, functions))
+    names = {item.alias_or_name.lower() for item in open_.values()} | {str(place + 1) for place in open_}
+    for item in open_.values():
+        item.replace(e.Null())
+    if _is_loose(tree, functions):
+        return None
+    for part in filter(None, map(tree.args.get, ("group", "having", "order"))):
+        if any(one.name.lower() in names for one in part.find_all(e.Column, e.Literal)):
+            return None
+    return frozenset(open_), comparable
+
+
+def _is_loose(node: exp.Expression, functions: frozenset[str]) -> bool:
+    from sqlglot import expressions as e
+
+    if node.find(e.AnyValue) or node.find(e.Window):
+        return True
+    if any(not one.find(e.Order) for one in node.find_all(e.GroupConcat)):
+        return True
+    return _tells_chance(node, functions)
+
+
+def _tells_chance(node: exp.Expression, functions: frozenset[str]) -> bool:
+    # by the text: sqlglot has classes of its own for most of these, and none for some
+    return bool(functions) and _words(node.sql(dialect="mysql").lower(), functions)
+
+
+def _words(text: str, functions: frozenset[str]) -> bool:
+    return bool(set(_WORD.findall(text)) & _spelled(functions))
+
+
+def _spelled(functions: frozenset[str]) -> frozenset[str]:
+    """Return the names sqlglot may write a function by."""
+    same = {
+        "now": {"current_timestamp"}, "localtime": {"current_timestamp"}, "localtimestamp": {"current_timestamp"},
+        "current_timestamp": {"now"}, "curdate": {"current_date"}, "current_date": {"curdate"},
+        "curtime": {"current_time"}, "current_time": {"curtime"}, "session_user": {"user", "current_user"},
+        "user": {"current_user"}, "system_user": {"user"}, "schema": {"database"}, "database": {"schema"},
+        "sysdate": {"sysdate"}, "version": {"current_version"},
+    }  # fmt: skip
+    return functions | frozenset().union(*(same.get(name, frozenset()) for name in functions))

@@ -1,20 +1,18 @@
 """Enters the order into a plan: each call's place in captured order, when it is due, what it waits for.
 
-Sessions lie one after the other on disk, each in its own order; merged by time they are the captured order. Memory
-holds one call of each session and the rows that the last calls touched.
+Sessions lie one after the other in the run file, each in its own order; sorted by time they are the captured order.
+Memory holds one transaction of each session and the rows that the last calls touched.
 """
 
 from __future__ import annotations
 
-import heapq
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import BinaryIO
 
-from migverify.workload.private import private
 from migverify.workload.replay.order import NOBODY, Conflicts, Placed, Unit
 from migverify.workload.replay.pace import Timeline
-from migverify.workload.replay.spool import FIRST_OF_UNIT, SKIPPED, WAITS, WRITES, Place, Spool, Stored, pack_waits
+from migverify.workload.replay.runfile import SKIPPED, WRITES, PlannedCall, RunFile
 from migverify.workload.replay.touches import Keys, touches
 
 
@@ -31,7 +29,7 @@ class Arranged:
     last: int | None = None
 
 
-def arrange(spool: Spool, keys: Keys, *, idle: int | None, window: int, writes: bool) -> Arranged:
+def arrange(run: RunFile, keys: Keys, *, idle: int | None, window: int, writes: bool) -> Arranged:
     """Enter every call's turn.
 
     Parameters
@@ -45,25 +43,29 @@ def arrange(spool: Spool, keys: Keys, *, idle: int | None, window: int, writes: 
     timeline = Timeline(idle)
     conflicts = Conflicts(window) if writes else None
     due = 0
-    with open(spool.folder / WAITS, "wb", opener=private) as file:
-        turns = _Turns(spool, file)
-        for sequence, (index, place, unit) in enumerate(captured_order(spool)):
-            due = timeline.at(place.start, place.end)
-            found.first = place.start if found.first is None else found.first
-            found.last = max(found.last or place.end, place.end)
-            waits: tuple[int, ...] = ()
-            if conflicts is not None and not place.flags & SKIPPED:
-                placed = _placed(conflicts, spool.read(index), place, unit, keys)
-                waits = placed.waits
-                for call, other in placed.racy:
-                    found.racy += spool.set_racy(call, other)
-                if placed.after != NOBODY:
-                    found.undefined += spool.set_racy(index, placed.after)
-            turns.add(_Turn(index, sequence, due, place, waits), unit)
-        turns.close()
+    turns = _Turns(run)
+    for sequence, (place, unit) in enumerate(captured_order(run)):
+        due = timeline.at(place.start, place.end)
+        found.first = place.start if found.first is None else found.first
+        found.last = max(found.last or place.end, place.end)
+        waits: tuple[int, ...] = ()
+        if conflicts is not None and not place.flags & SKIPPED:
+            placed = _placed(conflicts, run.read(place.index), unit, keys)
+            waits = placed.waits
+            for call, other in placed.racy:
+                found.racy += _mark_racy(run, call, other)
+            if placed.after != NOBODY:
+                found.undefined += _mark_racy(run, place.index, placed.after)
+        turns.add(_Turn(place, sequence, due, waits), unit)
+    turns.close()
     found.waits = turns.waits
     found.span, found.idle = due + timeline.skipped, timeline.skipped
     return found
+
+
+def _mark_racy(run: RunFile, index: int, session: int) -> int:
+    """Enter that the order of a call and one of ``session`` is undefined; 0 where it is already with another."""
+    return run.change("UPDATE calls SET racy = ? WHERE id = ? AND racy IS NULL", (session, index))
 
 
 EARLY = 2_000_000
@@ -73,11 +75,19 @@ _LONGEST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
+class _Place:
     index: int
+    session: int
+    start: int
+    end: int
+    flags: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    place: _Place
     sequence: int
     due: int
-    place: Place
     waits: tuple[int, ...]
 
 
@@ -91,17 +101,15 @@ class _Turns:
     the wait stays where it is.
     """
 
-    spool: Spool
-    file: BinaryIO
+    run: RunFile
     waits: int = 0
-    offset: int = 0
     held: dict[int, list[_Turn]] = field(default_factory=dict)
 
     def add(self, turn: _Turn, unit: Unit) -> None:
         """Take in one call's turn; in captured order."""
         calls = self.held.setdefault(unit.session, [])
         calls.append(turn)
-        if turn.index == unit.last_call or len(calls) >= _LONGEST:
+        if turn.place.index == unit.last_call or len(calls) >= _LONGEST:
             self._write(self.held.pop(unit.session))
 
     def close(self) -> None:
@@ -111,11 +119,15 @@ class _Turns:
         self.held = {}
 
     def _write(self, calls: Sequence[_Turn]) -> None:
-        for turn in self._early(calls):
-            self.spool.set_turn(turn.index, turn.sequence, turn.due, turn.waits, self.offset)
-            if turn.waits:
-                self.waits += 1
-                self.offset += self.file.write(pack_waits(turn.waits))
+        turns = self._early(calls)
+        self.waits += sum(bool(turn.waits) for turn in turns)
+        self.run.db.executemany(
+            "UPDATE calls SET sequence = ?, due = ?, waits = ? WHERE id = ?",
+            [
+                (turn.sequence, turn.due, json.dumps(turn.waits) if turn.waits else None, turn.place.index)
+                for turn in turns
+            ],
+        )
 
     def _early(self, calls: Sequence[_Turn]) -> list[_Turn]:
         first = next((at for at, turn in enumerate(calls) if not turn.place.flags & SKIPPED), None)
@@ -123,47 +135,39 @@ class _Turns:
             return list(calls)
         latest = calls[first].place.start + EARLY
         early = set(calls[first].waits)
-        told = list(calls)
+        turns = list(calls)
         for at in range(first + 1, len(calls)):
-            now = {one for one in calls[at].waits if self.spool.place(one).end <= latest}
+            now = {one for one in calls[at].waits if self._end(one) <= latest}
             early |= now
-            told[at] = replace(calls[at], waits=tuple(one for one in calls[at].waits if one not in now))
-        told[first] = replace(calls[first], waits=tuple(sorted(early)))
-        return told
+            turns[at] = replace(calls[at], waits=tuple(one for one in calls[at].waits if one not in now))
+        turns[first] = replace(calls[first], waits=tuple(sorted(early)))
+        return turns
+
+    def _end(self, index: int) -> int:
+        return int(self.run.db.execute("SELECT end FROM calls WHERE id = ?", (index,)).fetchone()[0])
 
 
-def _placed(conflicts: Conflicts, stored: Stored, place: Place, unit: Unit, keys: Keys) -> Placed:
-    call = stored.call
+def _placed(conflicts: Conflicts, planned: PlannedCall, unit: Unit, keys: Keys) -> Placed:
+    call = planned.call
     touched = touches(
-        call.sql, stored.meaning, call.state.database, keys, call.state.modes, writes=bool(stored.flags & WRITES)
+        call.sql, planned.meaning, call.state.database, keys, call.state.modes, writes=bool(planned.flags & WRITES)
     )
-    return conflicts.place((place.start, place.session, stored.index), unit, touched)
+    return conflicts.place((planned.start, planned.session, planned.index), unit, touched)
 
 
-def captured_order(spool: Spool) -> Iterator[tuple[int, Place, Unit]]:
-    """Yield number, place and transaction of every call in captured order; memory holds one call of each session."""
-    heap: list[tuple[int, int, int]] = []
-    units: dict[int, Unit] = {}
-    for number, session in enumerate(spool.sessions):
-        heapq.heappush(heap, (spool.place(session.first).start, number, session.first))
-    while heap:
-        _, number, index = heap[0]
-        place = spool.place(index)
-        stop = spool.sessions[number].first + spool.sessions[number].count
-        unit = units.get(number)
-        if unit is None or place.flags & FIRST_OF_UNIT:
-            unit = units[number] = _unit(spool, index, stop, number)
-        yield index, place, unit
-        if index + 1 < stop:
-            heapq.heapreplace(heap, (spool.place(index + 1).start, number, index + 1))
-        else:
-            heapq.heappop(heap)
-            del units[number]
+def captured_order(run: RunFile) -> Iterator[tuple[_Place, Unit]]:
+    """Yield place and transaction of every call in captured order."""
+    units: dict[int, tuple[int, Unit]] = {}
+    order = "SELECT id, session, start, end, flags, unit FROM calls ORDER BY start, session, id"
+    for *columns, number in run.db.execute(order):
+        place = _Place(*columns)
+        known = units.get(place.session)
+        if known is None or known[0] != number:
+            known = units[place.session] = number, _unit(run, number, place.session)
+        yield place, known[1]
 
 
-def _unit(spool: Spool, first: int, stop: int, session: int) -> Unit:
-    last = first
-    while last + 1 < stop and not spool.place(last + 1).flags & FIRST_OF_UNIT:
-        last += 1
-    place = spool.place(last)
-    return Unit(session, place.end, (place.start, session, last))
+def _unit(run: RunFile, number: int, session: int) -> Unit:
+    last = "SELECT id, start, end FROM calls WHERE unit = ? ORDER BY id DESC LIMIT 1"
+    index, start, end = run.db.execute(last, (number,)).fetchone()
+    return Unit(session, end, (start, session, index))

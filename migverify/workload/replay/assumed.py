@@ -1,30 +1,18 @@
 """What is assumed of sessions whose beginning the capture did not see, and which statements that can change.
 
 The text of such a statement is whole; its user, database and settings may be unknown. A dump of the server's sessions,
-or ``--assume-database``, gives them. What nobody gives is assumed: the replay leaves it to the servers' defaults. Each
-statement then says which assumptions *bear* on it, which means: could change its answer. An assumption that cannot is
-recorded and weighs nothing.
-
-======================  ===============================================================================================
-unknown                 bears on
-======================  ===============================================================================================
-user                    nothing: a replay asks as its own user anyway
-database                what names a table without its database, or may; such a statement is not asked
-sql_mode                writes, and reads with double quotes, backslashes, ``||``, NOT, ``-``, GROUP BY, DISTINCT,
-                        HAVING, aggregates beside columns, CAST, CONVERT or zero dates (PAD_CHAR_TO_FULL_LENGTH is
-                        taken as off)
-time zone               functions of the clock, TIMESTAMP columns, and tables whose columns are not known (views)
-character set           texts or answers that are not ASCII, and strings without a table
-variables               writes, user variables that the capture did not see being set, and functions with a setting of
-                        their own: GROUP_CONCAT, AVG and division, names and weeks of dates, LAST_INSERT_ID and its kin
-======================  ===============================================================================================
+or ``--assume-database``, gives them. The rest is left to the servers' defaults: the sql_mode, the time zone, the
+character set and other variables (PAD_CHAR_TO_FULL_LENGTH is taken as off). Each statement then names the assumptions
+that could change its answer. The user changes none, as a replay asks as its own user. An unknown database concerns
+what names a table without its database; such a statement is not asked. Unknown settings concern writes, what cannot be
+read, and reads whose text holds anything that a setting may change; not the plain reads of most applications.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any, NamedTuple
@@ -37,32 +25,31 @@ from migverify.workload.replay.touches import Keys, TableKeys
 from migverify.workload.server_sessions import ServerSession, SessionDump
 from migverify.workload.state import State
 
-ANSWER_CHARSET = "character set of the answer"
-"""Bears on a statement only where its answer is not ASCII."""
 FOR_DIFFERENCES = "a log without connects"
 """Beside what bears on a statement of a log that tells no connects: an equal answer is not weighed, a difference is."""
 NO_DATABASE = "the session's database is not known, and a table is named without one"
 
 _QUIET = frozenset({StatementKind.SESSION, StatementKind.TRANSACTION})
-_MODES = re.compile(
-    r"\|\||(?<!\bIS )\bNOT\b(?! (?:IN|LIKE|EXISTS|BETWEEN|REGEXP|NULL)\b)|!(?!=)|\s-\s"
-    r"|\bGROUP BY\b|\bDISTINCT\b|\bHAVING\b|\bCAST\b|\bCONVERT\b",
-    re.IGNORECASE,
-)
+_DEPENDS = {
+    "sql_mode": re.compile(
+        r"\|\||(?<!\bIS )\bNOT\b(?! (?:IN|LIKE|EXISTS|BETWEEN|REGEXP|NULL)\b)|!(?!=)|\s-\s"
+        r"|\b(?:GROUP BY|DISTINCT|HAVING|CAST|CONVERT)\b", re.IGNORECASE,
+    ),
+    "time zone": re.compile(
+        r"\b(?:NOW|SYSDATE|CUR(?:RENT_)?(?:DATE|TIME)|CURRENT_TIMESTAMP|LOCALTIME(?:STAMP)?|FROM_UNIXTIME|UNIX_TIMESTAMP)\b",
+        re.IGNORECASE,
+    ),
+    "variables": re.compile(
+        r"\b(?:GROUP_CONCAT|AVG|DAYNAME|MONTHNAME|DATE_FORMAT|(?:YEAR)?WEEK|STR_TO_DATE|FORMAT)\b|\s/\s"
+        r"|\b(?:LAST_INSERT_ID|FOUND_ROWS|ROW_COUNT)\b", re.IGNORECASE,
+    ),
+}  # fmt: skip
+"""What in a normalized text a setting may change. What one setting changes says nothing of another, which is known."""
+_MODES_RAW = re.compile(rb"[\"\\]|'0000|-00")
+_USER_VARIABLE = re.compile(rb"@@|(?<![@\w'\"`])@[`'\"]?([\w$.]+)")
 _AGGREGATE = re.compile(
     r"\b(?:COUNT|SUM|MIN|MAX|AVG|GROUP_CONCAT|JSON_\w+AGG|BIT_\w+|STD\w*|VAR\w*)`? \(", re.IGNORECASE
 )
-_MODES_RAW = re.compile(rb"[\"\\]|'0000|-00")
-_CLOCK = re.compile(
-    r"\b(?:NOW|SYSDATE|CUR(?:RENT_)?(?:DATE|TIME)|CURRENT_TIMESTAMP|LOCALTIME(?:STAMP)?|FROM_UNIXTIME|UNIX_TIMESTAMP)\b",
-    re.IGNORECASE,
-)
-_OWN_SETTING = re.compile(
-    r"\bGROUP_CONCAT\b|\bAVG\b|\s/\s|\b(?:DAY|MONTH)NAME\b|\bDATE_FORMAT\b|\b(?:YEAR)?WEEK\b|\bSTR_TO_DATE\b|\bFORMAT\b"
-    r"|\b(?:LAST_INSERT_ID|FOUND_ROWS|ROW_COUNT)\b|@@",
-    re.IGNORECASE,
-)
-_USER_VARIABLE = re.compile(rb"(?<![@\w'\"`])@(?!@)[`'\"]?([\w$.]+)")
 _COLUMNS = {
     "sql_mode": "sql_mode", "time_zone": "time_zone", "character_set_client": "charset",
     "transaction_isolation": "isolation",
@@ -93,10 +80,7 @@ class SessionFacts:
         When the capture began, Unix microseconds. A dump that is older proves nothing: its values are used and stay
         assumed.
 
-    Raises
-    ------
-    UsageError
-        it is not known which server a dump is of.
+    Raises UsageError: it is not known which server a dump is of.
     """
 
     def __init__(
@@ -115,33 +99,17 @@ class SessionFacts:
             current = first is None or dump.at >= first
             by_id = {one.id: one for one in dump.sessions} | dict(_by_address(dump))
             self._dumps.setdefault(server, []).append((dump, current, by_id))
-        self._set_before: dict[str, set[str]] = {}
-
-    def see(self, session: str, moment: int | None, state: State) -> None:
-        """Take in what the capture shows of a session, before any statement is assumed.
-
-        What a session set between the capture's beginning and the dump, the dump does not tell of the time before.
-        """
-        found = self._found(session)
-        if found is None or moment is None or moment > found[0].at:
-            return
-        known = self._set_before.setdefault(session, set())
-        known |= {name for name in ("database", *_COLUMNS.values(), "autocommit") if getattr(state, name) is not None}
-        known |= set(_variables(state))
 
     def _found(self, session: str) -> tuple[SessionDump, bool, ServerSession] | None:
         server, _, rest = session.partition("/")
         number = rest.partition("/")[0]
         if not number.removeprefix("-").isdecimal():
             return None
-        others = None
         for dump, current, by_id in self._dumps.get(server, ()):
             one = by_id.get(int(number))
             if one is not None:
                 return dump, current, one
-            if dump.others is not None:
-                others = dump, current, dump.others
-        return others
+        return None
 
     def assume(self, session: str, state: State, user: str | None) -> Assumed:
         """Return the state in which a statement of a session that began before the capture is asked."""
@@ -153,7 +121,7 @@ class SessionFacts:
         given: list[str] = []
         changes: dict[str, Any] = {}
         if found is not None:
-            changes = self._from_dump(session, state, found[0], found[2])
+            changes = _from_dump(state, found[0], found[2])
             if found[1]:
                 unknown -= {_WORDS[name] for name in changes if name in _WORDS}
                 unknown -= {"variables"} if found[2].settings is not None else set()
@@ -166,27 +134,26 @@ class SessionFacts:
                 unknown.add("database")
         return Assumed(replace(state, **changes) if changes else state, frozenset(unknown), tuple(given))
 
-    def _from_dump(self, session: str, state: State, dump: SessionDump, one: ServerSession) -> dict[str, Any]:
-        before = self._set_before.get(session, set())
-        changes: dict[str, Any] = {}
-        if state.database is None and one.database is not None and "database" not in before:
-            changes["database"] = one.database
-        settings = one.settings or {}
-        for name, column in _COLUMNS.items():
-            if getattr(state, column) is None and name in settings and column not in before:
-                changes[column] = settings[name]
-        if state.autocommit is None and "autocommit" in settings and "autocommit" not in before:
-            changes["autocommit"] = settings["autocommit"] in ("1", "ON")
-        own = {
-            name: value for name, value in settings.items()
-            if name not in (*_COLUMNS, "autocommit", "long_query_time") and name not in before
-            and dump.defaults.get(name) != value
-        }  # fmt: skip
-        if own:
-            rest: dict[str, Any] = json.loads(state.rest) if state.rest else {}
-            rest["variables"] = own | rest.get("variables", {})
-            changes["rest"] = json.dumps(rest, ensure_ascii=False, sort_keys=True)
-        return changes
+
+def _from_dump(state: State, dump: SessionDump, one: ServerSession) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if state.database is None and one.database is not None:
+        changes["database"] = one.database
+    settings = one.settings or {}
+    for name, column in _COLUMNS.items():
+        if getattr(state, column) is None and name in settings:
+            changes[column] = settings[name]
+    if state.autocommit is None and "autocommit" in settings:
+        changes["autocommit"] = settings["autocommit"] in ("1", "ON")
+    own = {
+        name: value for name, value in settings.items()
+        if name not in (*_COLUMNS, "autocommit", "long_query_time") and dump.defaults.get(name) != value
+    }  # fmt: skip
+    if own:
+        rest: dict[str, Any] = json.loads(state.rest) if state.rest else {}
+        rest["variables"] = own | rest.get("variables", {})
+        changes["rest"] = json.dumps(rest, ensure_ascii=False, sort_keys=True)
+    return changes
 
 
 def _by_address(dump: SessionDump) -> Iterator[tuple[int, ServerSession]]:
@@ -206,11 +173,6 @@ def _address(text: str) -> Address | None:
         return None
 
 
-def _variables(state: State) -> Mapping[str, Any]:
-    rest: Mapping[str, Any] = json.loads(state.rest) if state.rest else {}
-    return {**rest.get("variables", {}), **rest.get("unresolved", {})}
-
-
 def needs_database(meaning: Meaning) -> bool:
     """Tell whether a statement may hang on the current database."""
     if meaning.classification.kind in _QUIET:
@@ -224,33 +186,30 @@ def needs_database(meaning: Meaning) -> bool:
 
 def bearing(unknown: Iterable[str], sql: bytes, meaning: Meaning, state: State, keys: Keys) -> tuple[str, ...]:
     """Return which of these unknowns could change the answer of a statement, in a fixed order."""
-    return tuple(sorted(_bearing(frozenset(unknown), sql, meaning, state, keys)))
-
-
-def _bearing(unknown: frozenset[str], sql: bytes, meaning: Meaning, state: State, keys: Keys) -> Iterator[str]:
     found = meaning.classification
     if found.kind in _QUIET:
-        return
-    tables = meaning.shape.tables
-    opaque = tables is None or found.may_write or found.statements > 1
-    if "database" in unknown and needs_database(meaning):
-        yield "database"
-    if "sql_mode" in unknown and (opaque or _hangs_on_modes(sql, meaning.text)):
-        yield "sql_mode"
-    zoned = any(_reads_zoned(keys.get(_full(name, state.database), TableKeys()), meaning.text) for name in tables or ())
-    if "time zone" in unknown and (opaque or zoned or _CLOCK.search(meaning.text)):
-        yield "time zone"
-    if "character set" in unknown:
-        strings = tables == () and (b"'" in sql or b'"' in sql)
-        yield "character set" if not sql.isascii() or strings or tables is None else ANSWER_CHARSET
-    if "variables" in unknown:
-        if opaque or _OWN_SETTING.search(meaning.text):
-            yield "variables"
-        elif b"@" in sql:
-            rest: Mapping[str, Any] = json.loads(state.rest) if state.rest else {}
-            seen = rest.get("user_variables", {})
-            if any(name.decode("ascii", "replace").lower() not in seen for name in _USER_VARIABLE.findall(sql)):
-                yield "variables"
+        return ()
+    named = [one for one in unknown if one == "database" and needs_database(meaning)]
+    named += [one for one in unknown if _depends(one, sql, meaning, state, keys)]
+    return tuple(sorted(named))
+
+
+def _depends(setting: str, sql: bytes, meaning: Meaning, state: State, keys: Keys) -> bool:
+    """Tell whether a setting (not the user, nor the database) may change the answer of a statement."""
+    if setting in ("user", "database"):
+        return False
+    found, tables, text = meaning.classification, meaning.shape.tables, meaning.text
+    if setting == "character set":
+        return tables is None or not sql.isascii() or (tables == () and b"'" in sql)
+    if tables is None or found.may_write or found.statements > 1 or _DEPENDS[setting].search(text):
+        return True
+    if setting == "sql_mode":
+        aggregates = bool(_AGGREGATE.search(text)) and "," in text.partition(" FROM ")[0]
+        return aggregates or _MODES_RAW.search(sql) is not None
+    if setting == "variables":
+        known = json.loads(state.rest).get("user_variables", {}) if state.rest else {}
+        return any(name.decode("ascii", "replace").lower() not in known for name in _USER_VARIABLE.findall(sql))
+    return any(_reads_zoned(keys.get(_full(name, state.database), TableKeys()), text) for name in tables)
 
 
 def _reads_zoned(table: TableKeys, text: str) -> bool:
@@ -262,12 +221,6 @@ def _reads_zoned(table: TableKeys, text: str) -> bool:
     lower = text.lower().replace("( * )", "")
     every = "* from" in lower or "* ," in lower or "natural" in lower or text.endswith("...")
     return every or any(f"`{name}`" in lower for name in table.zoned)
-
-
-def _hangs_on_modes(sql: bytes, text: str) -> bool:
-    if _MODES.search(text) or _MODES_RAW.search(sql):
-        return True
-    return _AGGREGATE.search(text) is not None and "," in text.partition(" FROM ")[0]
 
 
 def _full(name: str, database: str | None) -> str:

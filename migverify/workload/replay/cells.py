@@ -97,7 +97,7 @@ def joint(source: AnswerColumn, target: AnswerColumn) -> Kind:
 
 
 def same_text_is_same(source: AnswerColumn, target: AnswerColumn) -> bool:
-    """Tell whether unlike texts of this column are always unlike values: checksums of texts then decide."""
+    """Tell whether different texts of this column are always different values: checksums of texts then decide."""
     first, second = kind_of(source), kind_of(target)
     return first is second and first in _EXACT and (source.flags & _ZEROFILL) == (target.flags & _ZEROFILL)
 
@@ -159,7 +159,7 @@ def compare_cells(source: Cell, target: Cell, kind: Kind) -> CellDifference | No
 
 
 def approximate(kind: Kind) -> bool:
-    """Tell whether values of this kind are compared with a tolerance, which no key can stand for."""
+    """Tell whether values of this kind are compared with a tolerance, which no key can express."""
     return kind in (Kind.FLOAT, Kind.DOUBLE)
 
 

@@ -56,10 +56,7 @@ class Proof:
 def identify(session: Session) -> Identity:
     """Ask a server who it is.
 
-    Raises
-    ------
-    EndpointError
-        it does not tell an id of its own.
+    Raises EndpointError: it does not tell an id of its own.
     """
     endpoint = session.endpoint
     if session.flavor is Flavor.TIDB:
@@ -95,12 +92,8 @@ def mark(session: Session, marker: str, name: str, days: float, *, now: float | 
     days
         How long it holds, up to ``LONGEST_DAYS``.
 
-    Raises
-    ------
-    EndpointError
-        the name or the time cannot be used, or the server tells no id.
-    ReadError
-        the server refuses the table or the row.
+    Raises EndpointError: the name or the time cannot be used, or the server tells no id; ReadError: the server refuses
+    the table or the row.
     """
     if not name or len(name) > 100:
         raise EndpointError("a clone's mark needs the name of its drill, of 1 to 100 characters", hint="--name DRILL")
@@ -132,13 +125,10 @@ def prove(session: Session, marker: str | None, *, name: str | None = None, now:
     name
         Of the drill; None takes any.
 
-    Raises
-    ------
-    EndpointError
-        no valid row names this server; the message says what is there instead.
+    Raises EndpointError: no valid row names this server; the message says what is there instead.
     """
     where = f"{session.endpoint.name} ({session.endpoint.host}:{session.endpoint.port})"
-    hint = f"migverify workload mark-clone {session.endpoint.name} --name DRILL --expires 7d"
+    hint = f"migverify workload replay --mark-clone {session.endpoint.name} --name DRILL --expires 7d"
     if marker is None:
         raise EndpointError(
             f"{where} may not be written: the configuration names no table that marks a rehearsal clone",
@@ -151,9 +141,9 @@ def prove(session: Session, marker: str | None, *, name: str | None = None, now:
     for found, flavor, server, host, port, marked_at, expires_at in rows:
         if name is not None and found != name:
             continue
-        told = f"{flavor} {server} at {host}:{port}"
-        if told != str(identity):
-            reasons.append(f"{found}: it was made for {told}, this is {identity}")
+        marked = f"{flavor} {server} at {host}:{port}"
+        if marked != str(identity):
+            reasons.append(f"{found}: it was made for {marked}, this is {identity}")
         elif not int(marked_at) - 300 <= moment < int(expires_at):
             reasons.append(f"{found}: it holds from {_utc(int(marked_at))} to {_utc(int(expires_at))}")
         else:

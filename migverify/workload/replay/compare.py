@@ -24,9 +24,8 @@ from dataclasses import dataclass, field
 
 from migverify.workload.meaning import Meaning
 from migverify.workload.replay import render
-from migverify.workload.replay.answers import AnswersResult, compare_answers
-from migverify.workload.replay.assumed import ANSWER_CHARSET, FOR_DIFFERENCES
-from migverify.workload.replay.metadata import changed_rows
+from migverify.workload.replay.answers import AnswersResult, changed_rows, compare_answers
+from migverify.workload.replay.assumed import FOR_DIFFERENCES
 from migverify.workload.replay.model import (
     Answer,
     Asked,
@@ -44,27 +43,6 @@ _NUMBER = re.compile(rb"(?<![\w.])\d+(?![\w.])")
 _DECISIVE = frozenset({Severity.BLOCKER, Severity.REVIEW})
 
 
-@dataclass(frozen=True, slots=True)
-class CompareOptions:
-    """How answers are compared.
-
-    ``clock_pinned``: the session's clock was set on both sides before each call that has a captured time, so NOW() and
-    its kin are determined. ``mask``: neither statements nor values are kept. ``example_rows`` and
-    ``example_characters`` bound what is kept of an answer. ``assignment_limit`` bounds how many rows of one group are
-    matched by search. ``exact_insert_ids``: generated ids must be equal, not only present on both sides.
-    """
-
-    clock_pinned: bool = False
-    mask: bool = False
-    example_rows: int = 10
-    example_characters: int = 4_000
-    assignment_limit: int = 300
-    exact_insert_ids: bool = False
-
-
-_DEFAULT = CompareOptions()
-
-
 @dataclass(slots=True)
 class _Finding:
     state: Judgement
@@ -73,27 +51,27 @@ class _Finding:
     marks: dict[str, str] = field(default_factory=dict)
 
 
-def judge(observation: Observation, meaning: Meaning, options: CompareOptions | None = None) -> Judged:
+def judge(observation: Observation, meaning: Meaning, *, mask: bool = False) -> Judged:
     """Return what is known of one replayed statement. Never raises for what servers answer.
 
-    The first answer of each side is judged; further ones tell whether a side differs from itself.
+    The first answer of each side is judged; further ones tell whether a side differs from itself. With ``mask`` neither
+    the statement nor values are kept.
     """
-    options = options or _DEFAULT
     call = observation.call
-    found = _find(observation, meaning, options)
-    noisy = "" if found.state is Judgement.UNJUDGED else _noise(observation, meaning, options)
+    found = _find(observation, meaning)
+    noisy = "" if found.state is Judgement.UNJUDGED else _noise(observation, meaning)
     if noisy and found.state is Judgement.DIFFERENT and "by_text" not in found.marks:
         found.state = Judgement.INDETERMINATE
         found.reason = f"{noisy} differs from itself when asked again"
     source, target = _first(observation.source), _first(observation.target)
-    _weigh_assumed(found, call, source, target)
+    _weigh_assumed(found, call)
     _weigh_generated(found, observation)
     details = _details(call, meaning, source, target)
     details |= {name: text for name, text in found.marks.items() if name not in ("by_text", "refused")}
     differences = found.differences
     if found.state is not Judgement.SAME:
-        details |= render.example(observation, options)
-    if options.mask:
+        details |= render.example(observation, mask=mask)
+    if mask:
         differences = tuple(render.masked(one) for one in differences)
     return Judged(
         session=call.session, position=call.position, digest=meaning.digest or call.digest, state=found.state,
@@ -107,7 +85,7 @@ def judge(observation: Observation, meaning: Meaning, options: CompareOptions | 
     )  # fmt: skip
 
 
-def _find(observation: Observation, meaning: Meaning, options: CompareOptions) -> _Finding:
+def _find(observation: Observation, meaning: Meaning) -> _Finding:
     call, source, target = observation.call, _first(observation.source), _first(observation.target)
     if observation.skipped:
         return _Finding(Judgement.UNJUDGED, reason=observation.skipped)
@@ -120,7 +98,7 @@ def _find(observation: Observation, meaning: Meaning, options: CompareOptions) -
             return _Finding(Judgement.UNJUDGED, _unanswered(source, target), f"no answer of the {side}")
     found = (
         _with_capture(call, target.answer) if source is None
-        else _both(call, source.answer, target.answer, meaning, options)
+        else _both(call, source.answer, target.answer, meaning)
     )  # fmt: skip
     if found.state is Judgement.DIFFERENT and "by_text" not in found.marks and (observation.stale or observation.racy):
         found.state = Judgement.INDETERMINATE
@@ -131,13 +109,9 @@ def _find(observation: Observation, meaning: Meaning, options: CompareOptions) -
     return found
 
 
-def _weigh_assumed(found: _Finding, call: Call, source: Asked | None, target: Asked | None) -> None:
+def _weigh_assumed(found: _Finding, call: Call) -> None:
     """Let an equal answer, and a difference, weigh less where what was assumed of the session could explain it."""
-    answers = [one.answer for one in (source, target) if one is not None]
-    assumed = [
-        one for one in call.assumed
-        if one != FOR_DIFFERENCES and (one != ANSWER_CHARSET or not all(_is_ascii(each) for each in answers))
-    ]  # fmt: skip
+    assumed = [one for one in call.assumed if one != FOR_DIFFERENCES]
     if not assumed or found.state in (Judgement.UNJUDGED, Judgement.INDETERMINATE):
         return
     names = ", ".join(assumed)
@@ -150,14 +124,6 @@ def _weigh_assumed(found: _Finding, call: Call, source: Asked | None, target: As
     elif "by_text" not in found.marks or "sql_mode" in assumed:
         found.state = Judgement.INDETERMINATE
     found.reason = f"state assumed: {names}" + (f"; {found.reason}" if found.reason else "")
-
-
-def _is_ascii(answer: Answer) -> bool:
-    results = (answer, *answer.more)
-    return all(
-        one.rows is not None and all(cell is None or cell.isascii() for row in one.rows for cell in row)
-        for one in results
-    )  # fmt: skip
 
 
 def _weigh_generated(found: _Finding, observation: Observation) -> None:
@@ -190,7 +156,7 @@ def _gone(now: str, captured: str) -> Difference:
     return Difference("did-not-recur", Severity.INFO, now, now, detail=f"captured: {captured}")
 
 
-def _both(call: Call, source: Answer, target: Answer, meaning: Meaning, options: CompareOptions) -> _Finding:
+def _both(call: Call, source: Answer, target: Answer, meaning: Meaning) -> _Finding:
     words = render.outcome(source), render.outcome(target)
     gone = tuple(_not_recurred(call.captured, source, target))
     outcome = compare_outcomes(call.captured.errno, source.errno, target.errno, words)
@@ -198,12 +164,8 @@ def _both(call: Call, source: Answer, target: Answer, meaning: Meaning, options:
         found = _of_outcome(outcome, source, target)
         found.differences += gone if outcome.state is Judgement.SAME else ()
         return found
-    pinned = options.clock_pinned and (call.clock is not None or call.start is not None)
-    answers = compare_answers(
-        call.sql, source, target, meaning, pinned=pinned, limit=options.assignment_limit,
-        exact_insert_ids=options.exact_insert_ids,
-    )  # fmt: skip
-    found = _of_answers(answers)
+    pinned = call.clock is not None or call.start is not None  # the replay sets it for what looks at it
+    found = _of_answers(compare_answers(call.sql, source, target, meaning, pinned=pinned))
     found.differences += gone
     return found
 
@@ -237,8 +199,8 @@ def _of_outcome(outcome: Outcome, source: Answer, target: Answer) -> _Finding:
 def _with_capture(call: Call, target: Answer) -> _Finding:
     """Judge the target alone: the captured outcome, row count and affected rows are all there is."""
     captured = call.captured
-    told = "not told" if captured.errno is None else f"error {captured.errno}" if captured.errno else "ok"
-    outcome = against_capture(captured.errno, target.errno, (f"{told} (captured)", render.outcome(target)))
+    outcome_then = "not known" if captured.errno is None else f"error {captured.errno}" if captured.errno else "ok"
+    outcome = against_capture(captured.errno, target.errno, (f"{outcome_then} (captured)", render.outcome(target)))
     shallow = {"shallow": "compared with the capture only"}
     if outcome.state is not None:
         marks = shallow | ({"by_text": "1"} if outcome.by_text else {})
@@ -248,23 +210,11 @@ def _with_capture(call: Call, target: Answer) -> _Finding:
     if captured.rows_sent is not None and target.columns:
         known = True
         if captured.rows_sent != target.row_count:
-            counts.append(
-                Difference(
-                    "row-count", Severity.BLOCKER, str(captured.rows_sent), str(target.row_count), detail="captured"
-                )
-            )
+            counts.append(_count("row-count", captured.rows_sent, target.row_count))
     if captured.rows_affected is not None and not target.columns:
         known = True
         if captured.rows_affected not in (target.affected, changed_rows(target)):
-            counts.append(
-                Difference(
-                    "affected-rows",
-                    Severity.BLOCKER,
-                    str(captured.rows_affected),
-                    str(target.affected),
-                    detail="captured",
-                )
-            )
+            counts.append(_count("affected-rows", captured.rows_affected, target.affected))
     if counts:
         return _Finding(
             Judgement.INDETERMINATE, tuple(counts),
@@ -275,24 +225,26 @@ def _with_capture(call: Call, target: Answer) -> _Finding:
     return _Finding(Judgement.SAME, marks=shallow)
 
 
-def _noise(observation: Observation, meaning: Meaning, options: CompareOptions) -> str:
+def _count(aspect: str, captured: int, now: int) -> Difference:
+    return Difference(aspect, Severity.BLOCKER, str(captured), str(now), detail="captured")
+
+
+def _noise(observation: Observation, meaning: Meaning) -> str:
     """Name the sides that do not answer as they did at first; empty when both do, or were asked once."""
     sides = []
     for side, asked in (("source", observation.source), ("target", observation.target)):
         first = asked[0].answer if asked else None
-        if first is not None and any(
-            _unlike(observation.call, first, one.answer, meaning, options) for one in asked[1:]
-        ):
+        if first is not None and any(_differ(observation.call, first, one.answer, meaning) for one in asked[1:]):
             sides.append(f"the {side}")
     return " and ".join(sides)
 
 
-def _unlike(call: Call, first: Answer, second: Answer, meaning: Meaning, options: CompareOptions) -> bool:
+def _differ(call: Call, first: Answer, second: Answer, meaning: Meaning) -> bool:
     if first.unanswered or second.unanswered:
         return first.unanswered != second.unanswered
     if first.errno or second.errno:
         return first.errno != second.errno
-    return _both(call, first, second, meaning, options).state in (Judgement.DIFFERENT, Judgement.INDETERMINATE)
+    return _both(call, first, second, meaning).state in (Judgement.DIFFERENT, Judgement.INDETERMINATE)
 
 
 def _unanswered(source: Asked | None, target: Asked | None) -> tuple[Difference, ...]:

@@ -1,36 +1,33 @@
-"""One thread that plays hundreds of captured sessions on both sides, by a selector.
+"""Replays many captured sessions in one process: when each call is due, what it waits for, when the run stops.
 
-A session is a ``Player``. Its next call becomes due by the pace, waits for what it must come after, takes a connection
-to each side, is sent to both at once, and ends when both have answered; then it is judged and written to the journal.
-Nothing here blocks: connections are opened by a few threads, everything else is an event.
-
-A call is late when it begins behind its due time, for whatever reason: that is its lag, and part of its latency.
+Each session is a ``SessionReplayer``, a task of one event loop; connections are opened by a few threads. What became of
+calls is committed to the run file a few milliseconds later, writes at once. Calls of other processes are looked up in
+the run file while somebody waits for them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import heapq
+import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 from migverify.model import Side
-from migverify.workload.replay.board import Board, Counters
-from migverify.workload.replay.compare import judge
-from migverify.workload.replay.exchange import Exchange
-from migverify.workload.replay.journal import Journal
-from migverify.workload.replay.links import NEVER, EngineOptions, killer, openers
-from migverify.workload.replay.model import Judged, Judgement, Observation
-from migverify.workload.replay.player import Lane, Opener, Player
-from migverify.workload.replay.spool import FIRST_OF_UNIT, NOWHERE, WRITES, Spool
+from migverify.workload.replay.connections import ConnectionPool, EngineOptions, Opener
+from migverify.workload.replay.model import Judged, Judgement
+from migverify.workload.replay.outcomes import Counters, Outcomes, workers
+from migverify.workload.replay.runfile import PlannedCall, RunFile, SessionSlice
+from migverify.workload.replay.session import Order, SessionReplayer
 from migverify.workload.replay.tally import ExampleKeeper
 
-__all__ = ["Engine", "EngineOptions", "Start", "killer", "openers"]
-
-LOST = "its transaction was lost with its connection"
+NEVER = 1 << 62
+"""A sequence behind all calls."""
 _TICK = 0.05
-_HOLD = 0.002  # between looks at calls of other processes
-_STEAL = 5_000_000  # nanoseconds between looks for connections that are not needed
+_LOOK = 0.002  # seconds between looks at calls of other processes, and at a window that is full
+_COMMIT = 0.05  # seconds that outcomes of reads may wait to be committed together
+_BUSY = 0.0005  # seconds until the next try, while another process commits
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,289 +39,319 @@ class Start:
     sequence: int = 0
 
 
-class Engine(Exchange):
-    """Plays some sessions of a plan.
+@dataclass(slots=True)
+class _Waiter:
+    left: set[int]
+    over: asyncio.Future[None]
+
+
+class Engine:
+    """Replays some sessions of a run.
 
     Parameters
     ----------
     sessions
-        Numbers of the sessions this engine plays.
-    ended
-        Tells whether a call has an end already (a resumed run).
+        The sessions to replay; calls that have an outcome are not asked again.
     openers
         By side; the source may be missing, then the capture is the oracle.
     stop
-        Asked often; a reason to stop, empty to go on.
+        Called often; returns a reason to stop, empty to go on.
     """
 
     def __init__(
         self,
-        spool: Spool,
-        sessions: Sequence[int],
+        run: RunFile,
+        sessions: Sequence[SessionSlice],
         openers: Mapping[Side, Opener],
-        journal: Journal,
-        board: Board,
+        outcomes: Outcomes,
         options: EngineOptions,
         start: Start,
         *,
-        ended: Callable[[int], bool] = lambda _: False,
         stop: Callable[[], str] = lambda: "",
         kill: Callable[[Side, int], str] = lambda _side, _thread: "",
         on_judged: Callable[[Judged], None] | None = None,
     ) -> None:
-        super().__init__(spool, openers, journal, options, kill)
-        self.board, self.start = board, start
-        self._ended, self._ask_stop, self._on_judged = ended, stop, on_judged
+        self.run_file, self.outcomes, self.options, self.start = run, outcomes, options, start
+        self.counters = Counters(low=NEVER)
+        self.stopped = ""
+        self.pool = ConnectionPool(openers, options.connections, kill)
+        self._stop_reason, self._on_judged = stop, on_judged
+        self._sessions = {one.number: one for one in sessions}
+        self._known = run.known()
         self._keeper = ExampleKeeper()
         self._due: list[tuple[int, int, int]] = []
-        self._waiting: dict[int, list[Player]] = {}
-        self._mine = set(sessions)
-        self._stolen = 0
+        self._replayers: dict[asyncio.Task[None], SessionReplayer] = {}
+        self._waiting: dict[int, list[_Waiter]] = {}
+        self._foreign: set[int] = set()
+        self._looking = False
         self._low = start.sequence
-        self._queue(sessions)
+        self._committed: asyncio.Future[None] | None = None
+        self._commit_at: asyncio.TimerHandle | None = None
+        self._failure: BaseException | None = None
+        self._woken = asyncio.Event()
+        self.loop: asyncio.AbstractEventLoop
 
     def run(self) -> Counters:
-        """Play all sessions to their end, or to a stop; the journal holds what was found."""
-        tick = 0.0
-        stop_at = 0.0
+        """Replay all sessions to their end, or to a stop; the run file holds what was found."""
         try:
-            while self._players or (self._due and not self.stopped):
-                now = time.monotonic()
-                if now >= tick:
-                    tick = now + _TICK
-                    self._tend(now)
-                if self.stopped:
-                    stop_at = stop_at or now + self.options.grace
-                    if not self._busy or now >= stop_at:
-                        break
-                else:
-                    self._begin_due()
-                for key, _ in self._selector.select(self._patience()):
-                    if key.data is None:
-                        self._answer_bell()
-                    else:
-                        self._receive(*key.data)
-                self.journal.flush()
+            asyncio.run(self._run())
         finally:
-            self._close()
+            self.pool.close()
+            self.counters.finished = 1
+            self.counters.lag = self.counters.flying = 0
+            self.outcomes.counters = json.dumps(asdict(self.counters))
+            self.outcomes.close()
+        if self._failure is not None:
+            raise self._failure
         return self.counters
 
-    def _patience(self) -> float:
-        now = time.monotonic_ns()
-        until = now + int(_TICK * 1e9)
-        if not self.stopped:
-            if self._timers:
-                until = min(until, self._timers[0][0])
-            if self._due:
-                due = self._due[0]
-                held = due[1] >= self._low + self.options.window
-                until = min(until, now + int(_HOLD * 1e9) if held else due[0])
-        return max(0.0, (until - now) / 1e9)
+    async def _run(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._queue()
+        ticker = asyncio.create_task(self._tick())
+        ticker.add_done_callback(self._failed)
+        try:
+            while (self._due or self._replayers) and not self.stopped:
+                await self._begin_due()
+            await self._finish_under_way()
+        finally:
+            ticker.cancel()
+            for task in self._replayers:
+                task.cancel()
+            await asyncio.gather(ticker, *self._replayers, return_exceptions=True)
+            if self._commit_at is not None:
+                self._commit_at.cancel()
 
-    def _queue(self, sessions: Sequence[int]) -> None:
-        for number in sessions:
-            session = self.spool.sessions[number]
-            index, stop = session.first, session.first + session.count
-            while index < stop and self._ended(index):
-                self.board.set_over(index)
-                index += 1
-            if index < stop:
-                turn = self.spool.turn(index)
-                self._due.append((self._moment(turn.due, turn.sequence), turn.sequence, number))
+    def _queue(self) -> None:
+        """Note when each session's first call without an outcome is due."""
+        for session in self._sessions.values():
+            first = next(self._left(session.first, session.last), None)
+            if first is not None:
+                sql = "SELECT due, sequence FROM calls WHERE id = ?"
+                due, sequence = self.run_file.db.execute(sql, (first,)).fetchone()
+                self._due.append((self._moment(due, sequence), sequence, session.number))
         heapq.heapify(self._due)
 
+    def _left(self, first: int, last: int) -> Iterator[int]:
+        for (index,) in self.run_file.db.execute("SELECT id FROM calls WHERE id BETWEEN ? AND ?", (first, last)):
+            if self._known[index] != 1:
+                yield index
+
+    async def _begin_due(self) -> None:
+        """Begin sessions whose first call is due; sleep until the next one, or until something happens."""
+        now = time.monotonic_ns()
+        while self._due and self._due[0][0] <= now and not self._beyond_window(self._due[0][1]):
+            session = self._sessions[heapq.heappop(self._due)[2]]
+            first = next(self._left(session.first, session.last))
+            replayer = SessionReplayer(self, session, self.run_file.read(first))
+            task = asyncio.create_task(replayer.play())
+            self._replayers[task] = replayer
+            task.add_done_callback(self._ended)
+        seconds = max(_LOOK, (self._due[0][0] - now) / 1e9) if self._due else None
+        self._woken.clear()
+        try:
+            await asyncio.wait_for(self._woken.wait(), seconds)
+        except TimeoutError:
+            return
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._replayers.pop(task, None)
+        self._failed(task)
+        if not self._replayers:
+            self._woken.set()
+
+    def _failed(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = self._failure or error
+            self.stop(f"the replay failed: {error}")
+
+    async def _finish_under_way(self) -> None:
+        """Let calls under way end after a stop, for a while; everything else ends at once."""
+        until = time.monotonic() + self.options.grace
+        while self._replayers and self._failure is None and time.monotonic() < until:
+            for task, replayer in list(self._replayers.items()):
+                if not replayer.under_way:
+                    task.cancel()
+            await asyncio.sleep(_LOOK)
+
+    def stop(self, reason: str) -> None:
+        """Stop the run; the first reason is kept."""
+        self.stopped = self.stopped or reason
+        self._woken.set()
+
+    # --- when a call's turn comes ------------------------------------------------------------------------
+
     def _moment(self, due: int, sequence: int) -> int:
-        """Return the monotonic nanoseconds at which a call is due."""
         found = self.options.pace.due(due - self.start.due, sequence - self.start.sequence)
         return self.start.began + max(0, found)
 
-    def _due_at(self, player: Player) -> int:
-        turn = player.turn
-        return 0 if turn is None else self._moment(turn.due, turn.sequence)
+    def moment(self, planned: PlannedCall) -> int:
+        """Return the monotonic nanoseconds at which a call is due."""
+        return self._moment(planned.due, planned.sequence)
 
-    def _begin_due(self) -> None:
+    def calls_left(self, first: int, last: int) -> Iterator[PlannedCall]:
+        """Yield a session's calls that have no outcome yet."""
+        return (one for one in self.run_file.calls(first, last) if self._known[one.index] != 1)
+
+    def following(self, planned: PlannedCall, last: int) -> PlannedCall | None:
+        """Return the call behind one of the same session."""
+        return next(self.run_file.calls(planned.index + 1, last), None)
+
+    async def due(self, planned: PlannedCall) -> int:
+        """Wait until a call is due and near enough to the earliest one that is not over; return when it was due."""
+        moment = self.moment(planned)
         now = time.monotonic_ns()
-        while self._timers and self._timers[0][0] <= now:
-            player = heapq.heappop(self._timers)[2]
-            if player.phase == "waits":
-                self._wait(player)
-            elif player.phase == "pause":
-                self._ask(player)
-            elif player.phase == "reopen":
-                self._open(player)
-        while self._due and self._due[0][0] <= now:
-            if self._due[0][1] >= self._low + self.options.window:
-                self._see_low()
-                if self._due[0][1] >= self._low + self.options.window:
-                    break
-            _, _, number = heapq.heappop(self._due)
-            self._due_now(self._player(number))
-        if self._slots and self._free <= 0 and now - self._stolen > _STEAL:
-            self._stolen = now
-            self._steal()
-        while self._slots and self._free > 0:
-            player = self._players[heapq.heappop(self._slots)[1]]
-            self._connect(player)
+        if moment > now:
+            await asyncio.sleep((moment - now) / 1e9)
+        while self._beyond_window(planned.sequence):
+            await asyncio.sleep(_LOOK)
+        return moment if self.options.pace.open_loop else time.monotonic_ns()
 
-    def _player(self, number: int) -> Player:
-        player = self._players.get(number)
-        if player is None:
-            session = self.spool.sessions[number]
-            lanes = tuple(Lane(side) for side in self._openers)
-            player = Player(number, session.first, session.first + session.count, lanes)
-            self._players[number] = player
-            self._load(player)
-        return player
-
-    def _load(self, player: Player) -> bool:
-        """Take the session's next call that has no end yet; False when there is none."""
-        while player.next < player.stop and self._ended(player.next):
-            self.board.set_over(player.next)
-            player.next += 1
-        if player.next >= player.stop:
+    def _beyond_window(self, sequence: int) -> bool:
+        if sequence < self._low + self.options.window:
             return False
-        player.stored = self.spool.read(player.next)
-        player.turn = self.spool.turn(player.next)
-        player.judged, player.rounds, player.forced, player.held = None, 1, False, False
-        if player.stored.flags & FIRST_OF_UNIT:
-            player.broken = player.wrote = False
-        return True
+        self._see_low()
+        return sequence >= self._low + self.options.window
 
-    def _due_now(self, player: Player) -> None:
-        stored, turn = player.stored, player.turn
-        if stored is None or turn is None:
-            raise ValueError("a player is due without a call")
-        now = time.monotonic_ns()
-        player.intended = self._due_at(player) if self.options.pace.open_loop else now
-        if stored.skipped or player.broken:
-            observation = Observation(stored.call, skipped=stored.skipped or LOST)
-            self._end(player, judge(observation, stored.meaning, self.options.compare))
+    async def after(self, planned: PlannedCall) -> Order:
+        """Wait until all calls are over that a call comes after, or for as long as options allow."""
+        racy = planned.racy
+        left = {index for index in planned.waits if self._known[index] != 1}
+        if left:
+            foreign = {index for index in left if self.run_file.session_of(index) not in self._sessions}
+            if foreign and self.options.apart:
+                racy = self.run_file.session_of(min(foreign)) if racy is None else racy
+                left -= foreign
+            else:
+                self._foreign |= foreign
+        if left:
+            self.counters.waited += 1
+            waiter = _Waiter(left, self.loop.create_future())
+            for index in left:
+                self._waiting.setdefault(index, []).append(waiter)
+            if self._foreign:
+                self._look_at_foreign()
+            try:
+                await asyncio.wait_for(waiter.over, self.options.wait_limit)
+            except TimeoutError:
+                self.counters.forced += 1
+                racy = self.run_file.session_of(min(waiter.left)) if racy is None else racy
+                return Order(self.run_file.session_name(racy), forced=True)
+        return Order("" if racy is None else self.run_file.session_name(racy))
+
+    def _look_at_foreign(self) -> None:
+        """See which calls of other processes are over that somebody here waits for."""
+        self._foreign &= self._waiting.keys()
+        if not self._foreign:
             return
-        player.left = {index for index in turn.waits if not self.board.over(index)}
-        player.since = now
-        foreign = {index for index in player.left if self.spool.place(index).session not in self._mine}
-        player.other = self.spool.place(min(foreign)).session if foreign and self.options.apart else NOWHERE
-        player.left -= foreign if self.options.apart else set()
-        for index in player.left - foreign:
-            self._waiting.setdefault(index, []).append(player)
-        self.counters.waited += bool(player.left)
-        self._wait(player)
+        for index in self.run_file.ended_among(self._foreign):
+            self._over(index)
+        self._foreign &= self._waiting.keys()
+        if self._foreign and not self._looking:
+            self._looking = True
+            self.loop.call_later(_LOOK, self._look_again)
 
-    def _wait(self, player: Player) -> None:
-        """Go on when everything is over that this call comes after, or when it has waited long enough."""
-        player.left = {index for index in player.left if not self.board.over(index)}
-        now = time.monotonic_ns()
-        if player.left and now - player.since < self.options.wait_limit * 1e9:
-            if player.phase != "waits" or any(self.spool.place(one).session not in self._mine for one in player.left):
-                self._later(player, _HOLD if self._foreign(player) else self.options.wait_limit)
-            player.phase = "waits"
-            return
-        if player.left:
-            player.forced = True
-            self.counters.forced += 1
-        if not self.options.pace.open_loop:
-            player.intended = now
-        if player.connected:
-            self._prepare(player)
-            return
-        player.phase = "slot"
-        heapq.heappush(self._slots, (player.turn.sequence if player.turn else 0, player.number))
+    def _look_again(self) -> None:
+        self._looking = False
+        self._look_at_foreign()
 
-    def _foreign(self, player: Player) -> bool:
-        return any(self.spool.place(index).session not in self._mine for index in player.left)
+    def _over(self, index: int) -> None:
+        self._known[index] = 1
+        for waiter in self._waiting.pop(index, ()):
+            waiter.left.discard(index)
+            if not waiter.left and not waiter.over.done():
+                waiter.over.set_result(None)
 
-    def _end(self, player: Player, judged: Judged) -> None:
-        stored, turn = player.stored, player.turn
-        if stored is None or turn is None:
-            raise ValueError("an end without a call")
-        self._busy.discard(player)
+    # --- what became of a call ---------------------------------------------------------------------------
+
+    def count_begun(self, lag: int) -> None:
+        """Count a call that was sent, so many microseconds behind its due time."""
         counters = self.counters
-        if player.begun:
-            counters.flying -= 1
-            lag = max(0, (player.begun - player.intended) // 1000)
-            judged = replace(judged, lag=lag) if judged.lag != lag else judged
-            counters.source_asked += player.rounds * (len(player.lanes) > 1)
-            counters.target_asked += player.rounds
-            counters.writes += bool(stored.flags & WRITES)
-            counters.reads += not stored.flags & WRITES
-            player.begun = 0
-            if stored.flags & WRITES and not judged.written:
-                judged = replace(judged, written=True)
+        counters.begun += 1
+        counters.flying += 1
+        counters.lag_sum += lag
+        counters.lag_most = max(counters.lag_most, lag)
+        if self.options.max_lag is not None and lag > self.options.max_lag * 1e6:
+            self.stop(f"a call began {lag / 1e6:.1f} s late; at most {self.options.max_lag:g} s are allowed")
+
+    async def intend(self, index: int) -> None:
+        """Commit that a call which may write is about to be sent."""
+        self.outcomes.intend(index)
+        if self._committed is None:
+            self._committed = self.loop.create_future()
+            self.loop.call_soon(self._commit)
+        await asyncio.shield(self._committed)
+
+    def end(self, planned: PlannedCall, judged: Judged) -> None:
+        """Take in what is known of a call."""
+        counters = self.counters
         counters.ended += 1
         counters.different += judged.state is Judgement.DIFFERENT
         counters.undecided += judged.state is Judgement.INDETERMINATE
         counters.unjudged += judged.state is Judgement.UNJUDGED
         kept = self._keeper.keep(judged)
-        self.journal.ended(stored.index, kept)
+        self.outcomes.end(planned.index, kept)
         if self._on_judged is not None:
             self._on_judged(kept)
-        for lane in player.lanes:
-            lane.asked.clear()
-            lane.warned = None
-        self._over(stored.index)
-        player.next += 1
-        if player.broken or self._cut(player):
-            self._disconnect(player)
-        self._next(player)
+        self._over(planned.index)
+        if judged.written and self._committed is None:  # killed now, nobody would know whether it ran
+            self._committed = self.loop.create_future()
+            self.loop.call_soon(self._commit)
+        elif self._commit_at is None:
+            self._commit_at = self.loop.call_later(_COMMIT, self._commit)
 
-    def _cut(self, player: Player) -> bool:
-        return any(lane.wire is not None and lane.wire.closed for lane in player.lanes)
-
-    def _over(self, index: int) -> None:
-        self.board.set_over(index)
-        for other in self._waiting.pop(index, ()):
-            if other.phase == "waits":
-                other.left.discard(index)
-                if not other.left:
-                    self._wait(other)
-
-    def _next(self, player: Player) -> None:
-        if not self._load(player):
-            self._disconnect(player)
-            del self._players[player.number]
+    def _commit(self) -> None:
+        """Commit what was noted since the last time; a moment later where another process commits."""
+        if self._commit_at is not None:
+            self._commit_at.cancel()
+            self._commit_at = None
+        try:
+            done = self.outcomes.flush()
+        except Exception as error:  # noqa: BLE001 - raised by ``run``; no session may go on without its intents
+            self._failure = self._failure or error
+            self.stop(f"the replay failed: {error}")
             return
-        player.phase = "due"
-        turn = player.turn
-        if turn is not None:
-            heapq.heappush(self._due, (self._due_at(player), turn.sequence, player.number))
+        if not done:
+            self._commit_at = self.loop.call_later(_BUSY, self._commit)
+        elif self._committed is not None:
+            committed, self._committed = self._committed, None
+            committed.set_result(None)
 
-    def _tend(self, now: float) -> None:
-        """Look after what no event tells: time limits, held calls, the board, a stop."""
-        if not self.stopped:
-            self._stop(self._ask_stop())
-        for player in list(self._busy):
-            for lane in player.lanes:
-                wire = lane.wire
-                if wire is not None and lane.doing and wire.deadline is not None and now >= wire.deadline:
-                    self._threads.submit(self._kill, lane.side, wire.thread_id)
-                    self._receive(player, lane)
-        if self._slots and self._free <= 0 and not self.stopped:
-            for _, number in self._slots:
-                player = self._players[number]
-                self.counters.held += not player.held
-                player.held = True
-        self._see_low()
-        now_ns = time.monotonic_ns()
-        late = [now_ns - one.intended for one in self._players.values() if one.phase in ("waits", "slot", "opening")]
+    # --- what no event tells -----------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        while True:
+            self._tend()
+            await asyncio.sleep(_TICK)
+
+    def _tend(self) -> None:
+        """Look after time limits, the counters, and a stop."""
+        reason = self._stop_reason()
+        if reason and not self.stopped:
+            self.stop(reason)
+        for replayer in self._replayers.values():
+            for side, connection in replayer.connections.items():
+                if connection.overdue:
+                    self.pool.kill(side, connection)
+                    connection.look()
+        now, counters = time.monotonic_ns(), self.counters
+        late = [now - one.intended for one in self._replayers.values() if one.pending]
         if self._due and self.options.pace.open_loop:
-            late.append(now_ns - self._due[0][0])
-        self.counters.lag = max(0, max(late, default=0)) // 1000
-        if self.options.max_lag is not None and self.counters.lag > self.options.max_lag * 1e6:
-            late_by = f"{self.counters.lag / 1e6:.1f}"
-            self._stop(f"calls are {late_by} s late; at most {self.options.max_lag:g} s are allowed")
-        self.board.publish(self.counters)
+            late.append(now - self._due[0][0])
+        counters.lag = max(0, max(late, default=0)) // 1000
+        if self.options.max_lag is not None and counters.lag > self.options.max_lag * 1e6:
+            late_by = f"{counters.lag / 1e6:.1f}"
+            self.stop(f"calls are {late_by} s late; at most {self.options.max_lag:g} s are allowed")
+        self._see_low()
+        self.outcomes.counters = json.dumps(asdict(counters))
+        if self._commit_at is None and self._committed is None:
+            self._commit_at = self.loop.call_later(0, self._commit)
 
     def _see_low(self) -> None:
-        sequences = [player.turn.sequence for player in self._players.values() if player.turn is not None]
+        """See how far the earliest call is, of all processes."""
+        own = [one.planned.sequence for one in self._replayers.values()]
         if self._due:
-            sequences.append(min(one[1] for one in self._due) if self.options.pace.open_loop else self._due[0][1])
-        self.counters.low = min(sequences, default=NEVER)
-        self.board.publish(self.counters)
-        self._low = max(self._low, min(self.board.low(), self.counters.low))
-
-    def _close(self) -> None:
-        self._close_links()
-        self.counters.finished = 1
-        self.counters.lag = self.counters.flying = 0
-        self.journal.close()
-        self.board.publish(self.counters)
+            own.append(self._due[0][1])
+        self.counters.low = min(own, default=NEVER)
+        others = [one.low for one in workers(self.run_file, but=self.outcomes.worker) if not one.finished]
+        self._low = max(self._low, min(self.counters.low, *others) if others else self.counters.low)

@@ -17,10 +17,7 @@ def read_keys(session: Session, databases: Iterable[str]) -> Keys:
 
     Only keys over whole columns identify rows. Tables with triggers are marked, and those tied by foreign keys.
 
-    Raises
-    ------
-    ReadError
-        the catalog cannot be read.
+    Raises ReadError: the catalog cannot be read.
     """
     names = {name.lower() for name in databases}
     if not names:
@@ -57,7 +54,7 @@ def _keys(table: TableDef, related: tuple[str, ...], *, triggers: bool) -> Table
         if index.name == "PRIMARY":
             primary = columns or ()
         elif index.unique:
-            # a key that its text does not show (a prefix, an expression) names no column: no INSERT can be told apart
+            # a key that its text does not show (a prefix, an expression) names no column: no INSERT has a known key
             unique[index.name] = columns or ("",)
     nullable = {column.name.lower() for column in table.columns if column.nullable}
     strict = tuple(key for key in (primary, *unique.values()) if key and key != ("",) and not nullable & set(key))
@@ -77,24 +74,6 @@ def _keys(table: TableDef, related: tuple[str, ...], *, triggers: bool) -> Table
 
 _INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "integer", "bigint"})
 _TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
-
-
-def unlike_unique_keys(source: Keys, target: Keys) -> dict[str, str]:
-    """Return how the unique keys of both schemas differ, by table; tables of one side alone are left out."""
-    found = {}
-    for name in sorted(source.keys() & target.keys()):
-        ours, theirs = _unique(source[name]), _unique(target[name])
-        parts = [
-            f"the {side} has no unique key ({', '.join(column or 'an expression or a prefix' for column in key)})"
-            for side, keys in (("target", ours - theirs), ("source", theirs - ours)) for key in sorted(keys)
-        ]  # fmt: skip
-        if parts:
-            found[name] = f"{name}: {'; '.join(parts)}"
-    return found
-
-
-def _unique(table: TableKeys) -> set[tuple[str, ...]]:
-    return {tuple(sorted(key)) for key in (table.primary, *table.unique.values()) if key}
 
 
 def ordering_keys(keys: Keys) -> dict[str, list[tuple[str, ...]]]:

@@ -65,10 +65,7 @@ class Histogram:
     def at_rank(self, rank: int) -> tuple[int, int]:
         """Return the bounds of the bucket that holds the value of a rank, from 1 to ``count``.
 
-        Raises
-        ------
-        ValueError
-            The rank lies outside, or nothing was counted.
+        Raises ValueError: the rank lies outside, or nothing was counted.
         """
         if not 1 <= rank <= self.count:
             raise ValueError(f"rank {rank} of {self.count} values")
@@ -95,10 +92,7 @@ class Histogram:
     def from_json(cls, body: Mapping[str, object]) -> Histogram:
         """Read what ``as_json`` wrote.
 
-        Raises
-        ------
-        ValueError
-            The parts contradict each other.
+        Raises ValueError: the parts contradict each other.
         """
         flat = body["buckets"]
         if not isinstance(flat, list) or len(flat) % 2:

@@ -148,7 +148,7 @@ class Observation:
     racy: str = ""
     skipped: str = ""
     generated: Mapping[bytes, str] = field(default_factory=dict)
-    stale: bool = False  # re-reads did not settle: the data moved, or the sides do not stand at one point
+    stale: bool = False  # re-reads did not settle: the data moved, or the sides do not hold the same data
 
 
 class Judgement(StrEnum):

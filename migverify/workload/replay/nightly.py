@@ -15,7 +15,7 @@ from typing import Any
 
 from migverify.errors import UsageError
 from migverify.model import RunInfo, StoredKind
-from migverify.store.base import ResultStore
+from migverify.store.results import ResultStore
 from migverify.workload.replay.store import read_digests, read_trend, read_whole, write_trend
 
 FAILING = ("blocker", "review")
@@ -27,7 +27,7 @@ _LISTED = 200
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A capture of the series; ``day`` is the UTC day of its first statement, of its folder where that is not told."""
+    """A capture of the series; ``day`` is the UTC day of its first statement, of its folder where that is not known."""
 
     path: Path
     day: str
@@ -48,10 +48,7 @@ class Night:
 def captures(folder: Path) -> list[Capture]:
     """Return the captures in a folder, the oldest first; the folder itself may be one.
 
-    Raises
-    ------
-    UsageError
-        There is no such folder, a summary in it cannot be read, or it holds no capture.
+    Raises UsageError: there is no such folder, a summary in it cannot be read, or it holds no capture.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder", hint="Name the folder that holds the captures.")
@@ -66,8 +63,8 @@ def captures(folder: Path) -> list[Capture]:
 def _capture(path: Path) -> Capture:
     summary = path / _SUMMARY
     try:
-        told = json.loads(summary.read_text()).get("first")
-        at = None if told is None else datetime.fromisoformat(str(told))
+        first = json.loads(summary.read_text()).get("first")
+        at = None if first is None else datetime.fromisoformat(str(first))
     except (OSError, ValueError, AttributeError) as error:
         raise UsageError(f"{summary} cannot be read: {error}", hint="Capture again, into a new folder.") from error
     moment = datetime.fromtimestamp(summary.stat().st_mtime, UTC) if at is None else at

@@ -52,7 +52,7 @@ class Outcome:
 
 
 def compare_outcomes(captured: int | None, source: int, target: int, words: tuple[str, str]) -> Outcome:
-    """Compare error numbers; 0 is success, ``captured`` None is not told. ``words`` are both sides' texts."""
+    """Compare error numbers; 0 is success, ``captured`` None is not known. ``words`` are both sides' texts."""
     if source == 0 and target == 0:
         return Outcome(None)
     by_text = kind_of(target) in BY_TEXT
@@ -89,7 +89,7 @@ def _both_failed(captured: int | None, source: int, target: int) -> Outcome:
     if captured == 0:
         return Outcome(
             Judgement.INDETERMINATE, differences,
-            f"both sides fail ({kind}) where production succeeded: they do not stand where the capture stood",
+            f"both sides fail ({kind}) where production succeeded: they are not in the state of the capture",
         )  # fmt: skip
     if captured is None and (kind in _OF_THE_PLACE or kind in TRANSIENT):
         return Outcome(

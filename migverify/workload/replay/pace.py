@@ -50,7 +50,7 @@ class Pace:
 
     @property
     def open_loop(self) -> bool:
-        """Whether due times stand before the run begins."""
+        """Whether due times are known before the run begins."""
         return self.kind is not PaceKind.FAST
 
     def __str__(self) -> str:
@@ -64,10 +64,7 @@ class Pace:
 def parse_pace(text: str) -> Pace:
     """Read ``real``, ``x2``, ``x0.5``, ``3000/s`` or ``fast``.
 
-    Raises
-    ------
-    UsageError
-        it is none of these.
+    Raises UsageError: it is none of these.
     """
     if text == "real":
         return Pace()

@@ -1,61 +1,52 @@
 """From a capture to a plan: which calls are asked, which are not and why, in which order, when.
 
-The plan is a value with a hash of its own; ``--explain`` shows what the run walks. The calls lie in a spool on disk,
-the plan holds counts only, so that millions of statements take no memory.
+The plan is a value with a hash of its own; ``--explain`` shows what the run walks. The calls lie in the run file, the
+plan holds counts only, so that millions of statements take no memory.
 """
 
 from __future__ import annotations
 
 import hashlib
-import heapq
 import json
 import re
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from migverify.errors import PlanError, UsageError
+from migverify.sql.lexer import Modes, first_word
 from migverify.workload.capture import WITHOUT_CONNECTS
 from migverify.workload.classify import StatementKind
-from migverify.workload.lexer import Modes
 from migverify.workload.meaning import Meaning, Meanings
 from migverify.workload.model import Command, Parameter
-from migverify.workload.private import write_private
 from migverify.workload.replay.arrange import arrange
 from migverify.workload.replay.assumed import FOR_DIFFERENCES, NO_DATABASE, SessionFacts, bearing
 from migverify.workload.replay.keys import ordering_keys
 from migverify.workload.replay.model import Call, Captured
 from migverify.workload.replay.order import WINDOW
-from migverify.workload.replay.safety import Leave, refusal
-from migverify.workload.replay.spool import (
+from migverify.workload.replay.runfile import (
     CLOCKED,
     COMMITS,
     FIRST_OF_UNIT,
-    SKIPPED,
+    UNTIMED,
     WRITES,
-    SessionSlice,
-    Spool,
-    SpoolWriter,
+    RunFile,
+    RunFileWriter,
 )
+from migverify.workload.replay.safety import FIRST_TRANSACTION, UNLOCKED, Leave, refusal, unlocked, with_remedy
 from migverify.workload.replay.touches import Keys, writes_time
-from migverify.workload.replay.unasked import FIRST_TRANSACTION, UNLOCKED, unlocked, with_remedy
 from migverify.workload.server_sessions import SessionDump
 from migverify.workload.sessions import BEGAN_BEFORE
 from migverify.workload.state import State
-from migverify.workload.tokens import first_word
 
 COLUMNS = (
     "session", "position", "command", "sql", "database", "user", "start", "end", "clock", "duration_s", "errno",
     "rows_sent", "rows_affected", "last_insert_id", "parameters", "charset", "sql_mode", "time_zone", "autocommit",
     "isolation", "in_transaction", "state", "partial", "source_file", "source_line",
 )  # fmt: skip
-SEEN = ("session", "start", "end", "database", "charset", "sql_mode", "time_zone", "autocommit", "isolation", "state")
-"""What shows which settings a session made in the capture itself, in the order of ``State`` with times before it."""
-PLAN = "plan.json"
 UNKNOWN_DURATION = 1_000_000
 """Microseconds a statement may have taken whose capture does not tell: it may have overlapped that long."""
 
@@ -94,14 +85,13 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run walks. ``folder`` holds the calls; all else are counts.
+    """What a run walks. ``folder`` holds the run file; all else are counts.
 
     ``kinds`` and ``skips`` count calls; ``writes`` those that may write when asked. ``span`` and ``idle`` are
     microseconds of captured time and how much of it is taken out. ``waits`` counts calls that wait for another
     session's, ``racy`` calls without an order among sessions, ``undefined`` calls on rows that racy writes left.
     ``joined`` counts calls that are asked although their session began before the capture; ``assumed`` says of these
-    what was given or assumed of the session, and how many calls that concerns. ``unlike_keys`` says how the unique keys
-    of both schemas differ, by table.
+    what was given or assumed of the session, and how many calls that concerns.
     """
 
     capture: str
@@ -123,7 +113,6 @@ class Plan:
     untimed: int = 0
     joined: int = 0
     assumed: Mapping[str, int] = field(default_factory=dict)
-    unlike_keys: Mapping[str, str] = field(default_factory=dict)
     masked: bool = False
     first: int | None = None
     last: int | None = None
@@ -134,19 +123,16 @@ class Plan:
         return {**asdict(self), "folder": str(self.folder)}
 
 
-def load_plan(folder: Path) -> Plan:
-    """Return the plan of a folder that ``read_plan`` made.
+def load_plan(run: RunFile) -> Plan:
+    """Return the plan of a run file.
 
-    Raises
-    ------
-    PlanError
-        there is none, or it is not readable.
+    Raises PlanError: its planning did not come to its end.
     """
-    try:
-        body = json.loads((folder / PLAN).read_text())
-        return Plan(**{**body, "folder": folder})
-    except (OSError, ValueError, TypeError) as error:
-        raise PlanError(f"{folder} holds no plan of a replay: {error}", hint="Start a new replay.") from error
+    body = run.fact("plan")
+    names = {one.name for one in fields(Plan)}
+    if body is None or not names <= set(body):
+        raise PlanError(f"{run.folder} holds no whole plan of a replay", hint="Start a new replay.")
+    return Plan(**{**{name: body[name] for name in names}, "folder": run.folder})
 
 
 def read_plan(
@@ -159,69 +145,81 @@ def read_plan(
     keys: Keys | None = None,
     dumps: Sequence[SessionDump] = (),
     database: str | None = None,
-    unlike_keys: Mapping[str, str] | None = None,
     idle: int | None = None,
     window: int = WINDOW,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Plan:
-    """Read a capture and write its plan into ``folder``, which is made anew.
+    """Read a capture and write its plan into the run file of ``folder``, which is made anew.
 
     Parameters
     ----------
     reader
-        ``migverify.spark.statements.read_columns``, or one like it.
+        ``migverify.workload.statement_files.read_columns``, or one like it.
     leave
         What the run may do beyond reading.
     keys
         Unique keys of the tables, for the order of writes.
     dumps, database
         What is known of sessions that began before the capture; see ``assumed.SessionFacts``.
-    unlike_keys
-        How the unique keys of both schemas differ, by table; see ``keys.unlike_unique_keys``.
     idle
         The longest time in microseconds in which nothing runs; longer ones are shortened. None keeps them.
 
-    Raises
-    ------
-    UsageError
-        there is no capture, or nothing in it is chosen.
+    Raises UsageError: there is no capture, or nothing in it is chosen.
     """
     chosen, allowed = selection or Selection(), leave or Leave()
-    if folder.exists():
-        shutil.rmtree(folder)
     summary = _summary(capture)
     named = (str(name) for batch in reader(capture, ["session"]) for name in batch["session"]) if dumps else ()
     servers = {name.partition("/")[0] for name in named}
     facts = SessionFacts(dumps, database, sorted(servers), _moment(summary.get("first")))
-    if dumps:
-        _see(facts, reader(capture, SEEN))
-    builder = _Builder(SpoolWriter(folder), chosen, allowed, keys or {}, facts)
+    builder = _Builder(RunFileWriter(folder), chosen, allowed, keys or {}, facts)
     builder.unseen = bool(summary.get("formats")) and set(summary["formats"]) <= WITHOUT_CONNECTS
     for batch in reader(capture, COLUMNS):
         builder.take(batch)
         progress(builder.seen)
-    builder.finish(folder)
-    if builder.writer.count == 0:
-        raise UsageError(
-            f"nothing of {capture} is chosen: {builder.seen:,} statements were looked at",
-            hint="Check --session, --user, --digest, --from and --until.",
-        )
-    if chosen.limit is not None and builder.writer.count > chosen.limit:
-        _cut(folder, chosen.limit, builder)
-    plan = builder.plan(capture, folder)
-    with Spool(folder, writable=True) as spool:
-        arranged = arrange(spool, keys or {}, idle=idle, window=window, writes=plan.writes > 0)
-    plan = replace(plan, **asdict(arranged))
-    choices: dict[str, Any] = {"selection": asdict(chosen), "leave": asdict(allowed), "idle": idle}
-    if dumps or database is not None:
-        choices["assumed"] = {"database": database, "dumps": [one.as_json()["at"] for one in dumps]}
-    plan = replace(plan, masked=bool(summary.get("masked")), choices=choices, unlike_keys=unlike_keys or {})
-    digest = hashlib.sha256(plan.hash.encode() + json.dumps(plan.choices, sort_keys=True).encode())
-    plan = replace(plan, hash=digest.hexdigest())
-    part = folder / f"{PLAN}.part"
-    write_private(part, json.dumps(plan.as_json(), indent=1).encode())
-    part.replace(folder / PLAN)
+    with builder.finish() as run:
+        if not builder.writer.count:
+            raise UsageError(
+                f"nothing of {capture} is chosen: {builder.seen:,} statements were looked at",
+                hint="Check --session, --user, --digest, --from and --until.",
+            )
+        run.change("BEGIN")
+        if chosen.limit is not None:
+            builder.not_chosen += _cut(run, chosen.limit)
+        choices: dict[str, Any] = {"selection": asdict(chosen), "leave": asdict(allowed), "idle": idle}
+        if dumps or database is not None:
+            choices["assumed"] = {"database": database, "dumps": [one.as_json()["at"] for one in dumps]}
+        plan = replace(
+            _counted(run, capture, choices), not_chosen=builder.not_chosen, joined=builder.joined,
+            assumed=dict(sorted(builder.assumed.items())), masked=bool(summary.get("masked")), choices=choices,
+        )  # fmt: skip
+        arranged = arrange(run, keys or {}, idle=idle, window=window, writes=plan.writes > 0)
+        plan = replace(plan, **asdict(arranged))
+        run.set_fact("plan", plan.as_json())
+        run.change("COMMIT")
     return plan
+
+
+def _counted(run: RunFile, capture: Path, choices: Mapping[str, Any]) -> Plan:
+    """Return the counts of a run file's calls, and the hash of what is walked."""
+    digest = hashlib.sha256(json.dumps(choices, sort_keys=True).encode())
+    walked = (
+        "SELECT name, start, end, skipped, body FROM calls JOIN statements ON call = id"
+        " JOIN sessions ON number = session ORDER BY id"
+    )
+    for row in run.db.execute(walked):
+        digest.update(repr(row).encode())
+    kinds: Counter[str] = Counter()
+    for meaning, count in run.counts("meaning"):
+        kinds[meaning.classification.kind.value] += count
+    skips = {reason: count for reason, count in run.counts("skipped") if reason}
+    digests, writes, untimed, sessions, calls = run.db.execute(
+        f"SELECT COUNT(DISTINCT digest), SUM(flags & {WRITES} > 0), SUM(flags & {UNTIMED} > 0),"  # noqa: S608
+        " COUNT(DISTINCT session), COUNT(*) FROM calls"
+    ).fetchone()
+    return Plan(
+        str(capture), run.folder, digest.hexdigest(), calls, sessions, calls - sum(skips.values()), 0,
+        dict(kinds.most_common()), skips, writes, digests, untimed=untimed,
+    )  # fmt: skip
 
 
 def _summary(capture: Path) -> dict[str, Any]:
@@ -233,28 +231,15 @@ def _moment(text: str | None) -> int | None:
     return None if text is None else round(datetime.fromisoformat(text).timestamp() * 1_000_000)
 
 
-def _see(facts: SessionFacts, batches: Iterator[dict[str, list[object]]]) -> None:
-    for batch in batches:
-        rows: Any = zip(*(batch[name] for name in SEEN), strict=True)
-        for session, start, end, database, charset, sql_mode, time_zone, autocommit, isolation, rest in rows:
-            state = State(database, charset, sql_mode, time_zone, autocommit, isolation, rest=rest or "")
-            facts.see(session, end if start is None else start, state)
-
-
 class _Builder:
     """Takes batches of a capture, writes the chosen calls of each session."""
 
     def __init__(
-        self, writer: SpoolWriter, selection: Selection, leave: Leave, keys: Keys, facts: SessionFacts
+        self, writer: RunFileWriter, selection: Selection, leave: Leave, keys: Keys, facts: SessionFacts
     ) -> None:
         self.writer = writer
         self.seen = 0
         self.not_chosen = 0
-        self.kinds: Counter[str] = Counter()
-        self.skips: Counter[str] = Counter()
-        self.digests: set[str] = set()
-        self.writes = self.untimed = 0
-        self.hash = hashlib.sha256()
         self.joined = 0
         self.assumed: Counter[str] = Counter()
         self._selection, self._leave, self._keys, self._facts = selection, leave, keys, facts
@@ -348,11 +333,10 @@ class _Builder:
         """Return a locking read that may not lock without its locking clause; everything else as it is."""
         if not meaning.classification.locking or self._leave.locking or self._leave.writes or call.partial:
             return call, meaning
-        modes = Modes.of(call.state.sql_mode, call.state.charset)
-        sql = unlocked(call.sql, modes)
+        sql = unlocked(call.sql)
         if sql is None:
             return call, meaning
-        read = self._meanings.meaning(sql, modes)
+        read = self._meanings.meaning(sql, Modes.of(call.state.sql_mode, call.state.charset))
         changed = replace(call, sql=sql, note=UNLOCKED)
         if refusal(changed, read.classification, self._leave):
             return call, meaning
@@ -367,14 +351,7 @@ class _Builder:
         looks = call.clock is not None or found.volatile & _TIME
         if looks or (found.may_write and writes_time(meaning, call.state.database, self._keys)):
             flags |= CLOCKED
-        kind = found.kind.value
-        self.kinds[kind] += 1
-        self.digests.add(call.digest)
-        if skipped:
-            self.skips[skipped] += 1
-        self.writes += bool(flags & WRITES)
-        told = call.start if call.start is not None else call.end
-        self.untimed += told is None
+        flags |= UNTIMED if call.start is None and call.end is None else 0
         start = call.start
         if start is None:
             start = self._clock if call.end is None else max(self._clock, call.end - UNKNOWN_DURATION)
@@ -404,83 +381,43 @@ class _Builder:
         call, meaning, skipped, start, end, flags = self._pending
         if end is None:
             end = start + UNKNOWN_DURATION if following is None else min(following, start + UNKNOWN_DURATION)
-        self.hash.update(repr((call.session, call.position, call.sql, skipped, start, end)).encode())
         self.writer.add(call, meaning, skipped, start, max(start, end), flags)
         self._pending = None
 
     def _end_session(self) -> None:
         self._write(None)
-        count = self.writer.count - self._first
-        if count:
-            self.writer.end_session(SessionSlice(self._session, self._first, count, self._user))
+        self.writer.end_session(self._session, self._user)
         self._first = self.writer.count
         self._clock = self._chosen = 0
 
-    def finish(self, folder: Path) -> None:
+    def finish(self) -> RunFile:
         """Write what is left, and leave out transactions that began before the capture."""
         self._end_session()
-        self.writer.close()
-        with Spool(folder, writable=True) as spool:
-            for index in (one for calls in self._unfinished for one in calls if one < spool.count):
-                stored = spool.read(index)
-                if not stored.skipped:
-                    spool.leave_out(index)
-                    self.skips[FIRST_TRANSACTION] += 1
-                    self.writes -= bool(stored.flags & WRITES)
-        self.hash.update(repr(self._unfinished).encode())
-
-    def plan(self, capture: Path, folder: Path) -> Plan:
-        """Return the plan without its order."""
-        skipped = sum(self.skips.values())
-        return Plan(
-            str(capture), folder, self.hash.hexdigest(), self.writer.count, self.writer.sessions,
-            self.writer.count - skipped, self.not_chosen, dict(self.kinds.most_common()),
-            dict(self.skips.most_common()), self.writes, len(self.digests), untimed=self.untimed,
-            joined=self.joined, assumed=dict(sorted(self.assumed.items())),
-        )  # fmt: skip
+        for calls in self._unfinished:
+            self.writer.leave_out(calls, FIRST_TRANSACTION)
+        return self.writer.close()
 
 
 _TO_SAVEPOINT = re.compile(rb"\bto\b", re.IGNORECASE)
 _COMMITTING = frozenset({StatementKind.DDL, StatementKind.ADMINISTRATIVE, StatementKind.UNKNOWN})
 
 
-def _cut(folder: Path, limit: int, builder: _Builder) -> None:
-    """Keep the transactions among the first ``limit`` calls by time."""
-    whole = folder.with_name(folder.name + ".whole")
-    folder.rename(whole)
-    with Spool(whole) as spool:
-        starts = (spool.place(index).start for index in range(spool.count))
-        last = heapq.nsmallest(limit, starts)[-1]
-        count = spool.count
-        builder.writer = SpoolWriter(folder)
-        builder.kinds.clear()
-        builder.skips.clear()
-        builder.digests.clear()
-        builder.writes = builder.untimed = 0
-        builder.hash = hashlib.sha256()
-        for session in spool.sessions:
-            _copy(spool, session, last, builder, limit)
-        builder.writer.close()
-        builder.not_chosen += count - builder.writer.count
-    shutil.rmtree(whole)
-
-
-def _copy(spool: Spool, session: SessionSlice, last: int, builder: _Builder, limit: int) -> None:
-    first = builder.writer.count
-    kept = True
-    for stored in spool.calls(session):
-        place = spool.place(stored.index)
-        if stored.flags & FIRST_OF_UNIT:
-            kept = place.start <= last and builder.writer.count < limit
-        if not kept:
-            continue
-        call = stored.call
-        builder.kinds[stored.meaning.classification.kind.value] += 1
-        builder.digests.add(call.digest)
-        builder.skips.update([stored.skipped] if stored.skipped else [])
-        builder.writes += bool(stored.flags & WRITES)
-        builder.untimed += call.start is None and call.end is None
-        builder.hash.update(repr((call.session, call.position, call.sql, stored.skipped, place.start)).encode())
-        builder.writer.add(call, stored.meaning, stored.skipped, place.start, place.end, stored.flags & ~SKIPPED)
-    if builder.writer.count > first:
-        builder.writer.end_session(replace(session, first=first, count=builder.writer.count - first))
+def _cut(run: RunFile, limit: int) -> int:
+    """Keep the transactions among the first ``limit`` calls by time; return how many calls were dropped."""
+    last = run.db.execute("SELECT start FROM calls ORDER BY start LIMIT 1 OFFSET ?", (limit - 1,)).fetchone()
+    if last is None:
+        return 0
+    kept = 0
+    dropped: list[tuple[int]] = []
+    for unit, start, count in run.db.execute(
+        "SELECT unit, MIN(start), COUNT(*) FROM calls GROUP BY unit ORDER BY unit"
+    ):
+        if start <= last[0] and kept < limit:
+            kept += count
+        else:
+            dropped.append((unit,))
+    before = run.count
+    run.db.executemany("DELETE FROM statements WHERE call IN (SELECT id FROM calls WHERE unit = ?)", dropped)
+    run.db.executemany("DELETE FROM calls WHERE unit = ?", dropped)
+    run.change("DELETE FROM sessions WHERE number NOT IN (SELECT session FROM calls)")
+    return before - kept

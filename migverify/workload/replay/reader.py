@@ -7,17 +7,15 @@ megabytes costs no more than its bytes.
 
 from __future__ import annotations
 
+import hashlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from migverify.model import Flavor
 from migverify.workload.replay import packets
-from migverify.workload.replay.binary import Decoder, decoders, row
-from migverify.workload.replay.checksums import RowSums
 from migverify.workload.replay.model import Answer, AnswerColumn, Cell
-from migverify.workload.replay.packets import MAX_PACKET, ProtocolError
+from migverify.workload.replay.packets import MAX_PACKET, Decoder, ProtocolError, decoders, row
 
 _OK, _EOF, _ERR, _LOCAL_FILE = 0x00, 0xFE, 0xFF, 0xFB
 GONE = frozenset({1053, 1152, 1159, 1160, 1161, 1927, 4031})
@@ -33,7 +31,7 @@ class Limits:
 
     ``rows`` and ``bytes`` are kept of one call's answer (all its results), beyond them rows are None and checksums go
     on; ``seconds`` the client waits for an answer; ``statements`` stay prepared on one connection; ``results`` of one
-    call are told apart, a call with more is unanswered.
+    call are kept, a call with more is unanswered.
     """
 
     rows: int = 10_000
@@ -51,6 +49,40 @@ class Prepared:
     parameters: int
 
 
+class RowSums:
+    """Takes rows one by one. Cells are framed by their length and NULL has a mark: no two rows frame to the same bytes.
+
+    ``ordered`` is the SHA-256 of the rows' SHA-256s in their order; ``unordered`` the sum of the first 128 bits of
+    each as an integer, which two rows that cancel cannot reach as they can with XOR.
+    """
+
+    __slots__ = ("_chain", "unordered")
+
+    def __init__(self, rows: Iterable[Sequence[Cell]] = ()) -> None:
+        self._chain = hashlib.sha256()
+        self.unordered = 0
+        for cells in rows:
+            self.add(cells)
+
+    def add(self, cells: Sequence[Cell]) -> None:
+        """Take in the next row."""
+        framed = b"".join([b"N" if cell is None else b"%d:%b" % (len(cell), cell) for cell in cells])
+        digest = hashlib.sha256(framed).digest()
+        self._chain.update(digest)
+        self.unordered += int.from_bytes(digest[:16], "big")
+
+    @property
+    def ordered(self) -> bytes:
+        """The checksum of the sequence so far."""
+        return self._chain.digest()
+
+
+def checksums(rows: Iterable[Sequence[Cell]]) -> tuple[bytes, int]:
+    """Return ``(ordered, unordered)`` of rows that were kept, to compare with an answer whose rows were not."""
+    sums = RowSums(rows)
+    return sums.ordered, sums.unordered
+
+
 class AnswerReader:
     """Reads one answer after the other of one connection.
 
@@ -59,14 +91,10 @@ class AnswerReader:
     file: it waits for an empty packet with the number before ``sequence``. ``farewell`` is what the server said behind
     an answer: no other will come.
 
-    Raises
-    ------
-    ProtocolError
-        by ``feed``: bytes that the protocol does not know here. The connection must be closed.
+    Raises ProtocolError: by ``feed``: bytes that the protocol does not know here. The connection must be closed.
     """
 
-    def __init__(self, flavor: Flavor, limits: Limits) -> None:
-        self.flavor = flavor
+    def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.answer: Answer | None = None
         self.prepared: Prepared | None = None
@@ -186,17 +214,13 @@ class AnswerReader:
             raise ProtocolError(packets.failed(data, start, end).message)
         raise ProtocolError("an answer that nobody asked for")
 
-    # --- what a packet is, by where the answer stands ----------------------------------------------------
+    # --- what a packet is, by the state of the answer ---------------------------------------------------
 
     def _head(self, data: bytes, start: int, end: int) -> bool:
         first = data[start]
         if first == _OK:
-            told = packets.ended(data, start, end)
-            made = Answer(
-                affected=told.affected, insert_id=told.insert_id, warnings=told.warnings, status=told.status,
-                info=told.info, prepared=self._binary,
-            )  # fmt: skip
-            return self._result(made, told.status)
+            made = packets.ended(data, start, end, prepared=self._binary)
+            return self._result(made, made.status)
         if first == _ERR:
             return self._error(data, start, end)
         if first == _LOCAL_FILE:
@@ -223,7 +247,7 @@ class AnswerReader:
         layout = self._layouts.get(key)
         if layout is None:
             columns = tuple(packets.column(one) for one in key)
-            layout = columns, decoders(columns, self.flavor)
+            layout = columns, decoders(columns)
             if len(self._layouts) >= _LAYOUTS_KEPT:
                 self._layouts.clear()
             self._layouts[key] = layout
@@ -296,10 +320,9 @@ class AnswerReader:
         self._rows = []
         if data[start] != _ERR or end - start < 3:
             raise ProtocolError(f"a packet that begins with {data[start]}")
-        told = packets.failed(data, start, end)
-        if told.errno in GONE:
-            raise ProtocolError(f"{told.message} [{told.errno}]")
-        made = Answer(errno=told.errno, sqlstate=told.sqlstate, message=told.message, prepared=self._binary)
+        made = packets.failed(data, start, end, prepared=self._binary)
+        if made.errno in GONE:
+            raise ProtocolError(f"{made.message} [{made.errno}]")
         return self._result(made, 0)
 
     def _result(self, made: Answer, status: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from migverify.workload.replay.cells import Kind, kind_of
 from migverify.workload.replay.model import Answer, Call, Difference, Observation
@@ -17,25 +17,9 @@ if TYPE_CHECKING:
 WITHHELD = "(withheld)"
 _MESSAGE = 300
 _WHOLE = 65_536
-
-
-class Bounds(Protocol):
-    """The options an example hangs on."""
-
-    @property
-    def mask(self) -> bool:
-        """Whether statements and values are withheld."""
-        ...
-
-    @property
-    def example_rows(self) -> int:
-        """Most rows that are shown."""
-        ...
-
-    @property
-    def example_characters(self) -> int:
-        """Most characters of a statement or an answer."""
-        ...
+_ROWS = 10
+_CHARACTERS = 4_000
+"""Most rows and characters of an answer or a statement that an example shows."""
 
 
 def outcome(answer: Answer) -> str:
@@ -49,19 +33,19 @@ def outcome(answer: Answer) -> str:
     return f"ok, {answer.affected} affected"
 
 
-def example(observation: Observation, bounds: Bounds) -> dict[str, str]:
+def example(observation: Observation, *, mask: bool) -> dict[str, str]:
     """Return what shows a statement that is not plainly the same: its text and both answers."""
     call = observation.call
     found = {"origin": call.origin}
-    if bounds.mask:
+    if mask:
         return {**found, "sql": WITHHELD}
-    found["sql"] = _cut(sql_text(call), bounds.example_characters)
+    found["sql"] = _cut(sql_text(call), _CHARACTERS)
     if len(call.sql) <= _WHOLE:
         found["statement"] = json.dumps(statement_of(call), ensure_ascii=False)
     found["session_state"] = json.dumps(state_of(call), ensure_ascii=False)
     for side, asked in (("source", observation.source), ("target", observation.target)):
         if asked:
-            found[side] = _cut("\n".join(lines(asked[0].answer, bounds.example_rows)), bounds.example_characters)
+            found[side] = _cut("\n".join(lines(asked[0].answer, _ROWS)), _CHARACTERS)
     if call.clock is not None:
         found["clock"] = str(call.clock)
     if observation.racy:

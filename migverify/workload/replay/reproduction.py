@@ -1,37 +1,45 @@
-"""Runs a reproducer: in a scratch database of both sides, or its statement alone against the live pair."""
+"""Asks the kept example of a digest again: is the difference still there, with both answers and both plans.
+
+A plan is shown as its shape, which indexes are used and which tables are read whole, and never judged: plans differ
+between servers by design. A table that only the target reads whole is how a statement with equal answers becomes slow.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from pathlib import Path
+from typing import Any
 
+from migverify.db.session import open_session
 from migverify.errors import ReadError, UsageError
-from migverify.model import Endpoint, Flavor, Side
-from migverify.store.base import ResultStore
+from migverify.model import Endpoint, Side
+from migverify.store.results import ResultStore
 from migverify.workload.classify import classify
 from migverify.workload.meaning import Meanings
-from migverify.workload.private import private_folder, write_private
-from migverify.workload.replay.compare import CompareOptions, judge
+from migverify.workload.model import Command, Parameter
+from migverify.workload.replay.compare import judge
+from migverify.workload.replay.keys import ordering_keys, read_keys
 from migverify.workload.replay.model import Answer, Asked, Call, Judged, Judgement, Observation
-from migverify.workload.replay.plans import explained
 from migverify.workload.replay.reader import Limits
 from migverify.workload.replay.render import lines
-from migverify.workload.replay.reproducer import Reproducer, TableCopy, make
-from migverify.workload.replay.restore import commands
+from migverify.workload.replay.restore import restored, set_clock
 from migverify.workload.replay.safety import Leave, refusal
 from migverify.workload.replay.store import read_digests
 from migverify.workload.replay.tally import DigestTally, Example
 from migverify.workload.replay.wire import ServerWire, open_wire
-from migverify.workload.shape import shape
+from migverify.workload.state import State
 
-DEFAULT_DATABASE = "migverify_reproduce"
-SECONDS = 60.0
-_NAME = re.compile(r"[A-Za-z0-9_]{1,60}")
+MOST_DIGESTS = 50
+"""Most digests of a run that are asked again by one command."""
+_SECONDS = 60.0
+_ROWS = 20
+_TABLE = re.compile(r"table:([^,\s]+)")
+_INDEX = re.compile(r"index:([^(,\s]+)")
+_TIDB_FULL = ("TableFullScan", "IndexFullScan")
 
 
 class Still(StrEnum):
@@ -44,285 +52,188 @@ class Still(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """What came of it. ``answers`` are both sides' as text, source first, ``plans`` the shapes of their plans."""
+    """What became of one digest: both sides' ``answers`` as text, source first, and the shapes of their ``plans``."""
 
+    tally: DigestTally
+    example: Example | None
     still: Still
     reason: str
     judged: Judged | None = None
     answers: tuple[str, ...] = ()
     plans: tuple[str, ...] = ()
 
+    def as_json(self) -> dict[str, Any]:
+        """Return a JSON object; ``answers_then`` are those that the run kept."""
+        then = [] if self.example is None else [self.example.detail(side) for side in ("source", "target")]
+        differences = () if self.judged is None else self.judged.differences
+        return {
+            "digest": self.tally.digest, "text": self.tally.text, "still": self.still.value, "reason": self.reason,
+            "differences": [asdict(one) for one in differences], "answers": list(self.answers), "answers_then": then,
+            "plans": list(self.plans),
+        }  # fmt: skip
+
 
 def reproduce(
-    made: Reproducer,
-    endpoints: Mapping[Side, Endpoint],
-    passwords: Mapping[str, str],
-    *,
-    live: bool = False,
-    database: str = DEFAULT_DATABASE,
-) -> Reproduction:
-    """Ask the statement on both sides, and judge as a replay does.
+    store: ResultStore, run: str, endpoints: Mapping[Side, Endpoint], passwords: Mapping[str, str], prefix: str = ""
+) -> list[Reproduction]:
+    """Ask the examples of a run's digests that differ again, the heaviest first, and judge as a replay does.
 
-    Parameters
-    ----------
-    live
-        Ask it where it was asked, on the tables that are there, and only if it reads. Otherwise a database of the
-        given name is created on both sides, filled from the file, and dropped.
-
-    Raises
-    ------
-    EndpointError
-        A side cannot be reached.
-    UsageError
-        The database is there already, or its name is none.
+    Only what reads is asked. Raises EndpointError where a side cannot be reached, UsageError where the run holds no
+    such digest.
     """
-    why = _refused(made, live=live)
-    if why:
-        return Reproduction(Still.UNKNOWN, why)
-    if not live and _NAME.fullmatch(database) is None:
-        raise UsageError(f"{database!r} cannot be the scratch database", hint="Use letters, digits and _.")
-    with ExitStack() as stack:
-        wires = _open(endpoints, passwords, stack)
-        if live:
-            return _ask(made, wires, made.call.state.database, live=True)
-        for wire in wires.values():
-            _create(wire, database, stack)
-        problem = "; ".join(filter(None, (_fill(wire, made) for wire in wires.values())))
-        if problem:
-            return Reproduction(Still.UNKNOWN, problem)
-        # sessions of their own: what filling the tables needed must not be what the statement runs in
-        return _ask(made, _open(endpoints, passwords, stack), database, live=False)
-
-
-def _open(endpoints: Mapping[Side, Endpoint], passwords: Mapping[str, str], stack: ExitStack) -> dict[Side, ServerWire]:
-    wires = {}
-    for side in (Side.SOURCE, Side.TARGET):
-        endpoint = endpoints[side]
-        wires[side] = open_wire(endpoint, passwords.get(endpoint.name), side, Limits(seconds=SECONDS))
-        stack.callback(wires[side].close)
-    return wires
-
-
-def _refused(made: Reproducer, *, live: bool) -> str:
-    """Say why the statement must not be asked; empty when it may be."""
-    does = classify(made.call.sql)
-    if live:
-        return refusal(made.call, does, Leave())
-    tables = shape(made.call.sql).tables
-    if tables is None and does.may_write:
-        return (
-            "it is not known which tables the statement writes: it may name others than those of the scratch database"
-        )
-    if any("." in name for name in tables or ()):
-        return "the statement names a database, so it would not stay in the scratch database; --live asks it as it is"
-    if does.effects & {"into file", "lock by name"} or does.kind.value in ("administrative", "ddl", "unknown"):
-        return f"a statement that is {does.kind.value} or has effects beyond its tables is not asked here"
-    return ""
-
-
-def _flavor(wire: ServerWire) -> Flavor:
-    answer = wire.command(b"SELECT VERSION()")
-    text = (answer.rows or ((b"",),))[0][0] or b""
-    return Flavor.TIDB if b"TiDB" in text else Flavor.MARIADB if b"MariaDB" in text else Flavor.MYSQL
-
-
-def _must(wire: ServerWire, sql: bytes) -> Answer:
-    answer = wire.command(sql)
-    if not answer.ok:
-        told = answer.unanswered or f"({answer.errno}) {answer.message}"
-        raise ReadError(f"{wire.side}: {told}\n  SQL: {sql[:300].decode('utf-8', 'replace')}")
-    return answer
-
-
-def _create(wire: ServerWire, database: str, stack: ExitStack) -> None:
-    there = _must(wire, b"SHOW DATABASES LIKE '" + database.replace("_", "\\_").encode() + b"'")
-    if there.row_count:
-        raise UsageError(
-            f"{wire.side}: the database {database} is there already", hint="Name another one with --database."
-        )
-    _must(wire, b"CREATE DATABASE " + database.encode() + b" CHARACTER SET utf8mb4")
-    stack.callback(_must, wire, b"DROP DATABASE " + database.encode())
-    _must(wire, b"USE " + database.encode())
-
-
-def _fill(wire: ServerWire, made: Reproducer) -> str:
-    """Create and fill the tables; return why that failed, empty when it did not."""
-    _must(wire, b"SET NAMES utf8mb4")
-    _must(wire, b"SET foreign_key_checks = 0, sql_mode = 'NO_AUTO_VALUE_ON_ZERO', time_zone = '+00:00'")
-    for table in made.tables:
-        ddl = table.source_ddl if wire.side is Side.SOURCE else table.target_ddl
-        if not ddl:
-            continue
-        answer = wire.command(ddl.encode())
-        if not answer.ok:
-            return f"{wire.side}: table {table.name} cannot be created: {answer.unanswered or answer.message}"
-        for row in table.rows:
-            answer = wire.command(_insert(table, row))
-            if not answer.ok:
-                return f"{wire.side}: a row of {table.name} cannot be inserted: {answer.unanswered or answer.message}"
-    return ""
-
-
-def _insert(table: TableCopy, row: tuple[bytes | None, ...]) -> bytes:
-    names = b", ".join(_quoted(name) for name in table.columns)
-    values = b", ".join(_literal(cell) for cell in row)
-    return b"INSERT INTO " + _quoted(table.name) + b" (" + names + b") VALUES (" + values + b")"
-
-
-def _quoted(name: str) -> bytes:
-    return b"`" + name.replace("`", "``").encode() + b"`"
-
-
-def _literal(cell: bytes | None) -> bytes:
-    """Return a value as SQL: texts quoted, which every type but bits reads; other bytes as hex digits."""
-    if cell is None:
-        return b"NULL"
-    try:
-        cell.decode("utf-8")
-    except UnicodeDecodeError:
-        return b"x'" + cell.hex().encode() + b"'"
-    if any(byte < 32 for byte in cell):
-        return b"x'" + cell.hex().encode() + b"'"
-    return b"'" + cell.replace(b"\\", b"\\\\").replace(b"'", b"''") + b"'"
-
-
-def _ask(made: Reproducer, wires: Mapping[Side, ServerWire], database: str | None, *, live: bool) -> Reproduction:
-    call = replace(made.call, state=replace(made.call.state, database=database))
-    found: dict[Side, list[Asked]] = {side: [] for side in wires}
-    times = 1 if classify(call.sql, call.state.modes).may_write else 2
-    for side, wire in wires.items():
-        for command in commands(call.state, _flavor(wire), read_only=live):
-            _must(wire, command)
-        if call.clock is not None:
-            _must(wire, b"SET timestamp = %d.%06d" % divmod(call.clock, 1_000_000))
-        found[side] = [Asked(_run(wire, call), 0, 0, 0) for _ in range(times)]
-    meaning = Meanings("mysql", unique_keys=_keys(wires[Side.SOURCE], made)).meaning(call.sql, call.state.modes)
-    seen = Observation(call, tuple(found[Side.SOURCE]), tuple(found[Side.TARGET]))
-    judged = judge(seen, meaning, CompareOptions(clock_pinned=call.clock is not None))
-    answers = tuple("\n".join(lines(found[side][0].answer, 20)) for side in (Side.SOURCE, Side.TARGET))
-    still, reason = _still(made, judged, live=live)
-    return Reproduction(still, reason, judged, answers, _plans(call, wires))
-
-
-def _plans(call: Call, wires: Mapping[Side, ServerWire]) -> tuple[str, ...]:
-    """Return both plans' shapes; empty for what is no plain SELECT, or where a side does not tell it."""
-    does = classify(call.sql)
-    if does.words != ("SELECT",) or does.may_write or call.parameters is not None:
-        return ()
-    shapes = explained(call.sql, wires[Side.SOURCE].command, wires[Side.TARGET].command)
-    return () if shapes is None else (str(shapes[0]), str(shapes[1]))
-
-
-def _run(wire: ServerWire, call: Call) -> Answer:
-    return wire.run(call, prepared=call.command == "execute")
-
-
-def _still(made: Reproducer, judged: Judged, *, live: bool) -> tuple[Still, str]:
-    aspects = sorted({one.aspect for one in judged.differences})
-    match judged.state:
-        case Judgement.DIFFERENT:
-            return Still.DIFFERENT, f"differs in {', '.join(aspects)}"
-        case Judgement.SAME:
-            left_out = [f"{one.name}: {one.left_out}" for one in made.tables if one.left_out]
-            rows = set(made.aspects) - {"error"}
-            if left_out and rows and not live:
-                return Still.UNKNOWN, f"the same, but not on the rows it was found on: {'; '.join(left_out)}"
-            if set(made.aspects) <= set(aspects) and aspects:
-                return Still.DIFFERENT, f"the same values, described otherwise: {', '.join(aspects)}"
-            return Still.GONE, "both sides answer alike"
-        case _:
-            return Still.UNKNOWN, judged.reason
-
-
-def _keys(wire: ServerWire, made: Reproducer) -> dict[str, list[list[str]]]:
-    """Return the unique keys over columns that are NOT NULL, by table: what makes an ORDER BY total."""
-    found: dict[str, list[list[str]]] = {}
-    for table in made.tables:
-        answer = wire.command(b"SHOW INDEX FROM " + _quoted(table.name))
-        parts: dict[bytes, list[str]] = {}
-        broken: set[bytes] = set()
-        for row in answer.rows or ():
-            name = row[2] or b""
-            if row[1] != b"0" or row[4] is None or row[7] is not None or row[9] == b"YES":
-                broken.add(name)
-            else:
-                parts.setdefault(name, []).append(row[4].decode("utf-8", "replace"))
-        found[table.name.lower()] = [columns for name, columns in parts.items() if name not in broken]
+    run_id = store.load_run(run).run_id
+    found: list[Reproduction] = []
+    for one in read_digests(store, run_id, ("blocker", "review", "noise")):
+        if one.tally.digest.startswith(prefix) and len(found) < MOST_DIGESTS:
+            found.append(_again(one.tally, endpoints, passwords))
+    if not found:
+        raise UsageError(f"run {run_id} holds no digest {prefix or 'that differs'}", hint="See: migverify report RUN.")
     return found
 
 
-def write_reproducers(
-    store: ResultStore,
-    run: str,
-    folder: Path,
-    endpoints: Mapping[Side, Endpoint],
-    passwords: Mapping[str, str],
-    *,
-    prefix: str = "",
-    limit: int = 200,
-) -> tuple[list[Path], list[str]]:
-    """Write a file for each digest of a replay that differs, the heaviest first.
-
-    Returns
-    -------
-    tuple
-        The files, and why others could not be made.
-
-    Raises
-    ------
-    UsageError
-        There is no such run, or the folder cannot be written.
-    """
-    run_id = store.load_run(run).run_id
-    written: list[Path] = []
-    failed: list[str] = []
-    with ExitStack() as stack:
-        wires = list(_open(endpoints, passwords, stack).values())
-        versions = (_version(wires[0]), _version(wires[1]))
-        for one in read_digests(store, run_id, ("blocker", "review", "noise"), limit=None):
-            if not one.tally.digest.startswith(prefix):
-                continue
-            if len(written) + len(failed) == limit:
-                failed.append(f"more than {limit} digests differ: name one with --digest")
-                break
-            try:
-                made = make(one.tally, _heaviest(one.tally), run_id, versions, _askers(wires, one.tally))
-            except UsageError as error:
-                failed.append(error.message)
-                continue
-            path = folder / f"{one.tally.digest[:16]}.json"
-            try:
-                if not folder.exists():
-                    private_folder(folder)
-                text = json.dumps(made.as_json(), indent=2, ensure_ascii=False) + "\n"
-                write_private(path, text.encode("utf-8"))
-            except OSError as error:
-                raise UsageError(
-                    f"cannot write {path}: {error.strerror or error}", hint="Name another folder."
-                ) from error
-            written.append(path)
-    return written, failed
-
-
-def _heaviest(tally: DigestTally) -> Example:
-    examples = [one for kept in tally.examples.values() for one in kept]
+def _again(tally: DigestTally, endpoints: Mapping[Side, Endpoint], passwords: Mapping[str, str]) -> Reproduction:
+    examples = [one for kept in tally.examples.values() for one in kept if one.detail("statement")]
     if not examples:
-        raise UsageError(f"the run kept no example of digest {tally.digest[:16]}")
-    return min(examples, key=lambda one: (one.state is not Judgement.DIFFERENT, not one.detail("statement")))
+        reason = "the run kept no statement that can be asked again: replay with `report: {values: true}`"
+        return Reproduction(tally, None, Still.UNKNOWN, reason)
+    example = min(examples, key=lambda one: one.state is not Judgement.DIFFERENT)
+    call = call_of(tally.digest, example)
+    why = refusal(call, classify(call.sql, call.state.modes), Leave())
+    if why:
+        return Reproduction(tally, example, Still.UNKNOWN, f"{why}; only what reads is asked again")
+    with ExitStack() as stack:
+        wires = {}
+        for side in (Side.SOURCE, Side.TARGET):
+            password = passwords.get(endpoints[side].name)
+            wires[side] = open_wire(endpoints[side], password, side, Limits(seconds=_SECONDS))
+            stack.callback(wires[side].close)
+        with open_session(endpoints[Side.SOURCE], passwords.get(endpoints[Side.SOURCE].name)) as session:
+            keys = ordering_keys(read_keys(session, [call.state.database] if call.state.database else []))
+        return _ask(tally, example, call, wires, keys)
 
 
-def _askers(
-    wires: Sequence[ServerWire], tally: DigestTally
-) -> tuple[Callable[[bytes], Answer], Callable[[bytes], Answer]]:
-    database = json.loads(_heaviest(tally).detail("session_state") or "{}").get("database")
-    for wire in wires:
-        if database:
-            _must(wire, b"USE " + _quoted(database))
-        _must(wire, b"SET NAMES utf8mb4")
-        _must(wire, b"SET time_zone = '+00:00'")
-    return wires[0].command, wires[1].command
+def call_of(digest: str, example: Example) -> Call:
+    """Return the call of an example that holds its statement."""
+    statement, session = json.loads(example.detail("statement")), json.loads(example.detail("session_state") or "{}")
+    clock, parameters = example.detail("clock") or example.detail("at"), statement["parameters"]
+    rest = session.get("rest")
+    state = State(
+        session.get("database"), session.get("charset"), session.get("sql_mode"), session.get("time_zone"),
+        session.get("autocommit"), session.get("isolation"), False, json.dumps(rest) if rest else "",
+    )  # fmt: skip
+    return Call(
+        example.session, example.position, _bytes(statement["sql"]), digest, state,
+        clock=int(clock) if clock else None,
+        parameters=None if parameters is None else tuple(
+            Parameter(one["kind"], None if one["value"] is None else _bytes(one["value"])) for one in parameters
+        ),
+        command=(Command.EXECUTE if statement["prepared"] else Command.QUERY).value,
+    )  # fmt: skip
 
 
-def _version(wire: ServerWire) -> str:
-    rows = _must(wire, b"SELECT VERSION()").rows
-    return (rows[0][0] or b"").decode() if rows else ""
+def _bytes(value: str | Mapping[str, str]) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes.fromhex(value["hex"])
+
+
+def _ask(
+    tally: DigestTally, example: Example, call: Call, wires: Mapping[Side, ServerWire],
+    keys: Mapping[str, list[tuple[str, ...]]],
+) -> Reproduction:  # fmt: skip
+    found: dict[Side, tuple[Asked, ...]] = {}
+    for side, wire in wires.items():
+        own = () if call.clock is None else (set_clock(call.clock),)
+        for command in (*restored(call.state, wire.flavor, read_only=True).commands, *own):
+            answer = wire.command(command)
+            if not answer.ok:
+                raise ReadError(f"{side}: {answer.unanswered or answer.message}: {command.decode('utf-8', 'replace')}")
+        # twice: a side that differs from itself proves nothing
+        found[side] = tuple(Asked(wire.run(call, prepared=call.command == "execute"), 0, 0, 0) for _ in range(2))
+    meaning = Meanings("mysql", unique_keys=keys).meaning(call.sql, call.state.modes)
+    judged = judge(Observation(call, found[Side.SOURCE], found[Side.TARGET]), meaning)
+    answers = tuple("\n".join(lines(found[side][0].answer, _ROWS)) for side in (Side.SOURCE, Side.TARGET))
+    still, reason = _still(example, judged)
+    return Reproduction(tally, example, still, reason, judged, answers, tuple(_plans(call, wires)))
+
+
+def _still(example: Example, judged: Judged) -> tuple[Still, str]:
+    aspects = sorted({one.aspect for one in judged.differences})
+    if judged.state is Judgement.DIFFERENT:
+        return Still.DIFFERENT, f"differs in {', '.join(aspects)}"
+    if judged.state is not Judgement.SAME:
+        return Still.UNKNOWN, judged.reason
+    if aspects and {one.aspect for one in example.differences} <= set(aspects):
+        return Still.DIFFERENT, f"the same values, described differently: {', '.join(aspects)}"
+    return Still.GONE, "both sides give the same answer"
+
+
+def _plans(call: Call, wires: Mapping[Side, ServerWire]) -> Iterator[str]:
+    """Yield both plans' shapes; none for what is no plain SELECT, or where a side does not give it."""
+    if classify(call.sql).words == ("SELECT",) and call.parameters is None:
+        shapes = explained(call.sql, wires[Side.SOURCE].command, wires[Side.TARGET].command)
+        yield from map(str, shapes or ())
+
+
+@dataclass(frozen=True, slots=True)
+class PlanShape:
+    """``whole`` are tables read whole (an index read from end to end counts), ``indexes`` are ``table.index``."""
+
+    whole: frozenset[str] = frozenset()
+    indexes: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        parts = []
+        if self.indexes:
+            parts.append("indexes " + ", ".join(sorted(self.indexes)))
+        if self.whole:
+            parts.append("reads whole " + ", ".join(sorted(self.whole)))
+        return "; ".join(parts) or "no index, no table read whole"
+
+
+def plan_of(answer: Answer) -> PlanShape | None:
+    """Return the shape of the answer to ``EXPLAIN SELECT``; None where it is none of MySQL's or TiDB's tables."""
+    if not answer.ok or answer.rows is None:
+        return None
+    names = [column.name.decode("utf-8", "replace").lower() for column in answer.columns]
+    rows = [
+        dict(zip(names, ((cell or b"").decode("utf-8", "replace") for cell in row), strict=True)) for row in answer.rows
+    ]
+    if {"select_type", "type", "key"} <= set(names):
+        return _mysql(rows)
+    if {"id", "access object"} <= set(names):
+        return _tidb(rows)
+    return None
+
+
+def _mysql(rows: list[dict[str, str]]) -> PlanShape:
+    real = [row for row in rows if row["table"] and not row["table"].startswith("<")]
+    return PlanShape(
+        frozenset(row["table"] for row in real if row["type"] in ("ALL", "index")),
+        frozenset(f"{row['table']}.{row['key']}" for row in real if row["key"]),
+    )
+
+
+def _tidb(rows: list[dict[str, str]]) -> PlanShape:
+    whole, indexes = set(), set()
+    for row in rows:
+        table, index = _TABLE.search(row["access object"]), _INDEX.search(row["access object"])
+        name = table[1] if table else "?"
+        if any(word in row["id"] for word in _TIDB_FULL):
+            whole.add(name)
+        if index:
+            indexes.add(f"{name}.{index[1]}")
+        elif "TableRangeScan" in row["id"] or "Point_Get" in row["id"] or "Batch_Point_Get" in row["id"]:
+            indexes.add(f"{name}.PRIMARY")
+    return PlanShape(frozenset(whole), frozenset(indexes))
+
+
+def explained(
+    sql: bytes, source: Callable[[bytes], Answer], target: Callable[[bytes], Answer]
+) -> tuple[PlanShape, PlanShape] | None:
+    """Ask both sides for the plan of a SELECT; None where one of them does not give it."""
+    first, second = _plan(sql, source), _plan(sql, target)
+    return None if first is None or second is None else (first, second)
+
+
+def _plan(sql: bytes, ask: Callable[[bytes], Answer]) -> PlanShape | None:
+    # the default format is a server's variable; TiDB's table has no name that old versions of both know
+    return plan_of(ask(b"EXPLAIN FORMAT=TRADITIONAL " + sql)) or plan_of(ask(b"EXPLAIN " + sql))

@@ -1,4 +1,4 @@
-"""What a fresh session is told so that it stands where a captured one stood.
+"""What brings a fresh session into the state of a captured one.
 
 Each setting is a statement of its own, so that one which a server refuses leaves the others in force. What the flavor
 is known not to take, and what no statement brings back, is named in ``lost``; a refusal at run time is the engine's
@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from migverify.model import Flavor
 from migverify.sql.quoting import quote_name, quote_text
-from migverify.workload.replay.model import Call
 from migverify.workload.replay.safety import read_only_mode
 from migverify.workload.state import State
 
-UNPINNED = b"SET timestamp=DEFAULT"
+RESET_CLOCK = b"SET timestamp = DEFAULT"
 """Lets a session's clock run again, behind a call whose clock was set."""
 
 _TIDB_ISOLATIONS = frozenset({"REPEATABLE-READ", "READ-COMMITTED"})
@@ -76,8 +75,8 @@ def restored(state: State, flavor: Flavor, *, read_only: bool = False) -> Restor
 
     What the capture did not see being set is left to the server's default, but for modes that change how a statement is
     read. A state inside a transaction begins one, so that a ROLLBACK that follows has something to undo; that its
-    earlier statements are missing is told as lost. With ``read_only`` nothing is set that lets a session write or lock,
-    and it is made read-only before a transaction begins.
+    earlier statements are missing is named as lost. With ``read_only`` nothing is set that lets a session write or
+    lock, and it is made read-only before a transaction begins.
     """
     made = _Made(flavor)
     if state.database:
@@ -103,20 +102,9 @@ def restored(state: State, flavor: Flavor, *, read_only: bool = False) -> Restor
     return Restored(tuple(made.commands), tuple(made.lost))
 
 
-def commands(state: State, flavor: Flavor, *, read_only: bool = False) -> list[bytes]:
-    """Return the SETs that bring a fresh session into a captured state; ``restored`` also says what is lost."""
-    return list(restored(state, flavor, read_only=read_only).commands)
-
-
-def clock(call: Call) -> bytes | None:
-    """Return ``SET timestamp=...`` for a call whose session had set its clock, None for one that had not.
-
-    The setting stays until ``UNPINNED`` is said.
-    """
-    if call.clock is None:
-        return None
-    seconds, micros = divmod(call.clock, 1_000_000)
-    return b"SET timestamp=%d.%06d" % (seconds, micros)
+def set_clock(moment: int) -> bytes:
+    """Return what sets a session's clock, in Unix microseconds, until ``RESET_CLOCK``."""
+    return b"SET timestamp = %d.%06d" % divmod(moment, 1_000_000)
 
 
 def _isolation(isolation: str, made: _Made) -> None:
@@ -130,30 +118,27 @@ def _isolation(isolation: str, made: _Made) -> None:
 
 def _rest(state: State, made: _Made, *, read_only: bool) -> None:
     try:
-        told: Any = json.loads(state.rest)
+        rest: Any = json.loads(state.rest)
     except json.JSONDecodeError:
-        told = None
-    if not isinstance(told, dict):
+        rest = None
+    if not isinstance(rest, dict):
         made.lost.append("session variables: the capture's record of them cannot be read")
         return
-    for name, value in told.get("variables", {}).items():
+    for name, value in rest.get("variables", {}).items():
         if not (read_only and name in _READ_ONLY):
             _variable(str(name), str(value), made)
-    for name, value in told.get("user_variables", {}).items():
+    for name, value in rest.get("user_variables", {}).items():
         if value is None:
             made.lost.append(f"user variable @{name}: its value was computed")
         elif state.modes.charset and not f"{name}{value}".isascii():
             made.lost.append(f"user variable @{name}: its text is not ASCII, in character set {state.charset}")
         else:
             made.say(f"SET @{quote_name(str(name))}={_value(str(value))}")
-    made.lost += [f"variable {name}: its value is not in the text" for name in told.get("unresolved", {})]
-    made.lost += [f"temporary table {name}" for name in told.get("temporary_tables", [])]
-    made.lost += [f"statement prepared by name: {name}" for name in told.get("prepared_names", [])]
-    following = told.get("next_transaction", "")
-    if following and not (
-        read_only and {"WRITE", "SERIALIZABLE"} & set(str(following).upper().replace(",", " ").split())
-    ):
-        _next_transaction(str(following), made)
+    made.lost += [f"variable {name}: its value is not in the text" for name in rest.get("unresolved", {})]
+    made.lost += [f"temporary table {name}" for name in rest.get("temporary_tables", [])]
+    made.lost += [f"statement prepared by name: {name}" for name in rest.get("prepared_names", [])]
+    if rest.get("next_transaction"):
+        made.lost.append("SET TRANSACTION for the next transaction alone")
 
 
 def _variable(name: str, value: str, made: _Made) -> None:
@@ -168,15 +153,27 @@ def _variable(name: str, value: str, made: _Made) -> None:
         made.say(f"SET SESSION {name}={_value(value)}")
 
 
-def _next_transaction(text: str, made: _Made) -> None:
-    words = text.upper().split()
-    if words[:1] != ["TRANSACTION"] or not all(word.strip(",").isalpha() for word in words):
-        made.lost.append("SET TRANSACTION: its text cannot be read")
-    elif made.flavor is Flavor.TIDB and ("ONLY" in words or "SERIALIZABLE" in words or "UNCOMMITTED" in words):
-        made.lost.append("SET TRANSACTION: TiDB refuses it (1235, 8048)")
-    else:
-        made.say("SET " + " ".join(words))
-
-
 def _value(value: str) -> str:
     return value if _NUMBER.match(value) or value.upper() in _WORDS else quote_text(value)
+
+
+_NOT_SET = ("transaction", "rest")
+
+
+def standing(state: State) -> State:
+    """Return what of a state a connection keeps by itself: all but the transaction and what only names things."""
+    return replace(state, transaction=False, rest=json.dumps(_variables(state), sort_keys=True))
+
+
+def _variables(state: State) -> dict[str, Any]:
+    rest: dict[str, Any] = json.loads(state.rest) if state.rest else {}
+    return {name: rest[name] for name in ("variables", "user_variables", "unresolved") if name in rest}
+
+
+def reachable(before: State, after: State) -> bool:
+    """Tell whether SETs alone lead from one state to another: nothing goes back to a default that is not known."""
+    for name in State.__dataclass_fields__:
+        if name not in _NOT_SET and getattr(before, name) is not None and getattr(after, name) is None:
+            return False
+    old, new = _variables(before), _variables(after)
+    return all(set(old.get(part, {})) <= set(new.get(part, {})) for part in old)

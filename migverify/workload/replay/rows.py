@@ -1,13 +1,15 @@
 """Compares the rows of two answers: as a sequence, as groups of ties, or as a multiset.
 
-Rows fall in groups by the values that compare exactly; inside a group, where numbers have a tolerance, a perfect
-matching is looked for (``matching``). What is too large for that is undecided.
+Rows fall in groups by the values that compare exactly, and by clusters of the approximate ones: two numbers of
+different clusters are never equal within the tolerance. Inside a group the sorted rows are paired. A tolerance is not
+transitive, so pairs that do not fit prove a difference only where no other pairing could.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -18,15 +20,18 @@ from migverify.workload.replay.cells import (
     canonical,
     compare_cells,
     fold,
+    near,
 )
-from migverify.workload.replay.matching import match
 from migverify.workload.replay.model import Cell, Difference, Severity
 
 Row = tuple[Cell, ...]
 
 _EXPLAINED = 50  # rows that are paired to say which cells differ
-_NAMED = 20  # differences that are told
+_NAMED = 20  # differences that are listed
 _SHOWN = 120
+# Wider than any tolerance of the kind: half a unit of the sixth digit; 1e-12 or 4 units in the last place.
+_GAP = {Kind.FLOAT: 1e-5, Kind.DOUBLE: 2e-12}
+_TINY = 1e-300  # denormals: units in the last place are no longer relative
 
 
 class Sequencing(StrEnum):
@@ -77,7 +82,6 @@ class Comparer:
     names: Sequence[str]
     kinds: Sequence[Kind]
     masked: frozenset[int] = frozenset()
-    limit: int = 300
     _exact: tuple[int, ...] = field(init=False)
     _near: tuple[int, ...] = field(init=False)
 
@@ -110,7 +114,7 @@ class Comparer:
                 tied = self._ties(source, target, ordering.keys, whole)
                 if tied.state is not Rows.EQUAL:
                     return tied
-                reason = "the rows are ordered by something that is not in the answer, and stand in another order"
+                reason = "the rows are ordered by something that is not in the answer, and are in another order"
                 return RowsResult(Rows.UNDECIDED, (_order(source, target), *whole.differences), reason)
             case _:
                 reason = "the same rows in another order, and whether the text determines it is not known"
@@ -135,9 +139,7 @@ class Comparer:
             return whole
         folded = any(self.kinds[place] in (Kind.TEXT, Kind.JSON) for place in keys)
         if folded and self._grouped(source, target, keys, self._folded):
-            reason = (
-                "keys that differ only by case, accents or trailing spaces stand in another order: collations differ"
-            )
+            reason = "keys that differ only by case, accents or trailing spaces are in another order: collations differ"
         elif any(approximate(self.kinds[place]) for place in keys):
             reason = "ordered by approximate numbers"
         else:
@@ -205,38 +207,52 @@ class Comparer:
 
     def _match(self, source: Sequence[Row], target: Sequence[Row]) -> RowsResult:
         """Compare two multisets of rows."""
-        ours, theirs = self._by_exact(source), self._by_exact(target)
-        rest_source: list[Row] = []
-        rest_target: list[Row] = []
+        clusters = {
+            place: _clusters([row[place] for row in (*source, *target)], self.kinds[place]) for place in self._near
+        }
+        ours, theirs = self._grouped_rows(source, clusters), self._grouped_rows(target, clusters)
+        rest: tuple[list[Row], list[Row]] = ([], [])
         pairs: list[tuple[Row, Row]] = []
         undecided = False
         for key in ours.keys() | theirs.keys():
             rows, others = ours.get(key, []), theirs.get(key, [])
-            if not self._near and len(rows) == len(others):
-                pairs += zip(rows, others, strict=True)
-                continue
-            found = match(rows, others, self.kinds, self._near, self.limit)
-            pairs += found.pairs
-            undecided |= found.undecided
-            for left, right in found.left:
-                ours_only, theirs_only = _leftovers(left, right)
-                rest_source += ours_only
-                rest_target += theirs_only
-        if rest_source or rest_target:
-            return RowsResult(Rows.DIFFERENT, self._explain(rest_source, rest_target))
+            if len(rows) == len(others):
+                if self._near:
+                    rows, others = sorted(rows, key=self._sort_key), sorted(others, key=self._sort_key)
+                paired = list(zip(rows, others, strict=True))
+                if all(self._close(*pair) for pair in paired):
+                    pairs += paired
+                    continue
+                if len(rows) > 1 and [self.kinds[place] for place in self._near] != [Kind.DOUBLE]:
+                    undecided = True
+                    continue
+            for side, left in zip(rest, _leftovers(rows, others), strict=True):
+                side.extend(left)
+        if rest[0] or rest[1]:
+            return RowsResult(Rows.DIFFERENT, self._explain(*rest))
         if undecided:
-            return RowsResult(
-                Rows.UNDECIDED, self._explain(source, target),
-                "too many rows differ within a tolerance to be matched one by one",
-            )  # fmt: skip
+            reason = "too many rows are within the tolerance of each other to be paired one by one"
+            return RowsResult(Rows.UNDECIDED, self._explain(source, target), reason)
         return RowsResult(Rows.EQUAL, self._forms(pairs))
 
-    def _by_exact(self, rows: Sequence[Row]) -> dict[Hashable, list[Row]]:
+    def _grouped_rows(
+        self, rows: Sequence[Row], clusters: Mapping[int, Mapping[Cell, int]]
+    ) -> dict[Hashable, list[Row]]:
         found: dict[Hashable, list[Row]] = defaultdict(list)
         for row in rows:
             exact = tuple(canonical(row[place], self.kinds[place]) for place in self._exact)
-            found[exact, tuple(row[place] is None for place in self._near)].append(row)
+            found[exact, tuple(clusters[place][row[place]] for place in self._near)].append(row)
         return found
+
+    def _sort_key(self, row: Row) -> tuple[tuple[float, bytes], ...]:
+        return tuple((_number(row[place]), row[place] or b"") for place in self._near)
+
+    def _close(self, source: Row, target: Row) -> bool:
+        for place in self._near:
+            one, other = source[place], target[place]
+            if one != other and (one is None or other is None or not near(one, other, self.kinds[place])):
+                return False
+        return True
 
     def _forms(self, pairs: Iterable[tuple[Row, Row]]) -> tuple[Difference, ...]:
         """Return the differences of form of rows with equal values, one for each aspect and column."""
@@ -289,6 +305,26 @@ class Comparer:
     def _alike(self, source: Row, target: Row) -> int:
         seen = (*self._exact, *self._near)
         return sum(compare_cells(source[place], target[place], self.kinds[place]) is None for place in seen)
+
+
+def _clusters(cells: Iterable[Cell], kind: Kind) -> dict[Cell, int]:
+    """Number approximate values so that values of two numbers cannot be equal within the tolerance."""
+    found: dict[Cell, int] = {None: -1}
+    last, number = -math.inf, 0
+    for value, cell in sorted((_number(cell), cell) for cell in set(cells) if cell is not None):
+        if value - last > _GAP[kind] * max(abs(value), abs(last)) and value - last > _TINY:
+            number += 1
+        found[cell] = number
+        last = value
+    return found
+
+
+def _number(cell: Cell) -> float:
+    try:
+        value = float(cell or b"")
+    except ValueError:
+        return math.inf
+    return value if math.isfinite(value) else math.inf
 
 
 def _groups(

@@ -1,4 +1,4 @@
-"""A replay from its plan to its tally: workers play, the journal keeps, the fold of the journal is the result."""
+"""A replay from its plan to its tally: workers replay sessions; the fold of their outcomes is the result."""
 
 from __future__ import annotations
 
@@ -6,30 +6,38 @@ import json
 import multiprocessing
 import os
 import signal
+import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from migverify.errors import MigverifyError, PlanError, ReadError
-from migverify.workload.replay.board import Board, Counters
-from migverify.workload.replay.engine import EngineOptions, Start
-from migverify.workload.replay.journal import UNKNOWN, Journal, Known, judged, known, recover
+from migverify.model import Endpoint, Side
+from migverify.workload.replay.connections import EngineOptions, killer, openers
+from migverify.workload.replay.engine import Engine, Start
 from migverify.workload.replay.latency import Histogram
-from migverify.workload.replay.lock import alone
-from migverify.workload.replay.model import Judged, Judgement
+from migverify.workload.replay.order import components
+from migverify.workload.replay.outcomes import (
+    UNKNOWN,
+    Counters,
+    Outcomes,
+    alone,
+    among_workers,
+    begin_attempt,
+    judged,
+    total,
+)
 from migverify.workload.replay.pace import PaceKind
 from migverify.workload.replay.plan import Plan, load_plan
-from migverify.workload.replay.shards import shards
-from migverify.workload.replay.sides import Sides
+from migverify.workload.replay.runfile import RunFile
+from migverify.workload.replay.safety import Sides
 from migverify.workload.replay.slo import Measured
-from migverify.workload.replay.spool import Spool
 from migverify.workload.replay.tally import Tally
-from migverify.workload.replay.worker import BOARD, JOURNAL, PLANNED, Share, main, play
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -38,11 +46,15 @@ if TYPE_CHECKING:
 LEAD = 0.3
 """Seconds between the start of the workers and the first due time: processes take a moment."""
 PROGRESS = 0.2
+_CHECKPOINT = 1.0
+_MOST_EDGES = 1_000_000
+_SLACK = 1.2
+"""How much bigger than its even part a group of conflicting sessions may be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a replay stands. ``seconds`` since its beginning, negative while the workers start."""
+    """How far a replay is. ``seconds`` since its beginning, negative while the workers start."""
 
     plan: Plan
     counters: Counters
@@ -80,6 +92,24 @@ class ReplayResult:
         return Measured(self.counters.writes, self.counters.reads, self.seconds, latency, whole)
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one worker replays: its sessions are marked in the run file. ``worker`` counts from 1.
+
+    ``endpoints`` by side; the source may be missing. ``secrets`` by name of the endpoint; never shown.
+    """
+
+    folder: Path
+    worker: int
+    endpoints: Mapping[Side, Endpoint]
+    secrets: Mapping[str, str]
+    options: EngineOptions
+    start: Start
+
+    def __repr__(self) -> str:
+        return f"Share({self.folder}, worker {self.worker})"
+
+
 def replay(
     folder: Path,
     sides: Sides,
@@ -89,165 +119,210 @@ def replay(
     resume: bool = False,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> ReplayResult:
-    """Play the plan in ``folder``, and return what was found.
+    """Replay the plan in ``folder``, and return what was found.
 
     Parameters
     ----------
     folder
-        The run's: ``plan`` in it was made by ``read_plan``; the journal is kept beside it.
+        The run's: its run file was made by ``read_plan``.
     jobs
-        Worker processes; 1 plays in this one.
+        Worker processes; 1 replays in this one.
     resume
-        Go on with a journal that is there. Without it, one that is there is refused.
+        Go on with outcomes that are there. Without it, an earlier attempt is refused.
 
-    Raises
-    ------
-    PlanError
-        the folder holds no plan, or a journal although nothing is resumed.
-    ReadError
-        a worker died.
-    KeyboardInterrupt
-        never: a stop by Ctrl-C ends in a result with ``stopped``.
+    Raises PlanError: the folder holds no plan, or an earlier attempt although nothing is resumed; ReadError: a worker
+    died; KeyboardInterrupt: never: a stop by Ctrl-C ends in a result with ``stopped``.
     """
-    with alone(folder) as lock:
-        plan, found, options = prepare(folder, options, resume=resume)
-        with Spool(folder / PLANNED) as spool:
-            shares = _shares(spool, folder, sides, options, found, found.attempts - 1, jobs)
-        before = sum(found.state[index] & 1 for index in range(plan.calls))
-        Board.make(folder / BOARD, plan.calls, len(shares))
-        began = time.monotonic_ns() + int(LEAD * 1e9 * (len(shares) > 1))
-        shares = [replace(share, start=replace(share.start, began=began)) for share in shares]
-        board = Board(folder / BOARD)
-        try:
-            for index in range(plan.calls):
-                if found.ended(index):
-                    board.set_over(index)
+    with alone(folder) as lock, RunFile(folder) as run:
+        plan = prepare(run, resume=resume)
+        before = run.db.execute("SELECT COUNT(body) FROM outcomes").fetchone()[0]
+        left, start = remaining(run)
+        dealt = partition(run, max(1, min(jobs, len(left), options.connections)), left)
+        began = time.monotonic_ns() + int(LEAD * 1e9 * (len(dealt) > 1))
+        start = replace(start, began=began)
+        shares = [
+            Share(folder, worker, sides.endpoints, sides.secrets, replace(options, connections=connections), start)
+            for worker, connections in enumerate(_even(options.connections, len(dealt)), 1)
+        ]
+        assign(run, dealt, start)
+        cleaned = 0.0
 
-            def progress() -> None:
-                seconds = (time.monotonic_ns() - began) / 1e9
-                on_progress(Progress(plan, board.total(), seconds, before))
+        def progress() -> None:
+            nonlocal cleaned
+            now = time.monotonic()
+            if now - cleaned > _CHECKPOINT:  # the log of the run file is emptied here, where no call waits for it
+                cleaned = now
+                run.db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            on_progress(Progress(plan, total(run), (time.monotonic_ns() - began) / 1e9, before))
 
-            lock.share()
-            _play(shares, board, progress)
-            seconds = (time.monotonic_ns() - began) / 1e9
-            counters, stopped = board.total(), board.stop_reason()
-        finally:
-            board.close()
-        return finish(folder, plan, counters, seconds, stopped, open_loop=options.pace.kind is not PaceKind.FAST)
+        lock.share()
+        _play(shares, progress, lambda reason: ask_stop(run, reason))
+        seconds = (time.monotonic_ns() - began) / 1e9
+        return finish(run, plan, seconds, options)
 
 
-def prepare(folder: Path, options: EngineOptions, *, resume: bool) -> tuple[Plan, Known, EngineOptions]:
-    """Begin an attempt: write what becomes of calls that were under way; return plan, journal and final options.
+def _even(number: int, parts: int) -> list[int]:
+    return [number // parts + (one < number % parts) for one in range(parts)]
 
-    Raises
-    ------
-    PlanError
-        as ``replay``.
+
+def prepare(run: RunFile, *, resume: bool) -> Plan:
+    """Begin an attempt: decide about calls that were under way; return the plan.
+
+    Raises PlanError: as ``replay``.
     """
-    plan = load_plan(folder / PLANNED)
-    found = known(folder / JOURNAL, plan.calls)
-    if found.attempts and not resume:
-        raise PlanError(f"{folder} holds the journal of an earlier replay", hint="Go on with it: --resume.")
+    plan = load_plan(run)
+    if run.fact("attempts") and not resume:
+        raise PlanError(f"{run.folder} holds the outcomes of an earlier replay", hint="Go on with it: --resume.")
     if plan.masked:
         raise PlanError(
             f"the literals of {plan.capture} are masked: its statements cannot be asked",
             hint="Capture without --mask, on a machine that may hold the values.",
         )
-    with Spool(folder / PLANNED) as spool:
-        _begin(spool, folder, found, found.attempts, plan)
-    options = replace(options, compare=replace(options.compare, clock_pinned=options.ask.clock))
-    return plan, known(folder / JOURNAL, plan.calls), options
+    try:
+        begin_attempt(run)
+    except sqlite3.DatabaseError as error:
+        raise PlanError(f"{run.folder} is damaged: {error}", hint="Start a new replay.") from error
+    return plan
 
 
-def finish(
-    folder: Path, plan: Plan, counters: Counters, seconds: float, stopped: str = "", *, open_loop: bool = True
-) -> ReplayResult:
-    """Fold the journal of a run into its result."""
-    found = known(folder / JOURNAL, plan.calls)
-    tally = fold(folder, plan, found)
+def ask_stop(run: RunFile, reason: str) -> None:
+    """Tell all workers to stop; the first reason is kept."""
+    if not run.fact("stop"):
+        run.set_fact("stop", reason)
+
+
+def finish(run: RunFile, plan: Plan, seconds: float, options: EngineOptions) -> ReplayResult:
+    """Fold the outcomes of a run into its result."""
+    tally = fold(run)
+    stopped = str(run.fact("stop"))
     unfinished: list[str] = []
     unsure = sum(one.reasons.counts.get(UNKNOWN, 0) for one in tally.digests.values())
-    if unsure:  # not a small share of unjudged calls: the sides may hold unlike data since
+    if unsure:  # not a small share of unjudged calls: the sides may hold different data since
         unfinished.append(f"{unsure:,} writes or commits were under way when a replay was cut off: {UNKNOWN}")
     missing = plan.calls - tally.count
     if stopped:
         unfinished.append(f"the replay was stopped: {stopped}")
     if missing:
-        unknown = sum(1 for state in found.state if state & 2 and not state & 1)
+        unknown = run.db.execute("SELECT COUNT(*) FROM outcomes WHERE body IS NULL").fetchone()[0]
         text = f"{missing:,} of {plan.calls:,} calls have no outcome"
         unfinished.append(text + (f", of which {unknown:,} may have been carried out" if unknown else ""))
-    return ReplayResult(plan, tally, counters, max(seconds, 0.0), found.attempts, tuple(unfinished), stopped, open_loop)
+    return ReplayResult(
+        plan, tally, total(run), max(seconds, 0.0), run.fact("attempts"), tuple(unfinished), stopped,
+        options.pace.kind is not PaceKind.FAST,
+    )  # fmt: skip
 
 
-def fold(folder: Path, plan: Plan, found: Known | None = None) -> Tally:
-    """Return the tally of a run: each call's last end, once, and the texts of its digests."""
+def fold(run: RunFile) -> Tally:
+    """Return the tally of a run: each call's outcome, once, and the texts of its digests."""
     tally = Tally()
-    for one in judged(folder / JOURNAL, found or known(folder / JOURNAL, plan.calls)):
+    for _, one in judged(run):
         tally.add(one)
-    with Spool(folder / PLANNED) as spool:
-        for meaning in spool.meanings:
-            if meaning.digest in tally.digests:
-                tally.describe(meaning.digest, meaning.text, meaning.classification.kind.value)
+    for meaning in run.meanings:
+        if meaning.digest in tally.digests:
+            tally.describe(meaning.digest, meaning.text, meaning.classification.kind.value)
     return tally
 
 
-def _begin(spool: Spool, folder: Path, found: Known, attempt: int, plan: Plan) -> None:
-    """Write what this attempt does about calls that were under way when the last one ended."""
-    journal = Journal(folder / JOURNAL, 0, attempt)
-    journal.began({"plan": plan.hash, "pid": os.getpid(), "at": time.time()})
-    if attempt:
-        recovery = recover(spool, found)
-        for first, last in recovery.again:
-            journal.again(first, last)
-        for index, reason in recovery.unknown:
-            call = spool.read(index).call
-            journal.ended(
-                index,
-                Judged(call.session, call.position, call.digest, Judgement.UNJUDGED, reason=reason, written=True),
-            )
-    journal.close()
+def remaining(run: RunFile) -> tuple[dict[int, int], Start]:
+    """Return sessions with calls that have no outcome yet and how many, and when the earliest of these calls is due."""
+    open_calls = "FROM calls LEFT JOIN outcomes ON call = id WHERE body IS NULL"
+    left = dict(run.db.execute(f"SELECT session, COUNT(*) {open_calls} GROUP BY session"))
+    due, sequence = run.db.execute(f"SELECT due, MIN(sequence) {open_calls}").fetchone()
+    return left, Start(0, due or 0, sequence or 0)
 
 
-def remaining(spool: Spool, found: Known) -> tuple[dict[int, int], Start]:
-    """Return sessions with calls that have no end yet and how many, and where the earliest of them stands."""
-    left: dict[int, int] = {}
-    start: Start | None = None
-    for number, session in enumerate(spool.sessions):
-        calls = [index for index in range(session.first, session.first + session.count) if not found.ended(index)]
-        if not calls:
-            continue
-        left[number] = len(calls)
-        turn = spool.turn(calls[0])
-        if start is None or turn.sequence < start.sequence:
-            start = Start(0, turn.due, turn.sequence)
-    return left, start or Start(0)
+def partition(run: RunFile, count: int, left: Mapping[int, int]) -> list[list[int]]:
+    """Deal sessions to ``count`` workers; sessions that wait for each other stay together as far as sizes allow.
+
+    Parameters
+    ----------
+    left
+        Sessions that have calls to ask, and how many.
+
+    Returns
+    -------
+    list of list of int
+        Numbers of sessions; a worker without any is left out.
+    """
+    if count == 1 or not left:
+        return [sorted(left)]
+    conflicts = """SELECT MIN(a.session, b.session), MAX(a.session, b.session), COUNT(*)
+        FROM calls a, json_each(a.waits) w JOIN calls b ON b.id = w.value WHERE a.waits IS NOT NULL
+        GROUP BY 1, 2 ORDER BY 3 DESC LIMIT ?"""
+    edges = [(one, other) for one, other, _ in run.db.execute(conflicts, (_MOST_EDGES,)) if {one, other} <= left.keys()]
+    sizes = [left.get(number, 0) for number in range(max(left) + 1)]
+    groups: dict[int, list[int]] = {}
+    for number, group in enumerate(components(edges, sizes, max(1, int(sum(sizes) / count * _SLACK)))):
+        if number in left:
+            groups.setdefault(group, []).append(number)
+    dealt: list[list[int]] = [[] for _ in range(count)]
+    loads = [0] * count
+    for members in sorted(groups.values(), key=lambda one: (-sum(sizes[n] for n in one), one[0])):
+        least = loads.index(min(loads))
+        dealt[least] += members
+        loads[least] += sum(sizes[number] for number in members)
+    return [sorted(one) for one in dealt if one]
 
 
-def _shares(
-    spool: Spool, folder: Path, sides: Sides, options: EngineOptions, found: Known, attempt: int, jobs: int
-) -> list[Share]:
-    """Deal sessions to workers, so that all have about as many calls to ask."""
-    left, start = remaining(spool, found)
-    jobs = max(1, min(jobs, len(left), options.connections))
-    dealt = shards(spool, jobs, left) if jobs > 1 else [sorted(left)]
-    jobs = len(dealt)
-    per_worker = [options.connections // jobs + (one < options.connections % jobs) for one in range(jobs)]
-    return [
-        Share(folder, one + 1, attempt, tuple(dealt[one]), sides.endpoints, sides.secrets,
-              replace(options, connections=per_worker[one]), start)
-        for one in range(jobs)
-    ]  # fmt: skip
+def assign(run: RunFile, dealt: list[list[int]], start: Start) -> None:
+    """Mark each worker's sessions in the run file."""
+    counters = json.dumps(asdict(Counters(low=start.sequence)))
+    run.change("BEGIN IMMEDIATE")
+    run.change("UPDATE sessions SET worker = NULL")
+    for worker, numbers in enumerate(dealt, 1):
+        run.db.executemany("UPDATE sessions SET worker = ? WHERE number = ?", [(worker, one) for one in numbers])
+        run.change("INSERT OR REPLACE INTO workers VALUES (?, ?)", (worker, counters))
+    run.change("COMMIT")
 
 
-def _play(shares: list[Share], board: Board, progress: Callable[[], None]) -> None:
+def play(share: Share, *, parent: int | None = None) -> None:
+    """Replay a share to its end or to a stop; the run file holds outcomes, counters and why it stopped.
+
+    Parameters
+    ----------
+    parent
+        The process that must stay alive, None for none: whose parent is gone stops at once.
+    """
+    with among_workers(share.folder), RunFile(share.folder) as run:
+
+        def stop() -> str:
+            if parent is not None and os.getppid() != parent:
+                return "the process that started the replay is gone"
+            return str(run.fact("stop"))
+
+        engine = Engine(
+            run, run.sessions(share.worker), openers(share.endpoints, share.secrets, share.options),
+            Outcomes(share.folder, share.worker), share.options, share.start, stop=stop,
+            kill=killer(share.endpoints, share.secrets),
+        )  # fmt: skip
+        try:
+            engine.run()
+        finally:
+            if engine.stopped:
+                ask_stop(run, engine.stopped)
+
+
+def main(share: Share, parent: int, answer: Connection) -> None:
+    """Run as a process of its own; what ended it goes back over ``answer``."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent decides
+    failure: MigverifyError | None = None
+    try:
+        play(share, parent=parent)
+    except MigverifyError as error:
+        failure = error
+    answer.send(failure)
+    answer.close()
+
+
+def _play(shares: list[Share], progress: Callable[[], None], stop: Callable[[str], None]) -> None:
     if len(shares) == 1:
-        _play_here(shares[0], board, progress)
+        _play_here(shares[0], progress, stop)
     else:
-        _play_apart(shares, board, progress)
+        _play_apart(shares, progress, stop)
 
 
-def _play_here(share: Share, board: Board, progress: Callable[[], None]) -> None:
-    """Play in a thread of this process: Ctrl-C and progress stay with the main one."""
+def _play_here(share: Share, progress: Callable[[], None], stop: Callable[[str], None]) -> None:
+    """Replay in a thread of this process: Ctrl-C and progress stay with the main one."""
     failures: list[BaseException] = []
 
     def body() -> None:
@@ -263,15 +338,15 @@ def _play_here(share: Share, board: Board, progress: Callable[[], None]) -> None
             thread.join(PROGRESS)
             progress()
         except KeyboardInterrupt:
-            board.ask_stop("interrupted")
+            stop("interrupted")
     if failures:
         raise failures[0]
 
 
-def _play_apart(shares: list[Share], board: Board, progress: Callable[[], None]) -> None:
+def _play_apart(shares: list[Share], progress: Callable[[], None], stop: Callable[[str], None]) -> None:
     context = multiprocessing.get_context("spawn")
     running: list[tuple[BaseProcess, Connection]] = []
-    with _deaf():
+    with _ignore_sigint():
         for share in shares:
             ours, theirs = context.Pipe(duplex=False)
             process: BaseProcess = context.Process(target=main, args=(share, os.getpid(), theirs), daemon=True)
@@ -285,26 +360,26 @@ def _play_apart(shares: list[Share], board: Board, progress: Callable[[], None])
                 ready = wait([pipe for _, pipe in running], PROGRESS)
                 progress()
             except KeyboardInterrupt:
-                board.ask_stop("interrupted")
+                stop("interrupted")
                 continue
             for over in [one for one in running if one[1] in ready]:
                 failure = _ended(*over)
                 if failure is not None:
                     failures.append(failure)
-                    board.ask_stop(failure.message)
+                    stop(failure.message)
                 running.remove(over)
     finally:
-        for left, _ in running:
-            left.terminate()
+        for process, _ in running:
+            process.terminate()
     if failures:
         raise failures[0]
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
+def _ignore_sigint() -> Iterator[None]:
     """Ignore Ctrl-C while workers start: they inherit that, and a terminal's signal cannot end one while it loads."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may say so, and only it hears the signal
+        yield  # only the main thread may set this, and only it gets the signal
         return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -315,7 +390,7 @@ def _deaf() -> Iterator[None]:
 
 def _ended(process: BaseProcess, pipe: Connection) -> MigverifyError | None:
     try:
-        told: Any = pipe.recv()
+        answer: Any = pipe.recv()
     except EOFError:
         process.join()
         return ReadError(
@@ -323,7 +398,7 @@ def _ended(process: BaseProcess, pipe: Connection) -> MigverifyError | None:
             hint="What it had written is kept; go on with --resume.",
         )
     process.join()
-    return told if isinstance(told, MigverifyError) else None
+    return answer if isinstance(answer, MigverifyError) else None
 
 
 def run_facts(result: ReplayResult) -> dict[str, Any]:

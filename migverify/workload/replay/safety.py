@@ -7,20 +7,49 @@ stored program; TiDB has no read-only sessions. A statement that is not known to
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from migverify.db.session import Session
+from migverify.db.session import Session, open_session
 from migverify.errors import PrivilegeError
-from migverify.model import Flavor
+from migverify.model import Endpoint, Flavor, Side
 from migverify.sql.grants import Grants, check_grants
-from migverify.workload.classify import Classification, StatementKind, classify
-from migverify.workload.lexer import executed
+from migverify.workload.classify import Classification, StatementKind
+from migverify.workload.replay.clone import prove
 from migverify.workload.replay.model import Call
 
 _NEVER_SET = re.compile(
     rb"\b(?:sql_log_bin|gtid_next|tidb_snapshot|tidb_read_staleness|pseudo_slave_mode|pseudo_replica_mode)\b",
     re.IGNORECASE,
 )
+
+
+FIRST_TRANSACTION = (
+    "its transaction began before the capture: begin the capture earlier; what follows this transaction is asked"
+)
+UNLOCKED = "asked without its locking clause: no permission to lock (--locking)"
+
+# What to do, by what the reason says; the first that is found counts.
+_REMEDIES = (
+    (r"database is not known", "give --sessions FILE (migverify workload sessions) or --assume-database NAME"),
+    (r"prepared before the capture|prepared statement not logged",
+     "begin the capture before the clients connect, or capture by the general log, which holds the text"),
+    (r"open at the end of the capture", "capture until the transactions have ended"),
+    (r"no session id", "capture by a format that names the connection (docs/capture-formats.md)"),
+    (r"masked", "capture without masking, on a machine that may hold the values"),
+    (r"transaction is not chosen whole", "choose by session or time instead of by digest"),
+    (r"truncat|\bcut\b|too long|missing|lost|unknown values|values unknown",
+     "raise the source's limit on logged text, or capture by packets, and capture again"),
+    (r"prepare that failed", "its error cannot be asked without executing it; check the statement by hand"),
+    (r"^write|may write|sequence|XA |read-only mode|executable comment",
+     "ask it on marked clones with --writes, or leave writes out by name with --reads-only"),
+    (r"^DDL|unknown statement", "ask it on marked clones with --writes --ddl, or leave it out with --reads-only"),
+    (r"^locking read|named lock|LOCK TABLES", "allow it with --locking"),
+    (r"several statements", "capture with the client's multi-statement option off, or run it by hand on both sides"),
+    (r"never replayed", "run it by hand on both sides if its answer matters"),
+)  # fmt: skip
+_OTHERWISE = "see what the capture holds: migverify workload capture --quality DIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +59,12 @@ class Leave:
     writes: bool = False
     ddl: bool = False
     locking: bool = False
-    several: bool = False
 
 
 def require_read_only(session: Session, *, accept_write_grants: bool = False) -> Grants:
     """Refuse a user that may write, unless that was accepted by name.
 
-    Raises
-    ------
-    PrivilegeError
-        the user may write; the hint holds the statements that make one who cannot.
+    Raises PrivilegeError: the user may write; the hint holds the statements that make one who cannot.
     """
     grants = check_grants(session)
     if grants.may_write and not accept_write_grants:
@@ -53,7 +78,7 @@ def require_read_only(session: Session, *, accept_write_grants: bool = False) ->
 
 
 def read_only_mode(flavor: Flavor) -> tuple[tuple[bytes, ...], str]:
-    """Return what makes a session read-only on the server, and what stands in its place where nothing does.
+    """Return what makes a session read-only on the server, and what protects instead where nothing does.
 
     To be said behind everything that restores the session, as a captured setting could end it.
     """
@@ -73,18 +98,14 @@ def refusal(call: Call, classification: Classification, leave: Leave) -> str:
         return "writes a file on the server: never replayed"
     if (kind is StatementKind.SESSION or "SET" in classification.words) and _NEVER_SET.search(call.sql):
         return "sets what hides writes or moves the snapshot: never replayed"
-    if classification.statements > 1 and not leave.several:
+    if classification.statements > 1:
         return "several statements in one text"
     if kind is StatementKind.UNKNOWN and not (leave.writes and leave.ddl):
         return "unknown statement: it may write"
     if classification.executable_comment and not (leave.writes and leave.ddl):
-        reason = _comments(call, classification, leave)
-        if reason:
-            return reason
+        return "executable comment: what runs depends on the server's version"
     if kind is StatementKind.DDL and not leave.ddl:
-        return "DDL without leave"
-    if kind is StatementKind.DDL and classification.statements > 1 and not leave.writes:
-        return "write without leave"  # the kind is the most dangerous one's: a write beside DDL does not show
+        return "DDL that is not permitted"
     if not leave.writes:
         reason = _writes(classification)
         if reason:
@@ -94,21 +115,9 @@ def refusal(call: Call, classification: Classification, leave: Leave) -> str:
     return ""
 
 
-def _comments(call: Call, classification: Classification, leave: Leave) -> str:
-    """Judge a text that is one statement where a comment in it runs, and may be another where it does not."""
-    openings: list[bytes] = []
-    text = executed(call.sql, lambda match: openings.append(match[0]), call.state.modes)
-    if len(openings) > 1:
-        return "executable comments: which of them run depends on the version"
-    without = classify(text, replace(call.state.modes, charset=""))
-    if without.kind is not classification.kind:
-        return "executable comment: with it, it is another statement"
-    return refusal(call, replace(without, executable_comment=False), leave)
-
-
 def _writes(classification: Classification) -> str:
     if classification.kind is StatementKind.WRITE:
-        return "write without leave"
+        return "write that is not permitted"
     if "stored function possible" in classification.effects:
         return "a stored function may write"
     if "sequence" in classification.effects:
@@ -116,7 +125,7 @@ def _writes(classification: Classification) -> str:
     if classification.effects & {"call", "execute"}:
         return "a stored program or named statement may write"
     if "XA" in classification.words:
-        return "XA transaction without leave to write"
+        return "XA transaction: writes are not permitted"
     if "reads a file" in classification.effects:
         return "reads a file of the server"
     if "sleep" in classification.effects:
@@ -128,13 +137,82 @@ def _writes(classification: Classification) -> str:
 
 def _locks(classification: Classification, leave: Leave) -> str:
     if classification.locking and not leave.writes:
-        return "locking read without leave"
+        return "locking read that is not permitted"
     if "lock by name" in classification.effects:
-        return "named lock without leave"
+        return "named lock that is not permitted"
     if "LOCK" in classification.words:
-        return "LOCK TABLES without leave"
+        return "LOCK TABLES that is not permitted"
     if "handler" in classification.effects:
-        return "HANDLER without leave: it holds the table"
+        return "HANDLER that is not permitted: it holds the table"
     if "serializable" in classification.effects and not leave.writes:
         return "isolation SERIALIZABLE, or one that its text does not tell: reads would lock rows"
     return ""
+
+
+def with_remedy(reason: str) -> str:
+    """Return why a call is not asked, ending with what to do about it."""
+    for pattern, remedy in _REMEDIES:
+        if re.search(pattern, reason, re.IGNORECASE):
+            return f"{reason}: {remedy}"
+    return f"{reason}: {_OTHERWISE}"
+
+
+_LOCKING_CLAUSE = re.compile(
+    rb"\s+(?:FOR\s+(?:UPDATE|SHARE)(?:\s+OF\s+[`\w$.,\s]+?)?(?:\s+(?:NOWAIT|SKIP\s+LOCKED|WAIT\s+\d+))?"
+    rb"|LOCK\s+IN\s+SHARE\s+MODE)\s*;?(?:\s*(?:--\s[^\n]*|/\*(?!!)[^*]*\*/))*\s*\Z",
+    re.IGNORECASE,
+)
+
+
+def unlocked(sql: bytes) -> bytes | None:
+    """Return a locking read without the locking clauses at its end; None where it ends with none.
+
+    What is left must be classified again: the words may have been part of a comment.
+    """
+    without = sql
+    while found := _LOCKING_CLAUSE.search(without):
+        without = without[: found.start()]
+    return None if without == sql else without
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The endpoints of a replay by side, and their passwords by name. Without the source, the capture is the oracle."""
+
+    endpoints: Mapping[Side, Endpoint]
+    secrets: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Sides({', '.join(side.value for side in self.endpoints)})"
+
+
+def inspect(
+    sides: Sides, leave: Leave, marker: str | None, *, accept_write_grants: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Return facts of each side, or refuse: writes need a proven clone on every side, reads a user who may not write.
+
+    Parameters
+    ----------
+    marker
+        ``workload.clone_marker`` of the configuration.
+    accept_write_grants
+        A replay that only reads may be run by a user who may write.
+
+    Raises EndpointError: a side is no proven clone, or does not answer; PrivilegeError where its user may write.
+    """
+    facts: dict[str, dict[str, Any]] = {}
+    for side, endpoint in sides.endpoints.items():
+        with open_session(endpoint, sides.secrets.get(endpoint.name), side=side) as session:
+            known: dict[str, Any] = {
+                "address": f"{endpoint.host}:{endpoint.port}", "version": session.version,
+                "flavor": session.flavor.value,
+            }  # fmt: skip
+            if leave.writes or leave.ddl:
+                proof = prove(session, marker)
+                known["clone"] = f"{proof.name}: {proof.identity}"
+            else:
+                grants = require_read_only(session, accept_write_grants=accept_write_grants)
+                known["may_write"] = grants.may_write
+                known["unprotected"] = read_only_mode(session.flavor)[1]
+            facts[side.value] = known
+    return facts

@@ -1,9 +1,8 @@
-"""The tests by which a difference is told from noise, and a slower target from chance. Standard library only.
+"""The tests by which a difference is separated from noise, and a slower target from chance. Standard library only.
 
 - Differences against noise: Fisher's exact test, one-sided (R. A. Fisher, *Statistical Methods for Research Workers*,
   5th ed., section 21.02; A. Agresti, *Categorical Data Analysis*, 3.5): the hypergeometric chance of at least so many
   differing statements if differing and noisy ones were drawn alike.
-- Rates: Wilson's score interval (E. B. Wilson, JASA 22, 1927).
 - Quantiles: distribution-free intervals from order statistics (W. J. Conover, *Practical Nonparametric Statistics*,
   3.2): ranks are binomial, so the interval holds for any distribution.
 """
@@ -15,18 +14,16 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from migverify.workload.replay.latency import Histogram
+from migverify.workload.replay.model import Judgement
+from migverify.workload.replay.tally import DigestTally
 
 QUANTILES = (0.5, 0.95, 0.99)
-_EXACT_TRIALS = 2_000
 
 
 def fisher(hits: int, trials: int, noise_hits: int, noise_trials: int) -> float:
     """Return the one-sided p-value that the rate ``hits/trials`` is above ``noise_hits/noise_trials`` by chance.
 
-    Raises
-    ------
-    ValueError
-        More hits than trials, or a negative count.
+    Raises ValueError: more hits than trials, or a negative count.
     """
     if not (0 <= hits <= trials and 0 <= noise_hits <= noise_trials):
         raise ValueError(f"hits {hits} of {trials} and {noise_hits} of {noise_trials}")
@@ -46,42 +43,15 @@ def _log_choose(of: int, some: int) -> float:
     return math.lgamma(of + 1) - math.lgamma(some + 1) - math.lgamma(of - some + 1)
 
 
-def wilson(hits: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the score interval of a rate; (0, 1) without trials."""
-    if trials == 0:
-        return 0.0, 1.0
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    rate, square = hits / trials, z * z / trials
-    center = (rate + square / 2) / (1 + square)
-    spread = z * math.sqrt(rate * (1 - rate) / trials + square / (4 * trials)) / (1 + square)
-    return max(0.0, center - spread), min(1.0, center + spread)
-
-
 def rank_interval(count: int, share: float, confidence: float) -> tuple[int, int] | None:
     """Return the ranks, from 1, whose values bound a quantile; None where so few values cannot.
 
-    Exact by the binomial distribution up to 2,000 values, by its normal approximation with a margin of one rank above.
+    By the normal approximation of the binomial distribution, with a margin of one rank.
     """
-    tail = (1 - confidence) / 2
-    if count <= _EXACT_TRIALS:
-        low = _binomial_rank(count, share, tail)
-        high = count + 1 - _binomial_rank(count, 1 - share, tail)
-    else:
-        z = NormalDist().inv_cdf(1 - tail)
-        spread = z * math.sqrt(count * share * (1 - share))
-        low, high = math.floor(count * share - spread) - 1, math.ceil(count * share + spread) + 2
+    z = NormalDist().inv_cdf(1 - (1 - confidence) / 2)
+    spread = z * math.sqrt(count * share * (1 - share))
+    low, high = math.floor(count * share - spread) - 1, math.ceil(count * share + spread) + 2
     return (low, high) if low >= 1 and high <= count else None
-
-
-def _binomial_rank(count: int, share: float, tail: float) -> int:
-    """Return the greatest rank r with P(Binomial(count, share) < r) <= tail; 0 when there is none."""
-    log_share, log_rest = math.log(share), math.log1p(-share)
-    below = 0.0
-    for rank in range(count + 1):
-        below += math.exp(_log_choose(count, rank) + rank * log_share + (count - rank) * log_rest)
-        if below > tail:
-            return rank
-    return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +80,7 @@ def shifts(source: Histogram, target: Histogram, *, confidence: float, floor: in
     """
     found = []
     for share in QUANTILES:
-        first, second = interval(source, share, confidence), interval(target, share, confidence)
+        first, second = _interval(source, share, confidence), _interval(target, share, confidence)
         if first is None or second is None:
             continue
         slower = second[0] - first[1]
@@ -119,9 +89,48 @@ def shifts(source: Histogram, target: Histogram, *, confidence: float, floor: in
     return tuple(found)
 
 
-def interval(histogram: Histogram, share: float, confidence: float) -> tuple[int, int] | None:
-    """Return values that bound a quantile with this confidence; None where there are too few."""
+def _interval(histogram: Histogram, share: float, confidence: float) -> tuple[int, int] | None:
     ranks = rank_interval(histogram.count, share, confidence)
-    if ranks is None:
-        return None
-    return histogram.at_rank(ranks[0])[0], histogram.at_rank(ranks[1])[1]
+    return None if ranks is None else (histogram.at_rank(ranks[0])[0], histogram.at_rank(ranks[1])[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One aspect of a digest. ``p`` is None where no answer ever differed from itself: there is nothing to weigh."""
+
+    aspect: str
+    different: int
+    judged: int
+    noise: int
+    repeated: int
+    p: float | None
+    signal: bool
+
+
+def signals(tally: DigestTally, alpha: float) -> tuple[Signal, ...]:
+    """Return for each aspect that was seen different whether it is more than noise.
+
+    A statement counts as different only when both sides answered alike on every repeat. Where none of the digest's
+    answers ever differed from itself, one such statement is a signal: a test has nothing to weigh it against, and a
+    wrong payment happens once. Where some did, the rate must exceed that of noise by Fisher's exact test.
+
+    Parameters
+    ----------
+    alpha
+        The chance, for this digest and aspect, of calling noise a signal.
+    """
+    judged = tally.state(Judgement.SAME) + tally.state(Judgement.DIFFERENT)
+    # repeats taken by chance tell the rate; without them those of differing statements, which overstate it
+    repeated, noisy = (
+        (tally.sampled, tally.noisy_sampled) if tally.sampled else (tally.repeated, tally.noisy)
+    )  # fmt: skip
+    found = []
+    for aspect, count in sorted(tally.aspects.items()):
+        if not count.different:
+            continue
+        if not noisy:
+            found.append(Signal(aspect, count.different, judged, 0, repeated, None, True))
+            continue
+        p = fisher(count.different, max(judged, count.different), noisy, repeated)
+        found.append(Signal(aspect, count.different, judged, noisy, repeated, p, p < alpha))
+    return tuple(found)

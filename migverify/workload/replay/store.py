@@ -13,7 +13,7 @@ from typing import Any
 
 from migverify.errors import StoreError
 from migverify.model import NotCovered, TableResult, Verdict
-from migverify.store.base import ResultStore
+from migverify.store.results import ResultStore
 from migverify.workload.replay.tally import DigestTally, Tally
 from migverify.workload.replay.verdict import WEIGHTS, DigestVerdict, ReplayVerdict
 
@@ -40,10 +40,7 @@ def write_replay(
         What else a report shows of the whole, as JSON values: ``slo`` (list of name, met, reasons), ``pace``,
         ``captures``, ``trend`` ...
 
-    Raises
-    ------
-    StoreError
-        The store cannot be written.
+    Raises StoreError: the store cannot be written.
     """
     by_digest = {one.digest: one for one in verdict.digests}
     findings: list[dict[str, Any]] = []
@@ -97,7 +94,7 @@ def read_whole(store: ResultStore, run_id: str) -> Mapping[str, Any] | None:
 
 
 def write_trend(store: ResultStore, run_id: str, trend: Mapping[str, Any]) -> None:
-    """Record how a nightly replay compares with those before it; a window of its own, so the result stands as it is."""
+    """Record how a nightly replay compares with those before it; a window of its own, so the result stays as it is."""
     store.add_window(run_id, RULE, {"window": _TREND, "state": "done", "trend": dict(trend)}, [])
 
 
@@ -115,10 +112,7 @@ def read_digests(
 ) -> Iterator[StoredDigest]:
     """Yield digests, the heaviest first, at most ``limit`` of them.
 
-    Raises
-    ------
-    StoreError
-        The store cannot be read, or holds what this version does not understand.
+    Raises StoreError: the store cannot be read, or holds what this version does not understand.
     """
     left = limit
     for weight in weights:
@@ -142,11 +136,6 @@ def _digest(run_id: str, body: Mapping[str, Any]) -> StoredDigest:
             f"run {run_id} holds a digest that cannot be read: {error}",
             hint="Another version wrote it, or the store is damaged: use that version.",
         ) from error
-
-
-def read_tally(store: ResultStore, run_id: str) -> Tally:
-    """Return a replay's whole tally."""
-    return Tally({one.tally.digest: one.tally for one in read_digests(store, run_id)})
 
 
 def count_weights(store: ResultStore, run_id: str) -> dict[str, int]:

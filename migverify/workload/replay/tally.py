@@ -1,30 +1,55 @@
 """What a replay found, by digest: true counts, noise, latencies, and a few examples with both answers.
 
-A tally is the fold of the journal. ``merge`` is associative and commutative, so shards may be folded in any order:
-what is bounded (examples, users, reasons) keeps the smallest by a fixed order and counts the rest.
+A tally is the fold of a run's outcomes, in any order: what is bounded (examples, users, reasons) keeps the smallest by
+a fixed order and counts the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from migverify.codec import decode, encode
 from migverify.workload.replay.latency import Histogram
 from migverify.workload.replay.model import Difference, Judged, Judgement, Severity
-from migverify.workload.replay.names import Names
 
 EXAMPLES = 3
 """Most examples a digest keeps for each aspect."""
 
+NAMES = 40
+"""Most users, reasons and other names a digest tells; the rest is counted."""
+
+OTHERS = "(others)"
 LATENCIES = ("source", "target", "source_service", "target_service")
 _TEXTS = frozenset({"text", "kind"})
 _EXAMPLE_DETAILS = frozenset({"sql", "statement", "source", "target", "session_state", "clock"})
 
 
+@dataclass(slots=True)
+class Names:
+    """Counts by name; beyond the smallest ``NAMES`` names they are summed up as ``(others)``."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, name: str, number: int = 1) -> None:
+        """Count a name. A name dropped once stays dropped: as many smaller ones are there."""
+        self.counts[name] = self.counts.get(name, 0) + number
+        named = len(self.counts) - (OTHERS in self.counts)
+        if named > NAMES:
+            last = max(each for each in self.counts if each != OTHERS)
+            self.counts[OTHERS] = self.counts.get(OTHERS, 0) + self.counts.pop(last)
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return iter(sorted(self.counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One statement that shows a difference: where it stands in the capture, what was sent, what came back.
+    """One statement that shows a difference: where it is in the capture, what was sent, what came back.
 
     ``sql``, ``source`` and ``target`` are texts for people, cut to the limit of the run, withheld where it masks.
     """
@@ -34,42 +59,11 @@ class Example:
     state: Judgement
     reason: str
     differences: tuple[Difference, ...]
-    details: tuple[tuple[str, str], ...]
+    details: dict[str, str]
 
     def detail(self, name: str) -> str:
         """Return a detail; empty where it was not kept."""
-        return dict(self.details).get(name, "")
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the example as a JSON object."""
-        return {
-            "session": self.session, "position": self.position, "state": self.state.value, "reason": self.reason,
-            "differences": [difference_as_json(one) for one in self.differences], "details": dict(self.details),
-        }  # fmt: skip
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Example:
-        """Read what ``as_json`` wrote."""
-        return cls(
-            body["session"], body["position"], Judgement(body["state"]), body["reason"],
-            tuple(difference_from_json(one) for one in body["differences"]), tuple(sorted(body["details"].items())),
-        )  # fmt: skip
-
-
-def difference_as_json(one: Difference) -> dict[str, str]:
-    """Return a difference as a JSON object."""
-    return {
-        "aspect": one.aspect, "severity": one.severity.value, "source": one.source, "target": one.target,
-        "column": one.column, "detail": one.detail,
-    }  # fmt: skip
-
-
-def difference_from_json(body: Mapping[str, Any]) -> Difference:
-    """Read what ``difference_as_json`` wrote."""
-    return Difference(
-        body["aspect"], Severity(body["severity"]), body["source"], body["target"], body.get("column", ""),
-        body.get("detail", ""),
-    )  # fmt: skip
+        return self.details.get(name, "")
 
 
 @dataclass(slots=True)
@@ -152,15 +146,11 @@ class DigestTally:
                 self.sampled += 1
                 self.noisy_sampled += bool(judged.noisy)
         at = int(details["at"]) if details.get("at") else None
-        self._seen(at, at)
+        if at is not None:
+            self.first = at if self.first is None else min(self.first, at)
+            self.last = at if self.last is None else max(self.last, at)
         self._time(judged)
         self._aspects(judged)
-
-    def _seen(self, first: int | None, last: int | None) -> None:
-        if first is not None:
-            self.first = first if self.first is None else min(self.first, first)
-        if last is not None:
-            self.last = last if self.last is None else max(self.last, last)
 
     def _time(self, judged: Judged) -> None:
         self.lag.add(judged.lag)
@@ -189,7 +179,7 @@ class DigestTally:
         if "sql" in judged.details or judged.state is Judgement.DIFFERENT:
             example = Example(
                 judged.session, judged.position, judged.state, judged.reason, judged.differences,
-                tuple(sorted((n, v) for n, v in judged.details.items() if n not in ("text", "kind"))),
+                dict(sorted((n, v) for n, v in judged.details.items() if n not in _TEXTS)),
             )  # fmt: skip
             for aspect in {one.aspect for one in judged.differences} or {judged.state.value}:
                 self._keep(aspect, example)
@@ -200,34 +190,6 @@ class DigestTally:
         kept.sort(key=_order)
         del kept[EXAMPLES:]
 
-    def merge(self, other: DigestTally) -> None:
-        """Add the other's counts; both must be of one digest."""
-        self.text, self.kind = max(self.text, other.text), max(self.kind, other.kind)
-        for state, number in other.states.items():
-            self.states[state] = self.state(state) + number
-        for name in ("unproven", "shallow", "assumed", "written", "repeated", "sampled", "noisy", "noisy_sampled"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for aspect, theirs in other.aspects.items():
-            ours = self.aspects.setdefault(aspect, AspectCount(theirs.severity))
-            ours.severity = _worst([ours.severity, theirs.severity])
-            ours.different += theirs.different
-            ours.undecided += theirs.undecided
-            ours.noise += theirs.noise
-        for aspect, columns in other.columns.items():
-            self.columns.setdefault(aspect, Names()).merge(columns)
-        self.reasons.merge(other.reasons)
-        self.users.merge(other.users)
-        self.databases.merge(other.databases)
-        for side, errors in other.errors.items():
-            self.errors[side].merge(errors)
-        self._seen(other.first, other.last)
-        self.lag.merge(other.lag)
-        for name, histogram in other.latencies.items():
-            self.latencies[name].merge(histogram)
-        for aspect, examples in other.examples.items():
-            for example in examples:
-                self._keep(aspect, example)
-
     def as_json(self) -> dict[str, Any]:
         """Return everything as a JSON object with a stable order."""
         return {
@@ -235,8 +197,7 @@ class DigestTally:
             "states": {state.value: self.state(state) for state in Judgement},
             "unproven": self.unproven, "shallow": self.shallow, "assumed": self.assumed, "written": self.written,
             "aspects": {
-                aspect: {"severity": one.severity.value, "different": one.different, "undecided": one.undecided,
-                         "noise": one.noise}
+                aspect: encode(one)
                 for aspect, one in sorted(self.aspects.items())
             },
             "columns": {aspect: _sorted(one) for aspect, one in sorted(self.columns.items())},
@@ -245,7 +206,7 @@ class DigestTally:
             "repeated": self.repeated, "sampled": self.sampled, "noisy": self.noisy,
             "noisy_sampled": self.noisy_sampled, "first": self.first, "last": self.last, "lag": self.lag.as_json(),
             "latencies": {name: self.latencies[name].as_json() for name in LATENCIES},
-            "examples": {aspect: [one.as_json() for one in kept] for aspect, kept in sorted(self.examples.items())},
+            "examples": {aspect: [encode(one) for one in kept] for aspect, kept in sorted(self.examples.items())},
         }  # fmt: skip
 
     @classmethod
@@ -255,17 +216,14 @@ class DigestTally:
             body["digest"], body["text"], body["kind"],
             {Judgement(state): number for state, number in body["states"].items() if number},
             body["unproven"], body["shallow"], body.get("assumed", 0), body["written"],
-            {
-                aspect: AspectCount(Severity(one["severity"]), one["different"], one["undecided"], one["noise"])
-                for aspect, one in body["aspects"].items()
-            },
+            {aspect: decode(AspectCount, one) for aspect, one in body["aspects"].items()},
             {aspect: Names(dict(one)) for aspect, one in body["columns"].items()},
             Names(dict(body["reasons"])), {side: Names(dict(one)) for side, one in body["errors"].items()},
             Names(dict(body["users"])), Names(dict(body["databases"])), body["repeated"], body["sampled"],
             body["noisy"], body["noisy_sampled"],
             body["first"], body["last"], Histogram.from_json(body["lag"]),
             {name: Histogram.from_json(body["latencies"][name]) for name in LATENCIES},
-            {aspect: [Example.from_json(one) for one in kept] for aspect, kept in body["examples"].items()},
+            {aspect: [decode(Example, one) for one in kept] for aspect, kept in body["examples"].items()},
         )  # fmt: skip
 
 
@@ -291,11 +249,6 @@ class Tally:
         found = self.of(digest)
         found.text, found.kind = max(found.text, text), max(found.kind, kind)
 
-    def merge(self, other: Tally) -> None:
-        """Add another tally's counts; ``other`` stays as it is."""
-        for digest, theirs in other.digests.items():
-            self.of(digest).merge(theirs)
-
     @property
     def count(self) -> int:
         """All statements."""
@@ -319,19 +272,9 @@ class Tally:
             whole.merge(one.lag)
         return whole
 
-    def as_json(self) -> dict[str, Any]:
-        """Return everything as a JSON object with a stable order."""
-        return {"digests": [self.digests[digest].as_json() for digest in sorted(self.digests)]}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Tally:
-        """Read what ``as_json`` wrote."""
-        found = [DigestTally.from_json(one) for one in body["digests"]]
-        return cls({one.digest: one for one in found})
-
 
 class ExampleKeeper:
-    """Keeps a journal small: the first statements of a kind keep their example, the first of a digest its text.
+    """Keeps a run file small: the first statements of a kind keep their example, the first of a digest its text.
 
     One per process. ``keep`` returns the judged statement as it should be written: counts, times and differences are
     never touched.
@@ -372,7 +315,7 @@ def _worst(severities: list[Severity]) -> Severity:
 def _order(example: Example) -> tuple[bool, bool, str, int, str]:
     # with both answers before those that lost them, decided ones before undecided ones
     return (
-        "sql" not in dict(example.details), example.state is not Judgement.DIFFERENT, example.session,
+        "sql" not in example.details, example.state is not Judgement.DIFFERENT, example.session,
         example.position, repr(example),
     )  # fmt: skip
 

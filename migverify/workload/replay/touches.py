@@ -1,7 +1,7 @@
 """Which rows a statement touches, as far as its text tells: tables, and keys where literals name them.
 
-Only what cannot be wrong is told: a key that is not certain becomes "the whole table", a table that is not certain
-"everything". Two keys that are told apart here are two rows under every collation; two that are not may still be. A key
+Only what cannot be wrong is returned: a key that is not certain becomes "the whole table", a table that is not certain
+"everything". Two keys that differ here are two rows under every collation; two that are not may still be. A key
 is certain only as its column's type has it: a DATE, an ENUM or a DECIMAL has many spellings.
 """
 
@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from migverify.workload.lexer import DEFAULT, Kind, Modes, Token, tokens
+from migverify.sql.lexer import DEFAULT, Modes, Token, tokens
+from migverify.sql.lexer import TokenKind as Kind
 from migverify.workload.meaning import Meaning
 
 RowKey: TypeAlias = tuple[bytes, ...]
@@ -203,8 +204,8 @@ def _equality(sql: bytes, part: Sequence[Token], table: TableKeys) -> tuple[str,
         if len(listed) % 2 == 0 or any(sql[one.start : one.end] != b"," for one in listed[1::2]):
             return None
         values = [_value(sql, one, column, table) for one in listed[::2]]
-        told = [one for one in values if one is not None]
-        return (column, told) if len(told) == len(values) else None
+        known = [one for one in values if one is not None]
+        return (column, known) if len(known) == len(values) else None
     return None
 
 
@@ -213,7 +214,7 @@ def _column(text: bytes) -> str:
 
 
 def _value(sql: bytes, token: Token, column: str, table: TableKeys) -> bytes | None:
-    """Return a literal such that equal rows give equal texts, None where that cannot be told."""
+    """Return a literal such that equal rows give equal texts, None where that is not certain."""
     text = sql[token.start : token.end]
     if column in table.integers and token.kind is Kind.INTEGER:
         return _INTEGER.sub(rb"\1", text)
@@ -236,7 +237,7 @@ def _assigns(sql: bytes, found: Sequence[Token], words: Sequence[bytes], where: 
     columns = {name for key in (table.primary, *table.unique.values()) for name in key}
     for token in found[words.index(b"SET") + 1 : where]:
         if token.kind in (Kind.WORD, Kind.QUOTED, Kind.NAMES) and _column(sql[token.start : token.end]) in columns:
-            return True  # also where it is only read: told too much, never too little
+            return True  # also where it is only read: rather too much than too little
     return False
 
 
@@ -264,10 +265,10 @@ def _inserted(sql: bytes, found: Sequence[Token], words: Sequence[bytes], table:
             return None
         by_name = dict(zip(columns, values, strict=True))
         for name, key in keys.items():
-            told = [_single(sql, by_name[column], column, table) for column in key]
-            if any(one is None for one in told):
+            parts = [_single(sql, by_name[column], column, table) for column in key]
+            if any(one is None for one in parts):
                 return None
-            rows.add((name.encode(), *(one for one in told if one is not None)))
+            rows.add((name.encode(), *(one for one in parts if one is not None)))
     return rows or None
 
 

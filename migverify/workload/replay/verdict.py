@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from migverify.model import Verdict
+from migverify.workload.catalogue.match import Catalogue
+from migverify.workload.catalogue.model import LabelState, ProbeState
+from migverify.workload.catalogue.versions import Versions
+from migverify.workload.catalogue.waivers import Waiver
+from migverify.workload.classify import classify
 from migverify.workload.replay.model import Judgement, Severity
-from migverify.workload.replay.names import Names
-from migverify.workload.replay.noise import Signal, signals
-from migverify.workload.replay.statistics import QUANTILES, Shift, shifts
-from migverify.workload.replay.tally import AspectCount, DigestTally, Tally
+from migverify.workload.replay.render import WITHHELD
+from migverify.workload.replay.slo import SloResult
+from migverify.workload.replay.statistics import QUANTILES, Shift, Signal, shifts, signals
+from migverify.workload.replay.tally import AspectCount, DigestTally, Names, Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,84 +30,55 @@ class AspectLabel:
     links: tuple[str, ...] = ()
 
 
-class Labels(Protocol):
-    """The catalogue, as far as a verdict asks it."""
+class CatalogueLabels:
+    """Labels an aspect of a digest by the examples that show it; one entry that blocks makes it a blocker.
+
+    Parameters
+    ----------
+    versions
+        Both sides' servers; without them every version counts.
+    probed
+        What a probe found on this pair, by entry.
+    """
+
+    def __init__(
+        self, catalogue: Catalogue, versions: Versions | None = None, probed: Mapping[str, ProbeState] | None = None
+    ) -> None:
+        self._catalogue, self._versions, self._probed = catalogue, versions, probed
 
     def label(self, tally: DigestTally, aspect: str) -> AspectLabel:
-        """Return what is known of this difference of a digest."""
-        ...
-
-
-class WaiverLike(Protocol):
-    """A difference that somebody answers for."""
-
-    @property
-    def owner(self) -> str:
-        """Who answers for it."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """Why it is no obstacle."""
-        ...
-
-    @property
-    def expires(self) -> date:
-        """The last day it holds."""
-        ...
-
-    def covers(
-        self,
-        digest: str,
-        text: str,
-        aspect: str,
-        ids: Sequence[str],
-        *,
-        databases: Sequence[str] = (),
-        users: Sequence[str] = (),
-        count: int | None = None,
-    ) -> bool:
-        """Tell whether it speaks of this aspect of this digest, sent where and by whom, seen so often."""
-        ...
-
-
-class SloLike(Protocol):
-    """The result of a named service level. ``met`` None: it could not be told."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the configuration."""
-        ...
-
-    @property
-    def met(self) -> bool | None:
-        """Whether it was held."""
-        ...
-
-    @property
-    def reasons(self) -> Sequence[str]:
-        """What was missed, or why it cannot be told."""
-        ...
+        """Return what is known of an aspect; ``known`` only where every kept example of it is explained."""
+        states, ids = set(), set()
+        for example in tally.examples.get(aspect, ()):
+            differences = [one for one in example.differences if one.aspect == aspect]
+            sql = example.detail("sql")
+            does = classify((tally.text if sql in ("", WITHHELD) else sql).encode())
+            found = self._catalogue.label(tally.text, does, differences, self._versions, probed=self._probed)
+            states.add(found.state)
+            ids |= set(found.ids)
+        known = states == {LabelState.KNOWN}
+        state = "blocker" if LabelState.BLOCKER in states else "known" if known else "unknown"
+        links = sorted({link for one in ids for link in self._catalogue.entry(one).references})
+        return AspectLabel(state, tuple(sorted(ids)), tuple(links))
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What a replay must have shown before it may be MATCH.
 
-    Shares are of statements. ``least`` is how many statements must have been judged. ``alpha`` is the chance of
-    calling noise a signal, over all digests. ``latency_floor`` (microseconds): a smaller shift is never reported.
-    ``out_of_scope`` are kinds of statements that the user left out by name: digests of which none was asked are told
-    as not covered, and count in no share.
+    Shares are of statements. ``out_of_scope`` are kinds of statements that the user left out by name: digests of which
+    none was asked are reported as not covered, and count in no share.
     """
 
-    least: int = 1
     judged_share: float = 0.99
     digests_share: float = 0.99
-    indeterminate_share: float = 0.05
-    shallow_is_enough: bool = False
-    alpha: float = 0.01
-    latency_floor: int = 5_000
     out_of_scope: frozenset[str] = frozenset()
+
+
+INDETERMINATE_SHARE = 0.05
+"""The largest share of indeterminate statements of a replay that may be MATCH."""
+_ALPHA = 0.01  # the chance of calling noise a signal, over all digests
+_LATENCY_FLOOR = 5_000  # microseconds; a smaller shift is never reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +93,7 @@ class AspectFinding:
 
     def as_json(self) -> dict[str, Any]:
         """Return the finding as a JSON object."""
-        test = None if self.signal is None else self.signal.as_json()
+        test = None if self.signal is None else asdict(self.signal)
         return {
             "aspect": self.aspect, "weight": self.weight, "test": test, "label": self.label.state,
             "ids": list(self.label.ids), "links": list(self.label.links), "waiver": self.waiver,
@@ -152,27 +128,10 @@ class ReplayVerdict:
     digests: tuple[DigestVerdict, ...] = ()
     coverage: Mapping[str, Any] = field(default_factory=dict)
 
-    def of(self, digest: str) -> DigestVerdict:
-        """Return a digest's verdict; raises KeyError."""
-        for one in self.digests:
-            if one.digest == digest:
-                return one
-        raise KeyError(digest)
-
 
 WEIGHTS = (
-    "blocker",
-    "review",
-    "noise",
-    "undecided",
-    "unjudged",
-    "assumed",
-    "shallow",
-    "waived",
-    "metadata",
-    "info",
-    "none",
-)
+    "blocker", "review", "noise", "undecided", "unjudged", "assumed", "shallow", "waived", "metadata", "info", "none",
+)  # fmt: skip
 """From the heaviest to the lightest."""
 
 _LOCKING = "locking read"
@@ -182,9 +141,9 @@ _UNDECIDED = frozenset({"review", "noise"})
 
 def verdict(
     tally: Tally,
-    labels: Labels | None = None,
-    waivers: Sequence[WaiverLike] = (),
-    slo: Sequence[SloLike] = (),
+    labels: CatalogueLabels | None = None,
+    waivers: Sequence[Waiver] = (),
+    slo: Sequence[SloResult] = (),
     *,
     policy: Policy | None = None,
     today: date | None = None,
@@ -201,9 +160,9 @@ def verdict(
     labels
         The catalogue; without it every difference is unknown.
     waivers
-        What somebody answers for. One that has expired counts for nothing, and is told.
+        What somebody answers for. One that has expired counts for nothing, and is reported.
     slo
-        Results of service levels; one that could not be told makes the verdict INCONCLUSIVE.
+        Results of service levels; one that is not known makes the verdict INCONCLUSIVE.
     today
         The day by which waivers expire; default: today, UTC.
     unfinished
@@ -212,21 +171,21 @@ def verdict(
     policy = policy or Policy()
     day = today or datetime.now(UTC).date()
     tested = sum(len(one.aspects) + len(QUANTILES) for one in tally.digests.values())
-    alpha = policy.alpha / max(tested, 1)  # Bonferroni, over all digests
+    alpha = _ALPHA / max(tested, 1)  # Bonferroni, over all digests
     valid = [one for one in waivers if one.expires >= day]
     asked = Tally({name: one for name, one in tally.digests.items() if one.count and not _left_out(one, policy)})
     every = tuple(_digest(asked.digests[name], labels, valid, policy, alpha) for name in sorted(asked.digests))
-    coverage = covered(asked, every) | {
+    coverage = _covered(asked, every) | {
         "out_of_scope": tally.count - asked.count, "out_of_scope_kinds": sorted(policy.out_of_scope),
     }  # fmt: skip
     wrong = list(_wrong(every, slo))
-    open_ = [*unfinished, *_expired(waivers, day), *_open(every, coverage, policy), *_untold(slo)]
+    open_ = [*unfinished, *_expired(waivers, day), *_open(every, coverage, policy), *_unknown_levels(slo)]
     worst = Verdict.MISMATCH if wrong else Verdict.INCONCLUSIVE if open_ else Verdict.MATCH
     return ReplayVerdict(worst, (*wrong, *open_), every, coverage)
 
 
 def _digest(
-    tally: DigestTally, labels: Labels | None, waivers: Sequence[WaiverLike], policy: Policy, alpha: float
+    tally: DigestTally, labels: CatalogueLabels | None, waivers: Sequence[Waiver], policy: Policy, alpha: float
 ) -> DigestVerdict:
     by_aspect = {one.aspect: one for one in signals(tally, alpha)}
     findings = tuple(
@@ -234,7 +193,7 @@ def _digest(
         for aspect, count in sorted(tally.aspects.items())
     )  # fmt: skip
     slower = shifts(
-        tally.latencies["source"], tally.latencies["target"], confidence=1 - alpha, floor=policy.latency_floor
+        tally.latencies["source"], tally.latencies["target"], confidence=1 - alpha, floor=_LATENCY_FLOOR
     )  # fmt: skip
     weights = [one.weight for one in findings]
     unjudged, undecided = tally.state(Judgement.UNJUDGED), tally.state(Judgement.INDETERMINATE)
@@ -267,7 +226,7 @@ def _left_out(tally: DigestTally, policy: Policy) -> bool:
 
 def _enough(tally: DigestTally, policy: Policy) -> bool:
     undecided, unjudged = tally.state(Judgement.INDETERMINATE), tally.state(Judgement.UNJUDGED)
-    if _share(undecided, tally.count) > policy.indeterminate_share:
+    if _share(undecided, tally.count) > INDETERMINATE_SHARE:
         return False
     return _share(tally.count - unjudged - tally.assumed, tally.count) >= policy.judged_share
 
@@ -277,8 +236,8 @@ def _finding(
     aspect: str,
     count: AspectCount,
     signal: Signal | None,
-    labels: Labels | None,
-    waivers: Sequence[WaiverLike],
+    labels: CatalogueLabels | None,
+    waivers: Sequence[Waiver],
 ) -> AspectFinding:
     label = AspectLabel() if labels is None else labels.label(tally, aspect)
     if signal is None:
@@ -298,7 +257,7 @@ def _finding(
     return AspectFinding(aspect, "blocker" if blocks else "review", signal, label)
 
 
-def _covers(waiver: WaiverLike, tally: DigestTally, aspect: str, count: AspectCount, label: AspectLabel) -> bool:
+def _covers(waiver: Waiver, tally: DigestTally, aspect: str, count: AspectCount, label: AspectLabel) -> bool:
     return waiver.covers(
         tally.digest, tally.text, aspect, label.ids, databases=_all(tally.databases, tally.count),
         users=_all(tally.users, tally.count), count=count.different,
@@ -310,7 +269,7 @@ def _all(names: Names, count: int) -> list[str]:
     return [name for name, _ in names] + ([] if sum(names.counts.values()) == count else [""])
 
 
-def _wrong(digests: Sequence[DigestVerdict], slo: Sequence[SloLike]) -> Iterator[str]:
+def _wrong(digests: Sequence[DigestVerdict], slo: Sequence[SloResult]) -> Iterator[str]:
     blocked = [one for one in digests if one.verdict is Verdict.MISMATCH]
     if blocked:
         aspects = sorted({f.aspect for one in blocked for f in one.findings if f.weight == "blocker"})
@@ -320,13 +279,13 @@ def _wrong(digests: Sequence[DigestVerdict], slo: Sequence[SloLike]) -> Iterator
             yield f"service level {level.name} was missed: {'; '.join(level.reasons) or 'no reason given'}"
 
 
-def _untold(slo: Sequence[SloLike]) -> Iterator[str]:
+def _unknown_levels(slo: Sequence[SloResult]) -> Iterator[str]:
     for level in slo:
         if level.met is None:
-            yield f"service level {level.name} cannot be told: {'; '.join(level.reasons) or 'no reason given'}"
+            yield f"service level {level.name} is not known: {'; '.join(level.reasons) or 'no reason given'}"
 
 
-def _expired(waivers: Sequence[WaiverLike], day: date) -> Iterator[str]:
+def _expired(waivers: Sequence[Waiver], day: date) -> Iterator[str]:
     for one in waivers:
         if one.expires < day:
             yield f"a waiver of {one.owner} expired on {one.expires}: {one.reason}"
@@ -338,8 +297,8 @@ def _open(digests: Sequence[DigestVerdict], coverage: Mapping[str, Any], policy:
     if not statements:
         yield "the replay holds no statements"
         return
-    if judged < policy.least:
-        yield f"{_many(judged, 'statement')} judged, {policy.least:,} are required"
+    if not judged:
+        yield "no statement was judged"
     for name, least, words in (
         ("judged_share", policy.judged_share, "of the statements judged"),
         ("digests_share", policy.digests_share, "of the digests judged"),
@@ -351,12 +310,12 @@ def _open(digests: Sequence[DigestVerdict], coverage: Mapping[str, Any], policy:
             f"{_many(coverage['assumed'], 'statement')} answered the same in sessions whose settings were assumed and"
             " could change the answer: give them by --sessions FILE, which migverify workload sessions makes"
         )
-    if coverage["indeterminate_share"] > policy.indeterminate_share:
+    if coverage["indeterminate_share"] > INDETERMINATE_SHARE:
         yield (
             f"{_percent(coverage['indeterminate_share'])} of the statements are indeterminate,"
-            f" {_percent(policy.indeterminate_share)} are allowed"
+            f" {_percent(INDETERMINATE_SHARE)} are allowed"
         )  # fmt: skip
-    if coverage["shallow"] and not policy.shallow_is_enough:
+    if coverage["shallow"]:
         yield f"{_many(coverage['shallow'], 'statement')} compared with the capture only: no rows were compared"
     for weight, words in (("review", "need a review or a waiver"), ("noise", "differ, and so does a side from itself")):
         some = sum(any(f.weight == weight for f in one.findings) for one in digests)
@@ -364,7 +323,7 @@ def _open(digests: Sequence[DigestVerdict], coverage: Mapping[str, Any], policy:
             yield f"{_many(some, 'digest')} {words}"
 
 
-def covered(tally: Tally, digests: Sequence[DigestVerdict]) -> dict[str, Any]:
+def _covered(tally: Tally, digests: Sequence[DigestVerdict]) -> dict[str, Any]:
     """Return what was judged: counts and shares; INDETERMINATE has a share of its own."""
     same, different = tally.state(Judgement.SAME), tally.state(Judgement.DIFFERENT)
     undecided, unjudged = tally.state(Judgement.INDETERMINATE), tally.state(Judgement.UNJUDGED)

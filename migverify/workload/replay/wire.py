@@ -9,6 +9,7 @@ keeps the rest, ``receive`` takes what is there. So one thread drives hundreds o
 
 from __future__ import annotations
 
+import re
 import select
 import ssl
 import time
@@ -20,12 +21,11 @@ from migverify.db.session import Opened, open_session, open_socket
 from migverify.errors import EndpointError, ReadError
 from migverify.model import Endpoint, Flavor, Side
 from migverify.sql.gates import kill_sql
+from migverify.sql.lexer import DEFAULT, Modes, TokenKind, tokens
 from migverify.workload.model import Parameter
 from migverify.workload.replay import packets
-from migverify.workload.replay.binary import execute
-from migverify.workload.replay.model import Answer, Call, Warned
-from migverify.workload.replay.packets import ProtocolError
-from migverify.workload.replay.parameters import ParameterError, inlined
+from migverify.workload.replay.model import Answer, Call
+from migverify.workload.replay.packets import ProtocolError, execute
 from migverify.workload.replay.reader import GONE, AnswerReader, Limits, Prepared
 
 __all__ = ["Limits", "ServerWire", "kill_query", "open_wire"]
@@ -36,6 +36,9 @@ _TURN = 4 << 20  # bytes that one call of ``receive`` takes in
 _WAITS = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 # Unknown handler, needs to be prepared again; TiDB's words for a changed schema.
 _NO_LONGER_PREPARED = frozenset({1243, 1615, 8111, 8112, 8113})
+
+_EXACT = re.compile(rb"[+-]?(?:\d+\.?\d*|\.\d+)\Z")
+_REAL = re.compile(rb"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\Z")
 
 # The same text is another statement in another database, and may be in another mode or character set. And MySQL keeps
 # the types of the values it was first executed with: `v = ?` asked with 5 and then with '05' compares as numbers.
@@ -69,7 +72,7 @@ class ServerWire:
         self._socket = opened.socket
         self._socket.setblocking(False)
         self._fileno = self._socket.fileno()
-        self._reader = AnswerReader(opened.flavor, limits)
+        self._reader = AnswerReader(limits)
         self._out: bytes | memoryview = b""
         self._asked = False
         self._unsent = ""
@@ -90,11 +93,6 @@ class ServerWire:
         """
         return bool(self._out)
 
-    @property
-    def busy(self) -> bool:
-        """Whether a statement is under way."""
-        return self._asked
-
     def send(self, call: Call, *, prepared: bool = False) -> None:
         """Send a statement.
 
@@ -104,15 +102,16 @@ class ServerWire:
             ``parameters`` are bound when prepared, and written into the text as literals when not.
         prepared
             By COM_STMT_PREPARE (once a text, database and mode) and COM_STMT_EXECUTE. Without parameters of the call
-            the text is prepared as it stands.
+            the text is prepared as it is.
         """
         if not prepared:
             sql = call.sql
             if call.parameters:
                 try:
                     sql = inlined(sql, call.parameters, call.state.modes)
-                except ParameterError as error:
-                    self._refuse(str(error))
+                except ValueError as error:
+                    self._asked = True
+                    self._unsent = f"not sent: {error}"
                     return
             self._query(sql)
             return
@@ -146,10 +145,6 @@ class ServerWire:
         seconds = self.limits.seconds
         self.deadline = time.monotonic() + seconds if seconds else None
         return not self._unsent
-
-    def _refuse(self, reason: str) -> None:
-        self._asked = True
-        self._unsent = f"not sent: {reason}"
 
     def _write(self, command: int, body: bytes) -> None:
         payload = bytes((command,)) + body
@@ -255,7 +250,7 @@ class ServerWire:
         return self._end_unanswered(self._unsent) if self._unsent else None
 
     def _forget(self, key: _Key) -> None:
-        """Let go of a prepared statement: the server is told in front of what is sent next, and answers nothing."""
+        """Let go of a prepared statement: the command goes out in front of what is sent next, and has no answer."""
         gone = self._prepared.pop(key, None)
         if gone is not None:
             self._closing.append(packets.frame(b"\x19" + gone.number.to_bytes(4, "little")))
@@ -281,10 +276,8 @@ class ServerWire:
             return None
         if len(data) < 8 or data[4] != 0xFF:
             return None
-        told = packets.failed(data, 4, 4 + int.from_bytes(data[:3], "little"))
-        if told.errno in GONE:
-            return None
-        return Answer(errno=told.errno, sqlstate=told.sqlstate, message=told.message)
+        answer = packets.failed(data, 4, 4 + int.from_bytes(data[:3], "little"))
+        return None if answer.errno in GONE else answer
 
     def _lost(self, reason: str) -> Answer:
         self.closed = self.closed or reason
@@ -318,24 +311,6 @@ class ServerWire:
             poll.register(self._fileno, select.POLLIN | (select.POLLOUT if self._out else 0))
             poll.poll(None if wait is None else wait * 1000 + 1)
 
-    def warned(self) -> tuple[Warned, ...]:
-        """Ask for the warnings of the last statement (SHOW WARNINGS).
-
-        It changes what ROW_COUNT() and FOUND_ROWS() say next, so it is asked for only where a run wants it.
-
-        Raises
-        ------
-        ReadError
-            the server does not tell.
-        """
-        answer = self.command(b"SHOW WARNINGS")
-        if not answer.ok or answer.rows is None:
-            raise ReadError(f"{self.side.value}: SHOW WARNINGS: {answer.unanswered or answer.message or 'too many'}")
-        found: list[Warned] = []
-        for level, code, message in answer.rows:
-            found.append(Warned(packets.words(level or b""), int(code or b"0"), packets.words(message or b"")))
-        return tuple(found)
-
     def close(self) -> None:
         """Close; an open transaction is rolled back by the server."""
         if self.closed:
@@ -360,7 +335,6 @@ def open_wire(
     limits: Limits = Limits(),  # noqa: B008  # frozen
     *,
     found_rows: bool = True,
-    several: bool = False,
 ) -> ServerWire:
     """Connect as a client does.
 
@@ -368,15 +342,10 @@ def open_wire(
     ----------
     found_rows
         CLIENT_FOUND_ROWS: an UPDATE tells how many rows it found. Connector/J sets it, so it is on by default.
-    several
-        CLIENT_MULTI_STATEMENTS: off by default, so that the server itself refuses a second statement in a text.
 
-    Raises
-    ------
-    EndpointError
-        nothing answers, or the server refuses the user.
+    Raises EndpointError: nothing answers, or the server refuses the user.
     """
-    return ServerWire(open_socket(endpoint, password, found_rows=found_rows, several=several), side, limits)
+    return ServerWire(open_socket(endpoint, password, found_rows=found_rows), side, limits)
 
 
 def kill_query(endpoint: Endpoint, password: str | None, thread_id: int) -> str:
@@ -390,3 +359,44 @@ def kill_query(endpoint: Endpoint, password: str | None, thread_id: int) -> str:
     except (EndpointError, ReadError) as error:
         return error.message
     return ""
+
+
+def _quoted(value: bytes, modes: Modes) -> bytes:
+    if modes.charset and not value.isascii():  # a character of it may hold the byte of a backslash
+        return b"_" + modes.charset.encode() + b" x'" + value.hex().encode() + b"'"
+    if not modes.no_backslash_escapes:
+        value = value.replace(b"\\", b"\\\\").replace(b"\0", b"\\0")
+    return b"'" + value.replace(b"'", b"''") + b"'"
+
+
+def inlined(sql: bytes, parameters: tuple[Parameter, ...], modes: Modes = DEFAULT) -> bytes:
+    """Return a statement with its values as literals, as a driver that prepares on its own side writes them.
+
+    Raises ValueError: there are more or fewer values than ``?``.
+    """
+    places = [token for token in tokens(sql, "mysql", modes) if token.kind == TokenKind.PARAMETER]
+    if len(places) != len(parameters):
+        raise ValueError(f"{len(parameters)} values for {len(places)} parameters")
+    parts: list[bytes] = []
+    at = 0
+    for place, parameter in zip(places, parameters, strict=True):
+        parts += (sql[at : place.start], _literal(parameter, modes))
+        at = place.end
+    parts.append(sql[at:])
+    return b"".join(parts)
+
+
+def _literal(parameter: Parameter, modes: Modes) -> bytes:
+    """Return the literal of a value; a number's text that is no number becomes a string."""
+    value = parameter.value
+    if value is None:
+        return b"NULL"
+    match parameter.kind:
+        case "integer" | "unsigned" | "decimal" if _EXACT.match(value):
+            return value
+        case "double" | "float" if _REAL.match(value):
+            return value if b"e" in value.lower() else value + b"e0"
+        case "bytes":
+            return b"x'" + value.hex().encode() + b"'"
+        case _:
+            return _quoted(value, modes)

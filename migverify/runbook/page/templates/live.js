@@ -80,6 +80,7 @@
     if (focused) { const again = body.querySelector('[data-focus="' + CSS.escape(focused) + '"]'); if (again) again.focus(); }
   }
   function text(id, words) { if ($(id).textContent !== words) $(id).textContent = words; }
+  const pnr = (step) => "point of no return" + (step.point_of_no_return === "soft" ? " (data loss)" : "");
   const tone = (step) => (STEPS[step.state] || ["?", "bad"]);
   const stepOf = (id) => view.steps.find((one) => one.id === id);
   const secondsOf = (step) => step.clock ? value(step.clock) : step.took;
@@ -132,10 +133,10 @@
     const undoing = view.undo.order.find((one) => one.step === step.id);
     return el("div", { class: "stepnow " + (undoing ? "warn" : kind) },
       el("div", { class: "line" }, el("span", { class: "dim" }, step.phase + " · phase " + phase + " of " + view.phases.length),
-        undoing ? chip("being taken back: " + undoing.state, "warn", "↩") : chip(step.state, shade, symbol),
+        undoing ? chip("being rolled back: " + undoing.state, "warn", "↩") : chip(step.state, shade, symbol),
         view.state === "held" && !undoing ? chip("held", "warn", "II") : null,
         step.attempt > 1 ? chip("attempt " + step.attempt, "warn") : null,
-        step.point_of_no_return ? chip("point of no return: " + step.point_of_no_return, "bad", "!") : null,
+        step.point_of_no_return ? chip(pnr(step), "bad", "!") : null,
         step.write_stop ? chip(step.write_stop === "begin" ? "writes stop here" : "writes open here", "warn") : null),
       el("h3", {}, step.title || step.id),
       el("p", { class: "mono dim" }, step.id + (step.title ? "" : "") + " · " + step.kind),
@@ -155,12 +156,12 @@
     const next = view.undo.order.length ? view.undo.order.filter((one) => !view.current.includes(one.step)).map((one) => ({ id: one.step, back: one.state, who: one.who })) : view.over ? [] : view.steps.filter((one) => one.forecast_start !== null && !view.current.includes(one.id)).sort((a, b) => a.forecast_start - b.forecast_start).slice(0, some.length > 1 ? 2 : 4);
     draw("now", [view.state, view.standing, view.unverified, some, next, view.undo.order, view.phases.length, view.over], () => {
       if (view.over) return [el("p", {}, "The run is over: " + view.passed + " of " + view.applicable + " steps passed, in " + span(view.clock.seconds) + "."),
-        view.standing.length ? el("p", { class: "standing bad" }, "✗ Effects that stand, or may stand: " + view.standing.join(", ")) : null,
+        view.standing.length ? el("p", { class: "standing bad" }, "✗ Effects that were not rolled back, or may not be: " + view.standing.join(", ")) : null,
         view.unverified.length ? el("p", {}, "No rollback verifies what these did: " + view.unverified.join(", ")) : null];
       if (!some.length) return el("p", {}, "No step is ready.");
       const parts = some.slice(0, 3).map(stepNow);
       if (some.length > 3) parts.push(el("p", { class: "more" }, "and " + (some.length - 3) + " more: " + some.slice(3, 12).map((one) => one.id).join(", ")));
-      if (next.length) parts.push(el("div", { class: "next" }, el("h3", {}, view.undo.order.length ? "To be taken back" : "Next"), el("ul", {}, next.map((one) => one.back ? el("li", {}, chip(one.back, UNDO[one.back] || "plain", "↩"), el("b", {}, one.id), el("span", { class: "dim" }, one.who)) : el("li", {},
+      if (next.length) parts.push(el("div", { class: "next" }, el("h3", {}, view.undo.order.length ? "To be rolled back" : "Next"), el("ul", {}, next.map((one) => one.back ? el("li", {}, chip(one.back, UNDO[one.back] || "plain", "↩"), el("b", {}, one.id), el("span", { class: "dim" }, one.who)) : el("li", {},
         el("span", { class: "num dim" }, "~" + time(view.started + one.forecast_start)), el("b", {}, one.id), el("span", { class: "dim" }, (one.dri_people[0] || "nobody") + (one.plan !== null ? ", " + span(one.plan) : "")))))));
       return parts;
     });
@@ -198,7 +199,7 @@
         const back = u.order.filter((one) => one.state === "undone, verified").length;
         tiles.push(tile("Rollback", "warn", back + " / " + u.order.length, "undone and verified · " + span(u.needs) + " planned for the rest"));
       } else if (f.p50 === null) {
-        tiles.push(tile("Finish, forecast", "warn words", "not known", "nobody is known to drive the run · plan " + time(f.plan, false)));
+        tiles.push(tile("Finish, forecast", "warn words", "not known", "no executor is known to drive the run · plan " + time(f.plan, false)));
       } else {
         const off = f.p50 - f.plan, past = f.closes !== null && f.p90 > f.closes;
         tiles.push(tile("Finish, forecast", past ? "bad" : off > Math.max(60, (f.plan - view.started) / 10) ? "warn" : "plain", (f.unknown.length ? "≥ " : "") + time(f.p50, false),
@@ -214,17 +215,17 @@
         else tiles.push(tile("Write stop", w.state === "spent" || view.alarm ? "bad" : "good", ticking(w.used), (w.state === "spent" ? "more than its budget of " + span(w.limit) : words) + (w.used.runs === "up" ? " · writes are stopped" : " · writes are open")));
       }
       if (!view.over && !u.order.length) {
-        if (!u.armed.length) tiles.push(tile("Decide on rollback", "plain words", "nothing to undo", u.expired.length || u.irreversible.length ? [u.expired.length ? u.expired.length + " expired" : "", u.irreversible.length ? "without a rollback: " + u.irreversible.join(", ") : ""].filter(Boolean).join(" · ") : "no effect stands"));
-        else if (u.unknown.length) tiles.push(tile("Decide on rollback", "bad words", "now", "nobody planned how long " + u.unknown.join(", ") + " takes to undo"));
+        if (!u.armed.length) tiles.push(tile("Decide on rollback", "plain words", "nothing to roll back", u.expired.length || u.irreversible.length ? [u.expired.length ? u.expired.length + " expired" : "", u.irreversible.length ? "without a rollback: " + u.irreversible.join(", ") : ""].filter(Boolean).join(" · ") : "no effect stands"));
+        else if (u.unknown.length) tiles.push(tile("Decide on rollback", "bad words", "now", "no planned time to roll back " + u.unknown.join(", ")));
         else if (u.left) tiles.push(tile("Decide on rollback", near[3] ? "bad" : near[2] ? "warn" : "plain", [ticking(u.left, "", "too late")],
-          "by " + time(u.until) + " · undoing takes " + span(u.needs) + " (" + u.armed.length + ")"));
-        else if (u.until !== null) tiles.push(tile("Decide on rollback", "warn words", "by " + time(u.until), "undoing takes " + span(u.needs) + " (" + u.armed.length + ") · needs an executor"));
-        else tiles.push(tile("Rollback", "plain", span(u.needs), "to undo " + u.armed.length + (u.armed.length === 1 ? " step" : " steps") + " · no window"));
-        if (u.decide_by) tiles.push(tile("Decide by", near[5] ? "bad" : near[4] ? "warn" : "plain", [ticking(u.decide_by, "", "too late")], "go or back, at " + time(u.decide_by.zero)));
+          "by " + time(u.until) + " · rolling back takes " + span(u.needs) + " (" + u.armed.length + ")"));
+        else if (u.until !== null) tiles.push(tile("Decide on rollback", "warn words", "by " + time(u.until), "rolling back takes " + span(u.needs) + " (" + u.armed.length + ") · needs an executor"));
+        else tiles.push(tile("Rollback", "plain", span(u.needs), "to roll back " + u.armed.length + (u.armed.length === 1 ? " step" : " steps") + " · no window"));
+        if (u.decide_by) tiles.push(tile("Decide by", near[5] ? "bad" : near[4] ? "warn" : "plain", [ticking(u.decide_by, "", "too late")], "go or roll back, at " + time(u.decide_by.zero)));
       }
       if (l.passed.length || l.ahead.length) tiles.push(tile("Point of no return", "words " + (l.rung === 2 ? "bad" : l.rung === 1 ? "warn" : "plain"),
-        l.rung === 2 ? "! passed: no way back" : l.rung === 1 ? "! a soft one is passed" : "not passed",
-        l.passed.length ? "behind: " + l.passed.join(", ") : "ahead: " + l.ahead.join(", ")));
+        l.rung === 2 ? "! passed: no rollback" : l.rung === 1 ? "! passed: a rollback loses data" : "not passed",
+        l.passed.length ? "passed at " + l.passed.join(", ") : "ahead: " + l.ahead.join(", ")));
       if (f.closes !== null && !view.over) tiles.push(tile("Window", f.window === "open" ? "plain" : "bad", f.window === "not open yet" ? ticking({ runs: "down", zero: f.opens, exact: true }) : ticking({ runs: "down", zero: f.closes, exact: true }, "", "closed"),
         f.window === "not open yet" ? "until it opens, at " + time(f.opens, false) : "until it closes, at " + time(f.closes, false)));
       tiles.push(tile("Steps", "plain", view.passed + " / " + view.applicable, ["passed", view.holds ? [" · held " + (view.holds === 1 ? "once, " : view.holds + " times, "), ticking(view.held)] : ""].flat()));
@@ -287,7 +288,7 @@
     const made = el("details", { class: "step " + kind + (current ? " current" : "") + (na ? " na" : ""), "data-step": step.id, "data-state": step.state, open: open.has(step.id) },
       el("summary", { "data-focus": step.id },
         el("span", { class: "st" }, el("span", { class: "symbol", "aria-hidden": "true" }, symbol), " " + (na ? "n/a" : step.state)),
-        el("span", { class: "what" }, el("b", {}, step.id), step.attempt > 1 ? el("span", { class: "dim" }, " ×" + step.attempt) : "", step.point_of_no_return ? el("span", { class: "chip bad" }, "PNR " + step.point_of_no_return) : "", el("span", { class: "title" }, " " + step.title)),
+        el("span", { class: "what" }, el("b", {}, step.id), step.attempt > 1 ? el("span", { class: "dim" }, " ×" + step.attempt) : "", step.point_of_no_return ? el("span", { class: "chip bad" }, pnr(step)) : "", el("span", { class: "title" }, " " + step.title)),
         el("span", { class: "people", title: "DRI → reviewer" }, (step.by || step.dri_people[0] || "nobody") + (step.reviewer ? " → " + (step.reviewer_people[0] || "nobody") : "")),
         lane(step, end),
         el("span", { class: "times num" }, step.clock ? el("span", { class: step.late ? "late" : "" }, ticking(step.clock)) : step.took !== null ? el("span", { class: step.late ? "late" : "" }, span(step.took)) : "–",
@@ -316,7 +317,7 @@
       one.details ? el("pre", {}, one.details) : "")));
     add("evidence hash", step.evidence_sha ? el("span", { class: "mono" }, step.evidence_sha.slice(0, 12)) : "");
     add("to be signed", step.sign ? el("span", { class: "mono" }, step.sign.slice(0, 12)) : "");
-    add("approvals", step.approvals.map((one) => el("div", {}, one.person + " agreed to " + one.of + (one.answer ? " (" + one.answer + ")" : "") + " at " + time(one.at) + ", ",
+    add("approvals", step.approvals.map((one) => el("div", {}, one.person + " approved " + one.of + (one.answer ? " (" + one.answer + ")" : "") + " at " + time(one.at) + ", ",
       el("span", { class: one.signed ? "good check" : "warn check" }, one.signed ? "✓ signed" : "! not signed"), el("span", { class: "mono dim" }, " " + one.hash.slice(0, 12)), one.reason ? ": " + one.reason : "")), step.missing);
     add("rollback", step.undo.state + (step.undo.reason ? " (" + step.undo.reason + ")" : "") + (step.undo.plan !== null ? ", planned for " + span(step.undo.plan) : "") + (step.undo.valid_until ? ", valid until " + step.undo.valid_until : "") + (step.undo.data_loss ? ", data loss: " + step.undo.data_loss : ""), step.undo.instruction ? el("div", { class: "dim" }, step.undo.instruction) : "");
     return el("div", { class: "facts" }, list);
@@ -353,7 +354,7 @@
   function foot() {
     const j = view.journal, x = view.executor;
     draw("foot", [j, x, view.sha, view.text_sha], () => [
-      el("span", {}, "Journal: event " + j.seq + ", head ", el("span", { class: "mono", id: "head" }, j.head.slice(0, 16)), j.told_seq !== null ? ", told to the outside at event " + j.told_seq : ", not told to the outside yet"),
+      el("span", {}, "Journal: event " + j.seq + ", head ", el("span", { class: "mono", id: "head" }, j.head.slice(0, 16)), j.told_seq !== null ? ", published at event " + j.told_seq : ", not published yet"),
       el("span", {}, "Epoch " + x.epoch),
       el("span", { id: "executor" }, x.state === "nobody" ? "No executor" : "Executor " + x.name + (x.person ? " of " + x.person : "") + (x.state === "not seen" ? "" : ", " + x.state), x.clock ? [", last beat ", ticking(x.clock, " ago")] : ""),
       el("span", {}, "Runbook ", el("span", { class: "mono" }, view.runbook + " " + view.sha.slice(0, 12))),

@@ -1,0 +1,120 @@
+"""``migverify status``: runs, watches and runbook runs at a glance, or how far one run is."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from migverify.cli.commands import add
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, StoreOption, examples, say
+from migverify.cli.runbook_room import DEFAULT_ROOM, RoomOption, room_of
+from migverify.errors import ConfigError, MigverifyError, StoreError
+from migverify.model import StoredKind
+
+if TYPE_CHECKING:
+    from migverify.model import RunInfo
+    from migverify.store.results import ResultStore
+
+app = typer.Typer()
+
+_EPILOG = examples("migverify status", "migverify status last", "migverify status --limit 50 --json")
+_COMMAND_WIDTH = 60
+
+
+def status(
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="How far this run is: its id, or `last`.", show_default=False)
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many runs of each kind.")] = 10,
+    config: ConfigOption = DEFAULT_CONFIG,
+    runs: RoomOption = DEFAULT_ROOM,
+    as_json: JsonOption = False,
+    store: StoreOption = None,
+) -> None:
+    """Show the newest runs and watches with their verdicts, and the newest runbook runs; with RUN, how far it is.
+
+    Reads the store and the folder of runbook runs only, so it works while runs go on. Exit 0, whatever it shows.
+    """
+    from migverify.cli.report import open_run_store
+
+    lines: Iterator[str]
+    if run is not None:
+        with closing(open_run_store(store, config)) as opened:
+            found = _one(opened, run)
+        lines = (f"{name:<14} {value}" for name, value in found.items())
+    else:
+        found = {"runs": list(_runs(store, config, limit)), "runbooks": list(_runbook_runs(runs, limit))}
+        lines = _overview(found)
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False))
+        return
+    for line in lines:
+        typer.echo(line)
+
+
+def _one(store: ResultStore, run: str) -> dict[str, Any]:
+    from migverify.cli.diff_view import run_status
+
+    info = store.load_run(run)
+    if info.kind is StoredKind.TABLES:
+        return run_status(store, info.run_id)
+    return _row(info)
+
+
+def _row(info: RunInfo) -> dict[str, Any]:
+    return {
+        "run_id": info.run_id, "kind": info.kind.value, "verdict": info.verdict.value,
+        "state": "finished" if info.finished is not None else "running or interrupted",
+        "started": _time(info.started), "command": info.command,
+    }  # fmt: skip
+
+
+def _runs(url: str | None, config: Path, limit: int) -> Iterator[dict[str, Any]]:
+    from migverify.cli.report import open_run_store
+
+    if url is None and not config.exists():
+        say(f"no runs are listed: there is no {config}")
+        return
+    with closing(open_run_store(url, config)) as opened:
+        yield from (_row(info) for info in opened.runs(limit))
+
+
+def _runbook_runs(place: str, limit: int) -> Iterator[dict[str, Any]]:
+    if "://" not in place and not Path(place).is_dir():
+        return
+    room = room_of(place)
+    for id_ in reversed(room.ids()[-limit:]):
+        try:
+            now = room.open(id_).status
+        except (StoreError, ConfigError, MigverifyError) as error:
+            yield {"run_id": id_, "state": "cannot be read", "reason": error.message}
+            continue
+        driver = f"driven by {now.executor_by}" if now.executor and not now.over else ""
+        yield {
+            "run_id": id_, "kind": now.kind.value, "environment": now.runbook.environment, "state": now.state.value,
+            "runbook": now.runbook.id, "driver": driver,
+        }  # fmt: skip
+
+
+def _overview(found: dict[str, Any]) -> Iterator[str]:
+    if not found["runs"]:
+        yield "no runs in the store"
+    for one in found["runs"]:
+        open_ = "" if one["state"] == "finished" else f"  ({one['state']})"
+        yield f"{one['run_id']}  {one['verdict']:<12} {one['kind']:<8} {one['command'][:_COMMAND_WIDTH]}{open_}"
+    for one in found["runbooks"]:
+        words = [one.get("runbook", ""), one.get("kind", ""), one.get("environment", ""), one.get("driver", "")]
+        yield f"{one['run_id']}  {one['state']:<12} {' '.join(word for word in words if word)}{one.get('reason', '')}"
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+add(app, "status", status, _EPILOG)

@@ -1,0 +1,157 @@
+"""Reads a run of any kind from a result store as a ``Report``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from migverify.exposition import Metric, number
+from migverify.model import DiffKind, RunInfo, StoredKind, Verdict
+from migverify.report.coverage import ChunkTimeline, Coverage
+from migverify.report.figures import amount, duration, plural
+from migverify.report.model import Fact, Report, ReportOptions, Tile, tone_of, verdict_counts
+from migverify.report.rules import (
+    RuleReport,
+    is_rule,
+    read_rules,
+    rule_as_json,
+    rule_case,
+    rule_metrics,
+    rule_section,
+    warned,
+    worst_money,
+)
+from migverify.report.run_facts import NOT_RECORDED, RunFacts, as_list, run_facts
+from migverify.report.tables import (
+    KIND_WORDS,
+    TablePairReport,
+    pair_as_json,
+    pair_case,
+    pair_metrics,
+    read_pairs,
+    rounded,
+    with_pairs_not_run,
+)
+from migverify.report.tables_view import table_sections
+from migverify.store.results import ResultStore
+
+_UNFINISHED = "This run proves nothing about what it did not finish: treat it as not verified."
+_SENTENCES = {
+    Verdict.MATCH: "Source and target held the same rows, in everything this run compared.",
+    Verdict.MISMATCH: "Source and target differ.",
+    Verdict.INCONCLUSIVE: _UNFINISHED,
+}
+_RULE_SENTENCES = {
+    Verdict.MATCH: "All rules hold, in everything this run read.",
+    Verdict.MISMATCH: "Rules do not hold.",
+    Verdict.INCONCLUSIVE: _UNFINISHED,
+}
+
+
+def read_report(store: ResultStore, run_id: str, options: ReportOptions | None = None) -> Report:
+    """Read one run by its id or ``last``; the store is only read.
+
+    Raises
+    ------
+    UsageError
+        There is no such run.
+    StoreError
+        The store cannot be read.
+    """
+    options, info = options or ReportOptions(), store.load_run(run_id)
+    if info.kind is StoredKind.GUARDS:
+        from migverify.report.guards import read_guard_report
+
+        return read_guard_report(store, info)
+    if info.kind is StoredKind.REPLAY:
+        from migverify.report.replay import read_replay
+        from migverify.report.replay_view import replay_report
+
+        return replay_report(read_replay(store, info, options))
+    return _tables_and_rules(store, info, options)
+
+
+def _tables_and_rules(store: ResultStore, info: RunInfo, options: ReportOptions) -> Report:
+    stored = store.table_results(info.run_id)
+    every = with_pairs_not_run(info, stored)
+    run = run_facts(info, every, len(stored))
+    planned = frozenset(str(name) for name in as_list(info.plan.get("rules")))
+    rules = read_rules(store, info.run_id, [result for result in every if is_rule(result, planned)], options)
+    timeline = ChunkTimeline(info.started)
+    results = [result for result in every if not is_rule(result, planned)]
+    tables = read_pairs(store, info.run_id, results, options, timeline)
+    noun = "rule" if rules and not tables else "table pair"
+    counts = verdict_counts([*(table.result.verdict for table in tables), *(rule.result.verdict for rule in rules)])
+    hashes = ", ".join(sorted({table.result.hash_name for table in tables if table.result.hash_name}))
+    numbers = ", ".join(f"{n:,} {verdict}" for verdict, n in counts.items() if n) or "none"
+    with_tables = bool(tables) or not rules
+    return Report(
+        run.run_id, f"run {run.run_id}", run.verdict, (_SENTENCES if with_tables else _RULE_SENTENCES)[run.verdict],
+        f"({amount(len(every), noun)}: {', '.join(filter(None, (numbers, warned(rules))))})",
+        tone=tone_of(run.verdict), covered=_covered(tables, rules), reasons=run.reasons, started=run.started,
+        seconds=run.seconds,
+        tiles=_tiles(run, tables, rules, noun, counts),
+        cards=run.cards(*([Fact("hash", hashes or NOT_RECORDED)] if with_tables else [])),
+        sections=(*([rule_section(rules, options)] if rules else []),
+                  *(table_sections(tables, timeline, options) if with_tables else ()), run.section()),
+        cases=(*map(pair_case, tables), *map(rule_case, rules)),
+        metrics=(*run.metrics({"hash": hashes}), _counted(noun, counts),
+                 *(pair_metrics(tables) if with_tables else ()), *rule_metrics(rules)),
+        document={
+            "run_id": run.run_id, "verdict": str(run.verdict), "exit_code": int(run.exit_code),
+            "seconds": rounded(run.seconds), "tables": [pair_as_json(table) for table in tables],
+            **({"rules": [rule_as_json(rule) for rule in rules]} if rules else {}),
+        },
+        next_steps=tuple(_next_steps(run, tables, rules)),
+    )  # fmt: skip
+
+
+def _next_steps(run: RunFacts, tables: Sequence[TablePairReport], rules: Sequence[RuleReport]) -> Iterator[Fact]:
+    """Yield the commands that the verdict asks for."""
+    if tables and run.verdict is not Verdict.MATCH:
+        if any(table.row_diffs for table in tables):
+            yield Fact(f"migverify tables diff {run.run_id}", "keys and columns that differ")
+            yield Fact(f"migverify tables repair {run.run_id} --out repair/", "SQL for the target; nothing is executed")
+        again = "--resume" if run.finished is None else "--recheck"
+        yield Fact(f"migverify tables verify {again} {run.run_id}", "read again what was not equal")
+    if tables or rules:
+        yield Fact(f"migverify report {run.run_id} -o report.html", "the whole report as a page")
+
+
+def _counted(noun: str, counts: dict[Verdict, int]) -> Metric:
+    name, title = ("rules", "Rules") if noun == "rule" else ("tables", "Table pairs")
+    samples = [({"verdict": str(verdict)}, number(n)) for verdict, n in counts.items()]
+    return Metric(f"migverify_run_{name}", f"{title} by verdict.", samples)
+
+
+def _covered(tables: Sequence[TablePairReport], rules: Sequence[RuleReport]) -> str:
+    parts = []
+    if rules:
+        parts.append(f"{amount(len(rules), 'rule')}; the table says how many rows each of them read.")
+    if tables or not rules:
+        cover = Coverage.total(table.coverage for table in tables)
+        items = {item for table in tables for item in table.result.not_covered}
+        gaps = sum(bool(table.result.not_covered) for table in tables)
+        parts.append(
+            f"{cover.rows_source:,} rows read from the source, {cover.rows_target:,} from the target, in"
+            f" {amount(cover.chunks, 'chunk')}."
+            + (f" Not covered: {amount(len(items), 'item')} in {amount(gaps, 'table pair')}." if items else "")
+        )
+    return f"Covered: {' '.join(parts)}"
+
+
+def _tiles(
+    run: RunFacts, tables: Sequence[TablePairReport], rules: Sequence[RuleReport],
+    noun: str, counts: dict[Verdict, int],
+) -> tuple[Tile, ...]:  # fmt: skip
+    tiles = [Tile(f"{n:,}", f"{plural(n, noun)} {verdict}", tone_of(verdict) if n else "none")
+             for verdict, n in counts.items()]  # fmt: skip
+    if warnings := warned(rules):
+        figure, _, words = warnings.partition(" ")
+        tiles.append(Tile(figure, words, "inconclusive"))
+    for currency, value in worst_money(rules):
+        tiles.append(Tile(value, f"{currency} unexplained in the worst rule", "mismatch"))
+    for kind, words in KIND_WORDS.items() if tables or not rules else ():
+        rows = sum(getattr(table.result, kind.value) for table in tables)
+        shown = "with other values" if kind is DiffKind.VALUE_DIFFERS else words
+        tiles.append(Tile(f"{rows:,}", f"{plural(rows, 'row')} {shown}", "mismatch" if rows else "none"))
+    return (*tiles, Tile(duration(run.seconds), "working time"))

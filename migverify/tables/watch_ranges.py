@@ -1,0 +1,326 @@
+"""Read tables in ranges beside the stream: slowly all of them in rounds, and at once one that may hold other rows.
+
+A write on the target that did not come from replication touches no key of the stream: the *sweep* compares range after
+range at a given number of rows a second. A statement that may give a name other rows (RENAME, TRUNCATE, DDL that no
+binlog shows) makes a pair *stale*, until one comparison of its whole table began and ended with the same identities on
+every side, planned by the definitions of that moment, and nothing more happened meanwhile. What fails is tried again.
+Rows that differ become touched keys, and are treated like all others: read again until they are equal, or twice the
+same after the target applied what was written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from functools import partial
+
+from migverify.db.pool import SessionPool
+from migverify.errors import MigverifyError, PlanError, ReadError
+from migverify.model import Endpoint, KeyRange, KeyText, RowDiff
+from migverify.tables.diff import PairReader, compare_lists, list_diffs, locate, same_checksum
+from migverify.tables.tasks import PairPlan
+from migverify.tables.watch_identity import (
+    Identities,
+    IdentityWatch,
+    Watched,
+    changes,
+    identities_text,
+    read_pairs,
+)
+from migverify.watch.ledger import Ledger, PairCounts
+from migverify.watch.touched import form_of
+
+MOST_ROWS = 32_768
+MOST_REASONS = 20
+"""Statements kept of one stale pair: they may come by the thousand."""
+AGAIN_SECONDS = 3.0
+"""How long a table waits that could not be compared."""
+MOST_DIFFERENT = 50_000
+"""A comparison that found this many rows goes on when they are fewer: they are all in the ledger."""
+
+Replan = Callable[[Sequence[Watched]], Sequence[Watched]]
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """One range: its rows on the source, the rows that differ, and where the next range begins (None: the end).
+
+    ``identities`` are those after the last range of a comparison.
+    """
+
+    rows: int
+    diffs: tuple[RowDiff, ...]
+    reached: KeyText | None
+    identities: Identities | None = None
+
+
+@dataclass(slots=True)
+class StaleTable:
+    """A pair whose names may mean other rows than those compared, and what must be applied before it is read.
+
+    ``waits`` are places by source number, ``changes`` counts what made it stale, ``due`` is the monotonic time of the
+    next attempt, ``failure`` the last one's.
+    """
+
+    waits: dict[int, int] = field(default_factory=dict)
+    changes: int = 0
+    due: float = 0.0
+    failure: str = ""
+
+
+@dataclass(slots=True)
+class TableComparison:
+    """One comparison of a whole table: how it was planned, and how far it is."""
+
+    number: int
+    changes: int
+    watched: Sequence[Watched]
+    identities: Identities
+    rows: int = 0
+    different: int = 0
+    reached: KeyText | None = None
+
+
+@dataclass(slots=True)
+class Sweep:
+    """The slow tour. ``rate`` is rows a second, 0 for no sweep; ``rounds`` counts whole tours over all tables."""
+
+    rate: int = 0
+    numbers: Sequence[int] = ()
+    rounds: int = 0
+    rows: int = 0
+    reached: KeyText | None = None
+    _place: int = 0
+    _due: float = field(default_factory=time.monotonic)
+
+    def due(self) -> int | None:
+        """Return the number of the pair whose next range is due; None when nothing is."""
+        if not self.rate or not self.numbers or time.monotonic() < self._due:
+            return None
+        return self.numbers[self._place]
+
+    def took(self, swept: Swept | None) -> None:
+        """Go on after a range; None leaves a table that could not be read for the next round."""
+        self.rows += swept.rows if swept else 0
+        self.reached = swept.reached if swept else None
+        self._due = time.monotonic() + (max(swept.rows, 1) / self.rate if swept else 1.0)
+        if self.reached is None:
+            self._place = (self._place + 1) % len(self.numbers)
+            self.rounds += self._place == 0
+
+
+class RangeReads:
+    """The stale pairs and the sweep of one watch: one step at a time on any thread; methods are of the watch's thread.
+
+    Parameters
+    ----------
+    known
+        The identities of each pair when its rows were last compared, or when the watch began.
+    replan
+        Plans the tables of one pair anew; raises MigverifyError.
+    open_reader
+        Opens a reader of both sides of a pair.
+    planned
+        Receives the tables of a pair that are read by new definitions from now on.
+    """
+
+    def __init__(
+        self, ledger: Ledger, pool: SessionPool, target: Endpoint, sources: Sequence[Endpoint],
+        known: Mapping[int, Identities], sweep: Sweep, replan: Replan,
+        open_reader: Callable[[PairPlan], PairReader], planned: Callable[[Sequence[Watched]], None],
+    ) -> None:  # fmt: skip
+        self.ledger, self.pool, self.target, self.sweep = ledger, pool, target, sweep
+        self.known = dict(known)
+        self.replan, self.open_reader, self.planned = replan, open_reader, planned
+        self.stale: dict[int, StaleTable] = {}
+        self.comparison: TableComparison | None = None
+        self.trouble = ""
+        self._identities = IdentityWatch(pool, target, sources)
+        self._count_at = 0.0
+        self._under_way: tuple[Future[TableComparison | Swept], Watched, bool] | None = None
+
+    def mark(self, number: int, waits: Mapping[int, int]) -> None:
+        """Note that the ledger holds a reason why a pair is stale; ``waits`` are places to be applied first."""
+        stale = self.stale.setdefault(number, StaleTable())
+        stale.changes += 1
+        for source, ordinal in waits.items():
+            stale.waits[source] = max(ordinal, stale.waits.get(source, 0))
+
+    def is_full(self, number: int) -> bool:
+        """Whether the ledger holds enough reasons of a stale pair."""
+        return number in self.stale and self.stale[number].changes >= MOST_REASONS
+
+    def look(self, pairs: Sequence[Watched], *, now: bool = False) -> bool:
+        """Read identities when it is time to, or ``now``; returns whether they were read.
+
+        Raises
+        ------
+        ReadError, EndpointError
+            a server does not answer.
+        """
+        found = self._identities.look(pairs, now=now)
+        for number, identities in (found or {}).items():
+            changed = changes(self.known.get(number, {}), identities)
+            if changed and self.comparison is not None and self.comparison.number == number:
+                changed = changes(self.comparison.identities, identities)
+            for text in changed:
+                if self.ledger.note(number, "stale", text):
+                    self.ledger.note(number, "changed", text)
+                    self.mark(number, {})
+        return found is not None
+
+    def turn(self, pairs: Sequence[Watched], applied: Mapping[int, int], threads: Executor) -> None:
+        """Take what was read, and begin the next: stale tables first, then the sweep."""
+        if self._under_way is not None:
+            future, watched, sweeping = self._under_way
+            if not future.done():
+                return
+            self._under_way = None
+            try:
+                result = future.result()
+            except MigverifyError as error:
+                self._failed(watched.number, error, sweeping=sweeping)
+            else:
+                self._take(result, watched, sweeping=sweeping)
+        if self.comparison is not None:
+            if not self._too_different(self.comparison):
+                step = partial(self._compare, self.comparison)
+                self._under_way = threads.submit(step), self.comparison.watched[0], False
+                return
+        elif (number := self._next_stale(applied)) is not None:
+            tables = [w for w in pairs if w.number == number]
+            self._under_way = threads.submit(self._plan, self.stale[number].changes, tables), tables[0], False
+            return
+        if (number := self.sweep.due()) is not None:
+            watched = next(w for w in pairs if w.number == number)
+            rate = min(MOST_ROWS, self.sweep.rate)
+            self._under_way = threads.submit(self._read, watched.pair, self.sweep.reached, rate), watched, True
+
+    def progress(self) -> dict[int, str]:
+        """Return in words how far each stale pair is."""
+        words = {n: s.failure or "it waits for its comparison" for n, s in self.stale.items()}
+        if self.comparison is not None:
+            words[self.comparison.number] = f"it is being compared, {self.comparison.rows:,} rows so far"
+        return words
+
+    # -- steps, on any thread ------------------------------------------------------------------------------------
+
+    def _plan(self, changed: int, watched: Sequence[Watched]) -> TableComparison:
+        number = watched[0].number
+        identities = read_pairs(self.pool, self.target, watched)[number]
+        if any(identity.young for identity in identities.values()):
+            raise ReadError("it was altered a moment ago")
+        fresh = self.replan(watched)
+        if [(c.name, c.family) for c in fresh[0].key] != [(c.name, c.family) for c in watched[0].key]:
+            raise PlanError(f"{fresh[0].pair.id}: its key changed", hint="Verify it again, and start a new watch.")
+        return TableComparison(number, changed, fresh, identities)
+
+    def _compare(self, comparison: TableComparison) -> Swept:
+        swept = self._read(comparison.watched[0].pair, comparison.reached, MOST_ROWS)
+        if swept.reached is not None:
+            return swept
+        after = read_pairs(self.pool, self.target, comparison.watched)[comparison.number]
+        return Swept(swept.rows, swept.diffs, None, after)
+
+    def _read(self, pair: PairPlan, lower: KeyText | None, rate: int) -> Swept:
+        reader = self.open_reader(pair)
+        try:
+            return sweep_range(reader, lower, rate)
+        finally:
+            reader.close()
+
+    # -- what they found -----------------------------------------------------------------------------------------
+
+    def _next_stale(self, applied: Mapping[int, int]) -> int | None:
+        for number, stale in self.stale.items():
+            ready = all(applied.get(source, -1) >= ordinal for source, ordinal in stale.waits.items())
+            if ready and time.monotonic() >= stale.due:
+                return number
+        return None
+
+    def _failed(self, number: int, error: MigverifyError, *, sweeping: bool) -> None:
+        if sweeping:
+            self.trouble = error.message
+            self.sweep.took(None)
+        else:
+            self._again(number, AGAIN_SECONDS, f"it could not be compared: {error.message}")
+
+    def _take(self, result: TableComparison | Swept, watched: Watched, *, sweeping: bool) -> None:
+        if isinstance(result, TableComparison):
+            self.comparison = result
+            self.planned(result.watched)
+            return
+        if result.diffs:
+            # No place: the first read that differs says which places must be applied before it counts.
+            keys = {(watched.number, form_of(watched.key, d.key)): (1, 0, 0) for d in result.diffs}
+            self.ledger.touch(keys, {}, time.time(), origin="sweep" if sweeping else "comparison")
+        if sweeping:
+            self.trouble = ""
+            self.sweep.took(result)
+        elif self.comparison is not None:
+            self.comparison.rows += result.rows
+            self.comparison.different += len(result.diffs)
+            self.comparison.reached = result.reached
+            if result.identities is not None:
+                self._end(self.comparison, result.identities)
+
+    def _end(self, comparison: TableComparison, after: Identities) -> None:
+        number = comparison.number
+        moved = changes(comparison.identities, after)
+        if moved or self.stale[number].changes != comparison.changes:
+            self._again(number, 0.0, "it changed again while it was compared" + "".join(f": {t}" for t in moved[:1]))
+            return
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+        words = f"{comparison.rows:,} rows were compared again at {moment} UTC"
+        self.ledger.settle(number, {"identity": identities_text(after), "compared": words})
+        self.known[number] = after
+        self.comparison = None
+        del self.stale[number]
+
+    def _again(self, number: int, seconds: float, why: str) -> None:
+        stale = self.stale.pop(number)
+        stale.due, stale.failure = time.monotonic() + seconds, why
+        self.stale[number] = stale  # behind the others
+        self.comparison = None
+
+    def _too_different(self, comparison: TableComparison) -> bool:
+        """Whether to wait: rows that differ are few, or the ledger would grow as large as the table."""
+        if comparison.different >= MOST_DIFFERENT and time.monotonic() >= self._count_at:
+            counts = self.ledger.counts(0.0).get(comparison.number, PairCounts())
+            comparison.different = counts.pending + counts.doubt + counts.hot + counts.diverged
+            self._count_at = time.monotonic() + AGAIN_SECONDS
+        return comparison.different >= MOST_DIFFERENT
+
+
+def sweepable(pair: PairPlan) -> bool:
+    """Whether a table can be read in ranges and its rows by key; the others are not swept."""
+    return pair.readable and not pair.whole and bool(pair.sides[0].sql.range_key and pair.sides[0].sql.key)
+
+
+def sweep_range(reader: PairReader, lower: KeyText | None, rate: int) -> Swept:
+    """Compare the next range of a table, of ``rate`` rows; one that cannot be cut in one statement a side.
+
+    Raises
+    ------
+    ReadError
+        a side did not answer, or rows differ that cannot be read again.
+    """
+    pair, key_range = reader.pair, KeyRange()
+    if sweepable(pair):
+        walker = reader.walker
+        upper = walker.later(partial(walker.boundary, KeyRange(lower), min(MOST_ROWS, max(1, rate)))).result()
+        key_range = KeyRange(lower, upper)
+    source, target = reader.checksums(key_range)
+    if source.hashed < source.rows or target.hashed < target.rows:
+        raise ReadError(f"{pair.id} {key_range}: a row is too long to hash at once")
+    if same_checksum(source, target):
+        return Swept(source.rows, (), key_range.upper)
+    if sweepable(pair):
+        diffs = tuple(list_diffs(reader, compare_lists(*reader.lists(key_range))))
+    else:
+        diffs = tuple(locate(reader, key_range, (source.rows, target.rows)))
+        if diffs and not reader.key:
+            raise ReadError(f"{pair.id}: {len(diffs)} rows differ, and the table has no key to read them again by")
+    return Swept(source.rows, diffs, key_range.upper)

@@ -1,0 +1,84 @@
+"""A watch in the store: a new run, or one that goes on; and its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from migverify.errors import PlanError, UsageError
+from migverify.model import RunInfo, StoredKind, Verdict
+from migverify.store.results import ResultStore, named_run
+from migverify.watch.status import WatchStatus
+
+
+@dataclass(slots=True)
+class WatchRun:
+    """One watch in the store.
+
+    Parameters
+    ----------
+    kind, fact
+        The kind of its run, and the fact of a run that says that it is such a watch.
+    digest, plan
+        What is watched: a watch goes on only with the same.
+    """
+
+    store: ResultStore
+    kind: StoredKind
+    fact: str
+    digest: str
+    plan: dict[str, Any]
+    run_id: str = ""
+    began: float = field(default_factory=time.time)
+
+    def resume(self, name: str) -> RunInfo:
+        """Go on with a watch; ``last`` is the newest one of what is watched here.
+
+        Raises
+        ------
+        UsageError
+            the run is no such watch.
+        PlanError
+            it watched something else.
+        """
+        info = named_run(self.store, name, self.kind, self.digest, suits=lambda run: bool(run.facts.get(self.fact)))
+        if not info.facts.get(self.fact):
+            raise UsageError(
+                f"run {info.run_id} is no watch {self.kind.words}", hint="`--resume last` takes the newest."
+            )
+        if info.plan_hash != self.digest:
+            raise PlanError(
+                f"watch {info.run_id} was of other tables, rules or parameters",
+                hint="Put the configuration back as it was, or start a new watch.",
+            )
+        self.store.resume_run(info.run_id)
+        self.run_id = info.run_id
+        return info
+
+    def start(self, command: str, facts: Mapping[str, Any]) -> None:
+        """Begin a new watch; ``facts`` hold that which says so."""
+        self.run_id = self.store.start_run(command, self.digest, self.plan, dict(facts), kind=self.kind)
+
+    def end(self, status: WatchStatus, facts: Mapping[str, Any]) -> None:
+        """Record the last status, and facts beside it."""
+        self.store.finish_run(
+            self.run_id, status.verdict, {"seconds": self.seconds, "reasons": list(status.reasons), **facts}
+        )  # fmt: skip
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Record an interrupt as INCONCLUSIVE and pass it on."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            reasons = ["interrupted; go on with --resume"]
+            self.store.finish_run(self.run_id, Verdict.INCONCLUSIVE, {"reasons": reasons})
+            raise
+
+    @property
+    def seconds(self) -> float:
+        """How long this process has watched."""
+        return time.time() - self.began

@@ -1,0 +1,119 @@
+"""Row images of the change stream -> keys that must be read again.
+
+Only the key columns of an image are decoded. A key is kept in one form per value (``key_form``), so that the text of
+the binlog and the text of a row list name the same row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from migverify.changes.decode import decoder
+from migverify.changes.model import Rows, Texts
+from migverify.model import KeyText
+from migverify.sql.key_range import KeyColumn
+
+DATE_LENGTH = len("2026-01-31")
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedTable:
+    """One table of a pair in the stream of one source endpoint.
+
+    ``number`` is the pair's number in the ledger. ``names`` are the source's key columns as the stream names them,
+    empty for a table without a key. ``immutable`` is (column, first mutable value as text) or None.
+    """
+
+    number: int
+    endpoint: str
+    database: str
+    table: str
+    names: tuple[str, ...]
+    key: tuple[KeyColumn, ...]
+    immutable: tuple[str, str] | None = None
+
+
+def key_form(family: str, text: str) -> str:
+    """Return the one text of a key value: numbers without padding or trailing zeros, moments without a zero fraction.
+
+    Takes the binlog's text (BIT as ``0x`` and hex) and that of a row list.
+    """
+    if family in ("integer", "year"):
+        return str(int(text))
+    if family == "bit":
+        return str(int(text, 16) if text.startswith("0x") else int(text))
+    if family == "decimal":
+        number = f"{Decimal(text):f}"
+        whole = number.rstrip("0").rstrip(".") if "." in number else number
+        return "0" if whole in ("-0", "") else whole
+    if family in ("date", "datetime", "time") and "." in text:
+        return text.rstrip("0").rstrip(".")
+    if family == "float":
+        return repr(float(text))
+    return text
+
+
+def form_of(key: Sequence[KeyColumn], texts: Texts) -> KeyText:
+    """Return the key of one row in its one form; NULL parts stay None."""
+    return tuple(None if t is None else key_form(c.family, t) for c, t in zip(key, texts, strict=True))
+
+
+def touched_keys(watched: WatchedTable, event: Rows) -> Iterator[KeyText]:
+    """Yield the key of every image of an event; an UPDATE gives those before and after it.
+
+    Raises
+    ------
+    ChangeError
+        the images cannot be decoded, or a key column is gone from the table.
+    """
+    texts = decoder(event.table, watched.names).texts(event.images)
+    if all(c.family == "integer" for c in watched.key):
+        yield from texts  # an integer of the binlog has one form already
+        return
+    for image in texts:
+        yield form_of(watched.key, image)
+
+
+def immutable_changes(watched: WatchedTable, event: Rows) -> list[KeyText]:
+    """Return the keys of images that lie in the range declared immutable."""
+    if watched.immutable is None:
+        return []
+    column, bound = watched.immutable
+    found = []
+    for image in decoder(event.table, (*watched.names, column)).texts(event.images):
+        value = image[-1]
+        # ISO texts of DATETIME and TIMESTAMP sort like the moments; a DATE is the beginning of its day.
+        if value is not None and (value if len(value) > DATE_LENGTH else f"{value} 00:00:00") < bound:
+            found.append(form_of(watched.key, image[:-1]))
+    return found
+
+
+@dataclass(slots=True)
+class Touches:
+    """Keys touched since the last flush: (pair number, key) -> (count, ordinal of the last commit, source number).
+
+    ``open`` holds those of transactions that have not ended: they count from the commit on, with its place.
+    """
+
+    done: dict[tuple[int, KeyText], tuple[int, int, int]] = field(default_factory=dict)
+    open: dict[tuple[int, KeyText], int] = field(default_factory=dict)
+
+    def add(self, number: int, keys: Iterator[KeyText]) -> None:
+        """Count keys of the transaction under way."""
+        opened = self.open
+        for key in keys:
+            place = (number, key)
+            opened[place] = opened.get(place, 0) + 1
+
+    def commit(self, ordinal: int, source: int) -> None:
+        """Count the keys of the transaction: it ended."""
+        for place, count in self.open.items():
+            before = self.done.get(place)
+            self.done[place] = (count + (before[0] if before else 0), ordinal, source)
+        self.open.clear()
+
+    def forget(self) -> None:
+        """Drop the keys of the transaction: it did not end, the stream was cut and begins it again."""
+        self.open.clear()
