@@ -49,22 +49,22 @@ def be_channel(directory: Path, _arguments: Sequence[str], ended: threading.Even
     world = CaseWorkspace(directory)
     path = world.folder / "channel.txt"
 
-    class Handler(BaseHTTPRequestHandler):
+    class ChannelHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", "0"))))
-            with path.open("a", encoding="utf-8") as kept:
-                kept.write(str(body.get("text", "")).replace("\n", " ") + "\n")
+            with path.open("a", encoding="utf-8") as messages:
+                messages.write(str(body.get("text", "")).replace("\n", " ") + "\n")
             self.send_response(200)
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", port_of(world, "channel")), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port_of(world, "channel")), ChannelHandler)
 
     def end() -> None:
         ended.wait()

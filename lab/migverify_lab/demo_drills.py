@@ -74,7 +74,7 @@ Trouble = Callable[[Drive], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Drills:
+class DemoDrills:
     """The story, in the folder of a demo whose pair is up."""
 
     root: Path

@@ -41,7 +41,7 @@ class PlantedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Planted:
+class PlantedFault:
     """A fault in place: the statements that made it, and every row that differs because of it."""
 
     fault: str

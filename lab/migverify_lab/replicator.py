@@ -19,8 +19,8 @@ from migverify.errors import LabError, MigverifyError
 from migverify_lab.replicator_faults import FaultDone, Injector
 from migverify_lab.replicator_plan import BatchPlan
 from migverify_lab.replicator_rules import FaultRule
-from migverify_lab.replicator_stream import OpenStream, Transaction, row_changes, transactions
-from migverify_lab.replicator_target import Target, place
+from migverify_lab.replicator_stream import OpenStream, StreamTransaction, row_changes, transactions
+from migverify_lab.replicator_target import TargetWriter, place
 from migverify_lab.servers import LabServer
 
 BANNER = """\
@@ -107,13 +107,13 @@ class Replicator:
         self._databases = frozenset(options.databases)
         self._injector = Injector(options.faults, options.seed)
         self._told = 0
-        self._target = Target(options.target, options.name)
-        self._queue: queue.Queue[Transaction | MigverifyError | None] = queue.Queue(QUEUE_TRANSACTIONS)
-        self._kept: Transaction | MigverifyError | None = None
+        self._target = TargetWriter(options.target, options.name)
+        self._queue: queue.Queue[StreamTransaction | MigverifyError | None] = queue.Queue(QUEUE_TRANSACTIONS)
+        self._kept: StreamTransaction | MigverifyError | None = None
         self._stop = threading.Event()
         self._moved = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._unsaved: Transaction | None = None
+        self._unsaved: StreamTransaction | None = None
         self._saved_at = 0.0
 
     # --- for those who use it ---------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class Replicator:
             ending = LabError(f"reading the change stream broke: {error!r}")
         self._put(ending)
 
-    def _put(self, entry: Transaction | MigverifyError | None) -> bool:
+    def _put(self, entry: StreamTransaction | MigverifyError | None) -> bool:
         while not self._stop.is_set():
             try:
                 self._queue.put(entry, timeout=0.5)
@@ -245,7 +245,7 @@ class Replicator:
     def _step(self) -> bool:
         """Gather and apply one batch; False at the end of the stream."""
         first = self._next(CHECKPOINT_SECONDS)
-        if isinstance(first, Transaction):
+        if isinstance(first, StreamTransaction):
             if any(isinstance(event, Statement) for event in first.events):
                 return self._apply_statements(first)
             if first.events:
@@ -258,7 +258,7 @@ class Replicator:
             raise first
         return first is not _END
 
-    def _next(self, seconds: float) -> Transaction | MigverifyError | _End | None:
+    def _next(self, seconds: float) -> StreamTransaction | MigverifyError | _End | None:
         """Return the next transaction, None when none comes in time; the way the stream ended else."""
         if self._kept is not None:
             kept, self._kept = self._kept, None
@@ -269,7 +269,7 @@ class Replicator:
             return None
         return _END if entry is None else entry
 
-    def _apply_batch(self, first: Transaction) -> bool:
+    def _apply_batch(self, first: StreamTransaction) -> bool:
         plan = BatchPlan()
         last = first
         self._take(plan, first)
@@ -280,7 +280,7 @@ class Replicator:
             if isinstance(entry, _End):
                 more = False
                 break
-            if not isinstance(entry, Transaction) or not self._fits(plan, entry):
+            if not isinstance(entry, StreamTransaction) or not self._fits(plan, entry):
                 self._kept = entry
                 break
             self._take(plan, entry)
@@ -290,7 +290,7 @@ class Replicator:
             self._stall(self._injector.stall_seconds)
         return more
 
-    def _fits(self, plan: BatchPlan, transaction: Transaction) -> bool:
+    def _fits(self, plan: BatchPlan, transaction: StreamTransaction) -> bool:
         """Whether a transaction may go into a batch: no statement, and no table whose layout has changed."""
         for event in transaction.events:
             if isinstance(event, Statement):
@@ -300,7 +300,7 @@ class Replicator:
                 return False
         return True
 
-    def _take(self, plan: BatchPlan, transaction: Transaction) -> None:
+    def _take(self, plan: BatchPlan, transaction: StreamTransaction) -> None:
         for event in transaction.events:
             if isinstance(event, Rows):
                 table = self._target.table(event.table)
@@ -309,7 +309,7 @@ class Replicator:
                         plan.add(emitted)
         self.status.transactions += 1
 
-    def _apply_statements(self, transaction: Transaction) -> bool:
+    def _apply_statements(self, transaction: StreamTransaction) -> bool:
         """Apply a transaction that holds a DDL or TRUNCATE; in the binlog such a one holds nothing else."""
         for event in transaction.events:
             if isinstance(event, Rows):
@@ -326,7 +326,7 @@ class Replicator:
         self._saved(transaction)
         return True
 
-    def _finish(self, plan: BatchPlan | None, last: Transaction) -> None:
+    def _finish(self, plan: BatchPlan | None, last: StreamTransaction) -> None:
         """Apply a batch, move the checkpoint, tell about it."""
         started = time.monotonic()
         self._target.apply(plan, last.end, last.time, last.end.gtids)
@@ -336,7 +336,7 @@ class Replicator:
             self.status.changes += plan.changes
         self._saved(last)
 
-    def _saved(self, last: Transaction) -> None:
+    def _saved(self, last: StreamTransaction) -> None:
         self._unsaved = None
         self._saved_at = time.monotonic()
         self._moved_to(last.end, last.time)

@@ -84,7 +84,7 @@ def drop_checkpoint(connection: Connection, name: str) -> None:
 
 
 @dataclass(slots=True)
-class Target:
+class TargetWriter:
     """The connection to the target of one replicator, whose ``name`` is its row of the checkpoint table.
 
     Make it, call ``open``.

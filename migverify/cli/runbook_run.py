@@ -59,7 +59,7 @@ _LOOK = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _RunLocation:
     room: RunStore
     text: str
 
@@ -125,7 +125,7 @@ def run(
     lease = _taken(record, person_of(record.status, person), reason, runs)
     context = _Context(room, known, cases)
     executor = _executor(record, registry, lease, context, limit if autopilot else None)
-    status, interrupted = _driven(executor, _Place(room, runs))
+    status, interrupted = _driven(executor, _RunLocation(room, runs))
     raise typer.Exit(_say_end(status, person, suffix_of(runs, status.run), interrupted=interrupted))
 
 
@@ -214,7 +214,7 @@ def _readiness(status: RunStatus, context: _Context) -> Any:
     return asker(context.room, time.time, fingerprint_now(context.config), cases, floor_of(context.config))
 
 
-def _driven(executor: Executor, place: _Place) -> tuple[RunStatus, bool]:
+def _driven(executor: Executor, place: _RunLocation) -> tuple[RunStatus, bool]:
     """Drive the run in this thread, with what moves told by another; returns how it stands, and whether it was stopped.
 
     Raises

@@ -30,7 +30,7 @@ from migverify.secrets import Secret, remember
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from migverify.cli.workload_clients_setup import Wanted
+    from migverify.cli.workload_clients_setup import ClientOptions
     from migverify.workload.clients.model import CellResult, ClientCell, Scenario
     from migverify.workload.clients.scenarios import LeftOut
 
@@ -80,14 +80,14 @@ def clients(
     quiet: QuietOption = False,
 ) -> None:  # fmt: skip
     """Run client scenarios on both sides; exit 0 MATCH, 1 MISMATCH, 2 usage, 3 INCONCLUSIVE."""
-    from migverify.cli.workload_clients_setup import Wanted
+    from migverify.cli.workload_clients_setup import ClientOptions
     from migverify.workload.clients.drivers import chosen, drivers, pools
     from migverify.workload.clients.scenarios import cells, load
 
     if listed:
         typer.echo(_listing(load(scenarios), as_json=as_json), nl=False)
         return
-    wanted = Wanted(config, database, own_servers, source_is_scratch, keep, repository, python, shard)
+    wanted = ClientOptions(config, database, own_servers, source_is_scratch, keep, repository, python, shard)
     loaded = {one.name: one for one in load(scenarios)}
     picked = [one for one in chosen(loaded, scenario or [], "--scenario") if scenario or every or not one.soak]
     made = partial(cells, chosen(drivers(), driver or [], "--driver"), chosen(pools(), pool or [], "--pool"), picked)
@@ -121,7 +121,9 @@ class Output:
 
 
 def _run(
-    wanted: Wanted, made: Callable[[Callable[[str], bool]], tuple[list[ClientCell], list[LeftOut]]], output: Output
+    wanted: ClientOptions,
+    made: Callable[[Callable[[str], bool]], tuple[list[ClientCell], list[LeftOut]]],
+    output: Output,
 ) -> Verdict:
     from migverify.cli.report import open_run_store
     from migverify.cli.workload_clients_setup import set_up

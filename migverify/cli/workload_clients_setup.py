@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ClientOptions:
     """What the options say."""
 
     config: Path
@@ -52,7 +52,7 @@ def _own_servers(say: Callable[[str], None]) -> AbstractContextManager[Mapping[s
 
 
 @contextmanager
-def set_up(wanted: Wanted) -> Iterator[Ready]:
+def set_up(wanted: ClientOptions) -> Iterator[Ready]:
     """Connect to both sides, take the scratch databases and start proxies; all is released afterwards.
 
     Raises
@@ -95,7 +95,7 @@ def set_up(wanted: Wanted) -> Iterator[Ready]:
         yield Ready(Tools(sides, controller, wanted.repository, wanted.python, say), facts)
 
 
-def _endpoints(wanted: Wanted) -> tuple[dict[str, Endpoint], dict[str, Secret], str | None]:
+def _endpoints(wanted: ClientOptions) -> tuple[dict[str, Endpoint], dict[str, Secret], str | None]:
     from migverify.config import load_config
     from migverify.secrets import Secret, resolve_password
 
@@ -122,7 +122,7 @@ def _session(endpoint: Endpoint, secret: Secret) -> Iterator[Session]:
         yield session
 
 
-def _refuse_production(wanted: Wanted, sessions: Mapping[str, Session], marker: str | None) -> None:
+def _refuse_production(wanted: ClientOptions, sessions: Mapping[str, Session], marker: str | None) -> None:
     """Nothing is made on a source that did not prove to be a clone, unless the user says that it is no production."""
     from migverify.workload.replay.clone import prove
 

@@ -9,7 +9,7 @@ from typing import Any
 from migverify.config import ExpectedJob, ExpectedSeries
 from migverify.errors import ReadError
 from migverify.guards.model import AnswerState, CheckResult, failed, listed, passed, unknown, warned
-from migverify.guards.monitors_model import PrometheusFacts, Target
+from migverify.guards.monitors_model import PrometheusFacts, ScrapeTarget
 from migverify.guards.prometheus import Sample, known
 from migverify.guards.promql import Selector, seconds, selectors
 
@@ -194,7 +194,7 @@ def targets(asking: PrometheusFacts, name: str, job: ExpectedJob) -> Iterator[Ch
 
 
 def _target(
-    asking: PrometheusFacts, name: str, job: ExpectedJob, instance: str, target: Target | None
+    asking: PrometheusFacts, name: str, job: ExpectedJob, instance: str, target: ScrapeTarget | None
 ) -> tuple[AnswerState, str]:
     """Judge one instance. ``up`` is 0 where a scrape failed, and missing where none was made."""
     key = (name, instance)

@@ -20,7 +20,7 @@ from migverify.recon.model import ChangesPart, Dataset, FilePart, QueryPart, Rul
 from migverify.recon.relation import FileRead, KeyRows, Pairing, SqlRead
 from migverify.recon.rule import Rule, RuleSet, judging
 from migverify.recon.run import RuleTools, evaluate_step
-from migverify.recon.steps import Step
+from migverify.recon.steps import RuleStep
 from migverify.recon.watermark import (
     AppliedTime,
     SourceWatermark,
@@ -40,7 +40,7 @@ MARK_SECONDS = 1.0
 
 
 @dataclass(slots=True)
-class Marks:
+class WatermarkCache:
     """Watermarks of endpoints and files, asked at most once in ``MARK_SECONDS``.
 
     ``endpoints``: Those that the rules read, by name. ``pool``: One idle session for each endpoint at most.
@@ -132,7 +132,7 @@ class EngineReads:
 
     rules: RuleSet
     tools: RuleTools
-    marks: Marks
+    marks: WatermarkCache
 
     def watermarks(self, rule: Rule) -> Sequence[SourceWatermark]:
         """Return the watermarks of the rule's datasets."""
@@ -141,7 +141,7 @@ class EngineReads:
 
     def evaluate(self, rule: Rule, window: Window | None, sink: Sink) -> RuleResult:
         """Evaluate one window, as a run does."""
-        return evaluate_step(Step(rule, window), self.rules, self.tools, sink)
+        return evaluate_step(RuleStep(rule, window), self.rules, self.tools, sink)
 
     def look(
         self, rule: Rule, span: Window | None, findings: Sequence[RuleFinding]

@@ -18,13 +18,13 @@ from migverify.recon.bodies import bodies, finding_of, window_text, withdrawn
 from migverify.recon.candidates import Spill
 from migverify.recon.model import Class, RuleFinding, RuleResult, Window
 from migverify.recon.rule import Rule
-from migverify.recon.verdict import Tally
+from migverify.recon.verdict import FindingTally
 from migverify.recon.watch_judge import RuleReads, crossings, judge_again, judge_sums
 from migverify.recon.watch_state import (
     OPEN_KINDS,
-    State,
     Sums,
     WatchLimits,
+    WindowPhase,
     WindowState,
     gaps_of,
     kept_of,
@@ -128,7 +128,7 @@ class RuleWatch:
         window = kept.window
         if window is None:
             return
-        if kept.state is State.UNSURE and not kept.unread:
+        if kept.state is WindowPhase.UNSURE and not kept.unread:
             self.unsure_since = min(self.unsure_since or window.start, window.start)
             self.unsure = kept.gaps
         if self.following is not None and window.start >= self.following.start:
@@ -238,7 +238,7 @@ class RuleWatch:
         began = self.stamp()
         started = time.monotonic()
         earlier = self.windows.get(window_text(window))
-        kept = WindowState(window, State.EVALUATING, at=began, marks=self._marked())
+        kept = WindowState(window, WindowPhase.EVALUATING, at=began, marks=self._marked())
         kept.evaluations = earlier.evaluations if earlier else 0
         # Before the rows are read: what comes during the read is seen by the next look back.
         kept.signature = self._signature(window)
@@ -246,7 +246,7 @@ class RuleWatch:
             result = self.reads.evaluate(self.rule, window, spool.add)
             for findings, last in spool.pages(PAGE):
                 judged = self._judge(window, [replace(f, window=window, at=began) for f in findings], kept)
-                kept.tally.join(Tally.of(judged))
+                kept.tally.join(FindingTally.of(judged))
                 if last and earlier is None:
                     self._finish(kept, result, None, judged, started)
                     return
@@ -275,12 +275,12 @@ class RuleWatch:
         self.blind = found is None
         return found
 
-    def _settle_stale(self, name: str, kept: WindowState, began: float) -> Tally:
+    def _settle_stale(self, name: str, kept: WindowState, began: float) -> FindingTally:
         """Count the findings of a window that was evaluated again; what was not found this time matched late.
 
         Unless the window was not read in full: then nothing follows from what was not found.
         """
-        counted = Tally()
+        counted = FindingTally()
         for page in self._pages(name):
             late = []
             for finding in page:
@@ -337,12 +337,12 @@ class RuleWatch:
     def _rests(self, kept: WindowState) -> bool:
         grid = self.rule.window
         return (
-            grid is not None and kept.window is not None and kept.state is State.MATCHED
+            grid is not None and kept.window is not None and kept.state is WindowPhase.MATCHED
             and is_immutable(grid, kept.window, self.clock())
         )  # fmt: skip
 
     def _reopen(self, kept: WindowState, reason: str) -> None:
-        fresh = replace(kept, state=State.REOPENED, gaps=(reason,))
+        fresh = replace(kept, state=WindowPhase.REOPENED, gaps=(reason,))
         self._write(fresh, [])
         self.reopened += 1
         self._put(fresh, kept)
@@ -431,7 +431,7 @@ class RuleWatch:
         """Return the end of the last window before which every one matched; None before the first."""
         if self.first is None or self.following is None or self.following == self.first:
             return None
-        opened = [k.window.start for k in self.held if k.window is not None and k.state is not State.MATCHED]
+        opened = [k.window.start for k in self.held if k.window is not None and k.state is not WindowPhase.MATCHED]
         if self.unsure_since is not None:
             opened.append(self.unsure_since)
         return min([self.following.start, *opened])

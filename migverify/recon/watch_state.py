@@ -17,10 +17,10 @@ from migverify.model import Verdict
 from migverify.recon.bodies import DONE, OPEN, result_body, result_of, window_text
 from migverify.recon.model import MISMATCHES, Class, CoveredWindows, RuleResult, Severity, Window
 from migverify.recon.rule import Rule
-from migverify.recon.verdict import Tally
+from migverify.recon.verdict import FindingTally
 
 
-class State(StrEnum):
+class WindowPhase(StrEnum):
     """The state of a window in a watch."""
 
     EVALUATING = "evaluating"  # some findings are stored, not all: it is evaluated again after a restart
@@ -31,7 +31,7 @@ class State(StrEnum):
     MISMATCH = "mismatch"
 
 
-UNDONE = frozenset({State.EVALUATING, State.REOPENED})
+UNDONE = frozenset({WindowPhase.EVALUATING, WindowPhase.REOPENED})
 UNREAD = ("not read:", "not evaluated:")
 """How reasons begin that another read may take away."""
 
@@ -66,8 +66,8 @@ class WindowState:
     """
 
     window: Window | None
-    state: State
-    tally: Tally = field(default_factory=Tally)
+    state: WindowPhase
+    tally: FindingTally = field(default_factory=FindingTally)
     covered: CoveredWindows = field(default_factory=CoveredWindows)
     gaps: tuple[str, ...] = ()
     signature: str | None = None
@@ -103,7 +103,7 @@ class WindowState:
     def is_open(self) -> bool:
         """Whether something of it is read again, or may expire; a rule without windows is evaluated for ever."""
         # Reading again what no read can prove would say the same.
-        done = self.state is State.MATCHED or (self.state is State.UNSURE and not self.unread)
+        done = self.state is WindowPhase.MATCHED or (self.state is WindowPhase.UNSURE and not self.unread)
         return self.window is None or not done or bool(self.tally.open or self.tally.counts.get(Class.KNOWN_EXCEPTION))
 
     def cross(self, count: int) -> None:
@@ -114,15 +114,15 @@ class WindowState:
         """Set the state from the findings and gaps."""
         self.tally.prune()
         if self.tally.mismatches and rule.severity is not Severity.WARNING:
-            self.state = State.MISMATCH
+            self.state = WindowPhase.MISMATCH
         elif self.tally.pending:
-            self.state = State.CARRYING
+            self.state = WindowPhase.CARRYING
         else:
-            self.state = State.UNSURE if self.gaps else State.MATCHED
+            self.state = WindowPhase.UNSURE if self.gaps else WindowPhase.MATCHED
 
     def result(self, rule: Rule) -> RuleResult:
         """Return the end of the rule in this window, as a run would."""
-        verdicts = {State.MATCHED: Verdict.MATCH, State.MISMATCH: Verdict.MISMATCH}
+        verdicts = {WindowPhase.MATCHED: Verdict.MATCH, WindowPhase.MISMATCH: Verdict.MISMATCH}
         reasons = list(self.gaps)
         if self.tally.mismatches:
             reasons.append(f"{self.tally.mismatches:,} mismatches")
@@ -157,7 +157,8 @@ def kept_of(body: Mapping[str, Any]) -> WindowState:
     try:
         own = body["watch"]
         return WindowState(
-            result.window, State(own["state"]), Tally(Counter(result.counts), dict(result.money)), result.covered,
+            result.window, WindowPhase(own["state"]),
+            FindingTally(Counter(result.counts), dict(result.money)), result.covered,
             tuple(own["gaps"]), own["signature"], int(own["evaluations"]), float(own["at"]),
             float(own["stamp"]), result.seconds, result.snapshots,
             {name: None if mark is None else float(mark) for name, mark in own["watermarks"].items()},
@@ -183,8 +184,8 @@ def gaps_of(result: RuleResult) -> tuple[str, ...]:
 class Sums:
     """Windows of a rule over the whole watch: how many in which state, and what they hold together."""
 
-    states: Counter[State] = field(default_factory=Counter)
-    tally: Tally = field(default_factory=Tally)
+    states: Counter[WindowPhase] = field(default_factory=Counter)
+    tally: FindingTally = field(default_factory=FindingTally)
     covered: CoveredWindows = field(default_factory=CoveredWindows)
 
     def put(self, kept: WindowState, sign: int = 1) -> None:

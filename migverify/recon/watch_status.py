@@ -15,7 +15,7 @@ from migverify.exposition import VERDICTS, Metric, number
 from migverify.model import Verdict
 from migverify.recon.model import Class, Severity
 from migverify.recon.watch_rule import RuleWatch
-from migverify.recon.watch_state import State
+from migverify.recon.watch_state import WindowPhase
 from migverify.recon.watermark import SourceWatermark, spread
 from migverify.recon.windows import closing, shown
 from migverify.watch.status import WatchStatus, gauges
@@ -324,7 +324,7 @@ def _notices(one: RuleWatch) -> list[str]:
     known = one.sums.tally.counts.get(Class.KNOWN_EXCEPTION, 0)
     if known:
         found.append(f"{known:,} known exceptions")
-    if one.sums.states.get(State.REOPENED):
+    if one.sums.states.get(WindowPhase.REOPENED):
         found.append("windows were reopened")
     return found
 

@@ -267,7 +267,7 @@ class Budgets:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class RunWindow:
     """When the run may happen, Unix seconds."""
 
     opens: float
@@ -324,7 +324,7 @@ class Runbook:
     guards: tuple[Guard, ...] = ()
     phases: tuple[str, ...] = ()
     budgets: Budgets = Budgets()
-    window: Window | None = None
+    window: RunWindow | None = None
     sinks: tuple[Sink, ...] = ()
     rollback_when: tuple[Check, ...] = ()
     parameters: dict[str, str] = field(default_factory=dict)

@@ -43,7 +43,7 @@ _UNCERTAIN = "(masked)"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SessionState:
     """The state one statement runs in.
 
     ``rest`` is a JSON object of what has no column: ``variables`` (other session variables), ``user_variables``
@@ -86,7 +86,7 @@ class Tracker:
     def __init__(self, mask: Callable[[bytes], bytes] | None = None) -> None:
         self._mask = mask
         self.opened = 0
-        self._variants: dict[tuple[bool | None, bool], State] = {}
+        self._variants: dict[tuple[bool | None, bool], SessionState] = {}
         self._clear()
         self._database: str | None = None
         self._charset: str | None = None
@@ -102,20 +102,20 @@ class Tracker:
         self._names: dict[str, None] = {}
         self._ids: dict[int, None] = {}
         self._next: str = ""
-        self._known: State | None = None
+        self._known: SessionState | None = None
         self._variants.clear()
 
-    def state(self, record: Record) -> State:
+    def state(self, record: Record) -> SessionState:
         """Return the state ``record`` runs in; the database it names counts more than the inferred one."""
         return self.state_in(record.database)
 
-    def state_in(self, database: str | None) -> State:
+    def state_in(self, database: str | None) -> SessionState:
         """Return the state of a record that names a database, or none."""
         if database is not None and database != self._database:
             self._database = database
             self._forget()
         if self._known is None:
-            self._known = State(
+            self._known = SessionState(
                 self._database, self._columns.get("charset", self._charset), self._columns.get("sql_mode"),
                 self._columns.get("time_zone"), self._autocommit, self._columns.get("isolation"), self.transaction,
                 self._rest(),

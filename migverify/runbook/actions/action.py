@@ -21,7 +21,16 @@ from migverify.runbook.model import Check
 from migverify.secrets import scrub
 
 __all__ = [
-    "Action", "ActionKind", "ActionResult", "Answer", "Argument", "Context", "Outcome", "Registry", "ask", "judge",
+    "Action",
+    "ActionKind",
+    "ActionResult",
+    "Argument",
+    "CheckOutcome",
+    "Context",
+    "Outcome",
+    "Registry",
+    "ask",
+    "judge",
 ]  # fmt: skip
 
 
@@ -223,7 +232,7 @@ def _json_of(evidence: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CheckOutcome:
     """A check's answer: ``state`` is ``pass``, ``fail`` or ``inconclusive``."""
 
     action: str
@@ -238,19 +247,19 @@ class Answer:
                 "evidence": self.evidence}  # fmt: skip
 
 
-def ask(registry: Registry, check: Check, context: Context) -> Answer:
+def ask(registry: Registry, check: Check, context: Context) -> CheckOutcome:
     """Ask a check once, and judge it; ``for_seconds`` is the caller's to watch.
 
     An action that is an effect is not asked: a check changes nothing.
     """
     if check.action in registry and registry.find(check.action).kind is not ActionKind.CHECK:
-        return Answer(check.action, "inconclusive", f"{check.action} is an effect, and no check")
+        return CheckOutcome(check.action, "inconclusive", f"{check.action} is an effect, and no check")
     result = registry.run(check.action, check.arguments, context)
     default = registry.find(check.action).default if check.action in registry else None
     return judge(check, result, default)
 
 
-def judge(check: Check, result: ActionResult, default: Check | None = None) -> Answer:
+def judge(check: Check, result: ActionResult, default: Check | None = None) -> CheckOutcome:
     """Hold a result against the bounds of a check, or else against the action's own.
 
     Only a value that meets every bound passes. No value, no bound at all, a number against a text: inconclusive.
@@ -258,7 +267,7 @@ def judge(check: Check, result: ActionResult, default: Check | None = None) -> A
     bounds = default if default is not None and _unbounded(check) else check
     state, why = _state(bounds, result)
     text = f"{result.text}{f' - {why}' if why else ''}"
-    return Answer(check.action, state, text, result.value, result.evidence)
+    return CheckOutcome(check.action, state, text, result.value, result.evidence)
 
 
 def _unbounded(check: Check) -> bool:

@@ -143,7 +143,7 @@ def _key(what: str, one: StepStatus) -> tuple[str, ...]:
 
 
 @dataclass(slots=True)
-class _Known:
+class _ReminderState:
     since: Moment
     number: int = 0
 
@@ -152,7 +152,7 @@ class Reminders:
     """Remembers for one executor who was reminded of what; a new executor begins to count anew."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, ...], _Known] = {}
+        self._known: dict[tuple[str, ...], _ReminderState] = {}
         self._held = False
         self._resumed: Moment | None = None
 
@@ -166,9 +166,9 @@ class Reminders:
             self._resumed = now  # nobody has to answer while the run is held
         self._held = held
         some = waits(status, now)
-        known = {one.key: self._known.get(one.key) or _Known(self._since(one, now)) for one in some}
+        known = {one.key: self._known.get(one.key) or _ReminderState(self._since(one, now)) for one in some}
         if self._resumed is not None and self._resumed is now:
-            known = {key: _Known(now) for key in known}
+            known = {key: _ReminderState(now) for key in known}
         self._known = known
         found = []
         for one in some:

@@ -25,15 +25,15 @@ from migverify.runbook.events import Event, EventKind, RollbackState, RunState, 
 from migverify.runbook.model import Runbook
 from migverify.runbook.page.sentences import Announced, Line, announced, lines
 from migverify.runbook.page.view_acts import Act, acts_of
-from migverify.runbook.page.view_clock import Clock, since, still, up_from
+from migverify.runbook.page.view_clock import ClockView, since, still, up_from
 from migverify.runbook.page.view_steps import StepView, is_open, step_view, with_backups
 from migverify.runbook.page.view_times import Budget, Finish, Ladder, UndoView, budget_of, finish_of, ladder_of, undo_of
 from migverify.runbook.page.view_watch import (
     ExecutorView,
     GuardView,
     JournalView,
+    PageWarning,
     Pulse,
-    Warned,
     alarm_words,
     executor_of,
     guards_of,
@@ -93,9 +93,9 @@ class View:
     failures: int
     started: float
     ended: float | None
-    clock: Clock
-    hold: Clock | None
-    held: Clock
+    clock: ClockView
+    hold: ClockView | None
+    held: ClockView
     holds: int
     phase: str
     phases: tuple[PhaseView, ...]
@@ -113,7 +113,7 @@ class View:
     steps: tuple[StepView, ...]
     executor: ExecutorView
     journal: JournalView
-    warnings: tuple[Warned, ...]
+    warnings: tuple[PageWarning, ...]
     log: tuple[Line, ...]
     standing: tuple[str, ...]
     unverified: tuple[str, ...]

@@ -17,7 +17,7 @@ from typing import TypeVar
 from migverify.errors import JournalError
 from migverify.runbook.clock import Clock, system_clock
 from migverify.runbook.events import Event
-from migverify.runbook.record.chain import Draft, Link, Made, fence
+from migverify.runbook.record.chain import ChainEnd, Draft, Made, fence
 from migverify.runbook.record.heads import Head
 from migverify.store.database import Connection, Database
 from migverify.store.journals import JournalEnd, add_lines, end_of, lines_of, newest_run
@@ -42,7 +42,7 @@ class RunJournal:
         self, database: Database, run: str, runbook: str = "", *, folder: Path, clock: Clock = system_clock
     ) -> None:
         self.database, self.run, self.runbook, self.folder, self.clock = database, run, runbook, folder, clock
-        self._link = Link(run)
+        self._link = ChainEnd(run)
         self._locked: Connection | None = None
 
     @property

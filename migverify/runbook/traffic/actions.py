@@ -10,11 +10,11 @@ from typing import Any
 from migverify.errors import MigverifyError
 from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
 from migverify.runbook.model import Check
-from migverify.runbook.traffic.change import Change, abort, change, look
+from migverify.runbook.traffic.change import ChangeResult, abort, change, look
 from migverify.runbook.traffic.command import CommandDriver
 from migverify.runbook.traffic.document import NginxPart, Traffic, load_traffic
 from migverify.runbook.traffic.measure import (
-    Measured,
+    TrafficMeasurement,
     judge_errors,
     judge_instances,
     judge_p99,
@@ -89,7 +89,7 @@ def _abort(traffic: Traffic, driver: Driver, arguments: Mapping[str, Any], conte
     return _changed(abort(driver, share), share)
 
 
-def _changed(found: Change, share: int) -> ActionResult:
+def _changed(found: ChangeResult, share: int) -> ActionResult:
     outcomes = {"done": Outcome.OK, "refused": Outcome.FAILED, "put back": Outcome.FAILED, "in doubt": Outcome.NO_DATA}
     facts = {"result": found.outcome, "instances": found.state.as_json() if found.state is not None else {}}
     value = share / 100 if found.outcome == "done" else None
@@ -132,7 +132,7 @@ def _sticky(traffic: Traffic, driver: Driver, _arguments: Mapping[str, Any], _co
     return _judged(*stickiness(found, writes=traffic.writes, predicts=driver.predicts is not None), found)
 
 
-def _judged(state: str, text: str, found: Measured) -> ActionResult:
+def _judged(state: str, text: str, found: TrafficMeasurement) -> ActionResult:
     if state == "inconclusive":
         return ActionResult(Outcome.NO_DATA, text, None, found.as_json())
     return ActionResult(Outcome.OK, text, state == "pass", found.as_json())

@@ -20,8 +20,8 @@ from migverify.runbook.actions.action import Context, Outcome
 from migverify.runbook.actions.builtin import KEPT_BYTES, run_program
 from migverify.runbook.traffic.document import CommandPart
 from migverify.runbook.traffic.files import change_locks
-from migverify.runbook.traffic.model import Reading, Setting, hundredths, is_generation
-from migverify.runbook.traffic.tally import SideTally, Tally
+from migverify.runbook.traffic.model import InstanceReading, Setting, hundredths, is_generation
+from migverify.runbook.traffic.tally import SideTally, TrafficTally
 
 __all__ = ["CommandDriver"]
 
@@ -75,12 +75,12 @@ class CommandDriver:
         content = {"setting": _spelled(setting), "expected": _spelled(expected) if expected is not None else None}
         self._asked(instance, "set", json.dumps(content))
 
-    def served(self, instance: str) -> Reading:
+    def served(self, instance: str) -> InstanceReading:
         """Ask ``read``, and take ``served`` of its answer."""
         setting = _setting(_part(self._asked(instance, "read"), "served", instance), instance)
-        return Reading(setting.share, setting.generation)
+        return InstanceReading(setting.share, setting.generation)
 
-    def settled(self, instance: str, setting: Setting) -> Reading:
+    def settled(self, instance: str, setting: Setting) -> InstanceReading:
         """Ask until the setting is served, or the time is over."""
         waiting = threading.Event()
         for left in range(max(1, math.ceil(self._part.settle / 0.5)), 0, -1):
@@ -90,7 +90,7 @@ class CommandDriver:
             waiting.wait(0.5)
         raise TrafficError(f"{instance}: settle is no time")
 
-    def measure(self, instance: str, generations: Sequence[str], since: float) -> Mapping[str, Tally]:
+    def measure(self, instance: str, generations: Sequence[str], since: float) -> Mapping[str, TrafficTally]:
         """Run ``measure``; what it does not tell of is not measured."""
         asked = json.dumps({"generations": list(generations), "since": since})
         content = _part(self._asked(instance, "measure", asked), "generations", instance)
@@ -142,9 +142,9 @@ def _setting(content: dict[str, Any], instance: str) -> Setting:
         raise TrafficError(f"{instance}: {error.message}") from None
 
 
-def _tally(content: dict[str, Any], instance: str) -> Tally:
+def _tally(content: dict[str, Any], instance: str) -> TrafficTally:
     """Counts of a command: requests and errors of each side, and times by whole milliseconds."""
-    tally = Tally(unmeasured=frozenset({"keys"}))
+    tally = TrafficTally(unmeasured=frozenset({"keys"}))
     for name in ("old", "new"):
         side = _part(content, name, instance)
         setattr(tally, name, _side(side, f"{instance}: {name}"))

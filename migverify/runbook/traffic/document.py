@@ -14,7 +14,7 @@ from migverify.config.fields import Many, Strict, in_folder
 from migverify.config.problems import at, read_document, validate
 from migverify.errors import ConfigError, UsageError
 from migverify.runbook.definition.fields import Duration, Id, Text
-from migverify.runbook.traffic.access_log import Sides
+from migverify.runbook.traffic.access_log import SplitSides
 from migverify.runbook.traffic.model import check_ladder, hundredths
 
 TITLE = "migverify traffic"
@@ -104,9 +104,9 @@ class NginxPart(Strict):
         return True
 
     @cached_property
-    def sides(self) -> Sides:
+    def sides(self) -> SplitSides:
         """Values and servers of both sides."""
-        return Sides(self.old.value, self.new.value, frozenset(self.old.addresses), frozenset(self.new.addresses))
+        return SplitSides(self.old.value, self.new.value, frozenset(self.old.addresses), frozenset(self.new.addresses))
 
     @model_validator(mode="after")
     def _apart(self) -> NginxPart:

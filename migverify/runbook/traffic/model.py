@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Protocol
 from migverify.errors import UsageError
 
 if TYPE_CHECKING:
-    from migverify.runbook.traffic.tally import Tally
+    from migverify.runbook.traffic.tally import TrafficTally
 
 __all__ = [
-    "FULL", "LADDER", "Driver", "Reading", "Setting", "check_ladder", "check_step", "goes_to_new", "hundredths",
+    "FULL", "LADDER", "Driver", "InstanceReading", "Setting", "check_ladder", "check_step", "goes_to_new", "hundredths",
     "is_generation", "murmur2", "percent", "reading_of", "threshold",
 ]  # fmt: skip
 
@@ -98,7 +98,7 @@ def is_generation(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class InstanceReading:
     """What one instance answers about itself: a share and its generation, or why it is not known."""
 
     share: int | None = None
@@ -115,9 +115,9 @@ class Reading:
         return self.why if self.share is None else f"{percent(self.share)} % ({self.generation})"
 
 
-def reading_of(setting: Setting) -> Reading:
+def reading_of(setting: Setting) -> InstanceReading:
     """Return a setting as a reading."""
-    return Reading(setting.share, setting.generation)
+    return InstanceReading(setting.share, setting.generation)
 
 
 class Driver(Protocol):
@@ -154,13 +154,13 @@ class Driver(Protocol):
     def apply(self, instance: str) -> None:
         """Have an instance serve what is written; returns without knowing whether it does."""
 
-    def served(self, instance: str) -> Reading:
+    def served(self, instance: str) -> InstanceReading:
         """Return what an instance serves, from itself and not from its configuration."""
 
-    def settled(self, instance: str, setting: Setting) -> Reading:
+    def settled(self, instance: str, setting: Setting) -> InstanceReading:
         """Wait until an instance certainly serves a setting, in all of it, and return what it serves then."""
 
-    def measure(self, instance: str, generations: Sequence[str], since: float) -> Mapping[str, Tally]:
+    def measure(self, instance: str, generations: Sequence[str], since: float) -> Mapping[str, TrafficTally]:
         """Count the requests of an instance that ended since a moment, for each of the generations they had."""
 
 

@@ -19,7 +19,7 @@ from migverify.workload.conflict import tidblog
 from migverify.workload.conflict.keys import TidbKey
 from migverify.workload.conflict.message import parse
 from migverify.workload.conflict.model import LATEST, SeenStatement, TransactionConflict, tso_time
-from migverify.workload.replay.model import Judged
+from migverify.workload.replay.model import JudgedCall
 from migverify.workload.replay.outcomes import judged
 from migverify.workload.replay.runfile import RUN_FILE, RunFile
 
@@ -33,7 +33,7 @@ _COLUMNS = (
 
 
 @dataclass(slots=True)
-class Found:
+class ConflictFindings:
     """What the first reading found. ``repeated`` counts further lines of conflicts already known."""
 
     conflicts: list[TransactionConflict] = field(default_factory=list)
@@ -68,7 +68,7 @@ def _is_slow(path: Path) -> bool:
         return tidblog.is_slow_log(file.read(65_536))
 
 
-def find(files: Sequence[Path], most: int) -> Found:
+def find(files: Sequence[Path], most: int) -> ConflictFindings:
     """Return the conflicts that logs tell of: errors in the order of the files, then the longest waits.
 
     Parameters
@@ -76,7 +76,7 @@ def find(files: Sequence[Path], most: int) -> Found:
     most
         How many to keep; the others are counted.
     """
-    found = Found()
+    found = ConflictFindings()
     errors: dict[tuple[object, ...], TransactionConflict] = {}
     waiting: list[TransactionConflict] = []
     for path in files:
@@ -102,7 +102,7 @@ def find(files: Sequence[Path], most: int) -> Found:
     return found
 
 
-def _count(lines: Iterable[bytes], found: Found) -> Iterator[bytes]:
+def _count(lines: Iterable[bytes], found: ConflictFindings) -> Iterator[bytes]:
     for line in lines:
         found.lines += 1
         yield line
@@ -115,7 +115,9 @@ def _keep_longest(waiting: list[TransactionConflict], most: int) -> int:
     return left
 
 
-def _merge(errors: dict[tuple[object, ...], TransactionConflict], conflict: TransactionConflict, found: Found) -> None:
+def _merge(
+    errors: dict[tuple[object, ...], TransactionConflict], conflict: TransactionConflict, found: ConflictFindings
+) -> None:
     """Keep one conflict for the several lines TiDB writes of it, with what each of them adds."""
     name = (
         conflict.kind,
@@ -254,7 +256,7 @@ def replay_conflicts(folder: Path) -> Iterator[TransactionConflict]:
                 )  # fmt: skip
 
 
-def _conflict(one: Judged) -> TransactionConflict | None:
+def _conflict(one: JudgedCall) -> TransactionConflict | None:
     # the target's words; they are cut at a few hundred characters, behind the times and the key
     texts = (each.target for each in one.differences if each.aspect == "error")
     return next((found for text in texts if (found := parse(text)) is not None), None)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from migverify.workload.replay.order import NOBODY, Conflicts, Placed, Unit
+from migverify.workload.replay.order import NOBODY, CallDependencies, Conflicts, Unit
 from migverify.workload.replay.pace import Timeline
 from migverify.workload.replay.runfile import SKIPPED, WRITES, PlannedCall, RunFile
 from migverify.workload.replay.touches import Keys, touches
@@ -75,7 +75,7 @@ _LONGEST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _CallPosition:
     index: int
     session: int
     start: int
@@ -85,7 +85,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    place: _Place
+    place: _CallPosition
     sequence: int
     due: int
     waits: tuple[int, ...]
@@ -147,7 +147,7 @@ class _Turns:
         return int(self.run.db.execute("SELECT end FROM calls WHERE id = ?", (index,)).fetchone()[0])
 
 
-def _placed(conflicts: Conflicts, planned: PlannedCall, unit: Unit, keys: Keys) -> Placed:
+def _placed(conflicts: Conflicts, planned: PlannedCall, unit: Unit, keys: Keys) -> CallDependencies:
     call = planned.call
     touched = touches(
         call.sql, planned.meaning, call.state.database, keys, call.state.modes, writes=bool(planned.flags & WRITES)
@@ -155,12 +155,12 @@ def _placed(conflicts: Conflicts, planned: PlannedCall, unit: Unit, keys: Keys) 
     return conflicts.place((planned.start, planned.session, planned.index), unit, touched)
 
 
-def captured_order(run: RunFile) -> Iterator[tuple[_Place, Unit]]:
+def captured_order(run: RunFile) -> Iterator[tuple[_CallPosition, Unit]]:
     """Yield place and transaction of every call in captured order."""
     units: dict[int, tuple[int, Unit]] = {}
     order = "SELECT id, session, start, end, flags, unit FROM calls ORDER BY start, session, id"
     for *columns, number in run.db.execute(order):
-        place = _Place(*columns)
+        place = _CallPosition(*columns)
         known = units.get(place.session)
         if known is None or known[0] != number:
             known = units[place.session] = number, _unit(run, number, place.session)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from migverify.workload.replay.cells import Kind, kind_of
+from migverify.workload.replay.cells import CellKind, kind_of
 from migverify.workload.replay.model import Answer, Call, Difference, Observation
 from migverify.workload.replay.rows import show, show_row
 
@@ -62,7 +62,7 @@ def sql_text(call: Call) -> str:
 
 
 def _parameter(one: Parameter) -> str:
-    kind = Kind.BYTES if one.kind == "bytes" else Kind.TEXT if one.kind == "text" else Kind.INTEGER
+    kind = CellKind.BYTES if one.kind == "bytes" else CellKind.TEXT if one.kind == "text" else CellKind.INTEGER
     return show(one.value, kind)
 
 

@@ -21,7 +21,7 @@ REACHED = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class ReplayMeasurement:
     """What a run did: calls carried out, seconds, latencies of the target from when each call was due.
 
     ``whole`` is empty when the run got to its end in one go under open loop, else why it says nothing of a level.
@@ -56,7 +56,7 @@ def level(name: str, configured: Mapping[str, ServiceLevel]) -> ServiceLevel:
     return known[name]
 
 
-def judge_level(name: str, wanted: ServiceLevel, measured: Measured) -> SloResult:
+def judge_level(name: str, wanted: ServiceLevel, measured: ReplayMeasurement) -> SloResult:
     """Judge a run: a latency above the limit is a miss at any load, one below counts under the required load only."""
     seconds = measured.seconds
     writes, reads = (number / seconds if seconds else 0.0 for number in (measured.writes, measured.reads))

@@ -12,7 +12,7 @@ from typing import Any
 
 from migverify.codec import decode, encode
 from migverify.workload.replay.latency import Histogram
-from migverify.workload.replay.model import Difference, Judged, Judgement, Severity
+from migverify.workload.replay.model import Difference, DifferenceSeverity, JudgedCall, Judgement
 
 EXAMPLES = 3
 """Most examples a digest keeps for each aspect."""
@@ -74,7 +74,7 @@ class AspectCount:
     statements judged INDETERMINATE. ``noise``: in which one side differed from itself.
     """
 
-    severity: Severity
+    severity: DifferenceSeverity
     different: int = 0
     undecided: int = 0
     noise: int = 0
@@ -119,7 +119,7 @@ class DigestTally:
         """Return how many statements were judged so."""
         return self.states.get(judgement, 0)
 
-    def add(self, judged: Judged) -> None:
+    def add(self, judged: JudgedCall) -> None:
         """Count one statement."""
         details = judged.details
         self.text = self.text or details.get("text", "")
@@ -152,7 +152,7 @@ class DigestTally:
         self._time(judged)
         self._aspects(judged)
 
-    def _time(self, judged: Judged) -> None:
+    def _time(self, judged: JudgedCall) -> None:
         self.lag.add(judged.lag)
         for name, value in zip(
             LATENCIES,
@@ -162,7 +162,7 @@ class DigestTally:
             if value is not None:
                 self.latencies[name].add(value)
 
-    def _aspects(self, judged: Judged) -> None:
+    def _aspects(self, judged: JudgedCall) -> None:
         decided = judged.state in (Judgement.DIFFERENT, Judgement.SAME)
         for aspect in sorted({one.aspect for one in judged.differences}):
             severity = _worst([one.severity for one in judged.differences if one.aspect == aspect])
@@ -228,12 +228,12 @@ class DigestTally:
 
 
 @dataclass(slots=True)
-class Tally:
+class ReplayTally:
     """The whole of a replay, by digest."""
 
     digests: dict[str, DigestTally] = field(default_factory=dict)
 
-    def add(self, judged: Judged) -> None:
+    def add(self, judged: JudgedCall) -> None:
         """Count one judged statement."""
         self.of(judged.digest).add(judged)
 
@@ -285,7 +285,7 @@ class ExampleKeeper:
         self._seen: dict[tuple[str, Judgement, frozenset[str], str], int] = {}
         self._told: set[str] = set()
 
-    def keep(self, judged: Judged) -> Judged:
+    def keep(self, judged: JudgedCall) -> JudgedCall:
         """Return the statement with its example, or without when enough alike were kept."""
         if judged.digest in self._told:
             judged = _without(judged, _TEXTS)
@@ -301,14 +301,14 @@ class ExampleKeeper:
         return _without(judged, _EXAMPLE_DETAILS)
 
 
-def _without(judged: Judged, names: frozenset[str]) -> Judged:
+def _without(judged: JudgedCall, names: frozenset[str]) -> JudgedCall:
     return replace(judged, details={name: text for name, text in judged.details.items() if name not in names})
 
 
-_RANK = {severity: rank for rank, severity in enumerate(Severity)}
+_RANK = {severity: rank for rank, severity in enumerate(DifferenceSeverity)}
 
 
-def _worst(severities: list[Severity]) -> Severity:
+def _worst(severities: list[DifferenceSeverity]) -> DifferenceSeverity:
     return min(severities, key=_RANK.__getitem__)
 
 
