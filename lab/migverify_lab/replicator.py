@@ -106,7 +106,7 @@ class Replicator:
         self._on_status = on_status
         self._databases = frozenset(options.databases)
         self._injector = Injector(options.faults, options.seed)
-        self._told = 0
+        self._reported = 0
         self._target = TargetWriter(options.target, options.name)
         self._queue: queue.Queue[StreamTransaction | MigverifyError | None] = queue.Queue(QUEUE_TRANSACTIONS)
         self._kept: StreamTransaction | MigverifyError | None = None
@@ -349,9 +349,9 @@ class Replicator:
             self._moved.notify_all()
 
     def _tell_faults(self) -> None:
-        for fault in self._injector.done[self._told :]:
+        for fault in self._injector.done[self._reported :]:
             self._on_fault(fault)
-        self._told = len(self._injector.done)
+        self._reported = len(self._injector.done)
 
     def _stall(self, seconds: float) -> None:
         """Apply nothing, for a time or until ``stop``."""

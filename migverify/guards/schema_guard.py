@@ -104,7 +104,7 @@ class SchemaGuard:
     _moved: set[str] = field(default_factory=set)
     _due: bool = True
     _read_with: int = 0
-    _told: int = 0
+    _ddl_seen: int = 0
     _sessions: dict[str, Session] = field(default_factory=dict)
     _binlogs: dict[str, BinlogDdl] = field(default_factory=dict)
     _ddl: dict[str, list[Ddl]] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class SchemaGuard:
         return GuardResult(NAME, tuple(answers), started, time.time() - started, unasked, self._facts())
 
     def _read(self) -> None:
-        before, reported = self.snapshot, self._told
+        before, reported = self.snapshot, self._ddl_seen
         found = read_snapshot(self.scope)
         comparisons = self.drift.apply(compare_snapshot(self.scope, found))
         for side in found.sides:
@@ -181,7 +181,7 @@ class SchemaGuard:
             (self._moved.add if moved else self._moved.discard)(endpoint.name)
             self._probes[endpoint.name] = seen
         ddl = any(binlog.woken.is_set() and not binlog.failure for binlog in self._binlogs.values())
-        return still and not ddl and self._read_with == self._told
+        return still and not ddl and self._read_with == self._ddl_seen
 
     # --- what changed ----------------------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class SchemaGuard:
             found = self._binlogs[endpoint].take()
         else:
             found = []
-        self._told += len(found)
+        self._ddl_seen += len(found)
         self._ddl.setdefault(endpoint, []).extend(found)
         del self._ddl[endpoint][:-REMEMBERED]
 
@@ -342,7 +342,7 @@ class SchemaGuard:
 
     def _without_effect(self, endpoint: str) -> list[GuardAnswer]:
         """Report DDL after which the definition is what it was: TRUNCATE, or a change and its reversal."""
-        if self._read_with != self._told:
+        if self._read_with != self._ddl_seen:
             return []  # the next reading says whether it had an effect
         reported = {one for changes in self._changes.values() for change in changes for one in change.ddl}
         last: dict[str, Ddl] = {}

@@ -66,7 +66,7 @@ class WindowState:
     """
 
     window: Window | None
-    state: WindowPhase
+    phase: WindowPhase
     tally: FindingTally = field(default_factory=FindingTally)
     covered: CoveredWindows = field(default_factory=CoveredWindows)
     gaps: tuple[str, ...] = ()
@@ -97,13 +97,13 @@ class WindowState:
     @property
     def is_undone(self) -> bool:
         """Whether all of it is evaluated again."""
-        return self.state in UNDONE
+        return self.phase in UNDONE
 
     @property
     def is_open(self) -> bool:
         """Whether something of it is read again, or may expire; a rule without windows is evaluated for ever."""
         # Reading again what no read can prove would say the same.
-        done = self.state is WindowPhase.MATCHED or (self.state is WindowPhase.UNSURE and not self.unread)
+        done = self.phase is WindowPhase.MATCHED or (self.phase is WindowPhase.UNSURE and not self.unread)
         return self.window is None or not done or bool(self.tally.open or self.tally.counts.get(Class.KNOWN_EXCEPTION))
 
     def cross(self, count: int) -> None:
@@ -114,11 +114,11 @@ class WindowState:
         """Set the state from the findings and gaps."""
         self.tally.prune()
         if self.tally.mismatches and rule.severity is not Severity.WARNING:
-            self.state = WindowPhase.MISMATCH
+            self.phase = WindowPhase.MISMATCH
         elif self.tally.pending:
-            self.state = WindowPhase.CARRYING
+            self.phase = WindowPhase.CARRYING
         else:
-            self.state = WindowPhase.UNSURE if self.gaps else WindowPhase.MATCHED
+            self.phase = WindowPhase.UNSURE if self.gaps else WindowPhase.MATCHED
 
     def result(self, rule: Rule) -> RuleResult:
         """Return the end of the rule in this window, as a run would."""
@@ -128,10 +128,10 @@ class WindowState:
             reasons.append(f"{self.tally.mismatches:,} mismatches")
         if self.tally.pending:
             reasons.append(f"{self.tally.pending:,} keys wait for the next window or for another read")
-        if self.state in UNDONE:
+        if self.phase in UNDONE:
             reasons.append("it is to be evaluated again")
         return RuleResult(
-            rule.name, self.window, verdicts.get(self.state, Verdict.INCONCLUSIVE), tuple(reasons), self.covered,
+            rule.name, self.window, verdicts.get(self.phase, Verdict.INCONCLUSIVE), tuple(reasons), self.covered,
             dict(self.tally.counts), dict(self.tally.money), self.snapshots, self.seconds, self.tally.at_risk(),
             self.gaps,
         )  # fmt: skip
@@ -139,9 +139,9 @@ class WindowState:
     def body(self, rule: Rule) -> dict[str, Any]:
         """Return the JSON form that the store keeps: the result of a run, and beside it what a watch needs."""
         body = result_body(self.result(rule))
-        body["state"] = OPEN if self.state in UNDONE else DONE
+        body["state"] = OPEN if self.phase in UNDONE else DONE
         body["watch"] = {
-            "state": str(self.state), "gaps": list(self.gaps), "signature": self.signature,
+            "state": str(self.phase), "gaps": list(self.gaps), "signature": self.signature,
             "crossed": self.covered.crossed, "evaluations": self.evaluations, "at": self.at, "stamp": self.stamp,
             "watermarks": {name: None if mark is None else repr(mark) for name, mark in self.marks.items()},
         }  # fmt: skip
@@ -188,11 +188,11 @@ class Sums:
     tally: FindingTally = field(default_factory=FindingTally)
     covered: CoveredWindows = field(default_factory=CoveredWindows)
 
-    def put(self, kept: WindowState, sign: int = 1) -> None:
+    def put(self, state: WindowState, sign: int = 1) -> None:
         """Count a window in, or out with -1."""
-        self.states[kept.state] += sign
-        self.tally.join(kept.tally, sign)
-        signed = kept.covered if sign > 0 else _negative(kept.covered)
+        self.states[state.phase] += sign
+        self.tally.join(state.tally, sign)
+        signed = state.covered if sign > 0 else _negative(state.covered)
         self.covered = self.covered + signed
 
     @property

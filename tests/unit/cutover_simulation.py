@@ -273,7 +273,7 @@ def _feed(world: World, tail: int) -> GateResult:
     world.write_source("canary", number, fed=True)
     world.tick(tail)
     canary = Canary(number, world.now - begun)
-    return gates.stopped(canary, world.target.get("canary"), world.forward_said, wanted="stopped", after=tail)
+    return gates.stopped(canary, world.target.get("canary"), world.forward_said, expected="stopped", after=tail)
 
 
 def _ids(world: World, _tail: int) -> GateResult:

@@ -57,7 +57,7 @@ class WriteProbe:
 
     server: str
     what: str
-    told: WriteProbeResult
+    result: WriteProbeResult
     words: str = ""
 
 
@@ -71,12 +71,12 @@ def accepted(attempts: Sequence[WriteProbe]) -> GateResult:
     return _attempts(attempts, WriteProbeResult.ACCEPTED, WriteProbeResult.REFUSED)
 
 
-def _attempts(attempts: Sequence[WriteProbe], wanted: WriteProbeResult, bad: WriteProbeResult) -> GateResult:
-    facts = {"attempts": [{"server": a.server, "what": a.what, "told": a.told.value, "words": a.words}
+def _attempts(attempts: Sequence[WriteProbe], expected: WriteProbeResult, bad: WriteProbeResult) -> GateResult:
+    facts = {"attempts": [{"server": a.server, "what": a.what, "told": a.result.value, "words": a.words}
                           for a in attempts]}  # fmt: skip
-    threshold = f"every probe of writing is {wanted.value} at every server"
-    wrong = [a for a in attempts if a.told is bad]
-    unknown = [a for a in attempts if a.told is WriteProbeResult.UNKNOWN]
+    threshold = f"every probe of writing is {expected.value} at every server"
+    wrong = [a for a in attempts if a.result is bad]
+    unknown = [a for a in attempts if a.result is WriteProbeResult.UNKNOWN]
     if not attempts:
         return GateResult(None, "nothing was probed", threshold, facts)
     if wrong:
@@ -84,12 +84,12 @@ def _attempts(attempts: Sequence[WriteProbe], wanted: WriteProbeResult, bad: Wri
     if unknown:
         return GateResult(None, f"{len(unknown)} of {len(attempts)} not told: {_shown(unknown)}", threshold, facts)
     servers = sorted({a.server for a in attempts})
-    return GateResult(0, f"{len(attempts)} probes {wanted.value} at {', '.join(servers)}", threshold, facts)
+    return GateResult(0, f"{len(attempts)} probes {expected.value} at {', '.join(servers)}", threshold, facts)
 
 
 def _shown(attempts: Sequence[WriteProbe]) -> str:
-    told = [f"{a.server}: {a.what}{f' ({a.words})' if a.words else ''}" for a in attempts[:_SHOWN]]
-    return "; ".join(told) + (" ..." if len(attempts) > _SHOWN else "")
+    shown = [f"{a.server}: {a.what}{f' ({a.words})' if a.words else ''}" for a in attempts[:_SHOWN]]
+    return "; ".join(shown) + (" ..." if len(attempts) > _SHOWN else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,13 +172,13 @@ class Canary:
     age: float
 
 
-def stopped(canary: Canary | None, seen: int | None, status: str | None, *, wanted: str, after: float) -> GateResult:
+def stopped(canary: Canary | None, seen: int | None, status: str | None, *, expected: str, after: float) -> GateResult:
     """Tell whether a feed is stopped: ``stopped`` or ``running``.
 
     Both have to say so: its own status, and a row that did not travel in a time in which it would have. One alone
     is no proof: a status can be of another feed, and a row can be late.
     """
-    threshold = f"status {wanted!r}, and a row that is {after:g} s old has not traveled"
+    threshold = f"status {expected!r}, and a row that is {after:g} s old has not traveled"
     facts: dict[str, Any] = {"status": status, "seen": seen}
     if canary is None:
         return GateResult(None, "no canary was written", threshold, facts)
@@ -187,7 +187,7 @@ def stopped(canary: Canary | None, seen: int | None, status: str | None, *, want
         return GateResult("running", f"canary {canary.number} traveled, and the status says {status}", threshold, facts)
     if status is None:
         return GateResult(None, "the status is not told", threshold, facts)
-    if status != wanted:
+    if status != expected:
         return GateResult("running", f"the status is {status!r}", threshold, facts)
     if canary.age < after:
         return GateResult(None, f"the canary is {canary.age:.1f} s old, {after:g} s are wanted", threshold, facts)

@@ -280,7 +280,7 @@ def _stopped(arguments: Mapping[str, Any], context: Context) -> ActionResult:
     # Asked last: the feed has to be stopped now, not only when the canary was written.
     status = run_program(arguments["argv"], replace(context, timeout=max(1.0, until - time.monotonic())))
     said = status.output.strip() if status.code == 0 else None
-    judged = gates.stopped(canary, seen, said, wanted=arguments.get("says", "stopped"), after=after)
+    judged = gates.stopped(canary, seen, said, expected=arguments.get("says", "stopped"), after=after)
     return _result(judged, sql.marker_row(there, name), begun, clock)
 
 

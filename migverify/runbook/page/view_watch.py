@@ -119,13 +119,13 @@ def guards_of(status: RunStatus, now: Moment) -> tuple[GuardView, ...]:
 
 
 def _guard(status: RunStatus, id_: str, asks: str, every: float | None, now: Moment, *, armed: bool) -> GuardView:
-    told, holds = status.guards.get(id_), id_ in status.hold_guards and status.state is RunState.HELD
-    if told is None:
+    answer, holds = status.guards.get(id_), id_ in status.hold_guards and status.state is RunState.HELD
+    if answer is None:
         return GuardView(id_, "not asked", "", "", asks, None, armed, holds, False, 0, 0, every)
-    old = between(told.at, now).seconds > _STALE + 3 * (every or 0.0)
+    old = between(answer.at, now).seconds > _STALE + 3 * (every or 0.0)
     return GuardView(
-        id_, told.state, clipped(told.text, 400), "" if told.value is None else str(told.value), asks,
-        since(told.at, now), armed, holds, armed and every is not None and old, told.asked, told.due, every,
+        id_, answer.state, clipped(answer.text, 400), "" if answer.value is None else str(answer.value), asks,
+        since(answer.at, now), armed, holds, armed and every is not None and old, answer.asked, answer.due, every,
     )  # fmt: skip
 
 
@@ -167,16 +167,16 @@ def journal_of(status: RunStatus, events: Sequence[Event]) -> JournalView:
     """Return where the journal stands."""
     heads = (event for event in reversed(events) if event.kind is _K.HEAD)
     head = next(heads, None)
-    told, seq = (str(head.data.get("sha", "")), int(head.data.get("seq", head.seq))) if head is not None else ("", None)
-    return JournalView(status.seq, status.head, told, seq, status.last.wall)
+    sha, seq = (str(head.data.get("sha", "")), int(head.data.get("seq", head.seq))) if head is not None else ("", None)
+    return JournalView(status.seq, status.head, sha, seq, status.last.wall)
 
 
 def warnings_of(status: RunStatus, guards: tuple[GuardView, ...], undelivered: int) -> tuple[PageWarning, ...]:
     """Return what everybody has to see besides the state."""
     found = []
     if undelivered:
-        told = "1 announcement was" if undelivered == 1 else f"{undelivered} announcements were"
-        found.append(PageWarning("bad", f"{told} not delivered: tell people by other means"))
+        count = "1 announcement was" if undelivered == 1 else f"{undelivered} announcements were"
+        found.append(PageWarning("bad", f"{count} not delivered: tell people by other means"))
     found += [PageWarning("bad", text) for text in status.outbox_problems]
     found += [PageWarning("bad", f"guard {one.id}: its answer is old") for one in guards if one.stale]
     for step in status.runbook.steps:

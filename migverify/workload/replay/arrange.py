@@ -103,20 +103,20 @@ class _Turns:
 
     run: RunFile
     waits: int = 0
-    held: dict[int, list[_Turn]] = field(default_factory=dict)
+    waiting: dict[int, list[_Turn]] = field(default_factory=dict)
 
     def add(self, turn: _Turn, unit: Unit) -> None:
         """Take in one call's turn; in captured order."""
-        calls = self.held.setdefault(unit.session, [])
+        calls = self.waiting.setdefault(unit.session, [])
         calls.append(turn)
         if turn.place.index == unit.last_call or len(calls) >= _LONGEST:
-            self._write(self.held.pop(unit.session))
+            self._write(self.waiting.pop(unit.session))
 
     def close(self) -> None:
         """Write what is left."""
-        for calls in self.held.values():
+        for calls in self.waiting.values():
             self._write(calls)
-        self.held = {}
+        self.waiting = {}
 
     def _write(self, calls: Sequence[_Turn]) -> None:
         turns = self._early(calls)

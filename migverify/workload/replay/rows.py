@@ -269,7 +269,7 @@ class Comparer:
                     key = one.aspect, one.detail, place
                     counts[key] += 1
                     found.setdefault(key, self._difference(place, one, source[place], target[place]))
-        return _told(found, counts)
+        return _with_counts(found, counts)
 
     def _difference(self, place: int, one: CellDifference, source: Cell, target: Cell) -> Difference:
         texts = show_pair(source, target, self.kinds[place])
@@ -294,7 +294,7 @@ class Comparer:
                     key = one.aspect, one.detail, place
                     counts[key] += 1
                     found.setdefault(key, self._difference(place, one, row[place], other[place]))
-        out = list(_told(found, counts))
+        out = list(_with_counts(found, counts))
         for rows, side in ((left, "source"), (right, "target")):
             if rows:
                 text = show_row(rows[0], self.kinds)
@@ -376,7 +376,7 @@ def _plain(row: Row) -> str:
     return show_row(row, [CellKind.TEXT] * len(row))
 
 
-def _told(
+def _with_counts(
     found: dict[tuple[str, str, int], Difference], counts: Counter[tuple[str, str, int]]
 ) -> tuple[Difference, ...]:
     out = []

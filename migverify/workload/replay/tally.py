@@ -283,14 +283,14 @@ class ExampleKeeper:
     def __init__(self, limit: int = EXAMPLES) -> None:
         self._limit = limit
         self._seen: dict[tuple[str, Judgement, frozenset[str], str], int] = {}
-        self._told: set[str] = set()
+        self._described: set[str] = set()
 
     def keep(self, judged: JudgedCall) -> JudgedCall:
         """Return the statement with its example, or without when enough alike were kept."""
-        if judged.digest in self._told:
+        if judged.digest in self._described:
             judged = _without(judged, _TEXTS)
         elif "text" in judged.details:
-            self._told.add(judged.digest)
+            self._described.add(judged.digest)
         if not _EXAMPLE_DETAILS & judged.details.keys():
             return judged
         key = (judged.digest, judged.state, frozenset(one.aspect for one in judged.differences), judged.reason)

@@ -315,12 +315,12 @@ def test_the_state_of_a_window_follows_from_its_findings_and_gaps(
     window = WindowState(window_at(WindowRule(every=60.0), START), before, FindingTally(Counter(counts)), gaps=gaps)
     window.settle(rule)
     mismatches = window.tally.mismatches if severity is not Severity.WARNING else 0
-    assert (window.state is WindowPhase.MISMATCH) == bool(mismatches)
-    assert (window.state is WindowPhase.MATCHED) == (not mismatches and not window.tally.pending and not gaps)
+    assert (window.phase is WindowPhase.MISMATCH) == bool(mismatches)
+    assert (window.phase is WindowPhase.MATCHED) == (not mismatches and not window.tally.pending and not gaps)
     assert not window.is_undone
     assert window.is_open or not (window.tally.open or window.unread)
     again = kept_of(window.body(rule))
-    assert (again.state, again.gaps, again.tally.counts) == (window.state, window.gaps, window.tally.counts)
+    assert (again.phase, again.gaps, again.tally.counts) == (window.phase, window.gaps, window.tally.counts)
     sums = Sums()
     sums.put(window)
     sums.put(again, -1)
@@ -537,7 +537,7 @@ def test_a_kill_at_any_write_changes_nothing_in_the_end(after: bool, monkeypatch
         assert found == wanted, kill_at
         bodies = list(store.windows(run, "paid"))
         assert [kept_of(b).window for b in bodies] == sorted({kept_of(b).window for b in bodies})  # type: ignore[type-var]
-        assert not any(kept_of(b).state in (WindowPhase.EVALUATING, WindowPhase.REOPENED) for b in bodies)
+        assert not any(kept_of(b).phase in (WindowPhase.EVALUATING, WindowPhase.REOPENED) for b in bodies)
 
 
 @settings(max_examples=4)
@@ -613,7 +613,7 @@ def test_a_process_that_is_killed_leaves_a_store_that_goes_on(tmp_path: Path) ->
     windows = [kept_of(body) for body in store.windows(run, "paid")]
     starts = [one.window.start for one in windows if one.window is not None]
     assert starts == [START + timedelta(seconds=60 * n) for n in range(len(windows))]
-    assert not any(one.state in (WindowPhase.EVALUATING, WindowPhase.REOPENED) for one in windows)
+    assert not any(one.phase in (WindowPhase.EVALUATING, WindowPhase.REOPENED) for one in windows)
     found = {k: v for k, v in kept(store, run).items() if v[0] is not Class.LATE_MATCHED}
     store.close()
     wanted = no_kill()["findings"]

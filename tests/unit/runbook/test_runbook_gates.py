@@ -139,7 +139,7 @@ def test_a_barrier_is_strictly_newer_than_everything_else(
 def test_a_feed_is_stopped_when_status_and_canary_say_so(
     canary: Canary | None, seen: int | None, status: str | None, value: str | None
 ) -> None:
-    assert gates.stopped(canary, seen, status, wanted="stopped", after=10).value == value
+    assert gates.stopped(canary, seen, status, expected="stopped", after=10).value == value
 
 
 @pytest.mark.parametrize(
