@@ -34,7 +34,7 @@ _HEAD = """# Which types are compared, and what is one value
 Generated from the type table of `migverify/sql/canonical.py`; do not edit.
 
 Each row joins a type of the source with a type of the target. The servers make one text of each value; *counts as one
-value* says which unlike spellings are equal on purpose, *cannot see* what is lost. Types that no row joins are not
+value* says which different spellings are equal on purpose, *cannot see* what is lost. Types that no row joins are not
 compared: `migverify tables plan` lists them, and the table is INCONCLUSIVE, not MATCH.
 
 The lane **exact** is hashed by the servers. The lane **value** is hashed too, and where the texts of a row differ its

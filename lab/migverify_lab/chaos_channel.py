@@ -101,10 +101,10 @@ def _delivered(world: CaseWorkspace, _settings: Settings, _since: float) -> Proo
     if is_over(world) and world.job("channel") is None:
         return Proof(True, "the case is over, and ended its channel")
     answers, status = _channel_answers(world), status_of(world)
-    kept = (world.folder / "channel.txt").read_text(encoding="utf-8")
+    posted = (world.folder / "channel.txt").read_text(encoding="utf-8")
     passed = [one["id"] for one in status["steps"] if one["state"] == "done"]
-    missing = [id_ for id_ in passed if f"{id_} " not in kept and f"{id_}(" not in kept]
-    text = f"{status['undelivered']} announcements wait; of {len(passed)} steps {len(missing)} are not told of"
+    missing = [id_ for id_ in passed if f"{id_} " not in posted and f"{id_}(" not in posted]
+    text = f"{status['undelivered']} announcements wait; of {len(passed)} steps {len(missing)} are not announced"
     return Proof(answers and status["undelivered"] == 0 and not missing and bool(passed), text, {"missing": missing})
 
 

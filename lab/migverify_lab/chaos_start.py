@@ -68,7 +68,7 @@ def start(
         if replicate:
             from migverify_lab.replicator_process import source_position
 
-            # Resolved here, before the first write: a replicator that asked for itself would begin behind some.
+            # Resolved here, before the first write: a replicator that read the position itself would miss some.
             end = source_position(world.server("source"))
             start_replicator(world, f"{end.file}:{end.offset}")
         asked["started"] = time.monotonic()
@@ -161,7 +161,7 @@ def stop(world: CaseWorkspace, *, drain: bool = True) -> list[str]:
 
 
 def down(world: CaseWorkspace) -> list[str]:
-    """End whatever a case started, also the server on the small disk; the pair stays."""
+    """End everything a case started, also the server on the small disk; the pair stays."""
     done = stop(world, drain=False)
     return [*done, "the small disk is gone"] if chaos_outside.end_disk(world) else done
 

@@ -57,7 +57,7 @@ class Demo:
     target: str
 
     def run(self) -> None:
-        """Run all steps; servers are stopped whatever happens."""
+        """Run all steps; servers are stopped in any case."""
         started = time.monotonic()
         print(INTRO.format(root=ROOT, **self._words()), flush=True)
         shutil.rmtree(ROOT, ignore_errors=True)

@@ -61,7 +61,7 @@ class Drive:
         return self.record.folder.name
 
     def state(self, step: str) -> str:
-        """Where a step stands."""
+        """The state of a step."""
         return self.record.status.steps[step].state.value
 
     def type(self, *words: str) -> None:

@@ -181,7 +181,7 @@ def _swap_rows(planter: Planter) -> PlantedRows | None:
     for column in columns:
         for first in planter.candidates():
             one = first[column.name]
-            # The collation may call unlike texts equal here, which only costs candidates.
+            # The collation may call different texts equal here, which only costs candidates.
             for second in planter.candidates(f"NOT ({column.quoted} <=> {column.literal(one)})"):
                 two = second[column.name]
                 outcome = planter.update([(first, {column.name: _given(two)}), (second, {column.name: _given(one)})])

@@ -1,4 +1,4 @@
-"""What clients were told about each of their writes, kept outside the servers, and what that proves afterwards.
+"""The answer that clients received to each of their writes, kept outside the servers, and what that proves afterwards.
 
 A write is tried under a token of its own, and ends in one of three ways: acknowledged (it must be there, once),
 refused (COMMIT was never sent, or the server said no to it: it must not be there), or unknown (the connection was lost
@@ -105,7 +105,7 @@ def parse_ledger(text: str, where: str = "ledger") -> tuple[WriteAttempt, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LedgerCheck:
-    """What the data hold compared with the ledger: ``wrong`` says whether anything is not as its client was told.
+    """What the data hold compared with the ledger: ``wrong`` says whether any row contradicts its client's answer.
 
     Tokens are listed where something is wrong: acknowledged and missing (``lost``), there more than once (``twice``),
     on another side than the one that acknowledged them (``elsewhere``), there though refused, there though never tried.
@@ -126,7 +126,7 @@ class LedgerCheck:
 
     @property
     def wrong(self) -> bool:
-        """Whether a single row is not as its client was told."""
+        """Whether a single row contradicts the answer its client received."""
         return bool(self.lost or self.twice or self.there_though_refused or self.never_tried or self.elsewhere)
 
     @property

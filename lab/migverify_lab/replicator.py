@@ -73,7 +73,7 @@ class ReplicatorStatus:
 
 
 class Replicator:
-    """Applies a change stream until it is told to stop.
+    """Applies a change stream until it is stopped.
 
     Parameters
     ----------
@@ -176,7 +176,9 @@ class Replicator:
                 if self.failure is not None:
                     raise self.failure
                 if self.status.stopped_at:
-                    raise LabError(f"the replicator stopped at {self.status.at} before a DDL", hint="As it was told.")
+                    raise LabError(
+                        f"the replicator stopped at {self.status.at} before a DDL", hint="Fault stop-at-ddl."
+                    )
                 if time.monotonic() > limit:
                     raise LabError(
                         f"the replicator {self.options.name} is at {self.status.at}, not at {at}, after {seconds:g} s",

@@ -262,7 +262,7 @@ def _same_row(table: TargetTable, row: Texts) -> str:
 
 
 def _same(name: str, column: ColumnMap, form: LiteralForm, text: str | None) -> str:
-    """Return the condition that a column holds exactly this value, whatever its collation says."""
+    """Return the condition that a column holds exactly this value, compared without its collation."""
     if text is None:
         return f"{name} IS NULL"
     if form is LiteralForm.JSON:

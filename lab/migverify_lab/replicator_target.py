@@ -170,7 +170,7 @@ class TargetWriter:
         Raises
         ------
         LabError
-            the target refuses a statement; the checkpoint stands where it stood.
+            the target refuses a statement; the checkpoint does not move.
         """
         done = (0 if self.checkpoint is None else self.checkpoint.changes) + (plan.changes if plan else 0)
         # The mark of a statement that a kill left open stays until that statement comes by again.
@@ -225,7 +225,7 @@ class TargetWriter:
                     continue
                 raise LabError(
                     f"the target {self.server} refuses a batch: {error}",
-                    hint="The checkpoint stands before it; start again once the cause is gone.",
+                    hint="The checkpoint is before it; start again once the cause is gone.",
                 ) from error
             return
 

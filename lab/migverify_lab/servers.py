@@ -128,7 +128,7 @@ def up(directory: Path, target: str = "tidb", on_progress: Progress = _ignore, *
 
 
 def down(directory: Path, purge: bool = False) -> list[str]:
-    """Stop whatever of this lab runs; with ``purge`` delete its data too. Returns what was done, as lines.
+    """Stop everything of this lab that runs; with ``purge`` delete its data too. Returns what was done, as lines.
 
     A second call, or a call on a folder that never was a lab, does nothing and is no error.
     """

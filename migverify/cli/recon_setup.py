@@ -1,4 +1,4 @@
-"""What the commands of the recon road share: rules, endpoints, passwords and the engine, opened and closed."""
+"""What the commands of recon share: rules, endpoints, passwords and the engine, opened and closed."""
 
 from __future__ import annotations
 

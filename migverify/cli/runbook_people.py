@@ -149,7 +149,7 @@ def retry(
     run: RunOption = None,
     runs: RoomOption = DEFAULT_ROOM,
 ) -> None:
-    """Have a failed step tried again: its checks alone when its effect stands, else from its call on."""
+    """Have a failed step tried again: its checks alone when its effect is in place, else from its call on."""
     from migverify.runbook.run import machine
 
     _say(lambda s, a, n: machine.retry(s, a, step, n, reason, redo=redo), as_, run, runs)
@@ -255,7 +255,7 @@ def rollback(
 
 
 def abort(reason: ReasonArgument, as_: AsOption = None, run: RunOption = None, runs: RoomOption = DEFAULT_ROOM) -> None:
-    """End the run as it is. How it ends says whether anything of it stands."""
+    """End the run as it is. How it ends says whether any effect of it is left."""
     from migverify.runbook.run import machine
 
     _say(lambda s, a, n: machine.abort(s, a, n, reason), as_, run, runs)

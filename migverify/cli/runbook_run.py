@@ -215,7 +215,7 @@ def _readiness(status: RunStatus, context: _Context) -> Any:
 
 
 def _driven(executor: Executor, place: _RunLocation) -> tuple[RunStatus, bool]:
-    """Drive the run in this thread, with what moves told by another; returns how it stands, and whether it was stopped.
+    """Drive the run in this thread, while another prints what moves; returns its state, and whether it was stopped.
 
     Raises
     ------
@@ -244,7 +244,7 @@ def _driven(executor: Executor, place: _RunLocation) -> tuple[RunStatus, bool]:
     finally:
         follower.end()
         if follower.problem is not None:
-            say(f"note: what moved was not told here to the end: {follower.problem}")
+            say(f"note: what moved was not printed here to the end: {follower.problem}")
     return status, interrupted.is_set()
 
 
@@ -291,7 +291,7 @@ def _left_at_once(executor: Executor) -> None:
 
 
 def _say_end(status: RunStatus, person: str, suffix: str, *, interrupted: bool) -> int:
-    """Say how the run stands, and return the exit code."""
+    """Say which state the run is in, and return the exit code."""
     from migverify.runbook.people import shared_logins
     from migverify.runbook.run.ending import RunExit, exit_of
     from migverify.runbook.run.pending import command_line

@@ -69,7 +69,7 @@ def status(
 ) -> None:
     """Show the state of a run: steps, times, who does what next, guards, holds, what can be rolled back and until when.
 
-    Exit 0, whatever it shows; with --wait as `runbook run`: 0 completed, 3 not over, 90 to 93 other ends.
+    Exit 0 in any state; with --wait as `runbook run`: 0 completed, 3 not over, 90 to 93 other ends.
     """
     from migverify.runbook.run.ending import exit_of
 
@@ -199,7 +199,7 @@ def _head(seen: View) -> Iterator[str]:
         return
     driver = seen.executor
     yield f"  phase {seen.phase}; driven by {driver.person or 'nobody'}" + (
-        f", {driver.state.upper()}{f': {driver.why}' if driver.why else ''}, last heard of at {driver.since}"
+        f", {driver.state.upper()}{f': {driver.why}' if driver.why else ''}, last heartbeat at {driver.since}"
         if driver.state in ("gone", "silent")
         else ""
     )

@@ -113,7 +113,7 @@ def set_(
 
 @app.command("abort", epilog=examples("migverify runbook traffic abort pay.traffic.yaml --share 0"))
 def abort_(traffic: TrafficFile, share: ShareOption) -> None:
-    """Put the share back on every instance, whatever is found there.
+    """Put the share back on every instance, in any state.
 
     Exit 0: every instance serves it; 3: in doubt, look at every instance.
     """

@@ -105,7 +105,7 @@ def capture_reader() -> ColumnReader:
 def plan_of(
     setup: ReplaySetup, capture: Path, folder: Path, selection: CallSelection, progress: Callable[[int], None]
 ) -> ReplayPlan:
-    """Read a capture into a plan; the order of writes needs the keys of the tables, which a server is asked for."""
+    """Read a capture into a plan; the order of writes needs the keys of the tables, which are read from a server."""
     from migverify.db.session import open_session
     from migverify.workload.replay.keys import databases_of, read_keys
     from migverify.workload.replay.plan import read_plan

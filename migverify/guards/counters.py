@@ -159,7 +159,7 @@ def rates(before: Sequence[CounterReading], after: Sequence[CounterReading]) -> 
     Raises
     ------
     ReadError
-        nothing can be told: no time passed, or a server is in one reading only.
+        nothing is known: no time passed, or a server is in one reading only.
     """
     first, second = ({one.server: one for one in readings} for readings in (before, after))
     if not first or first.keys() != second.keys():

@@ -227,7 +227,7 @@ def _finished(
         samples[reported.subject] = ids
         return reported
     if reported.kind is IdKind.RANDOM and space.kind is not IdKind.INTEGER:
-        return replace(space, evidence=reported.evidence)  # the server counts, whatever was inserted
+        return replace(space, evidence=reported.evidence)  # the server counts, also where rows were inserted with ids
     # A counter that is far is a counter still: that no layout fits is a doubt only where nothing counts.
     return (
         reported

@@ -39,7 +39,7 @@ class GuardAnswer:
     why, todo
         Why it matters and what to do; ``todo`` is empty when there is nothing to do.
     server_time, local_time
-        Both clocks when the answer was read, Unix seconds; ``server_time`` is None where no server told its own.
+        Both clocks when the answer was read, Unix seconds; ``server_time`` is None where no server reported its own.
     """
 
     guard: str

@@ -1,6 +1,6 @@
 """Differences of definitions by their cause: what 300 tables have in common is one line.
 
-Drift comes first, then what is expected between MySQL and TiDB whatever one does, then what is allowed; in each the
+Drift comes first, then what is always expected between MySQL and TiDB, then what is allowed; in each the
 gravest first.
 """
 
@@ -83,7 +83,7 @@ def _key(found: DefinitionDifference, *, to_tidb: bool) -> tuple[object, ...]:
     if by_name := _BY_KIND.fullmatch(path):
         path = f"{by_name[1]}.*"
     reported = found.message if "renamed?" in found.message or "(allowed by" in found.message else ""
-    # What TiDB has none of, and what is written for people, is one cause whatever it says.
+    # What TiDB has none of, and what is written for people, is one cause with any text.
     alike = path.endswith("comment") or (expected and found.target is None)
     values = ("", "") if alike else (found.source, found.target)
     return (path, expected, *values, found.level, found.allowed, reported)

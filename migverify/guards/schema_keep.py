@@ -1,7 +1,7 @@
 """Snapshots in the result store, and the runs that a change made stale.
 
 A run of the schema guard keeps each side whole, under the endpoint's name, whenever it is not what it was before. A
-run of the tables road keeps the fingerprint of each table's layout in its plan; that of another road keeps none, and is
+run of `tables` keeps the fingerprint of each table's layout in its plan; that of another command keeps none, and is
 judged by the snapshot that was the newest when it began.
 """
 
@@ -172,7 +172,7 @@ class EarlierRuns:
 
 
 def layouts_of(plan: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return the fingerprints that a run of the tables road recorded in its plan; None where it recorded none."""
+    """Return the fingerprints that a run of `tables` recorded in its plan; None where it recorded none."""
     pairs = plan.get("pairs")
     if not isinstance(pairs, list):
         return None

@@ -200,7 +200,7 @@ class RollbackOrder:
 
 
 class DeliveryState(StrEnum):
-    """Where an announcement stands on its way to one sink. FAILED is tried again, GIVEN_UP is not."""
+    """The state of an announcement on its way to one sink. FAILED is tried again, GIVEN_UP is not."""
 
     QUEUED = "queued"
     SENT = "sent"
@@ -238,7 +238,7 @@ class Delivery:
 
 @dataclass(slots=True)
 class RunStatus:
-    """Where a run stands. Only the fold changes it; to everybody else it is a value.
+    """The state of a run. Only the fold changes it; to everybody else it is a value.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ class RunStatus:
     despite
         Guards that two persons overruled; each holds again once it has passed and fails anew.
     forced
-        Steps that ``on_fail: goto`` leads to, whatever they need.
+        Steps that ``on_fail: goto`` leads to, also before what they need.
     began
         Hash of the first event, which holds the whole runbook: what every approval is bound to.
     promotions

@@ -1,6 +1,6 @@
 """Plant a fault, ask every tool, judge the answers.
 
-What migverify reports is held against the difference of the target's rows before and after, read by the planter's own
+What migverify reports is compared with the difference of the target's rows before and after, read by the planter's own
 SQL: every differing row must be reported with its kind, its key and exactly its columns, and nothing else.
 """
 

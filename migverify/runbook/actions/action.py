@@ -1,6 +1,6 @@
 """What steps, checks and guards can do: a registry of named actions. Other modules register theirs.
 
-An action is told its arguments and a context, and answers with a value, a text and evidence. It never says "good": a
+An action receives its arguments and a context, and answers with a value, a text and evidence. It never says "good": a
 check's bounds do, in ``judge``. What is missing, empty, NaN or not read in time has no value, and is inconclusive.
 """
 
@@ -201,7 +201,7 @@ class Registry:
         return self._actions[name]
 
     def run(self, name: str, arguments: Mapping[str, Any], context: Context) -> ActionResult:
-        """Run an action; whatever goes wrong in it is an outcome, never an exception."""
+        """Run an action; every error in it is an outcome, never an exception."""
         try:
             action = self.find(name)
             problems = action.problems(arguments)
@@ -223,7 +223,7 @@ def _clean(result: ActionResult) -> ActionResult:
 
 
 def _json_of(evidence: dict[str, Any]) -> dict[str, Any]:
-    """Return evidence that a journal can keep: what was done has to be written down whatever it left behind."""
+    """Return evidence that a journal can keep: what was done has to be written down, also evidence of unusual types."""
     try:
         json.dumps(evidence, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -242,7 +242,7 @@ class CheckOutcome:
     evidence: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as it stands in the journal."""
+        """Return it as the journal holds it."""
         return {"action": self.action, "state": self.state, "text": self.text, "value": self.value,
                 "evidence": self.evidence}  # fmt: skip
 
@@ -290,7 +290,7 @@ def _state(check: Check, result: ActionResult) -> tuple[str, str]:
         return "pass", ""
     number = _as_number(value)
     if number is None or not all(math.isfinite(one) for one in (check.minimum, check.maximum) if one is not None):
-        return "inconclusive", f"{value!r} cannot be held against a number"
+        return "inconclusive", f"{value!r} cannot be compared with a number"
     if check.minimum is not None and number < check.minimum:
         return "fail", f"{number:g} is below {check.minimum:g}"
     if check.maximum is not None and number > check.maximum:

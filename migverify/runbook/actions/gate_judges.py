@@ -1,6 +1,6 @@
 """What the gates of a cutover conclude from what they read. Pure: readings come in, a value comes out.
 
-Each function answers with a value that bounds are held against. What was not read, or was read in part, has no value:
+Each function answers with a value that is compared with bounds. What was not read, or was read in part, has no value:
 a gate that does not know holds the run. The functions are the same whether servers or a simulation were read.
 """
 
@@ -82,7 +82,8 @@ def _attempts(attempts: Sequence[WriteProbe], expected: WriteProbeResult, bad: W
     if wrong:
         return GateResult(len(wrong), f"{len(wrong)} of {len(attempts)} {bad.value}: {_shown(wrong)}", threshold, facts)
     if unknown:
-        return GateResult(None, f"{len(unknown)} of {len(attempts)} not told: {_shown(unknown)}", threshold, facts)
+        text = f"{len(unknown)} of {len(attempts)} without an answer: {_shown(unknown)}"
+        return GateResult(None, text, threshold, facts)
     servers = sorted({a.server for a in attempts})
     return GateResult(0, f"{len(attempts)} probes {expected.value} at {', '.join(servers)}", threshold, facts)
 
@@ -106,8 +107,8 @@ def nothing_open(found: Sequence[Open], what: str, *, older_than: float = 0.0) -
     counted = [one for one in found if one.age is None or one.age >= older_than]
     threshold = f"no {what}" + (f" of {older_than:g} s or more" if older_than else "")
     facts = {"open": [{"server": o.server, "what": o.what, "age": o.age} for o in counted[:50]], "in_all": len(found)}
-    told = "; ".join(f"{o.server}: {o.what}" for o in counted[:_SHOWN])
-    return GateResult(len(counted), f"{len(counted)} {what}{f': {told}' if told else ''}", threshold, facts)
+    names = "; ".join(f"{o.server}: {o.what}" for o in counted[:_SHOWN])
+    return GateResult(len(counted), f"{len(counted)} {what}{f': {names}' if names else ''}", threshold, facts)
 
 
 def stable(
@@ -186,7 +187,7 @@ def stopped(canary: Canary | None, seen: int | None, status: str | None, *, expe
     if seen is not None and seen >= canary.number:
         return GateResult("running", f"canary {canary.number} traveled, and the status says {status}", threshold, facts)
     if status is None:
-        return GateResult(None, "the status is not told", threshold, facts)
+        return GateResult(None, "the status is not known", threshold, facts)
     if status != expected:
         return GateResult("running", f"the status is {status!r}", threshold, facts)
     if canary.age < after:
@@ -222,13 +223,13 @@ def above(found: Sequence[NextId], missing: Sequence[str] = ()) -> GateResult:
         return GateResult(None, "no table with ids was asked", threshold, facts)
     low = [n for n in found if n.taken or (n.given is not None and n.given <= (n.largest or 0))]
     if low:
-        told = "; ".join(f"{n.server} gives {n.given or n.words} for {n.table}, which has {n.largest}"
+        names = "; ".join(f"{n.server} gives {n.given or n.words} for {n.table}, which has {n.largest}"
                          for n in low[:_SHOWN])  # fmt: skip
-        return GateResult(len(low), told, threshold, facts)
+        return GateResult(len(low), names, threshold, facts)
     unknown = [n for n in found if n.given is None]
     if unknown:
-        told = "; ".join(f"{n.server}: {n.table}: {n.words}" for n in unknown[:_SHOWN])
-        return GateResult(None, f"not told: {told}", threshold, facts)
+        names = "; ".join(f"{n.server}: {n.table}: {n.words}" for n in unknown[:_SHOWN])
+        return GateResult(None, f"not known: {names}", threshold, facts)
     if missing:
         return GateResult(None, f"servers that were not asked: {', '.join(missing)}", threshold, facts)
     tables = {n.table for n in found}
@@ -249,22 +250,22 @@ def quiet(
     before, after
         The position of the log at both ends.
     changed
-        Rows by account; None: not told. A log that moved although no account wrote is not understood, so no value.
+        Rows by account; None: not known. A log that moved although no account wrote is not understood, so no value.
     """
     threshold = f"nothing was written for {seconds:g} s" + (f", save by {', '.join(exempt)}" if exempt else "")
     facts: dict[str, Any] = {"before": before, "after": after, "changed": None if changed is None else dict(changed)}
     if not before or not after:
-        return GateResult(None, "the position is not told", threshold, facts)
+        return GateResult(None, "the position is not known", threshold, facts)
     if before == after:
         return GateResult(0, f"the log rests at {after}", threshold, facts)
     if not exempt:
         return GateResult(1, f"the log moved from {before} to {after}", threshold, facts)
     if changed is None:
-        return GateResult(None, f"the log moved from {before} to {after}, and who wrote is not told", threshold, facts)
+        return GateResult(None, f"the log moved from {before} to {after}, and who wrote is not known", threshold, facts)
     others = {user: rows for user, rows in changed.items() if rows and user not in exempt}
     if others:
-        told = ", ".join(f"{user}: {rows}" for user, rows in sorted(others.items()))
-        return GateResult(sum(others.values()), f"rows written by {told}", threshold, facts)
+        accounts = ", ".join(f"{user}: {rows}" for user, rows in sorted(others.items()))
+        return GateResult(sum(others.values()), f"rows written by {accounts}", threshold, facts)
     if not any(rows for user, rows in changed.items() if user in exempt):
         return GateResult(None, "the log moved, and no account wrote", threshold, facts)
     return GateResult(0, "all rows were written by exempt accounts", threshold, facts)

@@ -174,7 +174,7 @@ def sessions(session: Session, door: Door, users: Sequence[str], exempt: Sequenc
     """
     rows = _of(_processes(session), users, exempt)
     until = time.monotonic() + _LOGIN_SECONDS
-    # A client that a locked account turns away, again and again, stands in the list for the time of its login: what is
+    # A client that a locked account turns away, again and again, is in the list for the time of its login: what is
     # being logged in counts when it stays, or has become a session.
     while any(row.get("Command") == "Connect" for row in rows) and time.monotonic() < until:
         time.sleep(_LOGIN_SECONDS / 10)
@@ -268,7 +268,7 @@ def marker_of(session: Session, table: str, name: str) -> tuple[BarrierRow, floa
 
 
 def number_at(session: Session, table: str, name: str) -> int | None:
-    """Return the number of a marker as it stands at one end."""
+    """Return the number of a marker at one end."""
     rows = session.query(sql.marker_row(table, name))
     return int(rows[0][0]) if rows and rows[0][0] is not None else None
 

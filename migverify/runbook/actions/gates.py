@@ -181,7 +181,7 @@ def _position(arguments: Mapping[str, Any], context: Context) -> ActionResult:
     begun = time.time()
     with reads.opened(_door(arguments, context, arguments.get("endpoint", Side.SOURCE.value))) as session:
         found, clock = reads.position_text(session), reads.clock(session)
-    # The value is the offset, so that it can be held against a bound: any place in a log is behind its fourth byte.
+    # The value is the offset, so that it can be compared with a bound: any place in a log is behind its fourth byte.
     offset = float(found.partition(" ")[0].rpartition(":")[2])
     return _result(GateResult(offset, found, "a position", {"position": found}), "SHOW BINARY LOG STATUS", begun, clock)
 

@@ -147,7 +147,7 @@ def _connections(session: Session) -> tuple[list[tuple[int, str, str]], bool]:
 
 
 def _statement(session: Session, mark: str) -> EffectStatement:
-    """Return how the server names this connection; by that it is found again, and no later one is taken for it."""
+    """Return how the server names this connection; by that it is found again, and distinguished from later ones."""
     own = next((row for row in _connections(session)[0] if row[0] == session.thread_id), None)
     if own is None:
         raise ReadError(f"{session.endpoint.name} does not show the connection of the effect: nothing was sent")

@@ -48,7 +48,7 @@ CORRECTNESS: dict[str, ScoreRule] = {
     "waived": ScoreRule(15, 30, "a step that was waived"),
     "guards": ScoreRule(10, 30, "a guard that failed"),
     "blind": ScoreRule(
-        5, 20, f"a guard that told nothing, or answered less than {ENOUGH_ANSWERS:.0%} of its questions"
+        5, 20, f"a guard without answers, or that answered less than {ENOUGH_ANSWERS:.0%} of its questions"
     ),
     "rollbacks": ScoreRule(20, 60, "a rollback that failed or was not verified"),
     "evidence": ScoreRule(5, 20, "a step that is done, and has nothing to show"),

@@ -1,4 +1,4 @@
-"""Where a run stands, as a page shows it: one frozen value that is JSON, and that nothing else has to be asked for.
+"""The state of a run, as a page shows it: one frozen value that is JSON, and all that the page needs.
 
 Pure. What ticks is given by the moment at which it is zero (``view_clock``), so two views are equal while nothing
 happens.
@@ -141,7 +141,7 @@ def view(
     expected = estimates(book, drills.seconds)
     plan = plan_of(book, status.kind, {id_: one.p50 for id_, one in expected.items()})
     deliveries, executor = announced(status), executor_of(status, pulse, now)
-    # What an executor that is not heard of would do, and when, is not counted down.
+    # What an executor without a heartbeat would do, and when, is not counted down.
     still_ = status.over or status.order is not None or not executor.driven
     ahead = None if still_ else _ahead(status, book, expected, now)
     planned = {one.id: one for one in plan.steps}
@@ -261,9 +261,9 @@ def _reasons(status: RunStatus, events: Sequence[Event]) -> tuple[str, ...]:
 
 def _sentence(seen: View) -> str:
     if seen.over:
-        stands = f" Effects of {', '.join(seen.standing)} were not rolled back." if seen.standing else ""
+        left = f" Effects of {', '.join(seen.standing)} were not rolled back." if seen.standing else ""
         more = f" No rollback verifies what {', '.join(seen.unverified)} did." if seen.unverified else ""
-        return f"The run is over: {seen.state}.{stands}{more}"
+        return f"The run is over: {seen.state}.{left}{more}"
     who = [f"{act.person or act.role or 'two persons'}: {act.tasks[0].does}" for act in seen.acts[:2]]
     state = f"{seen.alarm} The run is {seen.state}".strip()
     reasons = f": {'; '.join(seen.reasons)}" if seen.reasons else ""

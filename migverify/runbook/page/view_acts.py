@@ -109,7 +109,7 @@ def acts_of(status: RunStatus, now: Moment, executor: ExecutorView) -> tuple[Act
     ]
     work: tuple[NextAction, ...] = ()
     if executor.state == "silent":
-        work = (NextAction(f"nothing was heard of it since {executor.since}; what it is at is not known", "", ""),)
+        work = (NextAction(f"no heartbeat since {executor.since}; what it is at is not known", "", ""),)
     elif executor.name and executor.driven:
         work = tuple(_work(status, now)) or (() if found else (NextAction("takes the next step by itself", "", ""),))
     return (*found, Act(EXECUTOR, "", (), work)) if work else tuple(found)

@@ -24,7 +24,7 @@ class ClockView:
         ``up``: shows the time since ``zero``. ``down``: the time left until ``zero``, negative behind it. ``still``:
         shows ``seconds`` for good.
     zero
-        Unix seconds, to a tenth; None where it stands still.
+        Unix seconds, to a tenth; None where it does not run.
     exact
         False: taken from wall clocks, which may have been set meanwhile.
     """
@@ -57,7 +57,7 @@ def down_to(wall: float) -> ClockView:
 
 
 def still(span: ElapsedTime) -> ClockView:
-    """Return a clock that stands."""
+    """Return a clock that does not run."""
     return ClockView("still", seconds=round(span.seconds, 1), exact=span.exact)
 
 

@@ -104,7 +104,7 @@ class StepView:
     sign
         The hash that a reviewer would sign now; empty: nothing is to be signed.
     missing
-        What is missing of its approvals; empty: nothing, or not yet asked for.
+        What is missing of its approvals; empty: nothing, or not yet due.
     """
 
     id: str
@@ -158,7 +158,7 @@ def step_view(
     status: RunStatus, step: Step, planned: PlannedStep | None, ahead: Forecast | None,
     expected: Mapping[str, Estimate], now: Moment,
 ) -> StepView:  # fmt: skip
-    """Return one step as it stands now."""
+    """Return one step as it is now."""
     one, cast = status.steps[step.id], status.cast
     away = one.state is _S.NOT_APPLICABLE
     span = status.active_time(step.id, now)
@@ -196,14 +196,14 @@ def _offset(status: RunStatus, at: Moment | None) -> float | None:
 def _clock(status: RunStatus, one: StepStatus, span: ElapsedTime | None, now: Moment) -> ClockView | None:
     if span is None or one.active is not None or one.state not in UNDER_WAY:
         return None
-    # A hold is not the step's time: its clock stands meanwhile.
+    # A hold is not the step's time: its clock is stopped meanwhile.
     return still(span) if status.held_since is not None else up_from(span, now)
 
 
 def late_word(times: Times, estimate: Estimate | None, span: ElapsedTime | None) -> str:
     """Return ``max`` for a step over its maximum, ``plan`` for one over its plan, or empty.
 
-    Without a plan of the author, what most drills took stands for it, and a second more: the median is exceeded by half
+    Without a plan of the author, what most drills took replaces it, and a second more: the median is exceeded by half
     of all runs.
     """
     if span is None:

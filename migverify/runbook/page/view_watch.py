@@ -151,7 +151,7 @@ def stale_words(status: RunStatus, executor: ExecutorView) -> str:
     if executor.state == "nobody":
         return "Nobody drives this run: no executor has it. Nothing is carried out, no guard is asked."
     why = executor.why or "it has not renewed its lease"
-    return f"Nothing was heard of the executor since {executor.since} ({why}): no guard is asked, no clock is watched."
+    return f"No heartbeat of the executor since {executor.since} ({why}): no guard is asked, no clock is watched."
 
 
 def alarm_words(status: RunStatus, executor: ExecutorView) -> str:
@@ -159,12 +159,12 @@ def alarm_words(status: RunStatus, executor: ExecutorView) -> str:
     if status.over or status.write_stop_since is None or executor.state in ("alive", "not seen"):
         return ""
     if executor.state == "silent":
-        return f"Writes are stopped and nothing was heard of the executor since {executor.since}: find out now."
+        return f"Writes are stopped and there is no heartbeat of the executor since {executor.since}: find out now."
     return "Writes are stopped and nobody drives the run: take it over now."
 
 
 def journal_of(status: RunStatus, events: Sequence[Event]) -> JournalView:
-    """Return where the journal stands."""
+    """Return the state of the journal."""
     heads = (event for event in reversed(events) if event.kind is _K.HEAD)
     head = next(heads, None)
     sha, seq = (str(head.data.get("sha", "")), int(head.data.get("seq", head.seq))) if head is not None else ("", None)

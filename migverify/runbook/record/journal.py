@@ -81,7 +81,7 @@ class RunJournal:
             raise JournalError(f"{self.label}: line {self._link.line} is not the one that was written last")
 
     def events(self) -> Iterator[Event]:
-        """Yield all events from the first on, whatever ``new`` has yielded."""
+        """Yield all events from the first on, also those that ``new`` has yielded."""
         return RunJournal(self.database, self.run, self.runbook, folder=self.folder, clock=self.clock).new()
 
     def lines(self) -> Iterator[bytes]:

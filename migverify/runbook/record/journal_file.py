@@ -72,7 +72,7 @@ def fold_journal(path: Path) -> RunStatus:
 
 
 def verify_run(path: Path) -> list[JournalProblem]:
-    """Check a journal offline: chain, hashes, signatures, and that each event can have happened where it stands."""
+    """Check a journal offline: chain, hashes, signatures, and that each event can have happened at its place."""
 
     def judge(events: Iterator[Event]) -> None:
         status: RunStatus | None = None

@@ -1,8 +1,8 @@
 """Whether something that was started for an effect still works at it, on this machine or on a server.
 
 An effect is carried out by a process of its own, which goes on when the executor is gone. It holds the *process lock*,
-and so does whatever inherits its handle. Every program that it starts has a mark in its environment, which also finds
-what closes its handles or leaves its session. A program that is meant to go on (a service) is started with
+and so does everything that inherits its handle. Every program that it starts has a mark in its environment, which also
+finds what closes its handles or leaves its session. A program that is meant to go on (a service) is started with
 ``MIGVERIFY_EFFECT=service``. What a statement of the effect runs on is in the effect's record before it is sent.
 """
 

@@ -70,7 +70,7 @@ class RunStore:
 
     @property
     def database(self) -> Database:
-        """The database, opened when it is first asked for; raises StoreError."""
+        """The database, opened when it is first used; raises StoreError."""
         if self._opened is None:
             for suffix in ("", "-wal", "-shm", "-journal"):
                 file = self.path / f"{FILE}{suffix}"

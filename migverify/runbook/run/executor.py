@@ -369,7 +369,7 @@ class Executor:
         self.bench.begin(key, work)
 
     def _dry(self) -> None:
-        """Ask the checks of ready steps as probes, and go on whatever they say: nothing is done in a dry run."""
+        """Ask the checks of ready steps as probes, and go on with any answer: nothing is done in a dry run."""
         for one in [one for one in self.status.steps.values() if one.state is StepState.READY]:
             key = Key(one.id, one.attempt, "dry")
             if not self.bench.has(key):

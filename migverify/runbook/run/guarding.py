@@ -96,7 +96,7 @@ class Guarding:
                 known.armed_since = now
 
     def armed(self, guard: Guard, phase: str | None = None) -> bool:
-        """Tell whether a guard is asked now, or has to be asked for a phase."""
+        """Return whether a guard is asked now, or has to be asked because of a phase."""
         if "*" in guard.armed_in:
             return True
         return phase in guard.armed_in if phase is not None else bool(self._armed.intersection(guard.armed_in))

@@ -4,8 +4,8 @@ Order is what makes it safe. Nothing is served before every instance has taken t
 When an instance does not serve it afterwards, all of them get the old share back, and say so too. What cannot be proved
 either way is inconclusive: the run is held, and two persons look.
 
-Two writers are kept apart twice: by a lock, and by what each of them expects to find (compare and set), since a lock
-holds only among those who take it.
+Two writers exclude each other twice: by a lock, and by what each of them expects to find (compare and set), since a
+lock holds only among those who take it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ChangeResult:
 
 
 def look(driver: Driver) -> TrafficState:
-    """Ask every instance what is written and what it serves; whatever cannot be read is no answer, and no error."""
+    """Ask every instance what is written and what it serves; what cannot be read is no answer, and no error."""
     settings: dict[str, Setting] = {}
     written: dict[str, InstanceReading] = {}
     for name in driver.instances:
@@ -101,7 +101,7 @@ def _disagreement(
             if not reading.known:
                 return f"{name}: {what} is not known: {reading.why}"
         if _of(said) != _of(served[name]):
-            return f"{name} is told {said}, and serves {served[name]}: a change was not completed"
+            return f"{name} is set to {said}, and serves {served[name]}: a change was not completed"
     if held := [name for name, setting in settings.items() if setting.held]:
         return f"{', '.join(held)}: keys are held on their way from one side to the other: a change was not completed"
     if len({said.share for said in written.values()}) != 1:
@@ -245,7 +245,7 @@ def _put_back(
 
 
 def _set_one(driver: Driver, name: str, setting: Setting) -> list[str]:
-    """Write, apply and wait on one instance, whatever is there; returns what went wrong."""
+    """Write, apply and wait on one instance, in any state; returns what went wrong."""
     try:
         driver.write(name, setting, None)
         driver.apply(name)
@@ -256,7 +256,7 @@ def _set_one(driver: Driver, name: str, setting: Setting) -> list[str]:
 
 
 def abort(driver: Driver, share: int, *, clock: Clock = time.time) -> ChangeResult:
-    """Put the share of every instance back, whatever is found there; one that fails does not stop the others.
+    """Put the share of every instance back, in any state; one that fails does not stop the others.
 
     Where every instance serves that share already nothing is done.
     """
@@ -267,7 +267,7 @@ def abort(driver: Driver, share: int, *, clock: Clock = time.time) -> ChangeResu
         found = {name: _readable(driver, name, share) for name in driver.instances}
         notes, there = [], found
         if driver.holds:
-            # Half of a change may be served: whatever can be on the new side anywhere is held before it goes back.
+            # Half of a change may be served: all that can be on the new side anywhere is held before it goes back.
             top = max(max(one.share, one.was) for one in found.values())
             there = {name: replace(one, was=top, held=True) for name, one in _following(found, share, clock).items()}
             notes = [note for name in driver.instances for note in _set_one(driver, name, there[name])]

@@ -1,6 +1,6 @@
 """Proxies that only commands of your own know: set, read and measure, as JSON on standard input and output.
 
-What they are told and what they have to print is in docs/traffic.md. Anything else that a command prints, or an exit
+What they receive and what they have to print is in docs/traffic.md. Anything else that a command prints, or an exit
 code other than 0, is no answer: the share is not known then, and the run is held.
 """
 

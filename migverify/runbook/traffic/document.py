@@ -135,7 +135,7 @@ class CommandInstancePart(Strict):
 
 
 class CommandPart(Strict):
-    """Commands of your own; what they are told and print is in docs/traffic.md."""
+    """Commands of your own; what they receive and print is in docs/traffic.md."""
 
     kind: Literal["command"] = Field(description="`command`.")
     sticky: bool = Field(description="true: the same key goes to one side, and a higher share moves none back.")
@@ -185,7 +185,7 @@ class Traffic(Strict):
 
     @property
     def least_seconds(self) -> float:
-        """What a change and its way back may take."""
+        """What a change and its reversal may take."""
         part = self.driver
         rounds = 2 if isinstance(part, NginxPart) and part.held is not None else 1
         return (rounds + 1) * len(part.instances) * part.settle

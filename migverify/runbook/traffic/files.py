@@ -74,7 +74,7 @@ def replace_text(path: Path, text: str) -> None:
         draft.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        with suppress(OSError):  # the error that is told is the first one
+        with suppress(OSError):  # the error that is reported is the first one
             draft.unlink(missing_ok=True)
         raise TrafficError(f"{path} cannot be written: {error.strerror}; the old file is untouched") from None
 

@@ -4,7 +4,7 @@ A measurement counts the requests that were served under the generations that th
 end after a reload has the generation before, and is counted apart.
 
 A measured share has an interval in which the true one lies (Wilson's, which holds for few requests and for shares near
-0 and 100 % as well). It passes when all of it is within the tolerance around the share that was asked for, and fails
+0 and 100 % as well). It passes when all of it is within the tolerance around the share that was requested, and fails
 when none of it is. Between the two, more requests are needed, and nobody says "good" before.
 """
 
@@ -30,7 +30,7 @@ __all__ = [
 CONFIDENCE = 99.0
 """Percent."""
 MIN_SAMPLE = 100
-"""Keys or requests below which nothing is said, whatever the interval is."""
+"""Keys or requests below which nothing is said, at any interval."""
 _DAMAGED = 0.001
 """Of all lines; above it a log is not trusted."""
 _BEFORE = 5.0
@@ -73,7 +73,7 @@ def judge_share(
     asked: int, new: int, total: int, *, tolerance: float | None = None, confidence: float = CONFIDENCE,
     minimum: int = MIN_SAMPLE,
 ) -> Judgement:  # fmt: skip
-    """Hold a measured share against the one that was asked for.
+    """Compare a measured share with the one that was requested.
 
     Parameters
     ----------

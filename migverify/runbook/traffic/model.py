@@ -59,7 +59,7 @@ def percent(share: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What an instance was told: the share of the new side, and which change of it that is.
+    """What an instance is set to: the share of the new side, and which change of it that is.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def reading_of(setting: Setting) -> InstanceReading:
 
 
 class Driver(Protocol):
-    """How shares are set on one kind of proxy. A driver writes what it is told; the rules are in ``change``."""
+    """How shares are set on one kind of proxy. A driver writes what it is given; the rules are in ``change``."""
 
     @property
     def instances(self) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ class Driver(Protocol):
     def write(self, instance: str, setting: Setting, expected: Setting | None) -> None:
         """Write and test a setting that is not served yet.
 
-        ``expected`` is what has to be there still; None: whatever is there. On any error the old one is there again.
+        ``expected`` is what has to be there still; None: anything. On any error the old one is there again.
         """
 
     def apply(self, instance: str) -> None:

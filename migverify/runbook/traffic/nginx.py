@@ -1,9 +1,9 @@
 """nginx and OpenResty: the share is a ``split_clients`` block in an include file that is ours alone.
 
-The file is replaced in one rename, tested before any worker is told to read it, and names its generation in three
+The file is replaced in one rename, tested before any worker is signaled to read it, and names its generation in three
 places: in its head, in an answer of the status location, and in every line of the access log. So each of *written*,
-*served* and *measured* is asked of the one who knows, and requests that old workers end after a reload are never taken
-for the new share's.
+*served* and *measured* is asked of the one who knows, and requests that old workers end after a reload are never
+counted as requests of the new share.
 
 The exit code of ``nginx -s reload`` says only that a signal was sent. A master that cannot take the new configuration
 (a port that another process holds passes ``nginx -t``) logs it, keeps the old workers and says nothing. Therefore a
@@ -160,8 +160,8 @@ class NginxDriver:
     def write(self, instance: str, setting: Setting, expected: Setting | None) -> None:
         """Replace the include file and test the whole configuration; if that fails, the old file is there again.
 
-        Without ``expected`` a share is put back: then the file stays as it is written, so that whatever makes nginx
-        read it again makes it read that share.
+        Without ``expected`` a share is put back: then the file stays as it is written, so that nginx reads that share
+        whenever it reads the file again.
         """
         one = self._instances[instance]
         if expected is None:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from migverify.workload.conflict.keys import TidbKey
 
 LATEST = (1 << 64) - 1
-"""Not a time: an autocommit read of one row by its key reads whatever is newest."""
+"""Not a time: an autocommit read of one row by its key reads the newest version."""
 _LOGICAL_BITS = 18
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

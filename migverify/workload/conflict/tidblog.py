@@ -43,7 +43,7 @@ _SKIPPED = tuple(
         "IsSyncStats", "Cop_proc", "Cop_wait", "Backoff_total",
     )
 )  # fmt: skip
-"""Lines of a record that say nothing here: most of them. What is not named is read, whatever the version calls it."""
+"""Lines of a record that say nothing here: most of them. What is not named is read, in every version."""
 _LONGEST_RECORD = 1 << 20
 _LONGEST_PLAN = 64 << 20
 

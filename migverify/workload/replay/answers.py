@@ -272,7 +272,7 @@ def surroundings(source: Answer, target: Answer) -> Iterator[Difference]:
 
 
 def changed_rows(answer: Answer) -> int | None:
-    """Return how many rows an UPDATE changed, whatever the connection counts; None where the server does not say."""
+    """Return how many rows an UPDATE changed, not how many it matched; None where the server does not say."""
     found = _CHANGED.search(answer.info)
     return None if found is None else int(found[1])
 

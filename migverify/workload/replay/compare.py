@@ -182,7 +182,7 @@ def _of_answers(answers: AnswersResult) -> _Finding:
     if answers.masked:
         marks["masked"] = answers.masked
     if answers.undecided:
-        # what the surroundings decide stays decided, whatever the rows do
+        # what the surroundings decide stays decided, equal rows or not
         hard = [one for one in answers.surrounding if one.severity in _DECISIVE]
         state = Judgement.DIFFERENT if hard else Judgement.INDETERMINATE
         return _Finding(state, (*answers.surrounding, *answers.rows), answers.reason, marks)

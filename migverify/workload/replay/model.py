@@ -91,7 +91,7 @@ class Answer:
     holds, and nothing may be judged as equal. ``errno`` 0 is success. ``columns`` is empty where there is no result
     set. ``rows`` are kept while they fit the limits of the reader; beyond them ``rows`` is None, ``row_count`` is
     still exact and ``ordered`` / ``unordered`` are checksums over all rows' cells (length-framed, NULL apart): of the
-    sequence and of the multiset. ``warned`` is None unless asked for. ``more`` are further results of one call.
+    sequence and of the multiset. ``warned`` is None unless requested. ``more`` are further results of one call.
     """
 
     unanswered: str = ""

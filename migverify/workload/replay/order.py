@@ -140,7 +140,7 @@ class _Table:
     __slots__ = ("all", "keys", "whole")
 
     def __init__(self) -> None:
-        self.all = _Thing()  # every touch, whatever its key
+        self.all = _Thing()  # every touch, of any key
         self.whole = _Thing()  # touches of the whole table
         self.keys: dict[RowKey, _Thing] = {}
 

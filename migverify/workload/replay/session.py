@@ -2,9 +2,9 @@
 
 A call becomes due by the pace, waits for the calls of other sessions that it must come after, is sent to both sides at
 once, and ends when both have answered; then it is judged. A read that differs is asked again before it is judged;
-warnings are asked for where one side counts any.
+warnings are read where one side counts any.
 
-A call is late when it begins behind its due time, for whatever reason: that is its lag, and part of its latency.
+A call is late when it begins behind its due time, for any reason: that is its lag, and part of its latency.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class DigestTally:
 
     @property
     def count(self) -> int:
-        """All statements of the digest, whatever became of them."""
+        """All statements of the digest, judged or not."""
         return sum(self.states.values())
 
     def state(self, judgement: Judgement) -> int:

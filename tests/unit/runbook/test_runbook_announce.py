@@ -494,7 +494,7 @@ def test_the_forecast_of_an_announcement_has_hand_offs_and_measured_steps(tmp_pa
 
 @pytest.mark.attack(
     "runbook", "The last run of a store is removed, and with it its line of the store's list",
-    "its head was told when it began, and in the text of the run begun after it: it is found missing",
+    "its head was published when it began, and in the text of the run begun after it: it is found missing",
 )  # fmt: skip
 def test_the_beginning_of_a_run_tells_its_head_and_that_of_the_run_before(tmp_path: Path) -> None:
     home = RunStore(tmp_path)

@@ -72,10 +72,10 @@ def broken(_book: Runbook) -> Any:
     [
         (lambda _book: (False, ("2 of 4 drills", "the last one was not clean")), "fail",
          "not ready: 2 of 4 drills; the last one was not clean"),
-        (lambda _book: (False, ()), "fail", "not ready: no reason was told"),
+        (lambda _book: (False, ()), "fail", "not ready: no reason was given"),
         (lambda _book: (True, ("a reason all the same",)), "fail", "not ready: a reason all the same"),
         (None, "inconclusive", "nobody could tell whether the run is ready"),
-        (broken, "inconclusive", "it cannot be told whether the run is ready: the journals cannot be read"),
+        (broken, "inconclusive", "it is not known whether the run is ready: the journals cannot be read"),
     ],
 )  # fmt: skip
 def test_a_live_run_that_is_not_known_to_be_ready_begins_held(

@@ -77,7 +77,7 @@ def test_a_set_needs_time_for_its_way_back(run: Any) -> None:
     made = driver(a=tally(10))
     found = run(made, "traffic.set", 10.0, share=25, expected=5)
     assert found.outcome is Outcome.FAILED
-    assert "way back may take 30 s" in found.text
+    assert "reversal may take 30 s" in found.text
     assert run(made, "traffic.set", 60.0, share=25, expected=5).value == 25
 
 
