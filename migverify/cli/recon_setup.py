@@ -107,12 +107,12 @@ def _used(rules: RuleSet) -> set[str]:
     return {getattr(part, "endpoint", "") for part in parts}
 
 
-def _choose(rules: RuleSet, wanted: EngineName | None, master: str | None, configured: str) -> tuple[EngineName, str]:
+def _choose(rules: RuleSet, chosen: EngineName | None, master: str | None, configured: str) -> tuple[EngineName, str]:
     from migverify.recon.model import FilePart
     from migverify.spark.settings import is_spark_chosen
 
-    if wanted is not None:
-        return wanted, "requested by --engine"
+    if chosen is not None:
+        return chosen, "requested by --engine"
     names = [name for rule in rules.rules for name in rule.datasets]
     files = [name for name in names if any(isinstance(part, FilePart) for part in rules.datasets[name].parts)]
     if files:

@@ -162,9 +162,9 @@ class EngineReads:
             # Rows behind a group are judged as rows, independent of the rule's measures.
             kind = rule if one is built else rule.rows_rule()
             inputs = judging(kind, one, now, show=self.tools.conditions.show)
-            wanted = {n: key for n, form in enumerate(forms) for of, key in form if of is one}
-            ours, theirs = self._held(one, list(wanted.values()))
-            for n, key in wanted.items():
+            keys_by_form = {n: key for n, form in enumerate(forms) for of, key in form if of is one}
+            ours, theirs = self._rows_of_keys(one, list(keys_by_form.values()))
+            for n, key in keys_by_form.items():
                 pairing = Pairing(key, ours.get(key), theirs.get(key))
                 gone = pairing.source is None and pairing.target is None
                 differs = None if gone else kind.judge(inputs, pairing)
@@ -172,7 +172,9 @@ class EngineReads:
                     found[n] = exceptions.apply(replace(differs, key=findings[n].key), key)
         return found
 
-    def _held(self, built: Built, keys: Sequence[KeyText]) -> tuple[dict[KeyText, KeyRows], dict[KeyText, KeyRows]]:
+    def _rows_of_keys(
+        self, built: Built, keys: Sequence[KeyText]
+    ) -> tuple[dict[KeyText, KeyRows], dict[KeyText, KeyRows]]:
         """Look on both sides, one after the other: what was written in between differs once, and is read again."""
         if not keys:
             return {}, {}

@@ -181,7 +181,8 @@ class Step:
     ``only_runs`` / ``only_environments`` empty: all. ``point_of_no_return`` is ``""``, ``soft`` or ``hard``.
     The title is not in ``sha``, nor an instruction that automation carries out, so that wording may be corrected
     without voiding drills; nor are values of parameters that differ by environment. ``filled_sha`` has those: it is
-    what an approval is bound to. ``scripts`` are hashes of the scripts its commands name, as they were when it was loaded.
+    what an approval is bound to. ``scripts`` are hashes of the scripts its commands name, as they were when it was
+    loaded.
     ``attest`` is what the DRI of a manual step states where no check can tell.
     With ``on_fail`` ``goto``, ``retries`` bounds how often. ``twin`` is the step that rehearses one of production.
     """

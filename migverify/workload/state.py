@@ -372,8 +372,8 @@ class Tracker:
             return
         value = self._resolve(part[2:], sql)
         if self._mask is not None and value is not None:
-            kept = f"SET {name} = ".encode() + sql[part[2].start : part[-1].end]
-            value = value if self._mask(kept) == kept else None
+            assignment = f"SET {name} = ".encode() + sql[part[2].start : part[-1].end]
+            value = value if self._mask(assignment) == assignment else None
         if name == "autocommit":
             self._set_autocommit(value)
             return
@@ -394,12 +394,12 @@ class Tracker:
             self._variables[name] = value_text
 
     def _set_autocommit(self, value: str | None) -> None:
-        wanted = {"1": True, "ON": True, "TRUE": True, "0": False, "OFF": False, "FALSE": False}.get(
+        autocommit = {"1": True, "ON": True, "TRUE": True, "0": False, "OFF": False, "FALSE": False}.get(
             (value or "").upper()
         )
-        if wanted and not self._autocommit:
+        if autocommit and not self._autocommit:
             self._end_transaction()
-        self._autocommit = wanted
+        self._autocommit = autocommit
 
     def _resolve(self, value: list[_Word], sql: bytes) -> str | None:
         """Return a value as text where the text of the statement tells it, else None."""

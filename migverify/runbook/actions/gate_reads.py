@@ -303,12 +303,12 @@ class AutoColumn:
     mask: int | None = None
 
 
-def auto_columns(session: Session, wanted: Callable[[str, str], bool]) -> list[AutoColumn]:
-    """Return the columns of the wanted tables that the server fills with ids."""
+def auto_columns(session: Session, is_in_scope: Callable[[str, str], bool]) -> list[AutoColumn]:
+    """Return the columns of the tables in scope that the server fills with ids."""
     from migverify.sql.catalog import read_tables
 
     found = []
-    for table in read_tables(session, session.endpoint.name, wanted):
+    for table in read_tables(session, session.endpoint.name, is_in_scope):
         name = f"{table.ref.database}.{table.ref.table}"
         for column in table.columns:
             if (random := _AUTO_RANDOM.search(column.extra)) is not None:

@@ -153,7 +153,7 @@ class Reminders:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, ...], _ReminderState] = {}
-        self._held = False
+        self._was_held = False
         self._resumed: Moment | None = None
 
     def due(self, status: RunStatus, now: Moment) -> list[Reminder]:
@@ -161,10 +161,10 @@ class Reminders:
         pace = status.runbook.policy.unattended_nag
         if not pace > 0:
             return []
-        held = status.state is RunState.HELD
-        if self._held and not held:
+        is_held = status.state is RunState.HELD
+        if self._was_held and not is_held:
             self._resumed = now  # nobody has to answer while the run is held
-        self._held = held
+        self._was_held = is_held
         some = waits(status, now)
         known = {one.key: self._known.get(one.key) or _ReminderState(self._since(one, now)) for one in some}
         if self._resumed is not None and self._resumed is now:

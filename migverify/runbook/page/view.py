@@ -191,8 +191,8 @@ def as_json(seen: View) -> dict[str, Any]:
     return asdict(seen)
 
 
-def _pair(held: tuple[str, ...]) -> tuple[str, str]:
-    return (held[0] if held else ""), (held[1] if len(held) > 1 else "")
+def _pair(holders: tuple[str, ...]) -> tuple[str, str]:
+    return (holders[0] if holders else ""), (holders[1] if len(holders) > 1 else "")
 
 
 def label_of(kind: str, drill: str = "", *, dry: bool = False) -> str:

@@ -171,9 +171,9 @@ def _of_step(status: RunStatus, one: StepStatus, step: Step, now: Moment) -> Ite
 
 
 def _then(status: RunStatus, step: Step) -> Then | None:
-    held = status.cast.holders(step.reviewer) if step.reviewer else ()
-    if held and step.reviewer:
-        return Then(held[0], step.reviewer, f"looks at the evidence of {step.id}")
+    holders = status.cast.holders(step.reviewer) if step.reviewer else ()
+    if holders and step.reviewer:
+        return Then(holders[0], step.reviewer, f"looks at the evidence of {step.id}")
     callers = status.cast.holders(COORDINATOR)
     for id_ in status.graph.dependents[step.id]:
         if callers and status.left[id_] == 1 and status.steps[id_].state is _S.PENDING:

@@ -150,8 +150,8 @@ class StepView:
 
 def with_backups(cast: Cast, role_or_person: str) -> tuple[str, ...]:
     """Return who holds a role now, then those who may be promoted to it."""
-    held = cast.holders(role_or_person)
-    return (*held, *(one for one in cast.declared.get(role_or_person, ()) if one not in held))
+    holders = cast.holders(role_or_person)
+    return (*holders, *(one for one in cast.declared.get(role_or_person, ()) if one not in holders))
 
 
 def step_view(

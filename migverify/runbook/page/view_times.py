@@ -207,8 +207,10 @@ def _undecided(status: RunStatus) -> bool:
 def _link(status: RunStatus, step: str) -> RollbackStepView:
     rollback = status.definition(step).rollback
     by_hand = rollback is not None and rollback.effect is None
-    held = status.cast.holders(status.definition(step).dri)
-    return RollbackStepView(step, status.steps[step].rollback.value, held[0] if by_hand and held else "the executor")
+    holders = status.cast.holders(status.definition(step).dri)
+    return RollbackStepView(
+        step, status.steps[step].rollback.value, holders[0] if by_hand and holders else "the executor"
+    )
 
 
 def ladder_of(status: RunStatus) -> Ladder:

@@ -55,7 +55,7 @@ class Watcher:
     """
 
     def __init__(self, room: RunStore, run: str = LAST, *, clock: Clock = system_clock, fresh: float = 1.0) -> None:
-        self._room, self._wanted, self._clock, self._fresh = room, run, clock, fresh
+        self._room, self._run_to_show, self._clock, self._fresh = room, run, clock, fresh
         self._lock = threading.Lock()
         self._seen: PageState | None = None
         self._at: Moment | None = None
@@ -98,7 +98,7 @@ class Watcher:
         return PageState(now.wall, shown, problem, body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 
     def _view(self, now: Moment) -> View:
-        record = self._room.open(self._wanted)
+        record = self._room.open(self._run_to_show)
         status = record.status
         events = [event for event in self._room.events(status.run) if event.seq <= status.seq]
         # A journal that was cut, or written anew, can be whole in itself: only who saw the other one can tell.
@@ -150,5 +150,5 @@ def _number(past: Past, status: RunStatus) -> str:
     own = next((one for one in past if one.run == status.run), None)
     if own is not None and own.autopilot:
         return ""
-    number, wanted = len(before) + 1, status.runbook.policy.drills_minimum
-    return f"{number}/{wanted}" if number <= wanted else str(number)
+    number, required = len(before) + 1, status.runbook.policy.drills_minimum
+    return f"{number}/{required}" if number <= required else str(number)

@@ -198,13 +198,13 @@ def _family(folders: list[Path], parent: int) -> frozenset[int]:
 
 def _has_open(process: Path, path: Path) -> bool:
     try:
-        wanted, handles = path.stat(), list((process / "fd").iterdir())
+        lock, handles = path.stat(), list((process / "fd").iterdir())
     except OSError:
         return False
     for one in handles:
         with suppress(OSError):
             found = one.stat()
-            if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+            if (found.st_dev, found.st_ino) == (lock.st_dev, lock.st_ino):
                 return True
     return False
 

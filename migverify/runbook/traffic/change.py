@@ -102,8 +102,8 @@ def _disagreement(
                 return f"{name}: {what} is not known: {reading.why}"
         if _of(said) != _of(served[name]):
             return f"{name} is set to {said}, and serves {served[name]}: a change was not completed"
-    if held := [name for name, setting in settings.items() if setting.held]:
-        return f"{', '.join(held)}: keys are held on their way from one side to the other: a change was not completed"
+    if frozen := [name for name, setting in settings.items() if setting.held]:
+        return f"{', '.join(frozen)}: keys are held on their way from one side to the other: a change was not completed"
     if len({said.share for said in written.values()}) != 1:
         return "instances disagree: " + ", ".join(f"{name} {said}" for name, said in written.items())
     return ""
@@ -147,8 +147,8 @@ def change(
 def _following(settings: Mapping[str, Setting], share: int, clock: Clock) -> dict[str, Setting]:
     """Return the next setting of each instance, of one generation for all of them."""
     newest = max(settings.values(), key=lambda one: one.count)
-    wanted = newest.next(share, clock(), token_hex(4))
-    return {name: replace(wanted, was=one.share, previous=one.generation) for name, one in settings.items()}
+    following = newest.next(share, clock(), token_hex(4))
+    return {name: replace(following, was=one.share, previous=one.generation) for name, one in settings.items()}
 
 
 def _after(before: Mapping[str, Setting], settings: Mapping[str, Setting]) -> dict[str, Setting]:
@@ -167,48 +167,48 @@ def _carry_out(driver: Driver, now: Mapping[str, Setting], share: int, clock: Cl
     """
     there = now
     if driver.holds:
-        held = {name: replace(one, held=True) for name, one in _following(now, share, clock).items()}
-        ended = _round(driver, held, there, now, clock)
+        frozen = {name: replace(one, held=True) for name, one in _following(now, share, clock).items()}
+        ended = _round(driver, frozen, there, now, clock)
         if ended is not None:
             return ended
-        there = held
-    wanted = _after(now, _following(there, share, clock))
-    ended = _round(driver, wanted, there, now, clock)
+        there = frozen
+    settings = _after(now, _following(there, share, clock))
+    ended = _round(driver, settings, there, now, clock)
     if ended is not None:
         return ended
-    was, generation = next(iter(now.values())).share, next(iter(wanted.values())).generation
+    was, generation = next(iter(now.values())).share, next(iter(settings.values())).generation
     return ChangeResult("done", f"{percent(was)} % -> {percent(share)} % ({generation})", look(driver))
 
 
 def _round(
-    driver: Driver, wanted: Mapping[str, Setting], there: Mapping[str, Setting], now: Mapping[str, Setting],
+    driver: Driver, settings: Mapping[str, Setting], there: Mapping[str, Setting], now: Mapping[str, Setting],
     clock: Clock,
 ) -> ChangeResult | None:  # fmt: skip
     """Write on all, then apply on all; returns how the change ended where that does not work, else None."""
     written = list[str]()
     for name in driver.instances:
         try:
-            driver.write(name, wanted[name], there[name])
+            driver.write(name, settings[name], there[name])
         except MigverifyError as error:
             why = f"{name}: {error.message}"
             if there is now:
                 return _unwrite(driver, written, now, why)
-            return _put_back(driver, now, wanted, why, clock)
+            return _put_back(driver, now, settings, why, clock)
         written.append(name)
-    why = _apply(driver, wanted)
-    return _put_back(driver, now, wanted, why, clock) if why else None
+    why = _apply(driver, settings)
+    return _put_back(driver, now, settings, why, clock) if why else None
 
 
-def _apply(driver: Driver, wanted: Mapping[str, Setting]) -> str:
+def _apply(driver: Driver, settings: Mapping[str, Setting]) -> str:
     """Apply a setting and wait for it on each instance in turn; returns what went wrong."""
     for name in driver.instances:
         try:
             driver.apply(name)
-            found = driver.settled(name, wanted[name])
+            found = driver.settled(name, settings[name])
         except MigverifyError as error:
             return f"{name}: {error.message}"
-        if _of(found) != _of(reading_of(wanted[name])):
-            return f"{name} does not serve {reading_of(wanted[name])} but {found}"
+        if _of(found) != _of(reading_of(settings[name])):
+            return f"{name} does not serve {reading_of(settings[name])} but {found}"
     return ""
 
 
@@ -234,8 +234,8 @@ def _put_back(
     notes, back = [], _after(now, _following(tried, next(iter(now.values())).share, clock))
     for name in driver.instances:
         # What never left an instance goes back under its own name: where no reload works, none has to be waited for.
-        kept = _of(_served(driver, name)) == _of(reading_of(now[name]))
-        notes += _set_one(driver, name, now[name] if kept else back[name])
+        is_unchanged = _of(_served(driver, name)) == _of(reading_of(now[name]))
+        notes += _set_one(driver, name, now[name] if is_unchanged else back[name])
     state, share = look(driver), next(iter(now.values())).share
     said = "; ".join([why, *notes])
     if all(reading.share == share for reading in (*state.served.values(), *state.written.values())):
@@ -271,8 +271,8 @@ def abort(driver: Driver, share: int, *, clock: Clock = time.time) -> ChangeResu
             top = max(max(one.share, one.was) for one in found.values())
             there = {name: replace(one, was=top, held=True) for name, one in _following(found, share, clock).items()}
             notes = [note for name in driver.instances for note in _set_one(driver, name, there[name])]
-        wanted = _after(found, _following(there, share, clock))
-        notes += [note for name in driver.instances for note in _set_one(driver, name, wanted[name])]
+        settings = _after(found, _following(there, share, clock))
+        notes += [note for name in driver.instances for note in _set_one(driver, name, settings[name])]
         state = look(driver)
         if state.share == share:
             return ChangeResult(

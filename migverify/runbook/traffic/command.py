@@ -32,7 +32,7 @@ class CommandDriver:
     def __init__(self, name: str, part: CommandPart, context: Context) -> None:
         self._name, self._part, self._context = name, part, context
         self._instances = {one.name: one for one in part.instances}
-        self._wanted: dict[str, tuple[Setting, Setting | None]] = {}
+        self._written: dict[str, tuple[Setting, Setting | None]] = {}
 
     @property
     def instances(self) -> tuple[str, ...]:
@@ -67,11 +67,11 @@ class CommandDriver:
         """Look whether the expected setting is there; the command that sets it is run by ``apply``."""
         if expected is not None and self.configured(instance) != expected:
             raise TrafficError(f"{instance} is not what was expected: another writer changed it")
-        self._wanted[instance] = setting, expected
+        self._written[instance] = setting, expected
 
     def apply(self, instance: str) -> None:
         """Run ``set``. A command that compares ``expected`` itself keeps out writers that do not know the lock."""
-        setting, expected = self._wanted[instance]
+        setting, expected = self._written[instance]
         content = {"setting": _spelled(setting), "expected": _spelled(expected) if expected is not None else None}
         self._asked(instance, "set", json.dumps(content))
 

@@ -163,8 +163,8 @@ def measure(driver: Driver) -> TrafficMeasurement:
     now: dict[str, TrafficTally] = {}
     before: dict[str, TrafficTally] = {}
     for name, setting in state.settings.items():
-        wanted = [one for one in (setting.generation, setting.previous) if one]
-        found = driver.measure(name, wanted, setting.at - _BEFORE)
+        generations = [one for one in (setting.generation, setting.previous) if one]
+        found = driver.measure(name, generations, setting.at - _BEFORE)
         now[name] = found.get(setting.generation, TrafficTally())
         before[name] = found.get(setting.previous, TrafficTally()) if setting.previous else TrafficTally()
         _trusted(name, now[name])

@@ -188,7 +188,7 @@ def check_ladder(rungs: Sequence[int], *, sticky: bool, writes: bool) -> None:
         )
 
 
-def check_step(rungs: Sequence[int], now: int, wanted: int) -> None:
+def check_step(rungs: Sequence[int], now: int, share: int) -> None:
     """Refuse a step that is none of the ladder's: up by one rung at a time, down to anywhere.
 
     Raises
@@ -198,12 +198,12 @@ def check_step(rungs: Sequence[int], now: int, wanted: int) -> None:
     """
     known = (0, *rungs)
     names = ", ".join(percent(rung) for rung in known)
-    if wanted not in known:
-        raise UsageError(f"{percent(wanted)} % is no step of the ladder {names}")
-    left_out = [rung for rung in rungs if now < rung < wanted]
+    if share not in known:
+        raise UsageError(f"{percent(share)} % is no step of the ladder {names}")
+    left_out = [rung for rung in rungs if now < rung < share]
     if left_out:
         steps = ", ".join(percent(rung) for rung in left_out)
-        raise UsageError(f"from {percent(now)} % to {percent(wanted)} % leaves out {steps} %")
+        raise UsageError(f"from {percent(now)} % to {percent(share)} % leaves out {steps} %")
 
 
 def murmur2(key: bytes) -> int:

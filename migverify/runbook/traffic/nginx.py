@@ -114,11 +114,11 @@ def parse_include(text: str, split: NginxPart) -> Setting:
 def snippets(split: NginxPart, instance: NginxInstancePart) -> str:
     """Return what has to stand in the configuration of an instance, for a reader."""
     name = split.variable
-    held = f"if (${name}_side = {split.held}) {{\n    return 503;\n}}\n" if split.held else ""
+    refusal = f"if (${name}_side = {split.held}) {{\n    return 503;\n}}\n" if split.held else ""
     return (
         f"# in http {{ }}, before the servers\ninclude {instance.include};\n"
         f"# in the location whose requests are split\n"
-        f"access_log {instance.access_log} migverify_{name};\n{held}proxy_pass http://${name}_side;\n"
+        f"access_log {instance.access_log} migverify_{name};\n{refusal}proxy_pass http://${name}_side;\n"
         f"# in a server of this instance that only this machine reaches\n"
         f"location = {urlsplit(instance.status).path or '/'} {{\n    allow 127.0.0.1;\n    deny all;\n"
         f'    access_log off;\n    default_type text/plain;\n    return 200 "${name}_traffic\\n";\n}}\n'

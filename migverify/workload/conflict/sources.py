@@ -93,12 +93,12 @@ def find(files: Sequence[Path], most: int) -> ConflictFindings:
             else:
                 for conflict in tidblog.log_conflicts(counted, path.name):
                     _merge(errors, conflict, found)
-    kept = list(errors.values())
-    found.left_out += max(len(kept) - most, 0)
-    kept = kept[:most]
-    room = most - len(kept)
+    conflicts = list(errors.values())
+    found.left_out += max(len(conflicts) - most, 0)
+    conflicts = conflicts[:most]
+    room = most - len(conflicts)
     found.left_out += _keep_longest(waiting, room)
-    found.conflicts = kept + waiting
+    found.conflicts = conflicts + waiting
     return found
 
 
@@ -186,20 +186,20 @@ class Nearness:
 def statements_near(files: Sequence[Path], captures: Sequence[Path], conflicts: Sequence[TransactionConflict]) -> Near:
     """Return what slow logs and captures show near the conflicts."""
     near = Near()
-    wanted = Nearness(conflicts)
+    is_near = Nearness(conflicts)
     for path in files:
         if _is_slow(path):
             with _lines(path) as file:
-                _keep(tidblog.slow_statements(file, path.name, wanted.by_end), wanted, near)
+                _keep(tidblog.slow_statements(file, path.name, is_near.by_end), is_near, near)
     for folder in captures:
-        _keep(_captured(folder), wanted, near)
+        _keep(_captured(folder), is_near, near)
     return near
 
 
-def _keep(statements: Iterable[SeenStatement], wanted: Nearness, near: Near) -> None:
+def _keep(statements: Iterable[SeenStatement], is_near: Nearness, near: Near) -> None:
     for one in statements:
         near.read += 1
-        if wanted(one):
+        if is_near(one):
             if len(near.statements) < MOST_STATEMENTS:
                 near.statements.append(one)
             else:

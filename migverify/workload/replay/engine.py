@@ -289,10 +289,10 @@ class Engine:
         counters.different += judged.state is Judgement.DIFFERENT
         counters.undecided += judged.state is Judgement.INDETERMINATE
         counters.unjudged += judged.state is Judgement.UNJUDGED
-        kept = self._keeper.keep(judged)
-        self.outcomes.end(planned.index, kept)
+        recorded = self._keeper.keep(judged)
+        self.outcomes.end(planned.index, recorded)
         if self._on_judged is not None:
-            self._on_judged(kept)
+            self._on_judged(recorded)
         self._over(planned.index)
         if judged.written and self._committed is None:  # killed now, nobody would know whether it ran
             self._committed = self.loop.create_future()

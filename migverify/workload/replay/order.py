@@ -117,9 +117,9 @@ class _Thing:
         last = max((one.key for one in ended), default=None)
         for by_session in (self.writers, self.readers):
             for session in list(by_session):
-                kept = [one for one in by_session[session] if last is None or not one.unit.before(last)]
-                if kept:
-                    by_session[session] = kept
+                open_calls = [one for one in by_session[session] if last is None or not one.unit.before(last)]
+                if open_calls:
+                    by_session[session] = open_calls
                 else:
                     del by_session[session]
         self.limit = max(_CROWD, 2 * (len(self.writers) + len(self.readers)))

@@ -409,17 +409,17 @@ def _cut(run: RunFile, limit: int) -> int:
     last = run.db.execute("SELECT start FROM calls ORDER BY start LIMIT 1 OFFSET ?", (limit - 1,)).fetchone()
     if last is None:
         return 0
-    kept = 0
+    chosen = 0
     dropped: list[tuple[int]] = []
     for unit, start, count in run.db.execute(
         "SELECT unit, MIN(start), COUNT(*) FROM calls GROUP BY unit ORDER BY unit"
     ):
-        if start <= last[0] and kept < limit:
-            kept += count
+        if start <= last[0] and chosen < limit:
+            chosen += count
         else:
             dropped.append((unit,))
     before = run.count
     run.db.executemany("DELETE FROM statements WHERE call IN (SELECT id FROM calls WHERE unit = ?)", dropped)
     run.db.executemany("DELETE FROM calls WHERE unit = ?", dropped)
     run.change("DELETE FROM sessions WHERE number NOT IN (SELECT session FROM calls)")
-    return before - kept
+    return before - chosen

@@ -101,10 +101,10 @@ def lines(answer: Answer, rows: int) -> Iterator[str]:
     if answer.columns:
         yield ", ".join(f"{column.name.decode('utf-8', 'replace')} {kind_of(column)}" for column in answer.columns)
         kinds = [kind_of(column) for column in answer.columns]
-        kept = answer.rows or ()
-        yield from (show_row(row, kinds) for row in kept[:rows])
-        if answer.row_count > min(len(kept), rows):
-            yield f"... {answer.row_count - min(len(kept), rows)} more"
+        answer_rows = answer.rows or ()
+        yield from (show_row(row, kinds) for row in answer_rows[:rows])
+        if answer.row_count > min(len(answer_rows), rows):
+            yield f"... {answer.row_count - min(len(answer_rows), rows)} more"
     elif not answer.errno and not answer.unanswered:
         yield f"insert id {answer.insert_id}, {answer.warnings} warnings" + (f", {answer.info}" if answer.info else "")
     for one in answer.warned or ():

@@ -92,7 +92,7 @@ def reproduce(
 
 
 def _again(tally: DigestTally, endpoints: Mapping[Side, Endpoint], passwords: Mapping[str, str]) -> Reproduction:
-    examples = [one for kept in tally.examples.values() for one in kept if one.detail("statement")]
+    examples = [one for by_aspect in tally.examples.values() for one in by_aspect if one.detail("statement")]
     if not examples:
         reason = "the run kept no statement that can be asked again: replay with `report: {values: true}`"
         return Reproduction(tally, None, Still.UNKNOWN, reason)

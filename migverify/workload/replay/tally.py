@@ -185,10 +185,10 @@ class DigestTally:
                 self._keep(aspect, example)
 
     def _keep(self, aspect: str, example: Example) -> None:
-        kept = self.examples.setdefault(aspect, [])
-        kept.append(example)
-        kept.sort(key=_order)
-        del kept[EXAMPLES:]
+        examples = self.examples.setdefault(aspect, [])
+        examples.append(example)
+        examples.sort(key=_order)
+        del examples[EXAMPLES:]
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as a JSON object with a stable order."""
@@ -206,7 +206,10 @@ class DigestTally:
             "repeated": self.repeated, "sampled": self.sampled, "noisy": self.noisy,
             "noisy_sampled": self.noisy_sampled, "first": self.first, "last": self.last, "lag": self.lag.as_json(),
             "latencies": {name: self.latencies[name].as_json() for name in LATENCIES},
-            "examples": {aspect: [encode(one) for one in kept] for aspect, kept in sorted(self.examples.items())},
+            "examples": {
+                aspect: [encode(one) for one in examples]
+                for aspect, examples in sorted(self.examples.items())
+            },
         }  # fmt: skip
 
     @classmethod
@@ -223,7 +226,7 @@ class DigestTally:
             body["noisy"], body["noisy_sampled"],
             body["first"], body["last"], Histogram.from_json(body["lag"]),
             {name: Histogram.from_json(body["latencies"][name]) for name in LATENCIES},
-            {aspect: [decode(Example, one) for one in kept] for aspect, kept in body["examples"].items()},
+            {aspect: [decode(Example, one) for one in examples] for aspect, examples in body["examples"].items()},
         )  # fmt: skip
 
 

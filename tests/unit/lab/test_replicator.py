@@ -371,7 +371,7 @@ class OneRow:
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     made = Recorder()
-    monkeypatch.setattr(replicator_module, "Target", lambda *_: made)
+    monkeypatch.setattr(replicator_module, "TargetWriter", lambda *_: made)
     monkeypatch.setattr(replicator_stream, "decoder", lambda _table, **_: OneRow())
     return made
 
