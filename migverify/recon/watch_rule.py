@@ -453,7 +453,7 @@ class RuleWatch:
         return bool(last) and len(last) == self.limits.idle and not any(k.rows for k in last)
 
     def late_by(self, now: float) -> float:
-        """Return how many seconds ago the next window could have closed, had every source state up; 0 for none."""
+        """Return how many seconds ago the next window could have closed, had every source kept up; 0 for none."""
         if self.following is None or (self.until is not None and self.following.end > self.until):
             return 0.0
         return max(0.0, now - unix_time(self.following.end) - self.settle)

@@ -107,7 +107,7 @@ def slow_statements(
     ----------
     is_near
         Told when a statement was answered, and the start TSO of its transaction; False leaves it out unread. It must
-        not leave out what may be is_near by when it began.
+        not leave out what may be near by when it began.
     """
     fields: list[bytes] = []
     sql: list[bytes] = []
