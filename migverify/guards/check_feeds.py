@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from migverify.db.server_state import checkpoint_tables, dm_checkpoints
 from migverify.errors import ReadError
 from migverify.guards.check_read import CheckedServer
-from migverify.guards.check_settings import duration
 from migverify.guards.model import AnswerState, CheckResult, failed, listed, passed, unknown, warned
-from migverify.model import Flavor
+from migverify.guards.promql import seconds
+from migverify.opener import opener
 from migverify.sql import settings as sql
 
 STALE_SECONDS = 300
@@ -26,10 +26,8 @@ _TSO_SHIFT = 18
 
 def gc_life_time(server: CheckedServer) -> Iterator[CheckResult]:
     """Judge how long TiDB keeps old versions, against how long a verification reads as of one moment."""
-    if server.flavor is not Flavor.TIDB:
-        return
     reported = server.variable("tidb_gc_life_time")
-    life = duration(reported)
+    life = seconds(reported)
     if life is None:
         raise ReadError(f"{server.name}: tidb_gc_life_time is {reported!r}, no duration")
     planned = server.plan.verify_seconds
@@ -59,8 +57,6 @@ def gc_life_time(server: CheckedServer) -> Iterator[CheckResult]:
 
 def safe_point(server: CheckedServer) -> Iterator[CheckResult]:
     """Judge how far behind garbage collection is: held back it fills the disk, and without it snapshots do not hold."""
-    if server.flavor is not Flavor.TIDB:
-        return
     state = server.pairs(sql.TIDB_STATE)
     reported = state.get("tikv_gc_safe_point")
     if reported is None:
@@ -75,7 +71,7 @@ def safe_point(server: CheckedServer) -> Iterator[CheckResult]:
     age = server.now() + server.clock.offset - moment
     numbers = {"age_seconds": age}
     value = f"{reported}, {age / 3600:.1f} h ago"
-    life = duration(server.variables.get("tidb_gc_life_time", "")) or _DEFAULT_LIFE
+    life = seconds(server.variables.get("tidb_gc_life_time", "")) or _DEFAULT_LIFE
     late = age > max(SAFE_POINT_SECONDS, 3 * life)
     yield CheckResult(AnswerState.WARN if late else AnswerState.PASS, value, numbers=numbers)
 
@@ -91,8 +87,6 @@ def _moment(text: str) -> float | None:
 
 def statistics(server: CheckedServer) -> Iterator[CheckResult]:
     """Judge the statistics of the tables in scope; an empty table needs none."""
-    if server.flavor is not Flavor.TIDB:
-        return
     rows = server.session.query_named(sql.STATISTICS)
     health: dict[tuple[str, str], int] = {}
     for row in rows:
@@ -120,28 +114,21 @@ def statistics(server: CheckedServer) -> Iterator[CheckResult]:
 
 def data_migration(server: CheckedServer) -> Iterator[CheckResult]:
     """Ask where DM is, by its checkpoints on the target; a cluster without them has no DM that writes to it."""
-    tables = [(row[0] or "", row[1] or "") for row in server.session.query(sql.CHECKPOINT_TABLES)]
-    wanted = server.plan.checkpoint
+    tables, wanted = checkpoint_tables(server.session), server.plan.checkpoint
     if wanted is not None and wanted.startswith("dm_meta.") and wanted not in {".".join(name) for name in tables}:
         todo = "Start the DM task first, name its own table, or grant SELECT on dm_meta.*."
         yield failed(f"{wanted} (watch.checkpoint) is not there", todo)
         return
     if not tables:
         yield passed("no checkpoint of DM here")
-    for database, table in tables:
-        task, query = table.removesuffix("_syncer_checkpoint"), sql.checkpoint_rows(database, table)
-        for source, file, offset, gtids, age in server.session.query(query):
-            subject = f"{server.name}/{task}/{source}"
-            value = f"{file} {offset}" + (f", {gtids}" if gtids else "")
-            if age is None:
-                yield unknown(f"{value}; its age is not reported", subject=subject, query=query)
-                continue
-            old = int(age) > STALE_SECONDS
-            yield CheckResult(
-                AnswerState.WARN if old else AnswerState.PASS, f"{value}, written {age} s ago", subject=subject,
-                query=query,
-                numbers={"age_seconds": float(age)},
-            )  # fmt: skip
+    for one in dm_checkpoints(server.session):
+        subject = f"{server.name}/{one.task}/{one.source}"
+        if one.age is None:
+            yield unknown(f"{one.position}; its age is not reported", subject=subject, query=one.query)
+            continue
+        state = AnswerState.WARN if one.age > STALE_SECONDS else AnswerState.PASS
+        value, numbers = f"{one.position}, written {one.age:.0f} s ago", {"age_seconds": one.age}
+        yield CheckResult(state, value, subject=subject, query=one.query, numbers=numbers)
 
 
 def ticdc(server: CheckedServer) -> Iterator[CheckResult]:
@@ -170,9 +157,7 @@ def ticdc(server: CheckedServer) -> Iterator[CheckResult]:
 def _changefeeds(url: str) -> list[dict[str, Any]]:
     if not url.startswith(("http://", "https://")):
         raise ValueError("an address begins with http:// or https://")
-    # Without the proxies of the environment: the address is one of the cluster's own network.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=HTTP_SECONDS) as answer:
+    with opener().open(url, timeout=HTTP_SECONDS) as answer:
         reported = json.loads(answer.read())
     return [dict(item) for item in reported["items"] or []]
 

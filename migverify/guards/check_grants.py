@@ -9,7 +9,7 @@ from migverify.guards.check_read import CheckedServer
 from migverify.guards.model import AnswerState, CheckResult, failed, listed, passed, unknown, warned
 from migverify.model import Side
 from migverify.sql.catalog import access_sql
-from migverify.sql.grants import Grants, account_text
+from migverify.sql.grants import Grants
 from migverify.sql.privileges import DATABASES, REPAIR, escaped, object_text, privileges_for
 from migverify.sql.quoting import quote_path
 
@@ -139,5 +139,4 @@ def _databases(server: CheckedServer, names: Sequence[tuple[str, str]]) -> list[
 
 
 def _grant(server: CheckedServer, privileges: str, objects: Sequence[str]) -> str:
-    account = account_text(server.grants.account)
-    return " ".join(f"GRANT {privileges} ON {one} TO {account};" for one in objects)
+    return " ".join(f"GRANT {privileges} ON {one} TO {server.account};" for one in objects)

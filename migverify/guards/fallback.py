@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from migverify.config import SqlProbes
-from migverify.db.server_state import replica_status
+from migverify.db.server_state import dm_checkpoints, replica_status
 from migverify.db.session import Session, open_session
 from migverify.errors import EndpointError, ReadError
 from migverify.guards.counters import (
@@ -207,19 +207,17 @@ class Fallback:
 
     def _checkpoints(self, session: Session) -> Iterator[CheckResult]:
         """Judge by DM's checkpoints. One of an idle source stays old, so age alone proves no lag."""
-        tables = [(row[0] or "", row[1] or "") for row in session.query(settings.CHECKPOINT_TABLES)]
-        if not tables:
+        checkpoints = list(dm_checkpoints(session))
+        if not checkpoints:
             yield unknown(_UNTOLD)
-        for database, table in tables:
-            query = settings.checkpoint_rows(database, table)
-            for source, _, _, _, age in session.query(query):
-                if age is None:
-                    yield unknown(f"{source}: the checkpoint's age is not reported", query=query)
-                elif float(age) <= self.bounds.max_lag_seconds:
-                    yield self._lag(float(age), f"{source}: at most ", query)
-                else:
-                    words = f"{source}: the checkpoint is {age} s old: behind, or nothing was written since"
-                    yield unknown(words, query=query, numbers={"seconds": float(age)})
+        for one in checkpoints:
+            if one.age is None:
+                yield unknown(f"{one.source}: the checkpoint's age is not reported", query=one.query)
+            elif one.age <= self.bounds.max_lag_seconds:
+                yield self._lag(one.age, f"{one.source}: at most ", one.query)
+            else:
+                words = f"{one.source}: the checkpoint is {one.age:.0f} s old: behind, or nothing was written since"
+                yield unknown(words, query=one.query, numbers={"seconds": one.age})
 
     def _lag(self, seconds: float, words: str, query: str) -> CheckResult:
         state = AnswerState.PASS if seconds <= self.bounds.max_lag_seconds else AnswerState.FAIL

@@ -114,9 +114,9 @@ class GuardQuestion(Generic[Facts]):
     """
 
     name: str
-    threshold: str
-    query: str
-    why: str
+    threshold: str = ""
+    query: str = ""
+    why: str = ""
     todo: str = ""
     ask: Callable[[Facts], Iterable[CheckResult]] | None = None
     subject: str = ""
@@ -126,11 +126,16 @@ class GuardQuestion(Generic[Facts]):
     ) -> GuardAnswer:
         """Return the answer that a result is; what the result leaves open is the question's own."""
         return GuardAnswer(
-            guard, f"{self.name} {result.part}".rstrip(), result.subject or subject or self.subject, result.state,
+            guard, f"{self.name} {result.part}".strip(), result.subject or subject or self.subject, result.state,
             result.value, result.threshold or self.threshold, result.query or self.query, result.why or self.why,
             "" if result.state is AnswerState.PASS else result.todo or self.todo, server_time, local_time,
             result.numbers,
         )  # fmt: skip
+
+
+def first_line(error: Exception) -> str:
+    """Return a refusal without the statement below it."""
+    return str(getattr(error, "message", error)).split("\n")[0]
 
 
 def listed(names: Sequence[str], most: int = 10, separator: str = ", ") -> str:
