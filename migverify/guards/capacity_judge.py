@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from migverify.guards.capacity_facts import CapacityFacts, SizePoint
 from migverify.guards.capacity_speed import TimeSpan, last_replay, repair_pace, watch_pace
@@ -165,14 +165,15 @@ def binlog(facts: CapacityFacts) -> Iterator[CheckResult]:
 # --- how long ----------------------------------------------------------------------------------------------
 
 
-def _verify(facts: CapacityFacts) -> CheckResult:
+def _verify(facts: CapacityFacts) -> tuple[CheckResult, TimeSpan | None]:
+    """Judge how long a whole verification takes."""
     span = facts.verification
     if span is None:
         lacking = [f"{have.endpoint.name}: {have.why('sizes')}" for have in facts.have if have.sizes is None]
         why = "; ".join(lacking) or ("no table is in scope" if not facts.pairs else "no earlier run tells its speed")
-        return unknown(f"not known: {why}", subject=PAIR)
+        return unknown(f"not known: {why}", subject=PAIR), None
     value = f"{_span(span)}: {why}" if (why := span.why) else _span(span)
-    return passed(value, subject=PAIR, numbers=_spans(span))
+    return passed(value, subject=PAIR, numbers=_spans(span)), span
 
 
 def _changed(facts: CapacityFacts) -> tuple[float, bool] | None:
@@ -247,25 +248,20 @@ def _replay(facts: CapacityFacts) -> tuple[CheckResult, TimeSpan | None]:
     ), span
 
 
-def verify_time(facts: CapacityFacts) -> Iterator[CheckResult]:
-    """Tell how long a whole verification takes."""
-    yield _verify(facts)
+Timed = tuple[CheckResult, TimeSpan | None]
+WORK: dict[str, Callable[[CapacityFacts], Timed]] = {
+    "verify": _verify, "catch-up": _catch_up, "repair": _repair, "replay": _replay,
+}  # fmt: skip
+"""The pieces of work of a window: what is said of their time, and the time where it is known."""
 
 
-def catch_up_time(facts: CapacityFacts) -> Iterator[CheckResult]:
-    """Tell how long a watch needs to catch up after a verification."""
-    yield _catch_up(facts)[0]
+def _planned(facts: CapacityFacts) -> list[str]:
+    return [name for name in WORK if name != "replay" or facts.wanted.replays]
 
 
-def repair_time(facts: CapacityFacts) -> Iterator[CheckResult]:
-    """Tell how long a repair takes."""
-    yield _repair(facts)[0]
-
-
-def replay_time(facts: CapacityFacts) -> Iterator[CheckResult]:
-    """Tell how long a replay takes, where one is planned."""
-    if facts.wanted.replays:
-        yield _replay(facts)[0]
+def time_of(name: str) -> Callable[[CapacityFacts], Iterator[CheckResult]]:
+    """Return what tells how long a piece of work takes, where it is planned."""
+    return lambda facts: iter([WORK[name](facts)[0]] if name in _planned(facts) else [])
 
 
 def window(facts: CapacityFacts) -> Iterator[CheckResult]:
@@ -273,11 +269,7 @@ def window(facts: CapacityFacts) -> Iterator[CheckResult]:
     limit = facts.wanted.window
     if limit is None:
         return
-    parts: list[tuple[str, TimeSpan | None]] = [
-        ("verify", facts.verification), ("catch-up", _catch_up(facts)[1]), ("repair", _repair(facts)[1])
-    ]  # fmt: skip
-    if facts.wanted.replays:
-        parts.append(("replay", _replay(facts)[1]))
+    parts = [(name, WORK[name](facts)[1]) for name in _planned(facts)]
     known = [(name, span) for name, span in parts if span is not None]
     unknown = [name for name, span in parts if span is None]
     total = sum((span for _, span in known), TimeSpan(0.0, 0.0, ""))
@@ -368,9 +360,11 @@ QUESTIONS = (
              "A full store stops every write.", "", room),
     GuardQuestion("verify time", "known", "", "A verification that is cut off proves nothing.",
              "Run `migverify tables verify` once (--engine as on the day).",
-             verify_time),
-    GuardQuestion("catch-up time", "known", "", "What was written meanwhile is verified after.", "", catch_up_time),
-    GuardQuestion("repair time", "known", "", "Rows that differ are repaired inside the window.", "", repair_time),
-    GuardQuestion("replay time", "known", "", "It runs for as long as the traffic it repeats.", "", replay_time),
+             time_of("verify")),
+    GuardQuestion("catch-up time", "known", "", "What was written meanwhile is verified after.", "",
+             time_of("catch-up")),
+    GuardQuestion("repair time", "known", "", "Rows that differ are repaired inside the window.", "",
+             time_of("repair")),
+    GuardQuestion("replay time", "known", "", "It runs for as long as the traffic it repeats.", "", time_of("replay")),
     GuardQuestion("window", "", "", "There is no second window.", "", window),
 )  # fmt: skip

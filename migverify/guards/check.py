@@ -103,13 +103,10 @@ class CheckGuard:
         sources = [server for server in servers.values() if server.is_source]
         if target is None or not sources:
             return
-        names = {
-            self.scope.route(source.name, *name)
-            for source in sources
-            for name in (*source.names.tables, *((one.database, one.name) for one in source.skipped))
-        }
-        folded = {(database.lower(), table.lower()) for database, table in names}
-        target.wanted = lambda database, table: (database.lower(), table.lower()) in folded
+        target.wanted = self.scope.led_to(
+            (source.name, *name) for source in sources
+            for name in (*source.names.tables, *((view.database, view.name) for view in source.skipped))
+        )  # fmt: skip
 
     def _endpoint(self, server: CheckedServer | GuardAnswer) -> list[GuardAnswer]:
         """Put every question that concerns an endpoint."""

@@ -8,7 +8,7 @@ from migverify.db.server_state import connections_used
 from migverify.errors import PrivilegeError, ReadError
 from migverify.guards.capacity_read import bytes_of
 from migverify.guards.check_read import CheckedServer
-from migverify.guards.model import AnswerState, CheckResult, failed, passed, unknown, warned
+from migverify.guards.model import AnswerState, CheckResult, failed, offset_state, passed, unknown, warned
 from migverify.model import Flavor, is_loopback
 from migverify.sql import settings as sql
 from migverify.sql.server import CONNECTIONS, TIDB_CONNECTIONS
@@ -229,12 +229,9 @@ def clock_pair(source: CheckedServer, target: CheckedServer) -> Iterator[CheckRe
 def _offset(offset: float, uncertainty: float, whose: str) -> CheckResult:
     value = f"{offset:+.3f} s {whose}, known within {uncertainty:.3f} s"
     numbers = {"offset_seconds": offset, "uncertainty_seconds": uncertainty}
-    if abs(offset) - uncertainty > CLOCK_SECONDS:
-        return failed(value, numbers=numbers)
-    if abs(offset) + uncertainty > CLOCK_SECONDS:
-        todo = "The round trip is too slow to tell: ask from nearer to the servers."
-        return unknown(value, todo, numbers=numbers)
-    return passed(value, numbers=numbers)
+    state = offset_state(offset, uncertainty, CLOCK_SECONDS)
+    slow = "The round trip is too slow to tell: ask from nearer to the servers."
+    return CheckResult(state, value, slow if state is AnswerState.INCONCLUSIVE else "", numbers=numbers)
 
 
 def time_zone(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:

@@ -22,7 +22,16 @@ from migverify.guards.counters import (
     rates,
     read_counters,
 )
-from migverify.guards.model import AnswerState, CheckResult, GuardAnswer, GuardQuestion, failed, passed, unknown
+from migverify.guards.model import (
+    AnswerState,
+    CheckResult,
+    GuardAnswer,
+    GuardQuestion,
+    failed,
+    one_line,
+    passed,
+    unknown,
+)
 from migverify.guards.monitors_model import NAME
 from migverify.model import Endpoint, Flavor
 from migverify.sql import server as sql
@@ -72,7 +81,7 @@ class Fallback:
                 for probe in self._probes(endpoint, session.flavor):
                     answers += self._answers(endpoint, session, probe, clock)
         except (EndpointError, ReadError) as error:
-            return answers, f"{endpoint.name} {LABEL}: {' '.join(error.message.split())}"
+            return answers, f"{endpoint.name} {LABEL}: {one_line(error)}"
         return answers, ""
 
     def forget_old(self) -> None:
@@ -88,7 +97,7 @@ class Fallback:
         except (ReadError, EndpointError) as error:
             if not session.alive():
                 raise
-            reported = [unknown(" ".join(error.message.split()), error.hint)]
+            reported = [unknown(one_line(error), error.hint)]
         for one in reported:
             yield probe.answer(NAME, replace(one, part=LABEL), endpoint.name, server_time=clock, local_time=self.now())
 

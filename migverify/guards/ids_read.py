@@ -12,6 +12,7 @@ from migverify.guards.ids_model import IdKind, IdSpace
 from migverify.guards.ids_snowflake import snowflake
 from migverify.guards.inference import SMALLEST
 from migverify.guards.layouts import Layout
+from migverify.guards.model import one_line
 from migverify.model import ColumnDef, Flavor, TableDef
 from migverify.sql import ids as sql
 from migverify.sql.catalog import read_names, read_tables
@@ -80,7 +81,7 @@ def read_spaces(
                 found.spaces.append(_finished(session, table, _narrowed(space, narrower), now, given, found.samples))
             found.spaces += _texts(session, endpoint, table, now, given, found.samples)
         except ReadError as error:
-            found.unread.append(f"{endpoint}: {table.ref}: {' '.join(error.message.split())}")
+            found.unread.append(f"{endpoint}: {table.ref}: {one_line(error)}")
     found.spaces += _sequences(session, endpoint, wanted)
     return found
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 
+from migverify.errors import MigverifyError
 from migverify.model import Verdict
 
 Facts = TypeVar("Facts")
@@ -133,9 +134,21 @@ class GuardQuestion(Generic[Facts]):
         )  # fmt: skip
 
 
+def offset_state(offset: float, uncertainty: float, most: float) -> AnswerState:
+    """Judge a clock that is known to within an uncertainty, all in seconds: INCONCLUSIVE where that hides the limit."""
+    if abs(offset) - uncertainty > most:
+        return AnswerState.FAIL
+    return AnswerState.INCONCLUSIVE if abs(offset) + uncertainty > most else AnswerState.PASS
+
+
 def first_line(error: Exception) -> str:
     """Return a refusal without the statement below it."""
     return str(getattr(error, "message", error)).split("\n")[0]
+
+
+def one_line(error: MigverifyError) -> str:
+    """Return a refusal, the statement below it included, in one line; without the hint."""
+    return " ".join(error.message.split())
 
 
 def listed(names: Sequence[str], most: int = 10, separator: str = ", ") -> str:

@@ -366,7 +366,8 @@ def test_nothing_is_written_and_no_statement_is_asked_twice() -> None:
 def test_every_statement_over_the_catalog_names_a_database() -> None:
     s, t = source("mysql-5.7"), target()
     ask(s, t)
-    free = ("information_schema.COLUMN_PRIVILEGES", "information_schema.CLUSTER_PROCESSLIST", "information_schema.COLLATIONS",
+    free = ("information_schema.COLUMN_PRIVILEGES", "information_schema.CLUSTER_PROCESSLIST",
+            "information_schema.COLLATIONS",
             "information_schema.TIKV_STORE_STATUS", "performance_schema.")  # fmt: skip
     for one in (*s.asked, *t.asked):
         if "information_schema." in one and not any(name in one for name in free):
