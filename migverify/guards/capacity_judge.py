@@ -304,7 +304,7 @@ def connections(facts: CapacityFacts) -> Iterator[CheckResult]:
             yield passed(f"{needed} needed, {used} in use, no limit", subject=name, query=query, numbers=numbers)
             continue
         state = AnswerState.PASS if used + needed <= most else AnswerState.FAIL
-        todo = "" if state is AnswerState.PASS else f"Lower `connections` of {name}, or raise max_connections."
+        todo = f"Lower `connections` of {name}, or raise max_connections."
         yield CheckResult(
             state,
             f"{needed} needed, {used} of {most} in use",
@@ -340,7 +340,7 @@ def room(facts: CapacityFacts) -> Iterator[CheckResult]:
     yield CheckResult(
         state,
         f"{value}, {shown_bytes(free)} free",
-        "" if state is AnswerState.PASS else "Add stores before the data comes.",
+        "Add stores before the data comes.",
         subject="target",
         numbers=numbers,
     )
