@@ -59,7 +59,7 @@ QUESTIONS: tuple[CheckQuestion, ...] = (
         "grants-changes", "REPLICATION SLAVE, REPLICATION CLIENT on *.*", "SHOW GRANTS",
         "Without them nobody follows the source's writes.",
         "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO the user.", grants.changes,
-        of=Of.SOURCE, work=_FOLLOWING,
+        of=Of.SOURCE, work=_FOLLOWING, kinds=_NOT_TIDB,
     ),
     CheckQuestion(
         "grants-workload", "SELECT and SHOW VIEW on everything in scope, PROCESS",
