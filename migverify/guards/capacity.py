@@ -11,7 +11,7 @@ from functools import cache
 from migverify.guards.capacity_facts import CapacityFacts, Requirements, SizePoint
 from migverify.guards.capacity_judge import QUESTIONS
 from migverify.guards.capacity_read import CapacityReader, CapacityReading
-from migverify.guards.model import GuardResult
+from migverify.guards.model import GuardResult, answered
 from migverify.guards.scope import Scope
 from migverify.store.results import ResultStore
 
@@ -65,11 +65,7 @@ class CapacityGuard:
             list(pool.map(self.reader.read, every, passwords, wanted))
         facts = CapacityFacts(every, self.scope.route, self.store, self.wanted, self.history)
         clocks = {one.endpoint.name: one.server_time for one in every}
-        answers = tuple(
-            question.answer(NAME, one, server_time=clocks.get(one.subject), local_time=time.time())
-            for question in QUESTIONS
-            for one in (question.ask(facts) if question.ask is not None else ())
-        )
+        answers = answered(NAME, QUESTIONS, facts, clocks.get)
         unasked = tuple(f"{one.endpoint.name}: {one.unread}" for one in every if one.unread)
         kept = {"window_seconds": self.wanted.window, "engine": self.wanted.engine}
         return GuardResult(NAME, answers, started, time.time() - started, unasked, kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -132,6 +133,23 @@ class GuardQuestion(Generic[Facts]):
             "" if result.state is AnswerState.PASS else result.todo or self.todo, server_time, local_time,
             result.numbers,
         )  # fmt: skip
+
+
+def answered(
+    guard: str, questions: Iterable[GuardQuestion[Facts]], facts: Facts, clock: Callable[[str], float | None]
+) -> tuple[GuardAnswer, ...]:
+    """Put questions about what a guard has read already.
+
+    Parameters
+    ----------
+    clock
+        Subject of a result -> the time its server told, Unix seconds; None where none did.
+    """
+    return tuple(
+        question.answer(guard, result, server_time=clock(result.subject), local_time=time.time())
+        for question in questions if question.ask is not None
+        for result in question.ask(facts)
+    )  # fmt: skip
 
 
 def offset_state(offset: float, uncertainty: float, most: float) -> AnswerState:
