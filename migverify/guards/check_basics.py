@@ -1,4 +1,4 @@
-"""Questions of the settings guard about the servers themselves: connection, version, settings, clock, room."""
+"""Questions of the settings guard about the servers themselves: connection, version, settings, clock, capacity."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SUPPORTED_ISOLATION = frozenset({"REPEATABLE-READ", "READ-COMMITTED"})
 _EMPTY_MODES = frozenset({"NO_AUTO_CREATE_USER", ""})
 UNREPORTED = "the server does not report it"
 _NO_STORES = "pd http client unavailable"
-"""What TiDB on embedded storage says where it has no stores to tell of."""
+"""How TiDB on embedded storage refuses a question about stores: it has none."""
 
 _EVER = (1_000,)
 # (flavor, first, first that is fine again, what is wrong); source: the release notes of each.
@@ -112,7 +112,7 @@ def replicator(server: CheckedServer) -> Iterator[CheckResult]:
 
 
 def _named(versions: Versions, server: CheckedServer) -> str:
-    """Return what is said of a server's version; empty where nothing is."""
+    """Return what a table of versions knows about a server's version; empty where it has no row."""
     number = server.number
     return "; ".join(
         words for flavor, first, fine, words in versions
@@ -139,7 +139,7 @@ def _modes(text: str) -> frozenset[str]:
 
 
 def charset(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
-    """Compare what a new table, and a text in a statement, gets where nothing is said."""
+    """Compare the character set and collation of new tables and literals that name none."""
     for name in ("character_set_server", "collation_server", "default_collation_for_utf8mb4"):
         query = sql.global_variable(name)
         if name not in source.variables and name.startswith("default_"):
@@ -177,7 +177,7 @@ def auto_increment(source: CheckedServer, target: CheckedServer) -> Iterator[Che
     names = ("auto_increment_increment", "auto_increment_offset")
     ours, theirs = (tuple(_number(server, name) for name in names) for server in (source, target))
     value = f"step and offset: source {ours[0]} and {ours[1]}, target {theirs[0]} and {theirs[1]}"
-    todo = "Set both alike; with several writers give the sides offsets that never meet."
+    todo = "Set both to the same values; with several writers give each side an offset of its own."
     yield CheckResult(AnswerState.PASS if ours == theirs else AnswerState.FAIL, value, todo)
 
 
@@ -205,7 +205,7 @@ def new_collations(server: CheckedServer) -> Iterator[CheckResult]:
     """Judge whether TiDB compares texts by their collation at all; fixed when a cluster is made."""
     reported = server.session.query(sql.NEW_COLLATIONS)[0][0]
     if reported not in ("0", "1"):
-        raise ReadError(f"{server.name}: the server compares two letters and says {reported!r}")
+        raise ReadError(f"{server.name}: the comparison of two letters returned {reported!r}")
     yield CheckResult(
         AnswerState.PASS if reported == "1" else AnswerState.FAIL,
         "they count" if reported == "1" else "it compares bytes",
@@ -230,7 +230,7 @@ def _offset(offset: float, uncertainty: float, whose: str) -> CheckResult:
     value = f"{offset:+.3f} s {whose}, known within {uncertainty:.3f} s"
     numbers = {"offset_seconds": offset, "uncertainty_seconds": uncertainty}
     state = offset_state(offset, uncertainty, CLOCK_SECONDS)
-    slow = "The round trip is too slow to tell: ask from nearer to the servers."
+    slow = "The round trip is too slow to judge the clock: run the check from a host closer to the servers."
     return CheckResult(state, value, slow if state is AnswerState.INCONCLUSIVE else "", numbers=numbers)
 
 
@@ -288,7 +288,7 @@ def connections(server: CheckedServer) -> Iterator[CheckResult]:
 
 
 def disk(server: CheckedServer) -> Iterator[CheckResult]:
-    """Judge the room of TiKV's stores; other servers do not report theirs."""
+    """Judge the free space of TiKV's stores; other servers do not report theirs."""
     try:
         rows = server.session.query(sql.STORES)
     except ReadError as error:

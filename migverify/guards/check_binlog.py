@@ -131,7 +131,7 @@ def logs(server: CheckedServer) -> Iterator[CheckResult]:
     yield CheckResult(
         AnswerState.FAIL if filters else AnswerState.PASS, "; ".join(filters) or "none",
         "Remove binlog-do-db and binlog-ignore-db from the option file; restart.", "binlog filters", "none",
-        BINLOG_STATUS[0], "A filter keeps databases out of the log, and nothing in the log says so.",
+        BINLOG_STATUS[0], "A filter keeps databases out of the log, and the log does not record that.",
     )  # fmt: skip
 
 
@@ -193,7 +193,7 @@ def sessions(server: CheckedServer) -> Iterator[CheckResult]:
     rows = server.attempt(lambda: server.session.query(BINLOG_OVERRIDES))
     if isinstance(rows, Refusal):
         # Not INCONCLUSIVE: sessions of the next minute are no better known; it is a blind spot either way.
-        todo = "Nothing here tells; ask the owners of long-lived sessions."
+        todo = "The server does not report it; ask the owners of long-lived sessions."
         if isinstance(rows, PrivilegeError):
             todo = f"GRANT SELECT ON performance_schema.* TO {server.account}; to see them."
         yield warned(first_line(rows), todo)

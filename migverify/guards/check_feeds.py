@@ -39,8 +39,8 @@ def gc_life_time(server: CheckedServer) -> Iterator[CheckResult]:
         return
     if planned is None:
         short = life <= _DEFAULT_LIFE
-        value = f"{reported}; how long the verification takes was not said"
-        todo = "Say it (--hours 6), and raise the life time for as long as the work goes on."
+        value = f"{reported}; the length of the verification is not given"
+        todo = "Give it (--hours 6), and raise the life time for as long as the work goes on."
         yield CheckResult(AnswerState.WARN if short else AnswerState.PASS, value, todo, numbers=numbers)
         return
     value = f"{reported}, and the verification takes {planned / 3600:g} h"

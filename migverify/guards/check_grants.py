@@ -20,7 +20,7 @@ Name = tuple[str, str]
 
 
 def tables(server: CheckedServer) -> Iterator[CheckResult]:
-    """Ask whether every table in scope may be read; what SHOW GRANTS does not say is tried by using it."""
+    """Ask whether every table in scope may be read; a grant that SHOW GRANTS does not list is tried by using it."""
     try:
         refs = _tables(server)
     except PrivilegeError as error:  # the catalog shows less than the whole table: a grant on columns

@@ -55,7 +55,7 @@ BINLOG: tuple[CheckQuestion, ...] = (
         "Verify whole tables; changes cannot be followed.", _none("MariaDB"), kinds=MARIADB,
     ),
     _variable(
-        "ON", "Without a binary log nothing tells what is written.",
+        "ON", "Without a binary log there is no record of what is written.",
         Value(("log_bin",), _ON, set_to="ON", dynamic=False),
     ),
     _variable(
@@ -68,7 +68,7 @@ BINLOG: tuple[CheckQuestion, ...] = (
     ),
     _variable(
         "FULL",
-        "Only FULL tells names, signs, character sets, ENUM labels and the primary key; without them -1 and"
+        "Only FULL records names, signs, character sets, ENUM labels and the primary key; without them -1 and"
         " 18446744073709551615 are the same bytes.",
         Value(("binlog_row_metadata",), _set("FULL"), absent=_FAIL,
               absent_means="the server cannot write it (MySQL before 8.0.1)"),
@@ -85,8 +85,8 @@ BINLOG: tuple[CheckQuestion, ...] = (
     ),
     _variable(
         "ON",
-        "GTIDs prove that no transaction is missing and survive a failover; without them a place is a file and an"
-        " offset of one server only.",
+        "GTIDs prove that no transaction is missing and survive a failover; without them a position is a file and"
+        " an offset of one server only.",
         Value(("gtid_mode",), _set("ON"), other=_WARN, absent=_WARN),
         "Step by step, waiting on all replicas: OFF_PERMISSIVE, ON_PERMISSIVE, ON.",
     ),
@@ -175,13 +175,13 @@ BINLOG: tuple[CheckQuestion, ...] = (
     ),
     CheckQuestion(
         "ZEROFILL columns", "none", sql.COLUMNS,
-        "The stream gives `42` where SELECT prints `000042`: a binlog does not say ZEROFILL.",
+        "The stream gives `42` where SELECT prints `000042`: a binlog does not record ZEROFILL.",
         "Compare them as numbers, as `tables`, `changes audit` and `tables watch` do; pad where you read the stream.",
         NoneOf(tables.columns_that(lambda c: "zerofill" in c.column_type.lower(), lambda c: c.column_type), _WARN),
     ),
     CheckQuestion(
         "FLOAT(M,D) and DOUBLE(M,D) columns", "none", sql.COLUMNS,
-        "SELECT rounds them to D digits; the stream gives the value, as the binlog does not say M and D.",
+        "SELECT rounds them to D digits; the stream gives the value, as the binlog does not record M and D.",
         "Compare them as numbers, as `tables`, `changes audit` and `tables watch` do; or use DECIMAL.",
         NoneOf(tables.columns_that(tables.rounded, lambda column: column.column_type), _WARN),
     ),
@@ -199,7 +199,7 @@ _LONG = "the target's at least the source's"
 
 
 def _agree(wanted: str, why: str, pair: Agree) -> CheckQuestion:
-    """Return the row of a variable of both sides; what one side lacks has no say there."""
+    """Return the row of a variable of both sides; it is left out where one side lacks it."""
     return CheckQuestion(pair.name, wanted, "", why, of=Of.PAIR, pair=pair)
 
 
@@ -254,7 +254,7 @@ TIDB_VARIABLES = (
              "A statement that needs more is ended: reports that ran on the source fail.",
              "SET GLOBAL tidb_mem_quota_query = 1073741824;", right=_memory),
     _of_tidb("tidb_constraint_check_in_place_pessimistic", "ON", _ON,
-             "OFF tells a duplicate key at COMMIT, and not at the statement.",
+             "OFF reports a duplicate key at COMMIT, and not at the statement.",
              "Set pessimistic-txn.constraint-check-in-place-pessimistic = true in TiDB's configuration.",
              other=_WARN, since=(6, 4), new_session=True),
     _of_tidb("tidb_multi_statement_mode", "OFF", _OFF,
@@ -267,7 +267,7 @@ TIDB_VARIABLES = (
              "ON turns tidb_super_read_only on, and that stays on when it is turned off.",
              "SET GLOBAL tidb_restricted_read_only = OFF; then tidb_super_read_only as well."),
     CheckQuestion("tidb_constraint_check_in_place", "ON", sql.global_variable("tidb_constraint_check_in_place"),
-                  "In optimistic transactions OFF tells a duplicate key at COMMIT, and not at the statement.",
+                  "In optimistic transactions OFF reports a duplicate key at COMMIT, and not at the statement.",
                   "SET GLOBAL tidb_constraint_check_in_place = ON; or use pessimistic transactions.",
                   basics.optimistic_checks),
 )  # fmt: skip

@@ -41,13 +41,13 @@ class CheckPlan:
     Parameters
     ----------
     verify_seconds
-        How long the longest read is going to take, seconds; None: not said.
+        How long the longest read is going to take, seconds; None: not known.
     ticdc
         Addresses of TiCDC servers (``http://host:8300``).
     marker
         ``database.table`` on the source that a watch may write to.
     checkpoint
-        ``database.table`` on the target where a replicator keeps its place.
+        ``database.table`` on the target where a replicator keeps its position.
     reader_id
         ``server_id`` that a reader of the binlog is going to use; None: not known yet.
     """
@@ -126,7 +126,7 @@ class Cached:
 
 @dataclass
 class CheckedServer:
-    """One endpoint: what it says is read when a question wants it.
+    """One endpoint; each fact is read when the first question needs it.
 
     Parameters
     ----------
@@ -175,11 +175,11 @@ class CheckedServer:
 
     @cached_property
     def number(self) -> tuple[int, ...]:
-        """The numbers of its version; those of TiDB itself, which stand behind the MySQL it speaks like."""
-        said = self.session.version
+        """The numbers of its version; of a TiDB its own, which follow the version of MySQL that it imitates."""
+        version = self.session.version
         if self.flavor is Flavor.TIDB:
-            said = said.partition("TiDB-")[2].lstrip("v")
-        return sql.version_number(said)
+            version = version.partition("TiDB-")[2].lstrip("v")
+        return sql.version_number(version)
 
     @cached_property
     def variables(self) -> dict[str, str]:
@@ -247,7 +247,7 @@ class CheckedServer:
             return statement
         try:
             return sql.shown(statement, self.databases)
-        except (ReadError, PrivilegeError):  # that they are not known is said by the questions that want them
+        except (ReadError, PrivilegeError):  # questions that need them report the refusal
             return sql.shown(statement, ())
 
     def pairs(self, statement: str) -> dict[str, str | None]:

@@ -1,7 +1,7 @@
 """What a row of the table of questions is made of, and the one way to put a question.
 
-A row says whom it concerns, what is wanted, why, and what to do. What judges is data where that can say it (``Value``,
-``Agree``, ``NoneOf``), else a function; both yield results and leave open what the row says already.
+A row holds whom it concerns, what is wanted, why, and what to do. A judge is data where possible (``Value``, ``Agree``,
+``NoneOf``), else a function; both yield results whose empty texts are filled from the row.
 """
 
 from __future__ import annotations

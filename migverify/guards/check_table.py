@@ -1,7 +1,7 @@
 """The table of questions of the settings guard: who is asked, before which work, what is wanted, why, and what to do.
 
-A check is added by adding a row here, or one to ``check_parts`` where it belongs to a question. What judges is data
-where that can say it (``Value``, ``Agree``, ``NoneOf``), else a function of ``check_basics``, ``check_grants``,
+A check is added by adding a row here, or one to ``check_parts`` where it belongs to a question. A judge is data
+where possible (``Value``, ``Agree``, ``NoneOf``), else a function of ``check_basics``, ``check_grants``,
 ``check_tables``, ``check_binlog`` or ``check_feeds``. The tables of docs/check.md are generated from the rows.
 """
 
@@ -29,14 +29,14 @@ _NOT_TIDB = MYSQL | MARIADB
 QUESTIONS: tuple[CheckQuestion, ...] = (
     CheckQuestion(
         "reachable", "the server answers and lets the user in", "SELECT VERSION()",
-        "What does not answer now will not answer in the middle of the night.",
+        "An endpoint that does not answer now stops the work when it begins.",
         "Check host, port, firewalls, user and password.", basics.reachable, others=True, of=Of.EACH, work=ALL,
     ),
     CheckQuestion(
         "tls", "TLSv1.2 or later, a verified certificate that lasts 14 days at least",
         "SHOW SESSION STATUS LIKE 'Ssl_%'",
-        "In clear, passwords and rows can be read by anybody between; a certificate that ends cuts every connection.",
-        "Turn TLS on at the server; where the network is trusted, say so with tls.mode: disabled.",
+        "Without TLS, passwords and rows can be read on the network; an expired certificate refuses every connection.",
+        "Turn TLS on at the server; where the network is trusted, set tls.mode: disabled.",
         basics.encryption, others=True, of=Of.EACH, work=ALL,
     ),
     CheckQuestion(
@@ -52,31 +52,32 @@ QUESTIONS: tuple[CheckQuestion, ...] = (
     ),
     CheckQuestion(
         "grants-tables", "SELECT on every table in scope", "SHOW GRANTS",
-        "What a user may not read looks like a table that is not there.",
+        "A table that the user may not read looks as if it did not exist.",
         "GRANT SELECT on the databases in scope (see docs/privileges.md).", grants.tables, of=Of.EACH, work=READING,
     ),
     CheckQuestion(
         "grants-changes", "REPLICATION SLAVE, REPLICATION CLIENT on *.*", "SHOW GRANTS",
-        "Without them nobody follows the source's writes.",
+        "Without them the source's binlog cannot be read.",
         "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO the user.", grants.changes,
         of=Of.SOURCE, work=_FOLLOWING, kinds=_NOT_TIDB,
     ),
     CheckQuestion(
         "grants-workload", "SELECT and SHOW VIEW on everything in scope, PROCESS",
-        "SHOW GRANTS", "A replayed statement that is refused tells nothing of the server; a capture sees too little.",
+        "SHOW GRANTS",
+        "A replayed statement that is refused does not test the server; a capture sees too few sessions.",
         "GRANT SELECT, SHOW VIEW on the databases in scope, PROCESS ON *.*.", grants.workload,
         of=Of.EACH, work=frozenset({Work.WORKLOAD}),
     ),
     CheckQuestion(
         "grants-repair",
         "INSERT, UPDATE, DELETE on every table in scope", "SHOW GRANTS",
-        "Without them `repair --apply` is refused in the hour when it is needed.",
+        "Without them `tables repair --apply` is refused when it is needed.",
         "GRANT INSERT, UPDATE, DELETE on the databases in scope.", grants.repair,
         of=Of.TARGET, work=frozenset({Work.TABLES, Work.CUTOVER}),
     ),
     CheckQuestion(
         "grants-excess", "a source's user only reads, the target's administers nothing", "SHOW GRANTS",
-        "What a user may not do, no mistake of a tool or of a person can do.",
+        "A privilege that the user lacks cannot be used by mistake.",
         "Use a user of its own with SELECT only (see docs/privileges.md).", grants.excess, of=Of.EACH, work=ALL,
     ),
     CheckQuestion(
@@ -86,14 +87,15 @@ QUESTIONS: tuple[CheckQuestion, ...] = (
     ),
     CheckQuestion(
         "charset", "equal defaults", sql.global_variable("collation_server"),
-        "Where nothing is said, new tables and texts in statements compare by other rules.",
+        "New tables and literals that name no collation compare by other rules.",
         "Spell CHARACTER SET and COLLATE out.", pair=basics.charset, of=Of.PAIR, work=MOVING,
     ),
     CheckQuestion(
         "collations", "equal columns have equal collations",
         sql.COLUMNS,
         "Under another collation a unique key takes other texts as equal, and a lookup finds other rows.",
-        "ALTER TABLE ... MODIFY ... COLLATE on the target, or look for texts that meet (GROUP BY ... HAVING).",
+        "ALTER TABLE ... MODIFY ... COLLATE on the target, or look for values that become equal (GROUP BY ... HAVING"
+        " COUNT(*) > 1).",
         pair=tables.collations, of=Of.PAIR, work=frozenset({Work.TABLES, Work.RECON, *MOVING}),
     ),
     CheckQuestion(
@@ -140,7 +142,8 @@ QUESTIONS: tuple[CheckQuestion, ...] = (
     CheckQuestion(
         "isolation", "equal, and one that TiDB has", sql.global_variable("transaction_isolation"),
         "Another isolation lets transactions see other rows: lost updates and phantoms that no test of one user shows.",
-        "Set both alike, or let the application set its own.", pair=basics.isolation, of=Of.PAIR, work=MOVING,
+        "Set both to the same value, or let the application set its own.", pair=basics.isolation,
+        of=Of.PAIR, work=MOVING,
     ),
     CheckQuestion(
         "other-settings", "equal, or at least the source's", sql.VARIABLES,
@@ -149,13 +152,13 @@ QUESTIONS: tuple[CheckQuestion, ...] = (
     ),
     CheckQuestion(
         "auto-increment", "equal step and offset", sql.global_variable("auto_increment_%"),
-        "With another step or offset two writers give out one id, or an application meets gaps that it did not expect.",
-        "Set both alike.", pair=basics.auto_increment, of=Of.PAIR, work=MOVING,
+        "With another step or offset two writers give out one id, or an application gets gaps that it does not expect.",
+        "Set both to the same values.", pair=basics.auto_increment, of=Of.PAIR, work=MOVING,
     ),
     CheckQuestion(
         "scope", "every pattern of tables.include matches, and one table at least",
         sql.TABLES,
-        "What is not in scope is not verified, and nobody notices.",
+        "A table outside the scope is not verified, without any message.",
         "Correct tables.include, or grant SELECT: tables without a grant cannot be seen.", tables.scope,
         of=Of.SOURCE, work=ALL,
     ),
@@ -168,7 +171,7 @@ QUESTIONS: tuple[CheckQuestion, ...] = (
     CheckQuestion(
         "keys", "a primary key, or a unique key without NULL, in every table",
         sql.INDEXES,
-        "Rows that nothing tells apart cannot be followed, may be applied twice, and TiCDC leaves them out.",
+        "Rows that cannot be distinguished cannot be followed, may be applied twice, and TiCDC leaves them out.",
         "Add a primary key; else compare these tables whole at the end, and plan without a rollback.",
         NoneOf(tables.without_key), of=Of.EACH, work=ALL,
     ),
@@ -186,7 +189,7 @@ QUESTIONS: tuple[CheckQuestion, ...] = (
     ),
     CheckQuestion(
         "names", "no two names that differ in case alone", sql.global_variable("lower_case_table_names"),
-        "TiDB finds names without regard to case: of two such tables one has no room, and rows would mix.",
+        "TiDB compares names without case: both tables would become one, and their rows would mix.",
         "Rename one of them, or route it elsewhere.", pair=tables.names, of=Of.PAIR, work=ALL,
     ),
     CheckQuestion(
@@ -219,7 +222,7 @@ QUESTIONS: tuple[CheckQuestion, ...] = (
     CheckQuestion(
         "routines", "none", sql.ROUTINES,
         "TiDB has no stored procedures and functions: CALL is refused with error 8108, a function with 1305.",
-        "Move them into the application; `workload digest` tells which are called.",
+        "Move them into the application; `workload digest` lists which are called.",
         NoneOf(tables.routines, among="databases", unseen=tables.unseen_routines),
         of=Of.SOURCE, work=MOVING, kinds=_NOT_TIDB,
     ),
@@ -231,7 +234,8 @@ QUESTIONS: tuple[CheckQuestion, ...] = (
     ),
     CheckQuestion(
         "tidb-variables", "values that behave as MySQL does", sql.VARIABLES,
-        "These decide how TiDB behaves.", "See each.", of=Of.TARGET, work=MOVING, kinds=TIDB, parts=TIDB_VARIABLES,
+        "They decide whether TiDB behaves as MySQL does.", "See each.",
+        of=Of.TARGET, work=MOVING, kinds=TIDB, parts=TIDB_VARIABLES,
     ),
     CheckQuestion(
         "new-collations", "`a` equals `A` under utf8mb4_general_ci", sql.NEW_COLLATIONS,
@@ -255,19 +259,20 @@ QUESTIONS: tuple[CheckQuestion, ...] = (
         of=Of.EACH, work=_SNAPSHOTS, kinds=TIDB,
     ),
     CheckQuestion(
-        "connections", "room for `connections` of the configuration, and 20 % left", CONNECTIONS,
-        "Where no connection is left, the verification stops, or takes those of the application.",
+        "connections", "`connections` of the configuration are free, and 20 % more", CONNECTIONS,
+        "Where none is left, the verification stops, or takes connections from the application.",
         "Lower `connections`, or raise max_connections.", basics.connections, others=True, of=Of.EACH, work=ALL,
     ),
     CheckQuestion(
         "statistics", f"every table with rows analyzed, health of {feeds.HEALTHY_WELL} or more",
-        sql.STATISTICS, "Without statistics TiDB chooses plans by guess: the first hour after a cutover is the worst.",
+        sql.STATISTICS,
+        "Without statistics TiDB chooses plans by guess: the first hour after a cutover is the slowest.",
         "ANALYZE TABLE on the tables named.", feeds.statistics, of=Of.TARGET, work=MOVING, kinds=TIDB,
     ),
     CheckQuestion(
         "disk", f"every store up, and {basics.DISK_LEFT:.0%} of it left", sql.STORES,
         "Stores that are nearly full refuse writes and move regions about.",
-        "Add stores, or make room, before the load begins.", basics.disk, of=Of.EACH, work=ALL, kinds=TIDB,
+        "Add stores, or free space, before the load begins.", basics.disk, of=Of.EACH, work=ALL, kinds=TIDB,
     ),
     CheckQuestion(
         "dm", f"checkpoints written within {feeds.STALE_SECONDS} s", sql.CHECKPOINT_TABLES,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from migverify.errors import PrivilegeError
 from migverify.guards.check_read import CheckedServer, Refusal
@@ -138,19 +139,24 @@ def collations_known(source: CheckedServer, target: CheckedServer) -> Iterator[C
     waiting: dict[str, list[str]] = defaultdict(list)
     there: dict[str, list[str]] = defaultdict(list)
     for (database, name), table in _targets(source).items():
-        place = there if (database.lower(), name.lower()) in found else waiting
+        group = there if (database.lower(), name.lower()) in found else waiting
         for column in table.columns:
             collation = _spelled(column.collation, known)
             if collation is not None and collation not in known:
-                place[collation].append(f"{table.ref}.{column.name}")
+                group[collation].append(f"{table.ref}.{column.name}")
     why = "The tables are there already, with other collations; a replicated ALTER that names these is refused."
-    for part, groups, state in (
-        ("new tables", waiting, AnswerState.FAIL),
-        ("tables that are there", there, AnswerState.WARN),
-    ):
-        value = "; ".join(f"{collation}: {listed(columns)}" for collation, columns in sorted(groups.items()))
-        said = why if state is AnswerState.WARN else ""
-        yield CheckResult(state if groups else AnswerState.PASS, value or "all of them are known", part=part, why=said)
+    none = "all of them are known"
+    yield _grouped("new tables", waiting, AnswerState.FAIL, none)
+    yield replace(_grouped("tables that are there", there, AnswerState.WARN, none), why=why)
+
+
+def _grouped(part: str, groups: dict[str, list[str]], state: AnswerState, none: str) -> CheckResult:
+    """Return the result of columns by what is wrong with them."""
+    value = "; ".join(f"{words}: {listed(columns)}" for words, columns in sorted(groups.items()))
+    count = float(sum(len(columns) for columns in groups.values()))
+    return CheckResult(
+        state if groups else AnswerState.PASS, value or none, part=part, numbers={"columns": count}
+    )  # fmt: skip
 
 
 def _spelled(collation: str | None, known: set[str]) -> str | None:
@@ -183,21 +189,14 @@ def collations(source: CheckedServer, target: CheckedServer) -> Iterator[CheckRe
                 continue
             words, otherwise = collation_change(column.collation, twin.collation)
             in_key = any(index.unique and column.name in index.columns for index in table.indexes)
-            place = in_keys if in_key and otherwise else elsewhere
-            place[f"{column.collation} became {twin.collation} ({words})"].append(f"{table.ref}.{column.name}")
-    for part, groups, state in (
-        ("unique keys", in_keys, AnswerState.FAIL),
-        ("other columns", elsewhere, AnswerState.WARN),
-    ):
-        value = "; ".join(f"{change}: {listed(columns)}" for change, columns in sorted(groups.items()))
-        count = float(sum(len(columns) for columns in groups.values()))
-        yield CheckResult(
-            state if groups else AnswerState.PASS, value or "none differs", part=part, numbers={"columns": count}
-        )
+            group = in_keys if in_key and otherwise else elsewhere
+            group[f"{column.collation} became {twin.collation} ({words})"].append(f"{table.ref}.{column.name}")
+    yield _grouped("unique keys", in_keys, AnswerState.FAIL, "none differs")
+    yield _grouped("other columns", elsewhere, AnswerState.WARN, "none differs")
 
 
 def names(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
-    """Ask which names differ in case alone: a server that does not report case apart has room for one of them."""
+    """Ask which names differ in case alone: a server that ignores case can hold one of them only."""
     key = "lower_case_table_names"
     ours, theirs = source.variable(key), target.variable(key)
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
