@@ -6,6 +6,7 @@ Nothing is written, nothing is changed. What no question to the server can settl
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from migverify.db.server_state import BinaryLog, binary_logs, binlog_status, first_known, replica_ids, replica_status
@@ -72,7 +73,8 @@ def retention(server: CheckedServer) -> Iterator[CheckResult]:
     # MySQL 8.0 has both variables and lets the old one count only where the new one is 0.
     seconds = server.variables.get(_SECONDS.names[0])
     old_counts = seconds is None or (seconds == "0" and _DAYS.names[0] in server.variables)
-    yield from (_DAYS if old_counts else _SECONDS)(server)
+    variable = _DAYS if old_counts else _SECONDS
+    yield from (replace(result, part=variable.names[0]) for result in variable(server))
 
 
 def _managed_retention(server: CheckedServer) -> CheckResult:

@@ -154,16 +154,17 @@ class Value:
         """Read the variable and judge it."""
         name = next((n for n in self.names if n in server.variables), self.names[0])
         query = sql.session_variable(name) if self.new_session else sql.global_variable(name)
+        part = "" if name == self.names[0] else name  # a row is named after the newest spelling
         value = self._of_new_session(server, query) if self.new_session else server.variables.get(name)
         if value is None:
             too_old = bool(self.since and server.number) and server.number < self.since
             state, means = self.absent, self.absent_means
             if too_old:
                 state, means = AnswerState.PASS, "this version has no such variable"
-            yield CheckResult(state, means, self.absent_todo, name, query=query)
+            yield CheckResult(state, means, self.absent_todo, part, query=query)
             return
         todo = self._remedy(name, server) if self.set_to else ""
-        yield CheckResult(self.state(value), value or "''", todo, name, query=query)
+        yield CheckResult(self.state(value), value or "''", todo, part, query=query)
 
     def state(self, value: str) -> AnswerState:
         """Judge a value as the server spells it."""

@@ -16,6 +16,7 @@ from migverify.guards.model import one_line
 from migverify.model import ColumnDef, Flavor, TableDef
 from migverify.sql import ids as sql
 from migverify.sql.catalog import read_names, read_tables
+from migverify.sql.spelling import INTEGER_BYTES
 
 STARTS = 40
 EACH = 10
@@ -27,7 +28,6 @@ SUSPECT = 0.3
 TIDB_CACHE = 30_000
 """Ids that every TiDB server takes at once unless AUTO_ID_CACHE says otherwise."""
 
-_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "integer": 32, "bigint": 64}
 _MADE = re.compile(
     r"^(gmt_?)?(creat|insert|add|book|regist|open|order|pay)|(_|^)(created|inserted)(_|$)|^ctime$", re.IGNORECASE
 )
@@ -52,8 +52,8 @@ class Spaces:
 
 def limit_of(column: ColumnDef) -> int | None:
     """Return the largest value of an integer column; None for other types."""
-    bits = _BITS.get(column.data_type)
-    return None if bits is None else (1 << (bits if column.unsigned else bits - 1)) - 1
+    size = INTEGER_BYTES.get(column.data_type)
+    return None if size is None else (1 << (8 * size - (0 if column.unsigned else 1))) - 1
 
 
 def read_spaces(
@@ -105,7 +105,7 @@ def _table(session: Session, endpoint: str, table: TableDef) -> Iterator[IdSpace
             continue
         seen.add(name)
         column = table.column(name)
-        if column.data_type in _BITS and not column.generation:
+        if column.data_type in INTEGER_BYTES and not column.generation:
             query = sql.ends(table.ref.database, table.ref.table, name)
             largest = _ends(session, query)[1]
             yield IdSpace(endpoint, str(table.ref), name, IdKind.INTEGER, largest or 0, limit_of(column), query,

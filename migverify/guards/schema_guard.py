@@ -25,6 +25,7 @@ from migverify.guards.schema_model import (
     DefinitionDifference,
     SideSchema,
     Snapshot,
+    shortened,
     split_name,
 )
 from migverify.guards.schema_read import read_snapshot
@@ -259,7 +260,9 @@ class SchemaGuard:
         """Return PASS for none or allowed ones, WARN for cosmetic ones, FAIL for what may lose data, and the words."""
         open_ones = [d for d in differences if not d.allowed]
         allowed = [d for d in differences if d.allowed]
-        words = [f"{d.path} [{d.level.value}]: {_short(d.source)} -> {_short(d.target)}" for d in open_ones[:_SHOWN]]
+        words = [
+            f"{d.path} [{d.level.value}]: {shortened(d.source)} -> {shortened(d.target)}" for d in open_ones[:_SHOWN]
+        ]
         if len(open_ones) > _SHOWN:
             words.append(f"and {len(open_ones) - _SHOWN} more")
         words += [f"{d.path}: allowed by {d.allowed}" for d in allowed[:_SHOWN]]
@@ -395,8 +398,3 @@ def _counted(differences: Sequence[DefinitionDifference]) -> dict[SchemaClass, i
 
 def _utc(moment: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(moment))
-
-
-def _short(text: str | None) -> str:
-    shown = "none" if text is None else " ".join(text.split())
-    return shown if len(shown) <= 120 else shown[:120] + " ..."

@@ -19,7 +19,7 @@ from migverify.db.session import Encryption
 from migverify.errors import EndpointError, PrivilegeError, ReadError, RetryableReadError, TimeLimitError
 from migverify.guards import check_basics, check_feeds
 from migverify.guards.check_read import CheckPlan
-from migverify.guards.check_rules import Work
+from migverify.guards.check_rules import CheckQuestion, Of, Value, Work
 from migverify.guards.check_table import QUESTIONS, chosen
 from migverify.guards.model import AnswerState
 from migverify.guards.scope import Scope
@@ -280,6 +280,36 @@ def test_what_was_planted_is_found(name: str, change: Change, state: AnswerState
         (a.state, a.value) for a in result.answers if a.name == name
     ]
     assert all((a.todo == "") == (state is PASS) for a in found)
+
+
+def test_a_refusal_concerns_the_part_that_it_refuses() -> None:
+    s = source()
+    s.answers["SHOW BINARY LOGS"] = PrivilegeError(
+        "Access denied; you need (at least one of) the SUPER, REPLICATION CLIENT privilege(s) [1227]"
+    )
+    parts = {a.name: a for a in ask(s, target()).answers if a.name.startswith("binlog ")}
+    assert {name for name, a in parts.items() if a.state is OPEN} == {"binlog binary logs"}
+    assert parts["binlog binary logs"].todo == "GRANT REPLICATION CLIENT ON *.* TO 'm'@'%';"
+    assert parts["binlog gtid_mode"].state is PASS
+
+
+def test_what_is_no_number_is_not_compared() -> None:
+    s, t = source(), target()
+    t.variables["wait_timeout"] = "a while"
+    found = answer(ask(s, t), "other-settings wait_timeout")
+    assert (found.state, "is no number" in found.value) == (OPEN, True)
+
+
+def test_a_new_check_is_a_row() -> None:
+    row = CheckQuestion(
+        "back-log", "100 or more", "", "A burst of connections is refused.", "Raise back_log.",
+        Value(("back_log",), right=lambda value: PASS if int(value) >= 100 else FAIL), of=Of.SOURCE,
+    )  # fmt: skip
+    s = source()
+    s.variables["back_log"] = "50"
+    (found,) = guard(s, target(), questions=[row]).ask().answers
+    assert (found.name, found.subject, found.state, found.value) == ("back-log", "source", FAIL, "50")
+    assert (found.todo, found.query) == ("Raise back_log.", "SHOW GLOBAL VARIABLES LIKE 'back_log'")
 
 
 UNREAD: list[tuple[int, str, str]] = [
