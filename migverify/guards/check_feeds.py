@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -135,56 +136,43 @@ def ticdc(server: CheckedServer) -> Iterator[CheckResult]:
     """Ask TiCDC's servers for the state of every changefeed; not asked where no address is given."""
     for address in server.plan.ticdc:
         url = f"{address.rstrip('/')}/api/v2/changefeeds"
-        try:
-            feeds = _changefeeds(url)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
-            yield unknown(
-                f"no answer: {reason}", "Check the address and that TiCDC runs.", subject=address, query=f"GET {url}"
-            )
-            continue
-        if not feeds:
-            yield warned(
-                "no changefeed",
-                "Make the feed, and rehearse it, before it is needed.",
-                subject=address,
-                query=f"GET {url}",
-            )
-        for feed in feeds:
-            yield _changefeed(server, feed, address, url)
+        for result in _of_address(server, address, url):
+            yield replace(result, subject=result.subject or address, query=f"GET {url}")
+
+
+def _of_address(server: CheckedServer, address: str, url: str) -> Iterator[CheckResult]:
+    try:
+        feeds = _changefeeds(url)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        yield unknown(f"no answer: {reason}", "Check the address and that TiCDC runs.")
+        return
+    if not feeds:
+        yield warned("no changefeed", "Make the feed, and rehearse it, before it is needed.")
+    for feed in feeds:
+        name = f"{address}/{feed.get('namespace') or 'default'}/{feed.get('id')}"
+        yield replace(_changefeed(server, feed), subject=name)
 
 
 def _changefeeds(url: str) -> list[dict[str, Any]]:
     if not url.startswith(("http://", "https://")):
         raise ValueError("an address begins with http:// or https://")
     with opener().open(url, timeout=HTTP_SECONDS) as answer:
-        reported = json.loads(answer.read())
-    return [dict(item) for item in reported["items"] or []]
+        document = json.loads(answer.read())
+    return [dict(item) for item in document["items"] or []]
 
 
-def _changefeed(server: CheckedServer, feed: dict[str, Any], address: str, url: str) -> CheckResult:
-    subject = f"{address}/{feed.get('namespace') or 'default'}/{feed.get('id')}"
-    state = str(feed.get("state") or "not reported")
-    tso = feed.get("checkpoint_tso")
-    error = feed.get("error")
+def _changefeed(server: CheckedServer, feed: dict[str, Any]) -> CheckResult:
+    state, tso, error = str(feed.get("state") or "not reported"), feed.get("checkpoint_tso"), feed.get("error")
     words = f": {error.get('message') or error}" if isinstance(error, dict) else f": {error}" if error else ""
+    if state in ("stopped", "failed", "warning", "error", "pending", "finished", "removed"):
+        return failed(f"{state}{words}")
     if state != "normal":
-        known = state in ("stopped", "failed", "warning", "error", "pending", "finished", "removed")
-        return CheckResult(
-            AnswerState.FAIL if known else AnswerState.INCONCLUSIVE,
-            f"{state}{words}",
-            subject=subject,
-            query=f"GET {url}",
-        )
+        return unknown(f"{state}{words}")
     if not isinstance(tso, int):
-        return unknown(f"{state}; its checkpoint is not reported", subject=subject, query=f"GET {url}")
+        return unknown(f"{state}; its checkpoint is not reported")
     moment = (tso >> _TSO_SHIFT) / 1000
     lag = server.now() + server.clock.offset - moment
     value = f"{state}, checkpoint {datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%SZ}, {lag:.0f} s ago"
-    return CheckResult(
-        AnswerState.FAIL if lag > STALE_SECONDS else AnswerState.PASS,
-        value,
-        subject=subject,
-        query=f"GET {url}",
-        numbers={"lag_seconds": lag},
-    )
+    late = AnswerState.FAIL if lag > STALE_SECONDS else AnswerState.PASS
+    return CheckResult(late, value, numbers={"lag_seconds": lag})

@@ -146,7 +146,7 @@ def answered(
         Subject of a result -> the time its server told, Unix seconds; None where none did.
     """
     return tuple(
-        question.answer(guard, result, server_time=clock(result.subject), local_time=time.time())
+        question.answer(guard, result, server_time=clock(result.subject or question.subject), local_time=time.time())
         for question in questions if question.ask is not None
         for result in question.ask(facts)
     )  # fmt: skip
