@@ -18,21 +18,25 @@ from migverify.sql.settings import CHECKPOINT_TABLES, VARIABLES, checkpoint_rows
 Named = list[dict[str, str]]
 
 
-class Queries(Protocol):
-    """The part of a session that asks a server about itself."""
+class ServerQuery(Protocol):
+    """The part of a session that runs one statement at a server of a known kind."""
 
     @property
     def flavor(self) -> Flavor:
         """What kind of server answers."""
         ...
 
+    def query(self, sql: str) -> list[tuple[str | None, ...]]:
+        """Run one statement; every value is the server's text."""
+        ...
+
+
+class Queries(ServerQuery, Protocol):
+    """The part of a session that asks a server about itself."""
+
     @property
     def version(self) -> str:
         """Its own words for its version."""
-        ...
-
-    def query(self, sql: str) -> list[tuple[str | None, ...]]:
-        """Run one statement; every value is the server's text."""
         ...
 
     def query_named(self, sql: str) -> list[dict[str, str | None]]:
@@ -156,19 +160,6 @@ def replica_ids(session: Queries) -> tuple[str, set[str]]:
 def global_variables(session: Queries) -> dict[str, str]:
     """Return all global variables, names in lower case, NULL as an empty text."""
     return {(name or "").lower(): value or "" for name, value in session.query(VARIABLES)}
-
-
-class ServerQuery(Protocol):
-    """The part of a session that runs one statement at a server of a known kind."""
-
-    @property
-    def flavor(self) -> Flavor:
-        """What kind of server answers."""
-        ...
-
-    def query(self, sql: str) -> list[tuple[str | None, ...]]:
-        """Run one statement; every value is the server's text."""
-        ...
 
 
 def connections_used(session: ServerQuery) -> int:
