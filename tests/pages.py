@@ -9,8 +9,8 @@ from typing import Any
 import typer.main
 
 from migverify.cli.main import COMMANDS, added_commands
-from migverify.guards.check_questions import ALL, QUESTIONS, Work
-from migverify.guards.check_settings import TIDB_VARIABLES
+from migverify.guards.check_rules import ALL, Work
+from migverify.guards.check_table import QUESTIONS
 from migverify.model import Flavor, Lane, Side
 from migverify.recon.expectations import TYPES, ColumnGroup
 from migverify.sql.canonical import FAMILIES, TYPE_TABLE
@@ -150,8 +150,11 @@ def questions_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def variables_table() -> str:
-    """Return the table of TiDB's variables for docs/check.md."""
-    lines = ["| variable | wanted | why |", "|---|---|---|"]
-    lines += [f"| `{own.name}` | {own.wanted} | {own.why} |" for own in TIDB_VARIABLES]
+def parts_table(name: str) -> str:
+    """Return the table of a question's parts for docs/check.md."""
+    question = next(one for one in QUESTIONS if one.name == name)
+    lines = ["| part | wanted | why |", "|---|---|---|"]
+    for part in (part for part in question.parts if not part.kinds):  # those of other kinds of servers refuse them
+        cells = (f"`{part.name}`", part.threshold or question.threshold, part.why)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"

@@ -63,11 +63,6 @@ def endpoints_of(info: RunInfo) -> list[str]:
     return [str(name) for name in info.facts.get("endpoints", {})]
 
 
-def snapshot_runs(store: ResultStore) -> Iterator[RunInfo]:
-    """Yield runs that keep definitions, the newest first."""
-    return earlier(store, NAME, NEWEST)
-
-
 def load_snapshot(store: ResultStore, run: str) -> Snapshot:
     """Return the last definitions that a run kept.
 
@@ -84,7 +79,7 @@ def load_snapshot(store: ResultStore, run: str) -> Snapshot:
 
 def newest_snapshot(store: ResultStore, *, taken: bool = True) -> Snapshot | None:
     """Return the newest definitions in the store; ``taken`` only those of ``guard schema --snapshot``."""
-    for info in snapshot_runs(store):
+    for info in earlier(store, NAME, NEWEST):
         if not taken or info.plan.get("snapshot"):
             found = _last(store, info)
             if found is not None:
