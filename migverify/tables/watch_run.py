@@ -23,11 +23,12 @@ from migverify.store.results import ResultStore
 from migverify.tables.prepare import PreparedTables, prepare, rules_of
 from migverify.tables.recheck import carried_from, proof_run
 from migverify.tables.tasks import PairPlan, Secrets
-from migverify.tables.watch import CatchUp, TablesWatch
+from migverify.tables.watch import TablesWatch
 from migverify.tables.watch_identity import Watched, identities_of
 from migverify.tables.watch_ranges import Sweep, sweepable
 from migverify.tables.watch_status import Base, TablesStatus, WatchRules, table_result
 from migverify.watch.applied import Applied, CheckpointTable, Marker, SettleTime
+from migverify.watch.collect import CatchUp
 from migverify.watch.ledger import BY_FILE, NO_PAIR, OTHER_SERVER, Ledger
 from migverify.watch.run import WatchRun
 from migverify.watch.stream import FollowedBinlog, Stream

@@ -24,13 +24,14 @@ from migverify.sql.identity import TableIdentity
 from migverify.store.open import open_store
 from migverify.tables import watch as watch_module
 from migverify.tables import watch_check, watch_identity, watch_ranges
-from migverify.tables.watch import CatchUp, TablesWatch
+from migverify.tables.watch import TablesWatch
 from migverify.tables.watch_identity import Watched
 from migverify.tables.watch_ranges import Sweep, Swept
 from migverify.tables.watch_run import record_converged
 from migverify.tables.watch_status import Base, TablesStatus, WatchFacts, WatchRules, status_of, table_result
 from migverify.watch import stream as stream_module
 from migverify.watch.applied import Applied, SettleTime
+from migverify.watch.collect import CatchUp
 from migverify.watch.ledger import KeyState, Ledger, PairCounts, ordinal_of, shown
 from migverify.watch.status import prometheus_text
 from migverify.watch.stream import Stream
