@@ -24,7 +24,7 @@ from migverify.sql.repair import (
     written_guard,
 )
 from migverify.tables.prepare import PreparedTables
-from migverify.tables.repair import refuse_run
+from migverify.tables.repair import TableRepair, _judge, refuse_run
 from migverify.tables.repair_files import (
     BATCH,
     MANIFEST,
@@ -36,6 +36,7 @@ from migverify.tables.repair_files import (
     write_manifest,
 )
 from migverify.tables.repair_rows import why_no_delete
+from tests.toy_tables import make_pair
 
 
 def column(data_type: str, name: str = "c", *, members: tuple[str, ...] = ()) -> ColumnDef:
@@ -281,3 +282,10 @@ def test_another_plan_or_an_open_run_is_refused() -> None:
         refuse_run(INFO, prepared(digest="another"))
     with pytest.raises(RepairError, match="not over"):
         refuse_run(dataclasses.replace(INFO, finished=None), prepared())
+
+
+def test_tables_that_share_no_comparable_column_are_not_called_one_sided() -> None:
+    pair = dataclasses.replace(make_pair(), target_side=None, columns=())
+    result = _judge(TableRepair(pair, refused="no column can be compared"), None, "r1", 1.0)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert not any("is on the" in reason for reason in result.reasons)
