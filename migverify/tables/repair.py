@@ -225,9 +225,10 @@ def _write_table(
         session = session_sql(plan.flavor)
         with (
             closing(plan.open_reader(pool, rules_of(config))) as reader,
-            SqlScript(folder / names[0], _header(table, info, config, *names), session) as forward,
-            SqlScript(folder / names[1], _header(table, info, config, *names[::-1]), session) as inverse,
-            ScriptPair(forward, inverse) as scripts,
+            ScriptPair(
+                SqlScript(folder / names[0], _header(table, info, config, *names), session),
+                SqlScript(folder / names[1], _header(table, info, config, *names[::-1]), session),
+            ) as scripts,
         ):
             table.written = write_statements(plan, reader, store, info.run_id, scripts)
             table.repair, table.inverse = scripts.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,8 +29,8 @@ from migverify.tables.repair import TableRepair, _judge, refuse_run
 from migverify.tables.repair_files import (
     BATCH,
     MANIFEST,
+    ScriptPair,
     SqlScript,
-    Stack,
     clear_folder,
     file_stem,
     transactions,
@@ -179,12 +180,21 @@ def test_an_abandoned_script_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
-def test_stack_gives_back_last_first(statements: list[str]) -> None:
-    with Stack() as stack:
-        for statement in statements:
-            stack.push(statement)
-        assert [stack[number] for number in reversed(range(len(stack)))] == statements[::-1]
+LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))
+
+
+@given(st.lists(st.tuples(LINES, LINES)))
+def test_the_inverse_undoes_the_last_change_first(tmp_path_factory: pytest.TempPathFactory, changes: list[Any]) -> None:
+    folder = tmp_path_factory.mktemp("scripts")
+    paths = folder / "a.repair.sql", folder / "a.inverse.sql"
+    with ScriptPair(*(SqlScript(path, [], []) for path in paths)) as scripts:
+        for forward, inverse in changes:
+            scripts.add(f"F {forward}", f"I {inverse}")
+        facts = scripts.close()
+    assert [one.statements for one in facts] == [len(changes)] * 2
+    written = [[s for batch in transactions(path) for s in batch] for path in paths]
+    assert written[0] == [f"F {forward}" for forward, _ in changes]
+    assert written[1] == [f"I {inverse}" for _, inverse in reversed(changes)]
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=64)
