@@ -18,8 +18,7 @@ from migverify.sql.quoting import quote_path, quote_texts
 
 Wanted = Callable[[str, str], bool]
 
-CATALOG_DATABASES = frozenset({"information_schema", "performance_schema", "metrics_schema"})
-SYSTEM_DATABASES = frozenset({"mysql", "sys"})
+SERVER_DATABASES = frozenset({"information_schema", "performance_schema", "metrics_schema", "mysql", "sys"})
 
 COLUMNS_AT_ONCE = 4000  # bounds one batch in memory: about 10 MB of rows
 TABLES_AT_ONCE = 500
@@ -65,15 +64,11 @@ class CatalogNames:
     skipped: tuple[SkippedObject, ...]
 
 
-def read_names(session: Catalog, wanted: Wanted, *, system: bool = False) -> CatalogNames:
-    """List what ``wanted(database, name)`` accepts; one query.
-
-    ``system`` asks for ``mysql`` and ``sys`` too, where ``wanted`` then decides; the catalogs' own databases
-    are never listed.
-    """
+def read_names(session: Catalog, wanted: Wanted) -> CatalogNames:
+    """List what ``wanted(database, name)`` accepts outside of the servers' own databases; one query."""
     tables: list[Name] = []
     skipped: list[SkippedObject] = []
-    for database, name, kind in session.query(names_sql(system=system)):
+    for database, name, kind in session.query(names_sql()):
         database, name, kind = text_of(database), text_of(name), text_of(kind)
         if not wanted(database, name):
             continue
@@ -181,10 +176,10 @@ def _refuse_hidden_columns(session: Catalog, names: Sequence[Name]) -> None:
 # --- SQL -------------------------------------------------------------------------------------------------
 
 
-def names_sql(*, system: bool = False) -> str:
+def names_sql() -> str:
     """Return the query for (database, name, type) of everything outside the system databases."""
-    left_out = CATALOG_DATABASES if system else CATALOG_DATABASES | SYSTEM_DATABASES
-    spelled = sorted(left_out | {name.upper() for name in left_out})  # TiDB spells some in upper case
+    # TiDB spells some in upper case.
+    spelled = sorted(SERVER_DATABASES | {name.upper() for name in SERVER_DATABASES})
     return (
         "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES"
         f" WHERE TABLE_SCHEMA NOT IN ({quote_texts(spelled)})"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
@@ -174,10 +174,9 @@ def tokens(sql: bytes, dialect: Dialect = "mysql", modes: Modes = DEFAULT) -> It
         yield Token(TokenKind(kind), match.start(kind), match.end(kind))
 
 
-def executed_tokens(sql: bytes, modes: Modes = DEFAULT) -> list[Token]:
+def executed_tokens(sql: bytes) -> list[Token]:
     """Return the tokens of a statement, those of executable comments (``/*!40101 ... */``) too."""
-    text = executed(sql, lambda opening: len(opening[0]), modes)
-    return list(tokens(text, "mysql", replace(modes, charset="") if modes.charset else modes))
+    return list(tokens(executed(sql, lambda opening: len(opening[0]))))
 
 
 _FINE = re.compile(rb"[0-9A-Za-z_$\x80-\xff]++|.", re.DOTALL)

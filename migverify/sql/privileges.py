@@ -156,20 +156,16 @@ def commands() -> tuple[str, ...]:
     return tuple(sorted({"check", *(command for need in NEEDS for command in need.commands)}))
 
 
-def wanted_for(
-    only: Sequence[str], side: Side, flavor: Flavor, version: Sequence[int] = (99,)
-) -> tuple[Need, ...]:  # fmt: skip
+def wanted_for(only: Sequence[str], side: Side, flavor: Flavor, version: Sequence[int] = (99,)) -> tuple[Need, ...]:
     """Return what commands need on a server; ``only`` empty: every command but the one that writes to the target."""
     asked = set(only) or set(commands()) - {REPAIR}
     asked |= CHECK if "check" in asked else set()
     return tuple(n for n in NEEDS if asked & set(n.commands) and n.concerns(side, flavor, version))
 
 
-def privileges_for(
-    command: str, on: str, side: Side, flavor: Flavor, version: Sequence[int] = (99,)
-) -> tuple[str, ...]:
+def privileges_for(command: str, on: str, side: Side, flavor: Flavor) -> tuple[str, ...]:
     """Return the privileges that one command needs on one kind of scope, without repeats."""
-    needs = wanted_for((command,), side, flavor, version)
+    needs = wanted_for((command,), side, flavor)
     return tuple(dict.fromkeys(word for need in needs if need.on == on for word in need.privileges))
 
 

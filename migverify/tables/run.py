@@ -260,5 +260,4 @@ def narrowed(pair: PairPlan, proof: Proof | None) -> PairPlan:
 
 
 def _without(side: SidePlan, condition: str) -> SidePlan:
-    where = f"({side.sql.where}) AND {condition}" if side.sql.where else condition
-    return replace(side, sql=replace(side.sql, where=where))
+    return replace(side, sql=replace(side.sql, where=side.sql.within(condition)))
