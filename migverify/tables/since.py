@@ -30,7 +30,7 @@ from migverify.tables.verify import Controls, VerifyProgress
 from migverify.tables.watch import TablesWatch
 from migverify.tables.watch_identity import changes, hidden_cascades, identities_of
 from migverify.tables.watch_run import place_of_run, position_of_run, replanned, stream_of, watched_pairs
-from migverify.tables.watch_status import Base, TablesStatus, WatchRules, table_result
+from migverify.tables.watch_status import Base, TablesStatus, WatchRules
 from migverify.watch.applied import SettleTime
 from migverify.watch.collect import CatchUp, ChangeCollector
 from migverify.watch.ledger import BY_FILE, Ledger
@@ -299,12 +299,7 @@ class _Since:
             known={n: identities_of(self._identities(n)) for n in by_keys},
         )  # fmt: skip
         status = watch.run()
-        by_source = {table.source: table for table in status.tables}
-        for watched in {w.number: w for w in watch.pairs}.values():
-            diffs = self.store.count_row_diffs(self.run_id, watched.pair.id)
-            table = by_source[watched.pair.source]
-            seconds = time.monotonic() - self.started
-            result = table_result(table, watched.pair, watch.base[watched.number], diffs, seconds, "")
+        for result in watch.results(status, time.monotonic() - self.started, ""):
             self.store.add_table_result(self.run_id, self._rests_on(result))
         return status
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -17,14 +17,22 @@ from heapq import heappush, heappushpop
 from migverify.changes.model import Position
 from migverify.db.pool import SessionPool
 from migverify.errors import EndpointError, MigverifyError, PlanError, ReadError
-from migverify.model import Endpoint, KeyText
+from migverify.model import Endpoint, KeyText, TableResult
 from migverify.store.results import ResultStore
 from migverify.tables.diff import PairReader
 from migverify.tables.tasks import PairPlan, Rules
 from migverify.tables.watch_check import Checked, CheckMoment, check
 from migverify.tables.watch_identity import Identities, Watched, hidden_cascades, identities_of, is_table
 from migverify.tables.watch_ranges import RangeReads, Replan, Sweep
-from migverify.tables.watch_status import Base, TablesStatus, WatchFacts, WatchRules, status_of, transition_text
+from migverify.tables.watch_status import (
+    Base,
+    TablesStatus,
+    WatchFacts,
+    WatchRules,
+    status_of,
+    table_result,
+    transition_text,
+)
 from migverify.watch.applied import applied_ordinals
 from migverify.watch.collect import CatchUp, ChangeCollector
 from migverify.watch.ledger import Ledger, LedgerKey, PairCounts
@@ -105,7 +113,7 @@ class TablesWatch:
         self._changes.collect()
         self._ask_applied()
         self._look()
-        self._submit({w.number: w.pair for w in self.pairs})
+        self._submit(self._plans)
         self.ranges.turn(self.pairs, self._applied, self._threads)
         return [future for future in self._under_way if future.done()]
 
@@ -120,6 +128,18 @@ class TablesWatch:
     def sources(self) -> list[SourceProgress]:
         """How far each source was read and applied."""
         return self._changes.sources
+
+    @property
+    def _plans(self) -> dict[int, PairPlan]:
+        return {watched.number: watched.pair for watched in self.pairs}
+
+    def results(self, status: TablesStatus, seconds: float, started_at: str) -> Iterator[TableResult]:
+        """Yield what the store keeps of each pair at the end."""
+        by_source = {table.source: table for table in status.tables}
+        for number, pair in self._plans.items():
+            diffs = self.store.count_row_diffs(self.run_id, pair.id)
+            base = self.base.get(number, Base())
+            yield table_result(by_source[pair.source], pair, base, diffs, seconds, started_at)
 
     @property
     def _applied(self) -> dict[int, int]:
@@ -148,7 +168,7 @@ class TablesWatch:
             self.ledger, self.pool, self.target, [stream.endpoint for stream in self.streams], identities, self.sweep,
             self.replan, self._reader, self._use_plan,
         )  # fmt: skip
-        for number in {w.number for w in self.pairs} - identities.keys():
+        for number in self._plans.keys() - identities.keys():
             self.ledger.note(number, "stale", "the run it starts from did not keep which table this was")
         for number, kind, _ in self.ledger.notes():
             if kind == "stale":

@@ -26,7 +26,7 @@ from migverify.tables.tasks import PairPlan, Secrets
 from migverify.tables.watch import TablesWatch
 from migverify.tables.watch_identity import Watched, identities_of
 from migverify.tables.watch_ranges import Sweep, sweepable
-from migverify.tables.watch_status import Base, TablesStatus, WatchRules, table_result
+from migverify.tables.watch_status import Base, TablesStatus, WatchRules
 from migverify.watch.applied import Applied, CheckpointTable, Marker, SettleTime
 from migverify.watch.collect import CatchUp
 from migverify.watch.ledger import BY_FILE, NO_PAIR, OTHER_SERVER, Ledger
@@ -393,11 +393,7 @@ def _known(
 
 def _record_end(watch: TablesWatch, run: WatchRun, status: TablesStatus) -> None:
     start = " ".join(str(s.start.gtids or s.start) for s in watch.streams if s.start is not None)
-    by_source = {t.source: t for t in status.tables}
-    for watched in {w.number: w for w in watch.pairs}.values():
-        diffs = run.store.count_row_diffs(run.run_id, watched.pair.id)
-        base = watch.base.get(watched.number, Base())
-        result = table_result(by_source[watched.pair.source], watched.pair, base, diffs, run.seconds, start)
+    for result in watch.results(status, run.seconds, start):
         run.store.add_table_result(run.run_id, result)
     run.end(status, {
         "findings": list(status.findings), "watch_sources": [f"{s.name}: read to {s.read}" for s in status.sources],
