@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from migverify.config.patterns import Route, TablePattern, database_like, filled, like_literal
+from migverify.config.patterns import Route, TablePattern, database_like, filled
 from migverify.sql.catalog import SERVER_DATABASES
+from migverify.sql.grants import like_literal
 
 if TYPE_CHECKING:
     from migverify.config.settings import Config

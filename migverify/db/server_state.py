@@ -12,7 +12,7 @@ from typing import Protocol
 
 from migverify.errors import PrivilegeError, ReadError, RetryableReadError
 from migverify.model import Flavor
-from migverify.sql.server import BINLOG_STATUS, LOGS, REPLICA, REPLICAS
+from migverify.sql.server import BINLOG_STATUS, DDL_COUNTERS, LOGS, REPLICA, REPLICAS, TIDB_VERSION
 from migverify.sql.settings import VARIABLES
 
 Named = list[dict[str, str]]
@@ -156,3 +156,9 @@ def replica_ids(session: Queries) -> tuple[str, set[str]]:
 def global_variables(session: Queries) -> dict[str, str]:
     """Return all global variables, names in lower case, NULL as an empty text."""
     return {(name or "").lower(): value or "" for name, value in session.query(VARIABLES)}
+
+
+def ddl_counters(session: Queries) -> dict[str, str]:
+    """Return numbers that a DDL raises, cheaply, by name; ``Uptime`` among them where a restart sets them back."""
+    statement = TIDB_VERSION if session.flavor is Flavor.TIDB else DDL_COUNTERS
+    return {name or "": value or "" for name, value in session.query(statement)}

@@ -9,8 +9,8 @@ from migverify.guards.check_read import CheckedServer
 from migverify.guards.model import AnswerState, CheckResult, failed, listed, passed, unknown, warned
 from migverify.model import Side
 from migverify.sql.catalog import access_sql
-from migverify.sql.grants import Grants, account_text
-from migverify.sql.privileges import DATABASES, REPAIR, escaped, object_text, privileges_for
+from migverify.sql.grants import Grants, account_text, like_literal
+from migverify.sql.privileges import DATABASES, REPAIR, object_text, privileges_for
 from migverify.sql.quoting import quote_path
 
 _ADMIN = ("SUPER", "ALL PRIVILEGES", "ALL", "GRANT OPTION", "CREATE USER", "SHUTDOWN", "ROLE_ADMIN", "SYSTEM_USER")
@@ -133,9 +133,9 @@ def _revoke(grants: Grants) -> str:
 
 def _databases(server: CheckedServer, names: Sequence[tuple[str, str]]) -> list[str]:
     databases = {database for database, _ in names}
-    varying = any(escaped(one) != one for one in databases)
+    varying = any(like_literal(one) != one for one in databases)
     literal = varying and server.variables.get("partial_revokes", "").upper() in ("ON", "1")
-    return sorted(object_text(escaped(one), None, literal=literal) for one in databases)
+    return sorted(object_text(like_literal(one), None, literal=literal) for one in databases)
 
 
 def _grant(server: CheckedServer, privileges: str, objects: Sequence[str]) -> str:

@@ -107,8 +107,8 @@ class Grants:
 
     def allows_pattern(self, privilege: str, pattern: str | None) -> bool:
         r"""Whether a privilege is held on every database of a pattern (``pay\_eu``, ``pay\_%``); None asks for all."""
-        if pattern is None or not re.search(r"(?<!\\)[_%]", pattern):
-            name = None if pattern is None else re.sub(r"\\([_%])", r"\1", pattern)
+        name = None if pattern is None else plain_name(pattern)
+        if pattern is None or name is not None:
             return self.allows(privilege, name)
         # What lies in a pattern is not known: it is held on all databases, or on the same pattern.
         return self._settled([
@@ -220,6 +220,18 @@ def grants_in(line: str) -> Iterator[Grant]:
     for part in re.split(r",(?![^(]*\))", found["what"]):
         name = _COLUMNS.sub("", part).strip().upper()
         yield Grant(name, database, table, "(" in part, taken)
+
+
+def like_literal(name: str) -> str:
+    """Return the pattern of ``GRANT`` that is one database."""
+    return re.sub(r"([_%])", r"\\\1", name)
+
+
+def plain_name(pattern: str) -> str | None:
+    """Return the one database that a pattern of ``GRANT`` is, None where it varies."""
+    if re.search(r"(?<!\\)[_%]", pattern):
+        return None
+    return re.sub(r"\\([_%])", r"\1", pattern)
 
 
 def _like(pattern: str) -> re.Pattern[str]:
