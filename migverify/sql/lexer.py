@@ -20,7 +20,7 @@ Dialect: TypeAlias = Literal["mysql", "tidb"]
 
 
 class TokenKind(IntEnum):
-    """What a token is. The numbers are those of the groups in the expression."""
+    """What a token is. The numbers up to ``OPEN`` are those of the groups in the expression."""
 
     WORD = 1  # an unquoted name or keyword
     NAMES = 2  # names joined by dots: none of them is a keyword
@@ -34,6 +34,9 @@ class TokenKind(IntEnum):
     PARAMETER = 10  # ?
     OPERATOR = 11
     OPEN = 12  # a string, quoted name or comment without an end: takes all the rest
+    SPACE = 13  # these three of ``migverify.sql.tokens`` alone
+    COMMENT = 14
+    NAMED = 15  # :name
 
 
 class Token(NamedTuple):
