@@ -8,36 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from migverify.errors import PrivilegeError, ReadError, RetryableReadError
 from migverify.model import Flavor
-from migverify.sql.server import BINLOG_STATUS, DDL_COUNTERS, LOGS, REPLICA, REPLICAS, TIDB_VERSION
+from migverify.sql.server import BINLOG_STATUS, DDL_COUNTERS, LOGS, REPLICA, REPLICAS, TIDB_VERSION, Queries
 from migverify.sql.settings import VARIABLES
 
 Named = list[dict[str, str]]
-
-
-class Queries(Protocol):
-    """The part of a session that asks a server about itself."""
-
-    @property
-    def flavor(self) -> Flavor:
-        """What kind of server answers."""
-        ...
-
-    @property
-    def version(self) -> str:
-        """Its own words for its version."""
-        ...
-
-    def query(self, sql: str) -> list[tuple[str | None, ...]]:
-        """Run one statement; every value is the server's text."""
-        ...
-
-    def query_named(self, sql: str) -> list[dict[str, str | None]]:
-        """Run one statement; rows as column name -> text."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from migverify.errors import ReadError
 from migverify.model import Flavor
@@ -22,19 +21,6 @@ _SLACK = 2.0
 """Uptime is reported in whole seconds."""
 
 _WRITING_TYPES = frozenset({"Insert", "Update", "Delete", "Replace", "LoadData", "ImportInto", "NonTransactionalDML"})
-
-
-class CounterConnection(Protocol):
-    """The part of a session that the counters need."""
-
-    @property
-    def flavor(self) -> Flavor:
-        """What kind of server answers."""
-        ...
-
-    def query(self, sql: str) -> list[tuple[str | None, ...]]:
-        """Run one statement; every value is the server's text."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +47,7 @@ class Rate:
     at_least: bool
 
 
-def read_counters(session: CounterConnection, now: Callable[[], float] = time.time) -> tuple[CounterReading, ...]:
+def read_counters(session: sql.Queries, now: Callable[[], float] = time.time) -> tuple[CounterReading, ...]:
     """Read the counters of a server, or of every server of a TiDB cluster.
 
     Raises
@@ -88,7 +74,7 @@ def read_counters(session: CounterConnection, now: Callable[[], float] = time.ti
     return (CounterReading("", at, at - number["Uptime"], values, how),)
 
 
-def connections(session: CounterConnection) -> tuple[int, int]:
+def connections(session: sql.Queries) -> tuple[int, int]:
     """Return connections in use and allowed, of the fullest server of a cluster; 0 allowed is no limit.
 
     Raises
@@ -103,7 +89,7 @@ def connections(session: CounterConnection) -> tuple[int, int]:
     return max((int(row[1] or 0) for row in session.query(sql.TIDB_CONNECTIONS)), default=0), most
 
 
-def need_process(session: CounterConnection) -> None:
+def need_process(session: sql.Queries) -> None:
     """Refuse a user of TiDB that sees its own sessions and statements only: a small number would look fine.
 
     Raises
@@ -115,7 +101,7 @@ def need_process(session: CounterConnection) -> None:
         raise ReadError("the user lacks PROCESS", hint="GRANT PROCESS ON *.* shows sessions of all users.")
 
 
-def _tidb(session: CounterConnection, now: Callable[[], float]) -> tuple[CounterReading, ...]:
+def _tidb(session: sql.Queries, now: Callable[[], float]) -> tuple[CounterReading, ...]:
     need_process(session)
     if (session.query(sql.TIDB_SUMMARY) or [("", "ON")])[0][1] not in ("ON", "1"):
         raise ReadError("tidb_enable_stmt_summary is OFF, and TiDB has no other counters in SQL")

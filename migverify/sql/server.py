@@ -2,8 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from migverify.model import Flavor
 from migverify.sql.quoting import quote_text, quote_texts
+
+
+class Queries(Protocol):
+    """The part of a session that asks a server about itself."""
+
+    @property
+    def flavor(self) -> Flavor:
+        """What kind of server answers."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """Its own words for its version."""
+        ...
+
+    def query(self, sql: str) -> list[tuple[str | None, ...]]:
+        """Run one statement; every value is the server's text."""
+        ...
+
+    def query_named(self, sql: str) -> list[dict[str, str | None]]:
+        """Run one statement; rows as column name -> text."""
+        ...
+
 
 CLOCK = "SELECT UNIX_TIMESTAMP(NOW(6))"
 UTC_NOW = "SELECT UTC_TIMESTAMP(6)"

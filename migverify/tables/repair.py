@@ -37,7 +37,7 @@ from migverify.tables.diff import PairReader
 from migverify.tables.outcome import in_state, pair_result, schema_mismatches, uncovered_columns, verdict_of
 from migverify.tables.plan import check_same_plan, plan_digest
 from migverify.tables.prepare import PreparedTables, rules_of
-from migverify.tables.recheck import tables_run
+from migverify.tables.recheck import planned_pairs, refuse_other, tables_run
 from migverify.tables.repair_files import (
     BATCH,
     AppliedScript,
@@ -50,7 +50,7 @@ from migverify.tables.repair_files import (
     write_manifest,
 )
 from migverify.tables.repair_rows import Written, diverged, plan_repair, why_no_delete, write_statements
-from migverify.tables.tasks import PairPlan, Secrets
+from migverify.tables.tasks import PairPlan, Secrets, read_now
 
 Say = Callable[[str], None]
 _FACTS = ("host", "port", "flavor", "version")
@@ -141,7 +141,7 @@ def run_repair(
     repair = Repair(info.run_id, info.verdict, folder, clear_folder(folder), [])
     with closing(SessionPool(secrets)) as pool:
         results = {result.pair: result for result in store.table_results(info.run_id)}
-        planned = {str(entry["id"]) for entry in info.plan.get("pairs", [])}
+        planned = planned_pairs(info)
         for pair in prepared.pairs():
             if pair.id in planned and _has_work(store, info.run_id, pair, results.get(pair.id)):
                 table = _write_table(pool, pair, config, store, info, results.get(pair.id), folder)
@@ -165,11 +165,7 @@ def refuse_run(info: RunInfo, prepared: PreparedTables) -> None:
     """
     if info.finished is None:
         raise RepairError(f"run {info.run_id} is not over", hint=f"Finish it first: --resume {info.run_id}.")
-    if info.plan_hash != prepared.digest:
-        raise PlanError(
-            f"run {info.run_id} compared something else: tables, routes or overrides of the configuration changed",
-            hint="Put the configuration back, or verify again and repair that run.",
-        )
+    refuse_other(info, prepared.digest, "Put the configuration back, or verify again and repair that run.")
     again = "Verify again and repair that run."
     recorded: dict[str, Any] = info.facts.get("endpoints") or {}
     for name, now in prepared.facts.items():
@@ -218,7 +214,7 @@ def _write_table(
     table.no_delete = why_no_delete(result, store.chunk_totals(info.run_id, pair.id))
     try:
         check_same_plan(pair, recorded)
-        plan = plan_repair(pool, _current(pair), config, table.no_delete)
+        plan = plan_repair(pool, read_now(pair), config, table.no_delete)
         table.no_delete, table.notes = plan.no_delete, plan.notes
         stem = file_stem(pair.sides[-1].database, pair.sides[-1].table)
         names = f"{stem}.repair.sql", f"{stem}.inverse.sql"
@@ -246,12 +242,6 @@ def _why_not(pair: PairPlan) -> str:
         return ("the table has no unique key that is compared, so no statement can name one row; "
                 "give it a key (overrides.key) or load it again")  # fmt: skip
     return ""
-
-
-def _current(pair: PairPlan) -> PairPlan:
-    """Return the plan with the target read as it is now: a repair changes no snapshot."""
-    target = pair.sides[-1]
-    return replace(pair, target_side=replace(target, endpoint=replace(target.endpoint, snapshot=None)))
 
 
 def _header(table: TableRepair, info: RunInfo, config: Config, own: str, other: str) -> list[str]:
@@ -372,7 +362,7 @@ def _read_again(
 ) -> None:  # fmt: skip
     """Read every row that differed in run ``of`` again and record its state under the new run."""
     try:
-        with closing(PairReader.open(_current(table.pair), pool, rules_of(config))) as reader:
+        with closing(PairReader.open(read_now(table.pair), pool, rules_of(config))) as reader:
             for page in diverged(store, of, table.pair.id):
                 confirmed = list(confirm(reader, page))
                 store.add_row_diffs(run_id, confirmed)

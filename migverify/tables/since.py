@@ -24,8 +24,8 @@ from migverify.errors import ChangeError, PrivilegeError, UsageError
 from migverify.model import Endpoint, NotCovered, RunInfo, TableResult, Verdict
 from migverify.store.results import ResultStore
 from migverify.tables.prepare import PreparedTables, rules_of
-from migverify.tables.recheck import SinceResult, carried_from
-from migverify.tables.tasks import PairPlan, Secrets
+from migverify.tables.recheck import SinceResult, carried_from, planned_pairs
+from migverify.tables.tasks import PairPlan, Secrets, read_now
 from migverify.tables.verify import Controls, VerifyProgress
 from migverify.tables.watch import TablesWatch
 from migverify.tables.watch_identity import changes, hidden_cascades, identities_of
@@ -69,7 +69,7 @@ class Earlier:
         results: dict[str, tuple[RunInfo, TableResult]] = {}
         entries: dict[str, Mapping[str, object]] = {}
         for run in reversed(runs):
-            planned = {str(entry["id"]): entry for entry in run.plan.get("pairs", [])}
+            planned = planned_pairs(run)
             for result in store.table_results(run.run_id):
                 results[result.pair] = run, result
                 entries[result.pair] = planned.get(result.pair, {})
@@ -109,7 +109,7 @@ def verify_since(
     KeyboardInterrupt
         passed on; the run can be resumed.
     """
-    pairs = [_current(pair) for pair in prepared.pairs()]
+    pairs = [read_now(pair) for pair in prepared.pairs()]
     earlier = Earlier.read(store, since)
     with (
         closing(SessionPool(secrets)) as pool,
@@ -117,14 +117,6 @@ def verify_since(
     ):
         work = _Since(prepared, config, secrets, store, run_id, earlier, pairs, pool, ledger, controls)
         return work.run()
-
-
-def _current(pair: PairPlan) -> PairPlan:
-    """Read the target as it is now: a snapshot of an earlier moment need not hold what the source wrote since."""
-    side = pair.target_side
-    if side is None or side.endpoint.snapshot is None:
-        return pair
-    return replace(pair, target_side=replace(side, endpoint=replace(side.endpoint, snapshot=None)))
 
 
 def _no_other(database: str, table: str) -> bool:

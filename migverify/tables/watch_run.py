@@ -21,7 +21,7 @@ from migverify.model import Endpoint, LiveState, RunInfo, StoredKind, Verdict
 from migverify.sql.identity import TableIdentity
 from migverify.store.results import ResultStore
 from migverify.tables.prepare import PreparedTables, prepare, rules_of
-from migverify.tables.recheck import carried_from, proof_run
+from migverify.tables.recheck import carried_from, planned_pairs, proof_run, refuse_other
 from migverify.tables.tasks import PairPlan, Secrets
 from migverify.tables.watch import TablesWatch
 from migverify.tables.watch_identity import Watched, identities_of
@@ -88,9 +88,9 @@ def watch_tables(
     run = WatchRun(store, StoredKind.TABLES, "watch", prepared.digest, prepared.stored())
     resumed = run.resume(request.resume) if request.resume is not None else None
     base = _base(prepared, store, request, resumed)
-    if base is not None and base.plan_hash != prepared.digest:
-        raise PlanError(f"run {base.run_id} compared something else: tables, routes or overrides changed",
-                        hint="Verify with the configuration as it is, then watch --since that run.")  # fmt: skip
+    if base is not None:
+        hint = "Verify with the configuration as it is, then watch --since that run."
+        refuse_other(base, prepared.digest, hint)
     if resumed is None:
         start = (request.start.gtids or str(request.start)) if request.start is not None else ""
         run.start(request.command, {
@@ -387,7 +387,7 @@ def _known(
     """Return which table each name meant when the rows were compared that the watch starts from, as far as is known."""
     if begun is None:
         return {number: prepared.identities.get(pair.id, {}) for number, pair in enumerate(pairs)}
-    stored = {str(entry["id"]): entry.get("identities") for entry in begun.plan.get("pairs", [])}
+    stored = {pair: entry.get("identities") for pair, entry in planned_pairs(begun).items()}
     return {number: identities_of(stored[pair.id] or {}) for number, pair in enumerate(pairs) if stored.get(pair.id)}
 
 
