@@ -31,7 +31,7 @@ from migverify.guards.model import AnswerState, CheckResult, GuardAnswer, listed
 from migverify.model import Flavor, TableDef, Verdict
 from migverify.sql.grants import account_text
 from migverify.sql.server import ACCOUNT, BINLOG_OVERRIDES, BINLOG_STATUS, CLOCK, LOGS, REPLICA, REPLICAS
-from migverify.sql.settings import FOREIGN_KEYS, REFERENTIAL_RULES, shown
+from migverify.sql.settings import foreign_keys, referential_rules
 
 T = TypeVar("T")
 Refusal = ReadError | PrivilegeError
@@ -434,11 +434,11 @@ def _cascades(server: CheckedServer, scope: set[tuple[str, str]]) -> CheckResult
     for database in databases:
         rules = _answer(lambda database=database: _rules(server, database))  # type: ignore[misc]
         if isinstance(rules, Refusal):
-            return _refused(server, name, wanted, shown(REFERENTIAL_RULES, (database,)), why, rules)
+            return _refused(server, name, wanted, referential_rules(database), why, rules)
         for (table, key), acts in rules.items():
             if (database, table) in scope and (acts is None or acts & CASCADING):
                 (hidden if acts is None else cascading).append(f"{database}.{table} ({key})")
-    query = shown(REFERENTIAL_RULES, databases)
+    query = "; ".join(referential_rules(database) for database in databases)
     if hidden and not cascading:
         # An empty list of what a user may not see is no proof that there is nothing.
         grant = f"GRANT REFERENCES ON <database>.* TO {_account(server)}; shows them."
@@ -452,8 +452,8 @@ def _cascades(server: CheckedServer, scope: set[tuple[str, str]]) -> CheckResult
 def _rules(server: CheckedServer, database: str) -> dict[tuple[str, str], frozenset[str] | None]:
     """Return what each foreign key (table, name) does to child rows; None where the server hides that from the user."""
     rules: dict[tuple[str, str], frozenset[str] | None] = {
-        (table or "", key or ""): None for _, table, key in server.session.query(shown(FOREIGN_KEYS, (database,)))
+        (table or "", key or ""): None for table, key in server.session.query(foreign_keys(database))
     }
-    for _, table, key, *acts in server.session.query(shown(REFERENTIAL_RULES, (database,))):
+    for table, key, *acts in server.session.query(referential_rules(database)):
         rules[table or "", key or ""] = frozenset((act or "").upper() for act in acts)
     return rules

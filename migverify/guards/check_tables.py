@@ -245,8 +245,8 @@ def _entry_bytes(target: CheckedServer) -> int:
 
 def foreign_keys(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
     """Compare the foreign keys, and ask whether the target enforces them."""
-    ours = _named(source, source.objects(sql.FOREIGN_KEYS))
-    theirs = _named(target, target.objects(sql.FOREIGN_KEYS))
+    ours = _named(source, source.objects(sql.foreign_keys))
+    theirs = _named(target, target.objects(sql.foreign_keys))
     moved = {
         (*source.route(source.name, database, table), name): f"{database}.{table} ({name})"
         for database, table, name in ours
@@ -286,7 +286,7 @@ def _named(server: CheckedServer, rows: Sequence[tuple[str, str, str]]) -> list[
 
 def checks(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
     """Ask whether the target enforces CHECK constraints that the source has."""
-    asked = sql.MARIADB_CHECKS if source.flavor is Flavor.MARIADB else sql.CHECKS
+    asked = sql.mariadb_checks if source.flavor is Flavor.MARIADB else sql.checks
     rows = _named(source, source.objects(asked))
     if not rows:
         yield passed("none on the source")
@@ -302,7 +302,7 @@ def triggers(server: CheckedServer) -> Iterator[CheckResult]:
     """Ask which triggers stand on the tables in scope."""
     if server.flavor is Flavor.TIDB:
         return
-    inside = _named(server, server.objects(sql.TRIGGERS))
+    inside = _named(server, server.objects(sql.triggers))
     refs = [(table.ref.database, table.ref.table) for table in server.tables]
     seen = all(server.grants.allows("TRIGGER", *ref) for ref in refs)
     found = [f"{d}.{name} on {t}" for d, t, name in inside]
@@ -313,7 +313,7 @@ def events(server: CheckedServer) -> Iterator[CheckResult]:
     """Ask which events the databases in scope have; one that is disabled runs nowhere."""
     if server.flavor is Flavor.TIDB:
         return
-    rows = server.objects(sql.EVENTS)
+    rows = server.objects(sql.events)
     live = [f"{d}.{name}" for d, name, status in rows if status.upper() == "ENABLED"]
     seen = all(server.grants.allows("EVENT", database) for database in server.databases)
     reported = _list(live, len(server.databases), AnswerState.FAIL, among="databases")
@@ -324,7 +324,7 @@ def routines(server: CheckedServer) -> Iterator[CheckResult]:
     """Ask which procedures and functions the databases in scope have."""
     if server.flavor is Flavor.TIDB:
         return
-    rows = server.objects(sql.ROUTINES)
+    rows = server.objects(sql.routines)
     old = server.flavor is Flavor.MARIADB or server.number < (8,)
     grants = server.grants
     seen = (
