@@ -23,7 +23,8 @@ from pydantic_core import core_schema
 
 from migverify.config.patterns import TablePattern, parse_pattern
 from migverify.config.urls import check_http_url, check_store_url, parse_endpoint_url
-from migverify.sql.tokens import SqlProblem, TokenForm, tokens
+from migverify.sql.lexer import TokenKind
+from migverify.sql.tokens import SqlProblem, tokens
 
 Item = TypeVar("Item")
 
@@ -115,7 +116,7 @@ def check_condition(text: str) -> str:
     depth = 0
     try:
         for token in tokens(text):
-            if token.form in (TokenForm.COMMENT, TokenForm.HINT):
+            if token.kind in (TokenKind.COMMENT, TokenKind.HINT):
                 raise ValueError("the condition holds a comment (--, # or /*); put the comment into the YAML")
             if token.text == ";":
                 raise ValueError("the condition holds a ; outside quotes; it is one expression")

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from migverify.config.patterns import Route, TablePattern, database_like, filled, like_literal
+from migverify.config.patterns import Route, TablePattern, database_like, filled
+from migverify.sql.catalog import SERVER_DATABASES
+from migverify.sql.grants import like_literal
 
 if TYPE_CHECKING:
     from migverify.config.settings import Config
     from migverify.config.tables import TableOverride
     from migverify.model import Endpoint
 
-SYSTEM_DATABASES = frozenset({
-    "mysql", "sys", "information_schema", "performance_schema", "metrics_schema", "inspection_schema",
-    "lightning_task_info", "lightning_metadata", "dm_meta", "tidb_cdc",
-})  # fmt: skip
+SYSTEM_DATABASES = SERVER_DATABASES | {
+    "inspection_schema", "lightning_task_info", "lightning_metadata", "dm_meta", "tidb_cdc"
+}  # fmt: skip
 """Databases of the servers and of TiDB's migration tools; lower case."""
 
 

@@ -15,6 +15,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from migverify.sql.grants import like_literal
+
 Template = tuple[str | int, ...]
 """A part of a route's ``to``: text, and numbers of captures."""
 
@@ -128,11 +130,6 @@ def database_like(pattern: TablePattern) -> str:
         return like_literal(pattern.database.literal)
     text = _split(pattern.text)[0]
     return "%" if text.startswith("/") else like_literal(text).replace("*", "%").replace("?", "_")
-
-
-def like_literal(name: str) -> str:
-    """Return the pattern of ``GRANT`` that is this name alone."""
-    return re.sub(r"([_%])", r"\\\1", name)
 
 
 def _split(text: str) -> list[str]:

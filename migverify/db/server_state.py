@@ -8,40 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from migverify.errors import PrivilegeError, ReadError, RetryableReadError
 from migverify.model import Flavor
-from migverify.sql.server import BINLOG_STATUS, CONNECTIONS, LOGS, REPLICA, REPLICAS, TIDB_CONNECTIONS
+from migverify.sql.server import (
+    BINLOG_STATUS,
+    CONNECTIONS,
+    DDL_COUNTERS,
+    LOGS,
+    REPLICA,
+    REPLICAS,
+    TIDB_CONNECTIONS,
+    TIDB_VERSION,
+    Queries,
+    ServerQuery,
+)
 from migverify.sql.settings import CHECKPOINT_TABLES, VARIABLES, checkpoint_rows
 
 Named = list[dict[str, str]]
-
-
-class ServerQuery(Protocol):
-    """The part of a session that runs one statement at a server of a known kind."""
-
-    @property
-    def flavor(self) -> Flavor:
-        """What kind of server answers."""
-        ...
-
-    def query(self, sql: str) -> list[tuple[str | None, ...]]:
-        """Run one statement; every value is the server's text."""
-        ...
-
-
-class Queries(ServerQuery, Protocol):
-    """The part of a session that asks a server about itself."""
-
-    @property
-    def version(self) -> str:
-        """Its own words for its version."""
-        ...
-
-    def query_named(self, sql: str) -> list[dict[str, str | None]]:
-        """Run one statement; rows as column name -> text."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,3 +189,9 @@ def dm_checkpoints(session: ServerQuery) -> Iterator[DmCheckpoint]:
         for source, file, offset, gtids, age in session.query(query):
             position = f"{file} {offset}" + (f", {gtids}" if gtids else "")
             yield DmCheckpoint(task, source or "", position, None if age is None else float(age), query)
+
+
+def ddl_counters(session: Queries) -> dict[str, str]:
+    """Return numbers that a DDL raises, cheaply, by name; ``Uptime`` among them where a restart sets them back."""
+    statement = TIDB_VERSION if session.flavor is Flavor.TIDB else DDL_COUNTERS
+    return {name or "": value or "" for name, value in session.query(statement)}

@@ -266,12 +266,11 @@ class Opened:
     thread_id: int
 
 
-def open_socket(
-    endpoint: Endpoint, password: str | None, *, found_rows: bool = True, several: bool = False, results: bool = True
-) -> Opened:
+def open_socket(endpoint: Endpoint, password: str | None, *, found_rows: bool = True, several: bool = False) -> Opened:
     """Connect and authenticate as any client does, pin nothing, and hand over the socket itself.
 
-    Only ``SET NAMES utf8mb4`` was said in the session. LOCAL INFILE is off.
+    Only ``SET NAMES utf8mb4`` was said in the session. LOCAL INFILE is off; a prepared statement (CALL) may answer with
+    several results.
 
     Parameters
     ----------
@@ -279,16 +278,13 @@ def open_socket(
         An UPDATE reports how many rows it found, not how many it changed: what Connector/J asks for.
     several
         One text may hold several statements.
-    results
-        A prepared statement (CALL) may answer with several results.
 
     Raises
     ------
     EndpointError
         nothing answers, or the server refuses the user.
     """
-    flags = (found_rows and CLIENT.FOUND_ROWS) | (several and CLIENT.MULTI_STATEMENTS)
-    flags |= results and CLIENT.PS_MULTI_RESULTS
+    flags = (found_rows and CLIENT.FOUND_ROWS) | (several and CLIENT.MULTI_STATEMENTS) | CLIENT.PS_MULTI_RESULTS
     connection = _connect(endpoint, password, autocommit=None, local_infile=False, client_flag=flags)
     version, flavor = _identify(connection)
     opened = Opened(connection._sock, version, flavor, int(connection.thread_id()))

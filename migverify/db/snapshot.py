@@ -204,28 +204,22 @@ def _tidb(
     stack: ExitStack, first: Session, endpoint: Endpoint, password: str | None, wanted: int, probe: str, opener: Open
 ) -> SnapshotSessions:  # fmt: skip
     at = time.time()
-    if endpoint.snapshot:
-        check_snapshot(first, probe)
-        sessions = [first, *(stack.enter_context(opener(endpoint, password)) for _ in range(wanted - 1))]
-        for session in sessions[1:]:
-            check_snapshot(session, probe)
-        return SnapshotSessions(tuple(sessions), _exact(endpoint, "tidb_snapshot", endpoint.snapshot, at))
-    stamp = transaction_start(first)
+    check_snapshot(first, probe)
+    stamp = endpoint.snapshot or transaction_start(first)
     sessions = [first]
-    pinned = replace(endpoint, snapshot=stamp)
     try:
         for _ in range(wanted - 1):
-            session = stack.enter_context(opener(pinned, password))
+            session = stack.enter_context(opener(replace(endpoint, snapshot=stamp), password))
             check_snapshot(session, probe)
             sessions.append(session)
     except PrivilegeError:
         raise
     except EndpointError as error:
         # A server without a GC safe point cannot read as of a time; the transaction reads one snapshot all the same.
-        if "tidb_snapshot" not in error.message and "safe_point" not in error.message:
+        if endpoint.snapshot or ("tidb_snapshot" not in error.message and "safe_point" not in error.message):
             raise
         sessions = [first]
-    how = "tidb_snapshot" if len(sessions) > 1 else "transaction"
+    how = "tidb_snapshot" if endpoint.snapshot or len(sessions) > 1 else "transaction"
     return SnapshotSessions(tuple(sessions), _exact(endpoint, how, stamp, at))
 
 

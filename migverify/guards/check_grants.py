@@ -9,8 +9,8 @@ from migverify.guards.check_read import CheckedServer
 from migverify.guards.model import AnswerState, CheckResult, failed, first_line, listed, passed, unknown, warned
 from migverify.model import Side
 from migverify.sql.catalog import access_sql
-from migverify.sql.grants import Grants
-from migverify.sql.privileges import DATABASES, REPAIR, escaped, object_text, privileges_for
+from migverify.sql.grants import Grants, like_literal
+from migverify.sql.privileges import DATABASES, REPAIR, object_text, privileges_for
 from migverify.sql.quoting import quote_path
 
 _ADMIN = ("SUPER", "ALL PRIVILEGES", "ALL", "GRANT OPTION", "CREATE USER", "SHUTDOWN", "ROLE_ADMIN", "SYSTEM_USER")
@@ -133,9 +133,11 @@ def _listed(names: Sequence[Name]) -> str:
 def _grant_on(server: CheckedServer, privileges: str, names: Sequence[Name]) -> str:
     """Return GRANT statements for the databases of these tables."""
     databases = {database for database, _ in names}
-    varying = any(escaped(one) != one for one in databases)
+    varying = any(like_literal(one) != one for one in databases)
     literal = varying and server.variables.get("partial_revokes", "").upper() in ("ON", "1")
-    return _grant(server, privileges, sorted(object_text(escaped(one), None, literal=literal) for one in databases))
+    return _grant(
+        server, privileges, sorted(object_text(like_literal(one), None, literal=literal) for one in databases)
+    )
 
 
 def _grant(server: CheckedServer, privileges: str, objects: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Protocol, TypeVar
 
-from migverify.db.server_state import Queries, global_variables
+from migverify.db.server_state import global_variables
 from migverify.db.session import Encryption
 from migverify.errors import MigverifyError, PrivilegeError, ReadError, RetryableReadError
 from migverify.guards.scope import Route
@@ -17,7 +17,7 @@ from migverify.model import Endpoint, Flavor, TableDef
 from migverify.sql import settings as sql
 from migverify.sql.catalog import CatalogNames, SkippedObject, read_names, read_tables
 from migverify.sql.grants import Grants, account_text, check_grants
-from migverify.sql.server import ACCOUNT, CLOCK
+from migverify.sql.server import ACCOUNT, CLOCK, Queries
 
 T = TypeVar("T")
 Rows = list[tuple[str | None, ...]]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from migverify.db.server_state import ServerQuery, connections_used
+from migverify.db.server_state import connections_used
 from migverify.errors import ReadError
 from migverify.model import Flavor
 from migverify.sql import server as sql
@@ -48,7 +48,7 @@ class Rate:
     at_least: bool
 
 
-def read_counters(session: ServerQuery, now: Callable[[], float] = time.time) -> tuple[CounterReading, ...]:
+def read_counters(session: sql.ServerQuery, now: Callable[[], float] = time.time) -> tuple[CounterReading, ...]:
     """Read the counters of a server, or of every server of a TiDB cluster.
 
     Raises
@@ -75,7 +75,7 @@ def read_counters(session: ServerQuery, now: Callable[[], float] = time.time) ->
     return (CounterReading("", at, at - number["Uptime"], values, how),)
 
 
-def connections(session: ServerQuery) -> tuple[int, int]:
+def connections(session: sql.ServerQuery) -> tuple[int, int]:
     """Return connections in use and allowed, of the fullest server of a cluster; 0 allowed is no limit.
 
     Raises
@@ -89,7 +89,7 @@ def connections(session: ServerQuery) -> tuple[int, int]:
     return connections_used(session), most
 
 
-def need_process(session: ServerQuery) -> None:
+def need_process(session: sql.ServerQuery) -> None:
     """Refuse a user of TiDB that sees its own sessions and statements only: a small number would look fine.
 
     Raises
@@ -101,7 +101,7 @@ def need_process(session: ServerQuery) -> None:
         raise ReadError("the user lacks PROCESS", hint="GRANT PROCESS ON *.* shows sessions of all users.")
 
 
-def _tidb(session: ServerQuery, now: Callable[[], float]) -> tuple[CounterReading, ...]:
+def _tidb(session: sql.ServerQuery, now: Callable[[], float]) -> tuple[CounterReading, ...]:
     need_process(session)
     if (session.query(sql.TIDB_SUMMARY) or [("", "ON")])[0][1] not in ("ON", "1"):
         raise ReadError("tidb_enable_stmt_summary is OFF, and TiDB has no other counters in SQL")

@@ -18,7 +18,7 @@ from migverify.changes.source import read_server
 from migverify.db.session import Session, open_session
 from migverify.errors import MigverifyError, ReadError
 from migverify.model import Endpoint
-from migverify.sql import schema_watch as sql
+from migverify.sql import server as sql
 
 KEPT = 1000
 """How many statements are remembered."""

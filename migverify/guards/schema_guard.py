@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from migverify.db.server_state import ddl_counters
 from migverify.db.session import Session, open_session
 from migverify.errors import EndpointError, ReadError
 from migverify.guards.model import AnswerState, CheckResult, GuardQuestion, GuardResult, answered, passed, warned
@@ -31,7 +32,6 @@ from migverify.guards.schema_model import (
 from migverify.guards.schema_read import read_snapshot
 from migverify.guards.scope import Scope
 from migverify.model import Endpoint, Flavor, SchemaClass
-from migverify.sql import schema_watch as sql
 from migverify.sql.fingerprint import digest
 from migverify.sql.server import CLOCK
 
@@ -104,7 +104,7 @@ class SchemaGuard:
     comparisons: list[DefinitionComparison] = field(default_factory=list)
     snapshot: Snapshot | None = None
     readings: int = 0
-    _probes: dict[str, object] = field(default_factory=dict)
+    ddl_counterss: dict[str, object] = field(default_factory=dict)
     _moved: set[str] = field(default_factory=set)
     _due: bool = True
     _read_with: int = 0
@@ -167,17 +167,17 @@ class SchemaGuard:
         for endpoint in self._endpoints:
             try:
                 session = self._session(endpoint)
-                seen = _probe(session)
+                seen = ddl_counters(session)
                 ((reported,),) = session.query(CLOCK)
                 self._clocks[endpoint.name] = float(reported or 0)
             except (EndpointError, ReadError):
                 self._sessions.pop(endpoint.name, None)
                 raise
-            before = self._probes.get(endpoint.name)
+            before = self.ddl_counterss.get(endpoint.name)
             moved = before is None or not _same(before, seen)
             still = still and not moved and endpoint.name not in self._moved
             (self._moved.add if moved else self._moved.discard)(endpoint.name)
-            self._probes[endpoint.name] = seen
+            self.ddl_counterss[endpoint.name] = seen
         ddl = any(binlog.woken.is_set() and not binlog.failure for binlog in self._binlogs.values())
         return still and not ddl and self._read_with == self._ddl_seen
 
@@ -371,11 +371,6 @@ QUESTIONS = (
 def judged(differences: Sequence[DefinitionDifference], limits: DriftLimits) -> bool:
     """Whether a difference that nobody allowed fails."""
     return any(limits.fails(one.level) for one in differences if not one.allowed)
-
-
-def _probe(session: Session) -> dict[str, str]:
-    statement = sql.TIDB_VERSION if session.flavor is Flavor.TIDB else sql.DDL_COUNTERS
-    return {row[0] or "": row[1] or "" for row in session.query(statement)}
 
 
 def _same(before: object, now: dict[str, str]) -> bool:

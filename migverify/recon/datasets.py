@@ -15,8 +15,9 @@ from migverify.config.yaml_text import Steps
 from migverify.recon.fields import Names, ScalarText, Shards, Table, split_table
 from migverify.recon.model import ChangesPart, Dataset, FilePart, Part, QueryPart, RulePlace, TablePart
 from migverify.recon.statements import check_expression, check_query
+from migverify.sql.lexer import TokenKind
 from migverify.sql.quoting import quote_name
-from migverify.sql.tokens import SqlProblem, SqlToken, TokenForm, tokens
+from migverify.sql.tokens import SqlProblem, SqlToken, tokens
 
 _MAX_SHARDS = 1_024
 _PLACEHOLDER = re.compile(r"\{(shard|n)(?::0(\d{1,2}))?\}")
@@ -183,10 +184,10 @@ def _refuse_pasted(template: PartPart, steps: Steps) -> None:
     if template.where is not None and _PLACEHOLDER.search(template.where):
         raise UnfitDatasetError((*steps, "where"), "a placeholder is allowed in names only, not in a condition")
     for token in _tokens(template.sql or "", (*steps, "sql")):
-        if token.form in (TokenForm.STRING, TokenForm.HINT) and _PLACEHOLDER.search(token.text):
+        if token.kind in (TokenKind.STRING, TokenKind.HINT) and _PLACEHOLDER.search(token.text):
             raise UnfitDatasetError((*steps, "sql"), "a placeholder is allowed in names only, not in a text")
     outside = "".join(
-        t.text for t in _tokens(template.sql or "", (*steps, "sql")) if t.form in (TokenForm.MARK, TokenForm.WORD)
+        t.text for t in _tokens(template.sql or "", (*steps, "sql")) if t.kind in (TokenKind.OPERATOR, TokenKind.WORD)
     )
     if re.search(r"\{(shard|n)", outside):
         text, hint = "a placeholder in SQL needs backticks around it", "Write `orders_{shard}`."
@@ -200,7 +201,9 @@ def _filled(template: PartPart, shard: str, number: int) -> PartPart:
     texts = {name: getattr(template, name) for name in ("endpoint", "table", "changes", "path", "parquet")}
     update = {name: text and _PLACEHOLDER.sub(value, text) for name, text in texts.items()}
     if template.sql is not None:
-        names = (_PLACEHOLDER.sub(value, t.text) if t.form is TokenForm.NAME else t.text for t in tokens(template.sql))
+        names = (
+            _PLACEHOLDER.sub(value, t.text) if t.kind is TokenKind.QUOTED else t.text for t in tokens(template.sql)
+        )
         update["sql"] = "".join(names)
     return template.model_copy(update=update)
 

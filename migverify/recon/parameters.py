@@ -16,8 +16,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from migverify.errors import UsageError
 from migverify.recon.fields import PlacedPart, ScalarText, parse_moment
 from migverify.recon.model import ParameterValue
+from migverify.sql.lexer import TokenKind
 from migverify.sql.quoting import MOST_DIGITS, decimal_literal
-from migverify.sql.tokens import SqlProblem, TokenForm, tokens
+from migverify.sql.tokens import SqlProblem, tokens
 
 WINDOW_PARAMETERS = ("window_start", "window_end")
 """Parameters of every rule with windows: datetimes, UTC, start inclusive and end exclusive."""
@@ -35,7 +36,7 @@ def parameters_of(sql: str) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for token in tokens(sql):
-        if token.form is TokenForm.PARAMETER:
+        if token.kind is TokenKind.NAMED:
             found.setdefault(token.name, token.start)
     return found
 
@@ -51,7 +52,7 @@ def bind(sql: str, values: Mapping[str, ParameterValue]) -> str:
     parts = []
     try:
         for token in tokens(sql):
-            if token.form is not TokenForm.PARAMETER:
+            if token.kind is not TokenKind.NAMED:
                 parts.append(token.text)
                 continue
             if token.name not in values:

@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from migverify.sql.tokens import SqlProblem, SqlToken, TokenForm, tokens, without_comments
+from migverify.sql.lexer import TokenKind
+from migverify.sql.tokens import SqlProblem, SqlToken, tokens, without_comments
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -155,7 +156,7 @@ def check_expression(sql: str, *, what: str) -> str:
         raise SqlProblem(f"the {what} leaves a parenthesis open")
     if not text.strip():
         raise SqlProblem(f"the {what} is empty")
-    first = next((part for part in parts if part.form is not TokenForm.SPACE), None)
+    first = next((part for part in parts if part.kind is not TokenKind.SPACE), None)
     if first is not None and first.text.upper() in _READS:
         raise SqlProblem(f"the {what} is a statement, not an expression", first.start, "Put a subquery in parentheses.")
     # In parentheses, with a FROM after it: nothing but one expression fits there.
@@ -174,7 +175,7 @@ def check_expression(sql: str, *, what: str) -> str:
 
 
 def _check_tokens(parts: list[SqlToken]) -> None:
-    words = [part for part in parts if part.form not in (TokenForm.SPACE, TokenForm.COMMENT)]
+    words = [part for part in parts if part.kind not in (TokenKind.SPACE, TokenKind.COMMENT)]
     for number, part in enumerate(words):
         after = words[number + 1] if number + 1 < len(words) else None
         if part.text == "@":
@@ -185,9 +186,9 @@ def _check_tokens(parts: list[SqlToken]) -> None:
             raise SqlProblem("the SQL ends with a ;", part.start, "Remove it.")
         if part.text == ":" and after is not None and after.text == "=":
             raise SqlProblem("the SQL assigns a variable (:=)", part.start, "Use a window function, or a parameter.")
-        if part.form is TokenForm.HINT and "SET_VAR" in part.text.upper():
+        if part.kind is TokenKind.HINT and "SET_VAR" in part.text.upper():
             raise SqlProblem("the hint SET_VAR changes the session", part.start, "Remove it.")
-        if part.form is TokenForm.WORD:
+        if part.kind is TokenKind.WORD:
             _check_word(part, after)
 
 
@@ -206,7 +207,7 @@ def _parse(parts: list[SqlToken]) -> exp.Expr:
     from sqlglot.errors import SqlglotError
 
     masked = "".join(map(_masked, parts))
-    first = next((part for part in parts if part.form is TokenForm.WORD), None)
+    first = next((part for part in parts if part.kind is TokenKind.WORD), None)
     if first is None or first.text.upper() not in _READS:
         raise SqlProblem("this is not a statement that reads", first.start if first else 0, _FORMS)
     log = logging.getLogger("sqlglot")
@@ -230,12 +231,12 @@ def _parse(parts: list[SqlToken]) -> exp.Expr:
 def _masked(part: SqlToken) -> str:
     """Text for the parser: what a string holds is nothing to it, and a parameter is a number."""
     lines = "\n" * part.text.count("\n")
-    if part.form is TokenForm.STRING:
+    if part.kind is TokenKind.STRING:
         inner = part.text[1:-1]
         return f"'{inner}'" if _PLAIN.fullmatch(inner) else f"'$'{lines}"
-    if part.form in (TokenForm.COMMENT, TokenForm.HINT):
+    if part.kind in (TokenKind.COMMENT, TokenKind.HINT):
         return f" {lines}"
-    if part.form is TokenForm.PARAMETER:
+    if part.kind is TokenKind.NAMED:
         return "1"
     return part.text
 
@@ -276,7 +277,7 @@ def _check_calls(parts: list[SqlToken], root: exp.Expr) -> None:
     lists = {name for name, count in _column_lists(root).items() if named[name] == count}
     for before, part, after, spaced in neighbors:
         name = part.name.lower()
-        if name in MEANINGLESS and part.form is TokenForm.WORD and before != ".":
+        if name in MEANINGLESS and part.kind is TokenKind.WORD and before != ".":
             raise SqlProblem(f"{name.upper()} {REFUSED[name]}; a rule reads rows only", part.start)
         if after != "(":
             continue
@@ -289,7 +290,7 @@ def _check_calls(parts: list[SqlToken], root: exp.Expr) -> None:
                 f"{part.name} with a space before its parenthesis is a stored function to MySQL, which may write",
                 part.start, f"Write {part.name}( without the space.",
             )  # fmt: skip
-        if before == "." or name not in BUILT_IN or part.form is TokenForm.NAME:
+        if before == "." or name not in BUILT_IN or part.kind is TokenKind.QUOTED:
             raise SqlProblem(
                 f"{part.name}() is not a function that is known to read only", part.start,
                 "A stored function may write; put its expression into the SQL.",
@@ -305,9 +306,9 @@ def _column_lists(root: exp.Expr) -> Counter[str]:
 
 def _neighbors(parts: list[SqlToken]) -> Iterator[tuple[str, SqlToken, str, bool]]:
     """Yield each name with what comes before and after it, and whether space or a comment parts it from the latter."""
-    words = [part for part in parts if part.form not in (TokenForm.SPACE, TokenForm.COMMENT, TokenForm.HINT)]
+    words = [part for part in parts if part.kind not in (TokenKind.SPACE, TokenKind.COMMENT, TokenKind.HINT)]
     for number, part in enumerate(words):
-        if part.form in (TokenForm.WORD, TokenForm.NAME):
+        if part.kind in (TokenKind.WORD, TokenKind.QUOTED):
             before = words[number - 1].text if number else ""
             after = words[number + 1] if number + 1 < len(words) else None
             spaced = after is not None and after.start > part.start + len(part.text)

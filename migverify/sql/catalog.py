@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from migverify.errors import IncompleteReadError
 from migverify.model import Flavor, TableDef
-from migverify.sql.definitions import READ, Name, Row, parse_tables, text_of
+from migverify.sql.definitions import READ, Name, parse_tables, text_of
 from migverify.sql.quoting import quote_path, quote_texts
+from migverify.sql.server import Queries
 
 Wanted = Callable[[str, str], bool]
 
-CATALOG_DATABASES = frozenset({"information_schema", "performance_schema", "metrics_schema"})
-SYSTEM_DATABASES = frozenset({"mysql", "sys"})
+SERVER_DATABASES = frozenset({"information_schema", "performance_schema", "metrics_schema", "mysql", "sys"})
 
 COLUMNS_AT_ONCE = 4000  # bounds one batch in memory: about 10 MB of rows
 TABLES_AT_ONCE = 500
@@ -33,19 +32,6 @@ _OPTIONAL = {
 _ESTIMATED = ("TABLE_ROWS", "DATA_LENGTH", "INDEX_LENGTH", "AUTO_INCREMENT")
 NO_ESTIMATES = ("", "no estimates")
 """Among the features: the columns for which a server opens every table are not wanted."""
-
-
-class Catalog(Protocol):
-    """The part of a session that this module needs."""
-
-    @property
-    def flavor(self) -> Flavor:
-        """What kind of server answers."""
-        ...
-
-    def query(self, sql: str) -> list[Row]:
-        """Run one statement; every value is the server's text."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +51,11 @@ class CatalogNames:
     skipped: tuple[SkippedObject, ...]
 
 
-def read_names(session: Catalog, wanted: Wanted, *, system: bool = False) -> CatalogNames:
-    """List what ``wanted(database, name)`` accepts; one query.
-
-    ``system`` asks for ``mysql`` and ``sys`` too, where ``wanted`` then decides; the catalogs' own databases
-    are never listed.
-    """
+def read_names(session: Queries, wanted: Wanted) -> CatalogNames:
+    """List what ``wanted(database, name)`` accepts outside of the servers' own databases; one query."""
     tables: list[Name] = []
     skipped: list[SkippedObject] = []
-    for database, name, kind in session.query(names_sql(system=system)):
+    for database, name, kind in session.query(names_sql()):
         database, name, kind = text_of(database), text_of(name), text_of(kind)
         if not wanted(database, name):
             continue
@@ -85,7 +67,7 @@ def read_names(session: Catalog, wanted: Wanted, *, system: bool = False) -> Cat
 
 
 def read_tables(
-    session: Catalog, endpoint_name: str, wanted: Wanted | Sequence[Name], *, estimates: bool = True
+    session: Queries, endpoint_name: str, wanted: Wanted | Sequence[Name], *, estimates: bool = True
 ) -> Iterator[TableDef]:
     """Read table definitions, in code point order of (database, table), a batch at a time.
 
@@ -125,7 +107,7 @@ def read_tables(
         size = max(1, min(TABLES_AT_ONCE, int(COLUMNS_AT_ONCE / max(1.0, width))))
 
 
-def read_table(session: Catalog, endpoint_name: str, database: str, table: str) -> TableDef | None:
+def read_table(session: Queries, endpoint_name: str, database: str, table: str) -> TableDef | None:
     """Read one table definition, None when there is none of exactly this name."""
     return next(read_tables(session, endpoint_name, [(database, table)]), None)
 
@@ -133,7 +115,7 @@ def read_table(session: Catalog, endpoint_name: str, database: str, table: str) 
 # --- reading ---------------------------------------------------------------------------------------------
 
 
-def _read_features(session: Catalog) -> frozenset[tuple[str, str]]:
+def _read_features(session: Queries) -> frozenset[tuple[str, str]]:
     """Return the (table, column) pairs that this server's catalog has, in upper case; fix its statistics."""
     if session.flavor is Flavor.MYSQL:
         known = session.query("SHOW VARIABLES LIKE 'information_schema_stats_expiry'")
@@ -145,7 +127,7 @@ def _read_features(session: Catalog) -> frozenset[tuple[str, str]]:
 
 
 def _read_batch(
-    session: Catalog, endpoint: str, features: frozenset[tuple[str, str]], names: Sequence[Name]
+    session: Queries, endpoint: str, features: frozenset[tuple[str, str]], names: Sequence[Name]
 ) -> list[TableDef]:
     try:
         return _read_once(session, endpoint, features, names)
@@ -155,7 +137,7 @@ def _read_batch(
 
 
 def _read_once(
-    session: Catalog, endpoint: str, features: frozenset[tuple[str, str]], names: Sequence[Name]
+    session: Queries, endpoint: str, features: frozenset[tuple[str, str]], names: Sequence[Name]
 ) -> list[TableDef]:
     return parse_tables(
         endpoint,
@@ -167,7 +149,7 @@ def _read_once(
     )
 
 
-def _refuse_hidden_columns(session: Catalog, names: Sequence[Name]) -> None:
+def _refuse_hidden_columns(session: Queries, names: Sequence[Name]) -> None:
     """Fail when column grants may hide columns: the catalog lists only what the user may see.
 
     Both sides read by users with the same column grants would agree on a part of the table and call it all.
@@ -181,10 +163,10 @@ def _refuse_hidden_columns(session: Catalog, names: Sequence[Name]) -> None:
 # --- SQL -------------------------------------------------------------------------------------------------
 
 
-def names_sql(*, system: bool = False) -> str:
+def names_sql() -> str:
     """Return the query for (database, name, type) of everything outside the system databases."""
-    left_out = CATALOG_DATABASES if system else CATALOG_DATABASES | SYSTEM_DATABASES
-    spelled = sorted(left_out | {name.upper() for name in left_out})  # TiDB spells some in upper case
+    # TiDB spells some in upper case.
+    spelled = sorted(SERVER_DATABASES | {name.upper() for name in SERVER_DATABASES})
     return (
         "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES"
         f" WHERE TABLE_SCHEMA NOT IN ({quote_texts(spelled)})"

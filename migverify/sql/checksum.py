@@ -54,7 +54,10 @@ class SideSql:
 
     def condition(self, key_range: KeyRange) -> str:
         """Return the condition of a range together with the configured one."""
-        condition = predicate(self.range_key, key_range)
+        return self.within(predicate(self.range_key, key_range))
+
+    def within(self, condition: str) -> str:
+        """Return a condition together with the configured one."""
         return f"({self.where}) AND {condition}" if self.where else condition
 
 
@@ -165,8 +168,7 @@ def sure_bound_sql(side: SideSql, key_range: KeyRange) -> str:
 def edge_sql(side: SideSql, *, last: bool) -> str:
     """Return the statement of the smallest or largest value of the first range-key column."""
     column = side.range_key[0]
-    not_null = f"{column.name} IS NOT NULL"
-    where = f"({side.where}) AND {not_null}" if side.where else not_null
+    where = side.within(f"{column.name} IS NOT NULL")
     return (
         f"SELECT {column.text} FROM {side.table} WHERE {where} ORDER BY {column.name}{' DESC' if last else ''} LIMIT 1"
     )
@@ -224,16 +226,17 @@ def rows_sql(side: SideSql, key_range: KeyRange, *, wide: bool = False, share: t
     condition = side.condition(key_range)
     if share is not None:
         condition += f" AND {bucket(side, share[0], wide=wide)}={share[1]}"
-    return (f"SELECT COUNT(*),GROUP_CONCAT({element(side, wide=wide)} SEPARATOR ';') "
-            f"FROM {side.table} WHERE {condition}")  # fmt: skip
+    return _list_sql(side, condition, wide=wide)
 
 
-def keys_sql(side: SideSql, keys: Sequence[KeyText], *, wide: bool = False) -> str:
+def keys_sql(side: SideSql, keys: Sequence[KeyText]) -> str:
     """Return the statement of a row list by key; like ``rows_sql``, for rows anywhere in the table."""
-    condition = keys_predicate(side.key, keys)
-    where = f"({side.where}) AND {condition}" if side.where else condition
-    return (f"SELECT COUNT(*),GROUP_CONCAT({element(side, wide=wide)} SEPARATOR ';') "
-            f"FROM {side.table} WHERE {where}")  # fmt: skip
+    return _list_sql(side, side.within(keys_predicate(side.key, keys)))
+
+
+def _list_sql(side: SideSql, where: str, *, wide: bool = False) -> str:
+    elements = f"GROUP_CONCAT({element(side, wide=wide)} SEPARATOR ';')"
+    return f"SELECT COUNT(*),{elements} FROM {side.table} WHERE {where}"
 
 
 def parse_rows(row: Sequence[bytes | None], side: SideSql) -> list[bytes]:
@@ -283,14 +286,12 @@ def bucket_sql(side: SideSql, buckets: int) -> str:
 
 def full_rows_sql(side: SideSql, keys: Sequence[KeyText], *, wide: bool = False) -> str:
     """Return the statement that reads rows by key: element, then the canonical text of every compared column."""
-    condition = keys_predicate(side.key, keys)
-    where = f"({side.where}) AND {condition}" if side.where else condition
+    where = side.within(keys_predicate(side.key, keys))
     return f"SELECT {element(side, wide=wide)},{','.join(side.texts)} FROM {side.table} WHERE {where}"
 
 
 def rows_by_checksum_sql(side: SideSql, checksums: Sequence[str]) -> str:
     """Return the statement that reads rows of a keyless table by their row checksum (15 hex digits each)."""
     wanted = ",".join(f"'{c}'" for c in checksums if c.isalnum())
-    condition = f"{row_checksum(side.exact, side.hash)} IN ({wanted})"
-    where = f"({side.where}) AND {condition}" if side.where else condition
+    where = side.within(f"{row_checksum(side.exact, side.hash)} IN ({wanted})")
     return f"SELECT {element(side)},{','.join(side.texts)} FROM {side.table} WHERE {where}"

@@ -28,7 +28,6 @@ TIDB_TRANSACTIONS = (
     " FROM information_schema.CLUSTER_TIDB_TRX WHERE SESSION_ID <> CONNECTION_ID()"
 )
 SERVER = "SELECT CONCAT(@@hostname, ':', @@port)"
-PREPARED = "XA RECOVER"
 TIDB_DDL = (
     "SELECT JOB_ID, QUERY FROM information_schema.DDL_JOBS"
     " WHERE STATE NOT IN ('synced', 'cancelled', 'rollback done', 'none')"

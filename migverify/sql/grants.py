@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from migverify.errors import PrivilegeError, ReadError, RetryableReadError
 from migverify.model import Flavor
 from migverify.sql.quoting import quote_name
-from migverify.sql.server import ACCOUNT, GRANTS
+from migverify.sql.server import ACCOUNT, GRANTS, ServerQuery
 
 # Privileges with which nothing can be changed. A privilege that is not listed counts as one to write.
 _READING = frozenset({
@@ -38,14 +37,6 @@ _ROLES = re.compile(r"GRANT (?P<roles>[`'\"].+?) TO (?P<rest>.+)\Z", re.DOTALL)
 _ROLE = re.compile(r"""(?:`(?:[^`]|``)*`|'(?:[^']|'')*')(?:@(?:`(?:[^`]|``)*`|'(?:[^']|'')*'))?""")
 _COLUMNS = re.compile(r"\([^)]*\)")
 _OBJECT = re.compile(r"(?:`(?P<database>(?:[^`]|``)*)`|(?P<every>\*))\.(?:`(?P<table>(?:[^`]|``)*)`|\*)\Z")
-
-
-class GrantsSession(Protocol):
-    """The part of a session that this module needs."""
-
-    def query(self, sql: str) -> list[tuple[str | None, ...]]:
-        """Run one statement; every value is the server's text."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +98,8 @@ class Grants:
 
     def allows_pattern(self, privilege: str, pattern: str | None) -> bool:
         r"""Whether a privilege is held on every database of a pattern (``pay\_eu``, ``pay\_%``); None asks for all."""
-        if pattern is None or not re.search(r"(?<!\\)[_%]", pattern):
-            name = None if pattern is None else re.sub(r"\\([_%])", r"\1", pattern)
+        name = None if pattern is None else plain_name(pattern)
+        if pattern is None or name is not None:
             return self.allows(privilege, name)
         # What lies in a pattern is not known: it is held on all databases, or on the same pattern.
         return self._settled([
@@ -126,7 +117,7 @@ class Grants:
         return not taken or any(not grant.taken and grant.database is not None for grant in held)
 
 
-def check_grants(session: GrantsSession) -> Grants:
+def check_grants(session: ServerQuery) -> Grants:
     """Read what the session's user may do: its own grants, and those of every role it could turn on.
 
     Raises
@@ -180,7 +171,7 @@ def _account_part(name: str) -> str:
     return quote_name(name) if "\\" in name else "'" + name.replace("'", "''") + "'"
 
 
-def names_are_literal(session: GrantsSession) -> bool:
+def names_are_literal(session: ServerQuery) -> bool:
     """Whether the server takes names of databases in grants as they are written: MySQL with ``partial_revokes``."""
     try:
         return session.query("SELECT @@partial_revokes")[0][0] in ("1", "ON")
@@ -190,7 +181,7 @@ def names_are_literal(session: GrantsSession) -> bool:
         return False  # MariaDB, TiDB and MySQL before 8.0.16 have no such variable
 
 
-def _of_roles(session: GrantsSession, roles: Sequence[str]) -> list[str]:
+def _of_roles(session: ServerQuery, roles: Sequence[str]) -> list[str]:
     """Return the grants of roles. MariaDB has no USING: there each role is requested, and the roles of roles."""
     if any("@" in role for role in roles):
         return [row[0] or "" for row in session.query("SHOW GRANTS FOR CURRENT_USER() USING " + ", ".join(roles))]
@@ -220,6 +211,18 @@ def grants_in(line: str) -> Iterator[Grant]:
     for part in re.split(r",(?![^(]*\))", found["what"]):
         name = _COLUMNS.sub("", part).strip().upper()
         yield Grant(name, database, table, "(" in part, taken)
+
+
+def like_literal(name: str) -> str:
+    """Return the pattern of ``GRANT`` that is one database."""
+    return re.sub(r"([_%])", r"\\\1", name)
+
+
+def plain_name(pattern: str) -> str | None:
+    """Return the one database that a pattern of ``GRANT`` is, None where it varies."""
+    if re.search(r"(?<!\\)[_%]", pattern):
+        return None
+    return re.sub(r"\\([_%])", r"\1", pattern)
 
 
 def _like(pattern: str) -> re.Pattern[str]:

@@ -21,10 +21,11 @@ from dataclasses import dataclass
 
 from migverify.errors import PrivilegeError, ReadError
 from migverify.model import Flavor, TableDef
-from migverify.sql.catalog import TABLES_AT_ONCE, Catalog, names_condition
+from migverify.sql.catalog import TABLES_AT_ONCE, names_condition
 from migverify.sql.definitions import Name, text_of
 from migverify.sql.fingerprint import digest
 from migverify.sql.quoting import quote_text
+from migverify.sql.server import Queries
 
 _SPECIAL = re.compile(r"[^A-Za-z0-9_]")
 _ENCODED = re.compile(r"@(?:[0-9a-f]{4}|..)")
@@ -70,7 +71,7 @@ class TableIdentity:
         return f"{what} at {later.altered.partition(',')[0]}"
 
 
-def read_identities(session: Catalog, names: Sequence[Name]) -> dict[Name, TableIdentity]:
+def read_identities(session: Queries, names: Sequence[Name]) -> dict[Name, TableIdentity]:
     """Return the identity of each of these names that exists, views included.
 
     Raises
@@ -87,7 +88,7 @@ def read_identities(session: Catalog, names: Sequence[Name]) -> dict[Name, Table
 
 
 def _read_batch(
-    session: Catalog, names: Sequence[Name], inner: dict[Name, list[tuple[str, str]]] | None
+    session: Queries, names: Sequence[Name], inner: dict[Name, list[tuple[str, str]]] | None
 ) -> dict[Name, TableIdentity]:
     wanted = set(names)
     where = f" WHERE {names_condition(names)}"
@@ -123,7 +124,7 @@ def _read_batch(
     return found
 
 
-def _innodb_ids(session: Catalog, wanted: set[Name]) -> dict[Name, list[tuple[str, str]]] | None:
+def _innodb_ids(session: Queries, wanted: set[Name]) -> dict[Name, list[tuple[str, str]]] | None:
     """Return (partition, TABLE_ID) by table; None where the user may not read them."""
     rows = None
     for view in ("INNODB_TABLES", "INNODB_SYS_TABLES"):  # the second before MySQL 8, and on MariaDB

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
@@ -20,7 +20,7 @@ Dialect: TypeAlias = Literal["mysql", "tidb"]
 
 
 class TokenKind(IntEnum):
-    """What a token is. The numbers are those of the groups in the expression."""
+    """What a token is. The numbers up to ``OPEN`` are those of the groups in the expression."""
 
     WORD = 1  # an unquoted name or keyword
     NAMES = 2  # names joined by dots: none of them is a keyword
@@ -34,6 +34,9 @@ class TokenKind(IntEnum):
     PARAMETER = 10  # ?
     OPERATOR = 11
     OPEN = 12  # a string, quoted name or comment without an end: takes all the rest
+    SPACE = 13  # these three of ``migverify.sql.tokens`` alone
+    COMMENT = 14
+    NAMED = 15  # :name
 
 
 class Token(NamedTuple):
@@ -174,10 +177,9 @@ def tokens(sql: bytes, dialect: Dialect = "mysql", modes: Modes = DEFAULT) -> It
         yield Token(TokenKind(kind), match.start(kind), match.end(kind))
 
 
-def executed_tokens(sql: bytes, modes: Modes = DEFAULT) -> list[Token]:
+def executed_tokens(sql: bytes) -> list[Token]:
     """Return the tokens of a statement, those of executable comments (``/*!40101 ... */``) too."""
-    text = executed(sql, lambda opening: len(opening[0]), modes)
-    return list(tokens(text, "mysql", replace(modes, charset="") if modes.charset else modes))
+    return list(tokens(executed(sql, lambda opening: len(opening[0]))))
 
 
 _FINE = re.compile(rb"[0-9A-Za-z_$\x80-\xff]++|.", re.DOTALL)

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from migverify.model import Flavor, TableDef
-from migverify.sql.catalog import TABLES_AT_ONCE, Catalog, SkippedObject, Wanted, names_condition
+from migverify.sql.catalog import TABLES_AT_ONCE, SkippedObject, Wanted, names_condition
 from migverify.sql.definitions import Name, Row, text_of
 from migverify.sql.quoting import quote_path, quote_text, quote_texts
+from migverify.sql.server import Queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def asks_one_by_one(flavor: Flavor, version: str) -> bool:
     return flavor is Flavor.MARIADB or (flavor is Flavor.MYSQL and (major is None or int(major[0]) < 8))
 
 
-def read_parts(session: Catalog, tables: Sequence[TableDef], *, one_by_one: bool) -> dict[Name, Parts]:
+def read_parts(session: Queries, tables: Sequence[TableDef], *, one_by_one: bool) -> dict[Name, Parts]:
     """Read the parts of tables.
 
     Raises
@@ -200,7 +201,7 @@ _COLUMN = {"view": "TABLE_SCHEMA", "": "ROUTINE_SCHEMA", "event": "EVENT_SCHEMA"
 
 
 def read_objects(
-    session: Catalog, databases: Sequence[str], wanted: Wanted, others: Sequence[SkippedObject]
+    session: Queries, databases: Sequence[str], wanted: Wanted, others: Sequence[SkippedObject]
 ) -> list[DatabaseObject]:
     """Read views, routines, events and sequences of databases that ``wanted(database, name)`` accepts.
 
@@ -236,7 +237,7 @@ _ZEROFILL = re.compile(r"^\s+`((?:[^`]|``)+)` \w+(?:\([^)]*\))? unsigned zerofil
 _NO_ATTRIBUTES = frozenset({"auto_rand", "auto_rand_base", "auto_inc", "tidb_row_id", "shard_row_id_bits"})
 
 
-def _attributes(session: Catalog, name: Name) -> tuple[tuple[str, str], ...]:
+def _attributes(session: Queries, name: Name) -> tuple[tuple[str, str], ...]:
     """Read TiDB's own attributes of a table, which only SHOW CREATE TABLE shows, in comments that MySQL skips."""
     rows = session.query(f"SHOW CREATE TABLE {quote_path(*name)}")
     return attributes_of(text_of(rows[0][1]))

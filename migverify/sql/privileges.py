@@ -6,12 +6,11 @@ backslash is before them. MySQL with ``partial_revokes`` takes every name as it 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from migverify.model import Flavor, Side
-from migverify.sql.grants import Grants, account_text
+from migverify.sql.grants import Grants, account_text, like_literal, plain_name
 from migverify.sql.quoting import quote_name
 
 DATABASES = "databases"
@@ -156,20 +155,16 @@ def commands() -> tuple[str, ...]:
     return tuple(sorted({"check", *(command for need in NEEDS for command in need.commands)}))
 
 
-def wanted_for(
-    only: Sequence[str], side: Side, flavor: Flavor, version: Sequence[int] = (99,)
-) -> tuple[Need, ...]:  # fmt: skip
+def wanted_for(only: Sequence[str], side: Side, flavor: Flavor, version: Sequence[int] = (99,)) -> tuple[Need, ...]:
     """Return what commands need on a server; ``only`` empty: every command but the one that writes to the target."""
     asked = set(only) or set(commands()) - {REPAIR}
     asked |= CHECK if "check" in asked else set()
     return tuple(n for n in NEEDS if asked & set(n.commands) and n.concerns(side, flavor, version))
 
 
-def privileges_for(
-    command: str, on: str, side: Side, flavor: Flavor, version: Sequence[int] = (99,)
-) -> tuple[str, ...]:
+def privileges_for(command: str, on: str, side: Side, flavor: Flavor) -> tuple[str, ...]:
     """Return the privileges that one command needs on one kind of scope, without repeats."""
-    needs = wanted_for((command,), side, flavor, version)
+    needs = wanted_for((command,), side, flavor)
     return tuple(dict.fromkeys(word for need in needs if need.on == on for word in need.privileges))
 
 
@@ -209,7 +204,7 @@ def _objects(need: Need, scopes: Scopes) -> Iterator[tuple[str | None, str | Non
         named = {MARKER: scopes.marker, CHECKPOINT: scopes.checkpoint}.get(need.on, need.on)
         if named is not None:
             database, _, table = named.partition(".")
-            yield (escaped(database), None) if table == "*" else (database, table)
+            yield (like_literal(database), None) if table == "*" else (database, table)
 
 
 def object_text(database: str | None, table: str | None, *, literal: bool = False) -> str:
@@ -233,15 +228,3 @@ def object_text(database: str | None, table: str | None, *, literal: bool = Fals
 def statements(lacking: dict[str, tuple[str, ...]], account: str) -> list[str]:
     """Return the ``GRANT`` statements that an administrator runs, for an account as CURRENT_USER() says it."""
     return [f"GRANT {', '.join(words)} ON {where} TO {account_text(account)};" for where, words in lacking.items()]
-
-
-def escaped(name: str) -> str:
-    """Return the pattern that is one database."""
-    return re.sub(r"([_%])", r"\\\1", name)
-
-
-def plain_name(pattern: str) -> str | None:
-    """Return the one database that a pattern is, None where it varies."""
-    if re.search(r"(?<!\\)[_%]", pattern):
-        return None
-    return re.sub(r"\\([_%])", r"\1", pattern)

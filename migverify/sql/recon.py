@@ -138,13 +138,9 @@ def split_row(
 # --- checksums -------------------------------------------------------------------------------------------
 
 
-def row_frame(read: Selection, carried: int = 0) -> str:
-    """Return the framed row, injective (see ``migverify.sql.checksum``); NULL for a row with a lost text.
-
-    The last ``carried`` values do not count.
-    """
-    texts = (*read.key, *read.values)
-    return _frame(texts[: len(texts) - carried], read.strings[: len(texts) - carried], read.lost)
+def row_frame(read: Selection) -> str:
+    """Return the framed row, injective (see ``migverify.sql.checksum``); NULL for a row with a lost text."""
+    return _frame((*read.key, *read.values), read.strings, read.lost)
 
 
 def _frame(texts: Sequence[str], strings: Sequence[bool], lost: str) -> str:

@@ -89,12 +89,6 @@ def _quoted(column: ColumnDef, text: bytes) -> str:
         raise RepairError(f"column {column.name}: the value is not valid UTF-8") from error
 
 
-def own_pair(column: ColumnDef) -> ColumnPair | None:
-    """Join a target column with itself: how its own text is read; None for a type that has no canonical text."""
-    found = pair_column(column, column)
-    return found if isinstance(found, ColumnPair) else None
-
-
 def other_checksums(columns: Sequence[ColumnPair], hash_name: str) -> tuple[str, ...]:
     """Return the checksum expressions of columns that take no part in the comparison; none without columns."""
     lanes = dict.fromkeys(column.lane for column in columns)
@@ -198,12 +192,6 @@ def triggers_sql(database: str, table: str) -> str:
 
 def restorable(columns: Sequence[ColumnDef]) -> tuple[list[ColumnPair], list[str]]:
     """Split columns into those whose text can be read and written back, and the names of the others."""
-    joined: list[ColumnPair] = []
-    others: list[str] = []
-    for column in columns:
-        pair = own_pair(column)
-        if pair is None:
-            others.append(column.name)
-        else:
-            joined.append(pair)
-    return joined, others
+    pairs = {column.name: pair_column(column, column) for column in columns}
+    joined = [pair for pair in pairs.values() if isinstance(pair, ColumnPair)]
+    return joined, [name for name, pair in pairs.items() if not isinstance(pair, ColumnPair)]

@@ -2,8 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from migverify.model import Flavor
 from migverify.sql.quoting import quote_text, quote_texts
+
+
+class ServerQuery(Protocol):
+    """The part of a session that runs one statement at a server of a known kind."""
+
+    @property
+    def flavor(self) -> Flavor:
+        """What kind of server answers."""
+        ...
+
+    def query(self, sql: str) -> list[tuple[str | None, ...]]:
+        """Run one statement; every value is the server's text."""
+        ...
+
+
+class Queries(ServerQuery, Protocol):
+    """The part of a session that asks a server about itself."""
+
+    @property
+    def version(self) -> str:
+        """Its own words for its version."""
+        ...
+
+    def query_named(self, sql: str) -> list[dict[str, str | None]]:
+        """Run one statement; rows as column name -> text."""
+        ...
+
 
 CLOCK = "SELECT UNIX_TIMESTAMP(NOW(6))"
 UTC_NOW = "SELECT UTC_TIMESTAMP(6)"
@@ -110,3 +139,51 @@ PAGE_BYTES = "SELECT @@GLOBAL.innodb_page_size"
 def explain_sql(flavor: Flavor, statement: str) -> str:
     """Return the statement that shows the plan of another one as a table."""
     return f"EXPLAIN {'FORMAT=TRADITIONAL ' if flavor is Flavor.MYSQL else ''}{statement}"
+
+
+# --- what tells cheaply that a definition may have changed, and who sent the statement ---------------------------
+
+# Counters of statements, of all sessions of this server: read from memory, none of them opens a table. An offline or
+# replicated DDL counts too, one on another server of a cluster does not, so a full reading comes now and then anyway.
+_DDL_STATEMENTS = (
+    "alter_table", "create_table", "drop_table", "rename_table", "create_index", "drop_index", "create_trigger",
+    "drop_trigger", "create_db", "drop_db", "alter_db", "truncate", "create_view", "drop_view", "create_procedure",
+    "create_function", "drop_procedure", "drop_function", "alter_procedure", "alter_function", "create_event",
+    "alter_event", "drop_event", "create_sequence", "alter_sequence", "drop_sequence",
+)  # fmt: skip
+DDL_COUNTERS = (
+    "SHOW GLOBAL STATUS WHERE Variable_name IN ("
+    + ", ".join(f"'Com_{name}'" for name in _DDL_STATEMENTS)
+    + ", 'Uptime')"
+)
+"""Counters of DDL, and how long the server runs: a restart or a failover sets them back."""
+TIDB_VERSION = "SHOW STATUS LIKE 'ddl_schema_version'"
+"""One number that every DDL of the cluster raises."""
+
+LOGS_CASCADES = "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'"
+"""OFF where the server carries out foreign keys above the engine, so that the binlog has every row (MySQL 9.6)."""
+CASCADES = (
+    "SELECT UNIQUE_CONSTRAINT_SCHEMA, REFERENCED_TABLE_NAME, CONSTRAINT_SCHEMA, TABLE_NAME"
+    " FROM information_schema.REFERENTIAL_CONSTRAINTS"
+    " WHERE DELETE_RULE NOT IN ('RESTRICT', 'NO ACTION') OR UPDATE_RULE NOT IN ('RESTRICT', 'NO ACTION')"
+)
+"""Parent and child of every foreign key that changes rows of the child."""
+
+# Not information_schema.DDL_JOBS: it reads the whole history, seconds for 30,000 jobs.
+TIDB_JOBS = "ADMIN SHOW DDL JOBS 50"
+TIDB_JOB_QUERIES = "ADMIN SHOW DDL JOB QUERIES LIMIT 50"
+TIDB_STATEMENTS = (
+    "SELECT SAMPLE_USER, QUERY_SAMPLE_TEXT FROM information_schema.STATEMENTS_SUMMARY"
+    " WHERE STMT_TYPE LIKE 'Alter%' OR STMT_TYPE LIKE 'Create%' OR STMT_TYPE LIKE 'Drop%' OR STMT_TYPE LIKE 'Rename%'"
+    " OR STMT_TYPE LIKE 'Truncate%'"
+)
+
+
+def account_of_thread(flavor: Flavor, thread: int) -> str:
+    """Return the query for (user, host) of one session."""
+    if flavor is Flavor.MYSQL:
+        return (
+            "SELECT PROCESSLIST_USER, PROCESSLIST_HOST FROM performance_schema.threads"
+            f" WHERE PROCESSLIST_ID = {int(thread)}"
+        )
+    return f"SELECT USER, HOST FROM information_schema.PROCESSLIST WHERE ID = {int(thread)}"

@@ -11,38 +11,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 
 from migverify.sql.lexer import TokenKind, fine_tokens
 
 
-class TokenForm(Enum):
-    """What a token is."""
-
-    SPACE = "space"
-    COMMENT = "comment"
-    HINT = "hint"  # /*+ ... */
-    STRING = "string"  # '...' or "..."
-    NAME = "name"  # `...`
-    WORD = "word"  # an unquoted name or keyword, or a number
-    PARAMETER = "parameter"  # :name
-    MARK = "mark"  # one other character
-
-
 @dataclass(frozen=True, slots=True)
 class SqlToken:
-    """One token: its text as written, and its offset in the SQL (characters, from 0)."""
+    """One token: its text as written, and its offset in the SQL (characters, from 0).
 
-    form: TokenForm
+    Numbers are words; an operator is one character.
+    """
+
+    kind: TokenKind
     text: str
     start: int
 
     @property
     def name(self) -> str:
         """The name in a quoted name, a word or a parameter."""
-        if self.form is TokenForm.NAME:
+        if self.kind is TokenKind.QUOTED:
             return self.text[1:-1].replace("``", "`")
-        return self.text[1:] if self.form is TokenForm.PARAMETER else self.text
+        return self.text[1:] if self.kind is TokenKind.NAMED else self.text
 
 
 class SqlProblem(ValueError):  # noqa: N818  (turned into a ConfigError where file and line are known)
@@ -60,10 +49,6 @@ _PARAMETER = re.compile(rb"(?<![:0-9A-Za-z_$\x80-\xff]):[A-Za-z_][A-Za-z0-9_]*")
 _BETWEEN = re.compile(rb"[ \t\r\n\f\v]++|#[^\n]*+|--[^\n]*+|/\*.*?\*/", re.DOTALL)
 _EXECUTABLE = re.compile(rb"/\*[A-Za-z]?!|/\*T\[")  # /*!, /*M! of MariaDB, /*T! and /*T[feature] of TiDB
 _AMBIGUOUS_DASHES = re.compile(rb"--(?![ \t\n]|\Z)")
-_FORMS = {
-    TokenKind.HINT: TokenForm.HINT, TokenKind.QUOTED: TokenForm.NAME, TokenKind.STRING: TokenForm.STRING,
-    TokenKind.WORD: TokenForm.WORD,
-}  # fmt: skip
 _NOT_A_NEWLINE = re.compile(r"[^\n]")
 
 
@@ -77,14 +62,14 @@ def tokens(sql: str) -> Iterator[SqlToken]:
     """
     data = sql.encode("utf-8", "surrogatepass")
     start = 0
-    for form, begin, end in _read(data):
+    for kind, begin, end in _read(data):
         text = data[begin:end].decode("utf-8", "surrogatepass")
-        yield SqlToken(form, text, start)
+        yield SqlToken(kind, text, start)
         start += len(text)
 
 
-def _read(data: bytes) -> Iterator[tuple[TokenForm, int, int]]:
-    """Yield forms and byte offsets."""
+def _read(data: bytes) -> Iterator[tuple[TokenKind, int, int]]:
+    """Yield kinds and byte offsets."""
     at = 0
     for kind, begin, end in fine_tokens(data):
         yield from _between(data, at, begin)
@@ -94,14 +79,14 @@ def _read(data: bytes) -> Iterator[tuple[TokenForm, int, int]]:
         _check(data, begin, end, kind)
         parameter = _PARAMETER.match(data, begin)
         at = end if parameter is None else parameter.end()
-        yield _FORMS.get(kind, TokenForm.MARK) if parameter is None else TokenForm.PARAMETER, begin, at
+        yield kind if parameter is None else TokenKind.NAMED, begin, at
     yield from _between(data, at, len(data))
 
 
-def _between(data: bytes, begin: int, end: int) -> Iterator[tuple[TokenForm, int, int]]:
+def _between(data: bytes, begin: int, end: int) -> Iterator[tuple[TokenKind, int, int]]:
     for found in _BETWEEN.finditer(data, begin, max(begin, end)):
         _check(data, *found.span(), None)
-        yield TokenForm.SPACE if found[0][:1].isspace() else TokenForm.COMMENT, *found.span()
+        yield TokenKind.SPACE if found[0][:1].isspace() else TokenKind.COMMENT, *found.span()
 
 
 def _check(data: bytes, begin: int, end: int, kind: TokenKind | None) -> None:
@@ -124,5 +109,5 @@ def _check(data: bytes, begin: int, end: int, kind: TokenKind | None) -> None:
 def without_comments(sql: str) -> str:
     """Return the SQL with spaces in the place of comments; every other character keeps its place."""
     return "".join(
-        _NOT_A_NEWLINE.sub(" ", token.text) if token.form is TokenForm.COMMENT else token.text for token in tokens(sql)
+        _NOT_A_NEWLINE.sub(" ", token.text) if token.kind is TokenKind.COMMENT else token.text for token in tokens(sql)
     )

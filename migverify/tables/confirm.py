@@ -24,6 +24,7 @@ from migverify.tables.diff import (
     Texts,
     count_rows,
     joined,
+    kind_of,
     read_rows,
     rows_at_once,
 )
@@ -88,7 +89,7 @@ def _read_again(
             element = diff.key[0] or ""
             one, other = ours[element], theirs[element]
             fresh = replace(
-                diff, kind=_kind(one, other), source_count=one, target_count=other, read_at=time.time(),
+                diff, kind=kind_of(one, other), source_count=one, target_count=other, read_at=time.time(),
                 columns=_row_shown(reader, texts.get(element), on_source=one > other),
             )  # fmt: skip
             yield fresh, finding, Read(_look(reader, fresh), one == other)
@@ -134,7 +135,7 @@ def read_of(reader: PairReader, diff: RowDiff, ours: RowsByKey, theirs: RowsByKe
     fresh = replace(
         diff, source_checksum=joined([c for c, _ in source], wide=wide),
         target_checksum=joined([c for c, _ in target], wide=wide), source_count=len(source),
-        target_count=len(target), kind=_kind(len(source), len(target)), read_at=time.time(),
+        target_count=len(target), kind=kind_of(len(source), len(target)), read_at=time.time(),
     )  # fmt: skip
     look = _look(reader, fresh)
     if look == _look(reader, diff):
@@ -143,12 +144,6 @@ def read_of(reader: PairReader, diff: RowDiff, ours: RowsByKey, theirs: RowsByKe
             different = (Counter(c for c, _ in source) - Counter(c for c, _ in target)).total()
             fresh = replace(fresh, source_count=different, target_count=different)
     return fresh, Read(look)
-
-
-def _kind(source: int, target: int) -> DiffKind:
-    if source == target:
-        return DiffKind.VALUE_DIFFERS
-    return DiffKind.MISSING_ON_TARGET if source > target else DiffKind.MISSING_ON_SOURCE
 
 
 def _rows_equal(reader: PairReader, source: list[tuple[str, Texts]], target: list[tuple[str, Texts]]) -> bool:

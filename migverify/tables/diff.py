@@ -12,9 +12,10 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from migverify.db.pool import SessionPool
 from migverify.db.reader import KeyRow, Reader
@@ -24,6 +25,8 @@ from migverify.sql import checksum
 from migverify.sql.key_range import KeyColumn
 from migverify.tables.tasks import PairPlan, ReadColumn, Rules
 from migverify.tables.values import same_value, value_form
+
+T = TypeVar("T")
 
 KEYS_AT_ONCE = 500
 SMALLER = 16
@@ -109,19 +112,23 @@ class PairReader:
         """Every side, the target last."""
         return (*self.sources, self.target)
 
+    def ask(self, read: Callable[[Reader], T]) -> tuple[list[T], T]:
+        """Read every side at the same time; returns the answers of the sources, and the target's."""
+        futures = [reader.later(partial(read, reader)) for reader in self.readers]
+        *ours, theirs = [future.result() for future in futures]
+        return ours, theirs
+
     def checksums(self, key_range: KeyRange, *, wide: bool = False) -> tuple[ChunkChecksum, ChunkChecksum]:
         """Return source and target checksum of a range, read at the same time."""
-        futures = [r.later(partial(r.checksum, key_range, wide=wide)) for r in self.readers]
-        answers = [f.result()[0] for f in futures]
-        return sum(answers[:-1], ChunkChecksum(0, 0, 0)), answers[-1]
+        ours, theirs = self.ask(lambda side: side.checksum(key_range, wide=wide)[0])
+        return sum(ours, ChunkChecksum(0, 0, 0)), theirs
 
     def lists(
         self, key_range: KeyRange, *, wide: bool = False, share: tuple[int, int] | None = None
     ) -> tuple[list[bytes], list[bytes]]:
         """Return the row lists of a range, or of one share of its rows, read at the same time."""
-        futures = [r.later(partial(r.row_list, key_range, wide=wide, share=share)) for r in self.readers]
-        answers = [f.result() for f in futures]
-        return [element for part in answers[:-1] for element in part], answers[-1]
+        ours, theirs = self.ask(lambda side: side.row_list(key_range, wide=wide, share=share))
+        return [element for part in ours for element in part], theirs
 
     def checksums_in_pieces(self, key_range: KeyRange, rows: int) -> tuple[ChunkChecksum, ChunkChecksum]:
         """Like ``checksums``, in pieces of about ``rows`` rows: for a range that took too long at once."""
@@ -138,8 +145,7 @@ class PairReader:
 
         A key that is absent has no entry; one that several shards hold has a row of each.
         """
-        futures = [r.later(partial(r.lookup, keys, self.key, wide=wide)) for r in self.readers]
-        *parts, theirs = [f.result() for f in futures]
+        parts, theirs = self.ask(lambda side: side.lookup(keys, self.key, wide=wide))
         ours: dict[KeyText, list[KeyRow]] = {}
         for part in parts:
             for key, rows in part.items():
@@ -208,11 +214,16 @@ def list_diffs(reader: PairReader, difference: ListDifference, *, wide: bool = F
         if key in same:
             continue
         ours, theirs = source.get(key, []), target.get(key, [])
-        kind = (DiffKind.VALUE_DIFFERS if ours and theirs and len(ours) == len(theirs)
-                else DiffKind.MISSING_ON_TARGET if len(ours) > len(theirs) else DiffKind.MISSING_ON_SOURCE)  # fmt: skip
-        yield RowDiff(reader.pair.id, key, kind, LiveState.UNCONFIRMED,
+        yield RowDiff(reader.pair.id, key, kind_of(len(ours), len(theirs)), LiveState.UNCONFIRMED,
                       source_checksum=joined(ours, wide=wide), target_checksum=joined(theirs, wide=wide),
                       source_count=len(ours), target_count=len(theirs), read_at=now)  # fmt: skip
+
+
+def kind_of(source: int, target: int) -> DiffKind:
+    """Return how rows differ of which the sides hold so many."""
+    if source == target:
+        return DiffKind.VALUE_DIFFERS
+    return DiffKind.MISSING_ON_TARGET if source > target else DiffKind.MISSING_ON_SOURCE
 
 
 def by_key(reader: PairReader, elements: Sequence[bytes]) -> dict[KeyText, list[str]]:
@@ -247,8 +258,7 @@ def _multiset_diffs(reader: PairReader, difference: ListDifference) -> Iterator[
     for element in sorted({*ours, *theirs}):
         one, other = ours[element], theirs[element]
         if one != other:
-            kind = DiffKind.MISSING_ON_TARGET if one > other else DiffKind.MISSING_ON_SOURCE
-            yield RowDiff(reader.pair.id, (element,), kind, LiveState.UNCONFIRMED, source_count=one,
+            yield RowDiff(reader.pair.id, (element,), kind_of(one, other), LiveState.UNCONFIRMED, source_count=one,
                           target_count=other, source_checksum=element if one else None,
                           target_checksum=element if other else None, read_at=now)  # fmt: skip
 
@@ -272,8 +282,7 @@ def count_rows(
                     texts.setdefault(element, texts_of(reader.pair.columns, row[1:]))
         return found
 
-    futures = [r.later(partial(count, r)) for r in reader.readers]
-    *ours, theirs = [f.result() for f in futures]
+    ours, theirs = reader.ask(count)
     return sum(ours, Counter()), theirs
 
 

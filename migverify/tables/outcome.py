@@ -1,11 +1,12 @@
-"""Tallies -> verdict and reasons of one table pair. Pure; there is no path to MATCH but the last line."""
+"""Tallies -> verdict and reasons of one table pair. Pure; the only path to MATCH is the last line of ``verdict_of``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from migverify.model import ChunkResult, ChunkState, LiveState, SchemaClass, TableResult, Verdict
+from migverify.model import ChunkResult, ChunkState, LiveState, NotCovered, SchemaClass, TableResult, Verdict
 from migverify.tables.plan import plan_digest
 from migverify.tables.tasks import PairPlan
 
@@ -83,44 +84,59 @@ def conclude(
     """
     mismatches = [*schema_mismatches(pair), *_row_mismatches(diffs, distinct or diffs), *tally.shared]
     gaps = [*uncovered_columns(pair), *_unread(pair, tally, failures, diffs, live=live)]
+    details = {
+        "rows_in_chunks": [tally.rows_source, tally.rows_target],
+        "converged": in_state(diffs, LiveState.CONVERGED),
+        "hot": in_state(diffs, LiveState.HOT),
+        "plan_digest": plan_digest(pair),
+        "stamps": [side.stamp for side in pair.sides],
+        "replaced": replaced,
+        "immutable_in": pair.immutable_in,
+        "strategy": "whole table by bucket: " + pair.whole_reason if pair.whole else "key ranges",
+    }
+    return pair_result(
+        pair, verdict_of(mismatches, gaps), (*mismatches, *gaps), diffs, seconds, details,
+        rows=(tally.count_source, tally.count_target), chunks=tally.chunks,
+        blind_spots=[MOVES] if may_miss_moves(pair, tally) and not source_still else [],
+    )  # fmt: skip
+
+
+def verdict_of(mismatches: Sequence[str], gaps: Sequence[str]) -> Verdict:
+    """Return the verdict of a pair from what differs and what is not proved: of a run, a repair and a watch."""
     if mismatches:
-        verdict = Verdict.MISMATCH
-    elif gaps:
-        verdict = Verdict.INCONCLUSIVE
-    else:
-        verdict = Verdict.MATCH
+        return Verdict.MISMATCH
+    if gaps:
+        return Verdict.INCONCLUSIVE
+    return Verdict.MATCH
+
+
+def pair_result(
+    pair: PairPlan, verdict: Verdict, reasons: Sequence[str], diffs: Mapping[tuple[str, str], int], seconds: float,
+    details: dict[str, Any], *, rows: tuple[int | None, int | None] = (None, None), chunks: int = 0,
+    not_covered: Sequence[NotCovered] = (), blind_spots: Sequence[str] = (),
+) -> TableResult:  # fmt: skip
+    """Return what the store keeps of a pair; ``not_covered`` and ``blind_spots`` are beside those of its plan."""
     kinds = {kind: n for (kind, state), n in diffs.items() if state == LiveState.DIVERGED.value}
     return TableResult(
         pair=pair.id, source=pair.source or "(none)", target=pair.target or "(none)", verdict=verdict,
-        reasons=(*mismatches, *gaps),
-        rows_source=tally.count_source if tally.count_source is not None else None,
-        rows_target=tally.count_target if tally.count_target is not None else None,
-        chunks=tally.chunks, lanes=_lanes(pair),
+        reasons=tuple(reasons), rows_source=rows[0], rows_target=rows[1], chunks=chunks,
+        lanes=tuple(dict.fromkeys(column.lane.value for column in pair.columns)),
         missing_on_target=kinds.get("missing_on_target", 0), missing_on_source=kinds.get("missing_on_source", 0),
-        value_differs=kinds.get("value_differs", 0), not_covered=pair.not_covered, schema=pair.schema,
-        seconds=seconds, hash_name=pair.hash,
-        blind_spots=(*pair.blind_spots, *([MOVES] if may_miss_moves(pair, tally) and not source_still else [])),
-        details={
-            "rows_in_chunks": [tally.rows_source, tally.rows_target],
-            "converged": sum(n for (_, s), n in diffs.items() if s == LiveState.CONVERGED.value),
-            "hot": sum(n for (_, s), n in diffs.items() if s == LiveState.HOT.value),
-            "plan_digest": plan_digest(pair),
-            "stamps": [side.stamp for side in pair.sides],
-            "replaced": replaced,
-            "immutable_in": pair.immutable_in,
-            "strategy": "whole table by bucket: " + pair.whole_reason if pair.whole else "key ranges",
-        },
+        value_differs=kinds.get("value_differs", 0), not_covered=(*pair.not_covered, *not_covered),
+        schema=pair.schema, seconds=seconds, hash_name=pair.hash, blind_spots=(*pair.blind_spots, *blind_spots),
+        details=details,
     )  # fmt: skip
+
+
+def in_state(diffs: Mapping[tuple[str, str], int], state: LiveState) -> int:
+    """Return how many rows are in a state, of numbers by (kind, live state)."""
+    return sum(n for (_, found), n in diffs.items() if found == state.value)
 
 
 def may_miss_moves(pair: PairPlan, tally: ChunkTotals) -> bool:
     """Whether ranges were read one after the other, on sides of which none was pinned to one moment."""
     pinned = all(s.endpoint.snapshot for s in pair.sources) or (pair.target_side and pair.target_side.endpoint.snapshot)
     return not pair.whole and tally.chunks > 1 and not pinned
-
-
-def _lanes(pair: PairPlan) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(column.lane.value for column in pair.columns))
 
 
 def schema_mismatches(pair: PairPlan) -> list[str]:
@@ -155,11 +171,9 @@ def _unread(
     gaps = [f"not read: {text}" for text in failures]
     if tally.failed:
         gaps.append(f"{tally.failed} of {tally.chunks} chunks could not be read, the first: {tally.first_failure}")
-    hot = sum(n for (_, state), n in diffs.items() if state == LiveState.HOT.value)
-    if hot:
+    if hot := in_state(diffs, LiveState.HOT):
         gaps.append(f"{hot:,} rows kept changing while they were read (hot)")
-    waiting = sum(n for (_, state), n in diffs.items() if state == LiveState.UNCONFIRMED.value)
-    if waiting:
+    if waiting := in_state(diffs, LiveState.UNCONFIRMED):
         gaps.append(f"{waiting:,} rows differed once and were not read again")
     if tally.count_source is None or tally.count_target is None:
         gaps.append("the table was not counted")

@@ -325,10 +325,9 @@ class PairRun:
 
     def _count_if_due(self) -> None:
         """Count a table that was not counted at the start, unless one chunk without a condition counted it."""
-        nullable = self.pair.readable and any(c.nullable for c in self.pair.sides[0].sql.range_key)
         if not self.pair.readable or self.pair.whole or self._counting or self.stopped:
             return
-        if self.tally.chunks == 1 and self._open_chunk and not self.tally.failed and not nullable:
+        if self.tally.chunks == 1 and self._open_chunk and not self.tally.failed and not self._null_keys:
             self.tally.count_source, self.tally.count_target = self.tally.rows_source, self.tally.rows_target
             self._counting = True
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Any
 
 from migverify.errors import PlanError
 from migverify.model import ChunkResult, ChunkState, KeyRange, RunInfo, StoredKind, Verdict
@@ -60,6 +61,20 @@ def proof_run(store: ResultStore, name: str, digest: str, *, watch_too: bool = F
             else "Name a verification.",
         )
     return info
+
+
+def refuse_other(run: RunInfo, digest: str, hint: str) -> None:
+    """Refuse a run whose configuration compared something else; raises PlanError with what to do about it."""
+    if run.plan_hash != digest:
+        raise PlanError(
+            f"run {run.run_id} compared something else: tables, routes or overrides of the configuration changed",
+            hint=hint,
+        )
+
+
+def planned_pairs(run: RunInfo) -> dict[str, Mapping[str, Any]]:
+    """Return what a run keeps of the pairs of its plan, by their ids."""
+    return {str(entry["id"]): entry for entry in run.plan.get("pairs", [])}
 
 
 def carried_from(store: ResultStore, run: RunInfo) -> list[RunInfo]:
@@ -123,5 +138,4 @@ def _renumbered(chunk: ChunkResult, span: int, number: int) -> ChunkResult:
 def pairs_to_recheck(store: ResultStore, run_id: str) -> set[str]:
     """Return the ids of the pairs of a verification or a watch that were not MATCH, those never reached included."""
     equal = {result.pair for result in store.table_results(run_id) if result.verdict is Verdict.MATCH}
-    planned = {str(entry["id"]) for entry in store.load_run(run_id).plan.get("pairs", [])}
-    return planned - equal
+    return planned_pairs(store.load_run(run_id)).keys() - equal

@@ -24,7 +24,6 @@ from migverify.model import (
     LiveState,
     NotCovered,
     RunInfo,
-    SchemaClass,
     StoredKind,
     TableResult,
     Verdict,
@@ -35,9 +34,10 @@ from migverify.sql.server import IDENTITY
 from migverify.store.results import ResultStore
 from migverify.tables.confirm import confirm
 from migverify.tables.diff import PairReader
+from migverify.tables.outcome import in_state, pair_result, schema_mismatches, uncovered_columns, verdict_of
 from migverify.tables.plan import check_same_plan, plan_digest
 from migverify.tables.prepare import PreparedTables, rules_of
-from migverify.tables.recheck import tables_run
+from migverify.tables.recheck import planned_pairs, refuse_other, tables_run
 from migverify.tables.repair_files import (
     BATCH,
     AppliedScript,
@@ -50,7 +50,7 @@ from migverify.tables.repair_files import (
     write_manifest,
 )
 from migverify.tables.repair_rows import Written, diverged, plan_repair, why_no_delete, write_statements
-from migverify.tables.tasks import PairPlan, Secrets
+from migverify.tables.tasks import PairPlan, Secrets, read_now
 
 Say = Callable[[str], None]
 _FACTS = ("host", "port", "flavor", "version")
@@ -61,8 +61,8 @@ _FACTS = ("host", "port", "flavor", "version")
 class TableRepair:
     """One table of a repair.
 
-    ``refused`` is the reason why there are no scripts; ``states`` counts the rows as read again, ``unread`` is the
-    reason why not all were.
+    ``refused`` is the reason why there are no scripts; ``states`` counts the rows as read again, by kind and live
+    state; ``unread`` is the reason why not all were.
     """
 
     pair: PairPlan
@@ -73,14 +73,14 @@ class TableRepair:
     repair: ScriptFacts | None = None
     inverse: ScriptFacts | None = None
     applied: AppliedScript = field(default_factory=AppliedScript)
-    states: Counter[str] = field(default_factory=Counter)
+    states: Counter[tuple[str, str]] = field(default_factory=Counter)
     unread: str = ""
     result: TableResult | None = None
 
     @property
     def repaired(self) -> int:
         """Rows that are equal now because of this repair: no more than were written, nor than were not equal before."""
-        return max(0, min(self.applied.matched, self.states[LiveState.CONVERGED.value] - self.written.equal))
+        return max(0, min(self.applied.matched, in_state(self.states, LiveState.CONVERGED) - self.written.equal))
 
     @property
     def left_alone(self) -> int:
@@ -90,7 +90,7 @@ class TableRepair:
     @property
     def different(self) -> int:
         """Rows that still differ."""
-        return self.states[LiveState.DIVERGED.value]
+        return in_state(self.states, LiveState.DIVERGED)
 
 
 @dataclass(slots=True)
@@ -141,7 +141,7 @@ def run_repair(
     repair = Repair(info.run_id, info.verdict, folder, clear_folder(folder), [])
     with closing(SessionPool(secrets)) as pool:
         results = {result.pair: result for result in store.table_results(info.run_id)}
-        planned = {str(entry["id"]) for entry in info.plan.get("pairs", [])}
+        planned = planned_pairs(info)
         for pair in prepared.pairs():
             if pair.id in planned and _has_work(store, info.run_id, pair, results.get(pair.id)):
                 table = _write_table(pool, pair, config, store, info, results.get(pair.id), folder)
@@ -165,11 +165,7 @@ def refuse_run(info: RunInfo, prepared: PreparedTables) -> None:
     """
     if info.finished is None:
         raise RepairError(f"run {info.run_id} is not over", hint=f"Finish it first: --resume {info.run_id}.")
-    if info.plan_hash != prepared.digest:
-        raise PlanError(
-            f"run {info.run_id} compared something else: tables, routes or overrides of the configuration changed",
-            hint="Put the configuration back, or verify again and repair that run.",
-        )
+    refuse_other(info, prepared.digest, "Put the configuration back, or verify again and repair that run.")
     again = "Verify again and repair that run."
     recorded: dict[str, Any] = info.facts.get("endpoints") or {}
     for name, now in prepared.facts.items():
@@ -218,16 +214,17 @@ def _write_table(
     table.no_delete = why_no_delete(result, store.chunk_totals(info.run_id, pair.id))
     try:
         check_same_plan(pair, recorded)
-        plan = plan_repair(pool, _current(pair), config, table.no_delete)
+        plan = plan_repair(pool, read_now(pair), config, table.no_delete)
         table.no_delete, table.notes = plan.no_delete, plan.notes
         stem = file_stem(pair.sides[-1].database, pair.sides[-1].table)
         names = f"{stem}.repair.sql", f"{stem}.inverse.sql"
         session = session_sql(plan.flavor)
         with (
             closing(plan.open_reader(pool, rules_of(config))) as reader,
-            SqlScript(folder / names[0], _header(table, info, config, *names), session) as forward,
-            SqlScript(folder / names[1], _header(table, info, config, *names[::-1]), session) as inverse,
-            ScriptPair(forward, inverse) as scripts,
+            ScriptPair(
+                SqlScript(folder / names[0], _header(table, info, config, *names), session),
+                SqlScript(folder / names[1], _header(table, info, config, *names[::-1]), session),
+            ) as scripts,
         ):
             table.written = write_statements(plan, reader, store, info.run_id, scripts)
             table.repair, table.inverse = scripts.close()
@@ -245,12 +242,6 @@ def _why_not(pair: PairPlan) -> str:
         return ("the table has no unique key that is compared, so no statement can name one row; "
                 "give it a key (overrides.key) or load it again")  # fmt: skip
     return ""
-
-
-def _current(pair: PairPlan) -> PairPlan:
-    """Return the plan with the target read as it is now: a repair changes no snapshot."""
-    target = pair.sides[-1]
-    return replace(pair, target_side=replace(target, endpoint=replace(target.endpoint, snapshot=None)))
 
 
 def _header(table: TableRepair, info: RunInfo, config: Config, own: str, other: str) -> list[str]:
@@ -371,14 +362,11 @@ def _read_again(
 ) -> None:  # fmt: skip
     """Read every row that differed in run ``of`` again and record its state under the new run."""
     try:
-        with closing(PairReader.open(_current(table.pair), pool, rules_of(config))) as reader:
+        with closing(PairReader.open(read_now(table.pair), pool, rules_of(config))) as reader:
             for page in diverged(store, of, table.pair.id):
                 confirmed = list(confirm(reader, page))
                 store.add_row_diffs(run_id, confirmed)
-                for diff in confirmed:
-                    table.states[diff.state.value] += 1
-                    if diff.state is LiveState.DIVERGED:
-                        table.states[f"diverged {diff.kind.value}"] += 1
+                table.states.update((diff.kind.value, diff.state.value) for diff in confirmed)
     except ReadError as error:
         table.unread = scrub(error.message)
 
@@ -389,7 +377,7 @@ def _applied_line(table: TableRepair) -> str:
         return f"{table.pair.id}: not repaired: {table.refused}; its rows are as they were"
     line = (f"{table.pair.id}: repaired {table.repaired:,}, left alone {table.left_alone:,} (changed since the run), "
             f"still different {table.different:,}")  # fmt: skip
-    if hot := table.states[LiveState.HOT.value]:
+    if hot := in_state(table.states, LiveState.HOT):
         line += f", hot {hot:,}"
     if refused := table.applied.refused:
         line += f"; the target refused {refused.total():,} statements, as in: {refused.most_common(1)[0][0]}"
@@ -398,39 +386,31 @@ def _applied_line(table: TableRepair) -> str:
 
 def _judge(table: TableRepair, before: TableResult | None, of: str, seconds: float) -> TableResult:
     """Judge a table by the rows read again, and by what the run that is repaired left open."""
-    pair, states = table.pair, table.states
-    mismatches = [f"the table is on the {'source' if pair.source else 'target'} only"] if not pair.readable else []
-    mismatches += [d.message for d in pair.schema if d.level is SchemaClass.BREAKS_COMPARISON and d.target is None]
+    pair, states, gaps = table.pair, table.states, list[str]()
+    mismatches = schema_mismatches(pair)
     if table.different:
         mismatches.append(f"{table.different:,} rows are still different")
-    gaps = []
     if table.refused:
         gaps.append(f"not repaired: {table.refused}")
         if before is not None and (n := before.missing_on_target + before.missing_on_source + before.value_differs):
             mismatches.append(f"{n:,} rows differed in run {of} and were not repaired")
     if table.unread:
         gaps.append(f"the rows could not all be read again: {table.unread}")
-    if hot := states[LiveState.HOT.value]:
+    if hot := in_state(states, LiveState.HOT):
         gaps.append(f"{hot:,} rows kept changing while they were read (hot)")
     if unread := why_no_delete(before, {}):
         gaps.append(f"run {of} left a gap: {unread}")
-    gaps += [f"column {gap.what} is not compared: {gap.reason}" for gap in pair.unproved]
+    gaps += uncovered_columns(pair)
     if before is not None:
         gaps += [r for r in before.reasons if "(hot)" in r or r.endswith("were not read again")]
-    verdict = Verdict.MISMATCH if mismatches else Verdict.INCONCLUSIVE if gaps else Verdict.MATCH
-    again = sum(states[state.value] for state in LiveState)
-    scope = NotCovered("rows", f"only the {again:,} rows that differed in run {of} were read again")
-    return TableResult(
-        pair=pair.id, source=pair.source or "(none)", target=pair.target or "(none)", verdict=verdict,
-        reasons=(*mismatches, *gaps), rows_source=before.rows_source if before else None,
-        rows_target=before.rows_target if before else None, chunks=0, lanes=before.lanes if before else (),
-        missing_on_target=states["diverged missing_on_target"], missing_on_source=states["diverged missing_on_source"],
-        value_differs=states["diverged value_differs"], not_covered=(*pair.not_covered, scope), schema=pair.schema,
-        seconds=seconds, hash_name=pair.hash, blind_spots=pair.blind_spots,
-        details={
-            "repairs": of, "repaired": table.repaired, "left alone": table.left_alone,
-            "still different": table.different, "converged": states[LiveState.CONVERGED.value], "hot": hot,
-            "refused by the target": dict(table.applied.refused),
-            "strategy": "repair: the rows that differed, by key",
-        },
+    details = {
+        "repairs": of, "repaired": table.repaired, "left alone": table.left_alone, "still different": table.different,
+        "converged": in_state(states, LiveState.CONVERGED), "hot": hot,
+        "refused by the target": dict(table.applied.refused), "strategy": "repair: the rows that differed, by key",
+    }  # fmt: skip
+    scope = NotCovered("rows", f"only the {states.total():,} rows that differed in run {of} were read again")
+    rows = (None, None) if before is None else (before.rows_source, before.rows_target)
+    return pair_result(
+        pair, verdict_of(mismatches, gaps), (*mismatches, *gaps), states, seconds, details, rows=rows,
+        not_covered=[scope],
     )  # fmt: skip

@@ -106,55 +106,37 @@ def _private(path: Path) -> Any:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
 
 
-class Stack(AbstractContextManager["Stack"]):
-    """Texts on disk, read by number; memory holds eight bytes a text."""
-
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
-        self._starts = array("Q", [0])
-
-    def push(self, text: str) -> None:
-        """Add a text on top."""
-        self._file.seek(self._starts[-1])
-        self._starts.append(self._starts[-1] + self._file.write(text.encode("utf-8")))
-
-    def __len__(self) -> int:
-        return len(self._starts) - 1
-
-    def __getitem__(self, number: int) -> str:
-        """Return the text that was pushed as the ``number``-th, from 0."""
-        self._file.seek(self._starts[number])
-        return self._file.read(self._starts[number + 1] - self._starts[number]).decode("utf-8")
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-
 class ScriptPair(AbstractContextManager["ScriptPair"]):
     """The two scripts of a table: the repair as it comes, and the inverse, which undoes the last change first.
 
-    A value that one row gave up for another to take is free again then. The caller opens both scripts, so that an
-    abandoned one leaves nothing behind.
+    A value that one row gave up for another to take is free again then. Until the end what undoes the changes is in a
+    file of its own, and memory holds eight bytes a statement. Abandoned scripts leave nothing behind.
     """
 
     def __init__(self, repair: SqlScript, inverse: SqlScript) -> None:
-        self._repair, self._inverse, self._undo = repair, inverse, Stack()
+        self._repair, self._inverse = repair, inverse
+        self._undo = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
+        self._ends = array("Q", [0])
 
     def add(self, forward: str, inverse: str) -> None:
         """Append what changes a row, and what restores it."""
         self._repair.add(forward)
-        self._undo.push(inverse)
+        self._ends.append(self._ends[-1] + self._undo.write(inverse.encode("utf-8")))
 
     def close(self) -> tuple[ScriptFacts, ScriptFacts]:
         """Finish both files; returns the facts of the repair and of its inverse."""
-        for number in reversed(range(len(self._undo))):
-            self._inverse.add(self._undo[number])
+        for number in reversed(range(1, len(self._ends))):
+            start, end = self._ends[number - 1], self._ends[number]
+            self._undo.seek(start)
+            self._inverse.add(self._undo.read(end - start).decode("utf-8"))
         # The inverse first: a repair must not exist without one.
         inverse = self._inverse.close()
         return self._repair.close(), inverse
 
     def __exit__(self, *_: object) -> None:
-        self._undo.__exit__()
+        self._undo.close()
+        self._repair.__exit__()
+        self._inverse.__exit__()
 
 
 def file_stem(database: str, table: str) -> str:

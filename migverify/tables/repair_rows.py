@@ -286,10 +286,10 @@ def _change(
         raise RepairError(f"no DELETE: {plan.no_delete}")
     if before is None and plan.no_insert:
         raise RepairError(f"no INSERT: {plan.no_insert}")
-    if before is None or after is None:
-        change = _one_way(plan, diff, before, after), _one_way(plan, diff, after, before)
-    else:
-        change = _updated(plan, diff, before, after, differing)
+    settable = [n for n in differing if not plan.columns[n].generation and n not in plan.key]
+    if before is not None and after is not None and not settable:
+        raise RepairError("only generated columns differ")
+    change = _statement(plan, diff, before, after, settable), _statement(plan, diff, after, before, settable)
     if any(len(t) * (1 if t.isascii() else 4) > plan.packet - PACKET_RESERVE for t in change):
         raise RepairError("the statement would be longer than the target's max_allowed_packet")
     return change
@@ -341,31 +341,17 @@ def _writable(values: Sequence[statements.Value]) -> tuple[statements.Value, ...
     return tuple((column, text) for column, text in values if not column.generation)
 
 
-def _settable(plan: RepairPlan, differing: Sequence[int]) -> list[int]:
-    return [n for n in differing if not plan.columns[n].generation and n not in plan.key]
-
-
-def _one_way(plan: RepairPlan, diff: RowDiff, before: RowImage | None, after: RowImage | None) -> str:
-    """Return the DELETE or INSERT of a row of which only one side has an image."""
-    if after is not None:
-        return statements.insert_sql(plan.sql, diff.key, after.values)
-    if before is None:
+def _statement(
+    plan: RepairPlan, diff: RowDiff, old: RowImage | None, new: RowImage | None, settable: Sequence[int]
+) -> str:
+    """Return what makes a row that is ``old`` the row ``new``; None is no row."""
+    if old is None and new is not None:
+        return statements.insert_sql(plan.sql, diff.key, new.values)
+    if old is None:
         raise RepairError("neither side has the row")
-    return statements.delete_sql(plan.sql, diff.key, (*before.guards, before.others))
-
-
-def _updated(
-    plan: RepairPlan, diff: RowDiff, before: RowImage, after: RowImage, differing: Sequence[int]
-) -> tuple[str, str]:
-    """Return what makes a row ``before`` the row ``after``, and back."""
-    settable = _settable(plan, differing)
-    if not settable:
-        raise RepairError("only generated columns differ")
+    if new is None:
+        return statements.delete_sql(plan.sql, diff.key, (*old.guards, old.others))
     names = {plan.columns[n].name for n in settable}
     unset = [name for name in plan.self_updating if name not in names]
-
-    def update(old: RowImage, new: RowImage) -> str:
-        setting = [(plan.columns[n], new.texts[n]) for n in settable]
-        return statements.update_sql(plan.sql, diff.key, old.guards, setting, unset)
-
-    return update(before, after), update(after, before)
+    values = [(plan.columns[n], new.texts[n]) for n in settable]
+    return statements.update_sql(plan.sql, diff.key, old.guards, values, unset)

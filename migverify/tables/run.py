@@ -17,19 +17,28 @@ from migverify.config import Config
 from migverify.db.reader import SidePlan
 from migverify.db.session import open_session
 from migverify.errors import MigverifyError, PlanError, in_words
-from migverify.model import Endpoint, NotCovered, RunInfo, StoredKind, TableResult, Verdict
+from migverify.model import Endpoint, NotCovered, StoredKind, TableResult, Verdict
 from migverify.store.results import ResultStore
 from migverify.tables.engine import TaskEngine
 from migverify.tables.pair_run import STAMPS
 from migverify.tables.plan import plan_digest
 from migverify.tables.prepare import NO_BINARY_LOG, UNKNOWN, PreparedTables, position, rules_of
-from migverify.tables.recheck import SinceResult, carry_over, pairs_to_recheck, proof_run, tables_run
+from migverify.tables.recheck import (
+    SinceResult,
+    carry_over,
+    pairs_to_recheck,
+    planned_pairs,
+    proof_run,
+    refuse_other,
+    tables_run,
+)
 from migverify.tables.tasks import PairPlan, Rules, Secrets, with_stamps
 from migverify.tables.verify import Controls, VerifyProgress, verify_tables
 
 LOCAL_BUDGET_SECONDS = 1.0
 SPARK_BUDGET_SECONDS = 5.0
 """How long one task may read: a Spark job costs more to start, a thread nothing."""
+_OTHER = "Put the configuration back, or start a new run. Limits and secrets may change."
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,24 +140,24 @@ def _open_run(
     """Start or resume a run; returns its id and the ids of the pairs to verify (None for all)."""
     if request.resume is not None:
         info = tables_run(store, request.resume, prepared.digest, watch=False)
-        _refuse_other(prepared, info)
+        refuse_other(info, prepared.digest, _OTHER)
         if info.facts.get("watch"):
             raise PlanError(f"run {info.run_id} is a watch",
                             hint=f"Go on with it by `migverify tables watch --resume {info.run_id}`.")  # fmt: skip
         store.resume_run(info.run_id)
-        return info.run_id, _planned(info)
+        return info.run_id, set(planned_pairs(info))
     facts: dict[str, Any] = {
         "engine": engine.name, "slots": engine.slots, "migverify": __version__, "python": platform.python_version(),
         "endpoints": prepared.facts, "skipped": list(prepared.skipped),
     }  # fmt: skip
     if request.since is not None:
         earlier = proof_run(store, request.since, prepared.digest)
-        _refuse_other(prepared, earlier)
+        refuse_other(earlier, prepared.digest, _OTHER)
         facts["since_run"] = earlier.run_id
     if request.recheck is None:
         return _started(store, prepared, request, prepared.stored(), facts), None
     old = proof_run(store, request.recheck, prepared.digest, watch_too=True)
-    _refuse_other(prepared, old)
+    refuse_other(old, prepared.digest, _OTHER)
     again = pairs_to_recheck(store, old.run_id)
     if not again:
         raise PlanError(
@@ -173,18 +182,6 @@ def _started(
     store: ResultStore, prepared: PreparedTables, request: VerifyRequest, plan: dict[str, Any], facts: dict[str, Any]
 ) -> str:
     return store.start_run(request.command, prepared.digest, plan, facts, kind=StoredKind.TABLES)
-
-
-def _planned(info: RunInfo) -> set[str]:
-    return {str(entry["id"]) for entry in info.plan.get("pairs", [])}
-
-
-def _refuse_other(prepared: PreparedTables, info: RunInfo) -> None:
-    if info.plan_hash != prepared.digest:
-        raise PlanError(
-            f"run {info.run_id} compared something else: tables, routes or overrides of the configuration changed",
-            hint="Put the configuration back, or start a new run. Limits and secrets may change.",
-        )
 
 
 def source_still_since(prepared: PreparedTables, config: Config, secrets: Secrets) -> float | None:
@@ -260,5 +257,4 @@ def narrowed(pair: PairPlan, proof: Proof | None) -> PairPlan:
 
 
 def _without(side: SidePlan, condition: str) -> SidePlan:
-    where = f"({side.sql.where}) AND {condition}" if side.sql.where else condition
-    return replace(side, sql=replace(side.sql, where=where))
+    return replace(side, sql=replace(side.sql, where=side.sql.within(condition)))

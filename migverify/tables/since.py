@@ -24,16 +24,17 @@ from migverify.errors import ChangeError, PrivilegeError, UsageError
 from migverify.model import Endpoint, NotCovered, RunInfo, TableResult, Verdict
 from migverify.store.results import ResultStore
 from migverify.tables.prepare import PreparedTables, rules_of
-from migverify.tables.recheck import SinceResult, carried_from
-from migverify.tables.tasks import PairPlan, Secrets
+from migverify.tables.recheck import SinceResult, carried_from, planned_pairs
+from migverify.tables.tasks import PairPlan, Secrets, read_now
 from migverify.tables.verify import Controls, VerifyProgress
 from migverify.tables.watch import TablesWatch
 from migverify.tables.watch_identity import changes, hidden_cascades, identities_of
 from migverify.tables.watch_run import place_of_run, position_of_run, replanned, stream_of, watched_pairs
-from migverify.tables.watch_status import Base, TablesStatus, WatchRules, table_result
+from migverify.tables.watch_status import Base, TablesStatus, WatchRules
 from migverify.watch.applied import SettleTime
-from migverify.watch.ledger import BY_FILE, NO_PAIR, Ledger
-from migverify.watch.stream import Collected, Stream, StreamReader
+from migverify.watch.collect import CatchUp, ChangeCollector
+from migverify.watch.ledger import BY_FILE, Ledger
+from migverify.watch.stream import Stream, StreamFinding
 
 WHOLE = "whole"
 """Kind of the ledger's notes that say why a pair is read whole."""
@@ -68,7 +69,7 @@ class Earlier:
         results: dict[str, tuple[RunInfo, TableResult]] = {}
         entries: dict[str, Mapping[str, object]] = {}
         for run in reversed(runs):
-            planned = {str(entry["id"]): entry for entry in run.plan.get("pairs", [])}
+            planned = planned_pairs(run)
             for result in store.table_results(run.run_id):
                 results[result.pair] = run, result
                 entries[result.pair] = planned.get(result.pair, {})
@@ -108,7 +109,7 @@ def verify_since(
     KeyboardInterrupt
         passed on; the run can be resumed.
     """
-    pairs = [_current(pair) for pair in prepared.pairs()]
+    pairs = [read_now(pair) for pair in prepared.pairs()]
     earlier = Earlier.read(store, since)
     with (
         closing(SessionPool(secrets)) as pool,
@@ -116,14 +117,6 @@ def verify_since(
     ):
         work = _Since(prepared, config, secrets, store, run_id, earlier, pairs, pool, ledger, controls)
         return work.run()
-
-
-def _current(pair: PairPlan) -> PairPlan:
-    """Read the target as it is now: a snapshot of an earlier moment need not hold what the source wrote since."""
-    side = pair.target_side
-    if side is None or side.endpoint.snapshot is None:
-        return pair
-    return replace(pair, target_side=replace(side, endpoint=replace(side.endpoint, snapshot=None)))
 
 
 def _no_other(database: str, table: str) -> bool:
@@ -229,30 +222,45 @@ class _Since:
         A binlog that does not show every write since the run is a gap: every pair is read whole then.
         """
         until: dict[int, int] = {}
-        readers: dict[tuple[int, bool], StreamReader] = {}
+        catch_up: dict[int, CatchUp] = {}
+        read_by_file = {text for _, kind, text in self.ledger.notes() if kind == BY_FILE}
         try:
             for number, stream in enumerate(streams):
+                name = stream.endpoint.name
                 with self.pool.session(stream.endpoint) as session:
                     until[number] = stream.changes.ordinal(stream.changes.head(session))
-                    databases = {w.database for w in self.watched if w.endpoint == stream.endpoint.name}
-                    refuse_incomplete(session, databases)
-                    at = place_of_run(self.earlier.runs[-1], session, self.secrets.get(stream.endpoint.name))
-                for by_file in (False, True):
-                    reader = self._begin(number, stream, at if by_file else None, until[number], by_keys)
-                    if reader is not None:
-                        readers[number, by_file] = reader
-            while readers:
-                for (number, by_file), reader in list(readers.items()):
-                    if self._took(number, streams[number], reader, until[number], by_file=by_file):
-                        readers.pop((number, by_file)).stop()
-                time.sleep(POLL_SECONDS)
+                    refuse_incomplete(session, {w.database for w in self.watched if w.endpoint == name})
+                    at = place_of_run(self.earlier.runs[-1], session, self.secrets.get(name))
+                # A transaction may be written before the run's place and committed after it: what follows a set of
+                # GTIDs is read as well as what follows the place.
+                if stream.start is not None and stream.start.gtids and name not in read_by_file:
+                    catch_up[number] = CatchUp(at, until[number])
+            self._collect(streams, by_keys, catch_up, until)
         except (ChangeError, PrivilegeError) as error:
             self.ledger.note(-1, WHOLE, f"the changes since run {self._run} cannot be read: {error.message}")
-        finally:
-            for reader in readers.values():
-                reader.stop()
         self._note_dense()
         return until
+
+    def _collect(
+        self, streams: Sequence[Stream], by_keys: set[int], catch_up: Mapping[int, CatchUp], until: Mapping[int, int]
+    ) -> None:
+        def found(finding: StreamFinding, source: int, read: Position) -> None:
+            del source, read
+            self.ledger.note(finding.pair, WHOLE, finding.text)
+
+        tables = [w for w in self.watched if w.number in by_keys]
+        changes = ChangeCollector(self.ledger, streams, tables, _no_other, catch_up, found)
+        try:
+            changes.set_cascades(lambda stream: hidden_cascades(self.pool, stream.endpoint, always=True))
+            changes.start()
+            while not changes.is_read_to(until):
+                time.sleep(POLL_SECONDS)
+                changes.collect()
+                places = (f"{s.stream.endpoint.name}, at {s.position}" for s in changes.sources)
+                text = f"reading the binlog of {'; '.join(places)}"
+                self.controls.on_progress(VerifyProgress(0, self.controls.tables_total, 0, 0, 0, 0, 0, text))
+        finally:
+            changes.stop()
 
     def _note_dense(self) -> None:
         for number, count in self.ledger.counts(0.0).items():
@@ -263,60 +271,6 @@ class _Since:
     @property
     def _run(self) -> str:
         return self.earlier.runs[0].run_id
-
-    def _begin(
-        self, number: int, stream: Stream, at: Position | None, until: int, by_keys: set[int]
-    ) -> StreamReader | None:
-        """Start a reader of the changes since the run, or None where an earlier process has read them.
-
-        They are read twice where the run kept a GTID set: once what follows the set, as a transaction may be written
-        before the run's place and committed after it; and once from the place ``at`` in the file on, as a transaction
-        without a GTID follows no set.
-        """
-        known = self.ledger.progress().get(number)
-        position, commits = known if known is not None else (stream.start, 0)
-        if at is not None:
-            is_read = any(kind == BY_FILE and text == stream.endpoint.name for _, kind, text in self.ledger.notes())
-            if is_read or stream.start is None or not stream.start.gtids:
-                return None
-            position, commits = at, 0
-        elif known is not None and position is not None and stream.changes.ordinal(position) >= until:
-            return None
-        tables = {
-            (w.database, w.table): w
-            for w in self.watched if w.endpoint == stream.endpoint.name and w.number in by_keys
-        }  # fmt: skip
-        reader = StreamReader(number, stream, tables, _no_other, position, commits)
-        reader.cascades = hidden_cascades(self.pool, stream.endpoint, always=True)
-        reader.start()
-        return reader
-
-    def _took(self, number: int, stream: Stream, reader: StreamReader, until: int, *, by_file: bool) -> bool:
-        """Keep what a reader collected, keys and position together; returns whether it read to ``until``."""
-        taken = reader.take()
-        for finding in taken.findings:
-            # Before the position moves on: a kill in between must not lose them.
-            self.ledger.note(finding.pair, WHOLE, finding.text)
-        if taken.position is not None:
-            commits = taken.points[-1][2] if taken.points else self._commits(number)
-            moved = {} if by_file else {number: (taken.position, commits)}
-            self.ledger.touch(taken.keys, moved, time.time())
-            self._progress(stream, taken)
-            if stream.changes.ordinal(taken.position) >= until:
-                if by_file:
-                    self.ledger.note(NO_PAIR, BY_FILE, stream.endpoint.name)
-                return True
-        if taken.failure is not None:
-            raise taken.failure
-        return False
-
-    def _commits(self, number: int) -> int:
-        known = self.ledger.progress().get(number)
-        return known[1] if known is not None else 0
-
-    def _progress(self, stream: Stream, taken: Collected) -> None:
-        text = f"reading the binlog of {stream.endpoint.name}, at {taken.position}"
-        self.controls.on_progress(VerifyProgress(0, self.controls.tables_total, 0, 0, 0, 0, 0, text))
 
     # -- the keys ------------------------------------------------------------------------------------------------
 
@@ -337,12 +291,7 @@ class _Since:
             known={n: identities_of(self._identities(n)) for n in by_keys},
         )  # fmt: skip
         status = watch.run()
-        by_source = {table.source: table for table in status.tables}
-        for watched in {w.number: w for w in watch.pairs}.values():
-            diffs = self.store.count_row_diffs(self.run_id, watched.pair.id)
-            table = by_source[watched.pair.source]
-            seconds = time.monotonic() - self.started
-            result = table_result(table, watched.pair, watch.base[watched.number], diffs, seconds, "")
+        for result in watch.results(status, time.monotonic() - self.started, ""):
             self.store.add_table_result(self.run_id, self._rests_on(result))
         return status
 

@@ -99,6 +99,14 @@ def with_stamps(pair: PairPlan, stamps: Sequence[str]) -> PairPlan:
     return replace(pair, sources=sides[:-1], target_side=sides[-1])
 
 
+def read_now(pair: PairPlan) -> PairPlan:
+    """Return a pair whose target is read as it is now: a snapshot holds neither a repair nor what was written since."""
+    side = pair.target_side
+    if side is None:
+        return pair
+    return replace(pair, target_side=replace(side, endpoint=replace(side.endpoint, snapshot=None)))
+
+
 @dataclass(frozen=True, slots=True)
 class Rules(ReadLimits):
     """How gently and how long a worker reads; see ``limits`` in docs/configuration.md.

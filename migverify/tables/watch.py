@@ -8,27 +8,36 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heappush, heappushpop
 
 from migverify.changes.model import Position
 from migverify.db.pool import SessionPool
 from migverify.errors import EndpointError, MigverifyError, PlanError, ReadError
-from migverify.model import Endpoint, KeyText
+from migverify.model import Endpoint, KeyText, TableResult
 from migverify.store.results import ResultStore
 from migverify.tables.diff import PairReader
 from migverify.tables.tasks import PairPlan, Rules
 from migverify.tables.watch_check import Checked, CheckMoment, check
 from migverify.tables.watch_identity import Identities, Watched, hidden_cascades, identities_of, is_table
 from migverify.tables.watch_ranges import RangeReads, Replan, Sweep
-from migverify.tables.watch_status import Base, TablesStatus, WatchFacts, WatchRules, status_of, transition_text
+from migverify.tables.watch_status import (
+    Base,
+    TablesStatus,
+    WatchFacts,
+    WatchRules,
+    status_of,
+    table_result,
+    transition_text,
+)
 from migverify.watch.applied import applied_ordinals
-from migverify.watch.ledger import BY_FILE, NO_PAIR, Ledger, LedgerKey, PairCounts
+from migverify.watch.collect import CatchUp, ChangeCollector
+from migverify.watch.ledger import Ledger, LedgerKey, PairCounts
 from migverify.watch.loop import Ending, watch
-from migverify.watch.stream import SourceProgress, Stream, StreamFinding, StreamReader
+from migverify.watch.stream import SourceProgress, Stream, StreamFinding
 
 TICK_SECONDS = 0.1
 AT_ONCE = 500
@@ -40,14 +49,6 @@ STATUS_SECONDS = 1.0
 
 def _no_plan(pairs: Sequence[Watched]) -> Sequence[Watched]:
     raise PlanError(f"{pairs[0].pair.id} cannot be planned anew here")
-
-
-@dataclass(frozen=True, slots=True)
-class CatchUp:
-    """A part of a source's binlog that is read by file and offset beside its stream, to ordinal ``until``."""
-
-    begin: Position
-    until: int
 
 
 @dataclass(slots=True)
@@ -72,11 +73,8 @@ class TablesWatch:
     uncovered: Sequence[str] = ()
     sweep: Sweep = field(default_factory=Sweep)
     catch_up: Mapping[int, CatchUp] = field(default_factory=dict)
-    sources: list[SourceProgress] = field(default_factory=list)
     ranges: RangeReads = field(init=False)
-    _readers: list[StreamReader] = field(default_factory=list)
-    _catching_up: dict[int, StreamReader] = field(default_factory=dict)
-    _lost: bool = False
+    _changes: ChangeCollector = field(init=False)
     _witnesses: dict[int, list[int]] = field(default_factory=dict)
     _under_way: dict[Future[Checked], list[LedgerKey]] = field(default_factory=dict)
     _taken: set[tuple[int, KeyText]] = field(default_factory=set)
@@ -112,52 +110,53 @@ class TablesWatch:
     def check(self, stop: Callable[[], bool]) -> list[Future[Checked]]:
         """Take what the streams collected, begin to read what is due, and return the batches that were read."""
         del stop
-        self._collect()
+        self._changes.collect()
         self._ask_applied()
         self._look()
-        self._submit({w.number: w.pair for w in self.pairs})
+        self._submit(self._plans)
         self.ranges.turn(self.pairs, self._applied, self._threads)
         return [future for future in self._under_way if future.done()]
 
     def ending(self) -> Ending | None:
         """Return whether the watch is drained, or every stream failed."""
-        if self._all_failed() or (self._lost and not self._under_way):
+        if self._all_failed() or (self._changes.has_lost_changes and not self._under_way):
             return Ending.FAILED
         # What nobody wrote in a binlog may have happened until now.
         return Ending.DONE if self._drained() and self._look(now=True) and self._drained() else None
+
+    @property
+    def sources(self) -> list[SourceProgress]:
+        """How far each source was read and applied."""
+        return self._changes.sources
+
+    @property
+    def _plans(self) -> dict[int, PairPlan]:
+        return {watched.number: watched.pair for watched in self.pairs}
+
+    def results(self, status: TablesStatus, seconds: float, started_at: str) -> Iterator[TableResult]:
+        """Yield what the store keeps of each pair at the end."""
+        by_source = {table.source: table for table in status.tables}
+        for number, pair in self._plans.items():
+            diffs = self.store.count_row_diffs(self.run_id, pair.id)
+            base = self.base.get(number, Base())
+            yield table_result(by_source[pair.source], pair, base, diffs, seconds, started_at)
 
     @property
     def _applied(self) -> dict[int, int]:
         return {n: source.applied for n, source in enumerate(self.sources) if source.applied is not None}
 
     def _begin(self, stack: ExitStack) -> None:
-        known = self.ledger.progress()
         self.ledger.reread_diverged()
-        for number, stream in enumerate(self.streams):
-            position, commits = known.get(number, (stream.start, 0))
-            source = SourceProgress(stream, commits)
-            self.sources.append(source)
-            if number not in known and position is not None and position.file:
-                # Before anything is read: a kill before the first write would leave no place to go on from.
-                self.ledger.touch({}, {number: (position, commits)}, time.time())
-            elif number in known and position is not None:
-                source.position, source.ordinal = position, stream.changes.ordinal(position)
-            tables = {(w.database, w.table): w for w in self.pairs if w.endpoint == stream.endpoint.name}
-            reader = StreamReader(number, stream, tables, self.in_scope, position, commits)
-            reader.cascades = hidden_cascades(self.pool, stream.endpoint)
-            self._readers.append(reader)
-            if number in self.catch_up:
-                # Markers are the stream's: an older one would take the target back.
-                extra = StreamReader(
-                    number, replace(stream, marker_table=None), tables, self.in_scope, self.catch_up[number].begin
-                )
-                extra.cascades = reader.cascades
-                self._catching_up[number] = extra
-                stack.callback(extra.stop)
-            stack.callback(reader.stop)
-        self._begin_ranges({n: s.ordinal for n, s in enumerate(self.sources) if n in known and s.ordinal})
-        for reader in (*self._readers, *self._catching_up.values()):
-            reader.start()
+        self._changes = ChangeCollector(
+            self.ledger, self.streams, self.pairs, self.in_scope, self.catch_up, self._take_finding
+        )
+        stack.callback(self._changes.stop)
+        self._read_cascades()
+        self._begin_ranges({n: s.ordinal for n, s in enumerate(self.sources) if s.ordinal})
+        self._changes.start()
+
+    def _read_cascades(self) -> None:
+        self._changes.set_cascades(lambda stream: hidden_cascades(self.pool, stream.endpoint))
 
     def _begin_ranges(self, read: Mapping[int, int]) -> None:
         """Take over what an earlier process found and did not settle."""
@@ -169,50 +168,13 @@ class TablesWatch:
             self.ledger, self.pool, self.target, [stream.endpoint for stream in self.streams], identities, self.sweep,
             self.replan, self._reader, self._use_plan,
         )  # fmt: skip
-        for number in {w.number for w in self.pairs} - identities.keys():
+        for number in self._plans.keys() - identities.keys():
             self.ledger.note(number, "stale", "the run it starts from did not keep which table this was")
         for number, kind, _ in self.ledger.notes():
             if kind == "stale":
                 self.ranges.mark(number, read)
 
     # -- the stream ----------------------------------------------------------------------------------------------
-
-    def _collect(self) -> None:
-        """Take what the streams collected into the ledger, keys and positions together."""
-        now = time.time()
-        for number, (reader, source) in enumerate(zip(self._readers, self.sources, strict=True)):
-            taken = reader.take()
-            if taken.failure is not None:
-                source.failure = taken.failure.message
-            if taken.position is None:
-                continue
-            # Before the position moves on: a kill in between must not lose them.
-            for finding in taken.findings:
-                self._take_finding(finding, number, taken.position)
-            source.moved(taken)
-            source.stream.applied.read_to(source.ordinal, now)
-            if taken.keys or taken.points:
-                self.ledger.touch(taken.keys, {number: (taken.position, source.commits)}, now)
-        self._collect_by_file(now)
-
-    def _collect_by_file(self, now: float) -> None:
-        """Take what was read by file beside the streams; until all of it is read no verdict is possible."""
-        for number, reader in list(self._catching_up.items()):
-            taken, stream = reader.take(), self.streams[number]
-            reason = f"{stream.endpoint.name}: the binlog since the run it starts from is read by file as well"
-            self._troubles.setdefault(f"{BY_FILE} {number}", reason)
-            if taken.failure is not None:
-                self._lost = True
-                self._troubles[f"{BY_FILE} {number}"] = f"{reason}: {taken.failure.message}; verify the tables again"
-            if taken.position is None:
-                continue
-            for finding in taken.findings:
-                self._take_finding(finding, number, taken.position)
-            self.ledger.touch(taken.keys, {}, now)
-            if stream.changes.ordinal(taken.position) >= self.catch_up[number].until:
-                self.ledger.note(NO_PAIR, BY_FILE, stream.endpoint.name)
-                self._troubles.pop(f"{BY_FILE} {number}")
-                self._catching_up.pop(number).stop()
 
     def _take_finding(self, finding: StreamFinding, source: int, read: Position) -> None:
         if finding.kind == "uncovered":
@@ -239,8 +201,7 @@ class TablesWatch:
         try:
             if self.ranges.look(self.pairs, now=now):
                 self._look_for_uncovered()
-                for reader, stream in zip(self._readers, self.streams, strict=True):
-                    reader.cascades = hidden_cascades(self.pool, stream.endpoint)
+                self._read_cascades()
         except (ReadError, EndpointError) as error:
             self._troubles["identity"] = f"which tables the names mean is not known: {error.message}"
             return False
@@ -260,8 +221,7 @@ class TablesWatch:
         """Read a pair by the definitions of now, from the stream on."""
         names = [stream.endpoint.name for stream in self.streams]
         for watched in fresh:
-            number = names.index(watched.endpoint)
-            for reader in filter(None, [self._readers[number], self._catching_up.get(number)]):
+            for reader in self._changes.readers(names.index(watched.endpoint)):
                 reader.replace(watched)
         by_name = {(w.endpoint, w.database, w.table): w for w in fresh}
         self.pairs = [
@@ -373,12 +333,15 @@ class TablesWatch:
 
     def _drained(self) -> bool:
         until = self.limits.until
-        if until is None or self._under_way or self.ranges.stale or self._troubles or self.ranges.trouble:
+        if until is None or self._under_way or self.ranges.stale or self._all_troubles():
             return False
         applied = self._applied
         if any(self.sources[n].ordinal < last or applied.get(n, -1) < last for n, last in until.items()):
             return False
         return self.ledger.open_before(until) == 0
+
+    def _all_troubles(self) -> tuple[str, ...]:
+        return (*self._troubles.values(), *self._changes.troubles(), *filter(None, [self.ranges.trouble]))
 
     def counts(self) -> dict[int, PairCounts]:
         """Return what is open per pair."""
@@ -388,9 +351,8 @@ class TablesWatch:
         """Return what is known now; the verdict of the last status counts."""
         if ending not in (None, Ending.DONE):
             self._look(now=True)
-        troubles = [*self._troubles.values(), *filter(None, [self.ranges.trouble])]
         return status_of(WatchFacts(
             self.run_id, self.sources, self.limits, self.pairs, self.base, self.counts(), self.ledger.since(),
-            self.ledger.notes(), tuple(troubles), ending is not None, ending is Ending.TIMED_OUT,
+            self.ledger.notes(), self._all_troubles(), ending is not None, ending is Ending.TIMED_OUT,
             tuple(self.uncovered), self.ranges.progress(),
         ))  # fmt: skip

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from migverify.errors import IncompleteReadError
 from migverify.model import DiffKind, KeyText, LiveState, RowDiff
@@ -105,8 +104,7 @@ def differing_rows(
     The keys with a row are found only where ``presence`` asks for them.
     """
     try:
-        futures = [r.later(partial(r.key_list, keys)) for r in reader.readers]
-        *parts, theirs = [f.result() for f in futures]
+        parts, theirs = reader.ask(lambda side: side.key_list(keys))
     except IncompleteReadError:
         if len(keys) == 1:
             raise

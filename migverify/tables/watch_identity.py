@@ -14,9 +14,10 @@ from typing import TypeAlias
 
 from migverify.codec import decode, encode
 from migverify.db.pool import SessionPool
-from migverify.model import Endpoint, Flavor
+from migverify.db.server_state import ddl_counters
+from migverify.model import Endpoint
 from migverify.sql.identity import TableIdentity, read_identities
-from migverify.sql.schema_watch import CASCADES, DDL_COUNTERS, LOGS_CASCADES, TIDB_VERSION
+from migverify.sql.server import CASCADES, LOGS_CASCADES
 from migverify.tables.tasks import PairPlan
 from migverify.watch.touched import WatchedTable
 
@@ -128,7 +129,7 @@ class IdentityWatch:
     pool: SessionPool
     target: Endpoint
     sources: Sequence[Endpoint]
-    _counted: dict[str, dict[str | None, str | None]] = field(default_factory=dict)
+    _counted: dict[str, dict[str, str]] = field(default_factory=dict)
     _look_at: float = 0.0
     _read_at: float = -FULL_SECONDS
 
@@ -156,8 +157,7 @@ class IdentityWatch:
         self._look_at = time.monotonic() + max(LOOK_SECONDS, SHARE * (time.monotonic() - started))
         return found
 
-    def _count(self, endpoint: Endpoint) -> dict[str | None, str | None]:
+    def _count(self, endpoint: Endpoint) -> dict[str, str]:
         with self.pool.session(endpoint) as session:
-            statement = TIDB_VERSION if session.flavor is Flavor.TIDB else DDL_COUNTERS
             # A restart sets the counters back, and the time that the server runs only grows until then.
-            return {row[0]: row[1] for row in session.query(statement) if row[0] != "Uptime"}
+            return {**ddl_counters(session), "Uptime": ""}

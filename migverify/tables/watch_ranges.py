@@ -19,7 +19,7 @@ from functools import partial
 from migverify.db.pool import SessionPool
 from migverify.errors import MigverifyError, PlanError, ReadError
 from migverify.model import Endpoint, KeyRange, KeyText, RowDiff
-from migverify.tables.diff import PairReader, compare_lists, list_diffs, locate, same_checksum
+from migverify.tables.diff import PairReader, locate, same_checksum
 from migverify.tables.tasks import PairPlan
 from migverify.tables.watch_identity import (
     Identities,
@@ -317,10 +317,7 @@ def sweep_range(reader: PairReader, lower: KeyText | None, rate: int) -> Swept:
         raise ReadError(f"{pair.id} {key_range}: a row is too long to hash at once")
     if same_checksum(source, target):
         return Swept(source.rows, (), key_range.upper)
-    if sweepable(pair):
-        diffs = tuple(list_diffs(reader, compare_lists(*reader.lists(key_range))))
-    else:
-        diffs = tuple(locate(reader, key_range, (source.rows, target.rows)))
-        if diffs and not reader.key:
-            raise ReadError(f"{pair.id}: {len(diffs)} rows differ, and the table has no key to read them again by")
+    diffs = tuple(locate(reader, key_range, (source.rows, target.rows)))
+    if diffs and not reader.key:
+        raise ReadError(f"{pair.id}: {len(diffs)} rows differ, and the table has no key to read them again by")
     return Swept(source.rows, diffs, key_range.upper)

@@ -21,13 +21,14 @@ from migverify.model import Endpoint, LiveState, RunInfo, StoredKind, Verdict
 from migverify.sql.identity import TableIdentity
 from migverify.store.results import ResultStore
 from migverify.tables.prepare import PreparedTables, prepare, rules_of
-from migverify.tables.recheck import carried_from, proof_run
+from migverify.tables.recheck import carried_from, planned_pairs, proof_run, refuse_other
 from migverify.tables.tasks import PairPlan, Secrets
-from migverify.tables.watch import CatchUp, TablesWatch
+from migverify.tables.watch import TablesWatch
 from migverify.tables.watch_identity import Watched, identities_of
 from migverify.tables.watch_ranges import Sweep, sweepable
-from migverify.tables.watch_status import Base, TablesStatus, WatchRules, table_result
+from migverify.tables.watch_status import Base, TablesStatus, WatchRules
 from migverify.watch.applied import Applied, CheckpointTable, Marker, SettleTime
+from migverify.watch.collect import CatchUp
 from migverify.watch.ledger import BY_FILE, NO_PAIR, OTHER_SERVER, Ledger
 from migverify.watch.run import WatchRun
 from migverify.watch.stream import FollowedBinlog, Stream
@@ -87,9 +88,9 @@ def watch_tables(
     run = WatchRun(store, StoredKind.TABLES, "watch", prepared.digest, prepared.stored())
     resumed = run.resume(request.resume) if request.resume is not None else None
     base = _base(prepared, store, request, resumed)
-    if base is not None and base.plan_hash != prepared.digest:
-        raise PlanError(f"run {base.run_id} compared something else: tables, routes or overrides changed",
-                        hint="Verify with the configuration as it is, then watch --since that run.")  # fmt: skip
+    if base is not None:
+        hint = "Verify with the configuration as it is, then watch --since that run."
+        refuse_other(base, prepared.digest, hint)
     if resumed is None:
         start = (request.start.gtids or str(request.start)) if request.start is not None else ""
         run.start(request.command, {
@@ -386,17 +387,13 @@ def _known(
     """Return which table each name meant when the rows were compared that the watch starts from, as far as is known."""
     if begun is None:
         return {number: prepared.identities.get(pair.id, {}) for number, pair in enumerate(pairs)}
-    stored = {str(entry["id"]): entry.get("identities") for entry in begun.plan.get("pairs", [])}
+    stored = {pair: entry.get("identities") for pair, entry in planned_pairs(begun).items()}
     return {number: identities_of(stored[pair.id] or {}) for number, pair in enumerate(pairs) if stored.get(pair.id)}
 
 
 def _record_end(watch: TablesWatch, run: WatchRun, status: TablesStatus) -> None:
     start = " ".join(str(s.start.gtids or s.start) for s in watch.streams if s.start is not None)
-    by_source = {t.source: t for t in status.tables}
-    for watched in {w.number: w for w in watch.pairs}.values():
-        diffs = run.store.count_row_diffs(run.run_id, watched.pair.id)
-        base = watch.base.get(watched.number, Base())
-        result = table_result(by_source[watched.pair.source], watched.pair, base, diffs, run.seconds, start)
+    for result in watch.results(status, run.seconds, start):
         run.store.add_table_result(run.run_id, result)
     run.end(status, {
         "findings": list(status.findings), "watch_sources": [f"{s.name}: read to {s.read}" for s in status.sources],

@@ -1,6 +1,6 @@
 """What a watch of tables knows -> its status and verdict, per table and as a whole.
 
-Pure; there is no path to MATCH but the last line.
+Pure; the only path to MATCH is ``outcome.verdict_of``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from migverify.exposition import VERDICTS, Metric
 from migverify.model import NotCovered, RowDiff, TableResult, Verdict
-from migverify.tables.outcome import schema_mismatches, uncovered_columns
+from migverify.tables.outcome import pair_result, schema_mismatches, uncovered_columns, verdict_of
 from migverify.tables.plan import plan_digest
 from migverify.tables.tasks import PairPlan
 from migverify.tables.watch_identity import Watched
@@ -305,12 +305,7 @@ def _table(facts: WatchFacts, pair: PairPlan, number: int, stream_gaps: Sequence
         mismatches.append(f"{counts.diverged:,} {'key is' if counts.diverged == 1 else 'keys are'} diverged")
     if base.verdict is Verdict.MISMATCH and not counts.diverged:
         gaps.append(f"run {base.run_id} found differences; none of them is left now: verify the table again")
-    if mismatches:
-        verdict = Verdict.MISMATCH
-    elif gaps or stream_gaps:
-        verdict = Verdict.INCONCLUSIVE
-    else:
-        verdict = Verdict.MATCH
+    verdict = verdict_of(mismatches, [*gaps, *stream_gaps])
     since = facts.since.get(number, {})
     through = " ".join(_through(progress, since.get(n)) for n, progress in enumerate(facts.sources))
     return TableStatus(
@@ -342,23 +337,16 @@ def _table_gaps(base: Base, counts: PairCounts, notes: Sequence[tuple[str, str]]
 def table_result(status: TableStatus, pair: PairPlan, base: Base, diffs: Mapping[tuple[str, str], int],
                  seconds: float, started_at: str) -> TableResult:  # fmt: skip
     """Return what the store keeps of one pair at the end of a watch."""
-    kinds = {kind: n for (kind, state), n in diffs.items() if state == "diverged"}
     alone = NotCovered("rows", f"not written since {started_at}: not read by this watch")
-    covered = () if status.whole else (alone,)
-    return TableResult(
-        pair=pair.id, source=status.source or "(none)", target=status.target or "(none)", verdict=status.verdict,
-        reasons=status.reasons, rows_source=None, rows_target=None, chunks=0,
-        lanes=tuple(dict.fromkeys(c.lane.value for c in pair.columns)),
-        missing_on_target=kinds.get("missing_on_target", 0), missing_on_source=kinds.get("missing_on_source", 0),
-        value_differs=kinds.get("value_differs", 0), not_covered=(*pair.not_covered, *covered), schema=pair.schema,
-        seconds=seconds, hash_name=pair.hash, blind_spots=pair.blind_spots,
-        details={
-            "verified_through": status.verified_through, "keys": status.keys, "images": status.images,
-            "pending": status.pending, "doubt": status.doubt, "hot": status.hot, "diverged": status.diverged,
-            "since_run": base.run_id or "", "plan_digest": plan_digest(pair), "findings": list(status.findings),
-            "strategy": "touched keys of the change stream",
-        },
-    )  # fmt: skip
+    details = {
+        "verified_through": status.verified_through, "keys": status.keys, "images": status.images,
+        "pending": status.pending, "doubt": status.doubt, "hot": status.hot, "diverged": status.diverged,
+        "since_run": base.run_id or "", "plan_digest": plan_digest(pair), "findings": list(status.findings),
+        "strategy": "touched keys of the change stream",
+    }  # fmt: skip
+    return pair_result(
+        pair, status.verdict, status.reasons, diffs, seconds, details, not_covered=() if status.whole else (alone,)
+    )
 
 
 def transition_text(entry: LedgerKey, diff: RowDiff, source: SourceProgress, now: float) -> str:

@@ -53,8 +53,7 @@ def _still_differ(reader: PairReader, task: Task) -> bool:
 
     The VALUE lane does not count, since different texts may be one value.
     """
-    futures = [r.later(partial(r.bucket_sums, task.buckets)) for r in reader.readers]
-    *ours, theirs = [f.result() for f in futures]
+    ours, theirs = reader.ask(lambda side: side.bucket_sums(task.buckets))
     source, target = ([(b, replace(c, value=0)) for b, c in part] for part in (add_sums(ours), theirs))
     return bool(differing(source, target))
 

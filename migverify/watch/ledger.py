@@ -307,10 +307,6 @@ class Ledger:
         """Return the sources with a written key that differed when the target should have applied it."""
         return {int(s) for (s,) in self._read("SELECT DISTINCT source FROM touched WHERE state=1 AND origin=''", [])}
 
-    def diverged(self, limit: int = 1000) -> list[LedgerKey]:
-        """Return keys that are diverged, or were and are not proved since."""
-        return self._keys("diverged=1 LIMIT ?", [limit])
-
     def diverged_among(self, pair: int, keys: Sequence[KeyText]) -> set[KeyText]:
         """Return which of some keys of a pair are diverged, or were and are not proved since."""
         texts = {_text(key): key for key in keys}

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from migverify.cli.main import run
 from migverify.recon.statements import check_query
-from migverify.sql.tokens import SqlProblem, TokenForm, tokens
+from migverify.sql.lexer import TokenKind
+from migverify.sql.tokens import SqlProblem, tokens
 
 pytestmark = pytest.mark.db
 
@@ -127,7 +128,7 @@ def test_servers_split_sql_as_the_tokens_do(databases) -> None:
                 sent = check_query(sql)
             except SqlProblem:
                 return
-            columns = 1 + sum(token.form is TokenForm.MARK and token.text == "," for token in tokens(sql))
+            columns = 1 + sum(token.kind is TokenKind.OPERATOR and token.text == "," for token in tokens(sql))
             for session in sessions:
                 for text in (sql, sent):
                     try:

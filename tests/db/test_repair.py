@@ -24,7 +24,7 @@ from migverify.model import ChunkResult, ChunkState, ColumnDef, Endpoint, KeyRan
 from migverify.sql.catalog import read_table
 from migverify.sql.checksum import SideSql
 from migverify.sql.key_range import KeyColumn
-from migverify.sql.repair import insert_sql, own_pair, session_sql
+from migverify.sql.repair import insert_sql, restorable, session_sql
 from migverify.store.open import open_store
 from migverify.tables import repair
 from migverify.tables.repair_files import transactions
@@ -719,8 +719,7 @@ def read_column(session: Session, table: str) -> ColumnDef:
 def write_and_read(
     session: Session, table: str, column: ColumnDef, values: Sequence[bytes | None]
 ) -> list[bytes | None]:
-    own = own_pair(column)
-    assert own is not None
+    (own,), _ = restorable([column])
     side = SideSql(f"`{table}`", "SHA2", "", "", None, (), (KeyColumn("`id`", "`id`", "integer", False),), ())
     key = replace(column, name="id", data_type="int")
     session.execute("BEGIN")

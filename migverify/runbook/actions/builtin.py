@@ -288,13 +288,14 @@ def reading(sql: str) -> str:
     UsageError
         it is not one SELECT, SHOW, TABLE, ADMIN CHECK or ADMIN SHOW, or it writes a file or a variable, or locks rows.
     """
-    from migverify.sql.tokens import SqlProblem, TokenForm, tokens, without_comments
+    from migverify.sql.lexer import TokenKind
+    from migverify.sql.tokens import SqlProblem, tokens, without_comments
 
     try:
-        parts = [part for part in tokens(without_comments(sql)) if part.form is not TokenForm.SPACE]
+        parts = [part for part in tokens(without_comments(sql)) if part.kind is not TokenKind.SPACE]
     except SqlProblem as problem:
         raise UsageError(f"{sql[:60]!r}: {problem}") from None
-    words = [part.text.upper() for part in parts if part.form is TokenForm.WORD]
+    words = [part.text.upper() for part in parts if part.kind is TokenKind.WORD]
     first = " ".join(words[:2]) if words[:1] == ["ADMIN"] else "".join(words[:1])
     if parts and parts[-1].text == ";":
         parts.pop()

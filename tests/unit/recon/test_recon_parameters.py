@@ -14,7 +14,8 @@ from migverify.errors import UsageError
 from migverify.recon.model import ParameterValue, RulePlace, Window
 from migverify.recon.parameters import RuleParameter, bind, literal, parameters_of, parse_given, parse_value
 from migverify.recon.rule import RuleSet, values_for
-from migverify.sql.tokens import TokenForm, tokens
+from migverify.sql.lexer import TokenKind
+from migverify.sql.tokens import tokens
 
 PLACE = RulePlace("recon.yaml", 3)
 LITERAL = re.compile(
@@ -41,9 +42,9 @@ def test_no_value_can_leave_its_literal(value: ParameterValue) -> None:
     sql = "SELECT * FROM t WHERE a = :v AND b = ':v' -- :v\n AND c > -:v"
     bound = bind(sql, {"v": value})
     assert bound == f"SELECT * FROM t WHERE a = {text} AND b = ':v' -- :v\n AND c > -{text}"
-    outside = [t.text for t in tokens(bound) if t.form in (TokenForm.MARK, TokenForm.COMMENT, TokenForm.NAME)]
+    outside = [t.text for t in tokens(bound) if t.kind in (TokenKind.OPERATOR, TokenKind.COMMENT, TokenKind.QUOTED)]
     assert sum(mark in (";", "#", "@") for mark in outside) == 0
-    assert sum(t.form is TokenForm.COMMENT for t in tokens(bound)) == 1
+    assert sum(t.kind is TokenKind.COMMENT for t in tokens(bound)) == 1
 
 
 @pytest.mark.parametrize(

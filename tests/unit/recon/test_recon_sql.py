@@ -103,7 +103,6 @@ def test_a_read_selects_keys_values_and_what_tells_that_they_are_whole() -> None
 
 def test_the_frame_leads_with_what_holds_no_comma_and_leaves_carried_values_out() -> None:
     assert sql.row_frame(READ) == "CONCAT_WS(',',IFNULL(k,'N'),IFNULL(b,'N'),IFNULL(LENGTH(a),'N'),a)"
-    assert sql.row_frame(READ, carried=1) == "CONCAT_WS(',',IFNULL(k,'N'),IFNULL(LENGTH(a),'N'),a)"
     assert sql.row_frame(replace(READ, lost="l")).startswith("IF(l,NULL,CONCAT_WS(")
 
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migverify.recon.statements import check_expression, check_query
-from migverify.sql.tokens import SqlProblem, TokenForm, tokens, without_comments
+from migverify.sql.lexer import TokenKind
+from migverify.sql.tokens import SqlProblem, tokens, without_comments
 
 READS = [
     "SELECT 1",
@@ -313,7 +314,7 @@ def test_tokens_are_the_text(sql: str) -> None:
     assert all(sql.startswith(token.text, token.start) and token.text for token in found)
     plain = without_comments(sql)
     assert len(plain) == len(sql)
-    assert not any(token.form is TokenForm.COMMENT for token in tokens(plain))
+    assert not any(token.kind is TokenKind.COMMENT for token in tokens(plain))
 
 
 @given(st.text(alphabet="ab ;'\"`\\-#/*!@()INTOSLEEP\n", max_size=60))

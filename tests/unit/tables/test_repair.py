@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,18 +25,19 @@ from migverify.sql.repair import (
     written_guard,
 )
 from migverify.tables.prepare import PreparedTables
-from migverify.tables.repair import refuse_run
+from migverify.tables.repair import TableRepair, _judge, refuse_run
 from migverify.tables.repair_files import (
     BATCH,
     MANIFEST,
+    ScriptPair,
     SqlScript,
-    Stack,
     clear_folder,
     file_stem,
     transactions,
     write_manifest,
 )
 from migverify.tables.repair_rows import why_no_delete
+from tests.toy_tables import make_pair
 
 
 def column(data_type: str, name: str = "c", *, members: tuple[str, ...] = ()) -> ColumnDef:
@@ -178,12 +180,21 @@ def test_an_abandoned_script_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
-def test_stack_gives_back_last_first(statements: list[str]) -> None:
-    with Stack() as stack:
-        for statement in statements:
-            stack.push(statement)
-        assert [stack[number] for number in reversed(range(len(stack)))] == statements[::-1]
+LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))
+
+
+@given(st.lists(st.tuples(LINES, LINES)))
+def test_the_inverse_undoes_the_last_change_first(tmp_path_factory: pytest.TempPathFactory, changes: list[Any]) -> None:
+    folder = tmp_path_factory.mktemp("scripts")
+    paths = folder / "a.repair.sql", folder / "a.inverse.sql"
+    with ScriptPair(*(SqlScript(path, [], []) for path in paths)) as scripts:
+        for forward, inverse in changes:
+            scripts.add(f"F {forward}", f"I {inverse}")
+        facts = scripts.close()
+    assert [one.statements for one in facts] == [len(changes)] * 2
+    written = [[s for batch in transactions(path) for s in batch] for path in paths]
+    assert written[0] == [f"F {forward}" for forward, _ in changes]
+    assert written[1] == [f"I {inverse}" for _, inverse in reversed(changes)]
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=64)
@@ -281,3 +292,10 @@ def test_another_plan_or_an_open_run_is_refused() -> None:
         refuse_run(INFO, prepared(digest="another"))
     with pytest.raises(RepairError, match="not over"):
         refuse_run(dataclasses.replace(INFO, finished=None), prepared())
+
+
+def test_tables_that_share_no_comparable_column_are_not_called_one_sided() -> None:
+    pair = dataclasses.replace(make_pair(), target_side=None, columns=())
+    result = _judge(TableRepair(pair, refused="no column can be compared"), None, "r1", 1.0)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert not any("is on the" in reason for reason in result.reasons)

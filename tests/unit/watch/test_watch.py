@@ -24,13 +24,14 @@ from migverify.sql.identity import TableIdentity
 from migverify.store.open import open_store
 from migverify.tables import watch as watch_module
 from migverify.tables import watch_check, watch_identity, watch_ranges
-from migverify.tables.watch import CatchUp, TablesWatch
+from migverify.tables.watch import TablesWatch
 from migverify.tables.watch_identity import Watched
 from migverify.tables.watch_ranges import Sweep, Swept
 from migverify.tables.watch_run import record_converged
 from migverify.tables.watch_status import Base, TablesStatus, WatchFacts, WatchRules, status_of, table_result
 from migverify.watch import stream as stream_module
 from migverify.watch.applied import Applied, SettleTime
+from migverify.watch.collect import CatchUp
 from migverify.watch.ledger import KeyState, Ledger, PairCounts, ordinal_of, shown
 from migverify.watch.status import prometheus_text
 from migverify.watch.stream import Stream
@@ -319,11 +320,11 @@ def test_a_row_repaired_while_no_watch_ran_is_read_again_before_the_drain_ends(m
     world.apply(4)
     watch = made(world)
     assert drain(watch, world).verdict is Verdict.MISMATCH
-    watch.ledger.wait(watch.ledger.diverged(), time.time() + 3600)
+    watch.ledger.wait(watch.ledger._keys("diverged=1", []), time.time() + 3600)
     watch.ledger.close()
     again = made(world, ledger=watch.ledger.path)
     assert drain(again, world).tables[0].diverged == 1, "it still differs"
-    again.ledger.wait(again.ledger.diverged(), time.time() + 3600)
+    again.ledger.wait(again.ledger._keys("diverged=1", []), time.time() + 3600)
     again.ledger.close()
     world.target["1"] = 1
     status = drain(made(world, ledger=watch.ledger.path), world)
@@ -940,7 +941,7 @@ def test_a_sweep_of_a_sharded_table_waits_for_every_shard(sharded: Any) -> None:
     watch.streams = [replace(s, start=w.position(1)) for s, w in zip(watch.streams, worlds, strict=True)]
     status = run_until(watch, lambda: watch.ledger.counts(0).get(0, PairCounts()).diverged == 1)
     assert (status.verdict, status.tables[0].diverged) == (Verdict.MISMATCH, 1)
-    (key,) = watch.ledger.diverged()
+    (key,) = watch.ledger._keys("diverged=1", [])
     assert key.heads == {0: ordinal_of(first.position(1)), 1: ordinal_of(second.position(1))}
 
 
