@@ -13,17 +13,28 @@ under the GTID of that commit; XA ROLLBACK drops them.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from migverify.changes.buffer import ItemBuffer
-from migverify.changes.events import ARTIFICIAL, IGNORABLE, EventType, RawEvent
+from migverify.changes.events import (
+    ARTIFICIAL,
+    END_BITS,
+    GTID_EVENTS,
+    HEARTBEATS,
+    IGNORABLE,
+    NO_TABLE,
+    EventType,
+    RawEvent,
+)
 from migverify.changes.gtid import Gtid
-from migverify.changes.headers import GTID_EVENTS, read_gtid, read_query, read_xa_prepare
+from migverify.changes.headers import read_gtid, read_query, read_xa_prepare
 from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement, UnreadableTable
 from migverify.changes.payload import packed_integer, payload_events
-from migverify.changes.places import WRAP, PositionTracker
+from migverify.changes.places import PositionTracker
 from migverify.changes.statements import QueryKind, Xid, classify
 from migverify.changes.table_map import RowsLayout, parse_table_map
 from migverify.errors import ChangeError
@@ -31,8 +42,6 @@ from migverify.errors import ChangeError
 _log = logging.getLogger(__name__)
 
 _LAYOUTS = 20_000
-_DUMMY_TABLE = 0xFFFFFF
-"""Table id of a rows event that only ends a statement."""
 
 _OPS = {
     **dict.fromkeys((EventType.WRITE_ROWS_V1, EventType.WRITE_ROWS), Op.INSERT),
@@ -68,6 +77,39 @@ class EventStream:
     since: Position | None = None
     gaps: bool = False
     prepared: dict[Xid, ItemBuffer] = field(default_factory=dict)
+
+
+class Transport(ABC):
+    """Where the events of a binlog come from: a server, files, or a range of an archive."""
+
+    name: str
+
+    def range(self, since: Position | None, until: Position | None) -> tuple[Position | None, Position | None, bool]:
+        """Return where to start and stop, and whether the events may end by themselves before that."""
+        return since, until, False
+
+    @abstractmethod
+    def opened(self, start: Position | None, *, again: bool) -> AbstractContextManager[EventStream]:
+        """Open the events from a place on; ``again`` after a lost connection.
+
+        Raises
+        ------
+        RetryableReadError
+            the connection is lost; also while the events are read.
+        """
+
+    def files_back(self, at: Position) -> Iterator[tuple[Position, Iterator[RawEvent]]]:
+        """Yield the head and the events of each file from the one of a place back to the oldest; none where unknown."""
+        del at
+        return iter(())
+
+    def look_back(self, xid: Xid, at: Position) -> ItemBuffer | None:
+        """Return the rows of an XA transaction that was prepared before a place, None where no file has it."""
+        for head, events in self.files_back(at):
+            found = prepared_before(events, head, at if head.file == at.file else None)
+            if xid in found:
+                return found[xid]
+        return None
 
 
 def items(
@@ -146,7 +188,7 @@ def read(reader: TransactionReader, events: Iterable[RawEvent]) -> Iterator[Item
         try:
             if event.end and kind not in _UNPLACED and not event.flags & ARTIFICIAL:
                 offset = reader.offset + event.size
-                if offset & WRAP != event.end:
+                if offset & END_BITS != event.end:
                     offset = reader.jump(event)
                 reader.offset = offset
             handler = reader.handlers.get(kind)
@@ -161,7 +203,7 @@ def read(reader: TransactionReader, events: Iterable[RawEvent]) -> Iterator[Item
             raise reader.placed(error) from error
 
 
-_UNPLACED = (EventType.FORMAT_DESCRIPTION, EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
+_UNPLACED = (EventType.FORMAT_DESCRIPTION, *HEARTBEATS)
 
 
 class TransactionReader(PositionTracker):
@@ -192,8 +234,7 @@ class TransactionReader(PositionTracker):
             EventType.PREVIOUS_GTIDS: self.previous_gtids,
             EventType.ROTATE: self.rotate,
             EventType.STOP: self.stop,
-            EventType.HEARTBEAT: self.heartbeat,
-            EventType.HEARTBEAT_V2: self.heartbeat,
+            **dict.fromkeys(HEARTBEATS, self.heartbeat),
             **dict.fromkeys(GTID_EVENTS, self._gtid),
             EventType.QUERY: self._query,
             EventType.TABLE_MAP: self._table_map,
@@ -340,7 +381,7 @@ class TransactionReader(PositionTracker):
         return found
 
     def _rows_of_nothing(self, table_id: int, body: bytes, at: int) -> Found:
-        if table_id >= _DUMMY_TABLE and not packed_integer(body, at)[0]:
+        if table_id >= NO_TABLE and not packed_integer(body, at)[0]:
             return None
         raise ChangeError(
             f"rows of table id {table_id} come without a table map.",
