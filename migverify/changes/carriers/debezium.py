@@ -8,7 +8,6 @@ or TIMESTAMP in a nullable column arrives as NULL.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -30,12 +29,12 @@ from migverify.changes.carriers.base import (
 )
 from migverify.changes.carriers.debezium_text import Encoding, value_text
 from migverify.changes.carriers.exact_json import Json
-from migverify.changes.model import Op
+from migverify.changes.model import Op, Position
+from migverify.changes.positions import file_number
 from migverify.model import Flavor
 
 _ROW_OPS = {"c": Op.INSERT, "r": Op.INSERT, "u": Op.UPDATE, "d": Op.DELETE}
 _FLAVORS = {"mysql": Flavor.MYSQL, "mariadb": Flavor.MARIADB, "ticdc": Flavor.TIDB}
-_FILE_NUMBER = re.compile(r"\.(\d+)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ class Debezium(Parser):
             else:
                 yield Watermark(source.commit, message.place)
         elif op == "t":
-            yield source.head.carried(Op.TRUNCATE)
+            yield source.head.statement("", truncates=True)
         elif op in _ROW_OPS:
             yield self._row(source, op, body, schema)
         else:
@@ -109,14 +108,14 @@ class Debezium(Parser):
             raise UndecodableError(f"op {op} without the row before it: binlog_row_image was not FULL")
         named = before if after is None else after
         key = self._key(source, {} if named is None else named)
-        return source.head.carried(kind, before, after, key, snapshot=op == "r" or source.snapshot)
+        return source.head.rows(kind, before, after, key, snapshot=op == "r" or source.snapshot)
 
     def _image(self, source: _Source, row: dict[str, Json], fields: dict[str, Json]) -> Image:
-        declared = self.types.get(source.head.table, {})
+        declared = self.types.get(source.head.name, {})
         image: Image = {}
         for name, value in row.items():
             encoding = Encoding.of(
-                f"{source.head.table}.{name}", fields.get(name), declared.get(name), self.binary, source.flavor
+                f"{source.head.name}.{name}", fields.get(name), declared.get(name), self.binary, source.flavor
             )
             image[name] = value_text(value, encoding)
         return image
@@ -134,8 +133,7 @@ class Debezium(Parser):
 
     def _statement(self, source: _Source, body: dict[str, Json]) -> Carried:
         sql = exact_json.text(body.get("ddl") or "", "ddl")
-        truncate = re.match(r"\s*TRUNCATE\b", sql, re.IGNORECASE) is not None
-        return source.head.carried(Op.TRUNCATE if truncate else Op.DDL, sql=sql, snapshot=source.snapshot)
+        return source.head.statement(sql, snapshot=source.snapshot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,27 +152,27 @@ class _Source:
         if flavor is None:
             raise UndecodableError(f"connector {connector[:40]!r} is not known")
         commit = exact_json.integer(source["commit_ts"], "commit_ts") if flavor is Flavor.TIDB else None
-        file = exact_json.text(source.get("file") or "", "source.file")
-        position = exact_json.integer(source["pos"], "source.pos") if source.get("pos") is not None else 0
         milliseconds = exact_json.integer(source.get("ts_ms"), "source.ts_ms")
-        names = [exact_json.text(source.get(part) or "", f"source.{part}") for part in ("db", "table")]
-        table, at = ".".join(names), (file, position) if file else None
+        database, table = (exact_json.text(source.get(part) or "", f"source.{part}") for part in ("db", "table"))
         if commit is None:
             gtid = exact_json.text(source.get("gtid") or "", "source.gtid")
-            head = MessageHead(message, table, milliseconds / 1000, gtid, _order(source, file, position), at)
+            head = MessageHead(message, database, table, milliseconds / 1000, gtid, _order(source))
         else:
-            head = MessageHead.of_commit(message, table, commit, at)
+            head = MessageHead.of_commit(message, database, table, commit)
         return cls(head, flavor, commit, source.get("snapshot") not in (None, False, "false"))
 
 
-def _order(source: dict[str, Json], file: str, position: int) -> SourceOrder | None:
-    number = _FILE_NUMBER.search(file)
-    if number is None:
+def _order(source: dict[str, Json]) -> SourceOrder | None:
+    file = exact_json.text(source.get("file") or "", "source.file")
+    position, row = (
+        exact_json.integer(source[part], f"source.{part}") if source.get(part) is not None else 0
+        for part in ("pos", "row")
+    )  # fmt: skip
+    if file_number(file) is None:
         return None
     # Binlog positions of two servers do not compare: after a failover the order starts anew.
     server = exact_json.integer(source.get("server_id"), "source.server_id")
-    row = exact_json.integer(source["row"], "source.row") if source.get("row") is not None else 0
-    return SourceOrder(f"server {server}", (int(number[1]), position, row))
+    return SourceOrder(Position(file, position), f"server {server}", row)
 
 
 def _fields(schema: dict[str, Json], side: str) -> dict[str, Json]:

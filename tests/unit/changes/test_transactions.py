@@ -15,20 +15,19 @@ from hypothesis import strategies as st
 from migverify.changes.buffer import ItemBuffer, whole
 from migverify.changes.byte_accounting import ByteAccounting
 from migverify.changes.decode import decoder
-from migverify.changes.events import IGNORABLE, EventType, RawEvent
+from migverify.changes.events import GTID_EVENTS, IGNORABLE, EventType, RawEvent
 from migverify.changes.gtid import decode_gtids, parse_gtids
 from migverify.changes.headers import (
-    GTID_EVENTS,
     Query,
     read_gtid,
     read_heartbeat_v2,
     read_query,
     read_xa_prepare,
 )
-from migverify.changes.model import Begin, Change, Commit, Idle, Item, Op, Position, Rows, Statement, Wanted
+from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement, Wanted
 from migverify.changes.positions import parse_position
 from migverify.changes.source import read_files
-from migverify.changes.tail import changes
+from migverify.changes.tail import Change, changes
 from migverify.changes.transactions import items
 from migverify.errors import ChangeError, PurgedError, UsageError
 from tests.binlog_events import SERVER, Binlog, image, made_rotate, numbers
