@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol, TypeAlias
 
 from migverify.changes.model import DecodedTable, Op, Position, Rows, Statement
-from migverify.changes.positions import before, tso_position, tso_time
+from migverify.changes.positions import before, file_number, tso_position, tso_time
 from migverify.changes.statements import Kind, classify
 
 Types: TypeAlias = Mapping[str, Mapping[str, str]]
@@ -61,6 +61,11 @@ class SourceOrder(NamedTuple):
     position: Position
     server: str = ""
     row: int = 0
+
+    @classmethod
+    def in_binlog(cls, file: str, offset: int, server_id: int, row: int) -> SourceOrder | None:
+        """Return a place in the binlog of a server; None where the file has no number to order it by."""
+        return None if file_number(file) is None else cls(Position(file, offset), f"server {server_id}", row)
 
     def is_before(self, other: SourceOrder) -> bool:
         """Whether this is known to be earlier."""

@@ -28,9 +28,8 @@ from migverify.changes.carriers.base import (
     Watermark,
 )
 from migverify.changes.carriers.debezium_text import Encoding, value_text
-from migverify.changes.carriers.exact_json import Json
-from migverify.changes.model import Op, Position
-from migverify.changes.positions import file_number
+from migverify.changes.carriers.exact_json import Json, Number
+from migverify.changes.model import Op
 from migverify.model import Flavor
 
 _ROW_OPS = {"c": Op.INSERT, "r": Op.INSERT, "u": Op.UPDATE, "d": Op.DELETE}
@@ -164,15 +163,11 @@ class _Source:
 
 def _order(source: dict[str, Json]) -> SourceOrder | None:
     file = exact_json.text(source.get("file") or "", "source.file")
-    position, row = (
-        exact_json.integer(source[part], f"source.{part}") if source.get(part) is not None else 0
-        for part in ("pos", "row")
-    )  # fmt: skip
-    if file_number(file) is None:
+    if not file:
         return None
     # Binlog positions of two servers do not compare: after a failover the order starts anew.
-    server = exact_json.integer(source.get("server_id"), "source.server_id")
-    return SourceOrder(Position(file, position), f"server {server}", row)
+    offset, row = (exact_json.integer(source.get(part) or Number("0"), f"source.{part}") for part in ("pos", "row"))
+    return SourceOrder.in_binlog(file, offset, exact_json.integer(source.get("server_id"), "source.server_id"), row)
 
 
 def _fields(schema: dict[str, Json], side: str) -> dict[str, Json]:
