@@ -28,7 +28,7 @@ from migverify.changes.carriers.base import (
     Watermark,
 )
 from migverify.changes.carriers.debezium_text import Encoding, value_text
-from migverify.changes.carriers.exact_json import Json, Number
+from migverify.changes.carriers.exact_json import Json
 from migverify.changes.model import Op
 from migverify.model import Flavor
 
@@ -166,8 +166,12 @@ def _order(source: dict[str, Json]) -> SourceOrder | None:
     if not file:
         return None
     # Binlog positions of two servers do not compare: after a failover the order starts anew.
-    offset, row = (exact_json.integer(source.get(part) or Number("0"), f"source.{part}") for part in ("pos", "row"))
+    offset, row = (_integer_or_0(source, part) for part in ("pos", "row"))
     return SourceOrder.in_binlog(file, offset, exact_json.integer(source.get("server_id"), "source.server_id"), row)
+
+
+def _integer_or_0(source: dict[str, Json], part: str) -> int:
+    return 0 if source.get(part) is None else exact_json.integer(source[part], f"source.{part}")
 
 
 def _fields(schema: dict[str, Json], side: str) -> dict[str, Json]:
