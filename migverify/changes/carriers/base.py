@@ -9,7 +9,7 @@ not at all.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, Protocol, TypeAlias
@@ -123,17 +123,24 @@ class MessageHead:
         return f"{place.topic}/{place.partition}", place.offset
 
     def rows(
-        self, op: Op, image_before: Image | None, image: Image | None, key: Key | None = None, *, index: int = 0,
+        self, op: Op, image_before: Image | None, image: Image | None, key: Iterable[str] = (), *, index: int = 0,
         snapshot: bool = False,
     ) -> Carried:  # fmt: skip
-        """Return one changed row: its images before and after, one of them None for an insert or a delete."""
+        """Return one changed row: its images before and after, one of them None for an insert or a delete.
+
+        ``key`` are the columns that the message names as the key.
+        """
         images = [one for one in (image_before, image) if one is not None]
-        names = tuple(images[-1])
-        if any(one.keys() != images[-1].keys() for one in images):
+        row, key_names = images[-1], tuple(key)
+        if any(one.keys() != row.keys() for one in images):
             raise UndecodableError("the row before has other columns than the row after")
-        table = _layout(self.database, self.table, names, tuple(name for name, _ in key or ()))
-        packed = table.packed([tuple(one[name] for name in names) for one in images])
-        return self._carried(Rows(op, table, packed, *self.at, int(self.time)), key, index, snapshot=snapshot)
+        for name in key_names:
+            if name not in row:
+                raise UndecodableError(f"column {name[:60]!r} of the key is not in the row")
+        table = _layout(self.database, self.table, tuple(row), key_names)
+        packed = table.packed([tuple(one[name] for name in row) for one in images])
+        named = tuple((name, row[name]) for name in key_names) or None
+        return self._carried(Rows(op, table, packed, *self.at, int(self.time)), named, index, snapshot=snapshot)
 
     def statement(self, sql: str, *, truncates: bool = False, index: int = 0, snapshot: bool = False) -> Carried:
         """Return one statement; ``truncates`` where the message says so without a text."""

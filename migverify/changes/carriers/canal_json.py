@@ -96,11 +96,7 @@ class CanalJson(Parser):
         for index, (row, before_row) in enumerate(zip(data, olds, strict=True)):
             image = self._image(row, columns)
             before, after = _images(op, image, before_row, lambda part: self._image(part, columns))
-            named = before if after is None else after
-            if named is None or any(name not in named for name in key_names):
-                raise UndecodableError("a column of pkNames is not in the row")
-            key = tuple((name, named[name]) for name in key_names) or None
-            yield head.rows(op, before, after, key, index=index)
+            yield head.rows(op, before, after, key_names, index=index)
 
     def _columns(self, table: str, body: dict[str, Json]) -> dict[str, _Column]:
         declared = self.types.get(table, {})

@@ -8,7 +8,7 @@ or TIMESTAMP in a nullable column arrives as NULL.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from migverify.changes.carriers import exact_json
@@ -17,7 +17,6 @@ from migverify.changes.carriers.base import (
     CarriedItem,
     CarrierMessage,
     Image,
-    Key,
     MessageHead,
     MessagePosition,
     Parser,
@@ -105,9 +104,8 @@ class Debezium(Parser):
             raise UndecodableError(f"op {op} with the wrong images")
         if before is None and kind is not Op.INSERT:
             raise UndecodableError(f"op {op} without the row before it: binlog_row_image was not FULL")
-        named = before if after is None else after
-        key = self._key(source, {} if named is None else named)
-        return source.head.rows(kind, before, after, key, snapshot=op == "r" or source.snapshot)
+        snapshot = op == "r" or source.snapshot
+        return source.head.rows(kind, before, after, _key_names(source.head.message.key), snapshot=snapshot)
 
     def _image(self, source: _Source, row: dict[str, Json], fields: dict[str, Json]) -> Image:
         declared = self.types.get(source.head.name, {})
@@ -118,17 +116,6 @@ class Debezium(Parser):
             )
             image[name] = value_text(value, encoding)
         return image
-
-    def _key(self, source: _Source, image: Image) -> Key | None:
-        """Return the columns of the message key with the texts of the row."""
-        if source.head.message.key is None:
-            return None
-        body = exact_json.mapping(exact_json.load(source.head.message.key), "the key")
-        names = exact_json.mapping(body.get("payload", body) or {}, "the key")
-        missing = [name for name in names if name not in image]
-        if missing:
-            raise UndecodableError(f"column {missing[0][:60]!r} of the key is not in the row")
-        return tuple((name, image[name]) for name in names) or None
 
     def _statement(self, source: _Source, body: dict[str, Json]) -> Carried:
         sql = exact_json.text(body.get("ddl") or "", "ddl")
@@ -159,6 +146,12 @@ class _Source:
         else:
             head = MessageHead.of_commit(message, database, table, commit)
         return cls(head, flavor, commit, source.get("snapshot") not in (None, False, "false"))
+
+
+def _key_names(key: bytes | None) -> Iterable[str]:
+    """Return the columns of a message key."""
+    body = {} if key is None else exact_json.mapping(exact_json.load(key), "the key")
+    return exact_json.mapping(body.get("payload", body) or {}, "the key")
 
 
 def _order(source: dict[str, Json]) -> SourceOrder | None:

@@ -91,7 +91,7 @@ class OpenProtocol(Parser):
             raise UndecodableError("the row was too large for a message: only its handle key was sent")
         part = exact_json.mapping(body["d" if "d" in body else "u"], "the row")
         image = self._image(head.name, part)
-        key = tuple((name, image[name]) for name in sorted(image) if _flags(part[name]) & _HANDLE) or None
+        key = [name for name in sorted(image) if _flags(part[name]) & _HANDLE]
         if "d" in body:
             return head.rows(Op.DELETE, image, None, key, index=index)
         if "p" not in body:

@@ -193,7 +193,7 @@ def test_declared_types_say_what_the_message_leaves_open() -> None:
         ({"data": []}, "0 rows"),
         ({"type": "UPDATE"}, "without old"),
         ({"data": [{"id": "2", "other": "1"}]}, "no mysqlType"),
-        ({"pkNames": ["none"]}, "pkNames"),
+        ({"pkNames": ["none"]}, "column 'none' of the key is not in the row"),
         ({"data": [{"id": 2, "c_bigint": "1"}]}, "not a string"),
         ({"data": [{"id": "2.5", "c_bigint": "1"}]}, "no int"),
         ({"mysqlType": {"id": "int", "c_bigint": "geometry"}}, "not known"),

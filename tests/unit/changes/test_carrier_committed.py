@@ -45,7 +45,7 @@ def head(commit: int, partition: int = 0, offset: int = 0) -> MessageHead:
 
 def row(number: int, commit: int, partition: int = 0, value: str | None = "v") -> Carried:
     image = {"id": str(number), "v": value}
-    return head(commit, partition).rows(Op.INSERT, None, image, (("id", str(number)),))
+    return head(commit, partition).rows(Op.INSERT, None, image, ["id"])
 
 
 def mark(complete_to: int, partition: int = 0) -> Watermark:
@@ -110,7 +110,7 @@ def test_a_statement_on_every_partition_is_one_and_names_its_tables() -> None:
 
 
 def test_rows_are_read_as_those_of_a_binlog() -> None:
-    update = head(10).rows(Op.UPDATE, {"id": "1", "v": None}, {"id": "1", "v": "é"}, (("id", "1"),))
+    update = head(10).rows(Op.UPDATE, {"id": "1", "v": None}, {"id": "1", "v": "é"}, ["id"])
     assert isinstance(update.event, Rows)
     assert [update.event.table.columns[n].name for n in update.event.table.key] == ["id"]
     assert decoder(update.event.table, ("v", "id")).texts(update.event.images) == [(None, "1"), ("é", "1")]

@@ -30,11 +30,7 @@ def change(
     head = MessageHead.of_commit(CarrierMessage(MessagePosition("t", partition, offset), None, None), "d", "t", commit)
     if op in (Op.DDL, Op.TRUNCATE):
         return head.statement("x")
-    return head.rows(op, image if op is not Op.INSERT else None, image if op is not Op.DELETE else None, key_of(row))
-
-
-def key_of(row: int) -> tuple[tuple[str, str], ...]:
-    return (("id", str(row)),)
+    return head.rows(op, image if op is not Op.INSERT else None, image if op is not Op.DELETE else None, ["id"])
 
 
 def counts(items: list[CarriedItem], limit: int = 1000) -> OrderCounts:

@@ -177,7 +177,7 @@ def test_text_and_json_say_the_same() -> None:
 def item(row: int, transaction: int, part: int, offset: int, when: float, **more: Any) -> Carried:
     message = CarrierMessage(MessagePosition("t", part, offset), None, None, when + 2)
     head = MessageHead(message, "d", "t", when, str(transaction), SourceOrder(tso_position(transaction)))
-    return replace(head.rows(Op.INSERT, None, {"id": str(row)}, (("id", str(row)),)), **more)
+    return replace(head.rows(Op.INSERT, None, {"id": str(row)}, ["id"]), **more)
 
 
 def test_traffic_counts_rows_once_and_what_is_pending() -> None:
