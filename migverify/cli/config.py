@@ -113,7 +113,7 @@ def _open_certificates(loaded: Config) -> None:
 
 def schema(name: Annotated[SchemaName, typer.Argument(help="Which file.")]) -> None:
     """Print the JSON schema of a file that people write, for editors that complete and check it."""
-    if name in list(KeysName):
+    if name in (SchemaName.MIGVERIFY, SchemaName.RECON):
         from migverify.config.reference import json_schema_text
 
         typer.echo(json_schema_text(*_document(KeysName(name))), nl=False)
