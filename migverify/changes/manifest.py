@@ -119,10 +119,6 @@ class Manifest:
         """The newest file."""
         return self.files[-1] if self.files else None
 
-    def entry(self, name: str) -> FileEntry | None:
-        """The entry of a file."""
-        return next((file for file in self.files if file.name == name), None)
-
     def covered(self) -> str:
         """The GTIDs of all archived transactions, as the server writes sets."""
         total = GtidSet()

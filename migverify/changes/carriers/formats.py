@@ -89,20 +89,16 @@ _FORMATS = {
 def read_types(path: Path) -> Types:
     """Read declared column types: JSON, ``{"database.table": {"column": "datetime(6)"}}``; raises ConfigError."""
     try:
-        return check_types(json.loads(path.read_text(encoding="utf-8")), str(path))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise ConfigError(f"{path} is no JSON: {error}") from error
-
-
-def check_types(document: object, where: str) -> Types:
-    """Return declared column types out of a JSON value; raises ConfigError for any other form."""
     if isinstance(document, dict) and all(
         isinstance(columns, dict) and all(isinstance(kind, str) for kind in columns.values())
         for columns in document.values()
     ):
         return document
     raise ConfigError(
-        f"{where} holds no column types", hint='It should be {"database.table": {"column": "datetime(6)"}}.'
+        f"{path} holds no column types", hint='It should be {"database.table": {"column": "datetime(6)"}}.'
     )
