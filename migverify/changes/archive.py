@@ -49,6 +49,7 @@ from migverify.changes.manifest import (
     write_gap,
 )  # fmt: skip
 from migverify.changes.model import Position
+from migverify.changes.places import EventStream
 from migverify.changes.server import BinlogServer
 from migverify.changes.source import RECONNECT_SECONDS, reconnecting
 from migverify.changes.statements import Xid
@@ -94,7 +95,7 @@ class FileFacts:
         self._xa_open: dict[Xid, OpenXa] = {}
         self._finished_xa = False
         self._executed = Executed(GtidSet())
-        self._reader = TransactionReader(Position(name, FIRST_OFFSET), None, {}, gaps=True)
+        self._reader = TransactionReader(EventStream((), Position(name, FIRST_OFFSET), gaps=True))
         self._reader.skip_all, self._reader.keep_rows = True, False
 
     def add(self, event: RawEvent, end: int) -> None:

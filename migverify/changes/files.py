@@ -23,10 +23,11 @@ from migverify.changes.events import ARTIFICIAL, FIRST_OFFSET, HEADER_BYTES, Eve
 from migverify.changes.gtid import GtidSet, decode_gtids, parse_gtids
 from migverify.changes.manifest import Manifest, OpenXa, require_unbroken
 from migverify.changes.model import Position
+from migverify.changes.places import EventStream
 from migverify.changes.positions import before
 from migverify.changes.statements import Xid
 from migverify.changes.storage import ByteWindow, Storage, open_file
-from migverify.changes.transactions import EventStream, Transport, items
+from migverify.changes.transactions import Transport, items
 from migverify.errors import ChangeError, PurgedError
 
 Opener = Callable[[str], BinaryIO]
@@ -231,9 +232,8 @@ class ArchivedRange(Transport):
         prepared: dict[Xid, ItemBuffer] = {}
         for one in wanted.prepared:
             with self._window(one.file, one.end) as window:
-                for _ in items(
-                    file_events(window, one.file, one.start), Position(one.file, one.start), prepared=prepared
-                ):
+                events = file_events(window, one.file, one.start)
+                for _ in items(EventStream(events, Position(one.file, one.start), prepared=prepared)):
                     pass
         with self._window(wanted.file, wanted.end) as window:
             place = Position(wanted.file, wanted.start)

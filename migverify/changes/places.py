@@ -7,13 +7,45 @@ before it named; and the set at the head of a file holds nothing that was not re
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
+from migverify.changes.buffer import ItemBuffer
 from migverify.changes.events import END_BITS, FIRST_OFFSET, EventType, RawEvent
 from migverify.changes.gtid import Executed, GtidSet, decode_gtids, parse_gtids
 from migverify.changes.headers import check_layout, read_heartbeat_v2
 from migverify.changes.model import Idle, Position
 from migverify.changes.positions import next_name
+from migverify.changes.statements import Xid
 from migverify.errors import ChangeError
+
+
+@dataclass(frozen=True, slots=True)
+class EventStream:
+    """Events, and what a reader of transactions must know of them.
+
+    Attributes
+    ----------
+    events
+        From one or more files in their order. Between two files, and at the start of a server's dump, comes an
+        artificial ROTATE event that names the file, as servers send it.
+    start
+        Where the first event after the format description is. Its ``gtids`` are the executed set there; empty
+        means unknown: a PREVIOUS_GTIDS event tells then. With an empty ``file`` the first ROTATE says where.
+    since
+        Leave out what this position covers: what starts before its offset, where it has a file, else the
+        transactions of its GTID set. Events left out are not judged, except that XA transactions are kept.
+    gaps
+        The server leaves out transactions that the reader has; offsets may jump between transactions.
+    prepared
+        XA transactions prepared so far, for a stream that goes on where another one was cut.
+    """
+
+    events: Iterable[RawEvent]
+    start: Position
+    since: Position | None = None
+    gaps: bool = False
+    prepared: dict[Xid, ItemBuffer] = field(default_factory=dict)
 
 
 class PositionTracker:
@@ -23,8 +55,9 @@ class PositionTracker:
     ``end_gtids`` is the executed set after the transaction that is being read.
     """
 
-    def __init__(self, start: Position, since: Position | None, *, gaps: bool) -> None:
-        self.file, self.offset, self.gaps = start.file, start.offset, gaps
+    def __init__(self, stream: EventStream) -> None:
+        start, since = stream.start, stream.since
+        self.file, self.offset, self.gaps = start.file, start.offset, stream.gaps
         self.at = start
         self.executed = Executed(parse_gtids(start.gtids)) if start.gtids else None
         self.skip: GtidSet | None = None

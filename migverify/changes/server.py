@@ -19,9 +19,10 @@ from migverify.changes.dump import dump, packet_events
 from migverify.changes.events import FIRST_OFFSET, EventType, RawEvent
 from migverify.changes.gtid import parse_gtids
 from migverify.changes.model import Position
+from migverify.changes.places import EventStream
 from migverify.changes.positions import before, shown
 from migverify.changes.statements import Xid
-from migverify.changes.transactions import EventStream, Transport
+from migverify.changes.transactions import Transport
 from migverify.db.server_state import BinaryLog, binary_logs, binlog_status, global_variables, replica_status
 from migverify.db.session import Session, open_session
 from migverify.errors import ChangeError, EndpointError, PrivilegeError, PurgedError, RetryableReadError

@@ -76,10 +76,7 @@ class BinlogSource:
         again = self._done is not None
         try:
             with self._transport.opened(self._done if again else start, again=again) as opened:
-                stream = items(
-                    opened.events, opened.start, since=opened.since, gaps=opened.gaps, prepared=opened.prepared,
-                    look_back=self._transport.look_back, any_table=self._any_table,
-                )  # fmt: skip
+                stream = items(opened, look_back=self._transport.look_back, any_table=self._any_table)
                 for item in whole(stream):
                     if isinstance(item, Commit):
                         self._done = item.end

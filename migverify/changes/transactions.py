@@ -17,7 +17,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 
 from migverify.changes.buffer import ItemBuffer
 from migverify.changes.events import (
@@ -34,7 +33,7 @@ from migverify.changes.gtid import Gtid
 from migverify.changes.headers import read_gtid, read_query, read_xa_prepare
 from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement, UnreadableTable
 from migverify.changes.payload import packed_integer, payload_events
-from migverify.changes.places import PositionTracker
+from migverify.changes.places import EventStream, PositionTracker
 from migverify.changes.statements import QueryKind, Xid, classify
 from migverify.changes.table_map import RowsLayout, parse_table_map
 from migverify.errors import ChangeError
@@ -66,17 +65,6 @@ _ONE = frozenset((Begin, Rows, Statement, Commit, Idle))
 _NAMES = {kind.value: kind.name for kind in EventType}
 LookBack = Callable[[Xid, Position], ItemBuffer | None]
 Handler = Callable[[RawEvent], Found]
-
-
-@dataclass(frozen=True, slots=True)
-class EventStream:
-    """Events and what ``items`` needs to read them: its parameters of these names."""
-
-    events: Iterable[RawEvent]
-    start: Position
-    since: Position | None = None
-    gaps: bool = False
-    prepared: dict[Xid, ItemBuffer] = field(default_factory=dict)
 
 
 class Transport(ABC):
@@ -112,35 +100,13 @@ class Transport(ABC):
         return None
 
 
-def items(
-    events: Iterable[RawEvent],
-    start: Position,
-    *,
-    since: Position | None = None,
-    gaps: bool = False,
-    prepared: dict[Xid, ItemBuffer] | None = None,
-    look_back: LookBack | None = None,
-    any_table: bool = False,
-) -> Iterator[Item]:
+def items(stream: EventStream, *, look_back: LookBack | None = None, any_table: bool = False) -> Iterator[Item]:
     """Read transactions from events.
 
     Rows of a transaction are given as they come, before its Commit is known; ``buffer.whole`` waits for it.
 
     Parameters
     ----------
-    events
-        From one or more files in their order. Between two files, and at the start of a server's dump, comes an
-        artificial ROTATE event that names the file, as servers send it.
-    start
-        Where the first event after the format description is. Its ``gtids`` are the executed set there; empty
-        means unknown: a PREVIOUS_GTIDS event tells then. With an empty ``file`` the first ROTATE says where.
-    since
-        Leave out what this position covers: what starts before its offset, where it has a file, else the
-        transactions of its GTID set. Events left out are not judged, except that XA transactions are kept.
-    gaps
-        The server leaves out transactions that the reader has; offsets may jump between transactions.
-    prepared
-        XA transactions prepared so far, for a stream that goes on where another one was cut.
     look_back
         Finds the rows of an XA transaction that was prepared before the start; called when its XA COMMIT comes, with
         the place where that begins.
@@ -148,9 +114,9 @@ def items(
         Give a statement that is not known or changes rows by statement as a DDL that names no table, instead of ending
         the stream: for a reader that then reads every table again.
     """
-    reader = TransactionReader(start, since, {} if prepared is None else prepared, gaps=gaps)
+    reader = TransactionReader(stream)
     reader.look_back, reader.any_table = look_back, any_table
-    yield from read(reader, events)
+    yield from read(reader, stream.events)
     yield reader.end()
 
 
@@ -160,12 +126,11 @@ def prepared_before(events: Iterable[RawEvent], start: Position, stop: Position 
     Parameters
     ----------
     events, start
-        As for ``items``: one file from its head.
+        As for ``EventStream``: one file from its head.
     stop
         The place; None is the end of the file.
     """
-    found: dict[Xid, ItemBuffer] = {}
-    reader = TransactionReader(start, None, found, gaps=True)
+    reader = TransactionReader(EventStream(events, start, gaps=True))
     reader.skip_all = True
 
     def until_stop() -> Iterator[RawEvent]:
@@ -178,7 +143,7 @@ def prepared_before(events: Iterable[RawEvent], start: Position, stop: Position 
 
     for _ in read(reader, until_stop()):
         pass  # an Idle at most
-    return found
+    return reader.prepared
 
 
 def read(reader: TransactionReader, events: Iterable[RawEvent]) -> Iterator[Item]:
@@ -213,17 +178,17 @@ class TransactionReader(PositionTracker):
     ``keep_rows`` is False. ``foreign_xa`` are XA transactions that ended here and were prepared before the start.
     """
 
-    def __init__(self, start: Position, since: Position | None, prepared: dict[Xid, ItemBuffer], *, gaps: bool) -> None:
-        super().__init__(start, since, gaps=gaps)
+    def __init__(self, stream: EventStream) -> None:
+        super().__init__(stream)
         self.current: Gtid | None = None
         self.begun = self.changed = False
-        self.begin_at = start.offset
+        self.begin_at = stream.start.offset
         self.gtid_text, self.time = "", 0.0
         self.tables: dict[int, RowsLayout] = {}
         self.unreadable: dict[str, UnreadableTable] = {}
         self.layouts: dict[bytes, RowsLayout] = {}
         self.xa_rows: ItemBuffer | None = None
-        self.prepared = prepared
+        self.prepared = stream.prepared
         self.look_back: LookBack | None = None
         self.skip_all = self.any_table = False
         self.keep_rows = True

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from migverify.changes.model import DecodedTable, Op, Position, Rows, Statement
 from migverify.changes.positions import before, file_number, tso_position, tso_time
-from migverify.changes.statements import Kind, classify
+from migverify.changes.statements import QueryKind, classify
 
 Types: TypeAlias = Mapping[str, Mapping[str, str]]
 """Declared column types: ``database.table`` -> column -> COLUMN_TYPE as in information_schema."""
@@ -145,7 +145,7 @@ class MessageHead:
     def statement(self, sql: str, *, truncates: bool = False, index: int = 0, snapshot: bool = False) -> Carried:
         """Return one statement; ``truncates`` where the message says so without a text."""
         read = classify(sql, self.database)
-        op = Op.TRUNCATE if truncates or read.kind is Kind.TRUNCATE else Op.DDL
+        op = Op.TRUNCATE if truncates or read.kind is QueryKind.TRUNCATE else Op.DDL
         tables = read.tables or (((self.database, self.table),) if self.database else ())
         event = Statement(op, tables, sql, self.database, *self.at, int(self.time))
         return self._carried(event, None, index, snapshot=snapshot)
