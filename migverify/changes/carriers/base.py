@@ -69,8 +69,11 @@ class SourceOrder(NamedTuple):
 
     def is_before(self, other: SourceOrder) -> bool:
         """Whether this is known to be earlier."""
-        here, there = self.position, other.position
-        return self.server == other.server and (before(here, there) or (here == there and self.row < other.row))
+        if self.server != other.server:
+            return False
+        if self.position == other.position:
+            return self.row < other.row
+        return before(self.position, other.position)
 
 
 @dataclass(frozen=True, slots=True)

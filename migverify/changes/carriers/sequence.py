@@ -132,8 +132,8 @@ class OrderTracker:
                 self.counts.duplicates += 1
             return False
         here = (item.place.topic, item.place.partition)
-        promised = SourceOrder(tso_position(self._watermarks.promised(here)))
-        if item.order is not None and item.order.is_before(promised):
+        promised = self._watermarks.promised(here)
+        if promised and item.order is not None and item.order.is_before(SourceOrder(tso_position(promised))):
             self.counts.late += 1
         if isinstance(item.event, Statement):
             return True
@@ -163,7 +163,8 @@ class OrderTracker:
             return False
         event = item.event
         written = event.sql if isinstance(event, Statement) else (event.table.name, event.images)
-        digest = _digest(event.op, item.order, written)
+        place = item.order.position
+        digest = _digest(event.op, place.file, place.offset, item.order.server, item.order.row, written)
         if digest in self._recent:
             self._recent.move_to_end(digest)
             return True
