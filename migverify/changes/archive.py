@@ -22,9 +22,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from migverify.changes.events import ARTIFICIAL, HEADER, HEADER_BYTES, IN_USE, MAGIC, EventType, RawEvent, file_events
+from migverify.changes.events import (
+    END_BITS,
+    FIRST_OFFSET,
+    GTID_EVENTS,
+    HEADER,
+    HEADER_BYTES,
+    HEARTBEATS,
+    IN_USE,
+    MAGIC,
+    EventType,
+    RawEvent,
+    file_events,
+)
 from migverify.changes.gtid import Executed, GtidSet, decode_gtids
-from migverify.changes.headers import GTID_EVENTS
 from migverify.changes.manifest import (
     ArchiveGap,
     FileEntry,
@@ -38,7 +49,7 @@ from migverify.changes.manifest import (
     write_gap,
 )  # fmt: skip
 from migverify.changes.model import Position
-from migverify.changes.positions import FIRST_OFFSET
+from migverify.changes.places import EventStream
 from migverify.changes.server import BinlogServer
 from migverify.changes.source import RECONNECT_SECONDS, reconnecting
 from migverify.changes.statements import Xid
@@ -50,8 +61,6 @@ from migverify.errors import ChangeError, PurgedError, RetryableReadError, Usage
 LOG = logging.getLogger(__name__)
 
 LOCAL_SECONDS, REMOTE_SECONDS = 1.0, 60.0
-_32_BITS = 0xFFFFFFFF
-_HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
 
 Say = Callable[[str], None]
 _CHECKED = ("whole", "gtids_before", "gtids", "anonymous")
@@ -86,7 +95,7 @@ class FileFacts:
         self._xa_open: dict[Xid, OpenXa] = {}
         self._finished_xa = False
         self._executed = Executed(GtidSet())
-        self._reader = TransactionReader(Position(name, FIRST_OFFSET), None, {}, gaps=True)
+        self._reader = TransactionReader(EventStream((), Position(name, FIRST_OFFSET), gaps=True))
         self._reader.skip_all, self._reader.keep_rows = True, False
 
     def add(self, event: RawEvent, end: int) -> None:
@@ -100,7 +109,7 @@ class FileFacts:
         elif kind == EventType.PREVIOUS_GTIDS:
             self.gtids_before = str(decode_gtids(event.body))
         elif kind == EventType.ROTATE:
-            self.following = event.body[8:].decode("utf-8", "replace")
+            self.following = event.rotates_to()[0]
         for _ in read(reader, (event,)):
             pass  # an Idle at most
         if kind in GTID_EVENTS and reader.current is not None:
@@ -146,7 +155,7 @@ class _HashedBytes(ByteWindow):
 def _read_again(stream: BinaryIO, entry: FileEntry) -> tuple[FileFacts, _HashedBytes, int]:
     """Return what the archived bytes of a file hold, the window over them, and the number of events."""
     window, facts, events = _HashedBytes(stream, entry.bytes), FileFacts(entry.name), 0
-    offset = len(MAGIC)
+    offset = FIRST_OFFSET
     for event in file_events(cast("BinaryIO", window), entry.name):
         offset += event.size
         events += 1
@@ -195,7 +204,7 @@ class _GrowingFile:
 
     def add(self, event: RawEvent) -> None:
         """Append one event of the file."""
-        if self.offset == len(MAGIC) and event.type != EventType.FORMAT_DESCRIPTION:
+        if self.offset == FIRST_OFFSET and event.type != EventType.FORMAT_DESCRIPTION:
             raise ChangeError(f"{self.name}: the server's first event has type {event.type}, not a format description.")
         self._write(event_bytes(event))
         self.facts.add(event, self.offset)
@@ -369,7 +378,7 @@ class _ArchiveWriter:
     def _from_here(self, *, follow: bool) -> Iterator[RawEvent]:
         file = self._file
         # The protocol has 32 bits for the offset; what comes twice is left out.
-        self._place = max(file.offset, FIRST_OFFSET) if file.offset <= _32_BITS else FIRST_OFFSET
+        self._place = max(file.offset, FIRST_OFFSET) if file.offset <= END_BITS else FIRST_OFFSET
         try:
             yield from self._server.events(Position(file.name, self._place), follow=follow)
         except RetryableReadError:
@@ -388,8 +397,8 @@ class _ArchiveWriter:
 
     def _take(self, event: RawEvent, stop_before: str) -> bool:
         """Take one event; returns whether the file to stop before has come."""
-        if event.type == EventType.ROTATE and (event.flags & ARTIFICIAL or not event.time):
-            name = event.body[8:].decode("utf-8", "replace")
+        if event.type == EventType.ROTATE and (event.is_artificial or not event.time):
+            name, place = event.rotates_to()
             if name != self._file.name:
                 self._file.publish(FileState.COMPLETE, name)
                 self._file.close()
@@ -397,7 +406,7 @@ class _ArchiveWriter:
                 if name == stop_before:
                     return True
                 self._file = self._open(_Start(name, self._file.name))
-            self._place = int.from_bytes(event.body[:8], "little")
+            self._place = place
             if self._place > self._file.offset:
                 raise ChangeError(f"{name}: the server goes on at {self._place}, after {self._file.offset}.")
         else:
@@ -405,12 +414,12 @@ class _ArchiveWriter:
         return False
 
     def _append(self, file: _GrowingFile, event: RawEvent) -> None:
-        if event.type in _HEARTBEATS:
+        if event.type in HEARTBEATS:
             file.publish()
             return
-        if event.flags & ARTIFICIAL or not event.end:
+        if event.is_artificial:
             # A format description at the start of a connection, not in the file at this place.
-            described = event.type == EventType.FORMAT_DESCRIPTION and event.time and file.offset > len(MAGIC)
+            described = event.type == EventType.FORMAT_DESCRIPTION and event.time and file.offset > FIRST_OFFSET
             if described and event.time != file.facts.first_time:
                 raise ChangeError(
                     f"{file.name}: the server's file of this name began at another time than the archived one.",
@@ -418,9 +427,9 @@ class _ArchiveWriter:
                 )
             return
         self._place += event.size
-        if event.end != self._place & _32_BITS:
+        if event.end != self._place & END_BITS:
             raise ChangeError(
-                f"{file.name}: an event of type {event.type} ends at {event.end}, expected {self._place & _32_BITS}.",
+                f"{file.name}: an event of type {event.type} ends at {event.end}, expected {self._place & END_BITS}.",
                 hint="Bytes of the stream are missing or repeated; run the command again.",
             )
         if self._place <= file.offset:  # sent again after a reconnect

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from migverify.changes.buffer import whole
-from migverify.changes.byte_accounting import ByteAccounting
+from migverify.changes.byte_accounting import ByteAccounting, Gaps
 from migverify.changes.ddl import DdlFinding, ddl_finding
 from migverify.changes.decode import count_rows
-from migverify.changes.events import EventType, RawEvent
+from migverify.changes.events import FIRST_OFFSET, EventType, RawEvent
 from migverify.changes.files import BinlogFiles, Opener
-from migverify.changes.gaps import Gaps
 from migverify.changes.gtid import parse_gtids
 from migverify.changes.model import Begin, Commit, Item, Position, Rows, Statement, Wanted
-from migverify.changes.positions import FIRST_OFFSET, before, until_position
+from migverify.changes.places import EventStream
+from migverify.changes.positions import before, until_position
 from migverify.changes.server import BinlogServer, source_state
 from migverify.changes.storage import open_file
 from migverify.changes.transactions import items
@@ -222,7 +222,8 @@ def _read(
     accounting = audit.accounting
     watched = _watched(events, accounting)
     try:
-        for item in until_position(whole(items(watched, start, since=since, gaps=accounting.jumps)), until, since):
+        stream = EventStream(watched, start, since, accounting.jumps)
+        for item in until_position(whole(items(stream)), until, since):
             audit.take(item)
     except ChangeError as error:
         refused = error.message + (f" {error.hint}" if error.hint else "")

@@ -9,29 +9,130 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from migverify.changes.events import ARTIFICIAL, EventType, RawEvent
-from migverify.changes.gaps import Numbers
-from migverify.changes.gtid import GtidSet, decode_gtids, parse_gtids
-from migverify.changes.headers import GTID_EVENTS, read_gtid
+from migverify.changes.events import (
+    ARTIFICIAL,
+    END_BITS,
+    FIRST_OFFSET,
+    GTID_EVENTS,
+    HEARTBEATS,
+    NO_TABLE,
+    ROWS_EVENTS,
+    EventType,
+    RawEvent,
+)
+from migverify.changes.gtid import Executed, Gtid, GtidSet, Interval, Source, decode_gtids, parse_gtids
+from migverify.changes.headers import read_gtid
 from migverify.changes.model import Position, Wanted
 from migverify.changes.payload import payload_events
 from migverify.changes.positions import before
 
-MAGIC_BYTES = 4
 RELAY_LOG = 0x0040
-_WRAP = 1 << 32
 _STATEMENT_END = 0x0001
 _PLACES = 100
-_NO_TABLE = 0xFFFFFF
-"""Table id of a rows event that only ends a statement."""
-
-ROWS_EVENTS = frozenset({
-    EventType.WRITE_ROWS_V1, EventType.UPDATE_ROWS_V1, EventType.DELETE_ROWS_V1, EventType.WRITE_ROWS,
-    EventType.UPDATE_ROWS, EventType.DELETE_ROWS, EventType.PARTIAL_UPDATE_ROWS,
-})  # fmt: skip
-_UNPLACED = frozenset({EventType.HEARTBEAT, EventType.HEARTBEAT_V2})
 _BETWEEN = GTID_EVENTS | {EventType.ROTATE, EventType.STOP, EventType.PREVIOUS_GTIDS}
 _GROUP = frozenset({EventType.TRANSACTION_CONTEXT, EventType.VIEW_CHANGE})
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """What the numbers prove, as texts of GTID sets, empty for none.
+
+    ``lost`` are transactions that a server has and the stream lacks, ``holes`` numbers that the stream lacks without a
+    server's word about them, ``repeated`` transactions that came again, ``foreign`` ones that the stream has and a
+    later word of the server has not.
+    """
+
+    lost: str = ""
+    holes: str = ""
+    repeated: str = ""
+    foreign: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.lost or self.holes or self.repeated or self.foreign)
+
+
+@dataclass(slots=True)
+class Numbers:
+    """The transaction numbers of a stream; memory grows with the intervals, not with the transactions.
+
+    MySQL numbers the transactions of each UUID and tag without a gap. But a server may itself never have executed a
+    number (a replica that skipped, a group that hands out blocks), and a replica may log numbers out of order. So a
+    hole is compared with what the server states - the set at the start of each binlog file, the executed set at the
+    end - wherever there is one: what the server has and the stream lacks is lost; what both lack never was.
+
+    ``base`` is what was executed before the stream begins, None where nobody says; then only numbers from the first
+    one on are compared.
+    """
+
+    base: GtidSet | None = None
+    seen: Executed = field(default_factory=lambda: Executed(GtidSet()))
+    repeated: GtidSet = field(default_factory=GtidSet)
+    lost: GtidSet = field(default_factory=GtidSet)
+    foreign: GtidSet = field(default_factory=GtidSet)
+    _stated: GtidSet | None = None
+
+    def start(self, executed: GtidSet) -> None:
+        """Say what was executed before the first transaction."""
+        self.base = self._stated = executed
+
+    def add(self, gtid: Gtid) -> None:
+        """Count one transaction, in the order of the stream."""
+        source, number = gtid.source, gtid.number
+        if self.seen.has(source, number) or (self.base is not None and self.base.has(source, number)):
+            self.repeated |= _span(source, number, number)
+        self.seen.add(gtid)
+
+    def executed(self) -> GtidSet:
+        """Return what was executed at this place of the stream, as far as it tells."""
+        seen = self.seen.value()
+        return seen if self.base is None else self.base | seen
+
+    def word(self, executed: GtidSet, *, exact: bool) -> None:
+        """Take a server's word for what was executed up to here.
+
+        Parameters
+        ----------
+        executed
+            The set it states.
+        exact
+            Whether it speaks of this very place: then what the stream has beyond it is foreign.
+        """
+        seen = self.seen.value()
+        stated = executed if self.base is not None else _from_first(executed, seen)
+        self.lost |= stated - self.executed()
+        if exact:
+            self.foreign |= seen - stated
+        self._stated = stated
+
+    def gaps(self) -> Gaps:
+        """Return what is proved so far."""
+        executed = dict((self.executed() | self.lost).sources)
+        stated = dict(self._stated.sources) if self._stated is not None else {}
+        holes = GtidSet()
+        for source, intervals in self.seen.value().sources:
+            first = intervals[0][0] if self.base is None else 1
+            lacking = _span(source, first, intervals[-1][1]) - _of(source, executed[source])
+            if source in stated:  # numbers that the server's own set passes over were never executed there
+                lacking -= _span(source, 1, stated[source][-1][1]) - _of(source, stated[source])
+            holes |= lacking
+        return Gaps(str(self.lost), str(holes), str(self.repeated), str(self.foreign))
+
+
+def _span(source: Source, first: int, last: int) -> GtidSet:
+    return GtidSet(((source, ((first, last),)),)) if last >= first else GtidSet()
+
+
+def _of(source: Source, intervals: tuple[Interval, ...]) -> GtidSet:
+    return GtidSet(((source, intervals),)) if intervals else GtidSet()
+
+
+def _from_first(executed: GtidSet, seen: GtidSet) -> GtidSet:
+    """Leave out what may have been executed before a stream whose start nobody knows."""
+    stated = dict(executed.sources)
+    found = GtidSet()
+    for source, intervals in seen.sources:
+        found |= _of(source, stated.get(source, ())) - _span(source, 1, intervals[0][0] - 1)
+    return found
 
 
 @dataclass(slots=True)
@@ -40,9 +141,9 @@ class FileAccounting:
 
     name: str
     size: int = 0
-    offset: int = MAGIC_BYTES
+    offset: int = FIRST_OFFSET
     events: int = 0
-    bytes: int = MAGIC_BYTES
+    bytes: int = FIRST_OFFSET
     in_use: bool = False
     closed: bool = False
 
@@ -105,13 +206,13 @@ class ByteAccounting:
     def take(self, event: RawEvent) -> None:
         """Count one event."""
         kind = event.type
-        if kind == EventType.ROTATE and (event.flags & ARTIFICIAL or not event.end):
+        if kind == EventType.ROTATE and event.is_artificial:
             self._open(event)
             return
         if not self.files:
             self.files.append(FileAccounting(""))
         self._count(event)
-        if kind in _UNPLACED:
+        if kind in HEARTBEATS:
             self.heartbeats += 1
             return
         if kind == EventType.FORMAT_DESCRIPTION:
@@ -131,8 +232,7 @@ class ByteAccounting:
             self._rows_or_map(event)
 
     def _open(self, event: RawEvent) -> None:
-        name = event.body[8:].decode("utf-8", "replace")
-        offset = int.from_bytes(event.body[:8], "little")
+        name, offset = event.rotates_to()
         if not self.files or self.files[-1].name != name:
             self.files.append(FileAccounting(name, self._sizes.get(name, 0), offset))
             self._maps.clear()
@@ -145,11 +245,11 @@ class ByteAccounting:
             kept = self.by_type.setdefault(event.type, [0, 0])
             kept[0] += 1
             kept[1] += event.size
-        if event.type in _UNPLACED or event.flags & ARTIFICIAL:
+        if event.type in HEARTBEATS or event.flags & ARTIFICIAL:
             return
         if event.type == EventType.FORMAT_DESCRIPTION:
             file.in_use = bool(event.flags & 1)
-            if not event.end or file.offset != MAGIC_BYTES:  # sent again to a reader that starts inside of the file
+            if not event.end or file.offset != FIRST_OFFSET:  # sent again to a reader that starts inside of the file
                 return
         file.events += 1
         file.bytes += event.size
@@ -168,13 +268,13 @@ class ByteAccounting:
         return self._named and begun and (until is None or not until.file or before(at, until))
 
     def _place(self, file: FileAccounting, event: RawEvent) -> None:
-        begins = (event.end - event.size) % _WRAP
-        if begins == file.offset % _WRAP or self.relay:
+        begins = event.end - event.size & END_BITS
+        if begins == file.offset & END_BITS or self.relay:
             file.offset += event.size
             return
-        ahead = (begins - file.offset) % _WRAP
+        ahead = begins - file.offset & END_BITS
         at = f"{file.name}:{file.offset}"
-        if ahead < _WRAP // 2:
+        if ahead <= END_BITS // 2:
             if self.jumps and event.type in _BETWEEN:
                 self.left_out_bytes += ahead
             else:
@@ -202,7 +302,7 @@ class ByteAccounting:
         self.transactions += 1
         gtid = read_gtid(event)
         if gtid.number:
-            self.numbers.add(gtid.source, gtid.number)
+            self.numbers.add(gtid)
         elif self._inside:
             self.anonymous += 1
 
@@ -217,7 +317,7 @@ class ByteAccounting:
             if table_id in self._maps:
                 self.rows_events += 1
                 self._with_rows.add(table_id)
-            elif table_id < _NO_TABLE:
+            elif table_id < NO_TABLE:
                 _keep(self.orphan_rows, f"{self._where()}: rows of table id {table_id}")
             if int.from_bytes(body[6:8], "little") & _STATEMENT_END:
                 self._end_statement(finished=True)

@@ -14,10 +14,18 @@ from typing import Any
 
 import pymysql
 
-from migverify.changes.events import ARTIFICIAL, HEADER_BYTES, EventType, RawEvent, has_checksum, split_event
+from migverify.changes.events import (
+    ARTIFICIAL,
+    FIRST_OFFSET,
+    HEADER_BYTES,
+    HEARTBEATS,
+    EventType,
+    RawEvent,
+    has_checksum,
+    split_event,
+)
 from migverify.changes.gtid import parse_gtids
 from migverify.changes.model import Position
-from migverify.changes.positions import FIRST_OFFSET
 from migverify.db.failures import query_failure
 from migverify.db.session import Session
 from migverify.errors import ChangeError, MigverifyError, PurgedError, RetryableReadError
@@ -142,7 +150,7 @@ def packet_events(packets: Iterator[bytes]) -> Iterator[RawEvent]:
         if kind == EventType.FORMAT_DESCRIPTION:
             checksum = has_checksum(data)
         made = kind == EventType.ROTATE and int.from_bytes(data[17:19], "little") & ARTIFICIAL
-        if made or kind in (EventType.HEARTBEAT, EventType.HEARTBEAT_V2):
+        if made or kind in HEARTBEATS:
             # The server made this event for us, perhaps before any format description says how.
             own = len(data) > 4 and zlib.crc32(memoryview(data)[:-4]) == int.from_bytes(data[-4:], "little")
             yield split_event(data, own, "dump")

@@ -23,6 +23,12 @@ IN_USE = 0x0001
 ARTIFICIAL = 0x0020
 IGNORABLE = 0x0080
 """Flag of an event that a reader who does not know its type may pass over: it changes nothing."""
+FIRST_OFFSET = len(MAGIC)
+"""Offset of the first event of a binlog file."""
+END_BITS = 0xFFFFFFFF
+"""The end position of an event has 32 bits, a file may be longer."""
+NO_TABLE = 0xFFFFFF
+"""Table id of a rows event that only ends a statement."""
 
 
 class EventType(IntEnum):
@@ -70,6 +76,15 @@ class EventType(IntEnum):
     GTID_TAGGED = 42
 
 
+HEARTBEATS = frozenset({EventType.HEARTBEAT, EventType.HEARTBEAT_V2})
+"""They have no place in a file: a server makes them when it has nothing to send."""
+GTID_EVENTS = frozenset({EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED})
+ROWS_EVENTS = frozenset({
+    EventType.WRITE_ROWS_V1, EventType.UPDATE_ROWS_V1, EventType.DELETE_ROWS_V1, EventType.WRITE_ROWS,
+    EventType.UPDATE_ROWS, EventType.DELETE_ROWS, EventType.PARTIAL_UPDATE_ROWS,
+})  # fmt: skip
+
+
 class RawEvent(NamedTuple):
     """One event as it came. ``body`` excludes the header and the checksum; ``end`` is where the event ends in its file.
 
@@ -83,6 +98,17 @@ class RawEvent(NamedTuple):
     end: int
     flags: int
     body: bytes
+
+    @property
+    def is_artificial(self) -> bool:
+        """Whether the server made it for this reader: it is in no file at this place."""
+        return bool(self.flags & ARTIFICIAL) or not self.end
+
+    def rotates_to(self) -> tuple[str, int]:
+        """Return the file that a ROTATE event names, and the offset in it."""
+        if len(self.body) < 9:
+            raise ChangeError("a ROTATE event is too short.")
+        return self.body[8:].decode("utf-8", "replace"), int.from_bytes(self.body[:8], "little")
 
 
 def split_event(data: bytes, checksum: bool, where: str) -> RawEvent:
@@ -131,7 +157,7 @@ def has_checksum(format_description: bytes) -> bool:
     return algorithm == 1
 
 
-def file_events(stream: BinaryIO, name: str, start: int = 4) -> Iterator[RawEvent]:
+def file_events(stream: BinaryIO, name: str, start: int = FIRST_OFFSET) -> Iterator[RawEvent]:
     """Yield the events of one binlog file from its format description, then those at or after ``start``.
 
     Parameters
@@ -141,14 +167,14 @@ def file_events(stream: BinaryIO, name: str, start: int = 4) -> Iterator[RawEven
     name
         Its name in messages.
     start
-        Offset of the first event wanted; 4 is the first of the file. Must be the start of an event.
+        Offset of the first event wanted. Must be the start of an event.
     """
     stream.seek(0)
-    magic = stream.read(4)
+    magic = stream.read(len(MAGIC))
     if magic != MAGIC:
         raise ChangeError(f"{name}: not a binlog file (it begins with {magic!r}).",
                           hint="An encrypted binlog must be read from the server.")  # fmt: skip
-    checksum, offset = False, 4
+    checksum, offset = False, FIRST_OFFSET
     while data := _next_event(stream, f"{name}:{offset}"):
         described = data[4] == EventType.FORMAT_DESCRIPTION
         if described:

@@ -19,14 +19,15 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from migverify.changes.buffer import ItemBuffer
-from migverify.changes.events import ARTIFICIAL, HEADER_BYTES, EventType, RawEvent, file_events
+from migverify.changes.events import ARTIFICIAL, FIRST_OFFSET, HEADER_BYTES, EventType, RawEvent, file_events
 from migverify.changes.gtid import GtidSet, decode_gtids, parse_gtids
 from migverify.changes.manifest import Manifest, OpenXa, require_unbroken
 from migverify.changes.model import Position
-from migverify.changes.positions import FIRST_OFFSET, before
+from migverify.changes.places import EventStream
+from migverify.changes.positions import before
 from migverify.changes.statements import Xid
 from migverify.changes.storage import ByteWindow, Storage, open_file
-from migverify.changes.transactions import EventStream, items, prepared_before
+from migverify.changes.transactions import Transport, items
 from migverify.errors import ChangeError, PurgedError
 
 Opener = Callable[[str], BinaryIO]
@@ -37,8 +38,8 @@ def file_name(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2]
 
 
-class BinlogFiles:
-    """Binlog files in their order without a gap, from the one that holds a position on; see ``source.Transport``.
+class BinlogFiles(Transport):
+    """Binlog files in their order without a gap, from the one that holds a position on.
 
     Parameters
     ----------
@@ -129,10 +130,6 @@ class BinlogFiles:
         with closing(self._opener(path)) as stream:
             yield from file_events(stream, file_name(path), start)
 
-    def range(self, since: Position | None, until: Position | None) -> tuple[Position | None, Position | None, bool]:
-        """See Transport."""
-        return since, until, False
-
     @contextmanager
     def opened(self, start: Position | None, *, again: bool) -> Iterator[EventStream]:
         """See Transport."""
@@ -144,16 +141,12 @@ class BinlogFiles:
         else:
             yield EventStream(self.events(), self.start, start)
 
-    def look_back(self, xid: Xid, at: Position) -> ItemBuffer | None:
-        """Return the rows of an XA transaction that was prepared before a place, None where no file has it."""
+    def files_back(self, at: Position) -> Iterator[tuple[Position, Iterator[RawEvent]]]:
+        """See Transport."""
         for path in reversed(self.given):
             head = Position(file_name(path), FIRST_OFFSET)
             if before(head, at):
-                stop = at if head.file == at.file else None
-                found = prepared_before(self._file(path, FIRST_OFFSET), head, stop)
-                if xid in found:
-                    return found[xid]
-        return None
+                yield head, self._file(path, FIRST_OFFSET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,16 +217,12 @@ def _place(manifest: Manifest, position: Position) -> int:
     )
 
 
-class ArchivedRange:
-    """One range of an archived file; see ``source.Transport``. Its reader needs no other file."""
+class ArchivedRange(Transport):
+    """One range of an archived file. Its reader needs no other file: the manifest names what was prepared earlier."""
 
     def __init__(self, storage: Storage, wanted: FileRange) -> None:
         self.name = wanted.file
         self._storage, self._wanted = storage, wanted
-
-    def range(self, since: Position | None, until: Position | None) -> tuple[Position | None, Position | None, bool]:
-        """See Transport."""
-        return since, until, False
 
     @contextmanager
     def opened(self, start: Position | None, *, again: bool) -> Iterator[EventStream]:
@@ -243,9 +232,8 @@ class ArchivedRange:
         prepared: dict[Xid, ItemBuffer] = {}
         for one in wanted.prepared:
             with self._window(one.file, one.end) as window:
-                for _ in items(
-                    file_events(window, one.file, one.start), Position(one.file, one.start), prepared=prepared
-                ):
+                events = file_events(window, one.file, one.start)
+                for _ in items(EventStream(events, Position(one.file, one.start), prepared=prepared)):
                     pass
         with self._window(wanted.file, wanted.end) as window:
             place = Position(wanted.file, wanted.start)
@@ -266,8 +254,3 @@ class ArchivedRange:
                 f"{file}: ends at {window.offset}, and the manifest has {end} bytes of it.",
                 hint="Check the archive with `migverify changes archive --verify`.",
             )
-
-    def look_back(self, xid: Xid, at: Position) -> ItemBuffer | None:
-        """Return None: the manifest names what was prepared earlier."""
-        del xid, at
-        return None

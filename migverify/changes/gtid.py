@@ -215,6 +215,10 @@ class Executed:
     def __str__(self) -> str:
         return self._text
 
+    def has(self, source: Source, number: int) -> bool:
+        """Whether one transaction is in the set."""
+        return (source == self._source and self._first <= number < self._next) or self._set.has(source, number)
+
     def value(self) -> GtidSet:
         """The set as a value."""
         if self._next:

@@ -22,8 +22,7 @@ from migverify.errors import ChangeError
 _COMMIT_TIME_AT = 42
 _SECOND_TIME = 1 << 55
 _TAGGED_FIELDS = 12
-_STATUS_SIZES = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1,
-                 128: 3, 129: 8}  # fmt: skip
+_STATUS_SIZES = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1}
 _NO_BACKSLASH_ESCAPES = 1 << 20
 
 
@@ -106,7 +105,6 @@ def _server(data: bytes) -> str:
     return str(uuid.UUID(bytes=data))
 
 
-GTID_EVENTS = frozenset({EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED})
 _HEAD = struct.Struct("<B16sq")
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,12 +17,12 @@ from typing import Any, TypeVar
 
 from migverify import codec
 from migverify.changes.gtid import GtidSet, parse_gtids
+from migverify.changes.positions import file_number
 from migverify.changes.storage import Storage
 from migverify.errors import ChangeError
 
 VERSION = 1
 FOLDER = "manifest"
-_NUMBERED = re.compile(r"(.+)\.(\d+)")
 _GAP = "gap-"
 
 _T = TypeVar("_T", "FileEntry", "ArchiveGap")
@@ -120,10 +119,6 @@ class Manifest:
         """The newest file."""
         return self.files[-1] if self.files else None
 
-    def entry(self, name: str) -> FileEntry | None:
-        """The entry of a file."""
-        return next((file for file in self.files if file.name == name), None)
-
     def covered(self) -> str:
         """The GTIDs of all archived transactions, as the server writes sets."""
         total = GtidSet()
@@ -133,11 +128,11 @@ class Manifest:
 
 
 def number(name: str) -> int:
-    """Return the number at the end of a binlog's name."""
-    found = _NUMBERED.fullmatch(name)
-    if found is None or "/" in name:
+    """Return the number at the end of a binlog's name; ChangeError where it has none."""
+    found = file_number(name)
+    if found is None:
         raise ChangeError(f"not a name of a binlog: {name!r}", hint="Names look like binlog.000007.")
-    return int(found[2])
+    return found
 
 
 def read_manifest(storage: Storage) -> Manifest:

@@ -7,10 +7,11 @@ a ``Commit``; ``Idle`` may come between two transactions. Row images stay bytes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias
 
 from migverify.errors import ChangeError
 
@@ -37,7 +38,7 @@ class Position:
     """A place between two transactions: everything before it was read, nothing after it.
 
     ``offset`` counts bytes in ``file``. ``gtids`` is the executed set at that place in the server's own text, empty
-    where the server writes no GTIDs.
+    where the server writes no GTIDs. For a place in the changes of TiDB see ``positions.tso_position``.
     """
 
     file: str
@@ -80,6 +81,32 @@ class TableMap:
     def name(self) -> str:
         """``database.table``."""
         return f"{self.database}.{self.table}"
+
+
+class DecodedTable(TableMap):
+    """A layout of rows that a carrier sends as texts: ``packed`` makes their ``Rows.images``, ``unpacked`` reads them.
+
+    Of its columns only the names are known.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, database: str, table: str, names: tuple[str, ...], key: Iterable[str]) -> DecodedTable:
+        """Return the layout of columns by their names, ``key`` among them."""
+        columns = tuple(ColumnMap(name, type_code=0, meta=0, unsigned=False, nullable=True) for name in names)
+        return cls(database, table, columns, tuple(names.index(name) for name in key))
+
+    @staticmethod
+    def packed(images: Sequence[Texts]) -> bytes:
+        """Return images as bytes."""
+        return json.dumps(images).encode("ascii")
+
+    @staticmethod
+    def unpacked(images: bytes) -> list[list[str | None]]:
+        """Return the images of ``packed``."""
+        found: list[list[str | None]] = json.loads(images)
+        return found
 
 
 class UnreadableTable(TableMap):
@@ -142,7 +169,8 @@ class Rows:
     """One rows event: full images of rows of one table.
 
     ``images`` holds the packed images; of an UPDATE, before and after take turns. ``offset`` is the event's end in
-    ``file`` (that of the containing event for a compressed transaction), ``time`` the statement's start, Unix time.
+    ``file`` (that of the containing event for a compressed transaction), ``time`` the statement's start, Unix time. A
+    carrier that does not name the binlog gives its own place.
     """
 
     op: Op
@@ -191,36 +219,12 @@ class Idle:
 
 
 Item: TypeAlias = Begin | Rows | Statement | Commit | Idle
-"""What the change stream of a binlog yields; a Commit and an Idle say up to where it is complete."""
-YieldedT_co = TypeVar("YieldedT_co", covariant=True)
+"""What a change stream yields; a Commit and an Idle say up to where it is complete."""
 
 
-class ChangeSource(Protocol[YieldedT_co]):
-    """Changes that can be read: a binlog (``ChangeSource[Item]``) or a carrier (``ChangeSource[CarriedItem]``).
+class ChangeSource(Protocol):
+    """Committed changes that can be read: a binlog, or what ``carriers.committed`` makes of a carrier's messages."""
 
-    The items carry their positions, and among them are those that say up to where the stream is complete: ``Commit``
-    and ``Idle`` of a binlog, ``Watermark`` of a carrier.
-    """
-
-    def items(self) -> Iterator[YieldedT_co]:
-        """Yield what there is, in the order of the source."""
+    def items(self) -> Iterator[Item]:
+        """Yield what there is, in the order of the source; Commit and Idle say up to where it is complete."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One decoded change, in the form that ``changes tail --json`` prints and every carrier gives.
-
-    ``before`` and ``after`` map column name -> text as in ``Texts``; ``before`` is None for an insert, ``after`` for a
-    delete, both for a statement. ``table`` is ``database.table``.
-    """
-
-    op: Op
-    table: str
-    before: dict[str, str | None] | None
-    after: dict[str, str | None] | None
-    gtid: str
-    file: str
-    position: int
-    time: float
-    sql: str = ""

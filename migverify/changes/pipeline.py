@@ -17,14 +17,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from migverify.changes.carriers import kafka as kafka_carrier
-from migverify.changes.carriers.base import Carried, CarriedItem, Parser, Reject, Watermark, tso_time
+from migverify.changes.carriers.base import Carried, CarriedItem, Carrier, Reject, Watermark
 from migverify.changes.carriers.dead_letters import DeadLetterFile
-from migverify.changes.carriers.files import FileSource, StorageFolder, json_lines, open_protocol_events
 from migverify.changes.carriers.sequence import LIMIT, Completeness, OrderCounts, OrderTracker
 from migverify.changes.decode import count_rows
-from migverify.changes.model import ChangeSource, Commit, Item, Op, Rows
-from migverify.errors import UsageError
+from migverify.changes.model import Commit, Item, Rows
+from migverify.changes.positions import tso_time
+from migverify.changes.source import read_files
 from migverify.model import Verdict
 
 OPEN = 100_000
@@ -192,23 +191,23 @@ class TrafficCounter:
         return CarriedCounts(dict(self._tables), done, self._sizes.result(), tuple(parts), self._transit, self._last)
 
     def _count(self, item: Carried) -> None:
-        if item.change.op in (Op.TRUNCATE, Op.DDL) or item.snapshot:
+        if not isinstance(item.event, Rows) or item.snapshot:
             return
-        change, here = item.change, (item.place.topic, item.place.partition)
-        part = self._partitions.setdefault(here, PartitionTraffic(*here, first_time=change.time))
+        table, time, here = item.event.table.name, item.time, (item.place.topic, item.place.partition)
+        part = self._partitions.setdefault(here, PartitionTraffic(*here, first_time=time))
         part.rows += 1
-        part.last_time = max(part.last_time, change.time)
-        self._last = max(self._last, change.time)
-        self._tables[change.table] += 1
-        self._sizes.row(change.gtid or f"{here}@{item.place.offset}")
+        part.last_time = max(part.last_time, time)
+        self._last = max(self._last, time)
+        self._tables[table] += 1
+        self._sizes.row(item.gtid or f"{here}@{item.place.offset}")
         if item.sent:
-            self._transit = max(item.sent - change.time, self._transit or 0.0)
+            self._transit = max(item.sent - time, self._transit or 0.0)
         if self.applied is None:
             return
         if item.place.offset < (self.applied.get(here) or 0):
-            self._done[change.table] += 1
-        elif part.oldest_pending is None or change.time < part.oldest_pending:
-            part.oldest_pending = change.time
+            self._done[table] += 1
+        elif part.oldest_pending is None or time < part.oldest_pending:
+            part.oldest_pending = time
 
 
 # --- questions -------------------------------------------------------------------------------------------------------
@@ -419,63 +418,21 @@ def _order(facts: PipelineFacts, limits: PipelineLimits) -> Iterator[PipelineFin
 # --- measuring -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedCarrier:
-    """A carrier to read, the ends of its partitions (none for files), and the applier's offsets where known."""
-
-    source: ChangeSource[CarriedItem]
-    ends: Mapping[_Partition, int] = field(default_factory=dict)
-    applied: Mapping[_Partition, int | None] | None = None
-
-
-def open_kafka(
-    login: kafka_carrier.KafkaSettings, topics: Sequence[str], parser: Parser, group: str = ""
-) -> OpenedCarrier:
-    """Open topics from the first message that the brokers have to the last of now.
-
-    What the group has applied is read first: a change applied meanwhile counts as pending, never the other way. A
-    group that has committed nothing at all may be a wrong name: then nothing is known.
-    """
-    applied = None
-    if group:
-        partitions = sorted(kafka_carrier.bounds(login, topics))
-        applied = kafka_carrier.committed(login, group, partitions)
-        if all(offset is None for offset in applied.values()):
-            applied = None
-    source = kafka_carrier.KafkaSource(login, topics, parser)
-    return OpenedCarrier(source, {here: high for here, (_, high) in source.bounds.items()}, applied)
-
-
-def open_files(paths: Sequence[Path], format_name: str, parser: Parser) -> OpenedCarrier:
-    """Open files of messages, or one folder of TiCDC's storage sink.
-
-    Raises
-    ------
-    UsageError
-        A folder is named beside something else, or its format is not canal-json.
-    """
-    if any(path.is_dir() for path in paths):
-        if len(paths) > 1 or format_name != "canal-json":
-            raise UsageError("a folder of TiCDC's storage sink is read alone, as canal-json")
-        return OpenedCarrier(StorageFolder(paths[0], parser))
-    split = open_protocol_events if format_name == "open-protocol" else json_lines
-    return OpenedCarrier(FileSource(paths, parser, split))
-
-
 def count_binlog(paths: Sequence[Path]) -> SourceCounts:
     """Count rows and transactions in binlog files; ChangeError where one cannot be read exactly."""
-    from migverify.changes.source import read_files
-
     return count_source(read_files(paths))
 
 
 def measure(
-    opened: OpenedCarrier, source: SourceCounts | None = None, letters: DeadLetterFile | None = None, limit: int = LIMIT
-) -> PipelineFacts:
+    carrier: Carrier, applied: Mapping[_Partition, int | None] | None = None, source: SourceCounts | None = None,
+    letters: DeadLetterFile | None = None, limit: int = LIMIT,
+) -> PipelineFacts:  # fmt: skip
     """Read the carrier to its end and return everything that was measured.
 
     Parameters
     ----------
+    applied
+        As for ``TrafficCounter``.
     source
         What the source wrote in the range that the carrier covers, where that is known.
     letters
@@ -483,11 +440,11 @@ def measure(
     limit
         How many row keys and changes the order is checked over.
     """
-    order = OrderTracker(limit, frozenset(opened.ends))
-    traffic = TrafficCounter(order, opened.applied)
+    order = OrderTracker(limit, carrier.ends)
+    traffic = TrafficCounter(order, applied)
     reasons: Counter[str] = Counter()
     group: list[Reject] = []
-    for item in traffic.through(opened.source.items()):
+    for item in traffic.through(carrier.read()):
         if not isinstance(item, Reject):
             continue
         if len(reasons) < _REASONS:  # reasons may hold values: as many as there are messages
@@ -501,6 +458,6 @@ def measure(
     if letters is not None:
         letters.add(group)
         kept = max(0, len(letters) - order.counts.rejects)
-    carried = traffic.result(opened.ends)
+    carried = traffic.result(carrier.ends)
     reason = reasons.most_common(1)[0][0] if reasons else ""
     return PipelineFacts(time.time(), carried, order.counts, order.completeness(), source, kept, reason)

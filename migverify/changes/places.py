@@ -7,15 +7,45 @@ before it named; and the set at the head of a file holds nothing that was not re
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from migverify.changes.events import ARTIFICIAL, EventType, RawEvent
+from migverify.changes.buffer import ItemBuffer
+from migverify.changes.events import END_BITS, FIRST_OFFSET, EventType, RawEvent
 from migverify.changes.gtid import Executed, GtidSet, decode_gtids, parse_gtids
 from migverify.changes.headers import check_layout, read_heartbeat_v2
 from migverify.changes.model import Idle, Position
+from migverify.changes.positions import next_name
+from migverify.changes.statements import Xid
 from migverify.errors import ChangeError
 
-WRAP = 0xFFFFFFFF
-"""The end position of an event has 32 bits, a file may be longer."""
+
+@dataclass(frozen=True, slots=True)
+class EventStream:
+    """Events, and what a reader of transactions must know of them.
+
+    Attributes
+    ----------
+    events
+        From one or more files in their order. Between two files, and at the start of a server's dump, comes an
+        artificial ROTATE event that names the file, as servers send it.
+    start
+        Where the first event after the format description is. Its ``gtids`` are the executed set there; empty
+        means unknown: a PREVIOUS_GTIDS event tells then. With an empty ``file`` the first ROTATE says where.
+    since
+        Leave out what this position covers: what starts before its offset, where it has a file, else the
+        transactions of its GTID set. Events left out are not judged, except that XA transactions are kept.
+    gaps
+        The server leaves out transactions that the reader has; offsets may jump between transactions.
+    prepared
+        XA transactions prepared so far, for a stream that goes on where another one was cut.
+    """
+
+    events: Iterable[RawEvent]
+    start: Position
+    since: Position | None = None
+    gaps: bool = False
+    prepared: dict[Xid, ItemBuffer] = field(default_factory=dict)
 
 
 class PositionTracker:
@@ -25,8 +55,9 @@ class PositionTracker:
     ``end_gtids`` is the executed set after the transaction that is being read.
     """
 
-    def __init__(self, start: Position, since: Position | None, *, gaps: bool) -> None:
-        self.file, self.offset, self.gaps = start.file, start.offset, gaps
+    def __init__(self, stream: EventStream) -> None:
+        start, since = stream.start, stream.since
+        self.file, self.offset, self.gaps = start.file, start.offset, stream.gaps
         self.at = start
         self.executed = Executed(parse_gtids(start.gtids)) if start.gtids else None
         self.skip: GtidSet | None = None
@@ -53,7 +84,7 @@ class PositionTracker:
 
     def jump(self, event: RawEvent) -> int:
         """Follow a jump of the offset between transactions, where the server leaves some out."""
-        if self.gaps and not self.open and event.end > self.offset & WRAP:
+        if self.gaps and not self.open and event.end > self.offset & END_BITS:
             self.at = Position(self.file, event.end - event.size, self.end_gtids)
             return event.end
         raise ChangeError(
@@ -66,22 +97,19 @@ class PositionTracker:
         """A file describes itself."""
         self._nothing_open("a new format description")
         self.version = check_layout(event.body, f"{self.file}:{self.offset}")
-        if self.offset == 4:  # a reader that starts later gets it all the same
+        if self.offset == FIRST_OFFSET:  # a reader that starts later gets it all the same
             self.offset += event.size
             self.between.add(self.offset)
         return None
 
     def rotate(self, event: RawEvent) -> Idle | None:
         """A file ends and names the next one, or a server names the file that it sends."""
-        if len(event.body) < 9:
-            raise ChangeError("a ROTATE event is too short.")
-        name = event.body[8:].decode("utf-8", "replace")
+        name, offset = event.rotates_to()
         self._nothing_open("a change of the file")
-        if not event.flags & ARTIFICIAL and event.end:
+        if not event.is_artificial:
             self.between.add(self.offset)
             self.next_file = name
             return None
-        offset = int.from_bytes(event.body[:8], "little")
         if name == self.file and offset == self.offset:
             return None
         self.check_since(at_end=True)
@@ -94,7 +122,7 @@ class PositionTracker:
     def _follows(self, name: str, offset: int) -> None:
         """Check that a file is the one after this."""
         expected = self.next_file or next_name(self.file)
-        if name != expected or offset != 4:
+        if name != expected or offset != FIRST_OFFSET:
             raise ChangeError(
                 f"{self.file}: the next file is {name}, expected was {expected}: events between them are missing.",
                 hint="Give every binlog file of the range, in order.",
@@ -117,8 +145,8 @@ class PositionTracker:
         name, position = event.body.decode("utf-8", "replace"), event.end
         if event.type == EventType.HEARTBEAT_V2:
             name, position = read_heartbeat_v2(event.body)
-        if name == self.file and position & WRAP != self.offset & WRAP:
-            if not self.gaps or position < self.offset & WRAP:
+        if name == self.file and position & END_BITS != self.offset & END_BITS:
+            if not self.gaps or position < self.offset & END_BITS:
                 raise ChangeError(
                     f"the server says that it has sent everything up to {name}:{position}, which did not arrive.",
                     hint="If you chose this position: it must lie between two transactions.",
@@ -184,11 +212,3 @@ class PositionTracker:
         if self.open and not self.skipping:
             raise ChangeError(f"{what} in the middle of a transaction: its end is missing.")
         self.open = False
-
-
-def next_name(name: str) -> str:
-    """Name of the binlog file after this one: ``binlog.000009`` -> ``binlog.000010``; empty if it has no number."""
-    stem, dot, number = name.rpartition(".")
-    if not dot or not number.isdigit():
-        return ""
-    return f"{stem}.{int(number) + 1:0{len(number)}d}"

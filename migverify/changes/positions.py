@@ -1,20 +1,46 @@
-"""Positions as text, and where to stop.
+"""Positions: their order, their text, the numbers of files, and where to stop.
 
-A position is written ``binlog.000003:1234`` (file and byte offset) or as a GTID set.
+A position is written ``binlog.000003:1234`` (file and byte offset) or as a GTID set. A changefeed of TiDB has neither:
+its position is a commit timestamp (TSO), written ``tso:430000000000000000``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
+from migverify.changes.events import FIRST_OFFSET
 from migverify.changes.gtid import GtidSet, parse_gtids
 from migverify.changes.model import Begin, Commit, Idle, Item, Position
 from migverify.errors import ChangeError, UsageError
 
 _FILE = re.compile(r"([^\s:/]+\.[0-9]{1,20}):([0-9]{1,20})")
-FIRST_OFFSET = 4
-"""Offset of the first event of a binlog file."""
+_NUMBERED = re.compile(r"([^/]+)\.([0-9]+)")
+_TSO = "tso"
+
+
+def tso_position(tso: int) -> Position:
+    """Return the place behind the transactions that TiDB committed up to a timestamp."""
+    return Position(_TSO, tso)
+
+
+def tso_time(tso: int) -> float:
+    """Return Unix time of a timestamp of TiDB: milliseconds, above 18 bits of a counter."""
+    return (tso >> 18) / 1000
+
+
+@lru_cache(maxsize=1024)
+def file_number(name: str) -> int | None:
+    """Return the number at the end of a binlog's name, None where it has none; it grows past six digits."""
+    found = _NUMBERED.fullmatch(name)
+    return None if found is None else int(found[2])
+
+
+def next_name(name: str) -> str:
+    """Name of the binlog file after this one: ``binlog.000009`` -> ``binlog.000010``; empty if it has no number."""
+    found = _NUMBERED.fullmatch(name)
+    return "" if found is None else f"{found[1]}.{int(found[2]) + 1:0{len(found[2])}d}"
 
 
 def parse_position(text: str) -> Position:
@@ -48,13 +74,12 @@ def shown(position: Position | None) -> str:
 
 
 def before(one: Position, other: Position) -> bool:
-    """Whether a place in the files lies before another one of the same server; the number grows past six digits."""
+    """Whether a place in the files, or of a timestamp, lies before another one of the same source."""
     return _order(one) < _order(other)
 
 
 def _order(place: Position) -> tuple[str, int, int]:
-    stem, _, number = place.file.rpartition(".")
-    return stem, int(number) if number.isdigit() else 0, place.offset
+    return place.file.rpartition(".")[0], file_number(place.file) or 0, place.offset
 
 
 def until_position(
@@ -65,7 +90,7 @@ def until_position(
     Parameters
     ----------
     stream
-        Whole transactions (see ``held.whole``).
+        Whole transactions (see ``buffer.whole``).
     until
         None passes on everything.
     since

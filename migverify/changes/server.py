@@ -16,12 +16,13 @@ from typing import cast
 
 from migverify.changes.buffer import ItemBuffer
 from migverify.changes.dump import dump, packet_events
-from migverify.changes.events import EventType, RawEvent
+from migverify.changes.events import FIRST_OFFSET, EventType, RawEvent
 from migverify.changes.gtid import parse_gtids
 from migverify.changes.model import Position
-from migverify.changes.positions import FIRST_OFFSET, before, shown
+from migverify.changes.places import EventStream
+from migverify.changes.positions import before, shown
 from migverify.changes.statements import Xid
-from migverify.changes.transactions import EventStream, prepared_before
+from migverify.changes.transactions import Transport
 from migverify.db.server_state import BinaryLog, binary_logs, binlog_status, global_variables, replica_status
 from migverify.db.session import Session, open_session
 from migverify.errors import ChangeError, EndpointError, PrivilegeError, PurgedError, RetryableReadError
@@ -103,8 +104,8 @@ def current_position(session: Session) -> Position:
     return _newest(source_state(session))
 
 
-class BinlogServer:
-    """The binlog of a MySQL over the network; see ``source.Transport``.
+class BinlogServer(Transport):
+    """The binlog of a MySQL over the network.
 
     Parameters
     ----------
@@ -214,19 +215,14 @@ class BinlogServer:
             if self._follow:
                 raise RetryableReadError(f"{self.name}: the server ended the stream.")
 
-    def look_back(self, xid: Xid, at: Position) -> ItemBuffer | None:
-        """Find an XA transaction that was prepared before the start, in the files that the server still has."""
+    def files_back(self, at: Position) -> Iterator[tuple[Position, Iterator[RawEvent]]]:
+        """See Transport: the files that the server still has."""
         for log in reversed(self.logs()):
             head = Position(log.name, FIRST_OFFSET)
-            if before(at, head):
-                continue
-            _log.info("%s: looking for XA PREPARE of %s in %s", self.name, xid, log.name)
-            with self._session() as session:
-                packets = dump(session, head, "", wait=False, heartbeat=self._heartbeat)
-                prepared = prepared_before(packet_events(packets), head, at if at.file == log.name else None)
-            if xid in prepared:
-                return prepared[xid]
-        return None
+            if not before(at, head):
+                _log.info("%s: looking for an XA PREPARE in %s", self.name, log.name)
+                with self._session() as session:
+                    yield head, packet_events(dump(session, head, "", wait=False, heartbeat=self._heartbeat))
 
     def _session(self) -> Session:
         return open_session(self._endpoint, self._password, side=Side.SOURCE)

@@ -11,18 +11,16 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeVar
+from typing import BinaryIO, TypeVar
 
-from migverify.changes.buffer import ItemBuffer, whole
+from migverify.changes.buffer import whole
 from migverify.changes.files import ArchivedRange, BinlogFiles, FileRange
 from migverify.changes.model import Commit, Idle, Item, Position
 from migverify.changes.positions import shown, until_position
 from migverify.changes.server import HEARTBEAT_SECONDS, BinlogServer
-from migverify.changes.statements import Xid
 from migverify.changes.storage import Storage, open_file
-from migverify.changes.transactions import EventStream, items
+from migverify.changes.transactions import Transport, items
 from migverify.errors import ChangeError, EndpointError, PrivilegeError, RetryableReadError
 from migverify.model import Endpoint
 
@@ -33,32 +31,8 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
-class Transport(Protocol):
-    """Where the events of a binlog come from."""
-
-    name: str
-
-    def range(self, since: Position | None, until: Position | None) -> tuple[Position | None, Position | None, bool]:
-        """Return where to start and stop, and whether the events may end by themselves before that."""
-        ...
-
-    def opened(self, start: Position | None, *, again: bool) -> AbstractContextManager[EventStream]:
-        """Open the events from a place on; ``again`` after a lost connection.
-
-        Raises
-        ------
-        RetryableReadError
-            the connection is lost; also while the events are read.
-        """
-        ...
-
-    def look_back(self, xid: Xid, at: Position) -> ItemBuffer | None:
-        """Return the rows of an XA transaction that was prepared before a place, None where there is none."""
-        ...
-
-
 class BinlogSource:
-    """The transactions of a binlog, whole ones only; a ``ChangeSource[Item]``.
+    """The transactions of a binlog, whole ones only; a ``ChangeSource``.
 
     Parameters
     ----------
@@ -102,10 +76,7 @@ class BinlogSource:
         again = self._done is not None
         try:
             with self._transport.opened(self._done if again else start, again=again) as opened:
-                stream = items(
-                    opened.events, opened.start, since=opened.since, gaps=opened.gaps, prepared=opened.prepared,
-                    look_back=self._transport.look_back, any_table=self._any_table,
-                )  # fmt: skip
+                stream = items(opened, look_back=self._transport.look_back, any_table=self._any_table)
                 for item in whole(stream):
                     if isinstance(item, Commit):
                         self._done = item.end

@@ -221,19 +221,12 @@ class _Reader:
         found: list[Name] = []
         while True:
             old = self.name()
-            if self.accept("WAIT", "NOWAIT"):  # MariaDB
-                self.accept_number()
             new = self.name() if self.accept("TO") else None
             if old is None or new is None:
                 return QueryStatement(QueryKind.DDL, "RENAME")
             found += [old, new]
             if not self.accept(","):
                 return QueryStatement(QueryKind.DDL, "RENAME", tuple(found))
-
-    def accept_number(self) -> None:
-        found = self.peek()
-        if found is not None and found.text.isdigit():
-            self.at += 1
 
     def definition(self, verb: str) -> QueryStatement:
         """CREATE, ALTER or DROP of something."""

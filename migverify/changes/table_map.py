@@ -100,7 +100,7 @@ def _layout(data: bytes) -> TableMap:
 
 
 class _FieldReader:
-    """Takes fields from bytes; IndexError where they end too early, so nothing is ever read as shorter than it is."""
+    """Takes fields from bytes; an error where they end too early, so nothing is ever read as shorter than it is."""
 
     __slots__ = ("at", "data")
 
@@ -121,12 +121,8 @@ class _FieldReader:
 
     def number(self) -> int:
         """Read an integer of one, three, four or nine bytes."""
-        first = self.byte()
-        if first < 251:
-            return first
-        if first not in (252, 253, 254):
-            raise ValueError(f"{first} is no length")
-        return int.from_bytes(self.take({252: 2, 253: 3, 254: 8}[first]), "little")
+        value, self.at = packed_integer(self.data, self.at)
+        return value
 
     def text(self) -> bytes:
         return self.take(self.number())

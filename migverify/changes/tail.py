@@ -7,11 +7,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from migverify.changes.ddl import ddl_finding
 from migverify.changes.decode import decoder
-from migverify.changes.model import Begin, Change, Commit, Item, Op, Rows, Statement, Wanted
+from migverify.changes.model import Begin, Commit, Item, Op, Rows, Statement, Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One decoded change, in the form that ``changes tail --json`` prints.
+
+    ``before`` and ``after`` map column name -> text as in ``Texts``; ``before`` is None for an insert, ``after`` for a
+    delete, both for a statement. ``table`` is ``database.table``.
+    """
+
+    op: Op
+    table: str
+    before: dict[str, str | None] | None
+    after: dict[str, str | None] | None
+    gtid: str
+    file: str
+    position: int
+    time: float
+    sql: str = ""
 
 
 def changes(stream: Iterable[Item], wanted: Wanted | None = None) -> Iterator[Change | Commit]:

@@ -13,17 +13,27 @@ under the GTID of that commit; XA ROLLBACK drops them.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
 
 from migverify.changes.buffer import ItemBuffer
-from migverify.changes.events import ARTIFICIAL, IGNORABLE, EventType, RawEvent
+from migverify.changes.events import (
+    ARTIFICIAL,
+    END_BITS,
+    GTID_EVENTS,
+    HEARTBEATS,
+    IGNORABLE,
+    NO_TABLE,
+    EventType,
+    RawEvent,
+)
 from migverify.changes.gtid import Gtid
-from migverify.changes.headers import GTID_EVENTS, read_gtid, read_query, read_xa_prepare
+from migverify.changes.headers import read_gtid, read_query, read_xa_prepare
 from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement, UnreadableTable
 from migverify.changes.payload import packed_integer, payload_events
-from migverify.changes.places import WRAP, PositionTracker
+from migverify.changes.places import EventStream, PositionTracker
 from migverify.changes.statements import QueryKind, Xid, classify
 from migverify.changes.table_map import RowsLayout, parse_table_map
 from migverify.errors import ChangeError
@@ -31,8 +41,6 @@ from migverify.errors import ChangeError
 _log = logging.getLogger(__name__)
 
 _LAYOUTS = 20_000
-_DUMMY_TABLE = 0xFFFFFF
-"""Table id of a rows event that only ends a statement."""
 
 _OPS = {
     **dict.fromkeys((EventType.WRITE_ROWS_V1, EventType.WRITE_ROWS), Op.INSERT),
@@ -59,46 +67,46 @@ LookBack = Callable[[Xid, Position], ItemBuffer | None]
 Handler = Callable[[RawEvent], Found]
 
 
-@dataclass(frozen=True, slots=True)
-class EventStream:
-    """Events and what ``items`` needs to read them: its parameters of these names."""
+class Transport(ABC):
+    """Where the events of a binlog come from: a server, files, or a range of an archive."""
 
-    events: Iterable[RawEvent]
-    start: Position
-    since: Position | None = None
-    gaps: bool = False
-    prepared: dict[Xid, ItemBuffer] = field(default_factory=dict)
+    name: str
+
+    def range(self, since: Position | None, until: Position | None) -> tuple[Position | None, Position | None, bool]:
+        """Return where to start and stop, and whether the events may end by themselves before that."""
+        return since, until, False
+
+    @abstractmethod
+    def opened(self, start: Position | None, *, again: bool) -> AbstractContextManager[EventStream]:
+        """Open the events from a place on; ``again`` after a lost connection.
+
+        Raises
+        ------
+        RetryableReadError
+            the connection is lost; also while the events are read.
+        """
+
+    def files_back(self, at: Position) -> Iterator[tuple[Position, Iterator[RawEvent]]]:
+        """Yield the head and the events of each file from the one of a place back to the oldest; none where unknown."""
+        del at
+        return iter(())
+
+    def look_back(self, xid: Xid, at: Position) -> ItemBuffer | None:
+        """Return the rows of an XA transaction that was prepared before a place, None where no file has it."""
+        for head, events in self.files_back(at):
+            found = prepared_before(events, head, at if head.file == at.file else None)
+            if xid in found:
+                return found[xid]
+        return None
 
 
-def items(
-    events: Iterable[RawEvent],
-    start: Position,
-    *,
-    since: Position | None = None,
-    gaps: bool = False,
-    prepared: dict[Xid, ItemBuffer] | None = None,
-    look_back: LookBack | None = None,
-    any_table: bool = False,
-) -> Iterator[Item]:
+def items(stream: EventStream, *, look_back: LookBack | None = None, any_table: bool = False) -> Iterator[Item]:
     """Read transactions from events.
 
     Rows of a transaction are given as they come, before its Commit is known; ``buffer.whole`` waits for it.
 
     Parameters
     ----------
-    events
-        From one or more files in their order. Between two files, and at the start of a server's dump, comes an
-        artificial ROTATE event that names the file, as servers send it.
-    start
-        Where the first event after the format description is. Its ``gtids`` are the executed set there; empty
-        means unknown: a PREVIOUS_GTIDS event tells then. With an empty ``file`` the first ROTATE says where.
-    since
-        Leave out what this position covers: what starts before its offset, where it has a file, else the
-        transactions of its GTID set. Events left out are not judged, except that XA transactions are kept.
-    gaps
-        The server leaves out transactions that the reader has; offsets may jump between transactions.
-    prepared
-        XA transactions prepared so far, for a stream that goes on where another one was cut.
     look_back
         Finds the rows of an XA transaction that was prepared before the start; called when its XA COMMIT comes, with
         the place where that begins.
@@ -106,9 +114,9 @@ def items(
         Give a statement that is not known or changes rows by statement as a DDL that names no table, instead of ending
         the stream: for a reader that then reads every table again.
     """
-    reader = TransactionReader(start, since, {} if prepared is None else prepared, gaps=gaps)
+    reader = TransactionReader(stream)
     reader.look_back, reader.any_table = look_back, any_table
-    yield from read(reader, events)
+    yield from read(reader, stream.events)
     yield reader.end()
 
 
@@ -118,12 +126,11 @@ def prepared_before(events: Iterable[RawEvent], start: Position, stop: Position 
     Parameters
     ----------
     events, start
-        As for ``items``: one file from its head.
+        As for ``EventStream``: one file from its head.
     stop
         The place; None is the end of the file.
     """
-    found: dict[Xid, ItemBuffer] = {}
-    reader = TransactionReader(start, None, found, gaps=True)
+    reader = TransactionReader(EventStream(events, start, gaps=True))
     reader.skip_all = True
 
     def until_stop() -> Iterator[RawEvent]:
@@ -136,7 +143,7 @@ def prepared_before(events: Iterable[RawEvent], start: Position, stop: Position 
 
     for _ in read(reader, until_stop()):
         pass  # an Idle at most
-    return found
+    return reader.prepared
 
 
 def read(reader: TransactionReader, events: Iterable[RawEvent]) -> Iterator[Item]:
@@ -146,7 +153,7 @@ def read(reader: TransactionReader, events: Iterable[RawEvent]) -> Iterator[Item
         try:
             if event.end and kind not in _UNPLACED and not event.flags & ARTIFICIAL:
                 offset = reader.offset + event.size
-                if offset & WRAP != event.end:
+                if offset & END_BITS != event.end:
                     offset = reader.jump(event)
                 reader.offset = offset
             handler = reader.handlers.get(kind)
@@ -161,7 +168,7 @@ def read(reader: TransactionReader, events: Iterable[RawEvent]) -> Iterator[Item
             raise reader.placed(error) from error
 
 
-_UNPLACED = (EventType.FORMAT_DESCRIPTION, EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
+_UNPLACED = (EventType.FORMAT_DESCRIPTION, *HEARTBEATS)
 
 
 class TransactionReader(PositionTracker):
@@ -171,17 +178,17 @@ class TransactionReader(PositionTracker):
     ``keep_rows`` is False. ``foreign_xa`` are XA transactions that ended here and were prepared before the start.
     """
 
-    def __init__(self, start: Position, since: Position | None, prepared: dict[Xid, ItemBuffer], *, gaps: bool) -> None:
-        super().__init__(start, since, gaps=gaps)
+    def __init__(self, stream: EventStream) -> None:
+        super().__init__(stream)
         self.current: Gtid | None = None
         self.begun = self.changed = False
-        self.begin_at = start.offset
+        self.begin_at = stream.start.offset
         self.gtid_text, self.time = "", 0.0
         self.tables: dict[int, RowsLayout] = {}
         self.unreadable: dict[str, UnreadableTable] = {}
         self.layouts: dict[bytes, RowsLayout] = {}
         self.xa_rows: ItemBuffer | None = None
-        self.prepared = prepared
+        self.prepared = stream.prepared
         self.look_back: LookBack | None = None
         self.skip_all = self.any_table = False
         self.keep_rows = True
@@ -192,8 +199,7 @@ class TransactionReader(PositionTracker):
             EventType.PREVIOUS_GTIDS: self.previous_gtids,
             EventType.ROTATE: self.rotate,
             EventType.STOP: self.stop,
-            EventType.HEARTBEAT: self.heartbeat,
-            EventType.HEARTBEAT_V2: self.heartbeat,
+            **dict.fromkeys(HEARTBEATS, self.heartbeat),
             **dict.fromkeys(GTID_EVENTS, self._gtid),
             EventType.QUERY: self._query,
             EventType.TABLE_MAP: self._table_map,
@@ -340,7 +346,7 @@ class TransactionReader(PositionTracker):
         return found
 
     def _rows_of_nothing(self, table_id: int, body: bytes, at: int) -> Found:
-        if table_id >= _DUMMY_TABLE and not packed_integer(body, at)[0]:
+        if table_id >= NO_TABLE and not packed_integer(body, at)[0]:
             return None
         raise ChangeError(
             f"rows of table id {table_id} come without a table map.",

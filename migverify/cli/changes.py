@@ -70,13 +70,12 @@ def tail(
 
 def _print(stream: Iterator[Item], wanted: Callable[[str, str], bool] | None, *, as_json: bool, at_once: bool) -> None:
     from migverify.changes import tail as lines
-    from migverify.changes.model import Change
 
     shown = lines.as_json if as_json else lines.as_text
     write, flush = sys.stdout.write, sys.stdout.flush
     try:
         for found in lines.changes(stream, wanted):
-            if type(found) is Change:
+            if type(found) is lines.Change:
                 write(f"{shown(found)}\n")
             elif at_once:
                 flush()

@@ -14,6 +14,7 @@ from migverify.cli.console import JsonOption, examples
 from migverify.errors import UsageError
 
 if TYPE_CHECKING:
+    from migverify.changes.carriers.base import Carrier
     from migverify.changes.pipeline import PartitionTraffic, PipelineFinding, PipelineReport, TransactionSizes
 
 _TABLES = 40
@@ -85,8 +86,8 @@ def pipeline(
     """
     from migverify.changes.carriers.dead_letters import DeadLetterFile
     from migverify.changes.carriers.formats import CarrierFormat, read_types
-    from migverify.changes.carriers.kafka import KafkaLogin
-    from migverify.changes.pipeline import PipelineLimits, audit, count_binlog, measure, open_files, open_kafka
+    from migverify.changes.carriers.kafka import KafkaLogin, KafkaTopics, committed
+    from migverify.changes.pipeline import PipelineLimits, audit, count_binlog, measure
     from migverify.model import Flavor
 
     if bool(kafka) is bool(file) or bool(kafka) is not bool(topic):
@@ -96,14 +97,19 @@ def pipeline(
     if flavor not in list(Flavor):
         raise UsageError(f"there is no flavor {flavor!r}", hint=f"Flavors are {', '.join(Flavor)}.")
     declared = {} if types is None else read_types(types)
-    parser = CarrierFormat(format_, declared, time_zone, binary, Flavor(flavor)).parser()
+    messages = CarrierFormat(format_, declared, time_zone, binary, Flavor(flavor))
+    carrier: Carrier
+    applied = None
     if kafka:
+        parser, topics = messages.parser(), topic or []
         login = KafkaLogin(kafka, security, mechanism, username_env, password_env, ca_file).resolve()
-        opened = open_kafka(login, topic or [], parser, group)
+        # Before the ends of the partitions: a change that is applied meanwhile counts as pending, never the other way.
+        applied = committed(login, group, topics) if group else None
+        carrier = KafkaTopics(login, topics, parser)
     else:
-        opened = open_files(file or [], format_, parser)
+        carrier = messages.files(file or [])
     wrote = count_binlog(binlog) if binlog else None
-    facts = measure(opened, wrote, None if dead_letters is None else DeadLetterFile(dead_letters))
+    facts = measure(carrier, applied, wrote, None if dead_letters is None else DeadLetterFile(dead_letters))
     report = audit(facts, PipelineLimits(lag, pending_seconds=pending, skew=skew, single_row_share=single_rows))
     typer.echo(render_json(report) if as_json else render_text(report), nl=False)
     raise typer.Exit(int(report.verdict.exit_code))
@@ -125,8 +131,8 @@ def render_text(report: PipelineReport) -> str:
 
 
 def _lines(report: PipelineReport) -> Iterator[str]:
-    from migverify.changes.carriers.base import tso_time
     from migverify.changes.pipeline import SIZES
+    from migverify.changes.positions import tso_time
 
     yield f"{report.verdict}  pipeline"
     yield ""

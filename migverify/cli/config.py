@@ -15,6 +15,8 @@ from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples
 from migverify.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from migverify.config import Config
 
 app = typer.Typer()
@@ -40,7 +42,7 @@ class SchemaName(StrEnum):
 
 
 class KeysName(StrEnum):
-    """A file whose keys have a table in the documentation."""
+    """A file whose model makes the table of its keys in the documentation, and its JSON schema."""
 
     MIGVERIFY = "migverify"
     RECON = "recon"
@@ -111,19 +113,30 @@ def _open_certificates(loaded: Config) -> None:
 
 def schema(name: Annotated[SchemaName, typer.Argument(help="Which file.")]) -> None:
     """Print the JSON schema of a file that people write, for editors that complete and check it."""
-    typer.echo((files("migverify") / f"schemas/{name}.schema.json").read_text(encoding="utf-8"), nl=False)
+    if name in (SchemaName.MIGVERIFY, SchemaName.RECON):
+        from migverify.config.reference import json_schema_text
+
+        typer.echo(json_schema_text(*_document(KeysName(name))), nl=False)
+    else:
+        typer.echo((files("migverify") / f"schemas/{name}.schema.json").read_text(encoding="utf-8"), nl=False)
 
 
 def keys(name: Annotated[KeysName, typer.Argument(help="Which file.")]) -> None:
     """Print every key of a file with its default and meaning, as the Markdown table of the documentation."""
     from migverify.config.reference import markdown
 
-    if name is KeysName.RECON:
-        from migverify.recon.document import RulesDocument
+    typer.echo(markdown(_document(name)[0]), nl=False)
 
-        typer.echo(markdown(RulesDocument), nl=False)
-    else:
-        typer.echo(markdown(), nl=False)
+
+def _document(name: KeysName) -> tuple[type[BaseModel], str]:
+    """Return the model of a file, and the title of its schema."""
+    if name is KeysName.RECON:
+        from migverify.recon.document import TITLE, RulesDocument
+
+        return RulesDocument, TITLE
+    from migverify.config.settings import Config
+
+    return Config, "migverify.yaml"
 
 
 add(app, "config", config_, _EPILOG, (

@@ -76,7 +76,7 @@ def json_schema(root: type[BaseModel] = Config, title: str = "migverify.yaml") -
 
 
 def json_schema_text(root: type[BaseModel] = Config, title: str = "migverify.yaml") -> str:
-    """The schema as a file of ``migverify/schemas`` holds it."""
+    """Return the schema as a file."""
     return json.dumps(json_schema(root, title), indent=2, ensure_ascii=False) + "\n"
 
 

@@ -18,6 +18,9 @@ from migverify.recon.kinds import AnyRule
 from migverify.recon.model import RulePlace, Severity
 from migverify.recon.parameters import WINDOW_PARAMETERS, RuleParameter
 
+TITLE = "migverify reconciliation rules"
+"""Of the JSON schema."""
+
 
 class RuleDefaultsPart(Strict):
     """What rules of this file have where they say nothing."""

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from migverify.changes.events import FIRST_OFFSET
 from migverify.changes.files import FileRange, file_ranges
 from migverify.changes.model import Position
-from migverify.changes.positions import FIRST_OFFSET
 from migverify.errors import ConfigError
 from migverify.spark.change_batches import SPARK_SCHEMA
 from migverify.spark.changes_output import ArchiveSource

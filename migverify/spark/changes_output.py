@@ -21,10 +21,10 @@ from concurrent.futures import FIRST_EXCEPTION, wait
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from migverify.changes.events import FIRST_OFFSET
 from migverify.changes.files import FileRange, PreparedXa, file_ranges
 from migverify.changes.manifest import Manifest, read_manifest
 from migverify.changes.model import Position
-from migverify.changes.positions import FIRST_OFFSET
 from migverify.changes.source import read_range
 from migverify.changes.storage import Storage
 from migverify.errors import ChangeError

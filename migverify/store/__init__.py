@@ -1,1 +1,1 @@
-"""Run results, append-only: the protocol (``base``), the SQL store, and how one is opened."""
+"""Run results, append-only: ``open`` opens a store, ``results`` has what it holds, ``journals`` those of runbooks."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Column, Connection, Table, func, insert, select, union_all
+from sqlalchemy import Column, ColumnElement, Connection, Table, func, insert, select, union_all
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 
@@ -45,7 +45,7 @@ def append(connection: Connection, facts: FactTables, scope: int, rows: Sequence
     """Add facts; each is the last of its key from here on, also within one call."""
     if not rows:
         return
-    first = next_number(connection, facts.rows, scope)
+    first = next_number(connection, facts.rows.c.number, facts.rows.c.scope == scope)
     numbered = [{"scope": scope, "number": first + n, **row} for n, row in enumerate(rows)]
     insert_many(connection, facts.rows, numbered)
     if facts is FINDINGS:
@@ -53,10 +53,10 @@ def append(connection: Connection, facts: FactTables, scope: int, rows: Sequence
     insert_many(connection, facts.heads, list({row["key_hash"]: row for row in numbered}.values()), replace=True)
 
 
-def next_number(connection: Connection, table: Table, scope: int, column: str = "number") -> int:
-    """Return the number after the last one of a scope; 1 when there is none."""
-    last = connection.scalar(select(func.max(table.c[column])).where(table.c.scope == scope))
-    return 1 if last is None else int(last) + 1
+def next_number(connection: Connection, column: Column[Any], *where: ColumnElement[bool], first: int = 1) -> int:
+    """Return the number after the last one of some rows; ``first`` when there is none."""
+    last = connection.scalar(select(func.max(column)).where(*where))
+    return first if last is None else int(last) + 1
 
 
 def insert_many(

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Double, event, func, insert, literal_column, select, update
+from sqlalchemy import ColumnElement, Double, event, insert, literal_column, select, update
 
 from migverify.model import Tls
 from migverify.store import schema as t
 from migverify.store.database import Connection, Database
+from migverify.store.facts import next_number
 from migverify.store.open import open_store
 
 _PAGE = 500
@@ -60,8 +61,8 @@ def add_lines(
     """Append lines (each with its newline) from number ``start`` on, under the lock; ``first``: the run begins."""
     values = {"events": end.events, "head": end.head}
     if first:
-        newest = connection.scalar(select(func.max(t.runbook_runs.c.position)))
-        connection.execute(insert(t.runbook_runs).values(run=run, position=(newest or 0) + 1, **values))
+        position = next_number(connection, t.runbook_runs.c.position)
+        connection.execute(insert(t.runbook_runs).values(run=run, position=position, **values))
     rows = [{"run": run, "seq": start + n, "line": line[:-1].decode("ascii")} for n, line in enumerate(lines)]
     connection.execute(insert(t.runbook_events), rows)
     if not first:

@@ -92,7 +92,7 @@ class ResultStore(RunLog):
         def work(connection: Connection) -> None:
             for pair, rows in by_pair.items():
                 scope = self._scope(connection, run_id, pair)
-                first = next_number(connection, t.chunks, scope, "seq")
+                first = next_number(connection, t.chunks.c.seq, t.chunks.c.scope == scope)
                 insert_many(connection, t.chunks, [{"scope": scope, "seq": first + n, **r} for n, r in enumerate(rows)])
             self._append_diffs(connection, run_id, diffs_by_pair)
 
@@ -199,7 +199,7 @@ class ResultStore(RunLog):
         body = codec.encode_json(encode(result), f"the result of {result.pair}")
 
         def work(connection: Connection, scope: int) -> None:
-            number = next_number(connection, t.table_results, scope)
+            number = next_number(connection, t.table_results.c.number, t.table_results.c.scope == scope)
             row = {"scope": scope, "number": number, "at": time.time(), "verdict": result.verdict.value, "body": body}
             connection.execute(insert(t.table_results), [row])
 
@@ -224,7 +224,7 @@ class ResultStore(RunLog):
             key = {"scope": scope, "side": side, "purpose": purpose}
             where = [table.c[name] == value for name, value in key.items()]
             if connection.scalar(select(table.c.number).where(*where)) is None:
-                number = next_number(connection, table, scope)
+                number = next_number(connection, table.c.number, table.c.scope == scope)
                 connection.execute(insert(table), [{**key, "number": number, "sql_text": text}])
 
         self._write_scope(run_id, pair, "cannot record the SQL of", work)
@@ -241,9 +241,8 @@ class ResultStore(RunLog):
         table = t.blobs
 
         def work(connection: Connection, scope: int) -> None:
-            mine = and_(table.c.scope == scope, table.c.name == name)
-            last = connection.scalar(select(func.max(table.c.number)).where(mine))
-            key = {"scope": scope, "name": name, "number": (last or 0) + 1}
+            number = next_number(connection, table.c.number, table.c.scope == scope, table.c.name == name)
+            key = {"scope": scope, "name": name, "number": number}
             parts = [{**key, "part": number, "content": part} for number, part in enumerate(parts_of(content))]
             connection.execute(insert(table), parts)
 
@@ -277,7 +276,7 @@ class ResultStore(RunLog):
         rows = [codec.encode_finding(rule, finding) for finding in findings]
 
         def work(connection: Connection, scope: int) -> None:
-            number = next_number(connection, t.rule_windows, scope)
+            number = next_number(connection, t.rule_windows.c.number, t.rule_windows.c.scope == scope)
             connection.execute(insert(t.rule_windows), [{"scope": scope, "number": number, **window}])
             facts.append(connection, FINDINGS, scope, rows)
 

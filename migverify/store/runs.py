@@ -10,13 +10,14 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, RowMapping, func, insert, select
+from sqlalchemy import Connection, Engine, RowMapping, insert, select
 
 from migverify.errors import StoreError, UsageError
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.store import codec
 from migverify.store import schema as t
 from migverify.store.database import Database
+from migverify.store.facts import next_number
 from migverify.store.schema import IN_LIST
 
 T = TypeVar("T")
@@ -57,8 +58,8 @@ class RunLog:
         def work(connection: Connection) -> str:
             now = time.time()
             run_id = new_run_id(now)
-            newest = connection.scalar(select(func.max(t.runs.c.position)))
-            row = {"run_id": run_id, "position": (newest or 0) + 1, "command": command, "plan_hash": plan_hash,
+            position = next_number(connection, t.runs.c.position)
+            row = {"run_id": run_id, "position": position, "command": command, "plan_hash": plan_hash,
                    "started": now, "facts": facts_text}  # fmt: skip
             connection.execute(insert(t.runs), [row])
             parts = [{"run_id": run_id, "part": n, "content": c} for n, c in enumerate(parts_of(packed))]
@@ -231,11 +232,10 @@ def _add_event(
     facts: str = "{}",
 ) -> None:
     """Append one event of a run."""
-    last = connection.scalar(select(func.max(t.run_events.c.number)).where(t.run_events.c.run_id == run_id))
     connection.execute(
         insert(t.run_events).values(
             run_id=run_id,
-            number=0 if last is None else int(last) + 1,
+            number=next_number(connection, t.run_events.c.number, t.run_events.c.run_id == run_id, first=0),
             event=kind,
             at=time.time() if at is None else at,
             writer=mark,

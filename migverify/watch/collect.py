@@ -65,7 +65,9 @@ class ChangeCollector:
                 source.position, source.ordinal = position, stream.changes.ordinal(position)
             self.sources.append(source)
             own = {(w.database, w.table): w for w in tables if w.endpoint == stream.endpoint.name}
-            self._readings.append(_SourceReading(number, StreamReader(number, stream, own, in_scope, position, commits)))
+            self._readings.append(
+                _SourceReading(number, StreamReader(number, stream, own, in_scope, position, commits))
+            )
             if number in catch_up:
                 # Markers are the stream's: an older one would take the target back.
                 beside, part = replace(stream, marker_table=None), catch_up[number]

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.carried import change_of
+
 pytest.importorskip("confluent_kafka")
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -16,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from migverify.changes.carriers.base import Carried, Reject
 from migverify.changes.carriers.canal_json import CanalJson
-from migverify.changes.carriers.kafka import KafkaLogin, KafkaSource, OffsetRange, fetch
+from migverify.changes.carriers.kafka import KafkaLogin, KafkaTopics, OffsetRange, committed, fetch
 from migverify.changes.pipeline import (
     PipelineLimits,
     PipelineOutcome,
@@ -24,7 +26,6 @@ from migverify.changes.pipeline import (
     TransactionSizes,
     audit,
     measure,
-    open_kafka,
 )
 from migverify.errors import ChangeError, ConfigError, LabError, PurgedError, UnreachableError
 from migverify_lab import kafka
@@ -105,7 +106,8 @@ def test_the_audit_sees_what_the_applier_has_not_applied(broker: kafka.Broker, t
     applier.close()
     login = KafkaLogin(broker.servers).resolve()
     wrote = SourceCounts({"shop.orders": 400}, TransactionSizes(40, 400, (0, 40, 0, 0, 0), 10))
-    facts = measure(open_kafka(login, [topic], CanalJson(), group), wrote)
+    carrier = KafkaTopics(login, [topic], CanalJson())
+    facts = measure(carrier, committed(login, group, [topic]), wrote)
     report = audit(facts, PipelineLimits(single_row_share=1.0, transit_seconds=1e12))
     found = {finding.name: finding for finding in report.findings}
     assert found["rows carried"].outcome is PipelineOutcome.PASS
@@ -114,7 +116,8 @@ def test_the_audit_sees_what_the_applier_has_not_applied(broker: kafka.Broker, t
     assert report.partitions[2].pending == 40
     assert found["skew"].value == 1.0
     assert found["missing offsets"].outcome is PipelineOutcome.PASS
-    unknown = audit(measure(open_kafka(login, [topic], CanalJson(), "mistyped")), PipelineLimits())
+    assert committed(login, "mistyped", [topic]) is None
+    unknown = audit(measure(carrier, None), PipelineLimits())
     answers = {finding.name: finding.outcome for finding in unknown.findings}
     assert answers["rows applied"] is answers["oldest unapplied"] is PipelineOutcome.INCONCLUSIVE
 
@@ -130,10 +133,10 @@ def test_markers_of_transactions_are_passed_and_bad_messages_are_rejects(broker:
         producer.flush(30)
         (producer.commit_transaction if keep else producer.abort_transaction)(30)
     produce(broker, topic, range(1, 2), bad=frozenset({1}))
-    source = KafkaSource(KafkaLogin(broker.servers).resolve(), [topic], CanalJson())
-    items = list(source.items())
+    source = KafkaTopics(KafkaLogin(broker.servers).resolve(), [topic], CanalJson())
+    items = list(source.read())
     changes = [item for item in items if isinstance(item, Carried)]
-    assert [(item.change.after or {})["id"] for item in changes] == [str(n) for n in (*range(5), *range(10, 15))]
+    assert [(change_of(item).after or {})["id"] for item in changes] == [str(n) for n in (*range(5), *range(10, 15))]
     assert source.bounds[topic, 0] == (0, 18)
     (reject,) = [item for item in items if isinstance(item, Reject)]
     assert (reject.value, reject.place.partition) == (b'{"half": ', 1)

@@ -1,18 +1,22 @@
-"""What every carrier of changes gives: decoded changes, watermarks, and rejects with their reason.
+"""What every carrier of changes gives: changes as the events of a binlog, watermarks, and rejects with their reason.
 
-A carrier delivers at least once, in some order, on several partitions. So a decoded change keeps its position in the
-carrier (``MessagePosition``) and its order in the source (``SourceOrder``): ``migverify.changes.carriers.sequence``
-compares the two. A message is decoded whole or not at all.
+A carrier delivers at least once, in some order, on several partitions. So a change keeps its position in the carrier
+(``MessagePosition``) and its order in the source (``SourceOrder``): ``migverify.changes.carriers.sequence`` compares
+the two, and ``migverify.changes.carriers.committed`` makes transactions of them again. A message is decoded whole or
+not at all.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from functools import lru_cache
+from typing import NamedTuple, Protocol, TypeAlias
 
-from migverify.changes.model import Change, Op
+from migverify.changes.model import DecodedTable, Op, Position, Rows, Statement
+from migverify.changes.positions import before, file_number, tso_position, tso_time
+from migverify.changes.statements import QueryKind, classify
 
 Types: TypeAlias = Mapping[str, Mapping[str, str]]
 """Declared column types: ``database.table`` -> column -> COLUMN_TYPE as in information_schema."""
@@ -48,64 +52,113 @@ class CarrierMessage:
     time: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class SourceOrder:
-    """The place of a change in its source: numbers that grow, comparable within one ``origin`` (a server)."""
+class SourceOrder(NamedTuple):
+    """The place of a change in its source: a commit timestamp of TiDB, or file and offset in the binlog of a server.
 
-    origin: str
-    at: tuple[int, ...]
+    ``server`` is empty for TiDB: places of two servers do not compare. ``row`` counts the rows at one place.
+    """
+
+    position: Position
+    server: str = ""
+    row: int = 0
+
+    @classmethod
+    def in_binlog(cls, file: str, offset: int, server_id: int, row: int) -> SourceOrder | None:
+        """Return a place in the binlog of a server; None where the file has no number to order it by."""
+        return None if file_number(file) is None else cls(Position(file, offset), f"server {server_id}", row)
+
+    def is_before(self, other: SourceOrder) -> bool:
+        """Whether this is known to be earlier."""
+        if self.server != other.server:
+            return False
+        if self.position == other.position:
+            return self.row < other.row
+        return before(self.position, other.position)
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """One decoded change.
+    """One decoded change: its event as a binlog gives it, with GTID (or TSO) and Unix time of the transaction's commit.
 
-    ``index`` counts the changes of one message. ``key`` holds the key columns with their texts, None where the
-    message does not name a key. ``whole`` says that the images hold every column (a delete may carry the key only);
-    ``snapshot`` that the row was read from the table, not from the log. ``sent`` is the message's time, Unix time, 0.0
-    where the carrier has none.
+    ``order`` is None where the message does not tell it. ``index`` counts the changes of one message. ``key`` holds the
+    key columns with their texts, None where the message does not name a key. ``snapshot`` says that the row was read
+    from the table, not from the log. ``sent`` is the message's time, Unix time, 0.0 where the carrier has none.
     """
 
-    change: Change
+    event: Rows | Statement
+    gtid: str
+    time: float
     place: MessagePosition
     index: int
     order: SourceOrder | None
-    key: Key | None
-    whole: bool = True
+    key: Key | None = None
     snapshot: bool = False
     sent: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class MessageHead:
-    """What all changes of a message share: table, commit time, GTID or TSO, and order in the source.
-
-    ``at`` is file and offset in the source's binlog where the message names them, else the message's own place counts.
-    """
+    """What all changes of a message share: table, commit time, GTID or TSO, and order in the source."""
 
     message: CarrierMessage
+    database: str
     table: str
     time: float
     gtid: str
     order: SourceOrder | None
-    at: tuple[str, int] | None = None
 
     @classmethod
-    def of_commit(
-        cls, message: CarrierMessage, table: str, commit: int, at: tuple[str, int] | None = None
-    ) -> MessageHead:
+    def of_commit(cls, message: CarrierMessage, database: str, table: str, commit: int) -> MessageHead:
         """Return the head of a message that names a commit timestamp of TiDB."""
-        return cls(message, table, tso_time(commit), str(commit), SourceOrder("", (commit,)), at)
+        return cls(message, database, table, tso_time(commit), str(commit), SourceOrder(tso_position(commit)))
 
-    def carried(
-        self, op: Op, before: Image | None = None, after: Image | None = None, key: Key | None = None, *,
-        index: int = 0, whole: bool = True, sql: str = "", snapshot: bool = False,
-    ) -> Carried:  # fmt: skip
-        """Return one change of the message."""
+    @property
+    def name(self) -> str:
+        """``database.table``."""
+        return f"{self.database}.{self.table}"
+
+    @property
+    def at(self) -> tuple[str, int]:
+        """File and offset of the change: in the source's binlog where the message names them, else its own place."""
         place = self.message.place
-        file, position = self.at or (f"{place.topic}/{place.partition}", place.offset)
-        change = Change(op, self.table, before, after, self.gtid, file, position, self.time, sql)
-        return Carried(change, place, index, self.order, key, whole, snapshot, self.message.time)
+        if self.order is not None and self.order.server:
+            return self.order.position.file, self.order.position.offset
+        return f"{place.topic}/{place.partition}", place.offset
+
+    def rows(
+        self, op: Op, image_before: Image | None, image: Image | None, key: Iterable[str] = (), *, index: int = 0,
+        snapshot: bool = False,
+    ) -> Carried:  # fmt: skip
+        """Return one changed row: its images before and after, one of them None for an insert or a delete.
+
+        ``key`` are the columns that the message names as the key.
+        """
+        images = [one for one in (image_before, image) if one is not None]
+        row, key_names = images[-1], tuple(key)
+        if any(one.keys() != row.keys() for one in images):
+            raise UndecodableError("the row before has other columns than the row after")
+        for name in key_names:
+            if name not in row:
+                raise UndecodableError(f"column {name[:60]!r} of the key is not in the row")
+        table = _layout(self.database, self.table, tuple(row), key_names)
+        packed = table.packed([tuple(one[name] for name in row) for one in images])
+        named = tuple((name, row[name]) for name in key_names) or None
+        return self._carried(Rows(op, table, packed, *self.at, int(self.time)), named, index, snapshot=snapshot)
+
+    def statement(self, sql: str, *, truncates: bool = False, index: int = 0, snapshot: bool = False) -> Carried:
+        """Return one statement; ``truncates`` where the message says so without a text."""
+        read = classify(sql, self.database)
+        op = Op.TRUNCATE if truncates or read.kind is QueryKind.TRUNCATE else Op.DDL
+        tables = read.tables or (((self.database, self.table),) if self.database else ())
+        event = Statement(op, tables, sql, self.database, *self.at, int(self.time))
+        return self._carried(event, None, index, snapshot=snapshot)
+
+    def _carried(self, event: Rows | Statement, key: Key | None, index: int, *, snapshot: bool) -> Carried:
+        message = self.message
+        return Carried(event, self.gtid, self.time, message.place, index, self.order, key, snapshot, message.time)
+
+
+_layout = lru_cache(maxsize=4096)(DecodedTable.of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +174,7 @@ class Watermark:
 
     @property
     def time(self) -> float:
-        """Unix time of the timestamp: TiDB's TSO has milliseconds above its lowest 18 bits."""
+        """Unix time of the timestamp."""
         return tso_time(self.complete_to)
 
 
@@ -144,7 +197,20 @@ class Reject:
 
 
 CarriedItem: TypeAlias = Carried | Watermark | SkippedMessage | Reject
-"""What a carrier yields."""
+"""What the messages of a carrier hold."""
+
+
+class Carrier(Protocol):
+    """Messages that can be read: files, a storage sink, Kafka topics."""
+
+    @property
+    def ends(self) -> Mapping[tuple[str, int], int]:
+        """The partitions by (topic, partition), and the offset at which each ends now; files have none."""
+        ...
+
+    def read(self) -> Iterator[CarriedItem]:
+        """Yield what the messages hold, in the order of the carrier; ChangeError where it cannot be read on."""
+        ...
 
 
 class Parser(ABC):
@@ -162,8 +228,3 @@ class Parser(ABC):
             return list(self.decode(message))
         except UndecodableError as error:
             return [Reject(str(error), message.place, message.key, message.value)]
-
-
-def tso_time(tso: int) -> float:
-    """Return Unix time of a TiDB timestamp."""
-    return (tso >> 18) / 1000

@@ -14,7 +14,6 @@ from datetime import tzinfo
 from migverify.changes.carriers import column_text as texts
 from migverify.changes.carriers import exact_json
 from migverify.changes.carriers.base import (
-    Carried,
     CarriedItem,
     CarrierMessage,
     Image,
@@ -68,22 +67,24 @@ class CanalJson(Parser):
             return
         commit = exact_json.integer(extension["commitTs"], "commitTs") if "commitTs" in extension else None
         milliseconds = exact_json.integer(body.get("es"), "es")
-        table = ".".join(exact_json.text(body.get(part), part) for part in ("database", "table"))
+        database, table = (exact_json.text(body.get(part), part) for part in ("database", "table"))
         if commit is None:
-            head = MessageHead(message, table, milliseconds / 1000, "", None)
+            head = MessageHead(message, database, table, milliseconds / 1000, "", None)
         else:
-            head = MessageHead.of_commit(message, table, commit)
+            head = MessageHead.of_commit(message, database, table, commit)
         if body.get("isDdl") is True:
-            yield _statement(head, kind, exact_json.text(body.get("sql"), "sql"))
+            if kind not in _STATEMENTS:
+                raise UndecodableError(f"statement type {kind[:40]!r} is not known")
+            yield head.statement(exact_json.text(body.get("sql"), "sql"), truncates=kind == "TRUNCATE")
         elif kind in _ROW_OPS:
-            yield from self._rows(head, _ROW_OPS[kind], body, whole=extension.get("onlyHandleKey") is not True)
+            if extension.get("onlyHandleKey") is True and kind != "DELETE":
+                raise UndecodableError("the row was too large for a message: only its handle key was sent")
+            yield from self._rows(head, _ROW_OPS[kind], body)
         else:
             raise UndecodableError(f"event type {kind[:40]!r} is not known")
 
-    def _rows(self, head: MessageHead, op: Op, body: dict[str, Json], *, whole: bool) -> Iterator[CarriedItem]:
-        if not whole and op is not Op.DELETE:
-            raise UndecodableError("the row was too large for a message: only its handle key was sent")
-        columns = self._columns(head.table, body)
+    def _rows(self, head: MessageHead, op: Op, body: dict[str, Json]) -> Iterator[CarriedItem]:
+        columns = self._columns(head.name, body)
         data = exact_json.sequence(body.get("data"), "data")
         old = body.get("old")
         olds = [None] * len(data) if old is None else exact_json.sequence(old, "old")
@@ -95,11 +96,7 @@ class CanalJson(Parser):
         for index, (row, before_row) in enumerate(zip(data, olds, strict=True)):
             image = self._image(row, columns)
             before, after = _images(op, image, before_row, lambda part: self._image(part, columns))
-            named = before if after is None else after
-            if named is None or any(name not in named for name in key_names):
-                raise UndecodableError("a column of pkNames is not in the row")
-            key = tuple((name, named[name]) for name in key_names) or None
-            yield head.carried(op, before, after, key, index=index, whole=whole and len(image) == len(columns))
+            yield head.rows(op, before, after, key_names, index=index)
 
     def _columns(self, table: str, body: dict[str, Json]) -> dict[str, _Column]:
         declared = self.types.get(table, {})
@@ -134,12 +131,6 @@ class _Column:
     name: str
     kind: ColumnType
     sql_type: int | None
-
-
-def _statement(head: MessageHead, kind: str, sql: str) -> Carried:
-    if kind not in _STATEMENTS:
-        raise UndecodableError(f"statement type {kind[:40]!r} is not known")
-    return head.carried(Op.TRUNCATE if kind == "TRUNCATE" else Op.DDL, sql=sql)
 
 
 def _images(

@@ -8,8 +8,7 @@ or TIMESTAMP in a nullable column arrives as NULL.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from migverify.changes.carriers import exact_json
@@ -18,7 +17,6 @@ from migverify.changes.carriers.base import (
     CarriedItem,
     CarrierMessage,
     Image,
-    Key,
     MessageHead,
     MessagePosition,
     Parser,
@@ -35,7 +33,6 @@ from migverify.model import Flavor
 
 _ROW_OPS = {"c": Op.INSERT, "r": Op.INSERT, "u": Op.UPDATE, "d": Op.DELETE}
 _FLAVORS = {"mysql": Flavor.MYSQL, "mariadb": Flavor.MARIADB, "ticdc": Flavor.TIDB}
-_FILE_NUMBER = re.compile(r"\.(\d+)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,7 @@ class Debezium(Parser):
             else:
                 yield Watermark(source.commit, message.place)
         elif op == "t":
-            yield source.head.carried(Op.TRUNCATE)
+            yield source.head.statement("", truncates=True)
         elif op in _ROW_OPS:
             yield self._row(source, op, body, schema)
         else:
@@ -107,35 +104,22 @@ class Debezium(Parser):
             raise UndecodableError(f"op {op} with the wrong images")
         if before is None and kind is not Op.INSERT:
             raise UndecodableError(f"op {op} without the row before it: binlog_row_image was not FULL")
-        named = before if after is None else after
-        key = self._key(source, {} if named is None else named)
-        return source.head.carried(kind, before, after, key, snapshot=op == "r" or source.snapshot)
+        snapshot = op == "r" or source.snapshot
+        return source.head.rows(kind, before, after, _key_names(source.head.message.key), snapshot=snapshot)
 
     def _image(self, source: _Source, row: dict[str, Json], fields: dict[str, Json]) -> Image:
-        declared = self.types.get(source.head.table, {})
+        declared = self.types.get(source.head.name, {})
         image: Image = {}
         for name, value in row.items():
             encoding = Encoding.of(
-                f"{source.head.table}.{name}", fields.get(name), declared.get(name), self.binary, source.flavor
+                f"{source.head.name}.{name}", fields.get(name), declared.get(name), self.binary, source.flavor
             )
             image[name] = value_text(value, encoding)
         return image
 
-    def _key(self, source: _Source, image: Image) -> Key | None:
-        """Return the columns of the message key with the texts of the row."""
-        if source.head.message.key is None:
-            return None
-        body = exact_json.mapping(exact_json.load(source.head.message.key), "the key")
-        names = exact_json.mapping(body.get("payload", body) or {}, "the key")
-        missing = [name for name in names if name not in image]
-        if missing:
-            raise UndecodableError(f"column {missing[0][:60]!r} of the key is not in the row")
-        return tuple((name, image[name]) for name in names) or None
-
     def _statement(self, source: _Source, body: dict[str, Json]) -> Carried:
         sql = exact_json.text(body.get("ddl") or "", "ddl")
-        truncate = re.match(r"\s*TRUNCATE\b", sql, re.IGNORECASE) is not None
-        return source.head.carried(Op.TRUNCATE if truncate else Op.DDL, sql=sql, snapshot=source.snapshot)
+        return source.head.statement(sql, snapshot=source.snapshot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,27 +138,33 @@ class _Source:
         if flavor is None:
             raise UndecodableError(f"connector {connector[:40]!r} is not known")
         commit = exact_json.integer(source["commit_ts"], "commit_ts") if flavor is Flavor.TIDB else None
-        file = exact_json.text(source.get("file") or "", "source.file")
-        position = exact_json.integer(source["pos"], "source.pos") if source.get("pos") is not None else 0
         milliseconds = exact_json.integer(source.get("ts_ms"), "source.ts_ms")
-        names = [exact_json.text(source.get(part) or "", f"source.{part}") for part in ("db", "table")]
-        table, at = ".".join(names), (file, position) if file else None
+        database, table = (exact_json.text(source.get(part) or "", f"source.{part}") for part in ("db", "table"))
         if commit is None:
             gtid = exact_json.text(source.get("gtid") or "", "source.gtid")
-            head = MessageHead(message, table, milliseconds / 1000, gtid, _order(source, file, position), at)
+            head = MessageHead(message, database, table, milliseconds / 1000, gtid, _order(source))
         else:
-            head = MessageHead.of_commit(message, table, commit, at)
+            head = MessageHead.of_commit(message, database, table, commit)
         return cls(head, flavor, commit, source.get("snapshot") not in (None, False, "false"))
 
 
-def _order(source: dict[str, Json], file: str, position: int) -> SourceOrder | None:
-    number = _FILE_NUMBER.search(file)
-    if number is None:
+def _key_names(key: bytes | None) -> Iterable[str]:
+    """Return the columns of a message key."""
+    body = {} if key is None else exact_json.mapping(exact_json.load(key), "the key")
+    return exact_json.mapping(body.get("payload", body) or {}, "the key")
+
+
+def _order(source: dict[str, Json]) -> SourceOrder | None:
+    file = exact_json.text(source.get("file") or "", "source.file")
+    if not file:
         return None
     # Binlog positions of two servers do not compare: after a failover the order starts anew.
-    server = exact_json.integer(source.get("server_id"), "source.server_id")
-    row = exact_json.integer(source["row"], "source.row") if source.get("row") is not None else 0
-    return SourceOrder(f"server {server}", (int(number[1]), position, row))
+    offset, row = (_integer_or_0(source, part) for part in ("pos", "row"))
+    return SourceOrder.in_binlog(file, offset, exact_json.integer(source.get("server_id"), "source.server_id"), row)
+
+
+def _integer_or_0(source: dict[str, Json], part: str) -> int:
+    return 0 if source.get(part) is None else exact_json.integer(source[part], f"source.{part}")
 
 
 def _fields(schema: dict[str, Json], side: str) -> dict[str, Json]:

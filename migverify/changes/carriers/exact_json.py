@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable
@@ -72,6 +73,15 @@ def text(value: Json, what: str) -> str:
         except UnicodeEncodeError as error:  # half of a surrogate pair: no server can store it
             raise UndecodableError(f"{what} holds half of a surrogate pair") from error
     return value
+
+
+def base64_bytes(value: Json, what: str) -> bytes:
+    """Return the bytes of a JSON string in base64; raises UndecodableError for anything else."""
+    encoded = text(value, what)
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except ValueError as error:
+        raise UndecodableError(f"{what} is not base64") from error
 
 
 def mapping(value: Json, what: str) -> dict[str, Json]:

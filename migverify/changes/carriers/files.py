@@ -1,4 +1,4 @@
-"""Messages in files as a change source: JSON lines, open-protocol batches, the folder of TiCDC's storage sink.
+"""Messages in files as a carrier: JSON lines, open-protocol batches, the folder of TiCDC's storage sink.
 
 JSON lines hold one message value a line. An open-protocol file holds the version (8 bytes), then key and value of each
 event in turn, each after its length. The storage sink (docs.pingcap.com/tidb/stable/ticdc-sink-to-cloud-storage)
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
@@ -26,8 +26,7 @@ from migverify.changes.carriers.base import (
     UndecodableError,
     Watermark,
 )
-from migverify.changes.carriers.open_protocol import TRUNCATE_TABLE, VERSION
-from migverify.changes.model import Op
+from migverify.changes.carriers.open_protocol import VERSION
 from migverify.errors import ChangeError
 
 LONGEST = 256 * 1024 * 1024
@@ -41,8 +40,8 @@ Split: TypeAlias = Callable[[Path], Iterator[CarrierMessage | Reject]]
 """Cuts a file into its messages; their offsets count from 0."""
 
 
-class FileSource:
-    """Messages of files, in the order given; see ``ChangeSource``.
+class MessageFiles:
+    """Messages of files, in the order given; see ``Carrier``.
 
     Parameters
     ----------
@@ -54,12 +53,14 @@ class FileSource:
         How a file holds messages: ``json_lines`` or ``open_protocol_events``.
     """
 
+    ends: Mapping[tuple[str, int], int] = {}
+
     def __init__(self, paths: Sequence[Path], parser: Parser, split: Split) -> None:
         self._paths = paths
         self._parser = parser
         self._split = split
 
-    def items(self) -> Iterator[CarriedItem]:
+    def read(self) -> Iterator[CarriedItem]:
         """Yield what the files hold; ChangeError when one cannot be read."""
         for path in self._paths:
             try:
@@ -70,17 +71,19 @@ class FileSource:
 
 
 class StorageFolder:
-    """What TiCDC's storage sink wrote into a folder; see ``ChangeSource``.
+    """What TiCDC's storage sink wrote into a folder; see ``Carrier``.
 
     Tables come one after the other, the versions of a table in their order. The timestamp of ``metadata`` is read
     first and given last, so that every change below it is among those given.
     """
 
+    ends: Mapping[tuple[str, int], int] = {}
+
     def __init__(self, root: Path, parser: Parser) -> None:
         self._root = root
         self._parser = parser
 
-    def items(self) -> Iterator[CarriedItem]:
+    def read(self) -> Iterator[CarriedItem]:
         """Yield statements, changes and one watermark."""
         complete_to = self._complete_to()
         for folder in sorted(path for path in self._tables() if path.is_dir()):
@@ -116,20 +119,18 @@ class StorageFolder:
             data = [path for path in paths if _DATA_FILE.match(path.name)]
             yield from (self._statement(path) for path in paths if path not in data and _is_ddl(path))
             _refuse_missing(data)
-            yield from FileSource(sorted(data), self._parser, json_lines).items()
+            yield from MessageFiles(sorted(data), self._parser, json_lines).read()
 
     def _statement(self, path: Path) -> CarriedItem:
         place, raw = MessagePosition(str(path), 0, 0), path.read_bytes()
         try:
             body = _object(raw)
             commit = exact_json.integer(body.get("TableVersion"), "TableVersion")
-            names = [exact_json.text(body.get(part), part) for part in ("Schema", "Table")]
+            database, table = (exact_json.text(body.get(part), part) for part in ("Schema", "Table"))
             sql = exact_json.text(body.get("Query"), "Query")
-            truncate = exact_json.integer(body.get("Type"), "Type") == TRUNCATE_TABLE
         except UndecodableError as error:
             return Reject(str(error), place, None, raw)
-        head = MessageHead.of_commit(CarrierMessage(place, None, None), ".".join(names), commit, (str(path), 0))
-        return head.carried(Op.TRUNCATE if truncate else Op.DDL, sql=sql)
+        return MessageHead.of_commit(CarrierMessage(place, None, None), database, table, commit).statement(sql)
 
 
 def json_lines(path: Path) -> Iterator[CarrierMessage | Reject]:

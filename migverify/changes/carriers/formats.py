@@ -1,18 +1,23 @@
-"""The formats by name, and how their parsers are made from plain options."""
+"""The formats by name: how their parsers are made from plain options, and how files hold their messages.
+
+A new carrier is a module with a parser, and a row of ``_FORMATS``.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from pathlib import Path
+from typing import NamedTuple
 
-from migverify.changes.carriers.base import Parser, Types, UndecodableError
+from migverify.changes.carriers.base import Carrier, Parser, Types, UndecodableError
 from migverify.changes.carriers.canal_json import CanalJson
 from migverify.changes.carriers.column_text import find_zone, parse_type
 from migverify.changes.carriers.debezium import Debezium
 from migverify.changes.carriers.debezium_text import BINARY_MODES
+from migverify.changes.carriers.files import MessageFiles, Split, StorageFolder, json_lines, open_protocol_events
 from migverify.changes.carriers.open_protocol import OpenProtocol
 from migverify.errors import ConfigError, UsageError
 from migverify.model import Flavor
@@ -45,39 +50,55 @@ class CarrierFormat:
                     parse_type(column_type, self.flavor)
                 except UndecodableError as error:
                     raise ConfigError(f"the type of {table}.{column}: {error}") from error
-        make = _PARSERS.get(self.name)
-        if make is None:
-            raise UsageError(f"there is no format {self.name!r}", hint=f"Formats are {', '.join(_PARSERS)}.")
+        form = _FORMATS.get(self.name)
+        if form is None:
+            raise UsageError(f"there is no format {self.name!r}", hint=f"Formats are {', '.join(_FORMATS)}.")
         if self.binary not in BINARY_MODES:
             modes = ", ".join(sorted(BINARY_MODES))
             raise UsageError(f"there is no binary handling {self.binary!r}", hint=f"It is one of {modes}.")
-        return make(self, zone)
+        return form.make(self, zone)
+
+    def files(self, paths: Sequence[Path]) -> Carrier:
+        """Return the messages of files, or of one folder of TiCDC's storage sink; errors as ``parser``.
+
+        Raises
+        ------
+        UsageError
+            A folder is named beside something else, or the format is not canal-json.
+        """
+        parser = self.parser()
+        if not any(path.is_dir() for path in paths):
+            return MessageFiles(paths, parser, _FORMATS[self.name].split)
+        if len(paths) > 1 or self.name != "canal-json":
+            raise UsageError("a folder of TiCDC's storage sink is read alone, as canal-json")
+        return StorageFolder(paths[0], parser)
 
 
-_PARSERS: dict[str, Callable[[CarrierFormat, tzinfo | None], Parser]] = {
-    "canal-json": lambda form, zone: CanalJson(form.types, zone, form.flavor),
-    "open-protocol": lambda form, zone: OpenProtocol(form.types, zone),
-    "debezium": lambda form, _zone: Debezium(form.types, form.binary),
+class _Format(NamedTuple):
+    make: Callable[[CarrierFormat, tzinfo | None], Parser]
+    split: Split = json_lines
+
+
+_FORMATS = {
+    "canal-json": _Format(lambda form, zone: CanalJson(form.types, zone, form.flavor)),
+    "open-protocol": _Format(lambda form, zone: OpenProtocol(form.types, zone), open_protocol_events),
+    "debezium": _Format(lambda form, _zone: Debezium(form.types, form.binary)),
 }
 
 
 def read_types(path: Path) -> Types:
     """Read declared column types: JSON, ``{"database.table": {"column": "datetime(6)"}}``; raises ConfigError."""
     try:
-        return check_types(json.loads(path.read_text(encoding="utf-8")), str(path))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise ConfigError(f"{path} is no JSON: {error}") from error
-
-
-def check_types(document: object, where: str) -> Types:
-    """Return declared column types out of a JSON value; raises ConfigError for any other form."""
     if isinstance(document, dict) and all(
         isinstance(columns, dict) and all(isinstance(kind, str) for kind in columns.values())
         for columns in document.values()
     ):
         return document
     raise ConfigError(
-        f"{where} holds no column types", hint='It should be {"database.table": {"column": "datetime(6)"}}.'
+        f"{path} holds no column types", hint='It should be {"database.table": {"column": "datetime(6)"}}.'
     )

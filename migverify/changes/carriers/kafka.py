@@ -123,9 +123,12 @@ def _no_answer(what: str, cause: KafkaError) -> EndpointError:
 
 
 def committed(
-    login: KafkaSettings, group: str, partitions: Sequence[tuple[str, int]]
-) -> dict[tuple[str, int], int | None]:
-    """Return what another consumer group has committed: the next offset per partition, None where it has nothing."""
+    login: KafkaSettings, group: str, topics: Sequence[str]
+) -> dict[tuple[str, int], int | None] | None:  # fmt: skip
+    """Return what another consumer group has committed: the next offset per partition, None where it has nothing.
+
+    A group that has committed nothing at all may be a wrong name: then nothing is known, and None is the answer.
+    """
     from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
     starting = (
@@ -133,7 +136,7 @@ def committed(
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     )
-    wanted = [TopicPartition(*here) for here in partitions]
+    wanted = [TopicPartition(*here) for here in sorted(bounds(login, topics))]
     consumer = Consumer({**login.settings, "group.id": group, "enable.auto.commit": False, "log_level": 2})
     deadline = time.monotonic() + ANSWER_SECONDS
     try:
@@ -148,7 +151,8 @@ def committed(
                 time.sleep(0.5)
     finally:
         consumer.close()
-    return {(part.topic, part.partition): None if part.offset < 0 else part.offset for part in answer}
+    offsets = {(part.topic, part.partition): None if part.offset < 0 else part.offset for part in answer}
+    return None if all(offset is None for offset in offsets.values()) else offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,15 +244,16 @@ def _message(received: Any) -> CarrierMessage:
     return CarrierMessage(place, received.key(), received.value(), milliseconds / 1000 if kind else 0.0)
 
 
-class KafkaSource:
-    """Topics read once from the first message that the brokers have to their present ends; see ``ChangeSource``."""
+class KafkaTopics:
+    """Topics read once from the first message that the brokers have to their present ends; see ``Carrier``."""
 
     def __init__(self, login: KafkaSettings, topics: Sequence[str], parser: Parser) -> None:
         self._login = login
         self._parser = parser
         self.bounds = bounds(login, topics)
+        self.ends = {here: high for here, (_, high) in self.bounds.items()}
 
-    def items(self) -> Iterator[CarriedItem]:
+    def read(self) -> Iterator[CarriedItem]:
         """Yield one partition after the other."""
         for (topic, partition), (low, high) in sorted(self.bounds.items()):
             for message in fetch(self._login, OffsetRange(topic, partition, low, high)):

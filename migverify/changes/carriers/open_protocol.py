@@ -7,8 +7,6 @@ a changefeed that writes no old values sends an update as ``u`` alone, as an ins
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -35,8 +33,6 @@ from migverify.model import Flavor
 VERSION = 1
 _LENGTH = 8
 _ROW, _DDL, _RESOLVED = 1, 2, 3
-TRUNCATE_TABLE = 11
-"""TiDB's number of the statement."""
 _BINARY, _HANDLE = 0x01, 0x02
 
 _TEMPORALS = {10: "date", 11: "time", 12: "datetime", 14: "date"}
@@ -82,12 +78,10 @@ class OpenProtocol(Parser):
         if key.get("ccl"):
             raise UndecodableError("the row is not in the message but in the changefeed's claim-check storage")
         body = exact_json.mapping(exact_json.load(value), "the value")
-        names = [exact_json.text(key.get(part, ""), part) for part in ("scm", "tbl")]
-        head = MessageHead.of_commit(message, ".".join(names), commit)
+        database, table = (exact_json.text(key.get(part, ""), part) for part in ("scm", "tbl"))
+        head = MessageHead.of_commit(message, database, table, commit)
         if kind == _DDL:
-            truncate = exact_json.integer(body.get("t"), "t") == TRUNCATE_TABLE
-            sql = exact_json.text(body.get("q"), "q")
-            return head.carried(Op.TRUNCATE if truncate else Op.DDL, index=index, sql=sql)
+            return head.statement(exact_json.text(body.get("q"), "q"), index=index)
         return self._row(head, index, body, only_key=key.get("ohk") is True)
 
     def _row(self, head: MessageHead, index: int, body: dict[str, Json], *, only_key: bool) -> Carried:
@@ -96,16 +90,14 @@ class OpenProtocol(Parser):
         if only_key and "d" not in body:
             raise UndecodableError("the row was too large for a message: only its handle key was sent")
         part = exact_json.mapping(body["d" if "d" in body else "u"], "the row")
-        image = self._image(head.table, part)
-        key = tuple((name, image[name]) for name in sorted(image) if _flags(part[name]) & _HANDLE) or None
+        image = self._image(head.name, part)
+        key = [name for name in sorted(image) if _flags(part[name]) & _HANDLE]
         if "d" in body:
-            # Which columns there are is not said: a delete of handle keys alone looks like a small table.
-            whole = not only_key and any(not _flags(column) & _HANDLE for column in part.values())
-            return head.carried(Op.DELETE, image, None, key, index=index, whole=whole)
+            return head.rows(Op.DELETE, image, None, key, index=index)
         if "p" not in body:
-            return head.carried(Op.INSERT, None, image, key, index=index)
-        before = image | self._image(head.table, exact_json.mapping(body["p"], "p"))
-        return head.carried(Op.UPDATE, before, image, key, index=index)
+            return head.rows(Op.INSERT, None, image, key, index=index)
+        before = image | self._image(head.name, exact_json.mapping(body["p"], "p"))
+        return head.rows(Op.UPDATE, before, image, key, index=index)
 
     def _image(self, table: str, row: dict[str, Json]) -> Image:
         declared = self.types.get(table, {})
@@ -124,7 +116,7 @@ class OpenProtocol(Parser):
             text = exact_json.text(value, what)
             return texts.hex_text(unquote(text), kind) if binary else text
         if code in _BLOBS:
-            data = _base64(exact_json.text(value, what), what)
+            data = exact_json.base64_bytes(value, what)
             return texts.hex_text(data) if binary else _utf8(data, what)
         base = _BASES.get(code)
         if base is None:
@@ -194,13 +186,6 @@ def _flags(column: Json) -> int:
     if "f" not in found:
         raise UndecodableError("a column without flags: binary and text look the same")
     return exact_json.integer(found["f"], "f")
-
-
-def _base64(text: str, what: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise UndecodableError(f"{what} is not base64") from error
 
 
 def _utf8(raw: bytes, what: str) -> str:

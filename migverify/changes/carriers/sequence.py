@@ -1,6 +1,6 @@
 """Watches the order in which changes arrive: duplicates, changes out of order, rows that moved to another partition.
 
-Exact for a stream of any length: gaps and repeats of offsets, and changes that come after a watermark which
+Exact for a stream of any length: gaps of offsets, and changes that come after a watermark which
 promised there were none. Bounded: duplicates, order per key and partition per key are known for the ``limit`` row keys
 (and as many changes) seen last. As long as nothing had to be forgotten, those counts are exact too
 (``OrderCounts.exact``); afterwards they are lower bounds.
@@ -9,12 +9,14 @@ promised there were none. Bounded: duplicates, order per key and partition per k
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import InitVar, dataclass, field
 from hashlib import blake2b
 from typing import TypeVar
 
-from migverify.changes.carriers.base import Carried, CarriedItem, Reject, SkippedMessage, SourceOrder, Watermark
-from migverify.changes.model import Op
+from migverify.changes.carriers.base import Carried, CarriedItem, Reject, SourceOrder, Watermark
+from migverify.changes.model import Statement
+from migverify.changes.positions import tso_position
 
 T = TypeVar("T")
 
@@ -35,15 +37,11 @@ class OrderCounts:
     """What was seen of the order of a stream. ``exact`` says whether the bounded counts are exact."""
 
     changes: int = 0
-    statements: int = 0
     rejects: int = 0
-    skipped: int = 0
-    watermarks: int = 0
     duplicates: int = 0
     out_of_order: int = 0
     moved: int = 0
     late: int = 0
-    repeated_offsets: int = 0
     offset_gaps: int = 0
     without_key: int = 0
     exact: bool = True
@@ -61,6 +59,30 @@ class Completeness:
 
 
 @dataclass(slots=True)
+class Watermarks:
+    """The watermarks of a stream of (topic, partition)s; ``partitions`` are those that it consists of."""
+
+    partitions: set[tuple[str, int]] = field(default_factory=set)
+    _of: dict[tuple[str, int] | None, int] = field(default_factory=dict)  # None: everywhere
+
+    def see(self, mark: Watermark) -> None:
+        """Take the next watermark; one that goes back says nothing new."""
+        here = None if mark.everywhere else (mark.place.topic, mark.place.partition)
+        self._of[here] = max(mark.complete_to, self._of.get(here, 0))
+
+    def promised(self, here: tuple[str, int]) -> int:
+        """Return the timestamp below which no more changes should come on a partition."""
+        return max(self._of.get(here, 0), self._of.get(None, 0))
+
+    def complete_to(self) -> int | None:
+        """Return the lowest watermark of all partitions: below it everything is there; None where one has none."""
+        everywhere = self._of.get(None)
+        marks = [self._of.get(here, everywhere) for here in self.partitions]
+        known = [mark for mark in marks if mark is not None]
+        return min(known) if known and len(known) == len(marks) else None
+
+
+@dataclass(slots=True)
 class OrderTracker:
     """Counts what is wrong with the order of the items handed to ``see``, in bounded memory.
 
@@ -73,12 +95,15 @@ class OrderTracker:
     """
 
     limit: int = LIMIT
-    partitions: frozenset[tuple[str, int]] = frozenset()
+    partitions: InitVar[Iterable[tuple[str, int]]] = ()
     counts: OrderCounts = field(default_factory=OrderCounts)
     _rows: OrderedDict[bytes, tuple[SourceOrder, tuple[str, int]]] = field(default_factory=OrderedDict)
     _recent: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
-    _watermarks: dict[tuple[str, int] | None, int] = field(default_factory=dict)  # None: everywhere
+    _watermarks: Watermarks = field(default_factory=Watermarks)
     _next: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def __post_init__(self, partitions: Iterable[tuple[str, int]]) -> None:
+        self._watermarks.partitions |= set(partitions)
 
     def see(self, item: CarriedItem) -> bool:
         """Take the next item; return whether it is a change that was not seen before."""
@@ -86,57 +111,46 @@ class OrderTracker:
         if isinstance(item, Carried):
             return self._change(item) and not repeated
         if isinstance(item, Watermark):
-            here = None if item.everywhere else (item.place.topic, item.place.partition)
-            self._watermarks[here] = max(item.complete_to, self._watermarks.get(here, 0))
-            self.counts.watermarks += 1
+            self._watermarks.see(item)
         elif isinstance(item, Reject):
             self.counts.rejects += 1
-        elif isinstance(item, SkippedMessage):
-            self.counts.skipped += 1
         return False
 
     def completeness(self) -> Completeness:
         """Return up to where the stream is complete, and each reason why it may not be."""
-        everywhere = self._watermarks.get(None)
-        marks = [self._watermarks.get(partition, everywhere) for partition in self.partitions | set(self._next)]
-        known = [mark for mark in marks if mark is not None]
-        complete_to = min(known) if known and len(known) == len(marks) else None
         reasons = [f"{getattr(self.counts, name)} {text}" for name, text in _VOIDS if getattr(self.counts, name)]
         if not self.counts.exact:
             reasons.append(f"more than {self.limit} rows or changes: those seen longest ago were not compared")
-        return Completeness(complete_to, tuple(reasons))
+        return Completeness(self._watermarks.complete_to(), tuple(reasons))
 
     def _change(self, item: Carried) -> bool:
-        statement = item.change.op in (Op.TRUNCATE, Op.DDL)
-        if statement:
-            self.counts.statements += 1
-        else:
+        statement = isinstance(item.event, Statement)
+        if not statement:
             self.counts.changes += 1
         if self._is_known(item):
             if not statement:  # TiCDC sends a statement to every partition
                 self.counts.duplicates += 1
             return False
         here = (item.place.topic, item.place.partition)
-        promised = max(self._watermarks.get(here, 0), self._watermarks.get(None, 0))
-        if item.order is not None and item.order.origin == "" and item.order.at[0] < promised:
+        promised = self._watermarks.promised(here)
+        if promised and item.order is not None and item.order.is_before(SourceOrder(tso_position(promised))):
             self.counts.late += 1
-        if statement:
+        if isinstance(item.event, Statement):
             return True
         if item.key is None:
             self.counts.without_key += 1
             return True
-        self._order(item, here)
+        self._order(item, here, _digest(item.event.table.name, item.key))
         return True
 
-    def _order(self, item: Carried, here: tuple[str, int]) -> None:
-        row = _digest(item.change.table, item.key)
+    def _order(self, item: Carried, here: tuple[str, int], row: bytes) -> None:
         before = self._rows.pop(row, None)
         if before is not None:
             order, there = before
             # Another file is no move: a storage sink begins files all the time, and in order.
             if there != here and there[0] == here[0]:
                 self.counts.moved += 1
-            if item.order is not None and item.order.origin == order.origin and item.order.at < order.at:
+            if item.order is not None and item.order.is_before(order):
                 self.counts.out_of_order += 1
                 self._keep(self._rows, row, (order, here))
                 return
@@ -147,9 +161,10 @@ class OrderTracker:
         """Tell whether the same change was seen: same rows, same place in the source."""
         if item.order is None:
             return False
-        change = item.change
-        images = [None if image is None else tuple(image.items()) for image in (change.before, change.after)]
-        digest = _digest(change.op, change.table, item.order, images, change.sql)
+        event = item.event
+        written = event.sql if isinstance(event, Statement) else (event.table.name, event.images)
+        place = item.order.position
+        digest = _digest(event.op, place.file, place.offset, item.order.server, item.order.row, written)
         if digest in self._recent:
             self._recent.move_to_end(digest)
             return True
@@ -163,11 +178,11 @@ class OrderTracker:
         if isinstance(item, Carried) and item.index and expected == offset + 1:
             return False  # another change of the same message
         if expected is not None and offset < expected:
-            self.counts.repeated_offsets += 1
             return True
         if expected is not None and offset > expected:
             self.counts.offset_gaps += offset - expected
         self._next[here] = offset + 1
+        self._watermarks.partitions.add(here)
         return False
 
     def _keep(self, kept: OrderedDict[bytes, T], key: bytes, value: T) -> None:

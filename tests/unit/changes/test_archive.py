@@ -138,7 +138,7 @@ def test_killed_anywhere_and_run_again(
     for events, torn, published in kills:
         run_and_kill(storage, files, events, published=published)
         last = max((path for path in folder.glob("binlog.*")), default=None)
-        entry = read_manifest(storage).entry(last.name) if last else None
+        entry = next((file for file in read_manifest(storage).files if last and file.name == last.name), None)
         if last is not None and (entry is None or entry.state is FileState.GROWING):
             kept = bytes(files[int(last.suffix[1:]) - 1].data[: entry.bytes if entry else 0])
             last.write_bytes(kept + b"\x07" * torn)

@@ -25,7 +25,9 @@ from migverify.changes.carriers.base import (
     Watermark,
 )
 from migverify.changes.carriers.debezium import Debezium
-from migverify.changes.model import Op
+from migverify.changes.model import Op, Position
+from migverify.changes.positions import tso_position
+from tests.carried import change_of
 
 PLACE = MessagePosition("inventory", 0, 5)
 SOURCE = {
@@ -74,7 +76,7 @@ def one(message: CarrierMessage, **options: Any) -> Any:
 def value(schema: dict[str, Any], given_value: Any, source: Any = SOURCE, **options: Any) -> Any:
     """Return the text of a column, or the reason of the reject."""
     item = one(envelope("c", None, {"c": given_value}, [{"field": "c", "optional": True, **schema}], source), **options)
-    return item.reason if isinstance(item, Reject) else item.change.after["c"]
+    return item.reason if isinstance(item, Reject) else change_of(item).after["c"]
 
 
 def declared(column_type: str) -> dict[str, dict[str, str]]:
@@ -85,23 +87,24 @@ def test_an_update_with_schema_and_key() -> None:
     fields = [field("id"), field("name", "string")]
     item = one(envelope("u", {"id": 1, "name": "A"}, {"id": 1, "name": "B"}, fields, key={"id": 1}))
     assert isinstance(item, Carried)
-    assert (item.change.op, item.change.table) == (Op.UPDATE, "inventory.customers")
-    assert (item.change.before, item.change.after) == ({"id": "1", "name": "A"}, {"id": "1", "name": "B"})
-    assert (item.change.gtid, item.change.file, item.change.position) == ("3e11fa47:7", "mysql-bin.000003", 484)
-    assert item.change.time == 1465491411.815
-    assert item.order == SourceOrder("server 223344", (3, 484, 2))
+    assert (change_of(item).op, change_of(item).table) == (Op.UPDATE, "inventory.customers")
+    assert (change_of(item).before, change_of(item).after) == ({"id": "1", "name": "A"}, {"id": "1", "name": "B"})
+    found = change_of(item)
+    assert (found.gtid, found.file, found.position) == ("3e11fa47:7", "mysql-bin.000003", 484)
+    assert found.time == 1465491411.815
+    assert item.order == SourceOrder(Position("mysql-bin.000003", 484), "server 223344", 2)
     assert (item.key, item.snapshot, item.sent) == ((("id", "1"),), False, 1465491412.0)
 
 
 def test_all_operations() -> None:
     fields = [field("id")]
     row = {"id": 1}
-    assert one(envelope("c", None, row, fields)).change.op is Op.INSERT
+    assert change_of(one(envelope("c", None, row, fields))).op is Op.INSERT
     read = one(envelope("r", None, row, fields, {**SOURCE, "snapshot": "true"}))
-    assert (read.change.op, read.snapshot) == (Op.INSERT, True)
+    assert (change_of(read).op, read.snapshot) == (Op.INSERT, True)
     delete = one(envelope("d", row, None, fields, key=row))
-    assert (delete.change.op, delete.change.before, delete.key) == (Op.DELETE, {"id": "1"}, (("id", "1"),))
-    assert one(envelope("t", None, None, fields)).change.op is Op.TRUNCATE
+    assert (change_of(delete).op, change_of(delete).before, delete.key) == (Op.DELETE, {"id": "1"}, (("id", "1"),))
+    assert change_of(one(envelope("t", None, None, fields))).op is Op.TRUNCATE
     assert one(envelope("m", None, None, fields)) == SkippedMessage("logical message", PLACE)
 
 
@@ -117,8 +120,8 @@ def test_messages_without_a_change() -> None:
 
 def test_ticdc_gives_commit_timestamps_and_watermarks() -> None:
     item = one(envelope("c", None, {"a": 4}, [field("a")], TICDC))
-    assert (item.order, item.change.gtid, item.change.file) == (
-        SourceOrder("", (429918007904436226,)),
+    assert (item.order, change_of(item).gtid, change_of(item).file) == (
+        SourceOrder(tso_position(429918007904436226)),
         "429918007904436226",
         "inventory/0",
     )
@@ -284,7 +287,7 @@ WITHOUT_SCHEMA = [
 @pytest.mark.parametrize(("column_type", "given_value", "wanted"), WITHOUT_SCHEMA)
 def test_without_schema_the_declared_type_decides(column_type: str, given_value: Any, wanted: str | None) -> None:
     item = one(envelope("c", None, {"c": given_value}), types=declared(column_type))
-    assert item.change.after == {"c": wanted}
+    assert change_of(item).after == {"c": wanted}
 
 
 @pytest.mark.parametrize(
@@ -308,7 +311,7 @@ def test_a_schema_change_is_a_statement(ddl: str, op: Op) -> None:
     body = {"source": SOURCE, "ts_ms": 1, "databaseName": "inventory", "ddl": ddl, "tableChanges": []}
     (statement,) = Debezium().parse(CarrierMessage(PLACE, None, json.dumps(body).encode()))
     assert isinstance(statement, Carried)
-    assert (statement.change.op, statement.change.sql) == (op, ddl)
+    assert (change_of(statement).op, change_of(statement).sql) == (op, ddl)
 
 
 @settings(max_examples=40, deadline=None)

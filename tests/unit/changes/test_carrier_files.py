@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from migverify.changes.carriers.base import Carried, CarrierMessage, MessagePosition, Reject, Watermark
 from migverify.changes.carriers.canal_json import CanalJson
 from migverify.changes.carriers.dead_letters import DeadLetterFile
-from migverify.changes.carriers.files import FileSource, StorageFolder, json_lines, open_protocol_events
+from migverify.changes.carriers.files import MessageFiles, StorageFolder, json_lines, open_protocol_events
 from migverify.changes.carriers.formats import CarrierFormat, read_types
 from migverify.changes.carriers.open_protocol import OpenProtocol
 from migverify.changes.carriers.sequence import OrderTracker
 from migverify.changes.model import Op
 from migverify.errors import ChangeError, ConfigError, StoreError, UsageError
+from tests.carried import change_of
 
 
 def line(number: int, commit: int = 5 << 18) -> bytes:
@@ -40,17 +41,17 @@ def line(number: int, commit: int = 5 << 18) -> bytes:
 
 
 def ids(items: Any) -> list[str]:
-    return [item.change.after["id"] if isinstance(item, Carried) else type(item).__name__ for item in items]
+    return [(change_of(item).after or {})["id"] if isinstance(item, Carried) else type(item).__name__ for item in items]
 
 
 def test_lines(tmp_path: Path) -> None:
     path = tmp_path / "events.json"
     path.write_bytes(line(0) + b"\n" + line(1) + b"broken\n" + line(2)[:-2])
-    found = list(FileSource([path], CanalJson(), json_lines).items())
+    found = list(MessageFiles([path], CanalJson(), json_lines).read())
     assert ids(found) == ["0", "1", "Reject", "2"]
     assert [item.place.offset for item in found] == [0, 1, 2, 3]
     with pytest.raises(ChangeError, match="cannot read"):
-        list(FileSource([tmp_path / "none"], CanalJson(), json_lines).items())
+        list(MessageFiles([tmp_path / "none"], CanalJson(), json_lines).read())
 
 
 def part(raw: bytes) -> bytes:
@@ -71,7 +72,7 @@ def test_an_open_protocol_file_cut_anywhere(cut: int) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "batch"
         path.write_bytes(whole[:cut])
-        found = ids(FileSource([path], OpenProtocol(), open_protocol_events).items())
+        found = ids(MessageFiles([path], OpenProtocol(), open_protocol_events).read())
     ends = {8: [], 8 + len(event(0)): ["0"]}
     if cut >= len(whole):
         assert found == ["0", "1"]
@@ -101,9 +102,11 @@ def storage(root: Path) -> None:
 
 def test_the_folder_of_the_storage_sink(tmp_path: Path) -> None:
     storage(tmp_path)
-    items = list(StorageFolder(tmp_path, CanalJson()).items())
+    items = list(StorageFolder(tmp_path, CanalJson()).read())
     changes = [
-        (item.change.op, item.change.sql or item.change.after["id"]) if isinstance(item, Carried) else item
+        (found.op, found.sql or (found.after or {})["id"])
+        if isinstance(item, Carried) and (found := change_of(item))
+        else item
         for item in items
     ]
     assert changes == [
@@ -129,10 +132,10 @@ def test_a_folder_with_holes_is_not_read(tmp_path: Path) -> None:
     storage(tmp_path)
     (tmp_path / "d" / "t" / "200" / "2026-01-02" / "CDC000001.json").unlink()
     with pytest.raises(ChangeError, match="no file number 1"):
-        list(StorageFolder(tmp_path, CanalJson()).items())
+        list(StorageFolder(tmp_path, CanalJson()).read())
     (tmp_path / "metadata").unlink()
     with pytest.raises(ChangeError, match="gives no checkpoint"):
-        list(StorageFolder(tmp_path, CanalJson()).items())
+        list(StorageFolder(tmp_path, CanalJson()).read())
 
 
 def letter(offset: int) -> Reject:

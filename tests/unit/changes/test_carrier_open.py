@@ -14,6 +14,7 @@ from migverify.changes.carriers.base import Carried, CarrierMessage, MessagePosi
 from migverify.changes.carriers.column_text import find_zone
 from migverify.changes.carriers.open_protocol import OpenProtocol, unquote
 from migverify.changes.model import Op
+from tests.carried import change_of
 
 PLACE = MessagePosition("shop", 0, 9)
 TS = 415508878783938562
@@ -44,7 +45,7 @@ def parse(events: list[Any], **options: Any) -> list[Any]:
 
 def value(code: int, given_value: Any, flags: int = 0, **options: Any) -> Any:
     (item,) = parse([(row_key(), {"u": {"c": column(code, given_value, flags)}})], **options)
-    return item.reason if isinstance(item, Reject) else item.change.after["c"]
+    return item.reason if isinstance(item, Reject) else change_of(item).after["c"]
 
 
 def test_a_batch_of_all_kinds_of_events() -> None:
@@ -59,7 +60,7 @@ def test_a_batch_of_all_kinds_of_events() -> None:
             ({"ts": TS, "t": 3}, None),
         ]
     )
-    assert [item.change.op if isinstance(item, Carried) else None for item in items] == [
+    assert [change_of(item).op if isinstance(item, Carried) else None for item in items] == [
         Op.INSERT,
         Op.UPDATE,
         Op.DELETE,
@@ -68,10 +69,10 @@ def test_a_batch_of_all_kinds_of_events() -> None:
         None,
     ]
     insert, update, delete, ddl = (item for item in items[:4] if isinstance(item, Carried))
-    assert (insert.change.before, insert.change.after) == (None, {"id": "2", "val": "aa"})
-    assert (update.change.before, update.change.after) == ({"id": "2", "val": "aa"}, {"id": "2", "val": "bb"})
-    assert (delete.change.before, delete.whole, delete.key) == ({"id": "2"}, False, (("id", "2"),))
-    assert (ddl.change.sql, ddl.change.gtid, ddl.change.table) == (
+    assert (change_of(insert).before, change_of(insert).after) == (None, {"id": "2", "val": "aa"})
+    assert (change_of(update).before, change_of(update).after) == ({"id": "2", "val": "aa"}, {"id": "2", "val": "bb"})
+    assert (change_of(delete).before, delete.key) == ({"id": "2"}, (("id", "2"),))
+    assert (change_of(ddl).sql, change_of(ddl).gtid, change_of(ddl).table) == (
         "CREATE TABLE test.t1(id int primary key)",
         str(TS),
         "test.t1",
@@ -83,7 +84,7 @@ def test_a_batch_of_all_kinds_of_events() -> None:
 def test_only_updated_columns_in_p_still_give_the_whole_row_before() -> None:
     row = {"id": column(3, 2, HANDLE), "val": column(15, "bb")}
     (item,) = parse([(row_key(), {"u": row, "p": {"val": column(15, "aa")}})])
-    assert item.change.before == {"id": "2", "val": "aa"}
+    assert change_of(item).before == {"id": "2", "val": "aa"}
 
 
 def test_a_resolved_event_may_come_without_a_value() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from migverify.changes.model import Change, Op, Statement
+from migverify.changes.model import Op, Statement
 from migverify.changes.source import read_files
-from migverify.changes.tail import changes
+from migverify.changes.tail import Change, changes
 from tests.binlog_files import STEPS, BinlogFile, build
 
 pytest.importorskip("pyarrow")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migverify.changes.gaps import Gaps, Numbers
-from migverify.changes.gtid import GtidSet, parse_gtids
+from migverify.changes.byte_accounting import Gaps, Numbers
+from migverify.changes.gtid import Gtid, GtidSet, parse_gtids
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 B = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -31,7 +31,7 @@ def numbers(start: str | None, *gtids: str) -> Numbers:
         found.start(parse_gtids(start))
     for gtid in gtids:
         server, *tag, last = gtid.split(":")
-        found.add((server, "".join(tag)), int(last))
+        found.add(Gtid((server, "".join(tag)), int(last), gtid))
     return found
 
 

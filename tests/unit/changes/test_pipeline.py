@@ -13,11 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from migverify.changes.carriers.base import Carried, CarriedItem, MessagePosition, SourceOrder, Watermark
-from migverify.changes.carriers.canal_json import CanalJson
+from migverify.changes.carriers.base import (
+    Carried,
+    CarriedItem,
+    Carrier,
+    CarrierMessage,
+    MessageHead,
+    MessagePosition,
+    SourceOrder,
+    Watermark,
+)
 from migverify.changes.carriers.dead_letters import DeadLetterFile
+from migverify.changes.carriers.formats import CarrierFormat
 from migverify.changes.carriers.sequence import Completeness, OrderCounts, OrderTracker
-from migverify.changes.model import Begin, Change, Commit, Item, Op, Position, Rows, TableMap
+from migverify.changes.model import Begin, Commit, Item, Op, Position, Rows, TableMap
 from migverify.changes.pipeline import (
     CarriedCounts,
     PartitionTraffic,
@@ -32,8 +41,8 @@ from migverify.changes.pipeline import (
     audit,
     count_source,
     measure,
-    open_files,
 )
+from migverify.changes.positions import tso_position
 from migverify.cli.changes_pipeline import render_json, render_text
 from migverify.errors import UsageError
 from migverify.model import Verdict
@@ -166,17 +175,9 @@ def test_text_and_json_say_the_same() -> None:
 
 
 def item(row: int, transaction: int, part: int, offset: int, when: float, **more: Any) -> Carried:
-    image: dict[str, str | None] = {"id": str(row)}
-    change = Change(Op.INSERT, "d.t", None, image, str(transaction), f"t/{part}", offset, when)
-    made = Carried(
-        change,
-        MessagePosition("t", part, offset),
-        0,
-        SourceOrder("", (transaction,)),
-        (("id", str(row)),),
-        sent=when + 2,
-    )
-    return replace(made, **more)
+    message = CarrierMessage(MessagePosition("t", part, offset), None, None, when + 2)
+    head = MessageHead(message, "d", "t", when, str(transaction), SourceOrder(tso_position(transaction)))
+    return replace(head.rows(Op.INSERT, None, {"id": str(row)}, ["id"]), **more)
 
 
 def test_traffic_counts_rows_once_and_what_is_pending() -> None:
@@ -254,23 +255,27 @@ def event(number: int, **more: Any) -> str:
     return json.dumps(body | more) + "\n"
 
 
+def canal_files(*paths: Path) -> Carrier:
+    return CarrierFormat("canal-json").files(paths)
+
+
 def test_measure_keeps_the_rejects(tmp_path: Path) -> None:
     path = tmp_path / "events.json"
     path.write_text(event(1) + "{\n" + event(1) + event(2))
     letters = DeadLetterFile(tmp_path / "letters")
     for _ in range(2):
-        facts = measure(open_files([path], "canal-json", CanalJson()), letters=letters)
+        facts = measure(canal_files(path), letters=letters)
         assert (facts.counts.changes, facts.counts.duplicates, facts.counts.rejects) == (3, 1, 1)
         assert facts.carried.tables == {"d.t": 2}
         assert (len(letters), facts.dead_letters) == (1, 0)
         assert findings(facts)["undecodable"].reason.startswith("most often: not JSON at character 1")
     path.write_text(event(1))
-    assert measure(open_files([path], "canal-json", CanalJson()), letters=letters).dead_letters == 1
+    assert measure(canal_files(path), letters=letters).dead_letters == 1
 
 
 def test_a_folder_is_read_alone(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="read alone"):
-        open_files([tmp_path, tmp_path / "x"], "canal-json", CanalJson())
+        canal_files(tmp_path, tmp_path / "x")
 
 
 def command(*arguments: str) -> Any:

@@ -15,27 +15,27 @@ from hypothesis import strategies as st
 from migverify.changes.buffer import ItemBuffer, whole
 from migverify.changes.byte_accounting import ByteAccounting
 from migverify.changes.decode import decoder
-from migverify.changes.events import IGNORABLE, EventType, RawEvent
+from migverify.changes.events import GTID_EVENTS, IGNORABLE, EventType, RawEvent
 from migverify.changes.gtid import decode_gtids, parse_gtids
 from migverify.changes.headers import (
-    GTID_EVENTS,
     Query,
     read_gtid,
     read_heartbeat_v2,
     read_query,
     read_xa_prepare,
 )
-from migverify.changes.model import Begin, Change, Commit, Idle, Item, Op, Position, Rows, Statement, Wanted
+from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement, Wanted
+from migverify.changes.places import EventStream
 from migverify.changes.positions import parse_position
 from migverify.changes.source import read_files
-from migverify.changes.tail import changes
+from migverify.changes.tail import Change, changes
 from migverify.changes.transactions import items
 from migverify.errors import ChangeError, PurgedError, UsageError
 from tests.binlog_events import SERVER, Binlog, image, made_rotate, numbers
 
 
 def read(log: Binlog, since: Position | None = None) -> list[Item]:
-    return list(whole(items([made_rotate(log.name), *log.events()], Position(log.name, 4), since=since)))
+    return list(whole(items(EventStream([made_rotate(log.name), *log.events()], Position(log.name, 4), since))))
 
 
 def ids(found: list[Item]) -> list[int]:
@@ -46,7 +46,7 @@ def refused(log: Binlog) -> tuple[list[Item], str]:
     """Items before the refusal, and its text."""
     found: list[Item] = []
     with pytest.raises(ChangeError) as error:
-        found.extend(whole(items([made_rotate(log.name), *log.events()], Position(log.name, 4))))  # type: ignore[arg-type]
+        found.extend(whole(items(EventStream([made_rotate(log.name), *log.events()], Position(log.name, 4)))))  # type: ignore[arg-type]
     assert log.name in error.value.message
     return found, str(error.value)
 
@@ -122,7 +122,7 @@ def test_xa_prepared_before_the_start(tmp_path: Path) -> None:
     assert ids(list(read_files([path], Position("", 0, after[1].gtids)))) == [3, 1]
     events = [event for event in log.events() if event.type != EventType.PREVIOUS_GTIDS and event.end > after[1].offset]
     with pytest.raises(ChangeError, match="XA PREPARE lies before"):
-        list(items(events, after[1]))
+        list(items(EventStream(events, after[1])))
 
 
 def payload(log: Binlog, inner: Binlog, *, algorithm: int = 0, size: int | None = None) -> Binlog:
@@ -192,7 +192,7 @@ def test_refused_after_what_is_certain(why: str) -> None:
 def test_a_reader_of_whole_tables_is_given_what_cannot_be_read_as_a_change_of_any_table() -> None:
     log = Binlog().begin().query("FROB t").xid().begin().add(EventType.INTVAR, b"\1" + b"\0" * 8)
     log.query("INSERT INTO t VALUES (NULL)").xid()
-    found = list(items([made_rotate(log.name), *log.events()], Position(log.name, 4), any_table=True))
+    found = list(items(EventStream([made_rotate(log.name), *log.events()], Position(log.name, 4)), any_table=True))
     statements = [item for item in found if isinstance(item, Statement)]
     assert [(s.op, s.tables) for s in statements] == [(Op.DDL, ())] * 3
     assert [s.sql for s in statements] == [
@@ -359,17 +359,17 @@ def test_large_offsets() -> None:
     for event in log.events()[2:]:
         offset += event.size
         events.append(event._replace(end=offset & 0xFFFFFFFF))
-    found = list(items(events, Position(log.name, start)))
+    found = list(items(EventStream(events, Position(log.name, start))))
     assert found[-1].at.offset == start + sum(event.size for event in events) > 1 << 32  # type: ignore[union-attr]
 
 
 def test_a_heartbeat_that_is_ahead_of_what_came() -> None:
     log = Binlog().insert(1)
     beat = RawEvent(EventType.HEARTBEAT, 0, 1, 32, len(log.data), 0, log.name.encode())
-    found = list(items([made_rotate(log.name), *log.events(), beat], Position(log.name, 4)))
+    found = list(items(EventStream([made_rotate(log.name), *log.events(), beat], Position(log.name, 4))))
     assert [type(item) for item in found[-2:]] == [Idle, Idle]
     with pytest.raises(ChangeError, match="did not arrive"):
-        list(items([made_rotate(log.name), *log.events(), beat._replace(end=9999)], Position(log.name, 4)))
+        list(items(EventStream([made_rotate(log.name), *log.events(), beat._replace(end=9999)], Position(log.name, 4))))
 
 
 def test_positions_as_text() -> None:
@@ -454,7 +454,7 @@ def test_an_event_that_hides_rows_is_refused_whatever_its_flag_says() -> None:
 
 def test_a_table_of_an_unknown_type_ends_no_stream_that_leaves_it_out() -> None:
     log = strange()
-    stream = items([made_rotate(log.name), *log.events()], Position(log.name, 4))
+    stream = items(EventStream([made_rotate(log.name), *log.events()], Position(log.name, 4)))
     given_out = list(changes(whole(stream), lambda database, table: (database, table) == ("d", "t")))
     assert [c.after["id"] for c in given_out if isinstance(c, Change) and c.after] == ["1", "2", "3"]
     assert sum(isinstance(c, Commit) for c in given_out) == 3
@@ -463,7 +463,7 @@ def test_a_table_of_an_unknown_type_ends_no_stream_that_leaves_it_out() -> None:
 @pytest.mark.parametrize("wanted", [None, lambda *_: True, lambda _, table: table == "vectors"])
 def test_a_table_of_an_unknown_type_ends_the_stream_that_has_it_in_scope(wanted: Wanted | None) -> None:
     log = strange()
-    stream = changes(whole(items([made_rotate(log.name), *log.events()], Position(log.name, 4))), wanted)
+    stream = changes(whole(items(EventStream([made_rotate(log.name), *log.events()], Position(log.name, 4)))), wanted)
     found: list[Change | Commit] = []
     with pytest.raises(ChangeError, match=r"binlog\.000001:\d+: d\.vectors: .*type 200") as refused:
         found.extend(stream)
@@ -489,7 +489,7 @@ def one_unreadable_image(why: str, spill: bool) -> tuple[Binlog, Iterator[Item]]
     log = Binlog().insert(1).begin()
     IMAGES[why](log)
     log.table(table_id=11, name="other").rows(image(2, "x"), table_id=11).xid().boundary().insert(3)
-    stream = items([made_rotate(log.name), *log.events()], Position(log.name, 4))
+    stream = items(EventStream([made_rotate(log.name), *log.events()], Position(log.name, 4)))
     return log, whole(stream, memory_bytes=1 if spill else 1 << 20)
 
 
@@ -524,5 +524,5 @@ def test_rows_of_an_xa_transaction_that_cannot_be_read_name_the_place_behind_its
     log.query("XA END X'61',X'',1").add(EventType.XA_PREPARE, b"\0" + struct.pack("<III", 1, 1, 0) + b"a").boundary()
     log.insert(2).gtid().query("XA COMMIT X'61',X'',1").boundary()
     with pytest.raises(ChangeError, match="holds 1 of 2") as refused:
-        list(changes(whole(items([made_rotate(log.name), *log.events()], Position(log.name, 4))), None))
+        list(changes(whole(items(EventStream([made_rotate(log.name), *log.events()], Position(log.name, 4)))), None))
     assert f"{log.name}:{log.boundaries[-1]} or {SERVER}:1-3" in refused.value.hint
