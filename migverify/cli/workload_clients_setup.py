@@ -62,7 +62,7 @@ def set_up(wanted: Wanted) -> Iterator[Ready]:
     """
     from migverify.workload.clients.proxy import NetworkController
     from migverify.workload.clients.run import ClientSide, Tools
-    from migverify.workload.clients.scratch import scratch_database
+    from migverify.workload.scratch import CLIENTS, ScratchDatabase
 
     with ExitStack() as stack:
         endpoints, secrets, marker = _endpoints(wanted)
@@ -79,8 +79,11 @@ def set_up(wanted: Wanted) -> Iterator[Ready]:
         }
         if not wanted.own_servers and not wanted.source_is_scratch:
             _refuse_production(wanted, sessions, marker)
-        # Servers of our own go away with their data; their sessions may be gone after a restart.
-        stack.enter_context(scratch_database(sessions, wanted.database, keep=wanted.keep or wanted.own_servers))
+        for side, session in sessions.items():
+            scratch = ScratchDatabase(session, wanted.database, side, CLIENTS)
+            if not wanted.keep and not wanted.own_servers:
+                stack.callback(scratch.drop)  # servers of our own go away with their data
+            scratch.make_once()
         addresses = {side: (one.host, one.port) for side, one in endpoints.items()}
         controller = NetworkController(addresses, None if restart is None else lambda side: restart[side]())
         stack.callback(controller.close)

@@ -14,8 +14,8 @@ from migverify.model import Flavor, Side, Verdict
 from migverify.store.open import open_store
 from migverify.workload.catalogue.expected import Expected, ProbeOutcome, expectations
 from migverify.workload.catalogue.load import load
-from migverify.workload.catalogue.model import EntryClass, Probe, ProbeState
-from migverify.workload.catalogue.versions import Range, server, version_of
+from migverify.workload.catalogue.model import EntryClass, Probe, ProbeState, VersionRange
+from migverify.workload.catalogue.versions import server
 from migverify.workload.probe import ProbeResult, SideAnswer, judge, verdict
 from migverify.workload.probe_store import add_probe, finish_probe, last_probe, probe_states, probed_here, start_probe
 
@@ -161,7 +161,7 @@ def test_versions(text: str, flavor: Flavor, version: tuple[int, ...] | None) ->
 
 
 def test_ranges_include_their_bounds() -> None:
-    bounds = Range(version_of("6.1"), version_of("6.5"))
+    bounds = VersionRange(min="6.1", max="6.5")
     held = [bounds.holds(one) for one in ((6, 0, 9), (6, 1, 0), (6, 5, 11), (6, 6), None)]
     assert held == [False, True, True, False, True]
 
