@@ -112,13 +112,17 @@ _EFFECTS = {
     "sleep": "sleep", "benchmark": "sleep", "master_pos_wait": "sleep", "source_pos_wait": "sleep",
     "wait_for_executed_gtid_set": "sleep", "nextval": "sequence", "setval": "sequence", "load_file": "reads a file",
 }  # fmt: skip
-_VOLATILE = frozenset({
-    "now", "sysdate", "curdate", "curtime", "current_date", "current_time", "current_timestamp", "localtime",
-    "localtimestamp", "utc_date", "utc_time", "utc_timestamp", "unix_timestamp", "uuid", "uuid_short", "rand",
-    "random_bytes", "connection_id", "user", "current_user", "session_user", "system_user", "current_role",
-    "last_insert_id", "found_rows", "row_count", "version", "database", "schema", "sleep", "benchmark", "get_lock",
-    "release_lock", "release_all_locks", "is_free_lock", "is_used_lock", "nextval", "lastval", "tidb_version",
-    "tidb_current_tso", "ps_current_thread_id", "load_file", "statement_digest", "icu_version",
+CLOCK = frozenset({
+    "now", "curdate", "curtime", "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp",
+    "utc_date", "utc_time", "utc_timestamp", "unix_timestamp",
+})  # fmt: skip
+"""Volatile functions that tell the session's clock: determined once it is set. SYSDATE is none of them."""
+_VOLATILE = CLOCK | frozenset({
+    "sysdate", "uuid", "uuid_short", "rand", "random_bytes", "connection_id", "user", "current_user", "session_user",
+    "system_user", "current_role", "last_insert_id", "found_rows", "row_count", "version", "database", "schema",
+    "sleep", "benchmark", "get_lock", "release_lock", "release_all_locks", "is_free_lock", "is_used_lock", "nextval",
+    "lastval", "tidb_version", "tidb_current_tso", "ps_current_thread_id", "load_file", "statement_digest",
+    "icu_version",
 })  # fmt: skip
 _WITHOUT_PARENTHESES = frozenset({
     "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "utc_date", "utc_time",

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from migverify.sql.lexer import FIRST_WORD, Modes, TokenKind, executed_tokens
-from migverify.workload.model import Command, Record
+from migverify.workload.model import Command, Record, text_of
 
 _ASSIGNS = re.compile(rb":=|\binto\s*+@", re.IGNORECASE)
 
@@ -33,10 +33,12 @@ SHORT: dict[bytes, Short] = {
 """Texts that are nearly half of what a connection pool sends, in lower case, and what they do."""
 _LONGEST_SHORT = max(map(len, SHORT))
 DEADLOCK = 1213
-_COLUMNS = {
+COLUMNS = {
     "sql_mode": "sql_mode", "time_zone": "time_zone", "character_set_client": "charset",
     "transaction_isolation": "isolation", "tx_isolation": "isolation",
 }  # fmt: skip
+"""Session variables that a state has a column for, and the column."""
+_KEPT = ("database", "charset", "sql_mode", "time_zone", "autocommit", "isolation")
 _SCOPES = frozenset({"session", "local", "global", "persist", "persist_only"})
 _DEFAULT_CHARSET = "default"
 _UNCERTAIN = "(masked)"
@@ -65,6 +67,23 @@ class State:
     def modes(self) -> Modes:
         """How the session's statements are read; what is unknown as the servers' defaults have it."""
         return Modes.of(self.sql_mode, self.charset)
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What has no column; see ``rest``. Raises ValueError: it is no JSON."""
+        return json.loads(self.rest) if self.rest else {}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what is known as a JSON object, but whether a transaction is open."""
+        known = {name: getattr(self, name) for name in _KEPT if getattr(self, name) is not None}
+        return known | ({"rest": self.parts} if self.rest else {})
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> State:
+        """Read what ``as_json`` returned."""
+        rest = body.get("rest")
+        known: dict[str, Any] = {name: body.get(name) for name in _KEPT}
+        return cls(**known, rest=json.dumps(rest) if rest else "")
 
 
 class Tracker:
@@ -378,7 +397,7 @@ class Tracker:
             self._set_autocommit(value)
             return
         self._unresolved.pop(name, None)
-        column = _COLUMNS.get(name)
+        column = COLUMNS.get(name)
         if value is None:
             self._unresolved[name] = text_of(self._masked(sql[part[2].start : part[-1].end]))
             value_text: str | None = None
@@ -420,7 +439,7 @@ class Tracker:
     def _current(self, name: str) -> str | None:
         if name == "autocommit":
             return None if self._autocommit is None else str(int(self._autocommit))
-        column = _COLUMNS.get(name)
+        column = COLUMNS.get(name)
         return self._columns.get(column) if column else self._variables.get(name)
 
     def _assign(self, token: _Word, value: bytes) -> None:
@@ -532,8 +551,3 @@ def _value_of(token: _Word) -> str:
         body = raw[1:-1].replace(quote + quote, quote)
         return text_of(re.sub(rb"\\(.)", rb"\1", body, flags=re.DOTALL))
     return _name_of(token)
-
-
-def text_of(raw: bytes) -> str:
-    """Return bytes as text; what is no UTF-8 becomes an escape."""
-    return raw.decode("utf-8", "backslashreplace")

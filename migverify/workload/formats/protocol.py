@@ -23,7 +23,7 @@ from migverify.workload.binary import (
     decoder,
     number,
 )
-from migverify.workload.model import Command, Parameter
+from migverify.workload.model import Command, Parameter, text_of
 
 COMMANDS: Mapping[int, Command] = {
     COM_QUIT: Command.QUIT, COM_INIT_DB: Command.INIT_DB, COM_QUERY: Command.QUERY, COM_PREPARE: Command.PREPARE,
@@ -362,7 +362,7 @@ def login(payload: bytes) -> ClientLogin:
     else:
         reader.line()
     database = reader.line() if capabilities & CAN_DB and reader.at < len(payload) else b""
-    return ClientLogin(_text(user), _text(database), capabilities, CHARSETS.get(collation))
+    return ClientLogin(text_of(user), text_of(database), capabilities, CHARSETS.get(collation))
 
 
 def change_user(payload: bytes, capabilities: int | None) -> ClientLogin:
@@ -375,8 +375,4 @@ def change_user(payload: bytes, capabilities: int | None) -> ClientLogin:
         reader.line()
     database = reader.line()
     collation = reader.integer(2) if len(payload) - reader.at >= 2 else 0
-    return ClientLogin(_text(user), _text(database), capabilities or 0, CHARSETS.get(collation))
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "backslashreplace")
+    return ClientLogin(text_of(user), text_of(database), capabilities or 0, CHARSETS.get(collation))

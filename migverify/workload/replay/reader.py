@@ -24,6 +24,7 @@ from migverify.workload.binary import (
     row,
     text,
 )
+from migverify.workload.model import text_of
 from migverify.workload.replay.model import Answer, AnswerColumn, Cell
 
 _OK, _EOF, _ERR, _LOCAL_FILE = 0x00, 0xFE, 0xFF, 0xFB
@@ -384,7 +385,7 @@ def ended(data: bytes, start: int, end: int, *, prepared: bool) -> Answer:
     if rest and rest[0] < NULL_LENGTH and rest[0] == len(rest) - 1:
         rest = rest[1:]
     return Answer(
-        affected=affected, insert_id=insert_id, status=status, warnings=warnings, info=words(rest), prepared=prepared
+        affected=affected, insert_id=insert_id, status=status, warnings=warnings, info=text_of(rest), prepared=prepared
     )
 
 
@@ -393,8 +394,8 @@ def failed(data: bytes, start: int, end: int, *, prepared: bool = False) -> Answ
     errno = data[start + 1] | data[start + 2] << 8
     rest = data[start + 3 : end]
     if rest[:1] == b"#":
-        return Answer(errno=errno, sqlstate=words(rest[1:6]), message=words(rest[6:]), prepared=prepared)
-    return Answer(errno=errno, message=words(rest), prepared=prepared)
+        return Answer(errno=errno, sqlstate=text_of(rest[1:6]), message=text_of(rest[6:]), prepared=prepared)
+    return Answer(errno=errno, message=text_of(rest), prepared=prepared)
 
 
 def column(payload: bytes) -> AnswerColumn:
@@ -408,11 +409,6 @@ def column(payload: bytes) -> AnswerColumn:
         raise ProtocolError("a column definition that ends too early")
     charset, length, kind, flags, decimals = _COLUMN.unpack_from(payload, at + 1)
     return AnswerColumn(parts[4], parts[5], parts[2], kind, charset, length, flags, decimals)
-
-
-def words(raw: bytes) -> str:
-    """Return the server's words; bytes that are no UTF-8 are shown escaped."""
-    return raw.decode("utf-8", "backslashreplace")
 
 
 def _decoder(column: AnswerColumn) -> Decoder:

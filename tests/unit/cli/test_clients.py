@@ -14,6 +14,7 @@ from migverify.errors import UsageError
 from migverify.model import Verdict
 from migverify.workload.clients import compare, scenarios
 from migverify.workload.clients.drivers import chosen, drivers, harness_jars, pools, url
+from migverify.workload.clients.keep import verdict_of
 from migverify.workload.clients.model import CellResult, ClientCell, DriverKind, Observed, Scenario
 from tests import clients_page
 
@@ -302,10 +303,10 @@ def test_the_whole() -> None:
         return CellResult("d", "p", "s", "v", verdict, "")
 
     match, other, unclear = map(result, (Verdict.MATCH, Verdict.MISMATCH, Verdict.INCONCLUSIVE))
-    assert compare.total([]) is Verdict.INCONCLUSIVE
-    assert compare.total([match]) is Verdict.MATCH
-    assert compare.total([match, unclear]) is Verdict.INCONCLUSIVE
-    assert compare.total([match, unclear, other]) is Verdict.MISMATCH
+    assert verdict_of([], []) is Verdict.INCONCLUSIVE
+    assert verdict_of([match], []) is Verdict.MATCH
+    assert verdict_of([match, unclear], []) is Verdict.INCONCLUSIVE
+    assert verdict_of([match, unclear, other], []) is Verdict.MISMATCH
 
 
 # --- the page
