@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from migverify.sql.lexer import FIRST_WORD, Modes, TokenKind, executed_tokens
 from migverify.workload.model import Command, Record, text_of
+from migverify.workload.settings import OUTSIDE, assignments, variable
 
 _ASSIGNS = re.compile(rb":=|\binto\s*+@", re.IGNORECASE)
 
@@ -39,7 +40,6 @@ COLUMNS = {
 }  # fmt: skip
 """Session variables that a state has a column for, and the column."""
 _KEPT = ("database", "charset", "sql_mode", "time_zone", "autocommit", "isolation")
-_SCOPES = frozenset({"session", "local", "global", "persist", "persist_only"})
 _DEFAULT_CHARSET = "default"
 _UNCERTAIN = "(masked)"
 
@@ -333,13 +333,12 @@ class Tracker:
         if self._mask is not None and not self._mask(sql):
             self._unresolved[_UNCERTAIN] = ""
             return
+        behind = found[1 : next((n for n, one in enumerate(found) if one.raw == b";"), len(found))]
         scope = "session"
-        for part in _by_comma(found[1:]):
-            if part and part[0].word in _SCOPES and len(part) > 1:
-                scope, part = part[0].word, part[1:]
-                self._set(part, sql, scope, explicit=True)
-            elif part:
-                self._set(part, sql, scope, explicit=False)
+        for written, start, end in assignments([text_of(one.raw) for one in behind]):
+            scope = written or scope
+            if start < end:
+                self._set(behind[start:end], sql, scope, explicit=bool(written))
 
     def _set(self, part: list[_Word], sql: bytes, scope: str, *, explicit: bool) -> None:
         word = part[0].word
@@ -365,7 +364,7 @@ class Tracker:
             self._columns["charset"] = name
 
     def _set_transaction(self, part: list[_Word], sql: bytes, scope: str) -> None:
-        if scope in ("global", "persist", "persist_only"):
+        if scope in OUTSIDE:
             return
         words = [token.word for token in part]
         if scope == "next":
@@ -382,12 +381,8 @@ class Tracker:
     def _set_variable(self, part: list[_Word], sql: bytes, scope: str) -> None:
         name = part[0].word if part[0].is_bare else _name_of(part[0]).lower()
         if name.startswith("@@"):
-            name = name[2:]
-            before, dot, after = name.partition(".")
-            scope = "session"
-            if dot and before in _SCOPES:
-                scope, name = before, after
-        if scope in ("global", "persist", "persist_only"):
+            scope, name = variable(name)
+        if scope in OUTSIDE:
             return
         value = self._resolve(part[2:], sql)
         if self._mask is not None and value is not None:
@@ -501,22 +496,6 @@ def _statements(sql: bytes) -> Iterator[bytes]:
             yield sql[start : token.start]
             start = token.end
     yield sql[start:]
-
-
-def _by_comma(found: list[_Word]) -> Iterator[list[_Word]]:
-    """Yield the parts between commas outside of parentheses, up to the end of the statement."""
-    part: list[_Word] = []
-    depth = 0
-    for token in found:
-        if token.raw == b";" and not depth:
-            break
-        depth += (token.raw == b"(") - (token.raw == b")")
-        if token.raw == b"," and not depth:
-            yield part
-            part = []
-        else:
-            part.append(token)
-    yield part
 
 
 def _dotted(found: list[_Word], at: int) -> tuple[str, int]:
