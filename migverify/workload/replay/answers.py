@@ -20,7 +20,6 @@ from migverify.workload.shape import Order
 if TYPE_CHECKING:
     from sqlglot import expressions as exp
 
-_DECISIVE = frozenset({Severity.BLOCKER, Severity.REVIEW})
 _SYSTEM = frozenset({"information_schema", "performance_schema", "mysql", "sys", "metrics_schema"})
 _DESCRIBING = re.compile(
     rb"\s*(?:show\s+(?:full\s+|extended\s+)*(?:columns|fields|index|indexes|keys|tables|databases|schemas|create|"

@@ -89,12 +89,6 @@ class RowSums:
         return self._chain.digest()
 
 
-def checksums(rows: Iterable[Sequence[Cell]]) -> tuple[bytes, int]:
-    """Return ``(ordered, unordered)`` of rows that were kept, to compare with an answer whose rows were not."""
-    sums = RowSums(rows)
-    return sums.ordered, sums.unordered
-
-
 class AnswerReader:
     """Reads one answer after the other of one connection.
 

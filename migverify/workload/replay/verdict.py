@@ -255,7 +255,7 @@ def _finding(
 
 def _covers(waiver: Waiver, tally: DigestTally, aspect: str, count: AspectCount, label: Label) -> bool:
     return waiver.covers(
-        tally.digest, tally.text, aspect, label.ids, databases=_all(tally.databases, tally.count),
+        tally.digest, aspect, label.ids, databases=_all(tally.databases, tally.count),
         users=_all(tally.users, tally.count), count=count.different,
     )  # fmt: skip
 
@@ -323,29 +323,26 @@ def _covered(tally: Tally, digests: Sequence[DigestVerdict]) -> dict[str, Any]:
     """Return what was judged: counts and shares; INDETERMINATE has a share of its own."""
     same, different = tally.state(Judgement.SAME), tally.state(Judgement.DIFFERENT)
     undecided, unjudged = tally.state(Judgement.INDETERMINATE), tally.state(Judgement.UNJUDGED)
-    whole = tally.count
-    assumed = sum(one.assumed for one in tally.digests.values())
-    reached = [
-        one for one in tally.digests.values()
-        if one.count and one.state(Judgement.SAME) - one.assumed + one.state(Judgement.DIFFERENT)
-    ]  # fmt: skip
+    counted, whole = tally.digests.values(), tally.count
+    sums = {
+        name: sum(getattr(one, name) for one in counted)
+        for name in ("assumed", "unproven", "shallow", "written", "repeated", "noisy")
+    }
+    judged = same - sums["assumed"] + different
+    reached = sum(
+        bool(one.count and one.state(Judgement.SAME) - one.assumed + one.state(Judgement.DIFFERENT)) for one in counted
+    )
     return {
-        "statements": whole, "judged": same - assumed + different, "same": same, "different": different,
-        "indeterminate": undecided, "unjudged": unjudged, "assumed": assumed,
-        "unproven": sum(one.unproven for one in tally.digests.values()),
-        "shallow": sum(one.shallow for one in tally.digests.values()),
+        "statements": whole, "judged": judged, "same": same, "different": different,
+        "indeterminate": undecided, "unjudged": unjudged, **sums,
         "did_not_recur": sum(
             found.different + found.undecided + found.noise
-            for one in tally.digests.values() if (found := one.aspects.get("did-not-recur")) is not None
+            for one in counted if (found := one.aspects.get("did-not-recur")) is not None
         ),
-        "written": sum(one.written for one in tally.digests.values()),
-        "digests": len(digests), "digests_judged": len(reached),
+        "digests": len(digests), "digests_judged": reached,
         # of what could be decided: indeterminate ones have a bound of their own
-        "judged_share": _share(same - assumed + different + undecided, whole),
-        "digests_share": _share(len(reached), len(digests)),
+        "judged_share": _share(judged + undecided, whole), "digests_share": _share(reached, len(digests)),
         "indeterminate_share": _share(undecided, whole), "unjudged_share": _share(unjudged, whole),
-        "repeated": sum(one.repeated for one in tally.digests.values()),
-        "noisy": sum(one.noisy for one in tally.digests.values()),
         "by_verdict": {each.value: sum(one.verdict is each for one in digests) for each in Verdict},
     }  # fmt: skip
 

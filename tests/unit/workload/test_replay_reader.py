@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from migverify.workload import binary
 from migverify.workload.binary import MAX_PACKET, ProtocolError, framed
 from migverify.workload.replay.model import Answer, Cell
-from migverify.workload.replay.reader import AnswerReader, Limits, RowSums, checksums
+from migverify.workload.replay.reader import AnswerReader, Limits, RowSums
+from tests.unit.replaying import checksums
 
 EVERYTHING = Limits(rows=1_000_000, bytes=1 << 40)
 NULL = b"\xfb"

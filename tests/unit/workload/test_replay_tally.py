@@ -191,7 +191,7 @@ class Waiver:
     expires: date = date(2030, 1, 31)
     aspect: str = "value"
 
-    def covers(self, digest: str, text: str, aspect: str, ids: object, **_: object) -> bool:  # noqa: ARG002
+    def covers(self, digest: str, aspect: str, ids: object, **_: object) -> bool:  # noqa: ARG002
         return aspect == self.aspect
 
 
