@@ -78,12 +78,14 @@ class ProbeSession:
         if self._asks_warnings and answer.warnings and not outcome.failed:
             self._wire.ask(b"SHOW WARNINGS")
             shown = self._wire.wait(seconds)
-            outcome = replace(outcome, warnings=tuple(int(row[1] or 0) for row in (shown and shown.rows) or ()))
+            if shown is None or shown.rows is None or not shown.ok:
+                return self.cut(seconds)
+            outcome = replace(outcome, warnings=tuple(int(row[1] or 0) for row in shown.rows))
         return outcome
 
-    def run(self, sql: str, seconds: float, *, warnings: bool = False) -> ProbeOutcome:
+    def run(self, sql: str, seconds: float) -> ProbeOutcome:
         """Run a statement; over its time the connection is cut, and the outcome says so."""
-        self.send(sql, warnings=warnings)
+        self.send(sql)
         return self.wait(seconds) or self.cut(seconds)
 
     def cut(self, seconds: float) -> ProbeOutcome:

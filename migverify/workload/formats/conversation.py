@@ -239,12 +239,11 @@ class Conversation:
         *,
         database: str | None = None,
         details: dict[str, str] | None = None,
-        partial: str = "",
     ) -> Record:
         origin = Origin(self._path, first.packet.offset, first.packet.line, first.packet.length)
         return Record(
             origin, command, sql, session=self._session, user=self._user, host=address(self._client[0]),
-            database=database, start=last.packet.time, number=first.packet.line, partial=partial,
+            database=database, start=last.packet.time, number=first.packet.line,
             server=f"{address(self._server[0])}:{self._server[1]}", details=details or {},
         )  # fmt: skip
 

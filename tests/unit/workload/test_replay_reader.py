@@ -59,8 +59,8 @@ def text_row(cells: Iterable[Cell]) -> bytes:
     return b"".join(NULL if cell is None else framed(cell) for cell in cells)
 
 
-def result(names: list[str], rows: list[tuple[Cell, ...]], status: int = 2) -> list[bytes]:
-    return [bytes((len(names),)), *map(column, names), eof(), *map(text_row, rows), eof(status)]
+def result(names: list[str], rows: list[tuple[Cell, ...]], status: int = 2, warnings: int = 0) -> list[bytes]:
+    return [bytes((len(names),)), *map(column, names), eof(), *map(text_row, rows), eof(status, warnings)]
 
 
 def read(data: bytes, cuts: Iterable[int] = (), limits: Limits = EVERYTHING, *, binary: bool = False) -> Answer:
