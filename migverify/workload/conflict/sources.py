@@ -204,13 +204,10 @@ def _keep(statements: Iterable[SeenStatement], wanted: Nearness, near: Near) -> 
 
 
 def _captured(folder: Path) -> Iterator[SeenStatement]:
-    from migverify.workload.statement_files import read_columns  # late: it needs pyarrow
+    from migverify.workload.statement_files import read_rows  # late: it needs pyarrow
 
-    for batch in read_columns(folder, _COLUMNS):
-        for row in zip(*(batch[name] for name in _COLUMNS), strict=True):
-            value: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
-            if value["command"] not in ("query", "execute") or not value["sql"]:
-                continue
+    for value in read_rows(folder, _COLUMNS):
+        if value["command"] in ("query", "execute") and value["sql"]:
             yield _seen(value)
 
 
