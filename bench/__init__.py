@@ -1,1 +1,1 @@
-"""Benchmarks of the tables road: one module a question. Figures are printed, never asserted; see README.md."""
+"""Benchmarks of `tables`: one module a question. Figures are printed, never asserted; see README.md."""

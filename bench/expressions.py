@@ -1,8 +1,8 @@
 """Cost of each part of the checksum statement on each server, and of the statements beside it.
 
 Every variant is one statement over a sixth of lineitem on one connection, in turn. ``base`` is what migverify sends.
-``injective`` says whether unlike rows always give unlike texts; a variant that is not is measured to know the price of
-being exact, never as a candidate.
+``injective`` says whether different rows always give different texts; a variant that is not is measured to know the
+price of being exact, never as a candidate.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from migverify.workload.replay.connections import EngineOptions
 from migverify.workload.replay.pace import parse_pace
 from migverify.workload.replay.plan import COLUMNS, read_plan
 from migverify.workload.replay.run import ReplayResult, replay
-from migverify.workload.replay.safety import Leave, Sides
+from migverify.workload.replay.safety import Leave, ReplayEndpoints
 from migverify.workload.replay.slo import judge_level, level
 from migverify.workload.replay.touches import TableKeys
 from migverify_lab.servers import LabServer
@@ -122,7 +122,7 @@ def main() -> None:
         sys.stderr.write(f"{plan.calls:,} calls planned, {plan.waits:,} wait, {plan.racy:,} racy\n")
         before = _cpu()
         options = EngineOptions(pace=parse_pace(given.pace), connections=given.sessions, writes=writes)
-        result = replay(Path(folder) / "run", Sides(endpoints), options, jobs=given.jobs)
+        result = replay(Path(folder) / "run", ReplayEndpoints(endpoints), options, jobs=given.jobs)
         sys.stdout.write(told(result, _cpu() - before) + f"\n  {given.jobs} workers, {os.cpu_count()} cores\n")
 
 

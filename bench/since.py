@@ -1,7 +1,7 @@
 """What a second proof costs beside a full one, by the share of rows that were written since: whole processes.
 
 Rows are written on both sides in random places. Two databases that are not tuned use CPU while nobody asks them
-anything, so an idle wait of about the same seconds stands beside the figures.
+anything, so an idle wait of about the same seconds is printed beside the figures.
 """
 
 from __future__ import annotations

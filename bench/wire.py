@@ -18,12 +18,12 @@ from migverify.model import Endpoint, Side, Tls
 from migverify.workload.model import Parameter
 from migverify.workload.replay.model import Call
 from migverify.workload.replay.wire import ServerWire, open_wire
-from migverify.workload.state import State
+from migverify.workload.state import SessionState
 
 DATABASE = "d1_bench_wire"
 ROWS = 10_000
 SECONDS = 3.0
-STATE = State(database=DATABASE)
+STATE = SessionState(database=DATABASE)
 
 
 def endpoint() -> Endpoint:

@@ -10,7 +10,7 @@ REGENERATE = "REGEN=1 python -m pytest tests/unit/workload/test_catalogue.py"
 _MEANINGS = {
     EntryClass.BLOCKER: "A statement that works on MySQL fails on TiDB.",
     EntryClass.DATA_VISIBLE: "Other values, counts or ids.",
-    EntryClass.SILENT: "No error, and not what the statement asked for.",
+    EntryClass.SILENT: "No error, and not what the statement requested.",
     EntryClass.RETRYABLE: "Fails now and then; the same transaction again may succeed.",
     EntryClass.ORDERING: "The same rows in another order.",
     EntryClass.METADATA: "Other types, lengths, warnings or numbers of errors.",

@@ -9,8 +9,8 @@ from typing import Any
 import typer.main
 
 from migverify.cli.main import COMMANDS, added_commands
-from migverify.guards.check_questions import ALL, QUESTIONS, Work
-from migverify.guards.check_settings import TIDB_VARIABLES
+from migverify.guards.check_rules import ALL, Work
+from migverify.guards.check_table import QUESTIONS
 from migverify.model import Flavor, Lane, Side
 from migverify.recon.expectations import TYPES, ColumnGroup
 from migverify.sql.canonical import FAMILIES, TYPE_TABLE
@@ -34,7 +34,7 @@ _HEAD = """# Which types are compared, and what is one value
 Generated from the type table of `migverify/sql/canonical.py`; do not edit.
 
 Each row joins a type of the source with a type of the target. The servers make one text of each value; *counts as one
-value* says which unlike spellings are equal on purpose, *cannot see* what is lost. Types that no row joins are not
+value* says which different spellings are equal on purpose, *cannot see* what is lost. Types that no row joins are not
 compared: `migverify tables plan` lists them, and the table is INCONCLUSIVE, not MATCH.
 
 The lane **exact** is hashed by the servers. The lane **value** is hashed too, and where the texts of a row differ its
@@ -150,8 +150,11 @@ def questions_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def variables_table() -> str:
-    """Return the table of TiDB's variables for docs/check.md."""
-    lines = ["| variable | wanted | why |", "|---|---|---|"]
-    lines += [f"| `{own.name}` | {own.wanted} | {own.why} |" for own in TIDB_VARIABLES]
+def parts_table(name: str) -> str:
+    """Return the table of a question's parts for docs/check.md."""
+    question = next(one for one in QUESTIONS if one.name == name)
+    lines = ["| part | wanted | why |", "|---|---|---|"]
+    for part in (part for part in question.parts if not part.kinds):  # those of other kinds of servers refuse them
+        cells = (f"`{part.name}`", part.threshold or question.threshold, part.why)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"

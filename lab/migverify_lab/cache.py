@@ -66,15 +66,15 @@ def file_lock(path: Path, on_wait: Progress | None = None, seconds: float = 1800
         ) from error
     try:
         deadline = time.monotonic() + seconds
-        told = False
+        is_reported = False
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if on_wait is not None and not told:
+                if on_wait is not None and not is_reported:
                     on_wait(f"waiting for another process that holds {path}")
-                    told = True
+                    is_reported = True
                 if time.monotonic() > deadline:
                     raise LabError(
                         f"another process has held {path} for {seconds:.0f} s",

@@ -49,22 +49,22 @@ def be_channel(directory: Path, _arguments: Sequence[str], ended: threading.Even
     world = CaseWorkspace(directory)
     path = world.folder / "channel.txt"
 
-    class Handler(BaseHTTPRequestHandler):
+    class ChannelHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", "0"))))
-            with path.open("a", encoding="utf-8") as kept:
-                kept.write(str(body.get("text", "")).replace("\n", " ") + "\n")
+            with path.open("a", encoding="utf-8") as messages:
+                messages.write(str(body.get("text", "")).replace("\n", " ") + "\n")
             self.send_response(200)
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", port_of(world, "channel")), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port_of(world, "channel")), ChannelHandler)
 
     def end() -> None:
         ended.wait()
@@ -101,10 +101,10 @@ def _delivered(world: CaseWorkspace, _settings: Settings, _since: float) -> Proo
     if is_over(world) and world.job("channel") is None:
         return Proof(True, "the case is over, and ended its channel")
     answers, status = _channel_answers(world), status_of(world)
-    kept = (world.folder / "channel.txt").read_text(encoding="utf-8")
+    posted = (world.folder / "channel.txt").read_text(encoding="utf-8")
     passed = [one["id"] for one in status["steps"] if one["state"] == "done"]
-    missing = [id_ for id_ in passed if f"{id_} " not in kept and f"{id_}(" not in kept]
-    text = f"{status['undelivered']} announcements wait; of {len(passed)} steps {len(missing)} are not told of"
+    missing = [id_ for id_ in passed if f"{id_} " not in posted and f"{id_}(" not in posted]
+    text = f"{status['undelivered']} announcements wait; of {len(passed)} steps {len(missing)} are not announced"
     return Proof(answers and status["undelivered"] == 0 and not missing and bool(passed), text, {"missing": missing})
 
 

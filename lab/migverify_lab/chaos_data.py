@@ -44,7 +44,7 @@ def steady(world: CaseWorkspace, window: float) -> Proof:
 
 
 def data_check(world: CaseWorkspace) -> Proof:
-    """Hold everything that the load was told against what its server holds now; the load has to be off.
+    """Compare every answer that the load received with what its server holds now; the load has to be off.
 
     Raises
     ------
@@ -60,11 +60,11 @@ def data_check(world: CaseWorkspace) -> Proof:
         return Proof(None, "no write was ever acknowledged: there is nothing to check")
     with connect(server, seconds=120.0) as connection:
         rows, invariants, checked = read_bank(connection, server)
-    held = compare_with_ledger(attempts, rows)
-    problems = [*(["rows are not as their clients were told"] if held.wrong else []), *invariants, *checked]
-    facts = asdict(held) | {"invariants": invariants, "server": checked, "rows": sum(map(len, rows.values()))}
+    check = compare_with_ledger(attempts, rows)
+    problems = [*(["rows contradict the answers of their clients"] if check.wrong else []), *invariants, *checked]
+    facts = asdict(check) | {"invariants": invariants, "server": checked, "rows": sum(map(len, rows.values()))}
     world.write("data", facts | {"good": not problems})
-    text = f"{held.describe()}; {'; '.join(problems) if problems else _SOUND}"
+    text = f"{check.describe()}; {'; '.join(problems) if problems else _SOUND}"
     return Proof(not problems, text, facts)
 
 

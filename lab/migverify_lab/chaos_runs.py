@@ -202,8 +202,8 @@ def _blind(world: CaseWorkspace, settings: Settings, since: float) -> Proof:
     value = _monitors(world)
     held, words = _held(world, "monitors")
     took = time.monotonic() - since
-    told = [int(rows_of(world, side, "SELECT 1")[0][0]) for side in ("source", "target")]
-    good = value is None and held and took <= float(settings["noticed_within"]) and told == [1, 1]
+    answers = [int(rows_of(world, side, "SELECT 1")[0][0]) for side in ("source", "target")]
+    good = value is None and held and took <= float(settings["noticed_within"]) and answers == [1, 1]
     text = f"Prometheus {'is gone' if value is None else 'answers'}; {words}, after {took:.0f} s; SQL tells of both"
     return Proof(good, text, {"took": took})
 

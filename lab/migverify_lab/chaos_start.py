@@ -68,7 +68,7 @@ def start(
         if replicate:
             from migverify_lab.replicator_process import source_position
 
-            # Resolved here, before the first write: a replicator that asked for itself would begin behind some.
+            # Resolved here, before the first write: a replicator that read the position itself would miss some.
             end = source_position(world.server("source"))
             start_replicator(world, f"{end.file}:{end.offset}")
         asked["started"] = time.monotonic()
@@ -161,18 +161,18 @@ def stop(world: CaseWorkspace, *, drain: bool = True) -> list[str]:
 
 
 def down(world: CaseWorkspace) -> list[str]:
-    """End whatever a case started, also the server on the small disk; the pair stays."""
+    """End everything a case started, also the server on the small disk; the pair stays."""
     done = stop(world, drain=False)
     return [*done, "the small disk is gone"] if chaos_outside.end_disk(world) else done
 
 
 def compare(world: CaseWorkspace) -> Proof:
     """Verify all rows of the bank on both sides of the pair, as `migverify tables verify` does."""
-    code, told, said = _migverify(world, ["tables", "verify", "--engine", "local"])
-    if not isinstance(told, dict):
+    code, report, said = _migverify(world, ["tables", "verify", "--engine", "local"])
+    if not isinstance(report, dict):
         return Proof(None, f"tables verify ended with {code}: {said}")
-    tables = {str(one.get("source")): one.get("verdict") for one in told.get("tables", ())}
-    return Proof({0: True, 1: False}.get(code), f"tables verify: {told.get('verdict')}, {tables}", {"tables": tables})
+    tables = {str(one.get("source")): one.get("verdict") for one in report.get("tables", ())}
+    return Proof({0: True, 1: False}.get(code), f"tables verify: {report.get('verdict')}, {tables}", {"tables": tables})
 
 
 def ids_gate(world: CaseWorkspace, *, blocked: bool = False) -> Proof:
@@ -183,12 +183,12 @@ def ids_gate(world: CaseWorkspace, *, blocked: bool = False) -> Proof:
     blocked
         It has to say no, and name a column of the bank.
     """
-    code, told, said = _migverify(world, ["guard", "ids"])
-    short = [one for one in _entries(told) if one.get("verdict") != "pass"]
+    code, report, said = _migverify(world, ["guard", "ids"])
+    short = [one for one in _entries(report) if one.get("verdict") != "pass"]
     said = (
         "; ".join(f"{one.get('table')}.{one.get('column')} {one.get('reason')}" for one in short) or "room everywhere"
     )
-    if code not in (0, 1) or told is None:
+    if code not in (0, 1) or report is None:
         return Proof(None, f"migverify guard ids ended with {code}: {said}")
     named = any(one.get("verdict") == "fail" and str(one.get("table")).startswith("chaos.") for one in short)
     if blocked:
@@ -196,8 +196,8 @@ def ids_gate(world: CaseWorkspace, *, blocked: bool = False) -> Proof:
     return Proof(code == 0, f"the gate {'lets pass' if code == 0 else 'blocks'}: {said}")
 
 
-def _entries(told: Any) -> list[dict[str, Any]]:
-    return [one for one in told if isinstance(one, dict)] if isinstance(told, list) else []
+def _entries(report: Any) -> list[dict[str, Any]]:
+    return [one for one in report if isinstance(one, dict)] if isinstance(report, list) else []
 
 
 def _migverify(world: CaseWorkspace, arguments: list[str]) -> tuple[int, Any, str]:

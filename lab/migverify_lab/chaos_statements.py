@@ -221,7 +221,7 @@ def be_hog(directory: Path, _arguments: Sequence[str], ended: threading.Event) -
     import pymysql
 
     while not ended.is_set():
-        # It is told that it was killed; who proves it asks the server.
+        # The connection reports that it was killed; the proof is read from the server.
         with (
             suppress(LabError, pymysql.err.MySQLError),
             app_session(world.server("target"), seconds=30.0) as connection,

@@ -45,17 +45,17 @@ def _kill(world: CaseWorkspace, _settings: Settings) -> dict[str, Any]:
     return {"pid": process.pid}
 
 
-def _stands_still(world: CaseWorkspace, _settings: Settings, _since: float) -> Proof:
+def _is_stopped(world: CaseWorkspace, _settings: Settings, _since: float) -> Proof:
     """No process; the source goes on and the checkpoint on the target does not."""
     before, source_before = _checkpoint(world), source_position(world.server("source"))
     time.sleep(1.0)
     after, source_after = _checkpoint(world), source_position(world.server("source"))
     lives = world.job(REPLICATOR) is not None
-    stands = before is not None and before == after
+    rests = before is not None and before == after
     moves = place(source_after) > place(source_before)
-    text = (f"the replicator {'lives' if lives else 'is gone'}, its checkpoint {'stands at' if stands else 'moves:'}"
-            f" {after}, the source {'goes on' if moves else 'stands still'}")  # fmt: skip
-    return Proof(not lives and stands and moves, text, {"checkpoint": str(after), "source": str(source_after)})
+    text = (f"the replicator {'lives' if lives else 'is gone'}, its checkpoint {'rests at' if rests else 'moves:'}"
+            f" {after}, the source {'goes on' if moves else 'does not move'}")  # fmt: skip
+    return Proof(not lives and rests and moves, text, {"checkpoint": str(after), "source": str(source_after)})
 
 
 def _go_on(world: CaseWorkspace, _settings: Settings) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _is_a_hole(world: CaseWorkspace, _settings: Settings, _since: float) -> Proo
     said = world.job_log(REPLICATOR)
     loud = "error:" in said and ("purged" in said.lower() or "deleted" in said.lower() or "not on the server" in said)
     reason = next((line for line in said.splitlines() if line.startswith("error:")), "nothing")[:200]
-    text = (f"the checkpoint stands at {stood}, the oldest binlog is {oldest}; the replicator"
+    text = (f"the checkpoint is at {stood}, the oldest binlog is {oldest}; the replicator"
             f" {'lives' if lives else 'ended'} and said {reason!r}")  # fmt: skip
     return Proof(lost and not lives and loud, text, {"checkpoint": str(stood), "oldest": oldest})
 
@@ -132,7 +132,7 @@ def _copy(reader: Any, target: Any, table: str) -> int:
 
 
 FAULTS = (
-    case_fault("replicator-killed", "The replicator is killed (SIGKILL).", _kill, _stands_still, _go_on, _follows, {}),
+    case_fault("replicator-killed", "The replicator is killed (SIGKILL).", _kill, _is_stopped, _go_on, _follows, {}),
     case_fault("binlog-purged", "The source deletes the binlog before the replicator has read it.", _purge, _is_a_hole,
           _seed_again, _follows, {}),
 )  # fmt: skip

@@ -82,7 +82,7 @@ def _expire(world: CaseWorkspace, settings: Settings) -> dict[str, Any]:
 
 
 def _handshake(world: CaseWorkspace) -> str:
-    """Return what a client that checks the certificate is told; empty: it is let in."""
+    """Return the error of a client that checks the certificate; empty: it is let in."""
     try:
         with app_session(world.server("source"), ca=str(world.folder / "tls" / "ca.pem")):
             return ""
@@ -99,7 +99,7 @@ def _is_expired(world: CaseWorkspace, _settings: Settings, since: float) -> Proo
     """The server itself says until when, a client that checks is refused for that reason, and so was the load."""
     until, said = _valid_until(world), _handshake(world)
     failed = [one for one in world.failures_since(since) if "certificate has expired" in one.text]
-    text = f"valid until {until:%Y-%m-%d %H:%M:%S}; a client that checks is told {said[:90]!r}; {len(failed)} refused"
+    text = f"valid until {until:%Y-%m-%d %H:%M:%S}; a client that checks gets {said[:90]!r}; {len(failed)} refused"
     good = until < datetime.now(UTC) and "certificate has expired" in said and bool(failed)
     return Proof(good, text, {"refused": len(failed)})
 

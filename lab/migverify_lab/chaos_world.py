@@ -16,7 +16,7 @@ from migverify.errors import LabError
 from migverify_lab import mysql, servers, tidb
 from migverify_lab.chaos import Fault, Settings
 from migverify_lab.engine import processes
-from migverify_lab.ledger import Attempt, read_ledger
+from migverify_lab.ledger import WriteAttempt, read_ledger
 from migverify_lab.process import ProcessId
 from migverify_lab.session import LabServer, connect, query
 from migverify_lab.workspace import Proof, Workspace
@@ -94,11 +94,11 @@ class CaseWorkspace(Workspace):
 
     # --- what is known ------------------------------------------------------------------------------------------
 
-    def attempts(self) -> tuple[Attempt, ...]:
+    def attempts(self) -> tuple[WriteAttempt, ...]:
         """Read the load's ledger."""
         return read_ledger(self.ledger_path)
 
-    def failures_since(self, moment: float) -> list[Attempt]:
+    def failures_since(self, moment: float) -> list[WriteAttempt]:
         """Return attempts of the load that ended badly, or hang, since a moment."""
         bad = [one for one in self.attempts() if one.end != "A" and (one.until or time.monotonic()) > moment]
         return [one for one in bad if one.until is not None or time.monotonic() - one.since > 1.0]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from migverify_lab import mysql, tidb
 from migverify_lab.cache import Progress, make_directory
-from migverify_lab.engine import Engine, StartedServer, start_server
+from migverify_lab.engine import ServerEngine, StartedServer, start_server
 from migverify_lab.process import stop
 from migverify_lab.session import LabServer
 
@@ -21,7 +21,7 @@ leave a lock behind that keeps the next one from starting."""
 class OwnServer:
     """One server that is started, restarted and stopped here."""
 
-    def __init__(self, engine: Engine, folder: Path, options: tuple[str, ...]) -> None:
+    def __init__(self, engine: ServerEngine, folder: Path, options: tuple[str, ...]) -> None:
         self._engine, self._folder, self._options = engine, make_directory(folder), options
         self._started: StartedServer = start_server(engine, folder, options=options)
 

@@ -89,7 +89,7 @@ class Rehearsal(Workspace):
 
     @property
     def ledger(self) -> Path:
-        """What the application was told of each of its transactions."""
+        """The answer the application received to each of its transactions."""
         return self.folder / "ledger.txt"
 
     def recall(self, name: str) -> str:
@@ -271,7 +271,7 @@ def application(one: Rehearsal, what: str, clients: int = 3, rate: float = 20.0)
         one.start_job("app", command_of("shop", one.directory, str(clients), f"{rate:g}"))
     else:
         one.stop_job("app")
-    return f"the application was told to {what}"
+    return f"the application {'is started' if what == 'start' else 'is stopped'}"
 
 
 def server_as(server: LabServer, user: str) -> LabServer:

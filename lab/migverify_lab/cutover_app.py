@@ -1,4 +1,4 @@
-"""The application of a cutover rehearsal: it writes where it is sent, and keeps a ledger of what it was told.
+"""The application of a cutover rehearsal: it writes where it is sent, and keeps a ledger of the answers it received.
 
 A transaction is an order and its customer's balance, and now and then an older order that is paid. Of each one the
 ledger has whether it was acknowledged, refused, or lost on its way to the commit. Afterwards every acknowledged order

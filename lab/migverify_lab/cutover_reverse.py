@@ -46,7 +46,7 @@ def difference(
 
 
 def be_feed(directory: Path, arguments: Sequence[str], stop: threading.Event) -> None:
-    """Carry the tables of a scope until told to stop."""
+    """Carry the tables of a scope until stopped."""
     one, tables = rehearsal(directory), SCOPES[arguments[0]]
     with connect(server_as(one.pair.source, FEED_USER)) as source, connect(one.pair.target) as target:
         keys = {table: unique_key(target, *table.split(".")) for table in tables}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from migverify.errors import ExitCode
 from migverify_lab import mariadb
-from migverify_lab.demo_drills import Drills, heading, typed
+from migverify_lab.demo_drills import DemoDrills, heading, typed
 
 ROOT = Path("demo-out")
 LAB = ROOT / "lab"
@@ -57,7 +57,7 @@ class Demo:
     target: str
 
     def run(self) -> None:
-        """Run all steps; servers are stopped whatever happens."""
+        """Run all steps; servers are stopped in any case."""
         started = time.monotonic()
         print(INTRO.format(root=ROOT, **self._words()), flush=True)
         shutil.rmtree(ROOT, ignore_errors=True)
@@ -180,7 +180,7 @@ class Demo:
         if self.target != "tidb":
             print("\n=== Drills of a cutover: NOT SHOWN, because its gates ask a TiDB for its time and its ids.")
             return []
-        return Drills(ROOT, LAB).run()
+        return DemoDrills(ROOT, LAB).run()
 
 
 C = ("--config", str(CONFIG))

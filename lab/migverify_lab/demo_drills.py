@@ -61,7 +61,7 @@ class Drive:
         return self.record.folder.name
 
     def state(self, step: str) -> str:
-        """Where a step stands."""
+        """The state of a step."""
         return self.record.status.steps[step].state.value
 
     def type(self, *words: str) -> None:
@@ -74,7 +74,7 @@ Trouble = Callable[[Drive], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Drills:
+class DemoDrills:
     """The story, in the folder of a demo whose pair is up."""
 
     root: Path
@@ -252,12 +252,12 @@ def _type(action: PendingAction, run: str) -> None:
     person = words[words.index("--as") + 1]
     shown = " ".join(word for word in words[1:] if word not in ("--as", person))
     print(f"    {person:<6} {shown}", flush=True)
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         code = migverify([*words, "--run", run])
     # The run may have moved since it was looked at: then the word is refused, and the next look says what is due.
     if code not in (0, int(ExitCode.USAGE)):
-        raise SystemExit(f"demo: {action.command} ended with {code}: {told.getvalue()}")
+        raise SystemExit(f"demo: {action.command} ended with {code}: {output.getvalue()}")
 
 
 def _tell_trouble(said: Path) -> None:

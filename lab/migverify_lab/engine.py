@@ -1,4 +1,4 @@
-"""One way to start, wait for and stop a database server, whichever it is: an ``Engine`` says how, a folder says where.
+"""One way to start, wait for and stop any database server: a ``ServerEngine`` says how, a folder says where.
 
 The folder holds ``data``, ``tmp`` and logs. A server is recognized by the argument that names its data folder.
 """
@@ -35,7 +35,7 @@ Program = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class ServerEngine:
     """How to run one kind of server.
 
     Attributes
@@ -96,13 +96,13 @@ def user_argument() -> list[str]:
     return ["--user=root"] if os.geteuid() == 0 else []
 
 
-def processes(folder: Path, engines: Sequence[Engine]) -> list[ProcessId]:
+def processes(folder: Path, engines: Sequence[ServerEngine]) -> list[ProcessId]:
     """Find the servers of a folder in the process list."""
     return [found for engine in engines for found in find_by_argument(engine.data_argument(folder / "data"))]
 
 
 def start_server(
-    engine: Engine, folder: Path, *, port: int | None = None, options: Sequence[str] = (),
+    engine: ServerEngine, folder: Path, *, port: int | None = None, options: Sequence[str] = (),
     on_progress: Progress = lambda _line: None,
 ) -> StartedServer:  # fmt: skip
     """Start a server in a folder, with an empty data folder where there is none, and wait until it answers.
@@ -136,7 +136,7 @@ def start_server(
     raise LabError(f"no free port for {engine.flavor} in {START_ATTEMPTS} attempts", hint="Try again.")
 
 
-def _start(engine: Engine, program: Program, folder: Path, port: int, options: Sequence[str]) -> StartedServer:
+def _start(engine: ServerEngine, program: Program, folder: Path, port: int, options: Sequence[str]) -> StartedServer:
     status = free_port(frozenset({port})) if engine.has_status_port else None
     logs = (folder / "server.log", folder / "tidb.log")
     for log in logs:
@@ -194,7 +194,7 @@ def _allow_tidb_snapshot(server: LabServer) -> None:
 
 @contextmanager
 def temporary_server(
-    engine: Engine, folder: Path, *options: str, on_progress: Progress = lambda _line: None
+    engine: ServerEngine, folder: Path, *options: str, on_progress: Progress = lambda _line: None
 ) -> Iterator[LabServer]:
     """Run a server in a folder for a block; its data are deleted at the end, its logs stay."""
     started = start_server(engine, make_directory(folder), options=options, on_progress=on_progress)

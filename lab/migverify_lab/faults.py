@@ -16,7 +16,7 @@ from migverify.errors import LabError, UsageError
 from migverify.model import DiffKind
 from migverify_lab import mutations as m
 from migverify_lab.columns import ColumnFacts, Family, TableFacts, Value, read_table
-from migverify_lab.planting import Planted, PlantedRows, Planter, Row
+from migverify_lab.planting import PlantedFault, PlantedRows, Planter, Row
 from migverify_lab.session import SESSION, connect
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _swap_rows(planter: Planter) -> PlantedRows | None:
     for column in columns:
         for first in planter.candidates():
             one = first[column.name]
-            # The collation may call unlike texts equal here, which only costs candidates.
+            # The collation may call different texts equal here, which only costs candidates.
             for second in planter.candidates(f"NOT ({column.quoted} <=> {column.literal(one)})"):
                 two = second[column.name]
                 outcome = planter.update([(first, {column.name: _given(two)}), (second, {column.name: _given(one)})])
@@ -377,7 +377,7 @@ FAULTS: tuple[TableFault, ...] = (
 BY_NAME = {fault.name: fault for fault in FAULTS}
 
 
-def plant(connection: Connection, fault_name: str, database: str, table: str, seed: int = 1) -> Planted:
+def plant(connection: Connection, fault_name: str, database: str, table: str, seed: int = 1) -> PlantedFault:
     """Plant one fault in a table, and return exactly what differs now.
 
     Parameters
@@ -414,10 +414,10 @@ def plant(connection: Connection, fault_name: str, database: str, table: str, se
     outcome = fault.attempt(Planter(connection, facts, random.Random(f"{fault_name}/{table}/{seed}")))
     if outcome is None:
         raise LabError(f"{database}.{table} holds nothing for the fault {fault_name}", hint=f"It needs {fault.needs}.")
-    return Planted(fault_name, database, table, seed, outcome.statements, outcome.rows)
+    return PlantedFault(fault_name, database, table, seed, outcome.statements, outcome.rows)
 
 
-def plant_on_target(target: LabServer, fault_name: str, database: str, table: str, seed: int = 1) -> Planted:
+def plant_on_target(target: LabServer, fault_name: str, database: str, table: str, seed: int = 1) -> PlantedFault:
     """Connect to a server of the lab and plant one fault there; raises as ``plant`` does."""
     with connect(target) as connection:
         return plant(connection, fault_name, database, table, seed)

@@ -16,7 +16,7 @@ from typing import Any
 from migverify.errors import LabError
 from migverify.sql.quoting import quote_name
 from migverify_lab.cache import Progress
-from migverify_lab.scenario import Change, PlantedChange, ScenarioFault, plant_change, take_back_change
+from migverify_lab.scenario import PlannedChange, PlantedChange, ScenarioFault, plant_change, take_back_change
 from migverify_lab.session import LabServer, connect, query, run, text_literal
 
 SHARDS = 64
@@ -224,10 +224,10 @@ class HistoryScene:
                            hint="Make the tables: `migverify lab load history`.")  # fmt: skip
         return dict(zip(_COLUMNS, map(str, random.Random(f"history {self.seed}").choice(rows)), strict=True))
 
-    def change(self, what: str, row: Mapping[str, str], key: str, sql: str, undo: str) -> Change:
+    def change(self, what: str, row: Mapping[str, str], key: str, sql: str, undo: str) -> PlannedChange:
         """Return a change of one row; ``key`` is that of the row that then differs."""
         facts = {"key": key, "month": f"{self.month:%Y-%m}", **row}
-        return Change(what, facts, [("target", sql)], [("target", undo)])
+        return PlannedChange(what, facts, [("target", sql)], [("target", undo)])
 
     def restore(self, row: Mapping[str, str]) -> str:
         """Return what puts a row back."""
@@ -238,7 +238,7 @@ _COLUMNS = ("id", "user_id", "kind", "state", "amount", "currency", "occurred_at
 
 
 def _set(name: str, what: str, sets: str, needs: str = "TRUE") -> ScenarioFault[HistoryScene]:
-    def plan(scene: HistoryScene) -> Change:
+    def plan(scene: HistoryScene) -> PlannedChange:
         row = scene.choose(needs)
         sql = f"UPDATE {scene.history.table} SET {sets} WHERE id = {row['id']}"  # noqa: S608
         return scene.change(what, row, row["id"], sql, scene.restore(row))
@@ -246,13 +246,13 @@ def _set(name: str, what: str, sets: str, needs: str = "TRUE") -> ScenarioFault[
     return ScenarioFault(name, what, (_RULES,), plan)
 
 
-def _lose(scene: HistoryScene) -> Change:
+def _lose(scene: HistoryScene) -> PlannedChange:
     row = scene.choose("TRUE")
     sql = f"DELETE FROM {scene.history.table} WHERE id = {row['id']}"  # noqa: S608
     return scene.change("a row was not moved", row, row["id"], sql, scene.restore(row))
 
 
-def _double(scene: HistoryScene) -> Change:
+def _double(scene: HistoryScene) -> PlannedChange:
     row, table = scene.choose("TRUE"), scene.history.table
     with connect(scene.target) as connection:
         copy = int(query(connection, f"SELECT MAX(id) + 1 FROM {table}")[0][0])  # noqa: S608

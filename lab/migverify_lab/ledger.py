@@ -1,4 +1,4 @@
-"""What clients were told about each of their writes, kept outside the servers, and what that proves afterwards.
+"""The answer that clients received to each of their writes, kept outside the servers, and what that proves afterwards.
 
 A write is tried under a token of its own, and ends in one of three ways: acknowledged (it must be there, once),
 refused (COMMIT was never sent, or the server said no to it: it must not be there), or unknown (the connection was lost
@@ -26,7 +26,7 @@ TRIED, ACKED, REFUSED, UNKNOWN = "T", "A", "N", "U"
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class WriteAttempt:
     """One write: ``end`` is ``A``, ``N`` or ``U``; ``until`` None where nothing tells when it ended. Seconds.
 
     ``where`` is the side that acknowledged it, where there are several.
@@ -60,7 +60,7 @@ class LedgerWriter:
         os.close(self._handle)
 
 
-def read_ledger(path: Path, *, may_be_missing: bool = False) -> tuple[Attempt, ...]:
+def read_ledger(path: Path, *, may_be_missing: bool = False) -> tuple[WriteAttempt, ...]:
     """Return all attempts, in the order in which they began; none where the ledger may be missing, and is.
 
     Raises
@@ -77,9 +77,9 @@ def read_ledger(path: Path, *, may_be_missing: bool = False) -> tuple[Attempt, .
     return parse_ledger(text, str(path))
 
 
-def parse_ledger(text: str, where: str = "ledger") -> tuple[Attempt, ...]:
+def parse_ledger(text: str, where: str = "ledger") -> tuple[WriteAttempt, ...]:
     """Return the attempts of a ledger's text; see ``read_ledger``."""
-    found: dict[str, Attempt] = {}
+    found: dict[str, WriteAttempt] = {}
     lines = text.split("\n")
     for number, line in enumerate(lines[:-1], 1):  # what follows the last newline was cut off by a kill
         parts = line.split(" ", 4)
@@ -87,12 +87,12 @@ def parse_ledger(text: str, where: str = "ledger") -> tuple[Attempt, ...]:
             kind, token, at = parts[0], parts[1], float(parts[2])
             known = found.get(token)
             if kind == TRIED and known is None:
-                found[token] = Attempt(token, at, None, UNKNOWN, 0, "its client ended")
+                found[token] = WriteAttempt(token, at, None, UNKNOWN, 0, "its client ended")
             elif kind in (ACKED, REFUSED, UNKNOWN) and known is not None and known.until is None:
                 rest = [*parts[3:], ""]
                 code, words = (int(rest[0]), rest[1]) if kind != ACKED else (0, "")
                 where = rest[0] if kind == ACKED else ""
-                found[token] = Attempt(token, known.since, at, kind, code, words, where)
+                found[token] = WriteAttempt(token, known.since, at, kind, code, words, where)
             else:
                 raise ValueError("out of order")
         except (ValueError, IndexError) as error:
@@ -105,7 +105,7 @@ def parse_ledger(text: str, where: str = "ledger") -> tuple[Attempt, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LedgerCheck:
-    """What the data hold compared with the ledger: ``wrong`` says whether anything is not as its client was told.
+    """What the data hold compared with the ledger: ``wrong`` says whether any row contradicts its client's answer.
 
     Tokens are listed where something is wrong: acknowledged and missing (``lost``), there more than once (``twice``),
     on another side than the one that acknowledged them (``elsewhere``), there though refused, there though never tried.
@@ -126,7 +126,7 @@ class LedgerCheck:
 
     @property
     def wrong(self) -> bool:
-        """Whether a single row is not as its client was told."""
+        """Whether a single row contradicts the answer its client received."""
         return bool(self.lost or self.twice or self.there_though_refused or self.never_tried or self.elsewhere)
 
     @property
@@ -150,7 +150,7 @@ class LedgerCheck:
 
 
 def compare_with_ledger(
-    attempts: Iterable[Attempt], rows: Mapping[str, Sequence[str]], tried: Collection[str] | None = None,
+    attempts: Iterable[WriteAttempt], rows: Mapping[str, Sequence[str]], tried: Collection[str] | None = None,
     problems: Iterable[str] = (),
 ) -> LedgerCheck:  # fmt: skip
     """Compare what is there with the ledger.
@@ -167,7 +167,7 @@ def compare_with_ledger(
     known = {one.token: one for one in attempts}
     count = Counter(one.end for one in known.values())
 
-    def with_end(end: str) -> list[Attempt]:
+    def with_end(end: str) -> list[WriteAttempt]:
         return [one for one in known.values() if one.end == end]
 
     return LedgerCheck(
@@ -194,7 +194,7 @@ class SteadyWindow:
     codes: tuple[int, ...]
 
 
-def steadiness(attempts: Sequence[Attempt], now: float, window: float) -> SteadyWindow:
+def steadiness(attempts: Sequence[WriteAttempt], now: float, window: float) -> SteadyWindow:
     """Return how writing went in the last ``window`` seconds; a write that hangs longer than it counts as failed."""
     since = now - window
     ended = [one for one in attempts if one.until is not None and one.until >= since]
@@ -229,7 +229,7 @@ class Recovery:
 
 
 def recovery(
-    attempts: Sequence[Attempt], injected: float, removed: float, until: float, *, quiet: float = 1.0
+    attempts: Sequence[WriteAttempt], injected: float, removed: float, until: float, *, quiet: float = 1.0
 ) -> Recovery:
     """Measure how long writing was hurt between the injection and ``until``.
 

@@ -1,4 +1,4 @@
-"""The one load generator with a ledger: clients that write at a steady rate, whatever a server answers them.
+"""The one load generator with a ledger: clients that write at a steady rate, whether a server accepts or refuses.
 
 What a client writes is its own business (``bank``, ``cutover_app``, ``nginx_load``); when it tries, and what is written
 down about that, is done here. Each try is in the ledger before it begins.

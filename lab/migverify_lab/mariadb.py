@@ -12,7 +12,7 @@ from pathlib import Path
 
 from migverify.errors import LabError
 from migverify_lab.cache import Progress, cache_directory, file_lock, install_into
-from migverify_lab.engine import Engine, Program, initialize_with, user_argument
+from migverify_lab.engine import Program, ServerEngine, initialize_with, user_argument
 from migverify_lab.packages import Unpacking, download_packages, loader_command, unpacked
 
 PREFIX_NAME = "mariadb-10.11"
@@ -134,4 +134,4 @@ def _command(program: Program, folder: Path, port: int, _status: int | None) -> 
     ]  # fmt: skip
 
 
-ENGINE = Engine("mariadb", find, provide, _command, "--datadir", _initialize)
+ENGINE = ServerEngine("mariadb", find, provide, _command, "--datadir", _initialize)

@@ -153,4 +153,4 @@ TYPE_HALLS, PAIR_HALLS, KEY_HALLS, SHAPE_HALLS = (
 SHAPE_HALLS += tuple(_named(name, tuple(_CORPUS["names"]["columns"])) for name in _CORPUS["names"]["tables"])
 
 TABLES: tuple[MuseumTable, ...] = (*TYPE_HALLS, *PAIR_HALLS, *KEY_HALLS, *SHAPE_HALLS, _wide_table())
-"""Every table; those with ``wide`` are left out unless asked for."""
+"""Every table; those with ``wide`` are left out unless requested."""

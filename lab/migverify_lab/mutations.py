@@ -1,6 +1,6 @@
 """What a fault does to one value: pure functions of value, column and random numbers.
 
-Each returns the new value, or None where this value cannot carry the fault; ``Lost`` stands for NULL as the new
+Each returns the new value, or None where this value cannot carry the fault; ``Lost`` means NULL as the new
 value. A mutation never returns the value it was given.
 """
 

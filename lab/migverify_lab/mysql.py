@@ -13,7 +13,7 @@ from pathlib import Path
 
 from migverify.errors import LabError
 from migverify_lab.cache import Progress, cache_directory
-from migverify_lab.engine import Engine, Program, initialize_with, user_argument
+from migverify_lab.engine import Program, ServerEngine, initialize_with, user_argument
 from migverify_lab.packages import Unpacking, loader_command, unpacked
 
 PREFIX_NAME = "mysql-9.7"
@@ -104,4 +104,4 @@ def _command(program: Program, folder: Path, port: int, _status: int | None) -> 
     ]  # fmt: skip
 
 
-ENGINE = Engine("mysql", find, provide, _command, "--datadir", _initialize)
+ENGINE = ServerEngine("mysql", find, provide, _command, "--datadir", _initialize)

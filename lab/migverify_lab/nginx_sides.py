@@ -1,4 +1,4 @@
-"""Two HTTP servers in one process: the old and the new side. Each keeps in a ledger whatever it said yes to.
+"""Two HTTP servers in one process: the old and the new side. Each keeps in a ledger what it accepted.
 
 Run as ``python -m migverify_lab.nginx_sides FOLDER OLD_PORT NEW_PORT``.
 """

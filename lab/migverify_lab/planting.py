@@ -1,7 +1,7 @@
 """How a fault gets into a table: choose a row, change it, read it back, and keep it only if it says what it did.
 
 Every attempt is a transaction of its own. A change that the server bends (a truncated string, a rounded float, a
-duplicate key) is rolled back and the next row is tried, so what is reported is what stands in the table.
+duplicate key) is rolled back and the next row is tried, so what is reported is what the table holds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PlantedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Planted:
+class PlantedFault:
     """A fault in place: the statements that made it, and every row that differs because of it."""
 
     fault: str
@@ -292,7 +292,7 @@ def _assigned(column: ColumnFacts, new: Mutated) -> str:
 
 
 def _same(column: ColumnFacts, value: Value) -> str:
-    """Return the condition that a column holds exactly this value, whatever its collation says."""
+    """Return the condition that a column holds exactly this value, compared without its collation."""
     if column.family in {Family.STRING, Family.ENUM, Family.SET, Family.BYTES} and value is not None:
         raw = value if isinstance(value, bytes) else str(value).encode()
         return f"{column.read_sql} = '{raw.hex().upper()}'"

@@ -19,8 +19,8 @@ from migverify.errors import LabError, MigverifyError
 from migverify_lab.replicator_faults import FaultDone, Injector
 from migverify_lab.replicator_plan import BatchPlan
 from migverify_lab.replicator_rules import FaultRule
-from migverify_lab.replicator_stream import OpenStream, Transaction, row_changes, transactions
-from migverify_lab.replicator_target import Target, place
+from migverify_lab.replicator_stream import OpenStream, StreamTransaction, row_changes, transactions
+from migverify_lab.replicator_target import TargetWriter, place
 from migverify_lab.servers import LabServer
 
 BANNER = """\
@@ -73,7 +73,7 @@ class ReplicatorStatus:
 
 
 class Replicator:
-    """Applies a change stream until it is told to stop.
+    """Applies a change stream until it is stopped.
 
     Parameters
     ----------
@@ -106,14 +106,14 @@ class Replicator:
         self._on_status = on_status
         self._databases = frozenset(options.databases)
         self._injector = Injector(options.faults, options.seed)
-        self._told = 0
-        self._target = Target(options.target, options.name)
-        self._queue: queue.Queue[Transaction | MigverifyError | None] = queue.Queue(QUEUE_TRANSACTIONS)
-        self._kept: Transaction | MigverifyError | None = None
+        self._reported = 0
+        self._target = TargetWriter(options.target, options.name)
+        self._queue: queue.Queue[StreamTransaction | MigverifyError | None] = queue.Queue(QUEUE_TRANSACTIONS)
+        self._kept: StreamTransaction | MigverifyError | None = None
         self._stop = threading.Event()
         self._moved = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._unsaved: Transaction | None = None
+        self._unsaved: StreamTransaction | None = None
         self._saved_at = 0.0
 
     # --- for those who use it ---------------------------------------------------------------------------------
@@ -176,7 +176,9 @@ class Replicator:
                 if self.failure is not None:
                     raise self.failure
                 if self.status.stopped_at:
-                    raise LabError(f"the replicator stopped at {self.status.at} before a DDL", hint="As it was told.")
+                    raise LabError(
+                        f"the replicator stopped at {self.status.at} before a DDL", hint="Fault stop-at-ddl."
+                    )
                 if time.monotonic() > limit:
                     raise LabError(
                         f"the replicator {self.options.name} is at {self.status.at}, not at {at}, after {seconds:g} s",
@@ -233,7 +235,7 @@ class Replicator:
             ending = LabError(f"reading the change stream broke: {error!r}")
         self._put(ending)
 
-    def _put(self, entry: Transaction | MigverifyError | None) -> bool:
+    def _put(self, entry: StreamTransaction | MigverifyError | None) -> bool:
         while not self._stop.is_set():
             try:
                 self._queue.put(entry, timeout=0.5)
@@ -245,7 +247,7 @@ class Replicator:
     def _step(self) -> bool:
         """Gather and apply one batch; False at the end of the stream."""
         first = self._next(CHECKPOINT_SECONDS)
-        if isinstance(first, Transaction):
+        if isinstance(first, StreamTransaction):
             if any(isinstance(event, Statement) for event in first.events):
                 return self._apply_statements(first)
             if first.events:
@@ -258,7 +260,7 @@ class Replicator:
             raise first
         return first is not _END
 
-    def _next(self, seconds: float) -> Transaction | MigverifyError | _End | None:
+    def _next(self, seconds: float) -> StreamTransaction | MigverifyError | _End | None:
         """Return the next transaction, None when none comes in time; the way the stream ended else."""
         if self._kept is not None:
             kept, self._kept = self._kept, None
@@ -269,7 +271,7 @@ class Replicator:
             return None
         return _END if entry is None else entry
 
-    def _apply_batch(self, first: Transaction) -> bool:
+    def _apply_batch(self, first: StreamTransaction) -> bool:
         plan = BatchPlan()
         last = first
         self._take(plan, first)
@@ -280,7 +282,7 @@ class Replicator:
             if isinstance(entry, _End):
                 more = False
                 break
-            if not isinstance(entry, Transaction) or not self._fits(plan, entry):
+            if not isinstance(entry, StreamTransaction) or not self._fits(plan, entry):
                 self._kept = entry
                 break
             self._take(plan, entry)
@@ -290,7 +292,7 @@ class Replicator:
             self._stall(self._injector.stall_seconds)
         return more
 
-    def _fits(self, plan: BatchPlan, transaction: Transaction) -> bool:
+    def _fits(self, plan: BatchPlan, transaction: StreamTransaction) -> bool:
         """Whether a transaction may go into a batch: no statement, and no table whose layout has changed."""
         for event in transaction.events:
             if isinstance(event, Statement):
@@ -300,7 +302,7 @@ class Replicator:
                 return False
         return True
 
-    def _take(self, plan: BatchPlan, transaction: Transaction) -> None:
+    def _take(self, plan: BatchPlan, transaction: StreamTransaction) -> None:
         for event in transaction.events:
             if isinstance(event, Rows):
                 table = self._target.table(event.table)
@@ -309,7 +311,7 @@ class Replicator:
                         plan.add(emitted)
         self.status.transactions += 1
 
-    def _apply_statements(self, transaction: Transaction) -> bool:
+    def _apply_statements(self, transaction: StreamTransaction) -> bool:
         """Apply a transaction that holds a DDL or TRUNCATE; in the binlog such a one holds nothing else."""
         for event in transaction.events:
             if isinstance(event, Rows):
@@ -326,7 +328,7 @@ class Replicator:
         self._saved(transaction)
         return True
 
-    def _finish(self, plan: BatchPlan | None, last: Transaction) -> None:
+    def _finish(self, plan: BatchPlan | None, last: StreamTransaction) -> None:
         """Apply a batch, move the checkpoint, tell about it."""
         started = time.monotonic()
         self._target.apply(plan, last.end, last.time, last.end.gtids)
@@ -336,7 +338,7 @@ class Replicator:
             self.status.changes += plan.changes
         self._saved(last)
 
-    def _saved(self, last: Transaction) -> None:
+    def _saved(self, last: StreamTransaction) -> None:
         self._unsaved = None
         self._saved_at = time.monotonic()
         self._moved_to(last.end, last.time)
@@ -349,9 +351,9 @@ class Replicator:
             self._moved.notify_all()
 
     def _tell_faults(self) -> None:
-        for fault in self._injector.done[self._told :]:
+        for fault in self._injector.done[self._reported :]:
             self._on_fault(fault)
-        self._told = len(self._injector.done)
+        self._reported = len(self._injector.done)
 
     def _stall(self, seconds: float) -> None:
         """Apply nothing, for a time or until ``stop``."""

@@ -24,7 +24,7 @@ SEEN_KEYS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RowDifference:
     """One row that is not the same on both sides. ``columns`` are empty where it is on one side only."""
 
     table: str
@@ -43,7 +43,7 @@ class FaultDone:
     op: str
     key: Mapping[str, str | None]
     columns: tuple[str, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[RowDifference, ...]
     place: str
     gtid: str
     sql: str = ""
@@ -58,7 +58,7 @@ class FaultDone:
         }  # fmt: skip
 
 
-def difference_dict(found: Difference) -> dict[str, Any]:
+def difference_dict(found: RowDifference) -> dict[str, Any]:
     """Return plain values for JSON."""
     return {"table": found.table, "key": list(found.key), "kind": found.kind.value, "columns": list(found.columns)}
 
@@ -95,14 +95,14 @@ class _Astray:
     source: Texts | None
     target: Texts | None
 
-    def difference(self) -> Difference:
+    def difference(self) -> RowDifference:
         key = self.table.key_of(self.source or self.target or ())
         if self.target is None:
-            return Difference(self.table.map.name, key, DiffKind.MISSING_ON_TARGET)
+            return RowDifference(self.table.map.name, key, DiffKind.MISSING_ON_TARGET)
         if self.source is None:
-            return Difference(self.table.map.name, key, DiffKind.MISSING_ON_SOURCE)
-        return Difference(self.table.map.name, key, DiffKind.VALUE_DIFFERS,
-                          self.table.names(changed(self.source, self.target)))  # fmt: skip
+            return RowDifference(self.table.map.name, key, DiffKind.MISSING_ON_SOURCE)
+        return RowDifference(self.table.map.name, key, DiffKind.VALUE_DIFFERS,
+                             self.table.names(changed(self.source, self.target)))  # fmt: skip
 
 
 def changed(before: Texts, after: Texts) -> tuple[int, ...]:
@@ -133,11 +133,11 @@ class Injector:
             _Rule(rule, random.Random(f"{self.seed} {number} {rule.kind}")) for number, rule in enumerate(self.rules)
         ]
 
-    def standing(self) -> list[Difference]:
+    def standing(self) -> list[RowDifference]:
         """Return what differs now because of the faults, sorted; what a verification must find, and nothing else."""
         found = [astray.difference() for astray in self._astray.values()]
         for (table, row), more in self._copies.items():
-            found += [Difference(table, row, DiffKind.MISSING_ON_SOURCE)] * more
+            found += [RowDifference(table, row, DiffKind.MISSING_ON_SOURCE)] * more
         return sorted(found, key=lambda one: (one.table, [part or "" for part in one.key], one.kind))
 
     def counts(self) -> dict[str, int]:
@@ -245,7 +245,7 @@ class Injector:
 
     # --- what then differs ------------------------------------------------------------------------------------
 
-    def _track(self, change: RowChange, emitted: Sequence[RowChange]) -> list[Difference]:
+    def _track(self, change: RowChange, emitted: Sequence[RowChange]) -> list[RowDifference]:
         """Keep the differences of the change's keys up to date; returns those that stand now."""
         table, name = change.table, change.table.map.name
         if not table.key:
@@ -273,15 +273,20 @@ class Injector:
                 found.append(self._astray[name, key].difference())
         return found
 
-    def _track_copies(self, change: RowChange, emitted: Sequence[RowChange]) -> list[Difference]:
+    def _track_copies(self, change: RowChange, emitted: Sequence[RowChange]) -> list[RowDifference]:
         if change.after is None or len(emitted) == 1:
             return []
         copy = (change.table.map.name, change.after)
         self._copies[copy] = self._copies.get(copy, 0) + len(emitted) - 1
-        return [Difference(*copy, DiffKind.MISSING_ON_SOURCE)]
+        return [RowDifference(*copy, DiffKind.MISSING_ON_SOURCE)]
 
     def _record(
-        self, kind: FaultKind, change: RowChange, emitted: Sequence[RowChange], found: Sequence[Difference], gtid: str
+        self,
+        kind: FaultKind,
+        change: RowChange,
+        emitted: Sequence[RowChange],
+        found: Sequence[RowDifference],
+        gtid: str,
     ) -> None:
         del emitted
         table = change.table

@@ -25,7 +25,7 @@ Key = Texts
 """Texts of the key's columns. In a table without a key: of all columns."""
 
 
-class Form(Enum):
+class LiteralForm(Enum):
     """How a text becomes a literal."""
 
     NUMBER = "number"
@@ -37,18 +37,18 @@ class Form(Enum):
 
 
 _FORMS = {
-    **dict.fromkeys((1, 2, 3, 8, 9, 13), Form.NUMBER),  # TINY SHORT LONG LONGLONG INT24 YEAR
-    **dict.fromkeys((0, 246, 5, 7, 10, 11, 12, 14, 17, 18, 19), Form.TEXT),  # DECIMAL DOUBLE and the dates
-    **dict.fromkeys((15, 247, 248, 249, 250, 251, 252, 253, 254), Form.TEXT),  # strings, ENUM, SET
-    4: Form.FLOAT,
-    16: Form.BIT,
-    245: Form.JSON,
+    **dict.fromkeys((1, 2, 3, 8, 9, 13), LiteralForm.NUMBER),  # TINY SHORT LONG LONGLONG INT24 YEAR
+    **dict.fromkeys((0, 246, 5, 7, 10, 11, 12, 14, 17, 18, 19), LiteralForm.TEXT),  # DECIMAL DOUBLE and the dates
+    **dict.fromkeys((15, 247, 248, 249, 250, 251, 252, 253, 254), LiteralForm.TEXT),  # strings, ENUM, SET
+    4: LiteralForm.FLOAT,
+    16: LiteralForm.BIT,
+    245: LiteralForm.JSON,
 }
 TEMPORAL = frozenset({7, 12, 17, 18})
 """Type numbers of DATETIME and TIMESTAMP."""
 
 
-def form_of(column: ColumnMap) -> Form:
+def form_of(column: ColumnMap) -> LiteralForm:
     """Return how a column's texts become literals.
 
     Raises
@@ -62,16 +62,16 @@ def form_of(column: ColumnMap) -> Form:
             f"column {column.name}: type number {column.type_code} cannot be replicated by the lab",
             hint="Leave the table out, or use another replicator.",
         )
-    return Form.HEX if form is Form.TEXT and column.charset == "binary" else form
+    return LiteralForm.HEX if form is LiteralForm.TEXT and column.charset == "binary" else form
 
 
-def literal(form: Form, text: str | None) -> str:
+def literal(form: LiteralForm, text: str | None) -> str:
     """Return a value as SQL under an empty ``sql_mode`` and the character set utf8mb4."""
     if text is None:
         return "NULL"
-    if form in (Form.NUMBER, Form.BIT):
+    if form in (LiteralForm.NUMBER, LiteralForm.BIT):
         return text
-    if form is Form.HEX:
+    if form is LiteralForm.HEX:
         return text if len(text) > 2 else "x''"
     return text_literal(text)
 
@@ -87,7 +87,7 @@ class TargetTable:
     map: TableMap
     key: tuple[int, ...]
     writable: tuple[int, ...]
-    forms: tuple[Form, ...]
+    forms: tuple[LiteralForm, ...]
 
     @property
     def quoted(self) -> str:
@@ -261,17 +261,17 @@ def _same_row(table: TargetTable, row: Texts) -> str:
     )
 
 
-def _same(name: str, column: ColumnMap, form: Form, text: str | None) -> str:
-    """Return the condition that a column holds exactly this value, whatever its collation says."""
+def _same(name: str, column: ColumnMap, form: LiteralForm, text: str | None) -> str:
+    """Return the condition that a column holds exactly this value, compared without its collation."""
     if text is None:
         return f"{name} IS NULL"
-    if form is Form.JSON:
+    if form is LiteralForm.JSON:
         return f"{name} = CAST({literal(form, text)} AS JSON)"
-    if form is Form.FLOAT:
+    if form is LiteralForm.FLOAT:
         return f"{name} = CAST({literal(form, text)} AS FLOAT)"
-    if form is Form.BIT:
+    if form is LiteralForm.BIT:
         return f"{name} + 0 = {text}"
-    if form is Form.TEXT and column.charset:
+    if form is LiteralForm.TEXT and column.charset:
         data = text.encode("utf-8").hex()
         return f"CAST(CONVERT({name} USING utf8mb4) AS BINARY) = x'{data}'"
     return f"{name} = {literal(form, text)}"

@@ -1,4 +1,4 @@
-"""The faults that a replicator can be told to have, and how they are written on the command line."""
+"""The faults that a replicator can be given, and how they are written on the command line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FaultRule:
-    """One fault as it was asked for.
+    """One fault as it was requested.
 
     Attributes
     ----------

@@ -15,7 +15,7 @@ OpenStream: TypeAlias = Callable[[Position], Iterator[Item]]
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class StreamTransaction:
     """One transaction of the stream, cut down to what is in scope."""
 
     events: tuple[Rows | Statement, ...]
@@ -24,7 +24,7 @@ class Transaction:
     time: float
 
 
-def transactions(items: Iterable[Item], databases: frozenset[str]) -> Iterator[Transaction]:
+def transactions(items: Iterable[Item], databases: frozenset[str]) -> Iterator[StreamTransaction]:
     """Yield whole transactions with the events of some databases; one without events only moves the position."""
     events: list[Rows | Statement] = []
     for item in items:
@@ -37,10 +37,10 @@ def transactions(items: Iterable[Item], databases: frozenset[str]) -> Iterator[T
             if in_scope(item.tables, item.database, databases):
                 events.append(item)
         elif isinstance(item, Commit):
-            yield Transaction(tuple(events), item.end, item.gtid, item.time)
+            yield StreamTransaction(tuple(events), item.end, item.gtid, item.time)
             events = []
         elif isinstance(item, Idle) and item.at.file:
-            yield Transaction((), item.at, "", item.time)
+            yield StreamTransaction((), item.at, "", item.time)
 
 
 def row_changes(event: Rows, table: TargetTable, at: Position) -> Iterator[RowChange]:

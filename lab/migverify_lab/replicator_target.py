@@ -84,7 +84,7 @@ def drop_checkpoint(connection: Connection, name: str) -> None:
 
 
 @dataclass(slots=True)
-class Target:
+class TargetWriter:
     """The connection to the target of one replicator, whose ``name`` is its row of the checkpoint table.
 
     Make it, call ``open``.
@@ -170,7 +170,7 @@ class Target:
         Raises
         ------
         LabError
-            the target refuses a statement; the checkpoint stands where it stood.
+            the target refuses a statement; the checkpoint does not move.
         """
         done = (0 if self.checkpoint is None else self.checkpoint.changes) + (plan.changes if plan else 0)
         # The mark of a statement that a kill left open stays until that statement comes by again.
@@ -225,7 +225,7 @@ class Target:
                     continue
                 raise LabError(
                     f"the target {self.server} refuses a batch: {error}",
-                    hint="The checkpoint stands before it; start again once the cause is gone.",
+                    hint="The checkpoint is before it; start again once the cause is gone.",
                 ) from error
             return
 

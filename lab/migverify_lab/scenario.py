@@ -24,7 +24,7 @@ Endpoints = Callable[[str], LabServer]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlannedChange:
     """What a fault does. ``facts`` name what was hit: ids, amount, currency."""
 
     text: str
@@ -40,7 +40,7 @@ class ScenarioFault(Generic[Scene]):
     name: str
     what: str
     rules: tuple[str, ...]
-    plan: Callable[[Scene], Change]
+    plan: Callable[[Scene], PlannedChange]
 
 
 @dataclass(frozen=True, slots=True)

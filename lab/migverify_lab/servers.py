@@ -19,7 +19,7 @@ from typing import Any
 from migverify.errors import LabError
 from migverify_lab import compose, mariadb, mysql, tidb
 from migverify_lab.cache import Progress, file_lock, make_directory
-from migverify_lab.engine import Engine, StartedServer, ask_version, processes, start_server, wait_for
+from migverify_lab.engine import ServerEngine, StartedServer, ask_version, processes, start_server, wait_for
 from migverify_lab.process import ProcessId, free_port, is_alive, stop
 from migverify_lab.session import LabServer, LabServers
 
@@ -128,7 +128,7 @@ def up(directory: Path, target: str = "tidb", on_progress: Progress = _ignore, *
 
 
 def down(directory: Path, purge: bool = False) -> list[str]:
-    """Stop whatever of this lab runs; with ``purge`` delete its data too. Returns what was done, as lines.
+    """Stop everything of this lab that runs; with ``purge`` delete its data too. Returns what was done, as lines.
 
     A second call, or a call on a folder that never was a lab, does nothing and is no error.
     """
@@ -197,12 +197,12 @@ def named_server(address: str) -> LabServer:
     return LabServer(host, int(port), "root", "tidb" if "TiDB" in version else "mysql", version)
 
 
-def _up(directory: Path, state: _State, engines: dict[str, Engine], on_progress: Progress) -> _State:
+def _up(directory: Path, state: _State, engines: dict[str, ServerEngine], on_progress: Progress) -> _State:
     """Start the servers that do not run, side by side; returns the state with them, recorded already.
 
     Where one does not start, none of those that were started here stays.
     """
-    missing: dict[str, Engine] = {}
+    missing: dict[str, ServerEngine] = {}
     for name, engine in engines.items():
         record = state.servers.get(name)
         if record is None or record.process is None or not is_alive(record.process):
@@ -227,7 +227,7 @@ def _up(directory: Path, state: _State, engines: dict[str, Engine], on_progress:
     return state
 
 
-def _start(directory: Path, state: _State, name: str, engine: Engine, on_progress: Progress) -> StartedServer:
+def _start(directory: Path, state: _State, name: str, engine: ServerEngine, on_progress: Progress) -> StartedServer:
     for process in _running(directory, state, name):  # started by a process that was cut off
         stop(process)
     options = () if engine.flavor == "tidb" else _OPTIONS.get(name, ())

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from migverify.errors import LabError
-from migverify_lab.scenario import Change, PlantedChange, ScenarioFault, Step, plant_change, take_back_change
+from migverify_lab.scenario import PlannedChange, PlantedChange, ScenarioFault, Step, plant_change, take_back_change
 from migverify_lab.services import KINDS, TREASURY, TREASURY_NODE, Services
 from migverify_lab.session import connect, query, text_literal
 from migverify_lab.workload_tables import (
@@ -107,7 +107,7 @@ def _taken_out(scene: ServiceScene) -> tuple[dict[str, str], list[Step], list[st
     return facts, steps, [", ".join(text_literal(str(value)) for value in row) for row in rows]
 
 
-def _lost_event(scene: ServiceScene) -> Change:
+def _lost_event(scene: ServiceScene) -> PlannedChange:
     facts, steps, rows = _taken_out(scene)
     first, last = int(facts.pop("first")), int(facts.pop("last"))
     values = ", ".join(f"({first + at}, {row})" for at, row in enumerate(rows))
@@ -116,10 +116,10 @@ def _lost_event(scene: ServiceScene) -> Change:
                    " ORDER BY entry_no DESC"),
         ("ledger", f"INSERT INTO {scene.journal} VALUES {values}"),  # noqa: S608
     )  # fmt: skip
-    return Change("the ledger never booked the settlement of a payment", facts, steps, undo)
+    return PlannedChange("the ledger never booked the settlement of a payment", facts, steps, undo)
 
 
-def _late_event(scene: ServiceScene) -> Change:
+def _late_event(scene: ServiceScene) -> PlannedChange:
     facts, steps, rows = _taken_out(scene)
     first, last = int(facts.pop("first")), int(facts.pop("last"))
     end = scene.last_entry() - (last - first + 1)
@@ -128,11 +128,11 @@ def _late_event(scene: ServiceScene) -> Change:
     # The server's own scheduler books it: nobody has to wait at a terminal.
     event = (f"CREATE EVENT {name} ON SCHEDULE AT CURRENT_TIMESTAMP(6) + INTERVAL {scene.seconds} SECOND"  # noqa: S608
              f" DO INSERT INTO {scene.journal} VALUES {values}")  # fmt: skip
-    return Change(f"the ledger books the settlement of a payment {scene.seconds:g} s late",
-                  {**facts, "seconds": f"{scene.seconds:g}"}, [*steps, ("ledger", event)])  # fmt: skip
+    return PlannedChange(f"the ledger books the settlement of a payment {scene.seconds:g} s late",
+                         {**facts, "seconds": f"{scene.seconds:g}"}, [*steps, ("ledger", event)])  # fmt: skip
 
 
-def _rounding(scene: ServiceScene) -> Change:
+def _rounding(scene: ServiceScene) -> PlannedChange:
     amount, currency = TREASURY[-1]
     node = f"(CAST(SUBSTRING(payment_ref, 5) AS UNSIGNED) >> {SEQUENCE_BITS}) & {(1 << NODE_BITS) - 1}"
     sql = (f"SELECT entry_no, payment_ref, account_code, credit, CAST(posted_at AS CHAR) FROM {scene.journal}"  # noqa: S608
@@ -145,36 +145,42 @@ def _rounding(scene: ServiceScene) -> Change:
     def add(money: Decimal) -> Step:
         return "ledger", f"UPDATE {scene.journal} SET credit = credit + {money} WHERE entry_no = {entry}"  # noqa: S608
 
-    return Change(f"the ledger rounded one credit by {ROUNDING}, in a sum of more than 2^53", facts, [add(ROUNDING)],
-                  [add(-ROUNDING)])  # fmt: skip
+    return PlannedChange(
+        f"the ledger rounded one credit by {ROUNDING}, in a sum of more than 2^53",
+        facts,
+        [add(ROUNDING)],
+        [add(-ROUNDING)],
+    )
 
 
-def _sequence_gap(scene: ServiceScene) -> Change:
+def _sequence_gap(scene: ServiceScene) -> PlannedChange:
     behind = scene.rng.randrange(1, scene.last_entry())
 
     def move(by: str, least: int, order: str) -> Step:
         which = f"WHERE entry_no > {least} ORDER BY entry_no {order}"  # so that no number is taken twice on the way
         return "ledger", f"UPDATE {scene.journal} SET entry_no = entry_no {by} {which}"  # noqa: S608
 
-    return Change("the journal leaves out a number", {"missing": str(behind + 1)}, [move("+ 1", behind, "DESC")],
-                  [move("- 1", behind, "ASC")])  # fmt: skip
+    return PlannedChange("the journal leaves out a number", {"missing": str(behind + 1)}, [move("+ 1", behind, "DESC")],
+                         [move("- 1", behind, "ASC")])  # fmt: skip
 
 
-def _stale_ledger(scene: ServiceScene) -> Change:
+def _stale_ledger(scene: ServiceScene) -> PlannedChange:
     def move(sign: str) -> Step:
         return "ledger", f"UPDATE {scene.journal} SET recorded_at = recorded_at {sign} INTERVAL 1 DAY"  # noqa: S608
 
     newest = scene.ask("ledger", f"SELECT CAST(MAX(recorded_at) AS CHAR) FROM {scene.journal}")[0][0]  # noqa: S608
-    return Change("the ledger stopped recording a day ago", {"newest before": str(newest)}, [move("-")], [move("+")])
+    return PlannedChange(
+        "the ledger stopped recording a day ago", {"newest before": str(newest)}, [move("-")], [move("+")]
+    )
 
 
-def _booked_failure(scene: ServiceScene) -> Change:
+def _booked_failure(scene: ServiceScene) -> PlannedChange:
     number, amount, currency = scene.payment("target", "failed")
     payer, payee = scene.ask("target", f"SELECT payer_id, payee_id FROM {scene.payments} WHERE id = {number}")[0]  # noqa: S608
     (first, second), at = scene.new_ids(2)
     rows = ", ".join(f"({row}, {number}, {who}, '{currency}', {money}, 'settlement', '{at}')"
                      for row, who, money in ((first, payer, -amount), (second, payee, amount)))  # fmt: skip
-    return Change(
+    return PlannedChange(
         "the target booked a payment that had failed", _facts(number, amount, currency),
         [("target", f"INSERT INTO {scene.entries} VALUES {rows}")],  # noqa: S608
         [("target", f"DELETE FROM {scene.entries} WHERE id IN ({first}, {second})")],  # noqa: S608
@@ -184,7 +190,7 @@ def _booked_failure(scene: ServiceScene) -> Change:
 # --- payments and orders --------------------------------------------------------------------------------------
 
 
-def _doubled_payment(scene: ServiceScene) -> Change:
+def _doubled_payment(scene: ServiceScene) -> PlannedChange:
     """Pay twice, in legal steps on the source, booked on every side: only the order and the reference know better."""
     number, amount, currency = scene.payment("source", "captured")
     (copy, first, second), at = scene.new_ids(3)
@@ -217,7 +223,7 @@ def _doubled_payment(scene: ServiceScene) -> Change:
     booked = [f"INSERT INTO {scene.entries} VALUES {entries}", *wallets(1)]  # noqa: S608
     gone = [f"DELETE FROM {scene.payments} WHERE id = {copy}",  # noqa: S608
             f"DELETE FROM {scene.entries} WHERE payment_id = {copy}", *wallets(-1)]  # noqa: S608  # fmt: skip
-    return Change(
+    return PlannedChange(
         "a payment was made twice, under another id", {**_facts(copy, amount, currency), "copy of": str(number)},
         [*(("source", sql) for sql in (insert("created", 1), step("authorized"), step("captured"), *booked)),
          *(("target", sql) for sql in (insert("captured", 3), *booked)),
@@ -227,36 +233,38 @@ def _doubled_payment(scene: ServiceScene) -> Change:
     )  # fmt: skip
 
 
-def _wrong_currency(scene: ServiceScene) -> Change:
+def _wrong_currency(scene: ServiceScene) -> PlannedChange:
     number, amount, currency = scene.payment("target", "settled")
     other = scene.rng.choice([one for one in CURRENCIES if one != currency])
 
     def put(which: str) -> Step:
         return "target", f"UPDATE {scene.payments} SET currency = '{which}' WHERE id = {number}"  # noqa: S608
 
-    return Change(f"on the target a payment is in {other}, not {currency}",
-                  {**_facts(number, amount, currency), "now": other}, [put(other)], [put(currency)])  # fmt: skip
+    return PlannedChange(f"on the target a payment is in {other}, not {currency}",
+                         {**_facts(number, amount, currency), "now": other}, [put(other)], [put(currency)])  # fmt: skip
 
 
-def _illegal_transition(scene: ServiceScene) -> Change:
+def _illegal_transition(scene: ServiceScene) -> PlannedChange:
     number, amount, currency = scene.payment("source", "settled")
     steps = [("source", f"UPDATE {scene.payments} SET state = '{state}' WHERE id = {number}")  # noqa: S608
              for state in ("created", "settled")]  # fmt: skip
-    return Change("a settled payment went back to created, and to settled again: only the binlog saw it",
-                  _facts(number, amount, currency), steps)  # fmt: skip
+    return PlannedChange("a settled payment went back to created, and to settled again: only the binlog saw it",
+                         _facts(number, amount, currency), steps)  # fmt: skip
 
 
-def _orphan_order(scene: ServiceScene) -> Change:
+def _orphan_order(scene: ServiceScene) -> PlannedChange:
     number = snowflake(1, FAULT_NODE, 7)
     minor, currency = 4217, "EUR"
     insert = (f"INSERT INTO {scene.orders} VALUES ('ORD-{number}', 'C0', {minor}, '{currency}', 30, '{number:032x}',"  # noqa: S608
               f" '{moment(0)}')")  # fmt: skip
-    return Change("an order was paid by a payment that is not there",
-                  _facts(number, Decimal(minor).scaleb(-2), currency), [("orders", insert)],
-                  [("orders", f"DELETE FROM {scene.orders} WHERE order_no = 'ORD-{number}'")])  # noqa: S608  # fmt: skip
+    delete = f"DELETE FROM {scene.orders} WHERE order_no = 'ORD-{number}'"  # noqa: S608
+    return PlannedChange(
+        "an order was paid by a payment that is not there", _facts(number, Decimal(minor).scaleb(-2), currency),
+        [("orders", insert)], [("orders", delete)],
+    )  # fmt: skip
 
 
-def _orphan_payment(scene: ServiceScene) -> Change:
+def _orphan_payment(scene: ServiceScene) -> PlannedChange:
     number, amount, currency = scene.payment("source", "settled")
     where = f"WHERE order_no = 'ORD-{number}'"
     row = scene.ask("orders", f"SELECT order_no, customer, total_minor, currency_code, status, payment_reference,"  # noqa: S608
@@ -264,9 +272,9 @@ def _orphan_payment(scene: ServiceScene) -> Change:
     if not row:
         raise LabError(f"payment {number} has no order already", hint="Run `migverify lab load services`.")
     values = ", ".join(text_literal(str(value)) for value in row[0])
-    return Change("a payment lost its order", _facts(number, amount, currency),
-                  [("orders", f"DELETE FROM {scene.orders} {where}")],  # noqa: S608
-                  [("orders", f"INSERT INTO {scene.orders} VALUES ({values})")])  # noqa: S608  # fmt: skip
+    return PlannedChange("a payment lost its order", _facts(number, amount, currency),
+                         [("orders", f"DELETE FROM {scene.orders} {where}")],  # noqa: S608
+                         [("orders", f"INSERT INTO {scene.orders} VALUES ({values})")])  # noqa: S608  # fmt: skip
 
 
 # --- the table ------------------------------------------------------------------------------------------------

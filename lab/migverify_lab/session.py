@@ -1,4 +1,4 @@
-"""The lab's servers as clients see them, and connections, which unlike those of ``migverify.db.session`` may write."""
+"""The lab's servers as clients see them, and connections that may write, as ``migverify.db.session`` has none."""
 
 from __future__ import annotations
 

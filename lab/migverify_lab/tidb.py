@@ -18,7 +18,7 @@ from pathlib import Path
 
 from migverify.errors import LabError
 from migverify_lab.cache import Progress, cache_directory, file_lock, install_into
-from migverify_lab.engine import Engine, Program
+from migverify_lab.engine import Program, ServerEngine
 from migverify_lab.process import tail
 
 BINARY_NAME = "tidb-server"
@@ -184,4 +184,4 @@ def _command(program: Program, folder: Path, port: int, status: int | None) -> l
     ]  # fmt: skip
 
 
-ENGINE = Engine("tidb", find, provide, _command, "--path", has_status_port=True)
+ENGINE = ServerEngine("tidb", find, provide, _command, "--path", has_status_port=True)

@@ -104,7 +104,7 @@ def load(
         For a scale that is not positive or too small for partsupp, or a table TPC-H does not have.
     LabError
         When ``tpchgen-cli`` is missing or fails, when a row did not go in as it was written, or when the two
-        sides end with unlike counts.
+        sides end with different counts.
     """
     if not scale > 0 or math.isinf(scale):
         raise UsageError(f"the scale must be a number above 0, not {scale}", hint="Use for example --scale 0.01.")

@@ -24,7 +24,7 @@ NOTES = ("lunch; # not a comment", "it's late", "Miete ☕", "a -- b", "line\nbr
 
 
 @dataclass(frozen=True, slots=True)
-class Planted:
+class IncompatibleStatement:
     """A statement of a real application that TiDB refuses or answers otherwise.
 
     ``name`` is the difference's; ``sql`` holds ``{pay}`` for the database and ``{account}`` for an account's id.
@@ -35,15 +35,24 @@ class Planted:
 
 
 PLANTED = (
-    Planted("found-rows", ("SELECT SQL_CALC_FOUND_ROWS id, name FROM {pay}.accounts WHERE country = 'CH'"
-                           " ORDER BY id LIMIT 5",)),
-    Planted("read-only-transaction", ("SET SESSION TRANSACTION READ ONLY", "SET SESSION TRANSACTION READ WRITE")),
-    Planted("select-into-variable", ("SELECT COUNT(*) FROM {pay}.accounts INTO @accounts",)),
-    Planted("xml-function", ("SELECT ExtractValue('<a><b>{account}</b></a>', '/a/b')",)),
-    Planted("serializable", ("SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE",
-                             "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")),
-    Planted("decimal-division", ("SELECT id, amount / 3 * 3 FROM {pay}.payments ORDER BY id LIMIT 3",)),
-)  # fmt: skip
+    IncompatibleStatement(
+        "found-rows",
+        ("SELECT SQL_CALC_FOUND_ROWS id, name FROM {pay}.accounts WHERE country = 'CH' ORDER BY id LIMIT 5",),
+    ),
+    IncompatibleStatement(
+        "read-only-transaction", ("SET SESSION TRANSACTION READ ONLY", "SET SESSION TRANSACTION READ WRITE")
+    ),
+    IncompatibleStatement("select-into-variable", ("SELECT COUNT(*) FROM {pay}.accounts INTO @accounts",)),
+    IncompatibleStatement("xml-function", ("SELECT ExtractValue('<a><b>{account}</b></a>', '/a/b')",)),
+    IncompatibleStatement(
+        "serializable",
+        (
+            "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+            "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+        ),
+    ),
+    IncompatibleStatement("decimal-division", ("SELECT id, amount / 3 * 3 FROM {pay}.payments ORDER BY id LIMIT 3",)),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ Name = tuple[str, str]
 """Database and table; an empty table means the whole database."""
 
 
-class Kind(Enum):
+class QueryKind(Enum):
     """What a statement does, see the module."""
 
     CONTROL = "control"
@@ -40,7 +40,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class QueryStatement:
     """A statement's kind, and what it names.
 
     ``verb`` is the upper-case command: of CONTROL ``BEGIN``, ``COMMIT``, ``ROLLBACK``, ``SAVEPOINT``, ``ROLLBACK TO``,
@@ -48,7 +48,7 @@ class Statement:
     of its own follow (CREATE TABLE ... START TRANSACTION). ``xid`` is the id of an XA command.
     """
 
-    kind: Kind
+    kind: QueryKind
     verb: str = ""
     tables: tuple[Name, ...] = ()
     stays_open: bool = False
@@ -104,7 +104,7 @@ _BEFORE_OBJECT = {"OR", "REPLACE", "ONLINE", "OFFLINE", "IGNORE", "UNIQUE", "FUL
                   "DUALITY", "MATERIALIZED"}  # fmt: skip
 
 
-def classify(sql: str, database: str, *, backslash: bool = True) -> Statement:
+def classify(sql: str, database: str, *, backslash: bool = True) -> QueryStatement:
     """Say what a statement does.
 
     Parameters
@@ -120,17 +120,17 @@ def classify(sql: str, database: str, *, backslash: bool = True) -> Statement:
     first = reader.take_word() or (reader.take() or _Token("", "")).text
     if first in ("BEGIN", "START"):
         whole = first == "BEGIN" or reader.accept("TRANSACTION")
-        return Statement(Kind.CONTROL, "BEGIN") if whole else Statement(Kind.UNKNOWN, first)
+        return QueryStatement(QueryKind.CONTROL, "BEGIN") if whole else QueryStatement(QueryKind.UNKNOWN, first)
     if first in ("COMMIT", "SAVEPOINT", "RELEASE"):
-        return Statement(Kind.CONTROL, first)
+        return QueryStatement(QueryKind.CONTROL, first)
     if first == "ROLLBACK":
         reader.accept("WORK")
-        return Statement(Kind.CONTROL, "ROLLBACK TO" if reader.accept("TO") else "ROLLBACK")
+        return QueryStatement(QueryKind.CONTROL, "ROLLBACK TO" if reader.accept("TO") else "ROLLBACK")
     if first == "XA":
         return reader.xa()
     if first == "TRUNCATE":
         reader.accept("TABLE")
-        return Statement(Kind.TRUNCATE, first, reader.names(1))
+        return QueryStatement(QueryKind.TRUNCATE, first, reader.names(1))
     if first == "RENAME":
         return reader.rename()
     if first in ("CREATE", "DROP", "ALTER"):
@@ -138,13 +138,13 @@ def classify(sql: str, database: str, *, backslash: bool = True) -> Statement:
     if first == "REPAIR":  # may lose rows of a damaged MyISAM table
         while reader.accept("NO_WRITE_TO_BINLOG", "LOCAL", "TABLE", "TABLES"):
             pass
-        return Statement(Kind.DDL, first, reader.names())
+        return QueryStatement(QueryKind.DDL, first, reader.names())
     if first == "SET":
         allowed = reader.accept("PASSWORD", "DEFAULT", "ROLE", "RESOURCE")
-        return Statement(Kind.HARMLESS if allowed else Kind.UNKNOWN, first)
+        return QueryStatement(QueryKind.HARMLESS if allowed else QueryKind.UNKNOWN, first)
     if first in _DML:
-        return Statement(Kind.ROWS, first)
-    return Statement(Kind.HARMLESS if first in _HARMLESS else Kind.UNKNOWN, first)
+        return QueryStatement(QueryKind.ROWS, first)
+    return QueryStatement(QueryKind.HARMLESS if first in _HARMLESS else QueryKind.UNKNOWN, first)
 
 
 class _Reader:
@@ -212,11 +212,11 @@ class _Reader:
             if len(found) == most or not self.accept(","):
                 return tuple(found)
 
-    def rename(self) -> Statement:
+    def rename(self) -> QueryStatement:
         if self.accept("USER"):
-            return Statement(Kind.HARMLESS, "RENAME")
+            return QueryStatement(QueryKind.HARMLESS, "RENAME")
         if not self.accept("TABLE", "TABLES"):
-            return Statement(Kind.UNKNOWN, "RENAME")
+            return QueryStatement(QueryKind.UNKNOWN, "RENAME")
         self.skip_if_exists()
         found: list[Name] = []
         while True:
@@ -225,17 +225,17 @@ class _Reader:
                 self.accept_number()
             new = self.name() if self.accept("TO") else None
             if old is None or new is None:
-                return Statement(Kind.DDL, "RENAME")
+                return QueryStatement(QueryKind.DDL, "RENAME")
             found += [old, new]
             if not self.accept(","):
-                return Statement(Kind.DDL, "RENAME", tuple(found))
+                return QueryStatement(QueryKind.DDL, "RENAME", tuple(found))
 
     def accept_number(self) -> None:
         found = self.peek()
         if found is not None and found.text.isdigit():
             self.at += 1
 
-    def definition(self, verb: str) -> Statement:
+    def definition(self, verb: str) -> QueryStatement:
         """CREATE, ALTER or DROP of something."""
         while self.accept(*_BEFORE_OBJECT):
             pass
@@ -245,22 +245,26 @@ class _Reader:
         if thing in ("TABLE", "TABLES"):
             return self._of_table(verb, temporary=temporary)
         if temporary:
-            return Statement(Kind.HARMLESS, verb)
+            return QueryStatement(QueryKind.HARMLESS, verb)
         if thing == "INDEX":
-            return Statement(Kind.DDL, verb, self._after_on())
+            return QueryStatement(QueryKind.DDL, verb, self._after_on())
         if thing in ("VIEW", "SEQUENCE"):
             self.skip_if_exists()
-            return Statement(Kind.DDL, verb, self.names(0 if verb == "DROP" else 1))
+            return QueryStatement(QueryKind.DDL, verb, self.names(0 if verb == "DROP" else 1))
         if thing in ("DATABASE", "SCHEMA"):
             self.skip_if_exists()
             named = self._identifier()
             # ALTER DATABASE without a name means the session's own.
             if verb == "ALTER" and (named or "").upper() in _DATABASE_OPTIONS:
                 named = self.database
-            return Statement(Kind.DDL, verb, ((named, ""),) if named else ())
+            return QueryStatement(QueryKind.DDL, verb, ((named, ""),) if named else ())
         if thing == "SPATIAL":
-            return Statement(Kind.HARMLESS if self.accept("REFERENCE") else Kind.DDL, verb, self._after_on())
-        return Statement(Kind.HARMLESS if thing in _HARMLESS_OBJECTS else Kind.UNKNOWN, f"{verb} {thing}".strip())
+            return QueryStatement(
+                QueryKind.HARMLESS if self.accept("REFERENCE") else QueryKind.DDL, verb, self._after_on()
+            )
+        return QueryStatement(
+            QueryKind.HARMLESS if thing in _HARMLESS_OBJECTS else QueryKind.UNKNOWN, f"{verb} {thing}".strip()
+        )
 
     def _skip_definer(self) -> None:
         """Skip ALGORITHM = .., DEFINER = .. and SQL SECURITY .., in front of views and routines."""
@@ -272,20 +276,22 @@ class _Reader:
         while (found := self.peek()) is not None and found.word() not in objects:
             self.at += 1
 
-    def _of_table(self, verb: str, *, temporary: bool) -> Statement:
+    def _of_table(self, verb: str, *, temporary: bool) -> QueryStatement:
         self.skip_if_exists()
         if verb == "DROP":
             found = self.names()
-            return Statement(Kind.HARMLESS if temporary else Kind.DDL, verb, found)
+            return QueryStatement(QueryKind.HARMLESS if temporary else QueryKind.DDL, verb, found)
         name = self.name()
         rest = [token.word() for token in self.tokens[self.at :]]
         if verb == "CREATE":
             if temporary:
-                return Statement(Kind.HARMLESS, verb)
+                return QueryStatement(QueryKind.HARMLESS, verb)
             if "SELECT" in rest or _is_table_copy(rest):
-                return Statement(Kind.ROWS, "CREATE TABLE ... SELECT")
-            return Statement(Kind.DDL, verb, (name,) if name else (), stays_open=rest[-2:] == ["START", "TRANSACTION"])
-        return Statement(Kind.DDL, verb, self._altered(name))
+                return QueryStatement(QueryKind.ROWS, "CREATE TABLE ... SELECT")
+            return QueryStatement(
+                QueryKind.DDL, verb, (name,) if name else (), stays_open=rest[-2:] == ["START", "TRANSACTION"]
+            )
+        return QueryStatement(QueryKind.DDL, verb, self._altered(name))
 
     def _altered(self, name: Name | None) -> tuple[Name, ...]:
         """The altered table, and the ones that RENAME TO and EXCHANGE PARTITION ... WITH TABLE name."""
@@ -322,13 +328,13 @@ class _Reader:
                 return self.names(1)
         return ()
 
-    def xa(self) -> Statement:
+    def xa(self) -> QueryStatement:
         command = self.take_word()
         verb = f"XA {'START' if command == 'BEGIN' else command}"
         if command not in ("START", "BEGIN", "END", "PREPARE", "COMMIT", "ROLLBACK"):
-            return Statement(Kind.UNKNOWN, verb)
+            return QueryStatement(QueryKind.UNKNOWN, verb)
         xid = self._xid()
-        return Statement(Kind.CONTROL if xid else Kind.UNKNOWN, verb, xid=xid)
+        return QueryStatement(QueryKind.CONTROL if xid else QueryKind.UNKNOWN, verb, xid=xid)
 
     def _xid(self) -> Xid | None:
         """``X'67',X'62',1`` as servers write it, or ``'text'`` forms."""

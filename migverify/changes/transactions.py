@@ -24,7 +24,7 @@ from migverify.changes.headers import GTID_EVENTS, read_gtid, read_query, read_x
 from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement, UnreadableTable
 from migverify.changes.payload import packed_integer, payload_events
 from migverify.changes.places import WRAP, PositionTracker
-from migverify.changes.statements import Kind, Xid, classify
+from migverify.changes.statements import QueryKind, Xid, classify
 from migverify.changes.table_map import RowsLayout, parse_table_map
 from migverify.errors import ChangeError
 
@@ -360,20 +360,20 @@ class TransactionReader(PositionTracker):
         sql = query.text()
         database = query.database.decode("utf-8", "backslashreplace")
         read = classify(sql, database, backslash=query.backslash_escapes())
-        if read.kind is Kind.CONTROL:
+        if read.kind is QueryKind.CONTROL:
             return self._control(read.verb, read.xid)
         if self.skipping:
             return None if self.begun or read.stays_open else self._commit()
-        opaque = read.kind in (Kind.ROWS, Kind.UNKNOWN)
+        opaque = read.kind in (QueryKind.ROWS, QueryKind.UNKNOWN)
         if opaque and not self.any_table:
-            what = "changes rows by statement" if read.kind is Kind.ROWS else "is a statement that is not known"
+            what = "changes rows by statement" if read.kind is QueryKind.ROWS else "is a statement that is not known"
             raise ChangeError(
                 f"{self.file}:{self.offset}: {what}, so no image says which rows it changed: {sql[:300]}",
-                hint=_HINT_ROW if read.kind is Kind.ROWS else "Verify the tables in full from here on.",
+                hint=_HINT_ROW if read.kind is QueryKind.ROWS else "Verify the tables in full from here on.",
             )
         found: list[Item] = []
-        if read.kind is not Kind.HARMLESS:
-            op = Op.TRUNCATE if read.kind is Kind.TRUNCATE else Op.DDL
+        if read.kind is not QueryKind.HARMLESS:
+            op = Op.TRUNCATE if read.kind is QueryKind.TRUNCATE else Op.DDL
             tables = () if opaque else read.tables
             found.append(
                 Statement(op, tables, sql, database, self.file, self.offset, event.time, query.invoker(), query.thread)

@@ -28,7 +28,7 @@ EPILOG = examples(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _AuditOptions:
     """What the command line asks for, checked."""
 
     files: tuple[str, ...]
@@ -68,7 +68,7 @@ def audit(
     except ValueError as error:
         raise UsageError(f"--tables: {error}") from error
     start, end = (None if text is None else parse_position(text) for text in (since, until))
-    asked = _Asked(tuple(file or ()), start, end, patterns)
+    asked = _AuditOptions(tuple(file or ()), start, end, patterns)
     found = list(_audits(config, source, asked))
     verdict = Verdict.worst([one.verdict for _, one in found])
     if as_json:
@@ -82,7 +82,7 @@ def audit(
     raise typer.Exit(int(verdict.exit_code))
 
 
-def _audits(path: Path, source: str | None, asked: _Asked) -> Iterator[tuple[str, StreamAudit]]:
+def _audits(path: Path, source: str | None, asked: _AuditOptions) -> Iterator[tuple[str, StreamAudit]]:
     from migverify.changes.audit import audit_files, audit_server
     from migverify.config import load_config
     from migverify.secrets import resolve_password
@@ -101,7 +101,7 @@ def _audits(path: Path, source: str | None, asked: _Asked) -> Iterator[tuple[str
         )  # fmt: skip
 
 
-def _sources(config: Config, source: str | None, asked: _Asked) -> list[Endpoint]:
+def _sources(config: Config, source: str | None, asked: _AuditOptions) -> list[Endpoint]:
     found = chosen_sources(config, source)
     if len(found) > 1 and (asked.since or asked.until or asked.files):
         raise UsageError(
@@ -111,7 +111,7 @@ def _sources(config: Config, source: str | None, asked: _Asked) -> list[Endpoint
     return found
 
 
-def _scope(config: Config | None, asked: _Asked) -> AuditScope:
+def _scope(config: Config | None, asked: _AuditOptions) -> AuditScope:
     from migverify.changes.audit import AuditScope
     from migverify.config import includes, is_system_database
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from migverify.config import Config
-    from migverify.guards.check_binlog import BinlogCheck
+    from migverify.guards.check import BinlogCheck
     from migverify.model import Endpoint
 
 EPILOG = examples(
@@ -89,17 +89,18 @@ def check_source(config: Config, endpoint: Endpoint, server_id: int | None) -> B
     from migverify.changes.server import log_begun
     from migverify.config import includes
     from migverify.db.session import open_session
-    from migverify.guards.check_binlog import preflight
+    from migverify.guards.check import preflight
     from migverify.guards.check_read import Cached, CheckedServer, CheckPlan
     from migverify.secrets import resolve_password
 
     password = resolve_password(endpoint).reveal() or None
     with open_session(endpoint, password) as session:
         server = CheckedServer(
-            endpoint, Cached(session), lambda d, t: includes(config, d, t), lambda _, d, t: (d, t), CheckPlan(),
+            endpoint, Cached(session), lambda d, t: includes(config, d, t), lambda _, d, t: (d, t),
+            CheckPlan(reader_id=server_id),
             begun=lambda name: log_begun(endpoint, password, name),
         )  # fmt: skip
-        return preflight(server, server_id)
+        return preflight(server)
 
 
 def preflight_as_dict(found: BinlogCheck) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from migverify.errors import UsageError
 if TYPE_CHECKING:
     from migverify.config import Config
     from migverify.guards.check import CheckGuard
-    from migverify.guards.check_questions import CheckQuestion
+    from migverify.guards.check_rules import CheckQuestion
 
 EPILOG = examples(
     "migverify guard settings",
@@ -106,7 +106,8 @@ def all_questions() -> tuple[CheckQuestion, ...]:
 
 
 def _questions(only: list[str], skip: list[str], works: list[str]) -> tuple[CheckQuestion, ...]:
-    from migverify.guards.check_questions import Work, chosen
+    from migverify.guards.check_rules import Work
+    from migverify.guards.check_table import chosen
 
     known = [work.value for work in Work]
     for name in works:

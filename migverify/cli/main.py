@@ -1,6 +1,6 @@
 """The root of the command line: finds commands, and turns every ending into a message and an exit code.
 
-A command's module is imported when the command is asked for, not before: ``migverify --help`` reads the table
+A command's module is imported when the command is called, not before: ``migverify --help`` reads the table
 below and nothing else.
 """
 

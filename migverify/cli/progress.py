@@ -26,7 +26,7 @@ class LiveLine:
         self._shown = False
 
     def _due(self) -> float:
-        """Return the seconds since the last line when the next one is due, and count it as told; else 0."""
+        """Return the seconds since the last line when the next one is due, and count it as printed; else 0."""
         since = time.monotonic() - self._last
         if self._quiet or since < (LIVE_SECONDS if self._live else LOG_SECONDS):
             return 0.0
@@ -52,7 +52,7 @@ class LiveLine:
 class ProgressLine(LiveLine):
     """Shows rows, bytes, rate, time left and row diffs so far; finished tables get a line each.
 
-    Tables that match are told of in the live line only when there are many of them.
+    Tables that match are named in the live line only when there are many of them.
     """
 
     def __init__(self, *, quiet: bool, many: int = 50) -> None:

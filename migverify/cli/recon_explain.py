@@ -10,12 +10,12 @@ import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, examples
 from migverify.cli.recon_check import DEFAULT_RULES, ParamOption, RulesArgument
-from migverify.cli.recon_setup import EngineOption, FromOption, RuleOption, Setup, ToOption, set_up
+from migverify.cli.recon_setup import EngineOption, FromOption, ReconSetup, RuleOption, ToOption, set_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from migverify.recon.steps import Step
+    from migverify.recon.steps import RuleStep
 
 EPILOG = examples(
     "migverify recon explain", "migverify recon explain --rule payments-match-orders", "migverify recon explain --json"
@@ -50,7 +50,7 @@ def explain(
             typer.echo(text)
 
 
-def _plan(setup: Setup, steps: list[Step], name: str) -> dict[str, Any]:
+def _plan(setup: ReconSetup, steps: list[RuleStep], name: str) -> dict[str, Any]:
     from migverify.recon.kinds.health import Expectations
     from migverify.recon.rule import rule_text
     from migverify.recon.steps import widened

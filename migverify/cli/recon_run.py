@@ -34,7 +34,7 @@ from migverify.cli.recon_setup import (
 )
 
 if TYPE_CHECKING:
-    from migverify.cli.recon_setup import Setup
+    from migverify.cli.recon_setup import ReconSetup
     from migverify.recon.run import RulesProgress
 
 EPILOG = examples(
@@ -99,7 +99,7 @@ def run(
     raise typer.Exit(int(data.exit_code))
 
 
-def _endpoint_facts(setup: Setup) -> dict[str, dict[str, str]]:
+def _endpoint_facts(setup: ReconSetup) -> dict[str, dict[str, str]]:
     return {name: {"address": f"{e.host}:{e.port}"} for name, e in setup.endpoints.items()}
 
 

@@ -1,4 +1,4 @@
-"""What the commands of the recon road share: rules, endpoints, passwords and the engine, opened and closed."""
+"""What the commands of recon share: rules, endpoints, passwords and the engine, opened and closed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from migverify.recon.model import ParameterValue, Window
     from migverify.recon.relation import RuleEngine
     from migverify.recon.rule import Rule, RuleSet
-    from migverify.recon.steps import Span
+    from migverify.recon.steps import EvaluationPeriod
     from migverify.recon.suites import SuiteRunner
 
 
@@ -45,13 +45,13 @@ EngineOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class ReconSetup:
     """A loaded configuration and the chosen rules, with what reads their datasets."""
 
     config: Config
     rules: RuleSet
     values: Mapping[str, ParameterValue]
-    span: Span
+    span: EvaluationPeriod
     endpoints: Mapping[str, Endpoint]
     secrets: Mapping[str, str]
     describe: Describer
@@ -76,7 +76,7 @@ class Setup:
 def set_up(
     config: Path, rules: Path, names: list[str] | None, params: list[str] | None, start: str | None, end: str | None,
     engine: EngineName | None, master: str | None = None,
-) -> Setup:  # fmt: skip
+) -> ReconSetup:  # fmt: skip
     """Load and check everything that needs no server.
 
     Raises ConfigError, UsageError: the configuration, a rule, a parameter, a time or a name is wrong.
@@ -86,7 +86,7 @@ def set_up(
     from migverify.recon.load import load_rules
     from migverify.recon.parameters import parse_given
     from migverify.recon.rule import values_for
-    from migverify.recon.steps import Span, chosen
+    from migverify.recon.steps import EvaluationPeriod, chosen
     from migverify.secrets import resolve_password
 
     loaded = load_config(config)
@@ -97,8 +97,8 @@ def set_up(
     endpoints = {e.name: e for e in loaded.all_endpoints if e.name in used}
     secrets = {e.name: resolve_password(e).reveal() for e in endpoints.values() if e.password_env or e.password_command}
     name, reason = _choose(found, engine, master, loaded.spark.master)
-    span = Span(_moment(start, "--from"), _moment(end, "--to"))
-    return Setup(loaded, found, given, span, endpoints, secrets, Describer(endpoints, secrets), name, reason)
+    span = EvaluationPeriod(_moment(start, "--from"), _moment(end, "--to"))
+    return ReconSetup(loaded, found, given, span, endpoints, secrets, Describer(endpoints, secrets), name, reason)
 
 
 def _used(rules: RuleSet) -> set[str]:
@@ -107,12 +107,12 @@ def _used(rules: RuleSet) -> set[str]:
     return {getattr(part, "endpoint", "") for part in parts}
 
 
-def _choose(rules: RuleSet, wanted: EngineName | None, master: str | None, configured: str) -> tuple[EngineName, str]:
+def _choose(rules: RuleSet, chosen: EngineName | None, master: str | None, configured: str) -> tuple[EngineName, str]:
     from migverify.recon.model import FilePart
     from migverify.spark.settings import is_spark_chosen
 
-    if wanted is not None:
-        return wanted, "requested by --engine"
+    if chosen is not None:
+        return chosen, "requested by --engine"
     names = [name for rule in rules.rules for name in rule.datasets]
     files = [name for name in names if any(isinstance(part, FilePart) for part in rules.datasets[name].parts)]
     if files:
@@ -136,7 +136,7 @@ def _moment(text: str | None, option: str) -> datetime | None:
 
 
 @contextmanager
-def opened_engine(setup: Setup, master: str | None) -> Iterator[RuleEngine]:
+def opened_engine(setup: ReconSetup, master: str | None) -> Iterator[RuleEngine]:
     """Yield the engine of a run; what it holds is released afterwards."""
     engine = _spark(setup, master) if setup.engine is EngineName.SPARK else _local(setup)
     try:
@@ -145,13 +145,13 @@ def opened_engine(setup: Setup, master: str | None) -> Iterator[RuleEngine]:
         engine.close()
 
 
-def _local(setup: Setup) -> RuleEngine:
+def _local(setup: ReconSetup) -> RuleEngine:
     from migverify.recon.local import LocalEngine
 
     return LocalEngine(setup.endpoints, setup.secrets)
 
 
-def _spark(setup: Setup, master: str | None) -> RuleEngine:
+def _spark(setup: ReconSetup, master: str | None) -> RuleEngine:
     from migverify.spark.recon_engine import open_engine
     from migverify.spark.settings import named_master
 

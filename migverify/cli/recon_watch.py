@@ -12,7 +12,7 @@ import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, MasterOption, StoreOption, command_line, examples
 from migverify.cli.recon_check import DEFAULT_RULES, ParamOption, RulesArgument
-from migverify.cli.recon_setup import EngineOption, RuleOption, Setup, opened_engine, set_up
+from migverify.cli.recon_setup import EngineOption, ReconSetup, RuleOption, opened_engine, set_up
 from migverify.cli.watching import watch_output
 from migverify.errors import UsageError
 
@@ -130,13 +130,13 @@ def watch(
     output.end(status)
 
 
-def _sparing(setup: Setup) -> Setup:
+def _sparing(setup: ReconSetup) -> ReconSetup:
     """Leave one connection of each endpoint to the watermarks."""
     fewer = {name: replace(e, connections=max(1, e.connections - 1)) for name, e in setup.endpoints.items()}
     return replace(setup, endpoints=fewer)
 
 
-def _secrets(setup: Setup) -> dict[str, str]:
+def _secrets(setup: ReconSetup) -> dict[str, str]:
     """Return the passwords of the rules' endpoints, and of the sources whose position the target's is compared with."""
     from migverify.secrets import resolve_password
 
@@ -159,10 +159,10 @@ def _moment(text: str | None) -> datetime | None:
         raise UsageError(f"--until {text!r}: {error}", hint="Write UTC, as 2026-01-31T12:00:00.") from None
 
 
-def _reads(setup: Setup, engine: RuleEngine, pool: SessionPool, suite: SuiteRunner) -> RuleReads:
+def _reads(setup: ReconSetup, engine: RuleEngine, pool: SessionPool, suite: SuiteRunner) -> RuleReads:
     from migverify.recon.evaluate import Conditions
     from migverify.recon.run import RuleTools
-    from migverify.recon.watch_reads import EngineReads, Marks
+    from migverify.recon.watch_reads import EngineReads, WatermarkCache
 
     tools = RuleTools(engine, setup.build, suite, Conditions(show=setup.config.report.values))
-    return EngineReads(setup.rules, tools, Marks(setup.config, setup.endpoints, pool))
+    return EngineReads(setup.rules, tools, WatermarkCache(setup.config, setup.endpoints, pool))

@@ -1,4 +1,4 @@
-"""How a run begins: its runbook read and linted, its people known, and nothing of another run taken for it."""
+"""How a run begins: its runbook read and linted, its people known, and nothing of another run mixed in."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def refuse_other(
 ) -> None:
     """Refuse to go on with a run as if it were another one.
 
-    Raises UsageError: the run is over, or what is asked for is fixed since it began.
+    Raises UsageError: the run is over, or what is requested is fixed since it began.
     """
     if record.status.over:
         raise UsageError(

@@ -57,7 +57,7 @@ def cases(
 ) -> None:
     """Show which disaster recovery cases passed lately, by environment; an invalid run never counts.
 
-    Exit 0: every required case did, 1: one did not, 3: a journal is damaged, so it cannot be told.
+    Exit 0: every required case did, 1: one did not, 3: a journal is damaged, so it is not known.
     """
     from migverify.runbook.definition.load import case_files
     from migverify.runbook.history.past import past_runs

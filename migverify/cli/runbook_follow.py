@@ -49,7 +49,7 @@ def action_line(action: PendingAction) -> str:
 
 
 class Follower:
-    """Follows a run in a thread and prints what moves, and whatever people have to do that they had not before.
+    """Follows a run in a thread and prints what moves, and what people have to do that they had not before.
 
     Parameters
     ----------

@@ -51,11 +51,11 @@ def readiness(
     config: ConfigOption = DEFAULT_CONFIG,
     as_json: JsonOption = False,
 ) -> None:
-    """Say whether the drills show what is asked for before a live run, with the reason of everything missing.
+    """Say whether the drills show what is required before a live run, with the reason of everything missing.
 
-    What is asked for is the stricter of the runbook's policy and of `readiness` in migverify.yaml.
+    What is required is the stricter of the runbook's policy and of `readiness` in migverify.yaml.
 
-    Exit 0: ready, 1: not ready, 3: it cannot be told (a damaged or missing journal, an unknown schema or catalogue).
+    Exit 0: ready, 1: not ready, 3: not known (a damaged or missing journal, an unknown schema or catalogue).
     """
     from migverify.cli.runbook_history_view import readiness_lines
     from migverify.runbook.definition.load import case_priorities, load_runbook

@@ -87,7 +87,7 @@ def ack(
     person, room = who_acts(as_), room_of(runs)
     record = find_run(room, run)
     name = person_of(record.status, person)
-    told = evidence_of(evidence, file)
+    attachments = evidence_of(evidence, file)
 
     def act(action: PendingAction, words: str) -> None:
         from migverify.runbook.run.pending import decide
@@ -95,7 +95,7 @@ def ack(
         pending = replace(action, seen=seen) if seen else action
         of = {"accept": "done", "approve": "start"}.get(action.verb)
         actor = _actor(record, person, sign, (of, action.step, "") if of else None)
-        _carry_out(record, lambda s, n: decide(pending, s, actor, n, words, told))
+        _carry_out(record, lambda s, n: decide(pending, s, actor, n, words, attachments))
 
     Acknowledger(record, name, act, ask=not yes, text=text).run(step or "", follow=follow)
     _tell_next(record, runs, run)
@@ -114,8 +114,8 @@ def approve(
     """Agree that a step may start (its reviewer; at a point of no return the decision owner), or decide: go."""
     from migverify.runbook.run import machine
 
-    told = evidence_of(evidence, file)
-    _say(lambda s, a, n: machine.approve(s, a, step, n, text, told), as_, run, runs, sign, ("start", step, ""))
+    attachments = evidence_of(evidence, file)
+    _say(lambda s, a, n: machine.approve(s, a, step, n, text, attachments), as_, run, runs, sign, ("start", step, ""))
 
 
 def note(
@@ -125,8 +125,8 @@ def note(
     """Add evidence to a step that is under way."""
     from migverify.runbook.run import machine
 
-    told = evidence_of(evidence, file)
-    _say(lambda s, a, n: machine.note(s, a, step, n, text, told), as_, run, runs)
+    attachments = evidence_of(evidence, file)
+    _say(lambda s, a, n: machine.note(s, a, step, n, text, attachments), as_, run, runs)
 
 
 def reject(
@@ -149,7 +149,7 @@ def retry(
     run: RunOption = None,
     runs: RoomOption = DEFAULT_ROOM,
 ) -> None:
-    """Have a failed step tried again: its checks alone when its effect stands, else from its call on."""
+    """Have a failed step tried again: its checks alone when its effect is in place, else from its call on."""
     from migverify.runbook.run import machine
 
     _say(lambda s, a, n: machine.retry(s, a, step, n, reason, redo=redo), as_, run, runs)
@@ -255,7 +255,7 @@ def rollback(
 
 
 def abort(reason: ReasonArgument, as_: AsOption = None, run: RunOption = None, runs: RoomOption = DEFAULT_ROOM) -> None:
-    """End the run as it is. How it ends says whether anything of it stands."""
+    """End the run as it is. How it ends says whether any effect of it is left."""
     from migverify.runbook.run import machine
 
     _say(lambda s, a, n: machine.abort(s, a, n, reason), as_, run, runs)

@@ -206,7 +206,7 @@ def evidence_of(facts: list[str] | None, files: list[Path] | None) -> dict[str, 
     Raises
     ------
     UsageError
-        a fact has no `=`, a name stands twice, a file cannot be read.
+        a fact has no `=`, a name is given twice, a file cannot be read.
     """
     found: dict[str, Any] = {}
     for text in facts or []:

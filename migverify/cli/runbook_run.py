@@ -59,7 +59,7 @@ _LOOK = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _RunLocation:
     room: RunStore
     text: str
 
@@ -125,7 +125,7 @@ def run(
     lease = _taken(record, person_of(record.status, person), reason, runs)
     context = _Context(room, known, cases)
     executor = _executor(record, registry, lease, context, limit if autopilot else None)
-    status, interrupted = _driven(executor, _Place(room, runs))
+    status, interrupted = _driven(executor, _RunLocation(room, runs))
     raise typer.Exit(_say_end(status, person, suffix_of(runs, status.run), interrupted=interrupted))
 
 
@@ -214,8 +214,8 @@ def _readiness(status: RunStatus, context: _Context) -> Any:
     return asker(context.room, time.time, fingerprint_now(context.config), cases, floor_of(context.config))
 
 
-def _driven(executor: Executor, place: _Place) -> tuple[RunStatus, bool]:
-    """Drive the run in this thread, with what moves told by another; returns how it stands, and whether it was stopped.
+def _driven(executor: Executor, place: _RunLocation) -> tuple[RunStatus, bool]:
+    """Drive the run in this thread, while another prints what moves; returns its state, and whether it was stopped.
 
     Raises
     ------
@@ -244,7 +244,7 @@ def _driven(executor: Executor, place: _Place) -> tuple[RunStatus, bool]:
     finally:
         follower.end()
         if follower.problem is not None:
-            say(f"note: what moved was not told here to the end: {follower.problem}")
+            say(f"note: what moved was not printed here to the end: {follower.problem}")
     return status, interrupted.is_set()
 
 
@@ -291,7 +291,7 @@ def _left_at_once(executor: Executor) -> None:
 
 
 def _say_end(status: RunStatus, person: str, suffix: str, *, interrupted: bool) -> int:
-    """Say how the run stands, and return the exit code."""
+    """Say which state the run is in, and return the exit code."""
     from migverify.runbook.people import shared_logins
     from migverify.runbook.run.ending import RunExit, exit_of
     from migverify.runbook.run.pending import command_line

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from migverify.runbook.model import Person
     from migverify.runbook.page.view import View
     from migverify.runbook.page.view_steps import StepView
-    from migverify.runbook.record.chain import Problem
+    from migverify.runbook.record.chain import JournalProblem
     from migverify.runbook.record.run_record import RunRecord
     from migverify.runbook.record.run_store import RunStore
     from migverify.runbook.run.pending import PendingAction
@@ -69,7 +69,7 @@ def status(
 ) -> None:
     """Show the state of a run: steps, times, who does what next, guards, holds, what can be rolled back and until when.
 
-    Exit 0, whatever it shows; with --wait as `runbook run`: 0 completed, 3 not over, 90 to 93 other ends.
+    Exit 0 in any state; with --wait as `runbook run`: 0 completed, 3 not over, 90 to 93 other ends.
     """
     from migverify.runbook.run.ending import exit_of
 
@@ -199,7 +199,7 @@ def _head(seen: View) -> Iterator[str]:
         return
     driver = seen.executor
     yield f"  phase {seen.phase}; driven by {driver.person or 'nobody'}" + (
-        f", {driver.state.upper()}{f': {driver.why}' if driver.why else ''}, last heard of at {driver.since}"
+        f", {driver.state.upper()}{f': {driver.why}' if driver.why else ''}, last heartbeat at {driver.since}"
         if driver.state in ("gone", "silent")
         else ""
     )
@@ -335,7 +335,7 @@ def verify_journal(
 def _verified(run: str, runs: str, heads: Path | None, keys: Path | None) -> dict[str, Any]:
     from migverify.errors import JournalError
     from migverify.runbook.events import EventKind
-    from migverify.runbook.record.chain import Problem
+    from migverify.runbook.record.chain import JournalProblem
     from migverify.runbook.record.heads import check_heads
     from migverify.runbook.record.signatures import check_keys, fingerprint
 
@@ -349,7 +349,7 @@ def _verified(run: str, runs: str, heads: Path | None, keys: Path | None) -> dic
         problems += check_heads(events, outside)
         book = _people_of(events)
         if keys is not None:
-            problems += [Problem(1, why) for why in check_keys(book, known_keys(keys))]
+            problems += [JournalProblem(1, why) for why in check_keys(book, known_keys(keys))]
         announced = [{"seq": int(e.data["seq"]), "sha": str(e.data["sha"])} for e in events if e.kind is EventKind.HEAD]
     except JournalError as error:
         if not any(one.fatal for one in problems):
@@ -373,7 +373,7 @@ def _people_of(events: list[Event]) -> tuple[Person, ...]:
     return runbook_from_json(events[0].data["runbook"]).people if events else ()
 
 
-def _journal(run: str, runs: str) -> tuple[str, list[Problem], Callable[[], Iterator[Event]]]:
+def _journal(run: str, runs: str) -> tuple[str, list[JournalProblem], Callable[[], Iterator[Event]]]:
     """Return a journal's name, what is wrong with it, and how it is read: of a file, or of a run in a room."""
     from migverify.runbook.record.journal_file import NAME, read_events, verify_run
 

@@ -14,7 +14,7 @@ from migverify.errors import ExitCode, MigverifyError, UsageError
 
 if TYPE_CHECKING:
     from migverify.runbook.actions.action import Context
-    from migverify.runbook.traffic.change import Change
+    from migverify.runbook.traffic.change import ChangeResult
 
 app = typer.Typer(
     name="traffic", no_args_is_help=True, help="Shares of traffic between the old and the new side: show, set, abort."
@@ -113,7 +113,7 @@ def set_(
 
 @app.command("abort", epilog=examples("migverify runbook traffic abort pay.traffic.yaml --share 0"))
 def abort_(traffic: TrafficFile, share: ShareOption) -> None:
-    """Put the share back on every instance, whatever is found there.
+    """Put the share back on every instance, in any state.
 
     Exit 0: every instance serves it; 3: in doubt, look at every instance.
     """
@@ -130,7 +130,7 @@ def abort_(traffic: TrafficFile, share: ShareOption) -> None:
     _tell(abort(driver, hundredths(share)))
 
 
-def _tell(found: Change) -> None:
+def _tell(found: ChangeResult) -> None:
     typer.echo(f"{found.outcome}: {found.text}")
     code = _EXITS.get(found.outcome, ExitCode.INCONCLUSIVE)
     if code is not ExitCode.MATCH:

@@ -74,7 +74,7 @@ def snapshot(
 ) -> None:
     """Keep the definitions of both sides as they are now: what later changes are compared with.
 
-    Exit 0: kept, whatever they are. `guard schema` says whether they are alike.
+    Exit 0: kept. `guard schema` says whether they are equal.
     """
     from migverify.cli.report import open_run_store
     from migverify.guards.keep import GuardRecorder

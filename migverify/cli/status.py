@@ -39,7 +39,7 @@ def status(
 ) -> None:
     """Show the newest runs and watches with their verdicts, and the newest runbook runs; with RUN, how far it is.
 
-    Reads the store and the folder of runbook runs only, so it works while runs go on. Exit 0, whatever it shows.
+    Reads the store and the folder of runbook runs only, so it works while runs go on. Exit 0, also when a run failed.
     """
     from migverify.cli.report import open_run_store
 

@@ -151,7 +151,7 @@ def metrics_page(port: int | None, file: Path | None = None) -> Iterator[Publish
 
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-    class Handler(BaseHTTPRequestHandler):
+    class MetricsHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = pages.get(self.path, "").encode()
             self.send_response(200 if body else 503 if self.path in pages else 404)
@@ -163,7 +163,7 @@ def metrics_page(port: int | None, file: Path | None = None) -> Iterator[Publish
             del format, args
 
     try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        server = ThreadingHTTPServer(("127.0.0.1", port), MetricsHandler)
     except OSError as error:
         raise UsageError(f"port {port} cannot be served: {error}", hint="Choose another port, or 0.") from error
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()

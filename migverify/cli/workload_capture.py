@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import examples, say
+from migverify.cli.console import EngineName, examples, say
 from migverify.cli.progress import LiveLine
 from migverify.errors import ExitCode, UsageError
 
@@ -28,13 +28,6 @@ QUALITY_EPILOG = examples(
     "migverify workload capture --quality capture",
     "migverify workload capture --quality capture --json | jq .findings",
 )
-
-
-class EngineName(StrEnum):
-    """What ``--engine`` takes."""
-
-    LOCAL = "local"
-    SPARK = "spark"
 
 
 class FormatName(StrEnum):

@@ -30,7 +30,7 @@ from migverify.secrets import Secret, remember
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from migverify.cli.workload_clients_setup import Wanted
+    from migverify.cli.workload_clients_setup import ClientOptions
     from migverify.workload.clients.model import CellResult, ClientCell, Scenario
     from migverify.workload.clients.scenarios import LeftOut
 
@@ -80,18 +80,18 @@ def clients(
     quiet: QuietOption = False,
 ) -> None:  # fmt: skip
     """Run client scenarios on both sides; exit 0 MATCH, 1 MISMATCH, 2 usage, 3 INCONCLUSIVE."""
-    from migverify.cli.workload_clients_setup import Wanted
+    from migverify.cli.workload_clients_setup import ClientOptions
     from migverify.workload.clients.drivers import chosen, drivers, pools
     from migverify.workload.clients.scenarios import cells, load
 
     if listed:
         typer.echo(_listing(load(scenarios), as_json=as_json), nl=False)
         return
-    wanted = Wanted(config, database, own_servers, source_is_scratch, keep, repository, python, shard)
+    options = ClientOptions(config, database, own_servers, source_is_scratch, keep, repository, python, shard)
     loaded = {one.name: one for one in load(scenarios)}
     picked = [one for one in chosen(loaded, scenario or [], "--scenario") if scenario or every or not one.soak]
     made = partial(cells, chosen(drivers(), driver or [], "--driver"), chosen(pools(), pool or [], "--pool"), picked)
-    verdict = _run(wanted, made, Output(as_json, facts, quiet, store))
+    verdict = _run(options, made, Output(as_json, facts, quiet, store))
     raise typer.Exit(int(verdict.exit_code))
 
 
@@ -121,7 +121,9 @@ class Output:
 
 
 def _run(
-    wanted: Wanted, made: Callable[[Callable[[str], bool]], tuple[list[ClientCell], list[LeftOut]]], output: Output
+    options: ClientOptions,
+    made: Callable[[Callable[[str], bool]], tuple[list[ClientCell], list[LeftOut]]],
+    output: Output,
 ) -> Verdict:
     from migverify.cli.report import open_run_store
     from migverify.cli.workload_clients_setup import set_up
@@ -131,7 +133,7 @@ def _run(
     started = time.time()
     if output.facts is not None:
         output.facts.write_text("", encoding="utf-8")
-    with closing(open_run_store(output.store, wanted.config)) as store, set_up(wanted) as ready:
+    with closing(open_run_store(output.store, options.config)) as store, set_up(options) as ready:
         cells, left = made(ready.tools.controller.can)
         if not cells:
             raise UsageError(
@@ -145,7 +147,7 @@ def _run(
                 for cell in cells
             ],
         }
-        _hide_login(wanted.repository)
+        _hide_login(options.repository)
         run_id = store.start_run(command_line(), "", plan, {"endpoints": ready.facts}, kind=StoredKind.CLIENTS)
         if not output.quiet:
             say(f"run {run_id}: {len(cells)} cells, {len(left)} left out")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ClientOptions:
     """What the options say."""
 
     config: Path
@@ -52,7 +52,7 @@ def _own_servers(say: Callable[[str], None]) -> AbstractContextManager[Mapping[s
 
 
 @contextmanager
-def set_up(wanted: Wanted) -> Iterator[Ready]:
+def set_up(options: ClientOptions) -> Iterator[Ready]:
     """Connect to both sides, take the scratch databases and start proxies; all is released afterwards.
 
     Raises
@@ -65,9 +65,9 @@ def set_up(wanted: Wanted) -> Iterator[Ready]:
     from migverify.workload.scratch import CLIENTS, ScratchDatabase
 
     with ExitStack() as stack:
-        endpoints, secrets, marker = _endpoints(wanted)
+        endpoints, secrets, marker = _endpoints(options)
         restart = None
-        if wanted.own_servers:
+        if options.own_servers:
             servers = stack.enter_context(_own_servers(say))
             endpoints = {
                 side: Endpoint(side, one.server.host, one.server.port, one.server.user, tls=Tls("disabled"))
@@ -77,11 +77,11 @@ def set_up(wanted: Wanted) -> Iterator[Ready]:
         sessions = {
             side: stack.enter_context(_session(endpoint, secrets[side])) for side, endpoint in endpoints.items()
         }
-        if not wanted.own_servers and not wanted.source_is_scratch:
-            _refuse_production(wanted, sessions, marker)
+        if not options.own_servers and not options.source_is_scratch:
+            _refuse_production(options, sessions, marker)
         for side, session in sessions.items():
-            scratch = ScratchDatabase(session, wanted.database, side, CLIENTS)
-            if not wanted.keep and not wanted.own_servers:
+            scratch = ScratchDatabase(session, options.database, side, CLIENTS)
+            if not options.keep and not options.own_servers:
                 stack.callback(scratch.drop)  # servers of our own go away with their data
             scratch.make_once()
         addresses = {side: (one.host, one.port) for side, one in endpoints.items()}
@@ -89,28 +89,28 @@ def set_up(wanted: Wanted) -> Iterator[Ready]:
         stack.callback(controller.close)
         sides = {
             side: ClientSide(
-                _address(endpoint), controller.proxies[side].address, endpoint.user, wanted.database,
+                _address(endpoint), controller.proxies[side].address, endpoint.user, options.database,
                 secrets[side], _tls(endpoint, sessions[side]),
             )
             for side, endpoint in endpoints.items()
         }  # fmt: skip
         facts = {side: f"{one.flavor.value} {one.version}" for side, one in sessions.items()}
-        yield Ready(Tools(sides, controller, wanted.repository, wanted.python, say), facts)
+        yield Ready(Tools(sides, controller, options.repository, options.python, say), facts)
 
 
-def _endpoints(wanted: Wanted) -> tuple[dict[str, Endpoint], dict[str, Secret], str | None]:
+def _endpoints(options: ClientOptions) -> tuple[dict[str, Endpoint], dict[str, Secret], str | None]:
     from migverify.config import load_config
     from migverify.secrets import Secret, resolve_password
 
-    if wanted.own_servers:
+    if options.own_servers:
         return {}, {"source": Secret(""), "target": Secret("")}, None
-    config = load_config(wanted.config)
+    config = load_config(options.config)
     sources = {one.name.partition(".")[2]: one for one in config.sources}
-    if wanted.shard is None and len(sources) > 1:
+    if options.shard is None and len(sources) > 1:
         raise UsageError(f"the configuration has {len(sources)} sources", hint=f"--shard {' | '.join(sources)}")
-    source = next(iter(sources.values())) if wanted.shard is None else sources.get(wanted.shard)
+    source = next(iter(sources.values())) if options.shard is None else sources.get(options.shard)
     if source is None:
-        raise UsageError(f"--shard {wanted.shard!r} is not in the configuration", hint=f"It has {', '.join(sources)}.")
+        raise UsageError(f"--shard {options.shard!r} is not in the configuration", hint=f"It has {', '.join(sources)}.")
     endpoints = {"source": source, "target": config.target}
     secrets = {side: resolve_password(endpoint) for side, endpoint in endpoints.items()}
     return endpoints, secrets, config.workload.clone_marker
@@ -125,7 +125,7 @@ def _session(endpoint: Endpoint, secret: Secret) -> Iterator[Session]:
         yield session
 
 
-def _refuse_production(wanted: Wanted, sessions: Mapping[str, Session], marker: str | None) -> None:
+def _refuse_production(options: ClientOptions, sessions: Mapping[str, Session], marker: str | None) -> None:
     """Nothing is made on a source that did not prove to be a clone, unless the user says that it is no production."""
     from migverify.workload.replay.clone import prove
 
@@ -133,7 +133,7 @@ def _refuse_production(wanted: Wanted, sessions: Mapping[str, Session], marker: 
         prove(sessions["source"], marker)
     except EndpointError as error:
         raise UsageError(
-            f"scenarios create tables in the database {wanted.database} of both sides. {error.message}",
+            f"scenarios create tables in the database {options.database} of both sides. {error.message}",
             hint=f"{error.hint}. Or --own-servers; or --source-is-scratch when this source is no production server.",
         ) from error
 

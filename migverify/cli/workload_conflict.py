@@ -15,7 +15,7 @@ from migverify.cli.console import JsonOption, examples, say
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from migverify.workload.conflict.sources import Found, Near, Query
+    from migverify.workload.conflict.sources import ConflictFindings, Near, Query
 
 _MOST_INPUT = 64 << 20
 EPILOG = examples(
@@ -85,8 +85,8 @@ def explain_conflict(
         raise typer.Exit(int(ExitCode.INCONCLUSIVE))
 
 
-def _found(message: str | None, files: list[Path], replays: list[Path], limit: int) -> Found:
-    from migverify.workload.conflict.sources import Found, find, messages
+def _found(message: str | None, files: list[Path], replays: list[Path], limit: int) -> ConflictFindings:
+    from migverify.workload.conflict.sources import ConflictFindings, find, messages
 
     if message is None and replays:
         from migverify.workload.conflict.sources import replay_conflicts
@@ -94,7 +94,7 @@ def _found(message: str | None, files: list[Path], replays: list[Path], limit: i
         met = [one for folder in replays for one in replay_conflicts(folder)]
         if not met:
             say(f"{', '.join(map(str, replays))}: no statement met a conflict.")
-        return Found(met[:limit], left_out=max(len(met) - limit, 0))
+        return ConflictFindings(met[:limit], left_out=max(len(met) - limit, 0))
     if message is None and not files:
         if sys.stdin.isatty():
             raise UsageError("there is nothing to explain.", hint="Give a message, or --log with TiDB's log.")
@@ -116,7 +116,7 @@ def _found(message: str | None, files: list[Path], replays: list[Path], limit: i
             "the message is none of a conflict that is known.",
             hint="Give the whole text of error 9007, 8002, 8005, 8022, 8028 or 8147, or of a line with KeyIsLocked.",
         )
-    return Found(conflicts[:limit], text.count("\n") + 1, 0, max(len(conflicts) - limit, 0))
+    return ConflictFindings(conflicts[:limit], text.count("\n") + 1, 0, max(len(conflicts) - limit, 0))
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def _names(config: Path | None) -> Iterator[Query | None]:
         yield session.query
 
 
-def _tell(found: Found, near: Near) -> None:
+def _tell(found: ConflictFindings, near: Near) -> None:
     say(
         f"{len(found.conflicts)} conflicts explained, {found.left_out} left out (--limit), {found.repeated} repeated"
         f" lines; {len(near.statements):,} of {near.read:,} statements are near them"

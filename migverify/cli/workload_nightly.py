@@ -14,7 +14,7 @@ from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, Stor
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from migverify.cli.workload_replay_setup import Setup
+    from migverify.cli.workload_replay_setup import ReplaySetup
     from migverify.store.results import ResultStore
     from migverify.workload.replay.nightly import Capture, Night
 
@@ -82,14 +82,14 @@ def nightly(
 
 
 def _replay_all(
-    setup: Setup, store: ResultStore, waiting: list[Capture], done: list[Night], *, quiet: bool
+    setup: ReplaySetup, store: ResultStore, waiting: list[Capture], done: list[Night], *, quiet: bool
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     from migverify.cli.workload_replay_setup import begin, conclude
     from migverify.report.model import ReportOptions
     from migverify.report.read import read_report
     from migverify.report.render import Format, render
     from migverify.workload.replay.nightly import record
-    from migverify.workload.replay.plan import Selection
+    from migverify.workload.replay.plan import CallSelection
     from migverify.workload.replay.run import replay
 
     results: list[dict[str, Any]] = []
@@ -97,7 +97,7 @@ def _replay_all(
     for capture in waiting:
         say(f"{capture.day}: {capture.path}")
         try:
-            run_id, folder = begin(setup, store, capture.path, Selection(), lambda _: None)
+            run_id, folder = begin(setup, store, capture.path, CallSelection(), lambda _: None)
             result = replay(folder, setup.sides, setup.options, jobs=setup.workload.jobs)
             conclude(setup, store, run_id, result)
         except UsageError as error:  # of this capture: the others may be whole

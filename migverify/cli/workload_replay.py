@@ -17,9 +17,9 @@ from migverify.cli.progress import LiveLine
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from migverify.cli.workload_replay_setup import Setup
-    from migverify.workload.replay.plan import Plan, Selection
-    from migverify.workload.replay.run import Progress
+    from migverify.cli.workload_replay_setup import ReplaySetup
+    from migverify.workload.replay.plan import CallSelection, ReplayPlan
+    from migverify.workload.replay.run import ReplayProgress
 
 EPILOG = examples(
     "migverify workload replay capture",
@@ -120,17 +120,17 @@ def replay(
     3 INCONCLUSIVE, 130 interrupted (go on with --resume).
     """
     from migverify.cli.workload_replay_setup import capture_reader, set_up
-    from migverify.workload.replay.plan import Selection
+    from migverify.workload.replay.plan import CallSelection
     from migverify.workload.replay.safety import Leave
     from migverify.workload.server_sessions import read_sessions
 
     if reads_only and (writes or ddl):
         raise UsageError("--reads-only contradicts --writes and --ddl.", hint="Leave one out.")
-    selection = Selection(
+    selection = CallSelection(
         tuple(session or ()), tuple(user or ()), tuple(digest or ()), _moment(start, "--from"),
         _moment(end, "--until"), limit,
     )  # fmt: skip
-    if resume and (selection != Selection() or sessions or assume_database is not None):
+    if resume and (selection != CallSelection() or sessions or assume_database is not None):
         raise UsageError("A resumed run asks what it was begun with.", hint="Leave --session, --from, ... out.")
     settings = {
         "pace": pace, "protocol": protocol, "noise": noise, "jobs": jobs, "connections": connections,
@@ -153,8 +153,8 @@ def replay(
 
 
 def _run(
-    setup: Setup, capture: Path, selection: Selection, resume: str | None, line: ReplayLine, store: str | None,
-    engine: ReplayEngine, master: str | None, *, as_json: bool, quiet: bool,
+    setup: ReplaySetup, capture: Path, selection: CallSelection, resume: str | None, line: ReplayLine,
+    store: str | None, engine: ReplayEngine, master: str | None, *, as_json: bool, quiet: bool,
 ) -> ExitCode:  # fmt: skip
     from migverify.cli.report import open_run_store
     from migverify.cli.workload_replay_setup import begin, carry_on, conclude
@@ -199,7 +199,7 @@ def _say_lag(most: int, forced: int) -> None:
         say(f"{forced:,} calls no longer waited for one of another session: their order is not proved")
 
 
-def _explain(setup: Setup, capture: Path, selection: Selection, *, as_json: bool) -> None:
+def _explain(setup: ReplaySetup, capture: Path, selection: CallSelection, *, as_json: bool) -> None:
     from tempfile import TemporaryDirectory
 
     from migverify.cli.workload_replay_setup import plan_of
@@ -212,7 +212,7 @@ def _explain(setup: Setup, capture: Path, selection: Selection, *, as_json: bool
     typer.echo(_plan_text(plan, setup))
 
 
-def _plan_text(plan: Plan, setup: Setup) -> str:
+def _plan_text(plan: ReplayPlan, setup: ReplaySetup) -> str:
     options = setup.options
     lines = [
         f"plan {plan.hash[:12]} of {plan.capture}",
@@ -259,7 +259,7 @@ class ReplayLine(LiveLine):
         if self._due():
             self._tell(f"planning: {statements:,} statements read")
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: ReplayProgress) -> None:
         """Take one event."""
         since = self._due()
         if not since:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from migverify.store.results import ResultStore
     from migverify.workload.catalogue.waivers import Waiver
     from migverify.workload.replay.connections import EngineOptions
-    from migverify.workload.replay.plan import Plan, Reader, Selection
+    from migverify.workload.replay.plan import CallSelection, ColumnReader, ReplayPlan
     from migverify.workload.replay.run import ReplayResult
-    from migverify.workload.replay.safety import Leave, Sides
+    from migverify.workload.replay.safety import Leave, ReplayEndpoints
     from migverify.workload.server_sessions import SessionDump
 
 
@@ -30,14 +30,14 @@ _WRITING_KINDS = frozenset({"write", "ddl", "administrative", "unknown"})
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class ReplaySetup:
     """Everything a replay needs that is known without its plan; ``workload`` holds the command line's options too."""
 
     config: Config
     workload: WorkloadSettings
     leave: Leave
     options: EngineOptions
-    sides: Sides
+    sides: ReplayEndpoints
     levels: Mapping[str, ServiceLevel]
     waivers: Sequence[Waiver]
     reads_only: bool
@@ -49,7 +49,7 @@ class Setup:
 def set_up(
     config: Path, settings: Mapping[str, Any], levels: Sequence[str], leave: Leave, *, reads_only: bool,
     target_only: bool, accept_write_grants: bool, dumps: Sequence[SessionDump] = (), database: str | None = None,
-) -> Setup:  # fmt: skip
+) -> ReplaySetup:  # fmt: skip
     """Load the configuration and join it with the command line; a setting that is None is the configuration's.
 
     Raises ConfigError or UsageError where the configuration, a pace or the name of a service level is wrong.
@@ -60,7 +60,7 @@ def set_up(
     from migverify.workload.catalogue.waivers import load_waivers
     from migverify.workload.replay.connections import EngineOptions
     from migverify.workload.replay.pace import parse_pace
-    from migverify.workload.replay.safety import Sides
+    from migverify.workload.replay.safety import ReplayEndpoints
     from migverify.workload.replay.slo import level
     from migverify.workload.replay.wire import Limits
 
@@ -85,15 +85,15 @@ def set_up(
         found_rows=workload.found_rows, writes=leave.writes or leave.ddl,
     )  # fmt: skip
     waivers = None if workload.waivers is None else load_waivers(Path(workload.waivers))
-    return Setup(
-        loaded, workload, leave, options, Sides(endpoints, secrets),
+    return ReplaySetup(
+        loaded, workload, leave, options, ReplayEndpoints(endpoints, secrets),
         {name: level(name, workload.service_levels) for name in levels},
         () if waivers is None else (*waivers.holding, *waivers.expired),  # the verdict reports those that have expired
         reads_only, accept_write_grants, dumps, database,
     )  # fmt: skip
 
 
-def capture_reader() -> Reader:
+def capture_reader() -> ColumnReader:
     """Return what reads a capture's files."""
     try:
         from migverify.workload.statement_files import read_columns
@@ -102,8 +102,10 @@ def capture_reader() -> Reader:
     return read_columns
 
 
-def plan_of(setup: Setup, capture: Path, folder: Path, selection: Selection, progress: Callable[[int], None]) -> Plan:
-    """Read a capture into a plan; the order of writes needs the keys of the tables, which a server is asked for."""
+def plan_of(
+    setup: ReplaySetup, capture: Path, folder: Path, selection: CallSelection, progress: Callable[[int], None]
+) -> ReplayPlan:
+    """Read a capture into a plan; the order of writes needs the keys of the tables, which are read from a server."""
     from migverify.db.session import open_session
     from migverify.workload.replay.keys import databases_of, read_keys
     from migverify.workload.replay.plan import read_plan
@@ -122,7 +124,7 @@ def plan_of(setup: Setup, capture: Path, folder: Path, selection: Selection, pro
 
 
 def begin(
-    setup: Setup, store: ResultStore, capture: Path, selection: Selection, progress: Callable[[int], None]
+    setup: ReplaySetup, store: ResultStore, capture: Path, selection: CallSelection, progress: Callable[[int], None]
 ) -> tuple[str, Path]:
     """Check both sides (``_inspected``), plan, and begin a run in the store; return its id and folder."""
     facts = _inspected(setup)
@@ -146,7 +148,7 @@ def begin(
     return run_id, folder
 
 
-def carry_on(setup: Setup, store: ResultStore, run: str, capture: Path) -> tuple[str, Path]:
+def carry_on(setup: ReplaySetup, store: ResultStore, run: str, capture: Path) -> tuple[str, Path]:
     """Go on with a run; return its id and folder.
 
     Raises UsageError or PlanError where there is no such run, or it was begun with another capture or other rights.
@@ -175,7 +177,7 @@ def carry_on(setup: Setup, store: ResultStore, run: str, capture: Path) -> tuple
     return info.run_id, folder
 
 
-def _inspected(setup: Setup) -> dict[str, dict[str, Any]]:
+def _inspected(setup: ReplaySetup) -> dict[str, dict[str, Any]]:
     """Return facts of each side; raises EndpointError where one is not what the run needs."""
     from migverify.workload.replay.safety import inspect
 
@@ -183,21 +185,22 @@ def _inspected(setup: Setup) -> dict[str, dict[str, Any]]:
     return inspect(setup.sides, setup.leave, marker, accept_write_grants=accepted)
 
 
-def conclude(setup: Setup, store: ResultStore, run_id: str, result: ReplayResult) -> None:
+def conclude(setup: ReplaySetup, store: ResultStore, run_id: str, result: ReplayResult) -> None:
     """Judge the whole and write it into the store."""
     from migverify.workload.catalogue.load import load
     from migverify.workload.probe_store import probed_here
     from migverify.workload.replay.run import run_facts
     from migverify.workload.replay.slo import judge_level
     from migverify.workload.replay.store import write_replay
-    from migverify.workload.replay.verdict import CatalogueLabels, Policy, verdict
+    from migverify.workload.replay.verdict import CatalogueLabels, MatchRequirements, verdict
 
     levels = [judge_level(name, level, result.measured()) for name, level in setup.levels.items()]
     addresses = {side.value: f"{one.host}:{one.port}" for side, one in setup.sides.endpoints.items()}
     found = verdict(
         result.tally, CatalogueLabels(load(), _versions(store, run_id), probed_here(store, addresses)),
         setup.waivers, levels,
-        policy=Policy(out_of_scope=_WRITING_KINDS if setup.reads_only else frozenset()), unfinished=result.unfinished,
+        requirements=MatchRequirements(out_of_scope=_WRITING_KINDS if setup.reads_only else frozenset()),
+        unfinished=result.unfinished,
     )  # fmt: skip
     facts: dict[str, Any] = {
         "slo": [asdict(level) for level in levels], "pace": str(setup.options.pace),
@@ -207,7 +210,7 @@ def conclude(setup: Setup, store: ResultStore, run_id: str, result: ReplayResult
     store.finish_run(run_id, found.verdict, {"seconds": result.seconds, "reasons": list(found.reasons)})
 
 
-def _options(setup: Setup) -> dict[str, Any]:
+def _options(setup: ReplaySetup) -> dict[str, Any]:
     workload = setup.workload
     return {
         "pace": str(setup.options.pace), "protocol": str(workload.protocol), "noise": workload.noise,

@@ -31,8 +31,8 @@ def reproduce(
 ) -> None:
     """Ask the example of each digest that differs again on both sides; show both answers and the plans of a SELECT.
 
-    Only statements that read are asked. Exit 1 when a difference is still there, 0 when all are gone, 3 when one cannot
-    be told.
+    Only statements that read are asked. Exit 1 when a difference is still there, 0 when all are gone, 3 when it is
+    not known of one.
     """
     from migverify.cli.report import open_run_store
     from migverify.config import load_config

@@ -86,7 +86,7 @@ def read_document(path: Path, what: str, hint: str, **options: Any) -> tuple[str
         raise ConfigError(f"{path}: cannot be read: {error.strerror or type(error).__name__}") from None
     except YamlProblem as problem:
         line = text.splitlines()[problem.place.line - 1 :][:1] if problem.place else []
-        hint = 'A value that begins with {{name}} stands in quotes: "{{name}}".' if "{{" in "".join(line) else ""
+        hint = 'A value that begins with {{name}} is written in quotes: "{{name}}".' if "{{" in "".join(line) else ""
         raise ConfigError(f"{at(path, problem.place)}: {problem.problem}", hint=hint or problem.hint) from None
 
 

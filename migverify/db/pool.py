@@ -85,7 +85,7 @@ class SessionPool:
     def refuse_canceled(self, endpoint: Endpoint) -> None:
         """Raise CanceledError when the run was canceled."""
         if self.canceled.is_set():
-            raise CanceledError(f"{endpoint.name}: the run was told to stop")
+            raise CanceledError(f"{endpoint.name}: the run was asked to stop")
 
     def kill_all(self) -> None:
         """Let no new read begin, ask the servers to stop what runs, and let go of every connection; for Ctrl-C."""

@@ -1,4 +1,4 @@
-"""What a server reports of its binlog, of its replication and of its settings, in the words of every version.
+"""What a server reports of its binlog, replication, connections and settings, in the words of every version.
 
 MySQL 8.0.22 renamed SLAVE to REPLICA, 8.2 MASTER STATUS to BINARY LOG STATUS and 8.4 dropped the old statements;
 MariaDB and TiDB know MASTER STATUS only. TiDB reports its newest timestamp as a position.
@@ -6,33 +6,37 @@ MariaDB and TiDB know MASTER STATUS only. TiDB reports its newest timestamp as a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from migverify.errors import PrivilegeError, ReadError, RetryableReadError
 from migverify.model import Flavor
-from migverify.sql.server import BINLOG_STATUS, LOGS, REPLICA, REPLICAS
-from migverify.sql.settings import VARIABLES
+from migverify.sql.server import BINLOG_STATUS, CONNECTIONS, LOGS, REPLICA, REPLICAS, TIDB_CONNECTIONS
+from migverify.sql.settings import CHECKPOINT_TABLES, VARIABLES, checkpoint_rows
 
 Named = list[dict[str, str]]
 
 
-class Queries(Protocol):
-    """The part of a session that asks a server about itself."""
+class ServerQuery(Protocol):
+    """The part of a session that runs one statement at a server of a known kind."""
 
     @property
     def flavor(self) -> Flavor:
         """What kind of server answers."""
         ...
 
+    def query(self, sql: str) -> list[tuple[str | None, ...]]:
+        """Run one statement; every value is the server's text."""
+        ...
+
+
+class Queries(ServerQuery, Protocol):
+    """The part of a session that asks a server about itself."""
+
     @property
     def version(self) -> str:
         """Its own words for its version."""
-        ...
-
-    def query(self, sql: str) -> list[tuple[str | None, ...]]:
-        """Run one statement; every value is the server's text."""
         ...
 
     def query_named(self, sql: str) -> list[dict[str, str | None]]:
@@ -156,3 +160,48 @@ def replica_ids(session: Queries) -> tuple[str, set[str]]:
 def global_variables(session: Queries) -> dict[str, str]:
     """Return all global variables, names in lower case, NULL as an empty text."""
     return {(name or "").lower(): value or "" for name, value in session.query(VARIABLES)}
+
+
+def connections_used(session: ServerQuery) -> int:
+    """Return how many connections a server has, or the fullest server of a TiDB cluster: the limit is of each.
+
+    A user of TiDB without PROCESS sees its own only: ask for that grant first.
+
+    Raises
+    ------
+    ReadError
+        the server does not report it.
+    """
+    rows = session.query(TIDB_CONNECTIONS if session.flavor is Flavor.TIDB else CONNECTIONS)
+    counts = [row[1] or "" for row in rows]
+    if not counts or not all(count.isdigit() for count in counts):
+        raise ReadError("the server does not report how many connections it has")
+    return max(map(int, counts))
+
+
+@dataclass(frozen=True, slots=True)
+class DmCheckpoint:
+    """Where a DM task is with one source: a binlog position, and the seconds since it was written (None: unknown).
+
+    ``query`` shows it again.
+    """
+
+    task: str
+    source: str
+    position: str
+    age: float | None
+    query: str
+
+
+def checkpoint_tables(session: ServerQuery) -> list[tuple[str, str]]:
+    """Return (database, table) of DM's checkpoints that the user may see."""
+    return [(row[0] or "", row[1] or "") for row in session.query(CHECKPOINT_TABLES)]
+
+
+def dm_checkpoints(session: ServerQuery) -> Iterator[DmCheckpoint]:
+    """Yield the checkpoints that DM keeps in its default database of a server, one for each task and source."""
+    for database, table in checkpoint_tables(session):
+        query, task = checkpoint_rows(database, table), table.removesuffix("_syncer_checkpoint")
+        for source, file, offset, gtids, age in session.query(query):
+            position = f"{file} {offset}" + (f", {gtids}" if gtids else "")
+            yield DmCheckpoint(task, source or "", position, None if age is None else float(age), query)

@@ -33,7 +33,7 @@ _KEY_REQUESTS = frozenset({b"\x01", b"\x02"})
 
 
 class CleartextRefusedError(pymysql.err.OperationalError):
-    """The server asked for the password itself where it must not be sent; nothing of it was sent."""
+    """The server requested the password itself where it must not be sent; nothing of it was sent."""
 
 
 class Connection(_Connection):

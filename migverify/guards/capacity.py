@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 
 from migverify.guards.capacity_facts import CapacityFacts, Requirements, SizePoint
 from migverify.guards.capacity_judge import QUESTIONS
 from migverify.guards.capacity_read import CapacityReader, CapacityReading
-from migverify.guards.model import GuardResult
+from migverify.guards.model import GuardResult, answered
 from migverify.guards.scope import Scope
 from migverify.store.results import ResultStore
 
@@ -44,15 +45,19 @@ class CapacityGuard:
         """Read every side and judge."""
         started = time.time()
         every = [CapacityReading(endpoint) for endpoint in self.scope.endpoints]
-        leads_to: set[tuple[str, str]] = set()
+
+        @cache
+        def led_to() -> Callable[[str, str], bool]:
+            for source in every[:-1]:  # the first table that is asked about waits for the sources to be listed
+                source.sized.wait()
+            return self.scope.led_to(
+                (source.endpoint.name, *name)
+                for source in every[:-1]
+                for name in (source.sizes.tables if source.sizes else ())
+            )
 
         def on_target(database: str, table: str) -> bool:
-            if not leads_to:  # the first table that is asked about waits for the sources to be listed
-                for one in every[:-1]:
-                    one.sized.wait()
-                    tables = one.sizes.tables if one.sizes else ()
-                    leads_to.update(self.scope.route(one.endpoint.name, *name) for name in tables)
-            return (database, table) in leads_to or self.scope.wanted(database, table)
+            return led_to()(database, table) or self.scope.wanted(database, table)
 
         with ThreadPoolExecutor(len(every)) as pool:
             wanted = [*[self.scope.wanted] * (len(every) - 1), on_target]
@@ -60,11 +65,7 @@ class CapacityGuard:
             list(pool.map(self.reader.read, every, passwords, wanted))
         facts = CapacityFacts(every, self.scope.route, self.store, self.wanted, self.history)
         clocks = {one.endpoint.name: one.server_time for one in every}
-        answers = tuple(
-            question.answer(NAME, one, server_time=clocks.get(one.subject), local_time=time.time())
-            for question in QUESTIONS
-            for one in (question.ask(facts) if question.ask is not None else ())
-        )
+        answers = answered(NAME, QUESTIONS, facts, clocks.get)
         unasked = tuple(f"{one.endpoint.name}: {one.unread}" for one in every if one.unread)
         kept = {"window_seconds": self.wanted.window, "engine": self.wanted.engine}
         return GuardResult(NAME, answers, started, time.time() - started, unasked, kept)

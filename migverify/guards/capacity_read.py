@@ -13,8 +13,9 @@ from typing import TypeVar
 
 from migverify.db.server_state import binary_logs
 from migverify.db.session import Session, open_session
-from migverify.errors import ChangeError, EndpointError, MigverifyError, ReadError, RetryableReadError
+from migverify.errors import ChangeError, EndpointError, ReadError, RetryableReadError
 from migverify.guards.counters import Rate, connections, rates, read_counters
+from migverify.guards.model import one_line
 from migverify.model import Endpoint, Flavor
 from migverify.sql import server as sql
 from migverify.sql import settings
@@ -128,11 +129,6 @@ def read_logs(session: Session, begun: Callable[[str], float] | None) -> Logs:
     return Logs(len(logs), sum(log.size for log in logs), since)
 
 
-def first_words(error: MigverifyError) -> str:
-    """Return an error as one line."""
-    return " ".join(error.message.split())
-
-
 @dataclass(slots=True)
 class CapacityReading:
     """What was read of one endpoint. What could not be read is None, and ``refused`` says why.
@@ -166,7 +162,7 @@ class CapacityReading:
         except RetryableReadError:
             raise
         except (ReadError, EndpointError) as error:
-            self.refused[what] = first_words(error)
+            self.refused[what] = one_line(error)
             return None
 
     def why(self, what: str) -> str:

@@ -1,4 +1,7 @@
-"""The guard of settings: everything that can be known before work begins, asked of all endpoints at once."""
+"""The guard of settings: everything that can be known before work begins, asked of all endpoints at once.
+
+Of a source whose binlog is going to be read, ``preflight`` asks the conditions of that alone.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,19 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 
 from migverify.db.session import open_session
-from migverify.errors import EndpointError, MigverifyError, PrivilegeError, ReadError, RetryableReadError
-from migverify.guards.check_questions import QUESTIONS, CheckQuestion, Of
-from migverify.guards.check_read import Cached, CheckConnection, CheckedServer, CheckPlan
-from migverify.guards.model import AnswerState, CheckResult, GuardAnswer, GuardResult
+from migverify.errors import EndpointError, MigverifyError, ReadError, RetryableReadError
+from migverify.guards.check_binlog import BLIND_SPOTS
+from migverify.guards.check_read import Cached, CheckConnection, CheckedServer, CheckPlan, Platform
+from migverify.guards.check_rules import CheckQuestion, Of, judged
+from migverify.guards.check_table import PREFLIGHT, QUESTIONS
+from migverify.guards.model import AnswerState, GuardAnswer, GuardResult, first_line, unknown
 from migverify.guards.scope import Scope
-from migverify.model import Endpoint
+from migverify.model import Endpoint, Flavor, Verdict
 
 NAME = "check"
+PREFLIGHT_NAME = "changes"
 QUERY_SECONDS = 20.0
 Open = Callable[[Endpoint, str | None], CheckConnection]
 
@@ -98,82 +103,44 @@ class CheckGuard:
         sources = [server for server in servers.values() if server.is_source]
         if target is None or not sources:
             return
-        names = {
-            self.scope.route(source.name, *name)
-            for source in sources
-            for name in (*source.names.tables, *((one.database, one.name) for one in source.skipped))
-        }
-        folded = {(database.lower(), table.lower()) for database, table in names}
-        target.wanted = lambda database, table: (database.lower(), table.lower()) in folded
+        target.wanted = self.scope.led_to(
+            (source.name, *name) for source in sources
+            for name in (*source.names.tables, *((view.database, view.name) for view in source.skipped))
+        )  # fmt: skip
 
     def _endpoint(self, server: CheckedServer | GuardAnswer) -> list[GuardAnswer]:
+        """Put every question that concerns an endpoint."""
         if isinstance(server, GuardAnswer):
             return [server]
-        found: list[GuardAnswer] = []
-        for question in self.questions:
-            judge = question.ask
-            if judge is None or not _concerns(question, server, self._target):
-                continue
-            try:
-                found += self._answers(question, (server,), server.name, partial(judge, server))
-            except RetryableReadError as error:
-                found.append(self._silent(server.endpoint, error, question))
-                break
-        return found
+        concerning = [q for q in self.questions if _concerns(q, server, self._target)]
+        return self._answers(concerning, server.name, server)
 
     def _pairs(self, servers: Mapping[str, CheckedServer]) -> list[GuardAnswer]:
+        """Put every question about each source and the target."""
         target = servers.get(self._target)
-        found: list[GuardAnswer] = []
         if target is None:  # reported once, where the endpoint did not answer
-            return found
-        for source in (server for server in servers.values() if server.is_source):
-            subject = f"{source.name} -> {target.name}"
-            for question in self.questions:
-                if question.pair is None:
-                    continue
-                try:
-                    found += self._answers(question, (source, target), subject, partial(question.pair, source, target))
-                except RetryableReadError as error:
-                    found.append(self._silent(source.endpoint, error, question, subject))
-                    break
-        return found
+            return []
+        sources = [server for server in servers.values() if server.is_source]
+        return [
+            answer for source in sources
+            for answer in self._answers(self.questions, f"{source.name} -> {target.name}", source, target)
+        ]  # fmt: skip
 
     def _answers(
-        self,
-        question: CheckQuestion,
-        servers: Sequence[CheckedServer],
-        subject: str,
-        ask: Callable[[], Iterable[CheckResult]],
-    ) -> list[GuardAnswer]:
-        """Put one question. A refusal is INCONCLUSIVE; answers that came before it stay.
-
-        Raises
-        ------
-        RetryableReadError
-            the connection to one of ``servers`` is gone.
-        """
+        self, questions: Iterable[CheckQuestion], subject: str, *servers: CheckedServer
+    ) -> list[GuardAnswer]:  # fmt: skip
+        """Put questions until the connection to a server is lost: that leaves the rest open, and is one answer."""
         found: list[GuardAnswer] = []
-        try:
-            for reported in ask():
-                found.append(self._answer(question, servers[0], subject, reported))  # noqa: PERF401 - what came first stays
-        except (ReadError, PrivilegeError) as error:
-            # A time limit or a lock concerns this question; a lost connection all that follow.
-            if isinstance(error, RetryableReadError) and not all(s.session.session.alive() for s in servers):
-                raise
-            todo = error.hint or question.todo
-            found.append(
-                self._answer(question, servers[0], subject, CheckResult(AnswerState.INCONCLUSIVE, _words(error), todo))
-            )
+        for question in questions:
+            try:
+                for result in judged(question, *servers):
+                    moment = self.now()
+                    theirs = moment + servers[0].clock.offset
+                    found.append(question.answer(NAME, result, subject, server_time=theirs, local_time=moment))
+            except RetryableReadError as error:
+                found.append(self._silent(servers[0].endpoint, error, question, subject))
+                break
         return found
-
-    def _answer(
-        self, question: CheckQuestion, server: CheckedServer, subject: str, reported: CheckResult
-    ) -> GuardAnswer:
-        moment = self.now()
-        reported = replace(reported, query=server.shown(reported.query or question.query))
-        return question.answer(
-            NAME, reported, subject, server_time=moment + server.clock.offset, local_time=moment
-        )  # fmt: skip
 
     def _silent(
         self, endpoint: Endpoint, error: Exception, question: CheckQuestion | None = None, subject: str = ""
@@ -182,7 +149,7 @@ class CheckGuard:
         first = next(one for one in QUESTIONS if one.name == "reachable")
         left = "all its questions are open" if question is None else f"open are {question.name} and what follows it"
         hint = error.hint if isinstance(error, MigverifyError) else ""
-        result = CheckResult(AnswerState.INCONCLUSIVE, f"{_words(error)}; {left}", hint)
+        result = unknown(f"{first_line(error)}; {left}", hint)
         return first.answer(NAME, result, subject or endpoint.name, server_time=None, local_time=self.now())
 
 
@@ -194,6 +161,49 @@ def _concerns(question: CheckQuestion, server: CheckedServer, target: str) -> bo
     return question.of is not Of.TARGET or server.name == target
 
 
-def _words(error: Exception) -> str:
-    """Return a refusal in one line, without the statement below it."""
-    return str(getattr(error, "message", error)).split("\n")[0]
+@dataclass(frozen=True, slots=True)
+class BinlogCheck:
+    """All answers of one source. ``endpoint`` is its name in the configuration."""
+
+    endpoint: str
+    version: str
+    platform: Platform
+    answers: tuple[GuardAnswer, ...]
+    blind_spots: tuple[str, ...] = BLIND_SPOTS
+
+    @property
+    def verdict(self) -> Verdict:
+        """MATCH when nothing failed and everything was reported, else INCONCLUSIVE: no data was compared."""
+        bad = {AnswerState.FAIL, AnswerState.INCONCLUSIVE}
+        fit = bool(self.answers) and not any(answer.state in bad for answer in self.answers)
+        return Verdict.MATCH if fit else Verdict.INCONCLUSIVE
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the verdict is not MATCH."""
+        if not self.answers:
+            return ("nothing was checked",)
+        words = {AnswerState.FAIL: "", AnswerState.INCONCLUSIVE: " is not known"}
+        return tuple(f"{a.name}{words[a.state]}: {a.value}" for a in self.answers if a.state in words)
+
+
+def preflight(server: CheckedServer) -> BinlogCheck:
+    """Ask a source everything that decides whether its binlog can be read exactly.
+
+    Parameters
+    ----------
+    server
+        The source, in a session of the reading user, so that missing grants show.
+
+    Raises
+    ------
+    RetryableReadError
+        the connection was lost while asking.
+    """
+    answers = tuple(
+        PREFLIGHT.answer(PREFLIGHT_NAME, result, server.name, server_time=None, local_time=0.0)
+        for result in judged(PREFLIGHT, server)
+    )
+    tidb = server.flavor is Flavor.TIDB
+    platform, blind_spots = (Platform.OWN, ()) if tidb else (server.platform, BLIND_SPOTS)
+    return BinlogCheck(server.name, server.session.version, platform, answers, blind_spots)

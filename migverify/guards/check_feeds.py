@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from migverify.db.server_state import checkpoint_tables, dm_checkpoints
 from migverify.errors import ReadError
 from migverify.guards.check_read import CheckedServer
-from migverify.guards.check_settings import duration
 from migverify.guards.model import AnswerState, CheckResult, failed, listed, passed, unknown, warned
-from migverify.model import Flavor
+from migverify.guards.promql import seconds
+from migverify.opener import opener
 from migverify.sql import settings as sql
 
 STALE_SECONDS = 300
@@ -26,10 +27,8 @@ _TSO_SHIFT = 18
 
 def gc_life_time(server: CheckedServer) -> Iterator[CheckResult]:
     """Judge how long TiDB keeps old versions, against how long a verification reads as of one moment."""
-    if server.flavor is not Flavor.TIDB:
-        return
     reported = server.variable("tidb_gc_life_time")
-    life = duration(reported)
+    life = seconds(reported)
     if life is None:
         raise ReadError(f"{server.name}: tidb_gc_life_time is {reported!r}, no duration")
     planned = server.plan.verify_seconds
@@ -41,8 +40,8 @@ def gc_life_time(server: CheckedServer) -> Iterator[CheckResult]:
         return
     if planned is None:
         short = life <= _DEFAULT_LIFE
-        value = f"{reported}; how long the verification takes was not said"
-        todo = "Say it (--hours 6), and raise the life time for as long as the work goes on."
+        value = f"{reported}; the length of the verification is not given"
+        todo = "Give it (--hours 6), and raise the life time for as long as the work goes on."
         yield CheckResult(AnswerState.WARN if short else AnswerState.PASS, value, todo, numbers=numbers)
         return
     value = f"{reported}, and the verification takes {planned / 3600:g} h"
@@ -59,8 +58,6 @@ def gc_life_time(server: CheckedServer) -> Iterator[CheckResult]:
 
 def safe_point(server: CheckedServer) -> Iterator[CheckResult]:
     """Judge how far behind garbage collection is: held back it fills the disk, and without it snapshots do not hold."""
-    if server.flavor is not Flavor.TIDB:
-        return
     state = server.pairs(sql.TIDB_STATE)
     reported = state.get("tikv_gc_safe_point")
     if reported is None:
@@ -75,7 +72,7 @@ def safe_point(server: CheckedServer) -> Iterator[CheckResult]:
     age = server.now() + server.clock.offset - moment
     numbers = {"age_seconds": age}
     value = f"{reported}, {age / 3600:.1f} h ago"
-    life = duration(server.variables.get("tidb_gc_life_time", "")) or _DEFAULT_LIFE
+    life = seconds(server.variables.get("tidb_gc_life_time", "")) or _DEFAULT_LIFE
     late = age > max(SAFE_POINT_SECONDS, 3 * life)
     yield CheckResult(AnswerState.WARN if late else AnswerState.PASS, value, numbers=numbers)
 
@@ -91,8 +88,6 @@ def _moment(text: str) -> float | None:
 
 def statistics(server: CheckedServer) -> Iterator[CheckResult]:
     """Judge the statistics of the tables in scope; an empty table needs none."""
-    if server.flavor is not Flavor.TIDB:
-        return
     rows = server.session.query_named(sql.STATISTICS)
     health: dict[tuple[str, str], int] = {}
     for row in rows:
@@ -120,86 +115,64 @@ def statistics(server: CheckedServer) -> Iterator[CheckResult]:
 
 def data_migration(server: CheckedServer) -> Iterator[CheckResult]:
     """Ask where DM is, by its checkpoints on the target; a cluster without them has no DM that writes to it."""
-    tables = [(row[0] or "", row[1] or "") for row in server.session.query(sql.CHECKPOINT_TABLES)]
-    wanted = server.plan.checkpoint
+    tables, wanted = checkpoint_tables(server.session), server.plan.checkpoint
     if wanted is not None and wanted.startswith("dm_meta.") and wanted not in {".".join(name) for name in tables}:
         todo = "Start the DM task first, name its own table, or grant SELECT on dm_meta.*."
         yield failed(f"{wanted} (watch.checkpoint) is not there", todo)
         return
     if not tables:
         yield passed("no checkpoint of DM here")
-    for database, table in tables:
-        task, query = table.removesuffix("_syncer_checkpoint"), sql.checkpoint_rows(database, table)
-        for source, file, offset, gtids, age in server.session.query(query):
-            subject = f"{server.name}/{task}/{source}"
-            value = f"{file} {offset}" + (f", {gtids}" if gtids else "")
-            if age is None:
-                yield unknown(f"{value}; its age is not reported", subject=subject, query=query)
-                continue
-            old = int(age) > STALE_SECONDS
-            yield CheckResult(
-                AnswerState.WARN if old else AnswerState.PASS, f"{value}, written {age} s ago", subject=subject,
-                query=query,
-                numbers={"age_seconds": float(age)},
-            )  # fmt: skip
+    for one in dm_checkpoints(server.session):
+        subject = f"{server.name}/{one.task}/{one.source}"
+        if one.age is None:
+            yield unknown(f"{one.position}; its age is not reported", subject=subject, query=one.query)
+            continue
+        state = AnswerState.WARN if one.age > STALE_SECONDS else AnswerState.PASS
+        value, numbers = f"{one.position}, written {one.age:.0f} s ago", {"age_seconds": one.age}
+        yield CheckResult(state, value, subject=subject, query=one.query, numbers=numbers)
 
 
 def ticdc(server: CheckedServer) -> Iterator[CheckResult]:
     """Ask TiCDC's servers for the state of every changefeed; not asked where no address is given."""
     for address in server.plan.ticdc:
         url = f"{address.rstrip('/')}/api/v2/changefeeds"
-        try:
-            feeds = _changefeeds(url)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
-            yield unknown(
-                f"no answer: {reason}", "Check the address and that TiCDC runs.", subject=address, query=f"GET {url}"
-            )
-            continue
-        if not feeds:
-            yield warned(
-                "no changefeed",
-                "Make the feed, and rehearse it, before it is needed.",
-                subject=address,
-                query=f"GET {url}",
-            )
-        for feed in feeds:
-            yield _changefeed(server, feed, address, url)
+        for result in _of_address(server, address, url):
+            yield replace(result, subject=result.subject or address, query=f"GET {url}")
+
+
+def _of_address(server: CheckedServer, address: str, url: str) -> Iterator[CheckResult]:
+    try:
+        feeds = _changefeeds(url)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        yield unknown(f"no answer: {reason}", "Check the address and that TiCDC runs.")
+        return
+    if not feeds:
+        yield warned("no changefeed", "Make the feed, and rehearse it, before it is needed.")
+    for feed in feeds:
+        name = f"{address}/{feed.get('namespace') or 'default'}/{feed.get('id')}"
+        yield replace(_changefeed(server, feed), subject=name)
 
 
 def _changefeeds(url: str) -> list[dict[str, Any]]:
     if not url.startswith(("http://", "https://")):
         raise ValueError("an address begins with http:// or https://")
-    # Without the proxies of the environment: the address is one of the cluster's own network.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=HTTP_SECONDS) as answer:
-        reported = json.loads(answer.read())
-    return [dict(item) for item in reported["items"] or []]
+    with opener().open(url, timeout=HTTP_SECONDS) as answer:
+        document = json.loads(answer.read())
+    return [dict(item) for item in document["items"] or []]
 
 
-def _changefeed(server: CheckedServer, feed: dict[str, Any], address: str, url: str) -> CheckResult:
-    subject = f"{address}/{feed.get('namespace') or 'default'}/{feed.get('id')}"
-    state = str(feed.get("state") or "not reported")
-    tso = feed.get("checkpoint_tso")
-    error = feed.get("error")
+def _changefeed(server: CheckedServer, feed: dict[str, Any]) -> CheckResult:
+    state, tso, error = str(feed.get("state") or "not reported"), feed.get("checkpoint_tso"), feed.get("error")
     words = f": {error.get('message') or error}" if isinstance(error, dict) else f": {error}" if error else ""
+    if state in ("stopped", "failed", "warning", "error", "pending", "finished", "removed"):
+        return failed(f"{state}{words}")
     if state != "normal":
-        known = state in ("stopped", "failed", "warning", "error", "pending", "finished", "removed")
-        return CheckResult(
-            AnswerState.FAIL if known else AnswerState.INCONCLUSIVE,
-            f"{state}{words}",
-            subject=subject,
-            query=f"GET {url}",
-        )
+        return unknown(f"{state}{words}")
     if not isinstance(tso, int):
-        return unknown(f"{state}; its checkpoint is not reported", subject=subject, query=f"GET {url}")
+        return unknown(f"{state}; its checkpoint is not reported")
     moment = (tso >> _TSO_SHIFT) / 1000
     lag = server.now() + server.clock.offset - moment
     value = f"{state}, checkpoint {datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%SZ}, {lag:.0f} s ago"
-    return CheckResult(
-        AnswerState.FAIL if lag > STALE_SECONDS else AnswerState.PASS,
-        value,
-        subject=subject,
-        query=f"GET {url}",
-        numbers={"lag_seconds": lag},
-    )
+    late = AnswerState.FAIL if lag > STALE_SECONDS else AnswerState.PASS
+    return CheckResult(late, value, numbers={"lag_seconds": lag})

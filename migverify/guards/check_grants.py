@@ -6,43 +6,37 @@ from collections.abc import Iterator, Sequence
 
 from migverify.errors import PrivilegeError
 from migverify.guards.check_read import CheckedServer
-from migverify.guards.model import AnswerState, CheckResult, failed, listed, passed, unknown, warned
+from migverify.guards.model import AnswerState, CheckResult, failed, first_line, listed, passed, unknown, warned
 from migverify.model import Side
 from migverify.sql.catalog import access_sql
-from migverify.sql.grants import Grants, account_text
+from migverify.sql.grants import Grants
 from migverify.sql.privileges import DATABASES, REPAIR, escaped, object_text, privileges_for
 from migverify.sql.quoting import quote_path
 
 _ADMIN = ("SUPER", "ALL PRIVILEGES", "ALL", "GRANT OPTION", "CREATE USER", "SHUTDOWN", "ROLE_ADMIN", "SYSTEM_USER")
 
 
+Name = tuple[str, str]
+
+
 def tables(server: CheckedServer) -> Iterator[CheckResult]:
-    """Ask whether every table in scope may be read; what SHOW GRANTS does not say is tried by using it."""
+    """Ask whether every table in scope may be read; a grant that SHOW GRANTS does not list is tried by using it."""
     try:
-        found = server.tables
+        refs = _tables(server)
     except PrivilegeError as error:  # the catalog shows less than the whole table: a grant on columns
-        yield failed(error.message.split("\n")[0], error.hint)
+        yield failed(first_line(error), error.hint)
         return
-    missing = [
-        (table.ref.database, table.ref.table)
-        for table in found
-        if not server.grants.allows("SELECT", table.ref.database, table.ref.table)
-        and not _reads(server, table.ref.database, table.ref.table)
-    ]
-    value = f"{server.grants.account} may read {len(found) - len(missing)} of {len(found)} tables"
-    if not found:
-        yield unknown("no table in scope can be seen", _grant(server, "SELECT", ["<database>.*"]))
+    if not refs:
+        yield unknown(_NO_TABLE, _grant(server, "SELECT", ["<database>.*"]))
         return
-    names = [f"{database}.{table}" for database, table in missing]
-    if names:
-        yield failed(f"{value}; not {listed(names)}", _grant(server, "SELECT", _databases(server, missing)))
-        return
-    yield passed(value)
+    unread = [ref for ref in _without(server, refs, "SELECT") if not _reads(server, ref)]
+    value = f"{server.grants.account} may read {len(refs) - len(unread)} of {len(refs)} tables"
+    yield failed(f"{value}; not {_listed(unread)}", _grant_on(server, "SELECT", unread)) if unread else passed(value)
 
 
-def _reads(server: CheckedServer, database: str, table: str) -> bool:
+def _reads(server: CheckedServer, table: Name) -> bool:
     try:
-        server.session.query(access_sql(database, table))
+        server.session.query(access_sql(*table))
     except PrivilegeError:
         return False
     return True
@@ -50,53 +44,42 @@ def _reads(server: CheckedServer, database: str, table: str) -> bool:
 
 def changes(server: CheckedServer) -> Iterator[CheckResult]:
     """Ask for the two grants of a reader of the binlog."""
-    wanted = privileges_for("changes tail", "*.*", Side.SOURCE, server.flavor)
-    if not wanted:
-        return
-    missing = [name for name in wanted if not server.grants.allows(name)]
-    todo = _grant(server, ", ".join(missing), ["*.*"])
-    yield CheckResult(
-        AnswerState.FAIL if missing else AnswerState.PASS,
-        f"missing: {', '.join(missing)}" if missing else "granted",
-        todo,
-    )
+    missing = [
+        name for name in privileges_for("changes tail", "*.*", Side.SOURCE, server.flavor)
+        if not server.grants.allows(name)
+    ]  # fmt: skip
+    words = ", ".join(missing)
+    yield failed(f"missing: {words}", _grant(server, words, ["*.*"])) if missing else passed("granted")
 
 
 def workload(server: CheckedServer) -> Iterator[CheckResult]:
     """Ask whether replayed statements may read tables and views, and whether sessions of others can be seen."""
-    views = [(one.database, one.name) for one in server.skipped if one.kind == "view"]
-    refs = [(table.ref.database, table.ref.table) for table in server.tables]
-    unread = [name for name in (*refs, *views) if not server.grants.allows("SELECT", *name)]
-    if unread:
-        names = [f"{database}.{table}" for database, table in unread]
-        yield failed(f"may not read {listed(names)}", _grant(server, "SELECT", _databases(server, unread)))
-        return
-    wants_view = [database for database, name in views if not server.grants.allows("SHOW VIEW", database, name)]
-    if wants_view:
-        value = f"SHOW VIEW is missing for {len(wants_view)} views: EXPLAIN of statements on them is refused"
-        yield warned(value, _grant(server, "SHOW VIEW", _databases(server, [(one, "") for one in wants_view])))
-        return
-    if not server.grants.allows("PROCESS"):
-        yield warned(
-            "reads everything; without PROCESS a capture by polling sees its own session only",
-            _grant(server, "PROCESS", ["*.*"]),
-        )
-        return
-    yield passed(f"may read {len(refs)} tables and {len(views)} views, and see sessions")
+    views = [(view.database, view.name) for view in server.skipped if view.kind == "view"]
+    refs = _tables(server)
+    if unread := _without(server, [*refs, *views], "SELECT"):
+        yield failed(f"may not read {_listed(unread)}", _grant_on(server, "SELECT", unread))
+    elif hidden := _without(server, views, "SHOW VIEW"):
+        value = f"SHOW VIEW is missing for {len(hidden)} views: EXPLAIN of statements on them is refused"
+        yield warned(value, _grant_on(server, "SHOW VIEW", hidden))
+    elif not server.grants.allows("PROCESS"):
+        value = "reads everything; without PROCESS a capture by polling sees its own session only"
+        yield warned(value, _grant(server, "PROCESS", ["*.*"]))
+    else:
+        yield passed(f"may read {len(refs)} tables and {len(views)} views, and see sessions")
 
 
 def repair(server: CheckedServer) -> Iterator[CheckResult]:
     """Ask whether the target's rows may be repaired; missing is a warning, as not everybody lets migverify do that."""
     read = privileges_for("tables repair", DATABASES, Side.TARGET, server.flavor)
     wanted = [name for name in privileges_for(REPAIR, DATABASES, Side.TARGET, server.flavor) if name not in read]
-    refs = [(table.ref.database, table.ref.table) for table in server.tables]
+    refs = _tables(server)
     if not refs:
-        yield unknown("no table in scope can be seen")
+        yield unknown(_NO_TABLE)
         return
-    short = [ref for ref in refs if not all(server.grants.allows(name, *ref) for name in wanted)]
-    todo = _grant(server, ", ".join(wanted), _databases(server, short)) + " Or apply the repair's SQL as somebody else."
+    short = _without(server, refs, *wanted)
     value = f"may write {len(refs) - len(short)} of {len(refs)} tables"
-    yield CheckResult(AnswerState.WARN if short else AnswerState.PASS, value, todo)
+    todo = _grant_on(server, ", ".join(wanted), short) + " Or apply the repair's SQL as somebody else."
+    yield warned(value, todo) if short else passed(value)
 
 
 def excess(server: CheckedServer) -> Iterator[CheckResult]:
@@ -131,13 +114,29 @@ def _revoke(grants: Grants) -> str:
     )
 
 
-def _databases(server: CheckedServer, names: Sequence[tuple[str, str]]) -> list[str]:
+_NO_TABLE = "no table in scope can be seen"
+
+
+def _tables(server: CheckedServer) -> list[Name]:
+    return [(table.ref.database, table.ref.table) for table in server.tables]
+
+
+def _without(server: CheckedServer, names: Sequence[Name], *privileges: str) -> list[Name]:
+    """Return the tables and views on which a user lacks one of these, by SHOW GRANTS."""
+    return [name for name in names if not all(server.grants.allows(word, *name) for word in privileges)]
+
+
+def _listed(names: Sequence[Name]) -> str:
+    return listed([".".join(name) for name in names])
+
+
+def _grant_on(server: CheckedServer, privileges: str, names: Sequence[Name]) -> str:
+    """Return GRANT statements for the databases of these tables."""
     databases = {database for database, _ in names}
     varying = any(escaped(one) != one for one in databases)
     literal = varying and server.variables.get("partial_revokes", "").upper() in ("ON", "1")
-    return sorted(object_text(escaped(one), None, literal=literal) for one in databases)
+    return _grant(server, privileges, sorted(object_text(escaped(one), None, literal=literal) for one in databases))
 
 
 def _grant(server: CheckedServer, privileges: str, objects: Sequence[str]) -> str:
-    account = account_text(server.grants.account)
-    return " ".join(f"GRANT {privileges} ON {one} TO {account};" for one in objects)
+    return " ".join(f"GRANT {privileges} ON {one} TO {server.account};" for one in objects)

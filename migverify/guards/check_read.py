@@ -5,24 +5,33 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from typing import Protocol, TypeVar
 
 from migverify.db.server_state import Queries, global_variables
 from migverify.db.session import Encryption
 from migverify.errors import MigverifyError, PrivilegeError, ReadError, RetryableReadError
-from migverify.guards.check_binlog_settings import Platform
 from migverify.guards.scope import Route
 from migverify.model import Endpoint, Flavor, TableDef
 from migverify.sql import settings as sql
 from migverify.sql.catalog import CatalogNames, SkippedObject, read_names, read_tables
-from migverify.sql.grants import Grants, check_grants
-from migverify.sql.server import CLOCK
+from migverify.sql.grants import Grants, account_text, check_grants
+from migverify.sql.server import ACCOUNT, CLOCK
 
 T = TypeVar("T")
 Rows = list[tuple[str | None, ...]]
 Named = list[dict[str, str | None]]
+Refusal = ReadError | PrivilegeError
 CLOCK_TRIES = 3
+
+
+class Platform(StrEnum):
+    """Who runs a server: decides where a setting is changed and who purges binlogs."""
+
+    OWN = "own"
+    RDS = "rds"
+    AURORA = "aurora"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +41,22 @@ class CheckPlan:
     Parameters
     ----------
     verify_seconds
-        How long the longest read is going to take, seconds; None: not said.
+        How long the longest read is going to take, seconds; None: not known.
     ticdc
         Addresses of TiCDC servers (``http://host:8300``).
     marker
         ``database.table`` on the source that a watch may write to.
     checkpoint
-        ``database.table`` on the target where a replicator keeps its place.
+        ``database.table`` on the target where a replicator keeps its position.
+    reader_id
+        ``server_id`` that a reader of the binlog is going to use; None: not known yet.
     """
 
     verify_seconds: float | None = None
     ticdc: Sequence[str] = ()
     marker: str | None = None
     checkpoint: str | None = None
+    reader_id: int | None = None
 
 
 class CheckConnection(Queries, Protocol):
@@ -114,7 +126,7 @@ class Cached:
 
 @dataclass
 class CheckedServer:
-    """One endpoint: what it says is read when a question wants it.
+    """One endpoint; each fact is read when the first question needs it.
 
     Parameters
     ----------
@@ -151,13 +163,23 @@ class CheckedServer:
         """What kind of server answers."""
         return self.session.flavor
 
+    @property
+    def alive(self) -> bool:
+        """Whether the connection still answers."""
+        return self.session.session.alive()
+
+    @property
+    def account(self) -> str:
+        """The account of the session, as a statement spells it."""
+        return account_text(self.session.query(ACCOUNT)[0][0] or "")
+
     @cached_property
     def number(self) -> tuple[int, ...]:
-        """The numbers of its version; those of TiDB itself, which stand behind the MySQL it speaks like."""
-        said = self.session.version
+        """The numbers of its version; of a TiDB its own, which follow the version of MySQL that it imitates."""
+        version = self.session.version
         if self.flavor is Flavor.TIDB:
-            said = said.partition("TiDB-")[2].lstrip("v")
-        return sql.version_number(said)
+            version = version.partition("TiDB-")[2].lstrip("v")
+        return sql.version_number(version)
 
     @cached_property
     def variables(self) -> dict[str, str]:
@@ -225,12 +247,21 @@ class CheckedServer:
             return statement
         try:
             return sql.shown(statement, self.databases)
-        except (ReadError, PrivilegeError):  # that they are not known is said by the questions that want them
+        except (ReadError, PrivilegeError):  # questions that need them report the refusal
             return sql.shown(statement, ())
 
     def pairs(self, statement: str) -> dict[str, str | None]:
         """Run a statement that gives names and values."""
         return {row[0] or "": row[1] for row in self.session.query(statement)}
+
+    def attempt(self, ask: Callable[[], T]) -> T | Refusal:
+        """Return what ``ask`` returns, or the server's refusal as a value; a lost connection still raises."""
+        try:
+            return ask()
+        except RetryableReadError:
+            raise
+        except (ReadError, PrivilegeError) as error:
+            return error
 
     def variable(self, name: str) -> str:
         """Return a global variable.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
-from migverify.errors import PrivilegeError, ReadError, RetryableReadError
-from migverify.guards.check_binlog_settings import TRANSACTIONAL
-from migverify.guards.check_read import CheckedServer
-from migverify.guards.model import AnswerState, CheckResult, failed, listed, passed, unknown, warned
+from migverify.errors import PrivilegeError
+from migverify.guards.check_read import CheckedServer, Refusal
+from migverify.guards.model import AnswerState, CheckResult, failed, listed, passed, warned
 from migverify.model import ColumnDef, Flavor, TableDef
 from migverify.sql import settings as sql
 from migverify.sql.catalog import access_sql
-from migverify.sql.grants import account_text
 from migverify.tables.type_change import collation_change
 
 _SPATIAL = frozenset({
@@ -20,6 +20,8 @@ _SPATIAL = frozenset({
     "geomcollection",
 })  # fmt: skip
 _MARIADB_TYPES = frozenset({"uuid", "inet4", "inet6", "xmltype"})
+_TRANSACTIONAL = frozenset({"innodb", "ndbcluster", "ndb", "rocksdb", "tokudb", "myrocks"})
+_DIGITS = re.compile(r"(?:float|double|real)\(\d+,\d+\)", re.IGNORECASE)
 _VECTOR_SINCE = (8, 4)
 _ENFORCED_SINCE = (6, 6)
 _LARGE = frozenset({"mediumtext", "longtext", "mediumblob", "longblob", "json"})
@@ -65,21 +67,12 @@ def present(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResul
 
 
 def _hidden(target: CheckedServer, name: tuple[str, str]) -> bool:
-    try:
-        target.session.query(access_sql(*name))
-    except PrivilegeError:
-        return True
-    except RetryableReadError:
-        raise
-    except ReadError:  # there is none of this name
-        return False
-    return True
+    return isinstance(target.attempt(lambda: target.session.query(access_sql(*name))), PrivilegeError)
 
 
-def keys(server: CheckedServer) -> Iterator[CheckResult]:
-    """Ask which tables have nothing that tells their rows apart."""
-    keyless = [str(table.ref) for table in server.tables if not _told_apart(table)]
-    yield _list(keyless, len(server.tables), AnswerState.FAIL)
+def without_key(server: CheckedServer) -> list[str]:
+    """Name the tables that have nothing to tell their rows apart by."""
+    return [str(table.ref) for table in server.tables if not _told_apart(table)]
 
 
 def _told_apart(table: TableDef) -> bool:
@@ -91,35 +84,52 @@ def _told_apart(table: TableDef) -> bool:
     )  # fmt: skip
 
 
-def engines(server: CheckedServer) -> Iterator[CheckResult]:
-    """Ask which tables are not transactional."""
-    other = [f"{t.ref} ({t.engine})" for t in server.tables if t.engine and t.engine.lower() not in TRANSACTIONAL]
-    yield _list(other, len(server.tables), AnswerState.FAIL)
+def without_primary_key(server: CheckedServer) -> list[str]:
+    """Name the tables without a primary key."""
+    return [str(table.ref) for table in server.tables if not any(index.primary for index in table.indexes)]
 
 
-def types(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
-    """Ask which columns and indexes TiDB cannot have, and say which."""
-    if target.flavor is not Flavor.TIDB:
-        return
-    bad = [f"{t.ref}.{c.name} ({c.data_type})" for t in source.tables for c in t.columns if _unsupported(c, target)]
-    yield _list(bad, len(source.tables), AnswerState.FAIL, "columns")
-    kinds = [
-        f"{t.ref}.{index.name} ({index.kind})"
-        for t in source.tables
-        for index in t.indexes
-        if index.kind.upper() in ("FULLTEXT", "SPATIAL", "RTREE")
-    ]
-    why = "TiDB refuses SPATIAL and ignores or refuses FULLTEXT: the queries on them fail or become slow."
-    yield _list(kinds, len(source.tables), AnswerState.FAIL, "indexes", why)
-    hidden = [f"{t.ref}.{c.name}" for t in source.tables for c in t.columns if c.invisible]
-    why = "TiDB has no INVISIBLE columns: SELECT * and INSERT without a list mean something else."
-    yield _list(hidden, len(source.tables), AnswerState.FAIL, "invisible columns", why)
+def of_other_engines(server: CheckedServer) -> list[str]:
+    """Name the tables that are not transactional, with their engines."""
+    return [f"{t.ref} ({t.engine})" for t in server.tables if t.engine and t.engine.lower() not in _TRANSACTIONAL]
 
 
-def _unsupported(column: ColumnDef, target: CheckedServer) -> bool:
+def columns_that(
+    condition: Callable[..., bool], shown: Callable[[ColumnDef], str] = lambda _: ""
+) -> Callable[..., list[str]]:
+    """Return what names the first server's columns for which ``condition(column, *other servers)`` holds.
+
+    ``shown`` is what a reader sees of each beside its name.
+    """
+
+    def named(server: CheckedServer, *others: CheckedServer) -> list[str]:
+        return [
+            f"{table.ref}.{column.name}" + (f" ({text})" if (text := shown(column)) else "")
+            for table in server.tables for column in table.columns if condition(column, *others)
+        ]  # fmt: skip
+
+    return named
+
+
+def unsupported(column: ColumnDef, target: CheckedServer) -> bool:
+    """Whether a TiDB has no such type."""
     if column.data_type == "vector":
         return bool(target.number) and target.number < _VECTOR_SINCE
     return column.data_type in _SPATIAL or column.data_type in _MARIADB_TYPES
+
+
+def rounded(column: ColumnDef) -> bool:
+    """Whether SELECT rounds a column's values to the digits of FLOAT(M,D) or DOUBLE(M,D)."""
+    return _DIGITS.search(column.column_type) is not None
+
+
+def indexes_unsupported(source: CheckedServer, _: CheckedServer) -> list[str]:
+    """Name the indexes that TiDB refuses or ignores."""
+    return [
+        f"{table.ref}.{index.name} ({index.kind})"
+        for table in source.tables for index in table.indexes
+        if index.kind.upper() in ("FULLTEXT", "SPATIAL", "RTREE")
+    ]  # fmt: skip
 
 
 def collations_known(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
@@ -129,19 +139,24 @@ def collations_known(source: CheckedServer, target: CheckedServer) -> Iterator[C
     waiting: dict[str, list[str]] = defaultdict(list)
     there: dict[str, list[str]] = defaultdict(list)
     for (database, name), table in _targets(source).items():
-        place = there if (database.lower(), name.lower()) in found else waiting
+        group = there if (database.lower(), name.lower()) in found else waiting
         for column in table.columns:
             collation = _spelled(column.collation, known)
             if collation is not None and collation not in known:
-                place[collation].append(f"{table.ref}.{column.name}")
+                group[collation].append(f"{table.ref}.{column.name}")
     why = "The tables are there already, with other collations; a replicated ALTER that names these is refused."
-    for part, groups, state in (
-        ("new tables", waiting, AnswerState.FAIL),
-        ("tables that are there", there, AnswerState.WARN),
-    ):
-        value = "; ".join(f"{collation}: {listed(columns)}" for collation, columns in sorted(groups.items()))
-        said = why if state is AnswerState.WARN else ""
-        yield CheckResult(state if groups else AnswerState.PASS, value or "all of them are known", part=part, why=said)
+    none = "all of them are known"
+    yield _grouped("new tables", waiting, AnswerState.FAIL, none)
+    yield replace(_grouped("tables that are there", there, AnswerState.WARN, none), why=why)
+
+
+def _grouped(part: str, groups: dict[str, list[str]], state: AnswerState, none: str) -> CheckResult:
+    """Return the result of columns by what is wrong with them."""
+    value = "; ".join(f"{words}: {listed(columns)}" for words, columns in sorted(groups.items()))
+    count = float(sum(len(columns) for columns in groups.values()))
+    return CheckResult(
+        state if groups else AnswerState.PASS, value or none, part=part, numbers={"columns": count}
+    )  # fmt: skip
 
 
 def _spelled(collation: str | None, known: set[str]) -> str | None:
@@ -174,21 +189,14 @@ def collations(source: CheckedServer, target: CheckedServer) -> Iterator[CheckRe
                 continue
             words, otherwise = collation_change(column.collation, twin.collation)
             in_key = any(index.unique and column.name in index.columns for index in table.indexes)
-            place = in_keys if in_key and otherwise else elsewhere
-            place[f"{column.collation} became {twin.collation} ({words})"].append(f"{table.ref}.{column.name}")
-    for part, groups, state in (
-        ("unique keys", in_keys, AnswerState.FAIL),
-        ("other columns", elsewhere, AnswerState.WARN),
-    ):
-        value = "; ".join(f"{change}: {listed(columns)}" for change, columns in sorted(groups.items()))
-        count = float(sum(len(columns) for columns in groups.values()))
-        yield CheckResult(
-            state if groups else AnswerState.PASS, value or "none differs", part=part, numbers={"columns": count}
-        )
+            group = in_keys if in_key and otherwise else elsewhere
+            group[f"{column.collation} became {twin.collation} ({words})"].append(f"{table.ref}.{column.name}")
+    yield _grouped("unique keys", in_keys, AnswerState.FAIL, "none differs")
+    yield _grouped("other columns", elsewhere, AnswerState.WARN, "none differs")
 
 
 def names(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
-    """Ask which names differ in case alone: a server that does not report case apart has room for one of them."""
+    """Ask which names differ in case alone: a server that ignores case can hold one of them only."""
     key = "lower_case_table_names"
     ours, theirs = source.variable(key), target.variable(key)
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -207,8 +215,6 @@ def names(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]
 
 def row_size(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
     """Ask whether rows may be larger than what TiDB stores as one."""
-    if target.flavor is not Flavor.TIDB:
-        return
     limit = _entry_bytes(target)
     wide = [
         f"{t.ref} ({', '.join(c.name for c in t.columns if c.data_type in _LARGE)})"
@@ -233,11 +239,8 @@ def _entry_bytes(target: CheckedServer) -> int:
     reported = target.variables.get("tidb_txn_entry_size_limit", "0")
     if reported.isdigit() and int(reported):
         return int(reported)
-    try:
-        rows = target.session.query(sql.ENTRY_SIZE)
-    except RetryableReadError:
-        raise
-    except (PrivilegeError, ReadError):
+    rows = target.attempt(lambda: target.session.query(sql.ENTRY_SIZE))
+    if isinstance(rows, Refusal):
         return ENTRY_BYTES  # the default: the question stays a warning either way
     found = [int(row[-1] or 0) for row in rows if (row[-1] or "").isdigit()]
     return min(found, default=ENTRY_BYTES)
@@ -298,51 +301,38 @@ def checks(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult
     yield CheckResult(AnswerState.PASS if enforced else AnswerState.FAIL, value)
 
 
-def triggers(server: CheckedServer) -> Iterator[CheckResult]:
-    """Ask which triggers stand on the tables in scope."""
-    if server.flavor is Flavor.TIDB:
-        return
-    inside = _named(server, server.objects(sql.triggers))
+def triggers(server: CheckedServer) -> list[str]:
+    """Name the triggers on the tables in scope."""
+    return [f"{d}.{name} on {table}" for d, table, name in _named(server, server.objects(sql.triggers))]
+
+
+def unseen_triggers(server: CheckedServer) -> str:
+    """Return the privilege without which triggers are hidden; empty where the user has it."""
     refs = [(table.ref.database, table.ref.table) for table in server.tables]
-    seen = all(server.grants.allows("TRIGGER", *ref) for ref in refs)
-    found = [f"{d}.{name} on {t}" for d, t, name in inside]
-    yield _unless_hidden(_list(found, len(server.tables), AnswerState.FAIL), "TRIGGER", server, seen=seen)
+    return "" if all(server.grants.allows("TRIGGER", *ref) for ref in refs) else "TRIGGER"
 
 
-def events(server: CheckedServer) -> Iterator[CheckResult]:
-    """Ask which events the databases in scope have; one that is disabled runs nowhere."""
-    if server.flavor is Flavor.TIDB:
-        return
-    rows = server.objects(sql.events)
-    live = [f"{d}.{name}" for d, name, status in rows if status.upper() == "ENABLED"]
-    seen = all(server.grants.allows("EVENT", database) for database in server.databases)
-    reported = _list(live, len(server.databases), AnswerState.FAIL, among="databases")
-    yield _unless_hidden(reported, "EVENT", server, seen=seen)
+def events(server: CheckedServer) -> list[str]:
+    """Name the events of the databases in scope; one that is disabled runs nowhere."""
+    return [f"{d}.{name}" for d, name, status in server.objects(sql.events) if status.upper() == "ENABLED"]
 
 
-def routines(server: CheckedServer) -> Iterator[CheckResult]:
-    """Ask which procedures and functions the databases in scope have."""
-    if server.flavor is Flavor.TIDB:
-        return
-    rows = server.objects(sql.routines)
-    old = server.flavor is Flavor.MARIADB or server.number < (8,)
-    grants = server.grants
-    seen = (
-        grants.allows("SHOW_ROUTINE") or grants.allows("SELECT") or (old and grants.allows("SELECT", "mysql", "proc"))
-    )
-    found = [f"{d}.{name} ({kind.lower()})" for d, name, kind in rows]
-    reported = _list(found, len(server.databases), AnswerState.FAIL, among="databases")
-    needed = "SELECT ON mysql.proc" if old else "SHOW_ROUTINE ON *.*"
-    yield _unless_hidden(reported, needed, server, seen=seen)
+def unseen_events(server: CheckedServer) -> str:
+    """Return the privilege without which events are hidden; empty where the user has it."""
+    return "" if all(server.grants.allows("EVENT", database) for database in server.databases) else "EVENT"
 
 
-def _unless_hidden(reported: CheckResult, needed: str, server: CheckedServer, *, seen: bool) -> CheckResult:
-    """Return INCONCLUSIVE in place of "none" where the server hides such objects from the user: it lists no others."""
-    if reported.state is not AnswerState.PASS or seen:
-        return reported
-    where = needed if " ON " in needed else f"{needed} ON <database>.*"
-    value = f"none that {server.grants.account} may see, and without {needed} others are hidden"
-    return unknown(value, f"GRANT {where} TO {account_text(server.grants.account)};")
+def routines(server: CheckedServer) -> list[str]:
+    """Name the procedures and functions of the databases in scope."""
+    return [f"{d}.{name} ({kind.lower()})" for d, name, kind in server.objects(sql.routines)]
+
+
+def unseen_routines(server: CheckedServer) -> str:
+    """Return the privilege without which routines are hidden; empty where the user has it."""
+    grants, old = server.grants, server.flavor is Flavor.MARIADB or server.number < (8,)
+    if grants.allows("SHOW_ROUTINE") or grants.allows("SELECT") or (old and grants.allows("SELECT", "mysql", "proc")):
+        return ""
+    return "SELECT ON mysql.proc" if old else "SHOW_ROUTINE ON *.*"
 
 
 def views(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
@@ -359,12 +349,3 @@ def views(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]
         yield failed(f"{value}; missing: {listed(missing)}")
         return
     yield passed(value)
-
-
-def _list(
-    found: Sequence[str], whole: int, state: AnswerState, part: str = "", why: str = "", among: str = "tables"
-) -> CheckResult:
-    value = f"{len(found)} in {whole} {among}: {listed(found)}" if found else f"none in {whole} {among}"
-    return CheckResult(
-        state if found else AnswerState.PASS, value, part=part, why=why, numbers={"found": float(len(found))}
-    )

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from migverify.db.server_state import ServerQuery, connections_used
 from migverify.errors import ReadError
 from migverify.model import Flavor
 from migverify.sql import server as sql
@@ -22,19 +22,6 @@ _SLACK = 2.0
 """Uptime is reported in whole seconds."""
 
 _WRITING_TYPES = frozenset({"Insert", "Update", "Delete", "Replace", "LoadData", "ImportInto", "NonTransactionalDML"})
-
-
-class CounterConnection(Protocol):
-    """The part of a session that the counters need."""
-
-    @property
-    def flavor(self) -> Flavor:
-        """What kind of server answers."""
-        ...
-
-    def query(self, sql: str) -> list[tuple[str | None, ...]]:
-        """Run one statement; every value is the server's text."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +48,7 @@ class Rate:
     at_least: bool
 
 
-def read_counters(session: CounterConnection, now: Callable[[], float] = time.time) -> tuple[CounterReading, ...]:
+def read_counters(session: ServerQuery, now: Callable[[], float] = time.time) -> tuple[CounterReading, ...]:
     """Read the counters of a server, or of every server of a TiDB cluster.
 
     Raises
@@ -88,7 +75,7 @@ def read_counters(session: CounterConnection, now: Callable[[], float] = time.ti
     return (CounterReading("", at, at - number["Uptime"], values, how),)
 
 
-def connections(session: CounterConnection) -> tuple[int, int]:
+def connections(session: ServerQuery) -> tuple[int, int]:
     """Return connections in use and allowed, of the fullest server of a cluster; 0 allowed is no limit.
 
     Raises
@@ -97,13 +84,12 @@ def connections(session: CounterConnection) -> tuple[int, int]:
         the server does not report those of other users.
     """
     most = int(session.query(sql.MOST_CONNECTIONS)[0][0] or 0)
-    if session.flavor is not Flavor.TIDB:
-        return int(session.query(sql.CONNECTIONS)[0][1] or 0), most
-    need_process(session)
-    return max((int(row[1] or 0) for row in session.query(sql.TIDB_CONNECTIONS)), default=0), most
+    if session.flavor is Flavor.TIDB:
+        need_process(session)
+    return connections_used(session), most
 
 
-def need_process(session: CounterConnection) -> None:
+def need_process(session: ServerQuery) -> None:
     """Refuse a user of TiDB that sees its own sessions and statements only: a small number would look fine.
 
     Raises
@@ -115,7 +101,7 @@ def need_process(session: CounterConnection) -> None:
         raise ReadError("the user lacks PROCESS", hint="GRANT PROCESS ON *.* shows sessions of all users.")
 
 
-def _tidb(session: CounterConnection, now: Callable[[], float]) -> tuple[CounterReading, ...]:
+def _tidb(session: ServerQuery, now: Callable[[], float]) -> tuple[CounterReading, ...]:
     need_process(session)
     if (session.query(sql.TIDB_SUMMARY) or [("", "ON")])[0][1] not in ("ON", "1"):
         raise ReadError("tidb_enable_stmt_summary is OFF, and TiDB has no other counters in SQL")
@@ -159,7 +145,7 @@ def rates(before: Sequence[CounterReading], after: Sequence[CounterReading]) -> 
     Raises
     ------
     ReadError
-        nothing can be told: no time passed, or a server is in one reading only.
+        nothing is known: no time passed, or a server is in one reading only.
     """
     first, second = ({one.server: one for one in readings} for readings in (before, after))
     if not first or first.keys() != second.keys():

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from migverify.config import SqlProbes
-from migverify.db.server_state import replica_status
+from migverify.db.server_state import dm_checkpoints, replica_status
 from migverify.db.session import Session, open_session
 from migverify.errors import EndpointError, ReadError
 from migverify.guards.counters import (
@@ -22,7 +22,16 @@ from migverify.guards.counters import (
     rates,
     read_counters,
 )
-from migverify.guards.model import AnswerState, CheckResult, GuardAnswer, GuardQuestion, failed, passed, unknown
+from migverify.guards.model import (
+    AnswerState,
+    CheckResult,
+    GuardAnswer,
+    GuardQuestion,
+    failed,
+    one_line,
+    passed,
+    unknown,
+)
 from migverify.guards.monitors_model import NAME
 from migverify.model import Endpoint, Flavor
 from migverify.sql import server as sql
@@ -72,7 +81,7 @@ class Fallback:
                 for probe in self._probes(endpoint, session.flavor):
                     answers += self._answers(endpoint, session, probe, clock)
         except (EndpointError, ReadError) as error:
-            return answers, f"{endpoint.name} {LABEL}: {' '.join(error.message.split())}"
+            return answers, f"{endpoint.name} {LABEL}: {one_line(error)}"
         return answers, ""
 
     def forget_old(self) -> None:
@@ -88,62 +97,46 @@ class Fallback:
         except (ReadError, EndpointError) as error:
             if not session.alive():
                 raise
-            reported = [unknown(" ".join(error.message.split()), error.hint)]
+            reported = [unknown(one_line(error), error.hint)]
         for one in reported:
             yield probe.answer(NAME, replace(one, part=LABEL), endpoint.name, server_time=clock, local_time=self.now())
 
     def _probes(self, endpoint: Endpoint, flavor: Flavor) -> Iterator[GuardQuestion[Session]]:
         tidb, bounds = flavor is Flavor.TIDB, self.bounds
         yield GuardQuestion(
-            "connections",
-            f"at most {bounds.max_connections_share:.0%} of those allowed",
-            sql.TIDB_CONNECTIONS if tidb else sql.CONNECTIONS,
-            "A server that is full refuses the application.",
+            "connections", f"at most {bounds.max_connections_share:.0%} of those allowed",
+            sql.TIDB_CONNECTIONS if tidb else sql.CONNECTIONS, "A server that is full refuses the application.",
             ask=self._connections,
-        )
+        )  # fmt: skip
         yield GuardQuestion(
-            "queries",
-            "known",
-            sql.TIDB_COUNTERS if tidb else sql.COUNTERS,
-            "It shows that traffic arrives where it should.",
-            ask=lambda session: self._queries(endpoint.name, session),
-        )
+            "queries", "known", sql.TIDB_COUNTERS if tidb else sql.COUNTERS,
+            "It shows that traffic arrives where it should.", ask=lambda session: self._queries(endpoint.name, session),
+        )  # fmt: skip
         yield GuardQuestion(
-            "long transactions",
-            f"at most {bounds.max_transaction_seconds:g} s",
+            "long transactions", f"at most {bounds.max_transaction_seconds:g} s",
             sql.TIDB_OLDEST_TRANSACTION if tidb else sql.OLDEST_TRANSACTION,
-            "What it wrote is in no binlog yet, and in no reading.",
-            ask=self._oldest,
-        )
+            "What it wrote is in no binlog yet, and in no reading.", ask=self._oldest,
+        )  # fmt: skip
         yield GuardQuestion(
-            "lock waits",
-            f"at most {bounds.max_lock_waits}",
-            sql.TIDB_LOCK_WAITS if tidb else sql.LOCK_WAITS,
-            "A queue for a lock becomes a queue of the application.",
-            ask=self._waits,
-        )
-        if tidb or endpoint.name == "target":
-            yield GuardQuestion(
-                "replication lag",
-                f"at most {bounds.max_lag_seconds:g} s",
-                settings.CHECKPOINT_TABLES,
-                _LAG,
-                ask=self._checkpoints if tidb else self._replica,
-            )
-        else:
-            yield GuardQuestion(
-                "replication lag", f"at most {bounds.max_lag_seconds:g} s", sql.REPLICA[0], _LAG, ask=self._source_lag
-            )
+            "lock waits", f"at most {bounds.max_lock_waits}", sql.TIDB_LOCK_WAITS if tidb else sql.LOCK_WAITS,
+            "A queue for a lock becomes a queue of the application.", ask=self._waits,
+        )  # fmt: skip
+        lag = self._checkpoints if tidb else self._replica
+        by_checkpoints = tidb or endpoint.name == "target"
+        yield GuardQuestion(
+            "replication lag", f"at most {bounds.max_lag_seconds:g} s",
+            settings.CHECKPOINT_TABLES if by_checkpoints else sql.REPLICA[0],
+            "What is not applied yet is missing on the target.", ask=lag,
+        )  # fmt: skip
 
     def _connections(self, session: Session) -> Iterator[CheckResult]:
         used, most = connections(session)
         numbers = {"used": float(used), "allowed": float(most)}
         if most <= 0:
             yield passed(f"{used}, without a limit", numbers=numbers)
-            return
-        state = AnswerState.PASS if used <= most * self.bounds.max_connections_share else AnswerState.FAIL
-        todo = "" if state is AnswerState.PASS else "Find who holds them (processlist), or raise max_connections."
-        yield CheckResult(state, f"{used} of {most}", todo, numbers=numbers)
+        else:
+            todo = "Find who holds them (processlist), or raise max_connections."
+            yield _at_most(used, most * self.bounds.max_connections_share, f"{used} of {most}", todo, numbers)
 
     def _queries(self, name: str, session: Session) -> Iterator[CheckResult]:
         before = self.kept.get(name)
@@ -164,67 +157,63 @@ class Fallback:
             yield passed(f"{words} over {found[QUERIES].seconds:.0f} s by {after[0].how}", numbers=numbers)
 
     def _oldest(self, session: Session) -> Iterator[CheckResult]:
-        tidb = session.flavor is Flavor.TIDB
-        if tidb:
-            need_process(session)
-        ((count, age),) = session.query(sql.TIDB_OLDEST_TRANSACTION if tidb else sql.OLDEST_TRANSACTION)
+        ((count, age),) = self._of_all_users(session, sql.TIDB_OLDEST_TRANSACTION, sql.OLDEST_TRANSACTION)
         seconds, number = max(0, int(age or 0)), int(count or 0)
         numbers = {"seconds": float(seconds), "transactions": float(number)}
         if number and age is None:
             yield unknown(f"{number} open, and their age is not reported", numbers=numbers)
             return
-        state = AnswerState.PASS if seconds <= self.bounds.max_transaction_seconds else AnswerState.FAIL
-        todo = "" if state is AnswerState.PASS else "Find its session (processlist), and end it before the step."
-        yield CheckResult(state, f"{number} open, the oldest for {seconds} s", todo, numbers=numbers)
+        value = f"{number} open, the oldest for {seconds} s"
+        todo = "Find its session (processlist), and end it before the step."
+        yield _at_most(seconds, self.bounds.max_transaction_seconds, value, todo, numbers)
 
     def _waits(self, session: Session) -> Iterator[CheckResult]:
-        tidb = session.flavor is Flavor.TIDB
-        if tidb:
-            need_process(session)
-        waiting = int(session.query(sql.TIDB_LOCK_WAITS if tidb else sql.LOCK_WAITS)[0][0] or 0)
-        state = AnswerState.PASS if waiting <= self.bounds.max_lock_waits else AnswerState.FAIL
-        todo = "" if state is AnswerState.PASS else "Find who holds the lock (sys.innodb_lock_waits, DATA_LOCK_WAITS)."
-        yield CheckResult(state, f"{waiting} wait", todo, numbers={"waiting": float(waiting)})
+        waiting = int(self._of_all_users(session, sql.TIDB_LOCK_WAITS, sql.LOCK_WAITS)[0][0] or 0)
+        todo = "Find who holds the lock (sys.innodb_lock_waits, DATA_LOCK_WAITS)."
+        yield _at_most(waiting, self.bounds.max_lock_waits, f"{waiting} wait", todo, {"waiting": float(waiting)})
 
-    def _source_lag(self, session: Session) -> Iterator[CheckResult]:
-        """Judge a source: one that is no replica is behind nobody."""
-        found = list(self._replica(session))
-        if found:
-            yield from found
-        else:
-            yield passed("is no replica")
+    @staticmethod
+    def _of_all_users(session: Session, on_tidb: str, elsewhere: str) -> list[tuple[str | None, ...]]:
+        """Run a statement that a TiDB answers for the user's own sessions only where the user lacks PROCESS."""
+        if session.flavor is Flavor.TIDB:
+            need_process(session)
+        return session.query(on_tidb if session.flavor is Flavor.TIDB else elsewhere)
 
     def _replica(self, session: Session) -> Iterator[CheckResult]:
+        """Judge a replica by its channels. A source that is none is behind nobody, a target has another replicator."""
         query, channels = replica_status(session)
         for channel in channels:
             if channel.seconds_behind is None:
                 words = channel.last_error or "it does not replicate"
                 yield failed(f"unknown: {words}", "START REPLICA, after a look at the error.", query=query)
-                continue
-            yield self._lag(channel.seconds_behind, "", query)
-        if session.endpoint.name == "target" and not channels:
-            yield unknown(_UNTOLD, query=query)
+            else:
+                yield self._lag(channel.seconds_behind, "", query)
+        if not channels:
+            yield unknown(_NO_CHECKPOINT, query=query) if session.endpoint.name == "target" else passed("is no replica")
 
     def _checkpoints(self, session: Session) -> Iterator[CheckResult]:
         """Judge by DM's checkpoints. One of an idle source stays old, so age alone proves no lag."""
-        tables = [(row[0] or "", row[1] or "") for row in session.query(settings.CHECKPOINT_TABLES)]
-        if not tables:
-            yield unknown(_UNTOLD)
-        for database, table in tables:
-            query = settings.checkpoint_rows(database, table)
-            for source, _, _, _, age in session.query(query):
-                if age is None:
-                    yield unknown(f"{source}: the checkpoint's age is not reported", query=query)
-                elif float(age) <= self.bounds.max_lag_seconds:
-                    yield self._lag(float(age), f"{source}: at most ", query)
-                else:
-                    words = f"{source}: the checkpoint is {age} s old: behind, or nothing was written since"
-                    yield unknown(words, query=query, numbers={"seconds": float(age)})
+        checkpoints = list(dm_checkpoints(session))
+        if not checkpoints:
+            yield unknown(_NO_CHECKPOINT)
+        for one in checkpoints:
+            if one.age is None:
+                yield unknown(f"{one.source}: the checkpoint's age is not reported", query=one.query)
+            elif one.age <= self.bounds.max_lag_seconds:
+                yield self._lag(one.age, f"{one.source}: at most ", one.query)
+            else:
+                words = f"{one.source}: the checkpoint is {one.age:.0f} s old: behind, or nothing was written since"
+                yield unknown(words, query=one.query, numbers={"seconds": one.age})
 
     def _lag(self, seconds: float, words: str, query: str) -> CheckResult:
-        state = AnswerState.PASS if seconds <= self.bounds.max_lag_seconds else AnswerState.FAIL
-        return CheckResult(state, f"{words}{seconds:g} s", query=query, numbers={"seconds": seconds})
+        numbers = {"seconds": seconds}
+        return replace(
+            _at_most(seconds, self.bounds.max_lag_seconds, f"{words}{seconds:g} s", "", numbers), query=query
+        )
 
 
-_LAG = "What is not applied yet is missing on the target."
-_UNTOLD = "no checkpoint of a replicator is here: `migverify tables watch` with a marker row tells the lag"
+def _at_most(number: float, most: float, value: str, todo: str, numbers: dict[str, float]) -> CheckResult:
+    return CheckResult(AnswerState.PASS if number <= most else AnswerState.FAIL, value, todo, numbers=numbers)
+
+
+_NO_CHECKPOINT = "no checkpoint of a replicator is here: `migverify tables watch` with a marker row tells the lag"

@@ -62,8 +62,8 @@ class IdsGuard:
             for endpoint, (found, _) in zip(sources, read, strict=True)
             for name in found.tables
         }
-        leads_to = set(routes.values())
-        read.append(self._read(target, lambda d, t: (d, t) in leads_to or self.scope.wanted(d, t)))
+        led_to = self.scope.led_to(routes)
+        read.append(self._read(target, lambda d, t: led_to(d, t) or self.scope.wanted(d, t)))
         endpoints = self.scope.endpoints
         unasked = [words for found, _ in read for words in found.unread]
         unasked += [

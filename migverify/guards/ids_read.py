@@ -12,9 +12,11 @@ from migverify.guards.ids_model import IdKind, IdSpace
 from migverify.guards.ids_snowflake import snowflake
 from migverify.guards.inference import SMALLEST
 from migverify.guards.layouts import Layout
+from migverify.guards.model import one_line
 from migverify.model import ColumnDef, Flavor, TableDef
 from migverify.sql import ids as sql
 from migverify.sql.catalog import read_names, read_tables
+from migverify.sql.spelling import INTEGER_BYTES
 
 STARTS = 40
 EACH = 10
@@ -26,7 +28,6 @@ SUSPECT = 0.3
 TIDB_CACHE = 30_000
 """Ids that every TiDB server takes at once unless AUTO_ID_CACHE says otherwise."""
 
-_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "integer": 32, "bigint": 64}
 _MADE = re.compile(
     r"^(gmt_?)?(creat|insert|add|book|regist|open|order|pay)|(_|^)(created|inserted)(_|$)|^ctime$", re.IGNORECASE
 )
@@ -51,8 +52,8 @@ class Spaces:
 
 def limit_of(column: ColumnDef) -> int | None:
     """Return the largest value of an integer column; None for other types."""
-    bits = _BITS.get(column.data_type)
-    return None if bits is None else (1 << (bits if column.unsigned else bits - 1)) - 1
+    size = INTEGER_BYTES.get(column.data_type)
+    return None if size is None else (1 << (8 * size - (0 if column.unsigned else 1))) - 1
 
 
 def read_spaces(
@@ -80,7 +81,7 @@ def read_spaces(
                 found.spaces.append(_finished(session, table, _narrowed(space, narrower), now, given, found.samples))
             found.spaces += _texts(session, endpoint, table, now, given, found.samples)
         except ReadError as error:
-            found.unread.append(f"{endpoint}: {table.ref}: {' '.join(error.message.split())}")
+            found.unread.append(f"{endpoint}: {table.ref}: {one_line(error)}")
     found.spaces += _sequences(session, endpoint, wanted)
     return found
 
@@ -104,7 +105,7 @@ def _table(session: Session, endpoint: str, table: TableDef) -> Iterator[IdSpace
             continue
         seen.add(name)
         column = table.column(name)
-        if column.data_type in _BITS and not column.generation:
+        if column.data_type in INTEGER_BYTES and not column.generation:
             query = sql.ends(table.ref.database, table.ref.table, name)
             largest = _ends(session, query)[1]
             yield IdSpace(endpoint, str(table.ref), name, IdKind.INTEGER, largest or 0, limit_of(column), query,
@@ -227,7 +228,7 @@ def _finished(
         samples[reported.subject] = ids
         return reported
     if reported.kind is IdKind.RANDOM and space.kind is not IdKind.INTEGER:
-        return replace(space, evidence=reported.evidence)  # the server counts, whatever was inserted
+        return replace(space, evidence=reported.evidence)  # the server counts, also where rows were inserted with ids
     # A counter that is far is a counter still: that no layout fits is a doubt only where nothing counts.
     return (
         reported

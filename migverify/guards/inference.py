@@ -52,7 +52,7 @@ def infer(ids: Sequence[int], now: int, times: Sequence[int | None] = ()) -> Lay
     now
         Unix milliseconds.
     times
-        When each row was made, Unix milliseconds by whatever clock the application wrote; None where unknown.
+        When each row was made, Unix milliseconds by the clock the application wrote; None where unknown.
     """
     known = [number for number in ids if number > 0]
     if len(known) < FEWEST:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 
+from migverify.errors import MigverifyError
 from migverify.model import Verdict
 
 Facts = TypeVar("Facts")
@@ -39,7 +41,7 @@ class GuardAnswer:
     why, todo
         Why it matters and what to do; ``todo`` is empty when there is nothing to do.
     server_time, local_time
-        Both clocks when the answer was read, Unix seconds; ``server_time`` is None where no server told its own.
+        Both clocks when the answer was read, Unix seconds; ``server_time`` is None where no server reported its own.
     """
 
     guard: str
@@ -114,9 +116,9 @@ class GuardQuestion(Generic[Facts]):
     """
 
     name: str
-    threshold: str
-    query: str
-    why: str
+    threshold: str = ""
+    query: str = ""
+    why: str = ""
     todo: str = ""
     ask: Callable[[Facts], Iterable[CheckResult]] | None = None
     subject: str = ""
@@ -126,11 +128,45 @@ class GuardQuestion(Generic[Facts]):
     ) -> GuardAnswer:
         """Return the answer that a result is; what the result leaves open is the question's own."""
         return GuardAnswer(
-            guard, f"{self.name} {result.part}".rstrip(), result.subject or subject or self.subject, result.state,
+            guard, f"{self.name} {result.part}".strip(), result.subject or subject or self.subject, result.state,
             result.value, result.threshold or self.threshold, result.query or self.query, result.why or self.why,
             "" if result.state is AnswerState.PASS else result.todo or self.todo, server_time, local_time,
             result.numbers,
         )  # fmt: skip
+
+
+def answered(
+    guard: str, questions: Iterable[GuardQuestion[Facts]], facts: Facts, clock: Callable[[str], float | None]
+) -> tuple[GuardAnswer, ...]:
+    """Put questions about what a guard has read already.
+
+    Parameters
+    ----------
+    clock
+        Subject of a result -> the time its server told, Unix seconds; None where none did.
+    """
+    return tuple(
+        question.answer(guard, result, server_time=clock(result.subject or question.subject), local_time=time.time())
+        for question in questions if question.ask is not None
+        for result in question.ask(facts)
+    )  # fmt: skip
+
+
+def offset_state(offset: float, uncertainty: float, most: float) -> AnswerState:
+    """Judge a clock that is known to within an uncertainty, all in seconds: INCONCLUSIVE where that hides the limit."""
+    if abs(offset) - uncertainty > most:
+        return AnswerState.FAIL
+    return AnswerState.INCONCLUSIVE if abs(offset) + uncertainty > most else AnswerState.PASS
+
+
+def first_line(error: Exception) -> str:
+    """Return a refusal without the statement below it."""
+    return str(getattr(error, "message", error)).split("\n")[0]
+
+
+def one_line(error: MigverifyError) -> str:
+    """Return a refusal, the statement below it included, in one line; without the hint."""
+    return " ".join(error.message.split())
 
 
 def listed(names: Sequence[str], most: int = 10, separator: str = ", ") -> str:

@@ -57,98 +57,61 @@ class MonitorsGuard:
         return GuardResult(NAME, tuple(answers), started, self.now() - started, tuple(unasked), facts)
 
     def _questions(self, prometheus: Prometheus) -> Iterator[GuardQuestion[PrometheusFacts]]:
-        wanted, here = self.settings, self.settings.prometheus or ""
+        wanted, here, request = self.settings, self.settings.prometheus or "", prometheus.request
         age = f"not older than {wanted.max_age_seconds:g} s"
         yield GuardQuestion(
-            "clock",
-            f"at most {wanted.max_offset_seconds:g} s apart",
-            prometheus.request("query", query="time()"),
-            "Ages are measured by its clock.",
-            subject=here,
-            ask=judge.clock,
-        )
+            "clock", f"at most {wanted.max_offset_seconds:g} s apart", request("query", query="time()"),
+            "Ages are measured by its clock.", "", judge.clock, here,
+        )  # fmt: skip
         yield GuardQuestion(
-            "server",
-            "configuration loaded, no data lost",
-            prometheus.request("status/runtimeinfo"),
-            "An old configuration scrapes and alerts what used to be.",
-            subject=here,
-            ask=judge.server,
-        )
+            "server", "configuration loaded, no data lost", request("status/runtimeinfo"),
+            "An old configuration scrapes and alerts what used to be.", "", judge.server, here,
+        )  # fmt: skip
         yield GuardQuestion(
-            "retention",
-            f"at least {wanted.retention_hours:g} h",
-            prometheus.request("status/runtimeinfo"),
-            "What happened in a step must still be there when it is needed.",
-            subject=here,
-            ask=judge.retention,
-        )
+            "retention", f"at least {wanted.retention_hours:g} h", request("status/runtimeinfo"),
+            "What happened in a step must still be there when it is needed.", "", judge.retention, here,
+        )  # fmt: skip
         yield GuardQuestion(
-            "rules",
-            f"every group evaluated, {age}",
-            prometheus.request("rules"),
-            "A rule that is not evaluated alerts nobody, and nobody notices.",
-            subject=here,
-            ask=judge.rules,
-        )
-        if wanted.watchdog is not None:
-            yield GuardQuestion(
-                "watchdog",
-                f"firing, {age}",
-                prometheus.request("rules", type="alert"),
-                "It fires for as long as alerts are evaluated at all.",
-                subject=wanted.watchdog,
-                ask=judge.watchdog,
-            )
-        if wanted.heartbeat is not None:
-            yield GuardQuestion(
-                "heartbeat",
-                age,
-                prometheus.request("query", query=wanted.heartbeat),
-                "It shows the whole way: scraped, stored, and read again.",
-                subject=wanted.heartbeat,
-                ask=judge.heartbeat,
-            )
-        if wanted.watchdog is None and wanted.heartbeat is None:
-            yield GuardQuestion(
-                "watchdog",
-                "an alert that always fires, or a heartbeat",
-                "",
-                _BLIND,
-                subject=here,
-                ask=_no_dead_man,
-                todo="Name one: monitors.watchdog or monitors.heartbeat.",
-            )
+            "rules", f"every group evaluated, {age}", request("rules"),
+            "A rule that is not evaluated alerts nobody, and nobody notices.", "", judge.rules, here,
+        )  # fmt: skip
+        yield from self._dead_man(prometheus, age)
         if not wanted.jobs and not wanted.series:
             yield GuardQuestion(
-                "targets",
-                "the targets that must be there",
-                "",
-                _BLIND,
-                subject=here,
-                ask=_nothing_expected,
-                todo="List them under monitors.jobs: a target that vanished is on no other list.",
-            )
+                "targets", "the targets that must be there", "", _BLIND,
+                "List them under monitors.jobs: a target that vanished is on no other list.", _nothing_expected, here,
+            )  # fmt: skip
         for name, job in wanted.jobs.items():
             yield GuardQuestion(
-                "targets",
-                f"{job.count} up, not older than {wanted.max_age_of(job):g} s",
-                prometheus.request("query", query=f'up{{job="{name}"}}'),
-                _BLIND,
-                subject=name,
-                ask=partial(judge.targets, name=name, job=job),
-            )
+                "targets", f"{job.count} up, not older than {wanted.max_age_of(job):g} s",
+                request("query", query=f'up{{job="{name}"}}'), _BLIND, "", partial(judge.targets, name=name, job=job),
+                name,
+            )  # fmt: skip
         for name, series in wanted.series.items():
-            bounds = _bounds(series.min, series.max)
-            age = f"not older than {wanted.max_age_of(series):g} s"
+            bounds, oldest = _bounds(series.min, series.max), wanted.max_age_of(series)
             yield GuardQuestion(
-                "value",
-                f"{bounds}, at least {series.series} series, {age}",
-                prometheus.request("query", query=series.query),
-                _BLIND,
-                subject=name,
-                ask=partial(judge.series, wanted=series),
-            )
+                "value", f"{bounds}, at least {series.series} series, not older than {oldest:g} s",
+                request("query", query=series.query), _BLIND, "", partial(judge.series, wanted=series), name,
+            )  # fmt: skip
+
+    def _dead_man(self, prometheus: Prometheus, age: str) -> Iterator[GuardQuestion[PrometheusFacts]]:
+        """Yield what shows that alerts are evaluated at all."""
+        watchdog, heartbeat = self.settings.watchdog, self.settings.heartbeat
+        if watchdog is not None:
+            yield GuardQuestion(
+                "watchdog", f"firing, {age}", prometheus.request("rules", type="alert"),
+                "It fires for as long as alerts are evaluated at all.", "", judge.watchdog, watchdog,
+            )  # fmt: skip
+        if heartbeat is not None:
+            yield GuardQuestion(
+                "heartbeat", age, prometheus.request("query", query=heartbeat),
+                "It shows the whole way: scraped, stored, and read again.", "", judge.heartbeat, heartbeat,
+            )  # fmt: skip
+        if watchdog is None and heartbeat is None:
+            yield GuardQuestion(
+                "watchdog", "an alert that always fires, or a heartbeat", "", _BLIND,
+                "Name one: monitors.watchdog or monitors.heartbeat.", _no_dead_man, self.settings.prometheus or "",
+            )  # fmt: skip
 
 
 def _no_dead_man(asking: PrometheusFacts) -> Iterator[CheckResult]:

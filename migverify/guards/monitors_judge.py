@@ -8,8 +8,8 @@ from typing import Any
 
 from migverify.config import ExpectedJob, ExpectedSeries
 from migverify.errors import ReadError
-from migverify.guards.model import AnswerState, CheckResult, failed, listed, passed, unknown, warned
-from migverify.guards.monitors_model import PrometheusFacts, Target
+from migverify.guards.model import AnswerState, CheckResult, failed, listed, offset_state, passed, unknown, warned
+from migverify.guards.monitors_model import PrometheusFacts, ScrapeTarget
 from migverify.guards.prometheus import Sample, known
 from migverify.guards.promql import Selector, seconds, selectors
 
@@ -29,9 +29,10 @@ def clock(asking: PrometheusFacts) -> Iterator[CheckResult]:
     moment, most = asking.moment, asking.settings.max_offset_seconds
     value = f"{moment.offset:+.3f} s, known to within {moment.error:.3f} s"
     numbers = {"offset_seconds": moment.offset, "uncertainty_seconds": moment.error}
-    if abs(moment.offset) - moment.error > most:
+    state = offset_state(moment.offset, moment.error, most)
+    if state is AnswerState.FAIL:
         yield failed(value, "Let both machines follow the same NTP servers.", numbers=numbers)
-    elif abs(moment.offset) + moment.error > most:
+    elif state is AnswerState.INCONCLUSIVE:
         yield unknown(f"blind: {value}: the answer came too slowly to tell", numbers=numbers)
     else:
         yield passed(value, numbers=numbers)
@@ -194,7 +195,7 @@ def targets(asking: PrometheusFacts, name: str, job: ExpectedJob) -> Iterator[Ch
 
 
 def _target(
-    asking: PrometheusFacts, name: str, job: ExpectedJob, instance: str, target: Target | None
+    asking: PrometheusFacts, name: str, job: ExpectedJob, instance: str, target: ScrapeTarget | None
 ) -> tuple[AnswerState, str]:
     """Judge one instance. ``up`` is 0 where a scrape failed, and missing where none was made."""
     key = (name, instance)

@@ -22,7 +22,7 @@ NAME = "monitors"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ScrapeTarget:
     """A scrape target as Prometheus lists it. ``scraped``: Unix time, None for never; ``interval``: seconds."""
 
     job: str
@@ -59,7 +59,7 @@ class PrometheusFacts:
         return PrometheusClock(reported, reported - (asked + received) / 2, max(0.0, received - asked) / 2)
 
     @cached_property
-    def targets(self) -> tuple[Target, ...] | None:
+    def targets(self) -> tuple[ScrapeTarget, ...] | None:
         """Return the targets that Prometheus has to scrape; None where the server has no such list."""
         try:
             data = self.prometheus.get("targets", state="active")
@@ -93,10 +93,10 @@ class PrometheusFacts:
         return None if moment is None else self.moment.time - moment
 
 
-def _target(one: Mapping[str, Any]) -> Target:
+def _target(one: Mapping[str, Any]) -> ScrapeTarget:
     labels = one["labels"]
     interval = one.get("scrapeInterval")
-    return Target(
+    return ScrapeTarget(
         str(labels["job"]), str(labels["instance"]), str(one.get("health") or "unknown"),
         str(one.get("lastError") or ""),
         moment_of(one.get("lastScrape")), seconds(str(interval)) if interval else None,

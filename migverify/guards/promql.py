@@ -26,7 +26,7 @@ _AGGREGATES = frozenset({
     "sum", "min", "max", "avg", "group", "stddev", "stdvar", "count", "count_values", "bottomk", "topk", "quantile",
     "limitk", "limit_ratio",
 })  # fmt: skip
-_DURATION = re.compile(r"([0-9]+)(ms|y|w|d|h|m|s)")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|y|w|d|h|m|s)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "y": 31_536_000.0}
 _CLOSES = {"(": ")", "{": "}", "[": "]"}
 
@@ -40,11 +40,11 @@ class Selector:
 
 
 def seconds(text: str) -> float | None:
-    """Return a duration of Prometheus (``5m``, ``1h30m``, ``15d``) in seconds; None for anything else."""
+    """Return a duration as Prometheus and Go write it (``5m``, ``1h30m0s``, ``15d``) in seconds; None for others."""
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return None
-    return sum(int(number) * _SECONDS[unit] for number, unit in parts)
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
 
 def selectors(query: str) -> tuple[Selector, ...]:

@@ -1,6 +1,6 @@
 """Differences of definitions by their cause: what 300 tables have in common is one line.
 
-Drift comes first, then what is expected between MySQL and TiDB whatever one does, then what is allowed; in each the
+Drift comes first, then what is always expected between MySQL and TiDB, then what is allowed; in each the
 gravest first.
 """
 
@@ -10,12 +10,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from migverify.guards.schema_model import RANK, DefinitionComparison, DefinitionDifference, SideSchema
+from migverify.guards.schema_model import RANK, DefinitionComparison, DefinitionDifference, SideSchema, shortened
 from migverify.model import Flavor, SchemaClass
 
 SHOWN = 3
 """How many names a line has; the others are counted."""
-_TEXT = 120
 # Of these the value is the cause, whichever column or key has it; else the name is part of the cause.
 _BY_VALUE = re.compile(
     r"(columns|keys)\..+\.(collation|charset|comment|auto|order|visibility|nullability|type|default|kind)", re.DOTALL
@@ -83,7 +82,7 @@ def _key(found: DefinitionDifference, *, to_tidb: bool) -> tuple[object, ...]:
     if by_name := _BY_KIND.fullmatch(path):
         path = f"{by_name[1]}.*"
     reported = found.message if "renamed?" in found.message or "(allowed by" in found.message else ""
-    # What TiDB has none of, and what is written for people, is one cause whatever it says.
+    # What TiDB has none of, and what is written for people, is one cause with any text.
     alike = path.endswith("comment") or (expected and found.target is None)
     values = ("", "") if alike else (found.source, found.target)
     return (path, expected, *values, found.level, found.allowed, reported)
@@ -119,7 +118,7 @@ def _cause(cause: DifferenceCause, everything: bool) -> Iterator[str]:
     path = cause.places[0][1] if len(cause.places) == 1 else cause.path
     yield f"    {cause.level.value:<17} {path}: {_change(cause)}{times}; {count}{named}"
     if len(cause.places) == 1 or "renamed?" in cause.message:
-        yield f"                      {_short(cause.message, 400)}"
+        yield f"                      {shortened(cause.message, 400)}"
     if cause.allowed:
         yield f"                      allowed by {cause.allowed}"
 
@@ -128,11 +127,6 @@ def _change(cause: DifferenceCause) -> str:
     """Return both sides; what one side lacks is said so, and named where it is more than the kind of thing."""
     whole = (cause.source is None) != (cause.target is None) and _WHOLE.fullmatch(cause.path)
     if not whole:
-        return f"{_short(cause.source)} -> {_short(cause.target)}"
+        return f"{shortened(cause.source)} -> {shortened(cause.target)}"
     side, text = ("source", cause.source) if cause.target is None else ("target", cause.target)
-    return f"only on the {side}" + ("" if text in (None, "various", cause.path) else f" ({_short(text)})")
-
-
-def _short(text: str | None, most: int = _TEXT) -> str:
-    shown = "none" if text is None else " ".join(text.split())
-    return shown if len(shown) <= most else shown[:most] + " ..."
+    return f"only on the {side}" + ("" if text in (None, "various", cause.path) else f" ({shortened(text)})")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from migverify.changes.ddl import UNKNOWN_USER, ddl_finding, masked
-from migverify.changes.model import Commit, Idle, Position, Statement
+from migverify.changes.model import Position, Statement
 from migverify.changes.server import current_position
 from migverify.changes.source import read_server
 from migverify.db.session import Session, open_session
@@ -74,7 +74,6 @@ class BinlogDdl:
         self._found: deque[Ddl] = deque(maxlen=KEPT)
         self._lock = threading.Lock()
         self.woken = threading.Event()
-        self.read_to = ""
         self.failure = ""
 
     @classmethod
@@ -104,10 +103,6 @@ class BinlogDdl:
                 for item in read_server(self.endpoint, self._password, self._since, follow=True):
                     if isinstance(item, Statement):
                         self._remember(item, session)
-                    elif isinstance(item, Commit):
-                        self.read_to = str(item.end)
-                    elif isinstance(item, Idle):
-                        self.read_to = str(item.at)
         except (MigverifyError, OSError) as error:
             self.failure = " ".join(str(error).split())
             self.woken.set()

@@ -8,12 +8,12 @@ every ``full_every`` seconds in any case, since a counter belongs to one server 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from migverify.db.session import Session, open_session
 from migverify.errors import EndpointError, ReadError
-from migverify.guards.model import AnswerState, GuardAnswer, GuardResult
+from migverify.guards.model import AnswerState, CheckResult, GuardQuestion, GuardResult, answered, passed, warned
 from migverify.guards.schema_ddl import BinlogDdl, Ddl, tidb_jobs
 from migverify.guards.schema_diff import compare_over_time, compare_snapshot, exact_texts
 from migverify.guards.schema_drift import Drift
@@ -25,6 +25,7 @@ from migverify.guards.schema_model import (
     DefinitionDifference,
     SideSchema,
     Snapshot,
+    shortened,
     split_name,
 )
 from migverify.guards.schema_read import read_snapshot
@@ -40,6 +41,9 @@ REMEMBERED = 200
 _SHOWN = 8
 _SETTLE_SECONDS = 0.3
 """How long to wait for the binlog to tell of a change that the catalog shows already."""
+
+
+_STALE = "What was verified, rehearsed and drilled on another definition proves nothing for this one."
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ class SchemaGuard:
     _moved: set[str] = field(default_factory=set)
     _due: bool = True
     _read_with: int = 0
-    _told: int = 0
+    _ddl_seen: int = 0
     _sessions: dict[str, Session] = field(default_factory=dict)
     _binlogs: dict[str, BinlogDdl] = field(default_factory=dict)
     _ddl: dict[str, list[Ddl]] = field(default_factory=dict)
@@ -124,18 +128,12 @@ class SchemaGuard:
             self._read()
             self._due = False
         self._take_ddl()
-        answers = (
-            *self._alike(),
-            *self._hidden(),
-            *self._unchanged_answers(),
-            *self._drift_answers(),
-            *self._binlog_answers(),
-        )
+        answers = answered(NAME, QUESTIONS, self, self._clock)
         unasked = () if self.comparisons else ("no table in scope on any side",)
-        return GuardResult(NAME, tuple(answers), started, time.time() - started, unasked, self._facts())
+        return GuardResult(NAME, answers, started, time.time() - started, unasked, self._facts())
 
     def _read(self) -> None:
-        before, reported = self.snapshot, self._told
+        before, reported = self.snapshot, self._ddl_seen
         found = read_snapshot(self.scope)
         comparisons = self.drift.apply(compare_snapshot(self.scope, found))
         for side in found.sides:
@@ -181,7 +179,7 @@ class SchemaGuard:
             (self._moved.add if moved else self._moved.discard)(endpoint.name)
             self._probes[endpoint.name] = seen
         ddl = any(binlog.woken.is_set() and not binlog.failure for binlog in self._binlogs.values())
-        return still and not ddl and self._read_with == self._told
+        return still and not ddl and self._read_with == self._ddl_seen
 
     # --- what changed ----------------------------------------------------------------------------------------
 
@@ -229,7 +227,7 @@ class SchemaGuard:
             found = self._binlogs[endpoint].take()
         else:
             found = []
-        self._told += len(found)
+        self._ddl_seen += len(found)
         self._ddl.setdefault(endpoint, []).extend(found)
         del self._ddl[endpoint][:-REMEMBERED]
 
@@ -244,33 +242,27 @@ class SchemaGuard:
 
     # --- answers ---------------------------------------------------------------------------------------------
 
-    def _alike(self) -> list[GuardAnswer]:
-        why = "A table defined otherwise takes other values, refuses some, or cannot be compared."
-        found = []
+    def alike(self) -> Iterator[CheckResult]:
+        """Judge every table by how its definitions differ now."""
         for one in self.comparisons:
             state, shown = self._judged(one.differences)
             value = shown or f"equal ({next(iter(one.fingerprints.values()), '')[:12]})"
             numbers = {f"differences_{level.value}": float(n) for level, n in _counted(one.differences).items()}
-            todo = "" if state is AnswerState.PASS else "Change one side, or allow the difference with owner and day."
-            found.append(
-                self._answer("alike", f"tables/{one.table}", state, value, "no difference", why, todo, numbers)
-            )
-        return found
+            yield CheckResult(state, value, subject=f"tables/{one.table}", numbers=numbers)
 
-    def _hidden(self) -> list[GuardAnswer]:
-        why = "What a server does not show looks as if it were not there: nothing is said of it."
-        todo = "Grant TRIGGER, EVENT, SHOW VIEW and SHOW_ROUTINE (or EXECUTE) to the user."
-        return [
-            self._answer("not seen", side.endpoint, AnswerState.WARN, ", ".join(side.hidden), "everything", why, todo)
-            for side in (self.snapshot.sides if self.snapshot is not None else ())
-            if side.hidden
-        ]
+    def not_seen(self) -> Iterator[CheckResult]:
+        """Name what a server hides from the user."""
+        for side in self.snapshot.sides if self.snapshot is not None else ():
+            if side.hidden:
+                yield warned(", ".join(side.hidden), subject=side.endpoint)
 
     def _judged(self, differences: Sequence[DefinitionDifference]) -> tuple[AnswerState, str]:
         """Return PASS for none or allowed ones, WARN for cosmetic ones, FAIL for what may lose data, and the words."""
         open_ones = [d for d in differences if not d.allowed]
         allowed = [d for d in differences if d.allowed]
-        words = [f"{d.path} [{d.level.value}]: {_short(d.source)} -> {_short(d.target)}" for d in open_ones[:_SHOWN]]
+        words = [
+            f"{d.path} [{d.level.value}]: {shortened(d.source)} -> {shortened(d.target)}" for d in open_ones[:_SHOWN]
+        ]
         if len(open_ones) > _SHOWN:
             words.append(f"and {len(open_ones) - _SHOWN} more")
         words += [f"{d.path}: allowed by {d.allowed}" for d in allowed[:_SHOWN]]
@@ -280,92 +272,66 @@ class SchemaGuard:
             return AnswerState.FAIL, text
         return (AnswerState.WARN if open_ones else AnswerState.PASS), text
 
-    def _unchanged_answers(self) -> list[GuardAnswer]:
+    def unchanged(self) -> Iterator[CheckResult]:
+        """Pass every endpoint that is as it was in the baseline."""
         if not self.watch_changes or self.snapshot is None or self.baseline is None:
-            return []
-        why = "What was verified, rehearsed and drilled on another definition proves nothing for this one."
-        found = []
+            return
+        changed = {endpoint for (endpoint, _), changes in self._changes.items() if changes}
         for side in self.snapshot.sides:
-            mine = [(k, c) for k, changes in self._changes.items() if k[0] == side.endpoint for c in changes]
-            if not mine:
+            if side.endpoint not in changed:
                 value = f"{len(side.tables)} tables as in {self.baseline.label} ({side.fingerprint[:12]})"
-                found.append(
-                    self._answer("unchanged", side.endpoint, AnswerState.PASS, value, self.baseline.label, why)
-                )
-            for (endpoint, table), change in mine:
-                found.append(self._changed(endpoint, table, change, why))
-        return found
+                yield passed(value, subject=side.endpoint, threshold=self.baseline.label)
 
-    def _changed(self, endpoint: str, table: str, change: _TableChange, why: str) -> GuardAnswer:
-        state, words = self._judged(change.found.differences)
-        if state is AnswerState.PASS:
-            state = AnswerState.WARN
-        who = "; ".join(map(str, change.ddl)) or "by unknown, before " + time.strftime(
-            "%Y-%m-%d %H:%M:%SZ", time.gmtime(change.seen)
-        )
-        stale = f"; stale now: {', '.join(change.stale)}" if change.stale else "; no earlier run becomes stale"
-        todo = "Verify the table again; `migverify guard schema --snapshot` takes the definitions as they are now."
-        numbers = {
-            "stale_runs": float(len(change.stale)),
-            "changed_at": change.ddl[-1].time if change.ddl else change.seen,
-        }
-        return self._answer(
-            f"change {change.number}", f"{endpoint}/{table}", state, f"{words}; {who}{stale}",
-            self.baseline.label if self.baseline is not None else "", why, todo, numbers,
-        )  # fmt: skip
+    def changes(self) -> Iterator[CheckResult]:
+        """Tell every change since the baseline: what it was, who made it, and which runs it made stale."""
+        read = {side.endpoint for side in self.snapshot.sides} if self.snapshot is not None else set()
+        label = self.baseline.label if self.baseline is not None else ""
+        for (endpoint, table), changes in self._changes.items():
+            for change in changes if endpoint in read and self.watch_changes else ():
+                state, words = self._judged(change.found.differences)
+                who = "; ".join(map(str, change.ddl)) or f"by unknown, before {_utc(change.seen)}"
+                stale = f"; stale now: {', '.join(change.stale)}" if change.stale else "; no earlier run becomes stale"
+                numbers = {
+                    "stale_runs": float(len(change.stale)),
+                    "changed_at": change.ddl[-1].time if change.ddl else change.seen,
+                }
+                yield CheckResult(
+                    AnswerState.WARN if state is AnswerState.PASS else state, f"{words}; {who}{stale}",
+                    part=str(change.number), threshold=label, subject=f"{endpoint}/{table}", numbers=numbers,
+                )  # fmt: skip
 
-    def _drift_answers(self) -> list[GuardAnswer]:
-        why = "Allowed drift that nobody renews is a difference like any other."
-        found = [
-            self._answer("allowed drift", one.where, AnswerState.WARN,
-                f"expired on {one.expires}: {one.owner}, {one.reason}",
-                         "not expired", why, "Renew it or change the definitions.")
-            for one in self.drift.expired
-        ]  # fmt: skip
+    def allowed_drift(self) -> Iterator[CheckResult]:
+        """Warn of entries that hold no more, and of those that cover nothing."""
+        for one in self.drift.expired:
+            value, todo = f"expired on {one.expires}: {one.owner}, {one.reason}", "Renew it or change the definitions."
+            yield warned(value, todo, subject=one.where)
         for one in self.drift.unused(self.comparisons):
             value = f"covers nothing: {one.table.text} {one.path}"
-            found.append(
-                self._answer("allowed drift", one.where, AnswerState.WARN, value, "in use", why, "Take it out.")
-            )
-        return found
+            yield warned(value, "Take it out.", threshold="in use", subject=one.where)
 
-    def _binlog_answers(self) -> list[GuardAnswer]:
-        why = "DDL in the binlog says who changed what, and when, within seconds."
-        found = []
+    def binlogs(self) -> Iterator[CheckResult]:
+        """Tell whether the sources' binlogs are followed."""
         for endpoint, binlog in self._binlogs.items():
             state = AnswerState.WARN if binlog.failure else AnswerState.PASS
-            value = binlog.failure or "followed"
-            todo = "Changes are still seen by polling, without who sent them." if binlog.failure else ""
-            found.append(self._answer("binlog", endpoint, state, value, "followed", why, todo))
-            found += self._without_effect(endpoint)
-        return found
+            yield CheckResult(state, binlog.failure or "followed", subject=endpoint)
 
-    def _without_effect(self, endpoint: str) -> list[GuardAnswer]:
+    def without_effect(self) -> Iterator[CheckResult]:
         """Report DDL after which the definition is what it was: TRUNCATE, or a change and its reversal."""
-        if self._read_with != self._told:
-            return []  # the next reading says whether it had an effect
+        if self._read_with != self._ddl_seen:
+            return  # the next reading says whether it had an effect
         reported = {one for changes in self._changes.values() for change in changes for one in change.ddl}
-        last: dict[str, Ddl] = {}
-        for one in self._ddl.get(endpoint, []):
-            for table in one.tables if one not in reported else ():
-                if self.scope.wanted(*split_name(table)):
-                    last[table] = one
-        why = "Rows may have been emptied or rewritten although the definition is what it was."
-        todo = "Verify the table again."
-        return [
-            self._answer("ddl without effect", f"{endpoint}/{table}", AnswerState.WARN, str(one), "no DDL", why, todo)
-            for table, one in last.items()
-        ]
+        last: dict[tuple[str, str], Ddl] = {}
+        for endpoint in self._binlogs:
+            for one in self._ddl.get(endpoint, []):
+                for table in one.tables if one not in reported else ():
+                    if self.scope.wanted(*split_name(table)):
+                        last[endpoint, table] = one
+        for (endpoint, table), one in last.items():
+            yield warned(str(one), subject=f"{endpoint}/{table}")
 
-    def _answer(
-        self, name: str, subject: str, state: AnswerState, value: str, threshold: str, why: str, todo: str = "",
-        numbers: Mapping[str, float] | None = None,
-    ) -> GuardAnswer:  # fmt: skip
-        endpoint = subject.partition("/")[0]
-        clock = self._clocks.get(endpoint, self._clocks.get(self.scope.config.sources[0].name))
-        return GuardAnswer(
-            NAME, name, subject, state, value, threshold, COMMAND, why, todo, clock, time.time(), numbers or {}
-        )
+    def _clock(self, subject: str) -> float | None:
+        sources = self.scope.config.sources
+        return self._clocks.get(subject.partition("/")[0], self._clocks.get(sources[0].name))
 
     def _facts(self) -> dict[str, object]:
         if self.snapshot is None:
@@ -374,6 +340,32 @@ class SchemaGuard:
             "fingerprints": {side.endpoint: side.fingerprint for side in self.snapshot.sides},
             "baseline": "" if self.baseline is None else self.baseline.label, "readings": self.readings,
         }  # fmt: skip
+
+
+Ask = Callable[[SchemaGuard], Iterator[CheckResult]]
+
+
+def _row(name: str, wanted: str, why: str, todo: str, ask: Ask) -> GuardQuestion[SchemaGuard]:
+    return GuardQuestion(name, wanted, COMMAND, why, todo, ask)
+
+
+QUESTIONS = (
+    _row("alike", "no difference", "A table defined otherwise takes other values, refuses some, or cannot be compared.",
+         "Change one side, or allow the difference with owner and day.", SchemaGuard.alike),
+    _row("not seen", "everything", "What a server does not show looks as if it were not there: nothing is said of it.",
+         "Grant TRIGGER, EVENT, SHOW VIEW and SHOW_ROUTINE (or EXECUTE) to the user.", SchemaGuard.not_seen),
+    _row("unchanged", "", _STALE, "", SchemaGuard.unchanged),
+    _row("change", "", _STALE,
+         "Verify the table again; `migverify guard schema --snapshot` takes the definitions as they are now.",
+         SchemaGuard.changes),
+    _row("allowed drift", "not expired", "Allowed drift that nobody renews is a difference like any other.", "",
+         SchemaGuard.allowed_drift),
+    _row("binlog", "followed", "DDL in the binlog says who changed what, and when, within seconds.",
+         "Changes are still seen by polling, without who sent them.", SchemaGuard.binlogs),
+    _row("ddl without effect", "no DDL",
+         "Rows may have been emptied or rewritten although the definition is what it was.",
+         "Verify the table again.", SchemaGuard.without_effect),
+)  # fmt: skip
 
 
 def judged(differences: Sequence[DefinitionDifference], limits: DriftLimits) -> bool:
@@ -404,6 +396,5 @@ def _counted(differences: Sequence[DefinitionDifference]) -> dict[SchemaClass, i
     return {level: sum(1 for d in differences if d.level is level) for level in SchemaClass}
 
 
-def _short(text: str | None) -> str:
-    shown = "none" if text is None else " ".join(text.split())
-    return shown if len(shown) <= 120 else shown[:120] + " ..."
+def _utc(moment: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(moment))

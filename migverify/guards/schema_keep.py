@@ -1,7 +1,7 @@
 """Snapshots in the result store, and the runs that a change made stale.
 
 A run of the schema guard keeps each side whole, under the endpoint's name, whenever it is not what it was before. A
-run of the tables road keeps the fingerprint of each table's layout in its plan; that of another road keeps none, and is
+run of `tables` keeps the fingerprint of each table's layout in its plan; that of another command keeps none, and is
 judged by the snapshot that was the newest when it began.
 """
 
@@ -63,11 +63,6 @@ def endpoints_of(info: RunInfo) -> list[str]:
     return [str(name) for name in info.facts.get("endpoints", {})]
 
 
-def snapshot_runs(store: ResultStore) -> Iterator[RunInfo]:
-    """Yield runs that keep definitions, the newest first."""
-    return earlier(store, NAME, NEWEST)
-
-
 def load_snapshot(store: ResultStore, run: str) -> Snapshot:
     """Return the last definitions that a run kept.
 
@@ -84,7 +79,7 @@ def load_snapshot(store: ResultStore, run: str) -> Snapshot:
 
 def newest_snapshot(store: ResultStore, *, taken: bool = True) -> Snapshot | None:
     """Return the newest definitions in the store; ``taken`` only those of ``guard schema --snapshot``."""
-    for info in snapshot_runs(store):
+    for info in earlier(store, NAME, NEWEST):
         if not taken or info.plan.get("snapshot"):
             found = _last(store, info)
             if found is not None:
@@ -172,7 +167,7 @@ class EarlierRuns:
 
 
 def layouts_of(plan: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return the fingerprints that a run of the tables road recorded in its plan; None where it recorded none."""
+    """Return the fingerprints that a run of `tables` recorded in its plan; None where it recorded none."""
     pairs = plan.get("pairs")
     if not isinstance(pairs, list):
         return None

@@ -168,6 +168,12 @@ def split_name(text: str) -> Name:
     return database, table
 
 
+def shortened(text: str | None, most: int = 120) -> str:
+    """Return one side of a difference in one line: ``none`` where that side has nothing."""
+    shown = "none" if text is None else " ".join(text.split())
+    return shown if len(shown) <= most else shown[:most] + " ..."
+
+
 def to_json(snapshot: Snapshot) -> dict[str, Any]:
     """Return a snapshot as a JSON value, fingerprints first."""
     return {

@@ -59,6 +59,14 @@ class Scope:
         """Return (database, table) on the target of a source's table."""
         return route(self.config, endpoint.partition(".")[2], database, table)
 
+    def led_to(self, names: Iterable[tuple[str, str, str]]) -> Callable[[str, str], bool]:
+        """Return whether a table of the target is one that sources' (endpoint, database, table) lead to.
+
+        Case does not count: TiDB finds names in any.
+        """
+        folded = {tuple(part.lower() for part in self.route(*name)) for name in names}
+        return lambda database, table: (database.lower(), table.lower()) in folded
+
     def wanted(self, database: str, table: str) -> bool:
         """Whether a source's table takes part."""
         return includes(self.config, database, table)

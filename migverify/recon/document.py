@@ -19,7 +19,7 @@ from migverify.recon.model import RulePlace, Severity
 from migverify.recon.parameters import WINDOW_PARAMETERS, RuleParameter
 
 
-class DefaultsPart(Strict):
+class RuleDefaultsPart(Strict):
     """What rules of this file have where they say nothing."""
 
     owner: str = Field(default="", min_length=1, description="Who answers for findings.")
@@ -36,7 +36,9 @@ class RulesDocument(Strict):
     """Reconciliation rules."""
 
     version: Literal["recon/v1"] = Field(description="`recon/v1`.")
-    defaults: DefaultsPart = Field(default_factory=lambda: DefaultsPart(), description="What rules have by default.")
+    defaults: RuleDefaultsPart = Field(
+        default_factory=lambda: RuleDefaultsPart(), description="What rules have by default."
+    )
     parameters: dict[
         str,
         Annotated[

@@ -34,7 +34,7 @@ from migverify.recon.model import (
 )
 from migverify.recon.relation import Pairing, RuleEngine, Totals
 from migverify.recon.rule import Rule, RuleSet, judging
-from migverify.recon.verdict import Tally, conclude, nothing_read
+from migverify.recon.verdict import FindingTally, conclude, nothing_read
 from migverify.recon.windows import moment_of
 from migverify.sql.recon import sum_of_counts_sql
 from migverify.watch.lifecycle import Criteria, Finding, Read, advance
@@ -73,7 +73,7 @@ class Evaluation:
         self.rule, self.rules, self.window, self.engine = rule, rules, window, engine
         self.conditions, self.sink = conditions, sink
         self.exceptions = Exceptions.of(rule.name, rules.exceptions, moment_of(conditions.now()))
-        self.tally = Tally()
+        self.tally = FindingTally()
         self._unknown_money: Counter[str] = Counter()
         self.covered = CoveredWindows()
         self.snapshots: tuple[ReadSnapshot, ...] = ()

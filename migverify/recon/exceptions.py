@@ -11,11 +11,11 @@ from pydantic import BeforeValidator, Field
 
 from migverify.config.fields import Many
 from migverify.model import KeyText
-from migverify.recon.fields import Moment, Placed, ScalarText
+from migverify.recon.fields import Moment, PlacedPart, ScalarText
 from migverify.recon.model import MISMATCHES, Class, RuleFinding
 
 
-class KnownException(Placed):
+class KnownException(PlacedPart):
     """A finding that somebody answers for."""
 
     rule: str = Field(min_length=1, description="Name of the rule.")

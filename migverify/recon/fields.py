@@ -177,7 +177,7 @@ def _after(make: Any, schema: Any) -> GetPydanticSchema:
     return GetPydanticSchema(lambda _, handler: core_schema.no_info_after_validator_function(make, handler(schema)))
 
 
-class Placed(Strict):
+class PlacedPart(Strict):
     """A part of a rules file that knows where it is."""
 
     _place: RulePlace = PrivateAttr(default=RulePlace("", 0))

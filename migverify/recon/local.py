@@ -126,10 +126,10 @@ class LocalEngine:
         """
         with self._turn, ExitStack() as stack:
             opened: dict[str, SnapshotSessions] = {}
-            for name, (wanted, probe) in session_needs(relations).items():
+            for name, (sessions, probe) in session_needs(relations).items():
                 self._pause(0.0)
                 endpoint = self.endpoint(name)
-                count = min(wanted, endpoint.connections)
+                count = min(sessions, endpoint.connections)
                 opened[name] = stack.enter_context(self._snapshot(endpoint, self.secrets, count, probe))
             listed = {name: one.sessions for name, one in opened.items()}
             self._sessions = ReadSessions(listed, self.canceled, self._opened)
@@ -148,25 +148,25 @@ class LocalEngine:
         Raises ReadError: a read failed after its retries.
         """
         self._check(relation)
-        wanted = {tuple(None if t is None else t.encode("utf-8", "surrogateescape") for t in key): key for key in keys}
+        texts = {tuple(None if t is None else t.encode("utf-8", "surrogateescape") for t in key): key for key in keys}
         side = KeyRecords(relation)
         for number, read in enumerate(relation.reads):
             if isinstance(read, ChangeRead):
                 records = change_records(relation, read, number, self.endpoints, self.secrets, self.canceled)
-                side.take(record for record in records if record[0] in wanted)
+                side.take(record for record in records if record[0] in texts)
             elif isinstance(read, SqlRead):
                 for start in range(0, len(keys), LOOKUP_KEYS):
-                    side.take(self._rows_by_key(read, keys[start : start + LOOKUP_KEYS], wanted, number))
-        return {wanted[key]: side.held(key) for key in side.keys}
+                    side.take(self._rows_by_key(read, keys[start : start + LOOKUP_KEYS], texts, number))
+        return {texts[key]: side.held(key) for key in side.keys}
 
     def _rows_by_key(
-        self, read: SqlRead, keys: Sequence[KeyText], wanted: Mapping[Bytes, KeyText], number: int
+        self, read: SqlRead, keys: Sequence[KeyText], texts: Mapping[Bytes, KeyText], number: int
     ) -> list[Record]:
         text = sql.read_sql(read, sql.keys_condition(read, keys), having=False)
         rows = self._ask(read.endpoint, lambda session: session.query_bytes(text))
         parts = (sql.split_row(read, row) for row in rows)
         # A collation may take more keys as equal than were requested.
-        return [(key, values, count, number) for key, values, count in parts if key in wanted and count]
+        return [(key, values, count, number) for key, values, count in parts if key in texts and count]
 
     def query(self, endpoint: str, text: str, limit: int) -> tuple[tuple[str, ...], list[Texts]]:
         """Run one SELECT on an endpoint: column names, and at most ``limit`` rows of text.

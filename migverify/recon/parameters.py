@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, model_validator
 
 from migverify.errors import UsageError
-from migverify.recon.fields import Placed, ScalarText, parse_moment
+from migverify.recon.fields import PlacedPart, ScalarText, parse_moment
 from migverify.recon.model import ParameterValue
 from migverify.sql.quoting import MOST_DIGITS, decimal_literal
 from migverify.sql.tokens import SqlProblem, TokenForm, tokens
@@ -152,7 +152,7 @@ def parse_value(kind: str, text: str) -> ParameterValue:
     return _PARSERS[kind](text)
 
 
-class RuleParameter(Placed):
+class RuleParameter(PlacedPart):
     """A typed parameter."""
 
     type: Annotated[str, BeforeValidator(_type, json_schema_input_type=str)] = Field(

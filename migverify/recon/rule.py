@@ -15,7 +15,7 @@ from migverify.errors import UsageError
 from migverify.recon.build import Built, RuleInputs
 from migverify.recon.describe import Describe
 from migverify.recon.exceptions import KnownException
-from migverify.recon.fields import Duration, Money, Names, Placed, RuleName, SeverityName, WindowPart, duration_text
+from migverify.recon.fields import Duration, Money, Names, PlacedPart, RuleName, SeverityName, WindowPart, duration_text
 from migverify.recon.judging import JudgeInputs
 from migverify.recon.model import (
     Dataset,
@@ -37,7 +37,7 @@ _SHARED = frozenset(
 )  # fmt: skip
 
 
-class Rule(Placed):
+class Rule(PlacedPart):
     """What every kind has."""
 
     asks_all_rows: ClassVar[bool] = False

@@ -29,7 +29,7 @@ from migverify.recon.kinds.health import Expectations
 from migverify.recon.model import ParameterValue, RuleFinding, RuleResult, Window
 from migverify.recon.relation import RuleEngine
 from migverify.recon.rule import Rule, RuleSet
-from migverify.recon.steps import Span, Step, plan_body, rests, steps_of, widened
+from migverify.recon.steps import EvaluationPeriod, RuleStep, plan_body, rests, steps_of, widened
 from migverify.recon.suites import SuiteRunner
 from migverify.recon.verdict import rule_result
 from migverify.store.results import ResultStore, named_run
@@ -54,7 +54,7 @@ class RulesRequest:
     """What a run does. ``resume`` names a run to go on with; ``full`` reads immutable windows again."""
 
     command: str
-    span: Span = field(default_factory=Span)
+    span: EvaluationPeriod = field(default_factory=EvaluationPeriod)
     values: Mapping[str, ParameterValue] = field(default_factory=dict)
     resume: str | None = None
     full: bool = False
@@ -118,7 +118,7 @@ def run_rules(
     return run_id, verdict
 
 
-def begin(rules: RuleSet, tools: RuleTools, store: ResultStore, request: RulesRequest) -> tuple[list[Step], str]:
+def begin(rules: RuleSet, tools: RuleTools, store: ResultStore, request: RulesRequest) -> tuple[list[RuleStep], str]:
     """Plan the steps, refuse rules that do not fit their datasets, and start or resume the run."""
     plan = plan_body(rules, request.span, request.values)
     digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
@@ -148,7 +148,7 @@ def begin(rules: RuleSet, tools: RuleTools, store: ResultStore, request: RulesRe
     return steps, store.start_run(request.command, digest, plan, facts, kind=StoredKind.RULES)
 
 
-def _planned(rules: RuleSet, request: RulesRequest, info: RunInfo) -> list[Step]:
+def _planned(rules: RuleSet, request: RulesRequest, info: RunInfo) -> list[RuleStep]:
     """Return the steps as they were when the run began: windows that closed since then belong to another run."""
     at = info.facts.get("windows at")
     if not isinstance(at, int | float):
@@ -166,13 +166,15 @@ def fits(rule: Rule, window: Window | None, build: Build, suite: SuiteRunner | N
         suite.prepared(rule, window)
 
 
-def _evaluator(step: Step, rules: RuleSet, tools: RuleTools, proved: RuleResult | None) -> Callable[[Sink], RuleResult]:
+def _evaluator(
+    step: RuleStep, rules: RuleSet, tools: RuleTools, proved: RuleResult | None
+) -> Callable[[Sink], RuleResult]:
     if proved is not None and rests(step, tools.conditions.now()):
         return lambda _: proved
     return lambda sink: evaluate_step(step, rules, tools, sink)
 
 
-def evaluate_step(step: Step, rules: RuleSet, tools: RuleTools, sink: Sink) -> RuleResult:
+def evaluate_step(step: RuleStep, rules: RuleSet, tools: RuleTools, sink: Sink) -> RuleResult:
     """Evaluate one rule in one window; what hinders it is its reason, and hinders no other rule."""
     try:
         if isinstance(step.rule, Expectations):

@@ -72,8 +72,8 @@ class _Document:
         self.names: set[str] = set()
         self.rules: list[str] = []
 
-    def name(self, wanted: str) -> str:
-        base = _UNFIT.sub("_", wanted).strip("_-") or "table"
+    def name(self, proposal: str) -> str:
+        base = _UNFIT.sub("_", proposal).strip("_-") or "table"
         base = base[:80] if base[0].isalnum() else f"t{base[:79]}"
         name, number = base, 1
         while name in self.names:
@@ -82,11 +82,11 @@ class _Document:
         self.names.add(name)
         return name
 
-    def dataset(self, tables: Sequence[TableDef], wanted: str) -> str:
+    def dataset(self, tables: Sequence[TableDef], proposal: str) -> str:
         """Return the name of a dataset over these tables; adds it at its first use."""
         refs = tuple(table.ref for table in tables)
         if refs not in self.datasets:
-            self.datasets[refs] = name = self.name(wanted)
+            self.datasets[refs] = name = self.name(proposal)
             self.lines[name] = _dataset_lines(tables)
         return self.datasets[refs]
 

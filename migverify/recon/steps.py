@@ -15,7 +15,7 @@ MOST_WINDOWS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RuleStep:
     """One rule in one window (None: all rows)."""
 
     rule: Rule
@@ -23,7 +23,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class EvaluationPeriod:
     """From when to when (UTC) windowed rules are evaluated; None is open."""
 
     start: datetime | None = None
@@ -39,7 +39,7 @@ def chosen(rules: RuleSet, names: Sequence[str]) -> RuleSet:
     return replace(rules, rules=tuple(rule for rule in rules.rules if rule.name in names)) if names else rules
 
 
-def steps_of(rules: RuleSet, span: Span, now: float) -> Iterator[Step]:
+def steps_of(rules: RuleSet, span: EvaluationPeriod, now: float) -> Iterator[RuleStep]:
     """Yield what is to be done, rule by rule, windows in their order.
 
     A rule without windows is one step over all rows. A windowed one is cut by its grid inside the span; a window counts
@@ -52,9 +52,9 @@ def steps_of(rules: RuleSet, span: Span, now: float) -> Iterator[Step]:
         raise UsageError("--from is not before --to", hint="Both are UTC: --from 2026-01-31 --to 2026-02-01.")
     for rule in rules.rules:
         if rule.window is None or not windowed(rule, rules):
-            yield Step(rule, None)
+            yield RuleStep(rule, None)
         else:
-            yield from (Step(rule, window) for window in _windows(rule, span, now))
+            yield from (RuleStep(rule, window) for window in _windows(rule, span, now))
 
 
 def windowed(rule: Rule, rules: RuleSet) -> bool:
@@ -71,7 +71,7 @@ def _bound(rules: RuleSet, name: str) -> bool:
     return any(":window_" in text for text in texts)
 
 
-def _windows(rule: Rule, span: Span, now: float) -> Iterator[Window]:
+def _windows(rule: Rule, span: EvaluationPeriod, now: float) -> Iterator[Window]:
     grid = rule.window
     if grid is None:
         return
@@ -99,7 +99,7 @@ def _windows(rule: Rule, span: Span, now: float) -> Iterator[Window]:
         yield window
 
 
-def widened(step: Step, rules: RuleSet) -> Window | None:
+def widened(step: RuleStep, rules: RuleSet) -> Window | None:
     """Return the span in which keys of a window are looked for again; None where the window itself is right.
 
     Two services stamp one event with two times. A row whose counterpart lies in a neighbor window, within the settle
@@ -115,12 +115,12 @@ def widened(step: Step, rules: RuleSet) -> Window | None:
     return around(step.window, steps, steps)
 
 
-def rests(step: Step, now: float) -> bool:
+def rests(step: RuleStep, now: float) -> bool:
     """Whether rows of the step's window do not change any more: once it matched, it is not read again."""
     return step.window is not None and step.rule.window is not None and is_immutable(step.rule.window, step.window, now)
 
 
-def plan_body(rules: RuleSet, span: Span, values: Mapping[str, ParameterValue]) -> dict[str, object]:
+def plan_body(rules: RuleSet, span: EvaluationPeriod, values: Mapping[str, ParameterValue]) -> dict[str, object]:
     """Return the plan as the store keeps it: what decides an outcome, so that another one cannot be resumed."""
     return {
         "rules": [rule.name for rule in rules.rules], "file": rules.path, "digest": rules.digest,

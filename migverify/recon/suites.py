@@ -36,7 +36,7 @@ from migverify.recon.model import (
 )
 from migverify.recon.rule import Rule, RuleSet, values_for
 from migverify.recon.sides import DatasetSide, open_side
-from migverify.recon.verdict import Tally, conclude
+from migverify.recon.verdict import FindingTally, conclude
 from migverify.secrets import scrub
 from migverify.sql import expectations as sql
 from migverify.sql.recon import select_sql
@@ -167,7 +167,7 @@ class SuiteRunner:
                 for key, one in found.items() if key not in now
             ]  # fmt: skip
             found = {key: replace(one, reads=number + 2) for key, one in now.items() if key in found}
-        tally, at = Tally(), conditions.now()
+        tally, at = FindingTally(), conditions.now()
         exceptions = Exceptions.of(rule.name, self._rules.exceptions, datetime(1970, 1, 1) + timedelta(seconds=at))
         every = [exceptions.apply(replace(one, window=window, at=at)) for one in [*found.values(), *late]]
         for start in range(0, len(every), conditions.batch):

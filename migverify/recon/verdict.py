@@ -40,23 +40,23 @@ WORDS = {
 
 
 @dataclass(slots=True)
-class Tally:
+class FindingTally:
     """Findings by class, and money at risk by class and currency; exact."""
 
     counts: Counter[Class] = field(default_factory=Counter)
     money: dict[tuple[Class, str], Decimal] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, findings: Iterable[RuleFinding]) -> Tally:
+    def of(cls, findings: Iterable[RuleFinding]) -> FindingTally:
         """Count findings."""
         total = cls()
         for finding in findings:
             total.add(finding)
         return total
 
-    def copy(self) -> Tally:
+    def copy(self) -> FindingTally:
         """Return a tally that changes by itself."""
-        return Tally(self.counts.copy(), dict(self.money))
+        return FindingTally(self.counts.copy(), dict(self.money))
 
     def add(self, finding: RuleFinding, sign: int = 1) -> None:
         """Count a finding in, or out with -1."""
@@ -65,7 +65,7 @@ class Tally:
         for currency, value in (*amounts, *finding.also):
             self._amount((finding.kind, currency), sign * value)
 
-    def join(self, other: Tally, sign: int = 1) -> None:
+    def join(self, other: FindingTally, sign: int = 1) -> None:
         """Add the sums of another tally, or take them out with -1."""
         for kind, count in list(other.counts.items()):
             self.counts[kind] += sign * count
@@ -169,7 +169,7 @@ class RuleSums:
     reasons: dict[str, str] = field(default_factory=dict)
     left_out: int = 0
     covered: CoveredWindows = field(default_factory=CoveredWindows)
-    tally: Tally = field(default_factory=Tally)
+    tally: FindingTally = field(default_factory=FindingTally)
     unexplained: dict[str, Decimal] = field(default_factory=dict)
     snapshots: dict[str, tuple[ReadSnapshot, ReadSnapshot]] = field(default_factory=dict)
     first: str = ""
@@ -191,7 +191,7 @@ class RuleSums:
             else:
                 self.left_out += 1
         self.covered += result.covered
-        self.tally.join(Tally(Counter(result.counts), dict(result.money)))
+        self.tally.join(FindingTally(Counter(result.counts), dict(result.money)))
         for currency, value in result.unexplained.items():
             add_to(self.unexplained, currency, value)
         for snapshot in result.snapshots:

@@ -20,7 +20,7 @@ from migverify.model import StoredKind, Verdict
 from migverify.recon.bodies import DONE, result_of
 from migverify.recon.model import ParameterValue, Window
 from migverify.recon.rule import Rule, RuleSet
-from migverify.recon.steps import Span, plan_body, windowed
+from migverify.recon.steps import EvaluationPeriod, plan_body, windowed
 from migverify.recon.verdict import rule_result
 from migverify.recon.watch_judge import RuleReads
 from migverify.recon.watch_rule import RuleWatch
@@ -173,7 +173,7 @@ def watch_rules(
     for rule in rules.rules:
         if rule.window is not None:
             require_grid(rule.window, f"{rule.place}: rule {rule.name}")
-    plan = {**plan_body(rules, Span(), request.values), "command": "recon watch"}
+    plan = {**plan_body(rules, EvaluationPeriod(), request.values), "command": "recon watch"}
     digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
     run = WatchRun(store, StoredKind.RULES, FACT, digest, plan)
     if request.resume is not None:

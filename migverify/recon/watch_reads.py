@@ -20,7 +20,7 @@ from migverify.recon.model import ChangesPart, Dataset, FilePart, QueryPart, Rul
 from migverify.recon.relation import FileRead, KeyRows, Pairing, SqlRead
 from migverify.recon.rule import Rule, RuleSet, judging
 from migverify.recon.run import RuleTools, evaluate_step
-from migverify.recon.steps import Step
+from migverify.recon.steps import RuleStep
 from migverify.recon.watermark import (
     AppliedTime,
     SourceWatermark,
@@ -40,7 +40,7 @@ MARK_SECONDS = 1.0
 
 
 @dataclass(slots=True)
-class Marks:
+class WatermarkCache:
     """Watermarks of endpoints and files, asked at most once in ``MARK_SECONDS``.
 
     ``endpoints``: Those that the rules read, by name. ``pool``: One idle session for each endpoint at most.
@@ -132,7 +132,7 @@ class EngineReads:
 
     rules: RuleSet
     tools: RuleTools
-    marks: Marks
+    marks: WatermarkCache
 
     def watermarks(self, rule: Rule) -> Sequence[SourceWatermark]:
         """Return the watermarks of the rule's datasets."""
@@ -141,7 +141,7 @@ class EngineReads:
 
     def evaluate(self, rule: Rule, window: Window | None, sink: Sink) -> RuleResult:
         """Evaluate one window, as a run does."""
-        return evaluate_step(Step(rule, window), self.rules, self.tools, sink)
+        return evaluate_step(RuleStep(rule, window), self.rules, self.tools, sink)
 
     def look(
         self, rule: Rule, span: Window | None, findings: Sequence[RuleFinding]
@@ -162,9 +162,9 @@ class EngineReads:
             # Rows behind a group are judged as rows, independent of the rule's measures.
             kind = rule if one is built else rule.rows_rule()
             inputs = judging(kind, one, now, show=self.tools.conditions.show)
-            wanted = {n: key for n, form in enumerate(forms) for of, key in form if of is one}
-            ours, theirs = self._held(one, list(wanted.values()))
-            for n, key in wanted.items():
+            keys_by_form = {n: key for n, form in enumerate(forms) for of, key in form if of is one}
+            ours, theirs = self._rows_of_keys(one, list(keys_by_form.values()))
+            for n, key in keys_by_form.items():
                 pairing = Pairing(key, ours.get(key), theirs.get(key))
                 gone = pairing.source is None and pairing.target is None
                 differs = None if gone else kind.judge(inputs, pairing)
@@ -172,7 +172,9 @@ class EngineReads:
                     found[n] = exceptions.apply(replace(differs, key=findings[n].key), key)
         return found
 
-    def _held(self, built: Built, keys: Sequence[KeyText]) -> tuple[dict[KeyText, KeyRows], dict[KeyText, KeyRows]]:
+    def _rows_of_keys(
+        self, built: Built, keys: Sequence[KeyText]
+    ) -> tuple[dict[KeyText, KeyRows], dict[KeyText, KeyRows]]:
         """Look on both sides, one after the other: what was written in between differs once, and is read again."""
         if not keys:
             return {}, {}

@@ -18,13 +18,13 @@ from migverify.recon.bodies import bodies, finding_of, window_text, withdrawn
 from migverify.recon.candidates import Spill
 from migverify.recon.model import Class, RuleFinding, RuleResult, Window
 from migverify.recon.rule import Rule
-from migverify.recon.verdict import Tally
+from migverify.recon.verdict import FindingTally
 from migverify.recon.watch_judge import RuleReads, crossings, judge_again, judge_sums
 from migverify.recon.watch_state import (
     OPEN_KINDS,
-    State,
     Sums,
     WatchLimits,
+    WindowPhase,
     WindowState,
     gaps_of,
     kept_of,
@@ -115,27 +115,27 @@ class RuleWatch:
         """
         self.following = self.first
         for body in self.store.windows(self.run_id, self.rule.name):
-            kept = kept_of(body)
-            self._stamp = max(self._stamp, kept.stamp)
-            self._put(kept)
+            state = kept_of(body)
+            self._stamp = max(self._stamp, state.stamp)
+            self._put(state)
 
-    def _put(self, kept: WindowState, earlier: WindowState | None = None) -> None:
+    def _put(self, state: WindowState, earlier: WindowState | None = None) -> None:
         """Count a window in, in place of what was known of it, and drop those that are neither open nor recent."""
         if earlier is not None:
             self.sums.put(earlier, -1)
-        self.sums.put(kept)
-        self.windows[kept.name] = kept
-        window = kept.window
+        self.sums.put(state)
+        self.windows[state.name] = state
+        window = state.window
         if window is None:
             return
-        if kept.state is State.UNSURE and not kept.unread:
+        if state.phase is WindowPhase.UNSURE and not state.unread:
             self.unsure_since = min(self.unsure_since or window.start, window.start)
-            self.unsure = kept.gaps
+            self.unsure = state.gaps
         if self.following is not None and window.start >= self.following.start:
             self.following = shifted(window, 1)
         if self.following is not None:
             leaving = shifted(self.following, -max(self.limits.lookback, self.limits.idle) - 1)
-            for one in (kept, self.windows.get(window_text(leaving))):
+            for one in (state, self.windows.get(window_text(leaving))):
                 if one is None or one.window is None or one.is_open or one.window.start > leaving.start:
                     continue
                 self.windows.pop(one.name, None)
@@ -209,10 +209,10 @@ class RuleWatch:
 
     def _evaluate_undone(self, stop: Callable[[], bool]) -> bool:
         done = False
-        for kept in [k for k in self.windows.values() if k.is_undone]:
+        for state in [k for k in self.windows.values() if k.is_undone]:
             if stop():
                 break
-            self._evaluate(kept.window)
+            self._evaluate(state.window)
             done = True
         return done
 
@@ -228,8 +228,8 @@ class RuleWatch:
         return done
 
     def _evaluate_whole(self) -> bool:
-        kept = self.windows.get("")
-        if kept is not None and self.clock() - kept.at < self.limits.whole:
+        state = self.windows.get("")
+        if state is not None and self.clock() - state.at < self.limits.whole:
             return False
         self._evaluate(None)
         return True
@@ -238,34 +238,34 @@ class RuleWatch:
         began = self.stamp()
         started = time.monotonic()
         earlier = self.windows.get(window_text(window))
-        kept = WindowState(window, State.EVALUATING, at=began, marks=self._marked())
-        kept.evaluations = earlier.evaluations if earlier else 0
+        state = WindowState(window, WindowPhase.EVALUATING, at=began, marks=self._marked())
+        state.evaluations = earlier.evaluations if earlier else 0
         # Before the rows are read: what comes during the read is seen by the next look back.
-        kept.signature = self._signature(window)
+        state.signature = self._signature(window)
         with Spill[RuleFinding]() as spool:
             result = self.reads.evaluate(self.rule, window, spool.add)
             for findings, last in spool.pages(PAGE):
-                judged = self._judge(window, [replace(f, window=window, at=began) for f in findings], kept)
-                kept.tally.join(Tally.of(judged))
+                judged = self._judge(window, [replace(f, window=window, at=began) for f in findings], state)
+                state.tally.join(FindingTally.of(judged))
                 if last and earlier is None:
-                    self._finish(kept, result, None, judged, started)
+                    self._finish(state, result, None, judged, started)
                     return
-                self._write(kept, judged)
+                self._write(state, judged)
                 if earlier is None:  # from here on the store knows of it: a failure leaves it to be evaluated again
-                    earlier = replace(kept, tally=kept.tally.copy())
+                    earlier = replace(state, tally=state.tally.copy())
                     self._put(earlier)
-        kept.gaps = gaps_of(result)
-        kept.tally = self._settle_stale(window_text(window), kept, began)
-        self._finish(kept, result, earlier, [], started)
+        state.gaps = gaps_of(result)
+        state.tally = self._settle_stale(window_text(window), state, began)
+        self._finish(state, result, earlier, [], started)
 
-    def _judge(self, window: Window | None, findings: Sequence[RuleFinding], kept: WindowState) -> list[RuleFinding]:
+    def _judge(self, window: Window | None, findings: Sequence[RuleFinding], state: WindowState) -> list[RuleFinding]:
         for finding in findings:
             self._seen.remember(finding)
         if window is None or not self.rule.sums_groups:
             return list(findings)
         last = self._decided(window)
         judged, crossed = judge_sums(self.reads, self.rule, window, findings, self.settle, last=last)
-        kept.cross(crossed)
+        state.cross(crossed)
         return judged
 
     def _signature(self, window: Window | None) -> str | None:
@@ -275,49 +275,49 @@ class RuleWatch:
         self.blind = found is None
         return found
 
-    def _settle_stale(self, name: str, kept: WindowState, began: float) -> Tally:
+    def _settle_stale(self, name: str, state: WindowState, began: float) -> FindingTally:
         """Count the findings of a window that was evaluated again; what was not found this time matched late.
 
         Unless the window was not read in full: then nothing follows from what was not found.
         """
-        counted = Tally()
+        counted = FindingTally()
         for page in self._pages(name):
             late = []
             for finding in page:
                 if finding.at > began:
                     continue
-                gone = finding.at < began and finding.kind is not Class.LATE_MATCHED and not kept.unread
+                gone = finding.at < began and finding.kind is not Class.LATE_MATCHED and not state.unread
                 if gone:
                     reason = "not found when its window was evaluated again"
                     late.append(replace(finding, kind=Class.LATE_MATCHED, at=self.stamp(), reason=reason))
                 counted.add(late[-1] if gone else finding)
             if late:
-                self._write(kept, late)
+                self._write(state, late)
         return counted
 
     def _finish(
         self,
-        kept: WindowState,
+        state: WindowState,
         result: RuleResult,
         earlier: WindowState | None,
         judged: Sequence[RuleFinding],
         started: float,
     ) -> None:
-        kept.covered, kept.snapshots = kept.covered + result.covered, result.snapshots
-        kept.gaps = gaps_of(result)
-        kept.seconds = self.seconds = time.monotonic() - started
-        kept.evaluations += 1
-        kept.settle(self.rule)
-        self._write(kept, judged)
-        self._put(kept, earlier)
+        state.covered, state.snapshots = state.covered + result.covered, result.snapshots
+        state.gaps = gaps_of(result)
+        state.seconds = self.seconds = time.monotonic() - started
+        state.evaluations += 1
+        state.settle(self.rule)
+        self._write(state, judged)
+        self._put(state, earlier)
 
-    def _write(self, kept: WindowState, findings: Sequence[RuleFinding], gone: Sequence[RuleFinding] = ()) -> None:
+    def _write(self, state: WindowState, findings: Sequence[RuleFinding], gone: Sequence[RuleFinding] = ()) -> None:
         """Record a window and findings in one transaction, with the newest time that was given out.
 
         ``gone`` are findings that are none any more.
         """
-        kept.stamp = self._stamp
-        body = kept.body(self.rule)
+        state.stamp = self._stamp
+        body = state.body(self.rule)
         taken = [withdrawn(one) for one in bodies(gone, show=self.show)]
         self.store.add_window(self.run_id, self.rule.name, body, [*bodies(findings, show=self.show), *taken])
 
@@ -325,27 +325,27 @@ class RuleWatch:
 
     def _look_back(self) -> bool:
         """Reopen closed windows whose rows are not those that were evaluated, or that were not read in full."""
-        for kept in [k for k in self.windows.values() if k.unread and not k.is_undone and k.window is not None]:
-            self._reopen(kept, "it was not read in full")
-        for kept in self._recent(self.limits.lookback):
-            if kept.window is None or kept.is_undone or kept.signature is None or self._rests(kept):
+        for state in [k for k in self.windows.values() if k.unread and not k.is_undone and k.window is not None]:
+            self._reopen(state, "it was not read in full")
+        for state in self._recent(self.limits.lookback):
+            if state.window is None or state.is_undone or state.signature is None or self._rests(state):
                 continue
-            if self.reads.signature(self.rule, kept.window) != kept.signature:
-                self._reopen(kept, "rows of the window changed after it was closed")
+            if self.reads.signature(self.rule, state.window) != state.signature:
+                self._reopen(state, "rows of the window changed after it was closed")
         return True
 
-    def _rests(self, kept: WindowState) -> bool:
+    def _rests(self, state: WindowState) -> bool:
         grid = self.rule.window
         return (
-            grid is not None and kept.window is not None and kept.state is State.MATCHED
-            and is_immutable(grid, kept.window, self.clock())
+            grid is not None and state.window is not None and state.phase is WindowPhase.MATCHED
+            and is_immutable(grid, state.window, self.clock())
         )  # fmt: skip
 
-    def _reopen(self, kept: WindowState, reason: str) -> None:
-        fresh = replace(kept, state=State.REOPENED, gaps=(reason,))
+    def _reopen(self, state: WindowState, reason: str) -> None:
+        fresh = replace(state, phase=WindowPhase.REOPENED, gaps=(reason,))
         self._write(fresh, [])
         self.reopened += 1
-        self._put(fresh, kept)
+        self._put(fresh, state)
 
     def look_again(self, stop: Callable[[], bool] = lambda: False) -> bool:
         """Read open findings of closed windows again, at most ``limits.keys`` of them; the next call goes on there."""
@@ -371,18 +371,18 @@ class RuleWatch:
         return True
 
     def _look_at(self, name: str, findings: Sequence[RuleFinding]) -> None:
-        kept = self.windows.get(name)
-        if kept is None:
+        state = self.windows.get(name)
+        if state is None:
             raise StoreError(
                 f"rule {self.rule.name}: findings of window {name or '(none)'} have no window in the store"
             )
-        if kept.is_undone or kept.window is None:
+        if state.is_undone or state.window is None:
             return  # all of it is read again when it is evaluated
-        decided = self._decided(kept.window)
+        decided = self._decided(state.window)
         again = judge_again(
             self.reads,
             self.rule,
-            kept.window,
+            state.window,
             findings,
             self.settle,
             self.stamp(),
@@ -390,12 +390,12 @@ class RuleWatch:
             same=self._seen.same,
         )
         if again is None:
-            self._reopen(kept, "its findings have no key to read by: all of it is read again")
+            self._reopen(state, "its findings have no key to read by: all of it is read again")
             return
         if not again.changed and not again.crossed:
             return
         before = {f.key: f for f in findings}
-        fresh = replace(kept, tally=kept.tally.copy())
+        fresh = replace(state, tally=state.tally.copy())
         for finding in again.crossed:
             fresh.tally.add(finding, -1)
         fresh.cross(crossings(again.crossed))
@@ -405,7 +405,7 @@ class RuleWatch:
             self._seen.remember(finding)
         fresh.settle(self.rule)
         self._write(fresh, again.changed, again.crossed)
-        self._put(fresh, kept)
+        self._put(fresh, state)
 
     def _decided(self, window: Window) -> bool:
         """Whether all windows within reach of one are closed, so that what it carried can be judged."""
@@ -423,15 +423,17 @@ class RuleWatch:
     # -- what is open --------------------------------------------------------------------------------------------
 
     @property
-    def held(self) -> list[WindowState]:
+    def open_windows(self) -> list[WindowState]:
         """Windows with open findings, or to be evaluated again."""
-        return [kept for kept in self.windows.values() if kept.is_open]
+        return [state for state in self.windows.values() if state.is_open]
 
     def matched_through(self) -> datetime | None:
         """Return the end of the last window before which every one matched; None before the first."""
         if self.first is None or self.following is None or self.following == self.first:
             return None
-        opened = [k.window.start for k in self.held if k.window is not None and k.state is not State.MATCHED]
+        opened = [
+            k.window.start for k in self.open_windows if k.window is not None and k.phase is not WindowPhase.MATCHED
+        ]
         if self.unsure_since is not None:
             opened.append(self.unsure_since)
         return min([self.following.start, *opened])
@@ -440,7 +442,7 @@ class RuleWatch:
     def waiting(self) -> list[WindowState]:
         """Windows with keys that could be judged and are being read again, or that are to be evaluated again."""
         return [
-            k for k in self.held
+            k for k in self.open_windows
             if k.is_undone or (k.tally.pending and (k.window is None or self._decided(k.window)))
         ]  # fmt: skip
 

@@ -17,10 +17,10 @@ from migverify.model import Verdict
 from migverify.recon.bodies import DONE, OPEN, result_body, result_of, window_text
 from migverify.recon.model import MISMATCHES, Class, CoveredWindows, RuleResult, Severity, Window
 from migverify.recon.rule import Rule
-from migverify.recon.verdict import Tally
+from migverify.recon.verdict import FindingTally
 
 
-class State(StrEnum):
+class WindowPhase(StrEnum):
     """The state of a window in a watch."""
 
     EVALUATING = "evaluating"  # some findings are stored, not all: it is evaluated again after a restart
@@ -31,7 +31,7 @@ class State(StrEnum):
     MISMATCH = "mismatch"
 
 
-UNDONE = frozenset({State.EVALUATING, State.REOPENED})
+UNDONE = frozenset({WindowPhase.EVALUATING, WindowPhase.REOPENED})
 UNREAD = ("not read:", "not evaluated:")
 """How reasons begin that another read may take away."""
 
@@ -66,8 +66,8 @@ class WindowState:
     """
 
     window: Window | None
-    state: State
-    tally: Tally = field(default_factory=Tally)
+    phase: WindowPhase
+    tally: FindingTally = field(default_factory=FindingTally)
     covered: CoveredWindows = field(default_factory=CoveredWindows)
     gaps: tuple[str, ...] = ()
     signature: str | None = None
@@ -97,13 +97,13 @@ class WindowState:
     @property
     def is_undone(self) -> bool:
         """Whether all of it is evaluated again."""
-        return self.state in UNDONE
+        return self.phase in UNDONE
 
     @property
     def is_open(self) -> bool:
         """Whether something of it is read again, or may expire; a rule without windows is evaluated for ever."""
         # Reading again what no read can prove would say the same.
-        done = self.state is State.MATCHED or (self.state is State.UNSURE and not self.unread)
+        done = self.phase is WindowPhase.MATCHED or (self.phase is WindowPhase.UNSURE and not self.unread)
         return self.window is None or not done or bool(self.tally.open or self.tally.counts.get(Class.KNOWN_EXCEPTION))
 
     def cross(self, count: int) -> None:
@@ -114,24 +114,24 @@ class WindowState:
         """Set the state from the findings and gaps."""
         self.tally.prune()
         if self.tally.mismatches and rule.severity is not Severity.WARNING:
-            self.state = State.MISMATCH
+            self.phase = WindowPhase.MISMATCH
         elif self.tally.pending:
-            self.state = State.CARRYING
+            self.phase = WindowPhase.CARRYING
         else:
-            self.state = State.UNSURE if self.gaps else State.MATCHED
+            self.phase = WindowPhase.UNSURE if self.gaps else WindowPhase.MATCHED
 
     def result(self, rule: Rule) -> RuleResult:
         """Return the end of the rule in this window, as a run would."""
-        verdicts = {State.MATCHED: Verdict.MATCH, State.MISMATCH: Verdict.MISMATCH}
+        verdicts = {WindowPhase.MATCHED: Verdict.MATCH, WindowPhase.MISMATCH: Verdict.MISMATCH}
         reasons = list(self.gaps)
         if self.tally.mismatches:
             reasons.append(f"{self.tally.mismatches:,} mismatches")
         if self.tally.pending:
             reasons.append(f"{self.tally.pending:,} keys wait for the next window or for another read")
-        if self.state in UNDONE:
+        if self.phase in UNDONE:
             reasons.append("it is to be evaluated again")
         return RuleResult(
-            rule.name, self.window, verdicts.get(self.state, Verdict.INCONCLUSIVE), tuple(reasons), self.covered,
+            rule.name, self.window, verdicts.get(self.phase, Verdict.INCONCLUSIVE), tuple(reasons), self.covered,
             dict(self.tally.counts), dict(self.tally.money), self.snapshots, self.seconds, self.tally.at_risk(),
             self.gaps,
         )  # fmt: skip
@@ -139,9 +139,9 @@ class WindowState:
     def body(self, rule: Rule) -> dict[str, Any]:
         """Return the JSON form that the store keeps: the result of a run, and beside it what a watch needs."""
         body = result_body(self.result(rule))
-        body["state"] = OPEN if self.state in UNDONE else DONE
+        body["state"] = OPEN if self.phase in UNDONE else DONE
         body["watch"] = {
-            "state": str(self.state), "gaps": list(self.gaps), "signature": self.signature,
+            "state": str(self.phase), "gaps": list(self.gaps), "signature": self.signature,
             "crossed": self.covered.crossed, "evaluations": self.evaluations, "at": self.at, "stamp": self.stamp,
             "watermarks": {name: None if mark is None else repr(mark) for name, mark in self.marks.items()},
         }  # fmt: skip
@@ -157,7 +157,8 @@ def kept_of(body: Mapping[str, Any]) -> WindowState:
     try:
         own = body["watch"]
         return WindowState(
-            result.window, State(own["state"]), Tally(Counter(result.counts), dict(result.money)), result.covered,
+            result.window, WindowPhase(own["state"]),
+            FindingTally(Counter(result.counts), dict(result.money)), result.covered,
             tuple(own["gaps"]), own["signature"], int(own["evaluations"]), float(own["at"]),
             float(own["stamp"]), result.seconds, result.snapshots,
             {name: None if mark is None else float(mark) for name, mark in own["watermarks"].items()},
@@ -183,15 +184,15 @@ def gaps_of(result: RuleResult) -> tuple[str, ...]:
 class Sums:
     """Windows of a rule over the whole watch: how many in which state, and what they hold together."""
 
-    states: Counter[State] = field(default_factory=Counter)
-    tally: Tally = field(default_factory=Tally)
+    states: Counter[WindowPhase] = field(default_factory=Counter)
+    tally: FindingTally = field(default_factory=FindingTally)
     covered: CoveredWindows = field(default_factory=CoveredWindows)
 
-    def put(self, kept: WindowState, sign: int = 1) -> None:
+    def put(self, state: WindowState, sign: int = 1) -> None:
         """Count a window in, or out with -1."""
-        self.states[kept.state] += sign
-        self.tally.join(kept.tally, sign)
-        signed = kept.covered if sign > 0 else _negative(kept.covered)
+        self.states[state.phase] += sign
+        self.tally.join(state.tally, sign)
+        signed = state.covered if sign > 0 else _negative(state.covered)
         self.covered = self.covered + signed
 
     @property

@@ -15,7 +15,7 @@ from migverify.exposition import VERDICTS, Metric, number
 from migverify.model import Verdict
 from migverify.recon.model import Class, Severity
 from migverify.recon.watch_rule import RuleWatch
-from migverify.recon.watch_state import State
+from migverify.recon.watch_state import WindowPhase
 from migverify.recon.watermark import SourceWatermark, spread
 from migverify.recon.windows import closing, shown
 from migverify.watch.status import WatchStatus, gauges
@@ -261,12 +261,12 @@ def _gaps(one: RuleWatch, now: float, patience: Patience) -> list[str]:
     whole = one.windows.get("") if one.first is None else None
     if whole is not None and now - whole.at > one.limits.whole + limit:
         gaps.append(f"it was last evaluated {now - whole.at:.0f} s ago")
-    again = [k for k in one.held if k.is_undone]
+    again = [k for k in one.open_windows if k.is_undone]
     if again:
         gaps.append(f"{len(again):,} windows are to be evaluated again: {'; '.join(again[0].gaps) or 'not finished'}")
     if one.unsure_since is not None:
         gaps.append(f"from {one.unsure_since} on: {'; '.join(one.unsure)}")
-    unread = [k for k in one.held if k.gaps and not k.is_undone]
+    unread = [k for k in one.open_windows if k.gaps and not k.is_undone]
     gaps += [f"{k.window or 'all rows'}: {'; '.join(k.gaps)}" for k in unread[:SHOWN_REASONS]]
     if len(unread) > SHOWN_REASONS:
         gaps.append(f"and {len(unread) - SHOWN_REASONS:,} more windows that were not read in full")
@@ -324,7 +324,7 @@ def _notices(one: RuleWatch) -> list[str]:
     known = one.sums.tally.counts.get(Class.KNOWN_EXCEPTION, 0)
     if known:
         found.append(f"{known:,} known exceptions")
-    if one.sums.states.get(State.REOPENED):
+    if one.sums.states.get(WindowPhase.REOPENED):
         found.append("windows were reopened")
     return found
 

@@ -56,7 +56,7 @@ class SourceWatermark:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ClockReading:
     """A server's clock, read once: its Unix time, how far it is ahead of the one here, and how well that is known."""
 
     now: float
@@ -64,7 +64,7 @@ class Clock:
     error: float
 
 
-def read_clock(session: Session, here: Callable[[], float] = time.time) -> Clock:
+def read_clock(session: Session, here: Callable[[], float] = time.time) -> ClockReading:
     """Read a server's clock; the answer was made between asking and hearing it."""
     asked = here()
     text = session.query(CLOCK)[0][0]
@@ -72,7 +72,7 @@ def read_clock(session: Session, here: Callable[[], float] = time.time) -> Clock
     if text is None:
         raise ReadError(f"{session.endpoint.name}: the server does not tell its time")
     now = float(text)
-    return Clock(now, now - (asked + answered) / 2, max(0.0, (answered - asked) / 2))
+    return ClockReading(now, now - (asked + answered) / 2, max(0.0, (answered - asked) / 2))
 
 
 def spread(marks: Mapping[str, SourceWatermark]) -> float:
@@ -132,7 +132,7 @@ def writer_mark(session: Session, name: str) -> SourceWatermark:
     return _writer(session, name, clock)
 
 
-def _writer(session: Session, name: str, clock: Clock) -> SourceWatermark:
+def _writer(session: Session, name: str, clock: ClockReading) -> SourceWatermark:
     """Return the clock, or when the oldest transaction began that has written: its rows will have times from then."""
     try:
         reported = session.query(TIDB_OLDEST_WRITE if session.flavor is Flavor.TIDB else OLDEST_WRITE)[0][0]
@@ -150,7 +150,7 @@ def _writer(session: Session, name: str, clock: Clock) -> SourceWatermark:
     return SourceWatermark(name, min(began, clock.now), how, "", True, clock.offset, clock.error)
 
 
-def replica_mark(name: str, clock: Clock, channels: list[dict[str, str | None]]) -> SourceWatermark:
+def replica_mark(name: str, clock: ClockReading, channels: list[dict[str, str | None]]) -> SourceWatermark:
     """Return the watermark of a replica: its clock less the seconds it is behind, over all channels."""
     behind = 0.0
     for row in channels:

@@ -1,6 +1,6 @@
 """Charts as inline SVG, drawn here so that the page needs no script and no library for them.
 
-Colors come from the classes of the page's style sheet; every figure also stands as text beside its chart.
+Colors come from the classes of the page's style sheet; every figure is also text beside its chart.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _axes(most_x: float, most_y: float) -> Iterator[Markup]:
 
 
 def _points(points: Sequence[ReadTimes], most_x: float, most_y: float) -> Iterator[Markup]:
-    # Two shapes as well as two colors: the sides must be told apart in print and without color vision.
+    # Two shapes as well as two colors: the sides must be distinguishable in print and without color vision.
     for point in points:
         x, y = _x(point.at, most_x), _y(point.source, most_y)
         yield Markup('<circle class="source" cx="{:.1f}" cy="{:.1f}" r="3.2"/>').format(x, y)

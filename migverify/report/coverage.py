@@ -14,7 +14,7 @@ _BINS = 250
 
 
 @dataclass(slots=True)
-class Coverage:
+class ReadCoverage:
     """What "0 differences" rests on.
 
     Rows and read seconds are sums over the chunks that the store holds. ``unread_source`` and ``unread_target`` are
@@ -45,7 +45,7 @@ class Coverage:
         self.unread_target += chunk.target is None
 
     @classmethod
-    def total(cls, parts: Iterable[Coverage]) -> Coverage:
+    def total(cls, parts: Iterable[ReadCoverage]) -> ReadCoverage:
         """Add up coverages of several table pairs."""
         whole = cls()
         for part in parts:

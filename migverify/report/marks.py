@@ -6,7 +6,7 @@ import unicodedata
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-# Characters of these categories are drawn as nothing or as space, or move what stands around them (bidi).
+# Characters of these categories are drawn as nothing or as space, or move what is around them (bidi).
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\0": "\\0"}
 # SequenceMatcher needs quadratic time at its worst; a longer middle part is marked as a whole.
@@ -89,7 +89,7 @@ def _common_prefix(one: str, two: str) -> int:
 class Piece:
     """A run of characters to draw alike.
 
-    ``changed``: they differ from the other side. ``escaped``: the text stands for one unseen character.
+    ``changed``: they differ from the other side. ``escaped``: the text replaces one unseen character.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""What a report shows, whatever the run was about: frozen data that the five renderers turn into a form.
+"""What a report shows, for every kind of run: frozen data that the five renderers turn into a form.
 
 A builder (tables, rules, guards, replay, runbook) reads a run and makes a ``Report``; nothing else is rendered.
 """
@@ -171,7 +171,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A column of a row with both its values; a text stands for a value that is masked or absent."""
+    """A column of a row with both its values; a text replaces a value that is masked or absent."""
 
     column: str
     kind: str

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from migverify.exposition import Metric, number
 from migverify.model import DiffKind, RunInfo, StoredKind, Verdict
-from migverify.report.coverage import ChunkTimeline, Coverage
+from migverify.report.coverage import ChunkTimeline, ReadCoverage
 from migverify.report.figures import amount, duration, plural
 from migverify.report.model import Fact, Report, ReportOptions, Tile, tone_of, verdict_counts
 from migverify.report.rules import (
@@ -128,7 +128,7 @@ def _covered(tables: Sequence[TablePairReport], rules: Sequence[RuleReport]) -> 
     if rules:
         parts.append(f"{amount(len(rules), 'rule')}; the table says how many rows each of them read.")
     if tables or not rules:
-        cover = Coverage.total(table.coverage for table in tables)
+        cover = ReadCoverage.total(table.coverage for table in tables)
         items = {item for table in tables for item in table.result.not_covered}
         gaps = sum(bool(table.result.not_covered) for table in tables)
         parts.append(

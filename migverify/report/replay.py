@@ -112,10 +112,10 @@ def _verdict(run: RunFacts, whole: Mapping[str, Any] | None) -> tuple[Verdict, t
     if whole is None:
         worst = Verdict.MISMATCH if run.verdict is Verdict.MISMATCH else Verdict.INCONCLUSIVE
         return worst, ("the replay did not get to its result", *run.reasons)
-    held = Verdict(whole["verdict"])
+    verdict = Verdict(whole["verdict"])
     reasons = tuple(dict.fromkeys([*run.reasons, *whole["reasons"]]))
-    if run.verdict is Verdict.MATCH and held is not Verdict.MATCH:
-        return held, (f"the store contradicts itself: the run is MATCH, its replay {held}", *reasons)
+    if run.verdict is Verdict.MATCH and verdict is not Verdict.MATCH:
+        return verdict, (f"the store contradicts itself: the run is MATCH, its replay {verdict}", *reasons)
     return run.verdict, reasons
 
 

@@ -26,7 +26,7 @@ from migverify.model import (
     TableResult,
     Verdict,
 )
-from migverify.report.coverage import ChunkTimeline, Coverage, NotedChunks
+from migverify.report.coverage import ChunkTimeline, NotedChunks, ReadCoverage
 from migverify.report.figures import amount
 from migverify.report.marks import Clip, clip_pair, visible
 from migverify.report.model import URGENCY, Compared, FindingEntry, JUnitCase, ReportOptions
@@ -53,7 +53,7 @@ class TablePairReport:
     """
 
     result: TableResult
-    coverage: Coverage
+    coverage: ReadCoverage
     counts: tuple[tuple[str, str, int], ...]
     detailed: bool
     slow: NotedChunks
@@ -146,7 +146,7 @@ def _pair(
     store: ResultStore, run_id: str, result: TableResult, options: ReportOptions, samples: int | None,
     timeline: ChunkTimeline,
 ) -> TablePairReport:  # fmt: skip
-    coverage = Coverage(spans=len(store.spans(run_id, result.pair)))
+    coverage = ReadCoverage(spans=len(store.spans(run_id, result.pair)))
     noted = NotedChunks(options.slow_chunks if samples is not None else 0)
     for chunk in store.chunks(run_id, result.pair):
         coverage.add(chunk)

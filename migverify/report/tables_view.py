@@ -9,7 +9,7 @@ from typing import Any
 
 from migverify.model import ChunkResult, ChunkState, DiffKind, NotCovered, SchemaClass, SchemaDifference, Verdict
 from migverify.report import charts
-from migverify.report.coverage import ChunkTimeline, Coverage
+from migverify.report.coverage import ChunkTimeline, ReadCoverage
 from migverify.report.figures import amount, count, seconds
 from migverify.report.model import (
     URGENCY,
@@ -181,7 +181,7 @@ def _chunks(title: str, chunks: Sequence[ChunkResult], total: int) -> Table:
 
 
 def _coverage(tables: Sequence[TablePairReport]) -> Iterator[Block]:
-    cover = Coverage.total(table.coverage for table in tables)
+    cover = ReadCoverage.total(table.coverage for table in tables)
     yield FactList((
         Fact("chunks", f"{amount(cover.chunks, 'chunk')} ({_states(cover) if cover.chunks else 'none stored'})"),
         Fact("key ranges", f"{amount(cover.spans, 'span')}, read in {amount(cover.attempts, 'attempt')}"),
@@ -201,7 +201,7 @@ def _named(names: Sequence[str]) -> str:
     return f"{amount(len(names), 'table pair')}: {listed}{', ...' if len(names) > _BARS else ''}"
 
 
-def _states(cover: Coverage) -> str:
+def _states(cover: ReadCoverage) -> str:
     return ", ".join(f"{cover.states[state]:,} {state}" for state in ChunkState if cover.states[state]) or "none"
 
 
@@ -210,7 +210,7 @@ def _read(tables: Sequence[TablePairReport]) -> Iterator[Fact]:
     keys = sum(_keys_read(table.result.details) for table in tables)
     if keys:
         yield Fact("keys read", f"{keys:,} on both sides")
-    cover = Coverage.total(table.coverage for table in tables)
+    cover = ReadCoverage.total(table.coverage for table in tables)
     if cover.chunks or not keys:
         yield Fact("rows read", _rows_read(cover))
 
@@ -220,7 +220,7 @@ def _keys_read(details: Mapping[str, Any]) -> int:
     return sum(int(details.get(name, 0)) for name in names) if {"repairs", "keys"} & details.keys() else 0
 
 
-def _rows_read(cover: Coverage) -> str:
+def _rows_read(cover: ReadCoverage) -> str:
     sides = (
         ("source", cover.rows_source, cover.unread_source),
         ("target", cover.rows_target, cover.unread_target),

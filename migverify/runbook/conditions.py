@@ -1,6 +1,6 @@
 """What holds a run besides the guards of its file: window, readiness, budgets, and the rules that call for a rollback.
 
-Pure. Each has an id of its own, so that what held the run, and who went on all the same, stands in the journal as it
+Pure. Each has an id of its own, so that what held the run, and who went on all the same, is in the journal as it
 does for a guard.
 """
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class StepState(StrEnum):
-    """Where a step stands. NOT_APPLICABLE and DRY are recorded, and are never "done"."""
+    """The state of a step. NOT_APPLICABLE and DRY are recorded, and are never "done"."""
 
     PENDING = "pending"
     NOT_APPLICABLE = "not applicable"
@@ -39,7 +39,7 @@ class RollbackState(StrEnum):
 
 
 class RunState(StrEnum):
-    """Where a run stands; every end has an exit code of its own."""
+    """The state of a run; every end has an exit code of its own."""
 
     READY_CHECKED = "ready checked"
     RUNNING = "running"
@@ -53,7 +53,7 @@ class RunState(StrEnum):
 
 
 class EventKind(StrEnum):
-    """What an event says. ``INTENT`` stands before an effect, ``EFFECT`` after it."""
+    """What an event says. ``INTENT`` precedes an effect, ``EFFECT`` after it."""
 
     RUN_STARTED = "run started"
     RUN_ENDED = "run ended"

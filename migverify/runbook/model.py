@@ -73,7 +73,7 @@ class DataLoss(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something stands in the file, for messages: line from 1."""
+    """Where something is in the file, for messages: line from 1."""
 
     file: str
     line: int
@@ -179,9 +179,10 @@ class Step:
     of a phase need the last ones of the phase before. Only the very first step of a file has none.
 
     ``only_runs`` / ``only_environments`` empty: all. ``point_of_no_return`` is ``""``, ``soft`` or ``hard``.
-    The title is not in ``sha``, nor an instruction that automation carries out, so that wording may be mended without
-    voiding drills; nor are values of parameters that differ by environment. ``filled_sha`` has those: it is what an
-    approval is bound to. ``scripts`` are hashes of the scripts its commands name, as they were when it was loaded.
+    The title is not in ``sha``, nor an instruction that automation carries out, so that wording may be corrected
+    without voiding drills; nor are values of parameters that differ by environment. ``filled_sha`` has those: it is
+    what an approval is bound to. ``scripts`` are hashes of the scripts its commands name, as they were when it was
+    loaded.
     ``attest`` is what the DRI of a manual step states where no check can tell.
     With ``on_fail`` ``goto``, ``retries`` bounds how often. ``twin`` is the step that rehearses one of production.
     """
@@ -267,7 +268,7 @@ class Budgets:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class RunWindow:
     """When the run may happen, Unix seconds."""
 
     opens: float
@@ -324,7 +325,7 @@ class Runbook:
     guards: tuple[Guard, ...] = ()
     phases: tuple[str, ...] = ()
     budgets: Budgets = Budgets()
-    window: Window | None = None
+    window: RunWindow | None = None
     sinks: tuple[Sink, ...] = ()
     rollback_when: tuple[Check, ...] = ()
     parameters: dict[str, str] = field(default_factory=dict)

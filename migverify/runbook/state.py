@@ -17,8 +17,24 @@ from migverify.runbook.graph import Graph, acts
 from migverify.runbook.model import Runbook, RunKind, Step
 
 __all__ = [
-    "CLEAN_HAS_NO_EFFECT", "EFFECTS_OUTLIVE", "OVER", "PASSED", "RULES", "SIGNED_BY_ALL", "UNDER_WAY", "Attempt",
-    "Delivery", "DeliveryState", "Given", "GuardStatus", "Jump", "Order", "RunStatus", "Span", "StepStatus", "between",
+    "CLEAN_HAS_NO_EFFECT",
+    "EFFECTS_OUTLIVE",
+    "OVER",
+    "PASSED",
+    "RULES",
+    "SIGNED_BY_ALL",
+    "UNDER_WAY",
+    "Attempt",
+    "Delivery",
+    "DeliveryState",
+    "ElapsedTime",
+    "Given",
+    "GuardStatus",
+    "Jump",
+    "RollbackOrder",
+    "RunStatus",
+    "StepStatus",
+    "between",
 ]  # fmt: skip
 
 PASSED = frozenset({StepState.DONE, StepState.WAIVED, StepState.DRY})
@@ -34,24 +50,24 @@ CLEAN_HAS_NO_EFFECT = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ElapsedTime:
     """A duration in seconds. Not ``exact``: taken from wall clocks, which may have been set meanwhile."""
 
     seconds: float
     exact: bool
 
-    def __add__(self, other: Span) -> Span:
-        return Span(self.seconds + other.seconds, self.exact and other.exact)
+    def __add__(self, other: ElapsedTime) -> ElapsedTime:
+        return ElapsedTime(self.seconds + other.seconds, self.exact and other.exact)
 
 
-def between(first: Moment, then: Moment) -> Span:
+def between(first: Moment, then: Moment) -> ElapsedTime:
     """Return the time from one moment to a later one; never negative."""
     if first.boot == then.boot:
-        return Span(max(0.0, (then.mono - first.mono) / 1e9), exact=True)
-    return Span(max(0.0, then.wall - first.wall), exact=False)
+        return ElapsedTime(max(0.0, (then.mono - first.mono) / 1e9), exact=True)
+    return ElapsedTime(max(0.0, then.wall - first.wall), exact=False)
 
 
-ZERO = Span(0.0, exact=True)
+ZERO = ElapsedTime(0.0, exact=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +145,8 @@ class StepStatus:
     called: Moment | None = None
     started: Moment | None = None
     ended: Moment | None = None
-    held_before: Span = ZERO
-    active: Span | None = None
+    held_before: ElapsedTime = ZERO
+    active: ElapsedTime | None = None
     intent: bool = False
     effect_done: bool = False
     order: int = -1
@@ -171,7 +187,7 @@ class GuardStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RollbackOrder:
     """A rollback that was ordered: steps in the order in which they are undone, and what comes then.
 
     ``then`` is ``rolled back`` or ``aborted`` (the run ends), or ``hold``.
@@ -184,7 +200,7 @@ class Order:
 
 
 class DeliveryState(StrEnum):
-    """Where an announcement stands on its way to one sink. FAILED is tried again, GIVEN_UP is not."""
+    """The state of an announcement on its way to one sink. FAILED is tried again, GIVEN_UP is not."""
 
     QUEUED = "queued"
     SENT = "sent"
@@ -222,7 +238,7 @@ class Delivery:
 
 @dataclass(slots=True)
 class RunStatus:
-    """Where a run stands. Only the fold changes it; to everybody else it is a value.
+    """The state of a run. Only the fold changes it; to everybody else it is a value.
 
     Parameters
     ----------
@@ -235,7 +251,7 @@ class RunStatus:
     despite
         Guards that two persons overruled; each holds again once it has passed and fails anew.
     forced
-        Steps that ``on_fail: goto`` leads to, whatever they need.
+        Steps that ``on_fail: goto`` leads to, also before what they need.
     began
         Hash of the first event, which holds the whole runbook: what every approval is bound to.
     promotions
@@ -271,16 +287,16 @@ class RunStatus:
     busy: set[str] = field(default_factory=set)
     undecided: int = 0
     ended: Moment | None = None
-    held: Span = ZERO
+    held: ElapsedTime = ZERO
     held_since: Moment | None = None
     holds: int = 0
     hold_reasons: tuple[str, ...] = ()
     hold_guards: tuple[str, ...] = ()
     despite: frozenset[str] = frozenset()
     write_stop_since: Moment | None = None
-    write_stop_spent: Span = ZERO
+    write_stop_spent: ElapsedTime = ZERO
     guards: dict[str, GuardStatus] = field(default_factory=dict)
-    order: Order | None = None
+    order: RollbackOrder | None = None
     forced: frozenset[str] = frozenset()
     agreements: tuple[Given, ...] = ()
     unsigned: int = 0
@@ -309,11 +325,11 @@ class RunStatus:
         """Return a step's definition; raises KeyError."""
         return self.graph.steps[step]
 
-    def held_until(self, now: Moment) -> Span:
+    def held_until(self, now: Moment) -> ElapsedTime:
         """Return for how long the run was held in all, a hold that goes on included."""
         return self.held + between(self.held_since, now) if self.held_since is not None else self.held
 
-    def active_time(self, step: str, now: Moment) -> Span | None:
+    def active_time(self, step: str, now: Moment) -> ElapsedTime | None:
         """Return how long a step took or takes, without the time of holds; None before it started."""
         one = self.steps[step]
         if one.active is not None or one.started is None:
@@ -321,9 +337,9 @@ class RunStatus:
         held = self.held_until(now)
         span = between(one.started, now)
         paused = max(0.0, held.seconds - one.held_before.seconds)
-        return Span(max(0.0, span.seconds - paused), span.exact and held.exact)
+        return ElapsedTime(max(0.0, span.seconds - paused), span.exact and held.exact)
 
-    def write_stop_time(self, now: Moment) -> Span:
+    def write_stop_time(self, now: Moment) -> ElapsedTime:
         """Return for how long writes were stopped; holds count, as writes are stopped meanwhile."""
         if self.write_stop_since is None:
             return self.write_stop_spent

@@ -38,7 +38,7 @@ from migverify.workload.replay.run import (
     remaining,
 )
 from migverify.workload.replay.runfile import COMMITS, RUN_FILE, WRITES, RunFile
-from migverify.workload.replay.safety import Sides
+from migverify.workload.replay.safety import ReplayEndpoints
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,8 +114,8 @@ class PlayParts:
 
 
 def replay_on_spark(
-    folder: Path, sides: Sides, options: EngineOptions, master: str | None, conf: Mapping[str, str], *, jobs: int,
-    resume: bool = False, session: SparkSession | None = None,
+    folder: Path, sides: ReplayEndpoints, options: EngineOptions, master: str | None, conf: Mapping[str, str], *,
+    jobs: int, resume: bool = False, session: SparkSession | None = None,
 ) -> ReplayResult:  # fmt: skip
     """Replay the plan in ``folder`` on Spark; see ``migverify.workload.replay.run.replay``.
 

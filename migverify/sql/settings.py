@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from migverify.sql.quoting import quote_name, quote_path, quote_text, quote_texts
 
 VARIABLES = "SHOW GLOBAL VARIABLES"
-CONNECTED = "SHOW GLOBAL STATUS LIKE 'Threads_connected'"
-TIDB_CONNECTED = "SELECT COUNT(*) FROM information_schema.PROCESSLIST"
 ZONE_OFFSETS = (
     "SELECT CONVERT_TZ('2026-01-15 12:00:00', '+00:00', @@GLOBAL.time_zone),"
     " CONVERT_TZ('2026-07-15 12:00:00', '+00:00', @@GLOBAL.time_zone)"
@@ -30,7 +28,7 @@ CHECKPOINT_TABLES = (
 )
 # What a reader runs to see the answers again: {databases} is replaced by those in scope.
 COLUMNS = (
-    "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLLATION_NAME FROM information_schema.COLUMNS"
+    "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, COLLATION_NAME FROM information_schema.COLUMNS"
     " WHERE TABLE_SCHEMA IN ({databases})"
 )
 INDEXES = (
@@ -59,6 +57,10 @@ FOREIGN_KEYS = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, REFERENCED_TABLE_NAME FROM information_schema.KEY_COLUMN_USAGE"
     " WHERE TABLE_SCHEMA IN ({databases}) AND REFERENCED_TABLE_NAME IS NOT NULL"
 )
+REFERENTIAL_RULES = (
+    "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, DELETE_RULE, UPDATE_RULE"
+    " FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE CONSTRAINT_SCHEMA IN ({databases})"
+)
 ENTRY_SIZE = "SHOW CONFIG WHERE TYPE = 'tidb' AND NAME = 'performance.txn-entry-size-limit'"
 
 
@@ -68,6 +70,11 @@ def checkpoint_rows(database: str, table: str) -> str:
         "SELECT id, binlog_name, binlog_pos, binlog_gtid, TIMESTAMPDIFF(SECOND, update_time, NOW())"
         f" FROM {quote_path(database, table)} WHERE is_global = 1"
     )
+
+
+def global_variable(name: str) -> str:
+    """Return what shows a variable as all sessions begin with it; ``name`` may be a pattern of LIKE."""
+    return f"SHOW GLOBAL VARIABLES LIKE {quote_text(name)}"
 
 
 def session_variable(name: str) -> str:

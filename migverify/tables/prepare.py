@@ -81,7 +81,7 @@ class PreparedTables:
 def prepared_run(
     path: Path, tables: Sequence[str] | None, *, current: bool = False
 ) -> Iterator[tuple[Config, dict[str, str], PreparedTables]]:
-    """Yield the configuration of a file, its passwords and the plan; a snapshot taken for the run is held meanwhile.
+    """Yield the configuration of a file, its passwords and the plan; a snapshot made for the run is held meanwhile.
 
     ``current`` leaves snapshots out: for a command that writes the target, or reads what is there now.
     """

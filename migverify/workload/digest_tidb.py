@@ -4,7 +4,7 @@ The rules are those of TiDB's digester (pkg/parser, digester.go and lexer.go), w
 ``TIDB_ENCODE_SQL_DIGEST`` of TiDB 8.5 on a corpus.
 
 It reads tokens only, so a text that no parser takes has a digest too. It knows no modes: ``"..."`` is
-a string and a backslash escapes, whatever the session set.
+a string and a backslash escapes, independent of the session.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Statements repeat, apart from their literals. ``Digester.skeleton`` cuts literals out; two statements with one skeleton
 have the same tokens, except for the values of literals and for how many stand in a list. What can depend on those, and
-how it is kept apart:
+how it is distinguished:
 
 - items of ORDER BY and GROUP BY: they decide the digest (``ORDER BY 1``) and the keys of the order
   (``ORDER BY FIELD(state, 'new', 'old')``). Their key is the skeleton and the text from the first BY on.

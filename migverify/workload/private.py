@@ -1,4 +1,4 @@
-"""Files that hold statements: for their owner alone, whatever the umask is and whatever another user put there before.
+"""Files that hold statements: for their owner alone, independent of the umask and of what is there before.
 
 In a folder that others may write to (``/tmp``), a name may be taken already: a link would have another file
 overwritten, a foreign folder would let its owner read or replace what is written there. Both are refused.

@@ -135,7 +135,7 @@ def _text(cell: Cell) -> str | None:
 class Prober:
     """Both sides, opened: a control session each, the scratch databases where they may be made.
 
-    Use it as a context manager: leaving it drops what was made, whatever happened inside.
+    Use it as a context manager: leaving it drops what was made, also after an error.
     """
 
     def __init__(self, source: ProbeSide, target: ProbeSide, options: ProbeOptions | None = None) -> None:

@@ -13,7 +13,7 @@ from migverify.sql.lexer import DEFAULT, TokenKind, tokens
 from migverify.workload.model import Command, Record
 from migverify.workload.overflow import Overflow
 from migverify.workload.quotes import LOOKS
-from migverify.workload.state import State, Tracker
+from migverify.workload.state import SessionState, Tracker
 
 BEGAN_BEFORE = "session began before the capture"
 OPEN_AT_END = "transaction open at the end of the capture"
@@ -33,7 +33,7 @@ class SessionStatement:
     record: Record
     session: str
     position: int
-    state: State
+    state: SessionState
     partial: str
 
 
@@ -170,7 +170,7 @@ class _Session:
             yield statement
 
 
-def _lacking(record: Record, state: State) -> str:
+def _lacking(record: Record, state: SessionState) -> str:
     """Return why a record is partial; a text that only a default session leaves open is whole in one that closes it.
 
     One with a bare ``?`` stays partial: no reader knows yet what it is.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sqlglot import expressions as exp
 
 
-class Order(StrEnum):
+class RowOrder(StrEnum):
     """How far the text determines the order of the rows."""
 
     TOTAL = "total"
@@ -37,7 +37,7 @@ class Shape:
     """
 
     tables: tuple[str, ...] | None = None
-    order: Order = Order.UNKNOWN
+    order: RowOrder = RowOrder.UNKNOWN
     order_by: tuple[str, ...] = ()
     limited: bool = False
     deterministic: bool | None = None
@@ -83,7 +83,7 @@ def shape(
     }))  # fmt: skip
     if not isinstance(tree, exp.Query):
         limited = tree.args.get("limit") is not None
-        return Shape(tables, Order.NONE, limited=limited, deterministic=not (volatile or limited))
+        return Shape(tables, RowOrder.NONE, limited=limited, deterministic=not (volatile or limited))
     order, keys = _order(tree, {} if unique_keys is None else unique_keys)
     reasons = _undetermined(tree, order)
     if volatile:
@@ -109,40 +109,40 @@ def _text(sql: bytes) -> str:
         return whole.decode("utf-8")
 
 
-def _order(tree: exp.Query, unique_keys: Mapping[str, Sequence[Sequence[str]]]) -> tuple[Order, tuple[str, ...]]:
+def _order(tree: exp.Query, unique_keys: Mapping[str, Sequence[Sequence[str]]]) -> tuple[RowOrder, tuple[str, ...]]:
     from sqlglot import expressions as e
 
     if isinstance(tree, e.Select) and not tree.args.get("group") and tree.expressions and all(
         isinstance(one.unalias(), e.AggFunc) for one in tree.expressions
     ):  # fmt: skip
-        return Order.ONE_ROW, ()
+        return RowOrder.ONE_ROW, ()
     ordering = tree.args.get("order")
     if ordering is None:
-        return Order.NONE, ()
+        return RowOrder.NONE, ()
     items = [one.this for one in ordering.expressions]
     keys = tuple(one.sql(dialect="mysql") for one in items)
     if not isinstance(tree, e.Select):
-        return Order.TIES, keys
+        return RowOrder.TIES, keys
     columns = {one.name.lower() for one in items if isinstance(one, e.Column)}
     group = tree.args.get("group")
     if group is not None:
         grouped = {one.sql(dialect="mysql") for one in group.expressions}
         plain = not any(group.args.get(form) for form in ("rollup", "cube", "grouping_sets", "totals"))
-        return (Order.TOTAL if plain and grouped and grouped <= set(keys) else Order.TIES), keys
+        return (RowOrder.TOTAL if plain and grouped and grouped <= set(keys) else RowOrder.TIES), keys
     source = tree.args.get("from_") or tree.args.get("from")
     single = source is not None and isinstance(source.this, e.Table) and not tree.args.get("joins")
     if single and source is not None:
         for key in unique_keys.get(source.this.name.lower(), ()):
             if key and {column.lower() for column in key} <= columns:
-                return Order.TOTAL, keys
-    return Order.TIES, keys
+                return RowOrder.TOTAL, keys
+    return RowOrder.TIES, keys
 
 
-def _undetermined(tree: exp.Query, order: Order) -> list[str]:
+def _undetermined(tree: exp.Query, order: RowOrder) -> list[str]:
     from sqlglot import expressions as e
 
     reasons: list[str] = []
-    if tree.args.get("limit") is not None and order not in (Order.TOTAL, Order.ONE_ROW):
+    if tree.args.get("limit") is not None and order not in (RowOrder.TOTAL, RowOrder.ONE_ROW):
         reasons.append("LIMIT without a total order")
     for limit in tree.find_all(e.Limit):
         if limit.parent is not tree:

@@ -45,7 +45,7 @@ _UNCERTAIN = "(masked)"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SessionState:
     """The state one statement runs in.
 
     ``rest`` is a JSON object of what has no column: ``variables`` (other session variables), ``user_variables``
@@ -79,7 +79,7 @@ class State:
         return known | ({"rest": self.parts} if self.rest else {})
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> State:
+    def from_json(cls, body: Mapping[str, Any]) -> SessionState:
         """Read what ``as_json`` returned."""
         rest = body.get("rest")
         known: dict[str, Any] = {name: body.get(name) for name in _KEPT}
@@ -105,7 +105,7 @@ class Tracker:
     def __init__(self, mask: Callable[[bytes], bytes] | None = None) -> None:
         self._mask = mask
         self.opened = 0
-        self._variants: dict[tuple[bool | None, bool], State] = {}
+        self._variants: dict[tuple[bool | None, bool], SessionState] = {}
         self._clear()
         self._database: str | None = None
         self._charset: str | None = None
@@ -121,20 +121,20 @@ class Tracker:
         self._names: dict[str, None] = {}
         self._ids: dict[int, None] = {}
         self._next: str = ""
-        self._known: State | None = None
+        self._known: SessionState | None = None
         self._variants.clear()
 
-    def state(self, record: Record) -> State:
+    def state(self, record: Record) -> SessionState:
         """Return the state ``record`` runs in; the database it names counts more than the inferred one."""
         return self.state_in(record.database)
 
-    def state_in(self, database: str | None) -> State:
+    def state_in(self, database: str | None) -> SessionState:
         """Return the state of a record that names a database, or none."""
         if database is not None and database != self._database:
             self._database = database
             self._forget()
         if self._known is None:
-            self._known = State(
+            self._known = SessionState(
                 self._database, self._columns.get("charset", self._charset), self._columns.get("sql_mode"),
                 self._columns.get("time_zone"), self._autocommit, self._columns.get("isolation"), self.transaction,
                 self._rest(),
@@ -386,8 +386,8 @@ class Tracker:
             return
         value = self._resolve(part[2:], sql)
         if self._mask is not None and value is not None:
-            kept = f"SET {name} = ".encode() + sql[part[2].start : part[-1].end]
-            value = value if self._mask(kept) == kept else None
+            assignment = f"SET {name} = ".encode() + sql[part[2].start : part[-1].end]
+            value = value if self._mask(assignment) == assignment else None
         if name == "autocommit":
             self._set_autocommit(value)
             return
@@ -408,12 +408,12 @@ class Tracker:
             self._variables[name] = value_text
 
     def _set_autocommit(self, value: str | None) -> None:
-        wanted = {"1": True, "ON": True, "TRUE": True, "0": False, "OFF": False, "FALSE": False}.get(
+        autocommit = {"1": True, "ON": True, "TRUE": True, "0": False, "OFF": False, "FALSE": False}.get(
             (value or "").upper()
         )
-        if wanted and not self._autocommit:
+        if autocommit and not self._autocommit:
             self._end_transaction()
-        self._autocommit = wanted
+        self._autocommit = autocommit
 
     def _resolve(self, value: list[_Word], sql: bytes) -> str | None:
         """Return a value as text where the text of the statement tells it, else None."""

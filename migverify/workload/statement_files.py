@@ -1,6 +1,6 @@
 """Captured statements as Parquet: written batch by batch, read back without a JVM.
 
-Times are UTC timestamps in microseconds, texts of statements are binary: a log holds whatever the client sent.
+Times are UTC timestamps in microseconds, texts of statements are binary: a log holds any bytes the client sent.
 """
 
 from __future__ import annotations

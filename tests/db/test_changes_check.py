@@ -52,8 +52,8 @@ def test_the_lab_is_fit(pair: LabServers, databases: Any, tmp_path: Path, capsys
     by_name = {f.name: f for f in found.answers}
     assert by_name["binlog_format"].value == "ROW"
     assert " of 20" in by_name["binary logs"].value  # the age comes from the head of the file
-    assert by_name["tables without a primary key"].value == f"1 in 3: {databases.name}.b"
-    assert by_name["tables of other engines"].value == f"1 in 3: {databases.name}.b (MyISAM)"
+    assert by_name["tables without a primary key"].value == f"1 in 3 tables: {databases.name}.b"
+    assert by_name["tables of other engines"].value == f"1 in 3 tables: {databases.name}.b (MyISAM)"
     # Every statement that a finding names shows its value again.
     for finding in found.answers:
         if finding.query.startswith("SHOW GLOBAL"):
@@ -127,7 +127,7 @@ def test_a_server_set_up_badly_fails_point_by_point(
         "enforce_gtid_consistency", "sessions", "VECTOR columns",
     }  # fmt: skip
     assert "with binlog_format = STATEMENT" in found["sessions"]["value"]
-    assert found["cascading foreign keys"]["value"].startswith("1 in 3: bad.b (")
+    assert found["cascading foreign keys"]["value"].startswith("1 in 3 tables: bad.b (")
     assert again["binlog_row_image"] == again["binlog_checksum"] == "pass"
 
 

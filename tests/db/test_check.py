@@ -14,7 +14,7 @@ import pytest
 from migverify.cli.check import make_guard
 from migverify.cli.main import run
 from migverify.config import load_config
-from migverify.guards.check_questions import chosen
+from migverify.guards.check_table import chosen
 from migverify.guards.model import AnswerState, GuardAnswer, GuardResult
 from migverify.sql import settings as sql
 from migverify_lab.servers import LabServers

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from migverify.runbook.events import RunState, StepState
-from migverify.runbook.history.read import Marks, case_of
+from migverify.runbook.history.read import StepMoments, case_of
 from migverify.runbook.state import RunStatus
 from migverify_lab import chaos, chaos_start, mysql, prometheus, servers, tidb
 from migverify_lab.chaos_world import CaseWorkspace
@@ -89,7 +89,7 @@ def test_case(case: str, world: CaseWorkspace, tmp_path: Path) -> None:
     status = run_case(case, tmp_path)
     assert status.state is RunState.COMPLETED, told(status)
     assert all(one.state is StepState.DONE for one in status.steps.values()), told(status)
-    graded = case_of(status, Marks())
+    graded = case_of(status, StepMoments())
     assert graded is not None
     assert graded.grade in ("pass", "pass-with-late-recovery"), graded
     measured = fault_record(world, case)["measured"]
@@ -128,7 +128,7 @@ def test_a_fault_that_did_not_hit_is_never_a_pass(case: str, world: CaseWorkspac
     status = run_case(case, tmp_path, dud="inject")
     assert failed_step(status) == "hit", told(status)
     assert status.state is RunState.ABORTED_CLEAN, told(status)
-    graded = case_of(status, Marks())
+    graded = case_of(status, StepMoments())
     assert graded is not None
     assert graded.grade == "invalid"
     assert not world.jobs()
@@ -147,7 +147,7 @@ def test_a_fault_that_was_not_removed_is_never_a_pass(case: str, world: CaseWork
     status = run_case(case, tmp_path, dud="remove")
     assert failed_step(status) == "gone", told(status)
     assert status.state is RunState.ABORTED_CLEAN, told(status)
-    graded = case_of(status, Marks())
+    graded = case_of(status, StepMoments())
     assert graded is not None
     assert graded.grade == "invalid"
     assert not world.jobs()
@@ -156,7 +156,7 @@ def test_a_fault_that_was_not_removed_is_never_a_pass(case: str, world: CaseWork
 def test_ids_that_repeat_are_a_failure(world: CaseWorkspace, tmp_path: Path) -> None:
     status = run_case("clock-shift-ids", tmp_path, ids="naive")
     assert status.state is not RunState.COMPLETED, told(status)
-    graded = case_of(status, Marks())
+    graded = case_of(status, StepMoments())
     assert graded is not None
     assert graded.grade in ("fail", "invalid")
     assert any(one.code == 1062 for one in world.attempts()), "two ids were the same"

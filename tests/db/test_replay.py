@@ -24,10 +24,10 @@ from migverify.workload.replay.connections import EngineOptions
 from migverify.workload.replay.keys import read_keys
 from migverify.workload.replay.model import Judgement
 from migverify.workload.replay.pace import parse_pace
-from migverify.workload.replay.plan import Plan, read_plan
+from migverify.workload.replay.plan import ReplayPlan, read_plan
 from migverify.workload.replay.run import ReplayResult, replay
 from migverify.workload.replay.runfile import RunFile
-from migverify.workload.replay.safety import Leave, Sides
+from migverify.workload.replay.safety import Leave, ReplayEndpoints
 from migverify.workload.replay.verdict import CatalogueLabels, verdict
 from migverify.workload.replay.wire import Limits
 from migverify.workload.statement_files import read_columns
@@ -50,16 +50,16 @@ def loaded(databases: Databases) -> Databases:
     return databases
 
 
-def sides(databases: Databases, *, target_only: bool = False) -> Sides:
+def sides(databases: Databases, *, target_only: bool = False) -> ReplayEndpoints:
     pair = databases.pair
     found = {
         Side.SOURCE: Endpoint("source", pair.source.host, pair.source.port, "root", connections=8),
         Side.TARGET: Endpoint("target", pair.target.host, pair.target.port, "root", connections=8),
     }
-    return Sides({Side.TARGET: found[Side.TARGET]} if target_only else found)
+    return ReplayEndpoints({Side.TARGET: found[Side.TARGET]} if target_only else found)
 
 
-def plan(lines: list[Line], databases: Databases, folder: Path, leave: Leave) -> Plan:
+def plan(lines: list[Line], databases: Databases, folder: Path, leave: Leave) -> ReplayPlan:
     capture = captured(lines, databases.name, folder)
     with open_session(sides(databases).endpoints[Side.SOURCE], None) as session:
         keys = read_keys(session, [databases.name])

@@ -21,7 +21,7 @@ from migverify.workload.replay.model import Call
 from migverify.workload.replay.restore import RESET_CLOCK, restored, set_clock
 from migverify.workload.replay.safety import Leave, check_grants, read_only_mode, refusal, require_read_only
 from migverify.workload.replay.wire import Limits
-from migverify.workload.state import State
+from migverify.workload.state import SessionState
 from tests.conftest import Databases
 from tests.db.wiring import SIDES, call, endpoint, rows, wired
 from tests.hostile import HOSTILE
@@ -33,8 +33,8 @@ pytestmark = pytest.mark.db
 def test_a_restored_session_stands_where_the_captured_one_stood(databases: Databases, side: Side) -> None:
     rest = {"variables": {"sql_select_limit": "7", "sql_safe_updates": "ON"},
             "user_variables": {"a": "5", "B c": "it's \\ ok", "n": "NULL"}}  # fmt: skip
-    state = State(databases.name, "latin1", "ANSI_QUOTES,NO_ZERO_DATE", "+03:00", False, "READ-COMMITTED", False,
-                  json.dumps(rest))  # fmt: skip
+    state = SessionState(databases.name, "latin1", "ANSI_QUOTES,NO_ZERO_DATE", "+03:00", False, "READ-COMMITTED", False,
+                         json.dumps(rest))  # fmt: skip
     with wired(databases, side) as wire:
         made = restored(state, wire.flavor)
         assert made.lost == ()
@@ -51,10 +51,10 @@ def test_a_restored_session_stands_where_the_captured_one_stood(databases: Datab
 @pytest.mark.parametrize("side", SIDES)
 def test_what_is_not_named_as_lost_is_taken_by_the_server(databases: Databases, side: Side) -> None:
     """Whatever the flavor is said to refuse it does refuse, and nothing else of these."""
-    settings = [State(isolation=level) for level in
+    settings = [SessionState(isolation=level) for level in
                 ("READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE")]  # fmt: skip
-    settings += [State(rest=json.dumps({"variables": {"transaction_read_only": "1"}}))]
-    settings += [State(rest=json.dumps({"next_transaction": f"TRANSACTION {what}"})) for what in
+    settings += [SessionState(rest=json.dumps({"variables": {"transaction_read_only": "1"}}))]
+    settings += [SessionState(rest=json.dumps({"next_transaction": f"TRANSACTION {what}"})) for what in
                  ("READ ONLY", "ISOLATION LEVEL SERIALIZABLE", "ISOLATION LEVEL READ COMMITTED")]  # fmt: skip
     for state in settings:
         with wired(databases, side) as wire:
@@ -71,11 +71,13 @@ def test_how_a_session_reads_is_always_set_or_refused(databases: Databases, side
     unknown = {"sjis", "big5", "28; x"} if side is Side.TARGET else {"28; x"}
     for charset in ("utf8mb4", "utf8", "latin1", "ascii", "binary", "gbk", "sjis", "big5", "28; x"):
         with wired(databases, side) as wire:
-            found = [wire.command(command).ok for command in restored(State(charset=charset), wire.flavor).commands]
+            found = [
+                wire.command(command).ok for command in restored(SessionState(charset=charset), wire.flavor).commands
+            ]
             assert all(found) == (charset not in unknown), charset
     with wired(databases, side) as wire:
         assert wire.command(b"SET SESSION sql_mode='ANSI,NO_BACKSLASH_ESCAPES,STRICT_TRANS_TABLES'").ok
-        for command in restored(State(), wire.flavor).commands:
+        for command in restored(SessionState(), wire.flavor).commands:
             assert wire.command(command).ok, command
         ((mode,),) = rows(wire.run(call("SELECT @@sql_mode")))
         assert mode is not None
@@ -106,19 +108,19 @@ HONEST = [
     b"DO 1",
 ]
 READINGS = [
-    State(),
-    State(sql_mode="ANSI_QUOTES"),
-    State(sql_mode="NO_BACKSLASH_ESCAPES"),
-    State(charset="gbk"),
-    State(charset="gbk", sql_mode="ANSI"),
-    State(charset="sjis"),
-    State(charset="gb18030", sql_mode="NO_BACKSLASH_ESCAPES"),
-    State(isolation="SERIALIZABLE", transaction=True),
-    State(sql_mode="ANSI,NO_BACKSLASH_ESCAPES", autocommit=False),
+    SessionState(),
+    SessionState(sql_mode="ANSI_QUOTES"),
+    SessionState(sql_mode="NO_BACKSLASH_ESCAPES"),
+    SessionState(charset="gbk"),
+    SessionState(charset="gbk", sql_mode="ANSI"),
+    SessionState(charset="sjis"),
+    SessionState(charset="gb18030", sql_mode="NO_BACKSLASH_ESCAPES"),
+    SessionState(isolation="SERIALIZABLE", transaction=True),
+    SessionState(sql_mode="ANSI,NO_BACKSLASH_ESCAPES", autocommit=False),
 ]
 
 
-def mutants(count: int) -> Iterator[tuple[State, bytes]]:
+def mutants(count: int) -> Iterator[tuple[SessionState, bytes]]:
     """Yield hostile statements as they are, then cut, joined and disguised ones."""
     chance = random.Random(7)
     yield from ((state, sql) for sql in (*HOSTILE, *HONEST) for state in READINGS)
@@ -232,7 +234,7 @@ _MOVES = frozenset(
 def test_the_clock_stands_and_runs_again(databases: Databases, side: Side) -> None:
     with wired(databases, side) as wire:
         assert wire.command(b"SET time_zone='+00:00'").ok
-        asked = Call("1", 1, b"SELECT NOW(6)", "", State(), clock=1_469_038_405_123_456)
+        asked = Call("1", 1, b"SELECT NOW(6)", "", SessionState(), clock=1_469_038_405_123_456)
         said = None if asked.clock is None else set_clock(asked.clock)
         assert said is not None
         assert wire.command(said).ok

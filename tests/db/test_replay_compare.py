@@ -10,11 +10,11 @@ import pytest
 from migverify.model import Endpoint, Side
 from migverify.workload.meaning import Meanings
 from migverify.workload.replay.compare import judge
-from migverify.workload.replay.model import Answer, Asked, Call, Captured, Judged, Judgement, Observation
+from migverify.workload.replay.model import Answer, Call, Captured, JudgedCall, Judgement, Observation, TimedAnswer
 from migverify.workload.replay.reproduction import explained
 from migverify.workload.replay.restore import set_clock
 from migverify.workload.replay.wire import ServerWire, open_wire
-from migverify.workload.state import State
+from migverify.workload.state import SessionState
 from migverify_lab.servers import LabServer, LabServers
 from tests.conftest import Databases
 
@@ -56,15 +56,15 @@ class Both:
             for sql in (b"SET NAMES utf8mb4", b"SET time_zone = '+00:00'", b"USE " + database.encode()):
                 assert wire.command(sql).ok
 
-    def ask(self, sql: str, *, times: int = 1, prepared: bool = False, **call: int) -> Judged:
+    def ask(self, sql: str, *, times: int = 1, prepared: bool = False, **call: int) -> JudgedCall:
         meaning = self.meanings.meaning(sql.encode())
-        one = Call("s", 1, sql.encode(), meaning.digest, State(), Captured(None), **call)  # type: ignore[arg-type]
-        found: dict[Side, list[Asked]] = {}
+        one = Call("s", 1, sql.encode(), meaning.digest, SessionState(), Captured(None), **call)  # type: ignore[arg-type]
+        found: dict[Side, list[TimedAnswer]] = {}
         for side, wire in self.wires.items():
             setting = None if one.clock is None else set_clock(one.clock)
             if setting is not None:
                 assert wire.command(setting).ok
-            found[side] = [Asked(self._run(wire, one, prepared), 0, 0, 1) for _ in range(times)]
+            found[side] = [TimedAnswer(self._run(wire, one, prepared), 0, 0, 1) for _ in range(times)]
         seen = Observation(one, tuple(found[Side.SOURCE]), tuple(found[Side.TARGET]))
         return judge(seen, meaning)
 

@@ -23,10 +23,10 @@ from migverify.workload.replay.connections import EngineOptions
 from migverify.workload.replay.keys import read_keys
 from migverify.workload.replay.model import Judgement
 from migverify.workload.replay.pace import parse_pace
-from migverify.workload.replay.plan import Plan, read_plan
+from migverify.workload.replay.plan import ReplayPlan, read_plan
 from migverify.workload.replay.run import replay
-from migverify.workload.replay.safety import Sides
-from migverify.workload.replay.verdict import Policy, ReplayVerdict, verdict
+from migverify.workload.replay.safety import ReplayEndpoints
+from migverify.workload.replay.verdict import MatchRequirements, ReplayVerdict, verdict
 from migverify.workload.server_sessions import SessionDump, read_sessions
 from migverify.workload.statement_files import read_columns
 from migverify_lab.mariadb import audit_plugin, provide
@@ -88,7 +88,7 @@ def is_load(sql: bytes) -> bool:
 
 def judge(
     capture: Path, endpoint: Endpoint, folder: Path, dumps: Sequence[SessionDump] = (), database: str | None = None
-) -> tuple[Plan, ReplayVerdict, dict[str, int]]:
+) -> tuple[ReplayPlan, ReplayVerdict, dict[str, int]]:
     """Replay the reads of the pool on one server as both sides."""
     with open_session(endpoint, None) as session:
         keys = read_keys(session, ["shop"])
@@ -99,9 +99,11 @@ def judge(
             yield {name: [batch[name][place] for place in chosen] for name in columns}
 
     plan = read_plan(capture, folder, read, keys=keys, dumps=dumps, database=database)
-    sides = Sides({Side.SOURCE: endpoint, Side.TARGET: endpoint})
+    sides = ReplayEndpoints({Side.SOURCE: endpoint, Side.TARGET: endpoint})
     result = replay(folder, sides, EngineOptions(pace=parse_pace("fast")))
-    found = verdict(result.tally, policy=Policy(out_of_scope=frozenset({"write"})), unfinished=result.unfinished)
+    found = verdict(
+        result.tally, requirements=MatchRequirements(out_of_scope=frozenset({"write"})), unfinished=result.unfinished
+    )
     states = {state.value: result.tally.state(state) for state in Judgement}
     return plan, found, states
 

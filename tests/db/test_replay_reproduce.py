@@ -13,12 +13,12 @@ from migverify.model import Endpoint, Side, StoredKind
 from migverify.store.open import open_store
 from migverify.workload.meaning import Meanings
 from migverify.workload.replay.compare import judge
-from migverify.workload.replay.model import Asked, Call, Captured, Observation
+from migverify.workload.replay.model import Call, Captured, Observation, TimedAnswer
 from migverify.workload.replay.store import write_replay
-from migverify.workload.replay.tally import Tally
+from migverify.workload.replay.tally import ReplayTally
 from migverify.workload.replay.verdict import verdict
 from migverify.workload.replay.wire import open_wire
-from migverify.workload.state import State
+from migverify.workload.state import SessionState
 from migverify_lab.servers import LabServers
 from tests.conftest import Databases
 
@@ -29,7 +29,7 @@ TABLE = "CREATE TABLE item (id INT NOT NULL PRIMARY KEY, name VARCHAR(20))"
 
 def replayed(pair: LabServers, database: str, store: str, *statements: str) -> str:
     """Ask statements on both sides, judge them, write the run; return its id."""
-    tally = Tally()
+    tally = ReplayTally()
     meanings = Meanings("mysql", unique_keys={"item": [["id"]]})
     wires = []
     for side, server in ((Side.SOURCE, pair.source), (Side.TARGET, pair.target)):
@@ -37,8 +37,10 @@ def replayed(pair: LabServers, database: str, store: str, *statements: str) -> s
         assert wires[-1].command(b"USE " + database.encode()).ok
     for place, sql in enumerate(statements):
         meaning = meanings.meaning(sql.encode())
-        call = Call("s1", place, sql.encode(), meaning.digest, State(database=database), Captured(0), origin="x.log:1")
-        source, target = (Asked(wire.run(call), 0, 0, 0) for wire in wires)
+        call = Call(
+            "s1", place, sql.encode(), meaning.digest, SessionState(database=database), Captured(0), origin="x.log:1"
+        )
+        source, target = (TimedAnswer(wire.run(call), 0, 0, 0) for wire in wires)
         tally.add(judge(Observation(call, (source,), (target,)), meaning))
     for wire in wires:
         wire.close()

@@ -15,10 +15,10 @@ from migverify.model import Endpoint, Side
 from migverify.sql.quoting import quote_path
 from migverify.workload.model import Parameter
 from migverify.workload.replay.cells import approximate, compare_cells, kind_of
-from migverify.workload.replay.model import Answer, Call, Severity
+from migverify.workload.replay.model import Answer, Call, DifferenceSeverity
 from migverify.workload.replay.reader import RowSums
 from migverify.workload.replay.wire import Limits, ServerWire, kill_query, open_wire
-from migverify.workload.state import State
+from migverify.workload.state import SessionState
 from migverify_lab.museum import SHAPE_HALLS, TYPE_HALLS
 from migverify_lab.museum_loader import hang
 from migverify_lab.session import connect
@@ -46,7 +46,7 @@ def differing(wire: ServerWire, sql: str) -> list[tuple[bytes, bytes | None, byt
             if approximate(kind_of(column)) and column.decimals < 31:
                 continue  # as text, digits behind a fixed number of them are missing
             unlike = compare_cells(cell, bound, kind_of(column))
-            if unlike is not None and unlike.severity is not Severity.METADATA:
+            if unlike is not None and unlike.severity is not DifferenceSeverity.METADATA:
                 found.append((column.name, cell, bound))
     return found
 
@@ -245,7 +245,7 @@ def test_the_same_text_is_another_statement_in_another_database(databases: Datab
                 assert wire.command(f"INSERT INTO `{name}`.w VALUES ('{name}')".encode()).ok
             for name in (databases.name, other, databases.name):
                 assert wire.command(f"USE `{name}`".encode()).ok
-                asked = Call("1", 1, b"SELECT v FROM w", "", State(database=name))
+                asked = Call("1", 1, b"SELECT v FROM w", "", SessionState(database=name))
                 assert rows(wire.run(asked, prepared=True)) == [(name.encode(),)]
         finally:
             wire.command(f"DROP DATABASE `{other}`".encode())

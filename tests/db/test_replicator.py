@@ -19,7 +19,7 @@ from migverify.store.open import open_store
 from migverify.watch.applied import CheckpointTable
 from migverify.watch.ledger import ordinal_of
 from migverify_lab.replicator import Replicator, ReplicatorOptions
-from migverify_lab.replicator_faults import Difference
+from migverify_lab.replicator_faults import RowDifference
 from migverify_lab.replicator_process import (
     ReplicatorProcess,
     make_replicator,
@@ -27,7 +27,7 @@ from migverify_lab.replicator_process import (
     source_position,
 )
 from migverify_lab.replicator_rules import parse_fault
-from migverify_lab.replicator_target import Target, drop_checkpoint, read_checkpoint
+from migverify_lab.replicator_target import TargetWriter, drop_checkpoint, read_checkpoint
 from migverify_lab.session import connect
 from migverify_lab.workload import Workload, WorkloadOptions, create
 from tests.conftest import Databases
@@ -87,7 +87,7 @@ def verified(folder: Path, pay: Databases) -> tuple[Ending, Found]:
     return ended, found
 
 
-def expected(differences: list[Difference]) -> Found:
+def expected(differences: list[RowDifference]) -> Found:
     return {(one.table, one.key, one.kind.value, frozenset(one.columns)) for one in differences}
 
 
@@ -275,15 +275,15 @@ class CutOffError(Exception):
     """Stands for the kill."""
 
 
-def cut_off(_: Target) -> None:
+def cut_off(_: TargetWriter) -> None:
     raise CutOffError
 
 
 def cut_off_before(monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
     """End each replicator when a transaction that holds a statement is due."""
-    whole = Target._transaction
+    whole = TargetWriter._transaction
 
-    def part(self: Target, texts: list[str]) -> None:
+    def part(self: TargetWriter, texts: list[str]) -> None:
         if any(statement in text for text in texts):
             self.connection.begin()
             for text in texts[: len(texts) // 2]:  # written, and never committed
@@ -291,7 +291,7 @@ def cut_off_before(monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
             raise CutOffError
         whole(self, texts)
 
-    monkeypatch.setattr(Target, "_transaction", part)
+    monkeypatch.setattr(TargetWriter, "_transaction", part)
 
 
 def test_a_kill_in_the_middle_of_a_batch(
@@ -327,7 +327,7 @@ def test_a_kill_between_a_ddl_and_its_checkpoint(
     with replicated(pay):
         pay.source("CREATE TABLE fresh (a INT PRIMARY KEY)")
     with monkeypatch.context() as patch:
-        patch.setattr(Target, "forget", cut_off)  # the step after the statement
+        patch.setattr(TargetWriter, "forget", cut_off)  # the step after the statement
         replicator = make_replicator(pay.pair.source, options(pay))
         pay.source("ALTER TABLE fresh ADD COLUMN b INT", "INSERT INTO fresh VALUES (1, 2)")
         replicator.start()

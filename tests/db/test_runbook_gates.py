@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from migverify.runbook.actions.action import ActionResult, Answer, Context, Outcome, ask
+from migverify.runbook.actions.action import ActionResult, CheckOutcome, Context, Outcome, ask
 from migverify.runbook.actions.registry import full_registry
 from migverify.runbook.model import Check
 from migverify_lab import cutover
@@ -64,7 +64,7 @@ def context(world: Rehearsal, timeout: float = 30.0) -> Context:
     return Context("run-1", "step", 1, 1, timeout, threading.Event(), config=world.config)
 
 
-def gate(world: Rehearsal, action: str, timeout: float = 30.0, **arguments: Any) -> Answer:
+def gate(world: Rehearsal, action: str, timeout: float = 30.0, **arguments: Any) -> CheckOutcome:
     answer = ask(full_registry(), Check(action, arguments), context(world, timeout))
     assert SECRET not in str(answer)
     if answer.state != "inconclusive":

@@ -279,7 +279,7 @@ def test_an_executor_without_a_sign_of_life_is_said_large(browser: Browser, serv
     page = opened(browser, server)
     story.wait(300)
     page.until("!document.getElementById('stale').hidden")
-    assert "Nothing was heard of the executor since" in page.text("#stale")
+    assert "No heartbeat of the executor since" in page.text("#stale")
 
 
 @pytest.mark.parametrize(

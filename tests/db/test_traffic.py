@@ -185,7 +185,8 @@ def test_a_dead_master_keeps_the_old_share_and_an_abort_says_so(lab: Lab) -> Non
     one.kill_master()
     found = lab.do("set", share=50, expected=5)
     assert found.outcome is Outcome.FAILED
-    assert "the reload failed" in found.text
+    # Until its parent has taken note of its end, a killed master still accepts signals: then the workers say it.
+    assert "the reload failed" in found.text or "a does not serve 50 %" in found.text
     assert lab.share() == 5, "orphaned workers serve on, and the file says what they serve"
     found = lab.do("abort", share=0)
     assert found.outcome is Outcome.NO_DATA

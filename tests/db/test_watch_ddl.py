@@ -143,9 +143,10 @@ def test_a_table_that_is_none_is_no_match(databases: Databases, tmp_path: Path) 
             t["source"].rpartition(".")[2] for t in status["tables"] if "could not be compared" in str(t["reasons"])
         }
 
-    status = watching.wait_for(lambda s: refused(s) == set(names))
-    verdicts = {table["source"].rpartition(".")[2]: table["verdict"] for table in status["tables"]}
-    assert verdicts == {**dict.fromkeys(names, "INCONCLUSIVE"), "e_0": "MATCH"}
+    # A reading of e_0 may be open at the moment when the last of the others is refused: its MATCH comes back.
+    expected = {**dict.fromkeys(names, "INCONCLUSIVE"), "e_0": "MATCH"}
+    watching.wait_for(lambda s: refused(s) == set(names)
+                      and {t["source"].rpartition(".")[2]: t["verdict"] for t in s["tables"]} == expected)  # fmt: skip
     watching.stop()
 
 

@@ -10,7 +10,7 @@ from migverify.model import Endpoint, Side, Tls
 from migverify.workload.model import Parameter
 from migverify.workload.replay.model import Answer, Call
 from migverify.workload.replay.wire import Limits, ServerWire
-from migverify.workload.state import State
+from migverify.workload.state import SessionState
 from tests.conftest import Databases
 
 SIDES = [Side.SOURCE, Side.TARGET]
@@ -34,7 +34,7 @@ def wired(databases: Databases, side: Side, limits: Limits = EVERYTHING, **optio
 
 def call(sql: str | bytes, *parameters: Parameter) -> Call:
     text = sql.encode() if isinstance(sql, str) else sql
-    return Call("1", 1, text, "", State(), parameters=parameters or None)
+    return Call("1", 1, text, "", SessionState(), parameters=parameters or None)
 
 
 def rows(answer: Answer) -> list[tuple[bytes | None, ...]]:

@@ -19,7 +19,7 @@ from migverify.workload.replay.pace import parse_pace
 from migverify.workload.replay.plan import read_plan
 from migverify.workload.replay.run import partition, prepare, remaining, replay
 from migverify.workload.replay.runfile import RunFile
-from migverify.workload.replay.safety import Leave, Sides
+from migverify.workload.replay.safety import Leave, ReplayEndpoints
 from migverify.workload.replay.touches import TableKeys
 from migverify.workload.statement_files import read_columns
 from tests.replay_load import Line, captured, payments, setup
@@ -32,9 +32,9 @@ pytestmark = pytest.mark.spark
 SESSIONS = 6
 
 
-def sides(databases: Databases) -> Sides:
+def sides(databases: Databases) -> ReplayEndpoints:
     pair = databases.pair
-    return Sides({
+    return ReplayEndpoints({
         Side.SOURCE: Endpoint("source", pair.source.host, pair.source.port, "root", connections=6),
         Side.TARGET: Endpoint("target", pair.target.host, pair.target.port, "root", connections=6),
     })  # fmt: skip

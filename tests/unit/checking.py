@@ -10,14 +10,15 @@ from migverify.config.settings import Config
 from migverify.db.session import Encryption
 from migverify.errors import PrivilegeError, ReadError
 from migverify.guards.check import CheckGuard
-from migverify.guards.check_questions import QUESTIONS, CheckQuestion
 from migverify.guards.check_read import CheckPlan
+from migverify.guards.check_rules import CheckQuestion
+from migverify.guards.check_table import QUESTIONS
 from migverify.guards.model import GuardAnswer, GuardResult
 from migverify.guards.scope import Scope
 from migverify.model import Endpoint, Flavor
 from migverify.sql import settings as sql
 from migverify.sql.definitions import READ
-from migverify.sql.server import CLOCK
+from migverify.sql.server import CLOCK, CONNECTIONS, TIDB_CONNECTIONS
 from tests.unit.guards.test_preflight import MARIADB, MYSQL_57, MYSQL_97, NOW
 
 BIN = "utf8mb4_bin"
@@ -205,7 +206,7 @@ def source(platform: str = "mysql-8.0") -> Fake:
     new = platform == "mysql-9.7"
     log, hosts, replica = (f"SHOW {words[new]}" for words in _NAMES)
     answers = {
-        **_common(), sql.CONNECTED: [("Threads_connected", "20")], "SELECT VARIABLE_NAME, VARIABLE_VALUE, COUNT": [],
+        **_common(), CONNECTIONS: [("Threads_connected", "20")], "SELECT VARIABLE_NAME, VARIABLE_VALUE, COUNT": [],
         "SHOW BINARY LOGS": [{"Log_name": "binlog.000007", "File_size": "1000", "Encrypted": "No"}],
         log: [{"File": "binlog.000007", "Position": "1", "Binlog_Do_DB": "", "Binlog_Ignore_DB": ""}],
         hosts: [{"Server_Id": "12", "Host": "r1"}], replica: [],
@@ -222,7 +223,7 @@ def target() -> Fake:
         for name in ("orders", "payments")
     ]  # fmt: skip
     answers = {
-        **_common(), sql.TIDB_CONNECTED: [("20",)], sql.STATISTICS: statistics, sql.CHECKPOINT_TABLES: [],
+        **_common(), TIDB_CONNECTIONS: [("tidb-1", "20")], sql.STATISTICS: statistics, sql.CHECKPOINT_TABLES: [],
         sql.NEW_COLLATIONS: [("1",)],
         sql.TIDB_STATE: [("tikv_gc_safe_point", "20270115-07:50:00.000 +0000")],
         sql.STORES: [("tikv-1:20160", "100GiB", "60GiB", "Up")],

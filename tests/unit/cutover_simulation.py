@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from migverify.runbook.actions import gate_judges as gates
-from migverify.runbook.actions.gate_judges import Attempt, Canary, Judged, Marker, NextId, Open, Told
+from migverify.runbook.actions.gate_judges import (
+    BarrierRow,
+    Canary,
+    GateResult,
+    NextId,
+    Open,
+    WriteProbe,
+    WriteProbeResult,
+)
 
 CACHE = 6
 """Ids that a server of the target takes at once."""
@@ -226,21 +234,21 @@ def ask(world: World, gate: str, tail: int) -> bool:
     return judged.value is not None and judged.value in (0, "arrived", "stopped")
 
 
-def _refused(world: World, _tail: int) -> Judged:
-    told = Told.REFUSED if world.frozen and not world.mistakes.freeze_fails else Told.ACCEPTED
-    return gates.refused([Attempt("source", "INSERT", told)])
+def _refused(world: World, _tail: int) -> GateResult:
+    told = WriteProbeResult.REFUSED if world.frozen and not world.mistakes.freeze_fails else WriteProbeResult.ACCEPTED
+    return gates.refused([WriteProbe("source", "INSERT", told)])
 
 
-def _sessions(world: World, _tail: int) -> Judged:
+def _sessions(world: World, _tail: int) -> GateResult:
     stay = world.mistakes.sessions_stay or not world.frozen
     return gates.nothing_open([Open("source", "session")] if stay else [], "sessions")
 
 
-def _transactions(world: World, _tail: int) -> Judged:
+def _transactions(world: World, _tail: int) -> GateResult:
     return gates.nothing_open([Open("source", one.key) for one in world.flight], "transactions")
 
 
-def _position(world: World, _tail: int) -> Judged:
+def _position(world: World, _tail: int) -> GateResult:
     def read() -> str:
         # The heartbeat's account is exempt, and its rows are of no table that counts.
         return f"log:{4 + sum(1 for _, change in world.source_log if change.key != 'beat')}"
@@ -252,37 +260,37 @@ def _position(world: World, _tail: int) -> Judged:
     return gates.stable(read, pause, 3, 3)
 
 
-def _barrier(world: World, tail: int) -> Judged:
+def _barrier(world: World, tail: int) -> GateResult:
     number = 1_000_000 + world.now
     world.write_source("marker", number, fed=True)
     beats = [change.value for _, change in world.source_log if change.key == "beat"]
-    marker = Marker(number, max(beats, default=None))
+    marker = BarrierRow(number, max(beats, default=None))
     return _awaited(world, tail, lambda: gates.arrived(marker, world.target.get("marker")), "arrived")
 
 
-def _feed(world: World, tail: int) -> Judged:
+def _feed(world: World, tail: int) -> GateResult:
     number, begun = 2_000_000 + world.now, world.now
     world.write_source("canary", number, fed=True)
     world.tick(tail)
     canary = Canary(number, world.now - begun)
-    return gates.stopped(canary, world.target.get("canary"), world.forward_said, wanted="stopped", after=tail)
+    return gates.stopped(canary, world.target.get("canary"), world.forward_said, expected="stopped", after=tail)
 
 
-def _ids(world: World, _tail: int) -> Judged:
+def _ids(world: World, _tail: int) -> GateResult:
     found = []
     for number, node in enumerate(world.nodes):
         found.append(NextId(f"server-{number}", "rows", world.take_id(node), world.largest()))
     return gates.above(found)
 
 
-def _reverse(world: World, tail: int) -> Judged:
+def _reverse(world: World, tail: int) -> GateResult:
     number = 3_000_000 + world.now
     world.write_target("back", number, fed=True)
-    marker = Marker(number)
+    marker = BarrierRow(number)
     return _awaited(world, tail, lambda: gates.arrived(marker, world.source.get("back")), "arrived")
 
 
-def _awaited(world: World, ticks: int, judge: Callable[[], Judged], wanted: str) -> Judged:
+def _awaited(world: World, ticks: int, judge: Callable[[], GateResult], wanted: str) -> GateResult:
     for _ in range(ticks):
         if judge().value == wanted:
             break
@@ -290,7 +298,7 @@ def _awaited(world: World, ticks: int, judge: Callable[[], Judged], wanted: str)
     return judge()
 
 
-_JUDGES: dict[str, Callable[[World, int], Judged]] = {
+_JUDGES: dict[str, Callable[[World, int], GateResult]] = {
     "refused": _refused, "sessions": _sessions, "transactions": _transactions, "position": _position,
     "barrier": _barrier, "feed": _feed, "ids": _ids, "reverse": _reverse,
 }  # fmt: skip

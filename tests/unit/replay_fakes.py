@@ -13,9 +13,9 @@ from migverify.errors import EndpointError
 from migverify.model import Flavor, Side
 from migverify.workload.replay.connections import EngineOptions
 from migverify.workload.replay.engine import Engine, Start
-from migverify.workload.replay.model import Answer, AnswerColumn, Call, Judged
+from migverify.workload.replay.model import Answer, AnswerColumn, Call, JudgedCall
 from migverify.workload.replay.outcomes import Outcomes, judged
-from migverify.workload.replay.plan import COLUMNS, Plan, read_plan
+from migverify.workload.replay.plan import COLUMNS, ReplayPlan, read_plan
 from migverify.workload.replay.runfile import RunFile
 from migverify.workload.replay.safety import Leave
 
@@ -45,7 +45,7 @@ def reader(rows: Sequence[dict[str, object]], size: int = 3) -> Callable[..., It
     return read
 
 
-def planned(rows: Sequence[dict[str, object]], folder: Path, **more: Any) -> Plan:
+def planned(rows: Sequence[dict[str, object]], folder: Path, **more: Any) -> ReplayPlan:
     """Plan rows into the run file of a folder."""
     return read_plan(folder, folder, reader(rows), **more)
 
@@ -154,9 +154,9 @@ class FakeServers:
 
 def engine(
     folder: Path, servers: FakeServers, options: EngineOptions, *, target_only: bool = False
-) -> tuple[Engine, list[Judged]]:
+) -> tuple[Engine, list[JudgedCall]]:
     """Replay the plan of a folder on fakes; return the engine and what its run file holds, the first to end first."""
-    ended: list[Judged] = []
+    ended: list[JudgedCall] = []
     with RunFile(folder) as run:
         sides = [Side.TARGET] if target_only else [Side.SOURCE, Side.TARGET]
         made = Engine(

@@ -9,15 +9,15 @@ from migverify.workload.replay.compare import judge
 from migverify.workload.replay.model import (
     Answer,
     AnswerColumn,
-    Asked,
     Call,
     Captured,
     Cell,
-    Judged,
+    JudgedCall,
     Observation,
+    TimedAnswer,
 )
 from migverify.workload.replay.reader import RowSums
-from migverify.workload.state import State
+from migverify.workload.state import SessionState
 
 INT, DECIMAL, FLOAT, DOUBLE, DATETIME, TIME, JSON, TEXT, BLOB, BIT = 3, 246, 4, 5, 12, 11, 245, 253, 252, 16
 KEYS = {"t": [["id"]]}
@@ -54,9 +54,9 @@ def meaning(sql: str) -> Meaning:
     return _meanings.meaning(sql.encode())
 
 
-def asked(one: Answer, *, begun: int = 0, ended: int = 1_000_000) -> Asked:
+def asked(one: Answer, *, begun: int = 0, ended: int = 1_000_000) -> TimedAnswer:
     """Make an answer that took a millisecond."""
-    return Asked(one, 0, begun, ended)
+    return TimedAnswer(one, 0, begun, ended)
 
 
 def observe(
@@ -69,7 +69,7 @@ def observe(
     """Make an observation; several answers of a side are repeats."""
     moment = 1_000_000
     digest, told = meaning(sql).digest, captured or Captured(0)
-    call = Call("s1", 1, sql.encode(), digest, State(), told, start=moment, clock=moment)
+    call = Call("s1", 1, sql.encode(), digest, SessionState(), told, start=moment, clock=moment)
     ours = [source] if isinstance(source, Answer) else source
     theirs = [target] if isinstance(target, Answer) else target
     return Observation(call, tuple(map(asked, ours)), tuple(map(asked, theirs)), **changes)  # type: ignore[arg-type]
@@ -82,6 +82,6 @@ def judged(
     *,
     mask: bool = False,
     **changes: object,
-) -> Judged:
+) -> JudgedCall:
     """Judge both sides' answers to one statement."""
     return judge(observe(sql, source, target, **changes), meaning(sql), mask=mask)  # type: ignore[arg-type]

@@ -27,11 +27,11 @@ from migverify.runbook.model import (
     Runbook,
     RunbookKind,
     RunKind,
+    RunWindow,
     Sink,
     Step,
     StepKind,
     Times,
-    Window,
 )
 from migverify.runbook.record.chain import Draft
 from migverify.runbook.record.lease import RunLease, take
@@ -128,7 +128,7 @@ def cutover(now: float, **changes: Any) -> Runbook:
         "cutover", "Cut payments over from Aurora to TiDB", RunbookKind.CUTOVER, "7c1f" + "a" * 60, "t" * 64, "staging",
         PEOPLE, ROLES, Policy(unattended_nag=120), steps, guards,
         ("prepare", "verify", "stop-writes", "traffic", "after"),
-        Budgets(300, 2400, 60), Window(now - 600, now + 4200),
+        Budgets(300, 2400, 60), RunWindow(now - 600, now + 4200),
         (Sink("chat", "webhook", {"url": "CHAT_URL"}), Sink("log", "file", {"path": "a.log"})),
         production=("prod",), environments=("staging", "prod"),
     )  # fmt: skip

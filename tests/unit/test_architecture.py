@@ -124,6 +124,17 @@ def test_modules_import_each_other_in_no_new_circle() -> None:
     assert circles == CIRCLES
 
 
+def test_no_class_name_is_defined_twice() -> None:
+    places: dict[str, list[str]] = {}
+    for path in [*modules(), *sorted((ROOT / "lab" / "migverify_lab").rglob("*.py"))]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not {name: where for name, where in places.items() if len(where) > 1}, (
+        "one name, one thing: say what each is"
+    )
+
+
 def test_no_module_is_a_drawer() -> None:
     drawers = {"utils", "util", "helpers", "helper", "common", "misc"}
     assert not [path for path in modules() if path.stem in drawers]

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from migverify.errors import TrafficError
-from migverify.runbook.traffic.model import Reading, Setting, goes_to_new, reading_of
-from migverify.runbook.traffic.tally import KeySample, Tally
+from migverify.runbook.traffic.model import InstanceReading, Setting, goes_to_new, reading_of
+from migverify.runbook.traffic.tally import KeySample, TrafficTally
 
 FIRST = Setting(0, "1-00000000", 0, "", 1000.0)
 
@@ -34,7 +34,7 @@ class FakeDriver:
     crash_at: int = 0
     calls: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
-    tallies: dict[str, Tally] = field(default_factory=dict)
+    tallies: dict[str, TrafficTally] = field(default_factory=dict)
 
     @property
     def instances(self) -> tuple[str, ...]:
@@ -79,14 +79,14 @@ class FakeDriver:
         if "silent" not in one.broken:
             one.serving = one.written
 
-    def served(self, instance: str) -> Reading:
+    def served(self, instance: str) -> InstanceReading:
         return reading_of(self.proxies[instance].serving)
 
-    def settled(self, instance: str, setting: Setting) -> Reading:  # noqa: ARG002
+    def settled(self, instance: str, setting: Setting) -> InstanceReading:  # noqa: ARG002
         return self.served(instance)
 
-    def measure(self, instance: str, generations: Sequence[str], since: float) -> Mapping[str, Tally]:  # noqa: ARG002
-        return {generations[0]: self.tallies.get(instance, Tally(keys=KeySample()))}
+    def measure(self, instance: str, generations: Sequence[str], since: float) -> Mapping[str, TrafficTally]:  # noqa: ARG002
+        return {generations[0]: self.tallies.get(instance, TrafficTally(keys=KeySample()))}
 
 
 def line(

@@ -79,7 +79,7 @@ def start(
     ] = "",
     directory: LabFolder = None,
 ) -> None:
-    """Bring the pair up, make the bank anew, and begin a load that keeps a ledger of what its clients are told."""
+    """Bring the pair up, make the bank anew, and begin a load with a ledger of the answers its clients receive."""
     from migverify_lab import chaos_start
 
     found = chaos_start.start(_world(directory), side=side, ids=ids, rate=rate, clients=clients, replicate=replicate,
@@ -92,7 +92,7 @@ def stop(
     no_drain: Annotated[bool, typer.Option("--no-drain", help="Do not wait for the replicator.")] = False,
     directory: LabFolder = None,
 ) -> None:
-    """End the load, let the replicator come to its end, and end whatever a case started beside the servers."""
+    """End the load, let the replicator come to its end, and end everything a case started beside the servers."""
     from migverify_lab import chaos_start
 
     for line in chaos_start.stop(_world(directory), drain=not no_drain):
@@ -180,7 +180,7 @@ def record(
     directory: LabFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Tell what the injector wrote down about a fault: that it was told to act, and no proof of anything."""
+    """Say what the injector recorded about a fault: that it was called, which proves nothing."""
     from migverify_lab import chaos
     from migverify_lab.workspace import Proof
 

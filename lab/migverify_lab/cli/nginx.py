@@ -85,7 +85,7 @@ def load(
         float, typer.Option(help="With `wait`: until the load has made progress, at most so long.")
     ] = 10,
 ) -> None:
-    """Send writes with keys through all instances, until told to stop; `wait` until some more were acknowledged."""
+    """Send writes with keys through all instances, until stopped; `wait` until some more were acknowledged."""
     world = _open(directory)
     if what == "start":
         world.start_load(rate=rate, keys=keys)

@@ -107,7 +107,7 @@ class _Teller:
 
     def __init__(self, checkpoint: Path | None) -> None:
         self._file = checkpoint
-        self._told = time.monotonic()
+        self._reported_at = time.monotonic()
         self._written = 0.0
         self._changes = 0
 
@@ -119,11 +119,11 @@ class _Teller:
         if now - self._written >= FILE_SECONDS:
             self._write(status)
             self._written = now
-        if now - self._told < STATUS_SECONDS:
+        if now - self._reported_at < STATUS_SECONDS:
             return
-        rate = (status.changes - self._changes) / (now - self._told)
+        rate = (status.changes - self._changes) / (now - self._reported_at)
         say(f"at {status.at}, {status.changes} row changes, {rate:.0f}/s, {status.batches} batches")
-        self._told, self._changes = now, status.changes
+        self._reported_at, self._changes = now, status.changes
 
     def ending(self, running: Replicator) -> None:
         from migverify_lab.replicator_faults import difference_dict

@@ -43,19 +43,19 @@ def traffic(
 ) -> None:
     """Make the payment tables anew on both sides, then let clients of a service work on the source and log it."""
     from migverify.sql.quoting import quote_name
-    from migverify_lab import traffic as road
+    from migverify_lab import traffic
     from migverify_lab.traffic_scripts import scripts
 
-    if log not in list(road.Log):
-        raise UsageError(f"--log {log}: no such log.", hint=f"One of {', '.join(road.Log)}.")
+    if log not in list(traffic.Log):
+        raise UsageError(f"--log {log}: no such log.", hint=f"One of {', '.join(traffic.Log)}.")
     made = scripts(quote_name(database), sessions, statements, accounts, seed, plant=plant)
     pair = lab_pair(directory, source, target)
-    road.prepare(pair, database, accounts, seed)
+    traffic.prepare(pair, database, accounts, seed)
     say(f"made the payment tables in {database} on {pair[0]} and {pair[1]}")
     if restore:
         return
-    with road.logged(pair[0], road.Log(log), out) if out is not None else nullcontext():
-        result = road.run(pair[0], made)
+    with traffic.logged(pair[0], traffic.Log(log), out) if out is not None else nullcontext():
+        result = traffic.run(pair[0], made)
     if as_json:
         document = {"sessions": result.sessions, "statements": result.statements,
                     "seconds": round(result.seconds, 3), "errors": dict(sorted(result.errors.items()))}  # fmt: skip

@@ -84,12 +84,12 @@ def workload(
 
 
 def _teller() -> Callable[[WorkloadResult], None]:
-    told = [time.monotonic(), 0.0]
+    last_said = [time.monotonic(), 0.0]
 
     def tell(result: WorkloadResult) -> None:
         now = time.monotonic()
-        if now - told[0] >= STATUS_SECONDS:
-            say(f"{result.changes} row changes, {(result.changes - told[1]) / (now - told[0]):.0f}/s")
-            told[:] = [now, float(result.changes)]
+        if now - last_said[0] >= STATUS_SECONDS:
+            say(f"{result.changes} row changes, {(result.changes - last_said[1]) / (now - last_said[0]):.0f}/s")
+            last_said[:] = [now, float(result.changes)]
 
     return tell

@@ -117,7 +117,7 @@ def _reladiff_text(column: Both, name: str) -> str:
 def _fraction_digits(column: ColumnDef) -> int:
     if column.data_type == "decimal":
         return column.scale or 0
-    # The catalog says 12 for FLOAT and 22 for DOUBLE; both are taken for bits.
+    # The catalog says 12 for FLOAT and 22 for DOUBLE; both count bits.
     return math.floor(math.log10(2 ** (column.precision or 24)))
 
 

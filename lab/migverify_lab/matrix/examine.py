@@ -1,6 +1,6 @@
 """Plant a fault, ask every tool, judge the answers.
 
-What migverify reports is held against the difference of the target's rows before and after, read by the planter's own
+What migverify reports is compared with the difference of the target's rows before and after, read by the planter's own
 SQL: every differing row must be reported with its kind, its key and exactly its columns, and nothing else.
 """
 
@@ -29,7 +29,7 @@ from migverify_lab.columns import ColumnFacts, TableFacts, Value, show
 from migverify_lab.faults import plant
 from migverify_lab.matrix.competitors import COMPETITORS, Both
 from migverify_lab.matrix.gallery import Gallery, target_name
-from migverify_lab.planting import Planted, Planter, Row
+from migverify_lab.planting import PlantedFault, Planter, Row
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
@@ -136,7 +136,7 @@ class Examiner:
                 self.gallery.restore(table)
         return None
 
-    def _plant_all(self, faults: tuple[str, str], table: str, seed: int) -> tuple[Planted, ...] | None:
+    def _plant_all(self, faults: tuple[str, str], table: str, seed: int) -> tuple[PlantedFault, ...] | None:
         try:
             return tuple(
                 plant(self.gallery.target, fault, self.gallery.database, target_name(table), seed) for fault in faults
@@ -144,7 +144,7 @@ class Examiner:
         except LabError:
             return None  # the table holds nothing for one of them
 
-    def _both_visible(self, before: Baseline, table: str, planted: tuple[Planted, ...]) -> bool:
+    def _both_visible(self, before: Baseline, table: str, planted: tuple[PlantedFault, ...]) -> bool:
         facts = self.gallery.facts(table)
         if not facts.key:
             one, two = _multiset(before.rows), _multiset(self._rows(facts))
@@ -196,7 +196,7 @@ class Examiner:
         table: str,
         result: TableResult,
         diffs: tuple[RowDiff, ...],
-        planted: tuple[Planted, ...],
+        planted: tuple[PlantedFault, ...],
     ) -> tuple[Sight, str]:
         """Return migverify's cell, and in words what is wrong ("" when nothing is)."""
         what = "\n".join(one.describe() for one in planted)
@@ -310,7 +310,7 @@ def _multiset(rows: list[Row]) -> Counter[tuple[tuple[str, Value], ...]]:
     return Counter(tuple(row.items()) for row in rows)
 
 
-def _counted(before: Baseline, planted: Planted) -> Sight:
+def _counted(before: Baseline, planted: PlantedFault) -> Sight:
     """COUNT(*) sees a fault only when rows came or went."""
     if before.verdict.rows_source != before.verdict.rows_target:
         return Sight.FALSE_ALARM

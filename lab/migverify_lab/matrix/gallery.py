@@ -66,7 +66,7 @@ def _mixture(name: str, note: str, exhibits: tuple[Exhibit, ...], rows: int, *, 
 
 
 _HARD = frozenset({"single_", "double_", "doc", "bits"})
-"""Types that the engines write as unlike text, so that tools which hash plain text call equal tables unequal."""
+"""Types that the engines write as different text, so that tools which hash plain text call equal tables unequal."""
 _LOOSE = frozenset({"flag", "money", "given", "family", "data", "happened", "state"})
 
 EVERYTHING = _mixture("everything", "every type in one table, keys above 2^53", _KINDS, _ROWS, keyed=True)

@@ -138,8 +138,8 @@ def _how(matrix: Matrix) -> list[str]:
     return [
         "## How it is measured",
         "",
-        "`migverify lab fault` plants a fault on the target and says what it did. What migverify reports is held "
-        "against the target's rows before and after, read by SQL of its own. The other tools' expressions are:",
+        "`migverify lab fault` plants a fault on the target and says what it did. What migverify reports is compared "
+        "with the target's rows before and after, read by SQL of its own. The other tools' expressions are:",
         "",
         _row(("tool", "published in")),
         _rule(2, 0),

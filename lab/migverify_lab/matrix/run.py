@@ -183,7 +183,7 @@ def _has_md5(server: LabServer) -> bool:
 
 
 def install_md5(server: LabServer) -> None:
-    """Give a server of the lab MD5 back, where it has it as a component. Elsewhere SHA2 stands in for MD5.
+    """Give a server of the lab MD5 back, where it has it as a component. Elsewhere SHA2 replaces MD5.
 
     This changes the server for good, so it is for the lab's own servers only.
     """

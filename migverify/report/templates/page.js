@@ -70,7 +70,7 @@
     button.type = "button";
     button.textContent = head.textContent;
     button.addEventListener("click", () => {
-      // Numbers are asked for largest first; names and verdicts (most urgent first) upward.
+      // Numbers are sorted largest first; names and verdicts (most urgent first) upward.
       const first = head.dataset.kind === "n" && at ? "descending" : "ascending";
       const other = first === "ascending" ? "descending" : "ascending";
       sort(at, head.getAttribute("aria-sort") === first ? other : first);

@@ -1,6 +1,6 @@
 """What steps, checks and guards can do: a registry of named actions. Other modules register theirs.
 
-An action is told its arguments and a context, and answers with a value, a text and evidence. It never says "good": a
+An action receives its arguments and a context, and answers with a value, a text and evidence. It never says "good": a
 check's bounds do, in ``judge``. What is missing, empty, NaN or not read in time has no value, and is inconclusive.
 """
 
@@ -21,7 +21,16 @@ from migverify.runbook.model import Check
 from migverify.secrets import scrub
 
 __all__ = [
-    "Action", "ActionKind", "ActionResult", "Answer", "Argument", "Context", "Outcome", "Registry", "ask", "judge",
+    "Action",
+    "ActionKind",
+    "ActionResult",
+    "Argument",
+    "CheckOutcome",
+    "Context",
+    "Outcome",
+    "Registry",
+    "ask",
+    "judge",
 ]  # fmt: skip
 
 
@@ -192,7 +201,7 @@ class Registry:
         return self._actions[name]
 
     def run(self, name: str, arguments: Mapping[str, Any], context: Context) -> ActionResult:
-        """Run an action; whatever goes wrong in it is an outcome, never an exception."""
+        """Run an action; every error in it is an outcome, never an exception."""
         try:
             action = self.find(name)
             problems = action.problems(arguments)
@@ -214,7 +223,7 @@ def _clean(result: ActionResult) -> ActionResult:
 
 
 def _json_of(evidence: dict[str, Any]) -> dict[str, Any]:
-    """Return evidence that a journal can keep: what was done has to be written down whatever it left behind."""
+    """Return evidence that a journal can keep: what was done has to be written down, also evidence of unusual types."""
     try:
         json.dumps(evidence, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -223,7 +232,7 @@ def _json_of(evidence: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CheckOutcome:
     """A check's answer: ``state`` is ``pass``, ``fail`` or ``inconclusive``."""
 
     action: str
@@ -233,24 +242,24 @@ class Answer:
     evidence: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as it stands in the journal."""
+        """Return it as the journal holds it."""
         return {"action": self.action, "state": self.state, "text": self.text, "value": self.value,
                 "evidence": self.evidence}  # fmt: skip
 
 
-def ask(registry: Registry, check: Check, context: Context) -> Answer:
+def ask(registry: Registry, check: Check, context: Context) -> CheckOutcome:
     """Ask a check once, and judge it; ``for_seconds`` is the caller's to watch.
 
     An action that is an effect is not asked: a check changes nothing.
     """
     if check.action in registry and registry.find(check.action).kind is not ActionKind.CHECK:
-        return Answer(check.action, "inconclusive", f"{check.action} is an effect, and no check")
+        return CheckOutcome(check.action, "inconclusive", f"{check.action} is an effect, and no check")
     result = registry.run(check.action, check.arguments, context)
     default = registry.find(check.action).default if check.action in registry else None
     return judge(check, result, default)
 
 
-def judge(check: Check, result: ActionResult, default: Check | None = None) -> Answer:
+def judge(check: Check, result: ActionResult, default: Check | None = None) -> CheckOutcome:
     """Hold a result against the bounds of a check, or else against the action's own.
 
     Only a value that meets every bound passes. No value, no bound at all, a number against a text: inconclusive.
@@ -258,7 +267,7 @@ def judge(check: Check, result: ActionResult, default: Check | None = None) -> A
     bounds = default if default is not None and _unbounded(check) else check
     state, why = _state(bounds, result)
     text = f"{result.text}{f' - {why}' if why else ''}"
-    return Answer(check.action, state, text, result.value, result.evidence)
+    return CheckOutcome(check.action, state, text, result.value, result.evidence)
 
 
 def _unbounded(check: Check) -> bool:
@@ -281,7 +290,7 @@ def _state(check: Check, result: ActionResult) -> tuple[str, str]:
         return "pass", ""
     number = _as_number(value)
     if number is None or not all(math.isfinite(one) for one in (check.minimum, check.maximum) if one is not None):
-        return "inconclusive", f"{value!r} cannot be held against a number"
+        return "inconclusive", f"{value!r} cannot be compared with a number"
     if check.minimum is not None and number < check.minimum:
         return "fail", f"{number:g} is below {check.minimum:g}"
     if check.maximum is not None and number > check.maximum:

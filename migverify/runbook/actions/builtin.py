@@ -25,7 +25,7 @@ from migverify.secrets import Secret, is_secret_name, remember, resolve_password
 __all__ = ["Finished", "built_in", "endpoint_of", "passed_on", "reading", "run_program"]
 
 KEPT_BYTES = 16384
-"""Of each stream, the end; how much there was is told."""
+"""Of each stream, the end; how much there was is reported."""
 _OUTPUT_BYTES = 16 << 20
 """How large a program's output may grow on the disk before it is cut to what is kept."""
 _GRACE = 2.0
@@ -91,9 +91,9 @@ def run_program(
 ) -> Finished:  # fmt: skip
     """Run a program without a shell in a group of its own; at the time limit it is ended with all that it started.
 
-    Of each stream the last ``kept`` bytes are returned; how much there was is told in the facts.
+    Of each stream the last ``kept`` bytes are returned; how much there was is in the facts.
 
-    It is told MIGVERIFY_RUN, MIGVERIFY_STEP, MIGVERIFY_ATTEMPT and MIGVERIFY_EPOCH: who keeps the highest epoch that it
+    It gets MIGVERIFY_RUN, MIGVERIFY_STEP, MIGVERIFY_ATTEMPT and MIGVERIFY_EPOCH: who keeps the highest epoch that it
     saw can refuse an executor whose time is over. Of the environment it gets what programs need to run, and ``env``;
     ``own`` is a command of migverify, which gets all of it.
 
@@ -302,7 +302,7 @@ def reading(sql: str) -> str:
         raise UsageError(
             f"{sql[:60]!r} is not one statement that reads", hint=f"A check may ask {', '.join(_READING)}."
         )
-    # WITH may begin an UPDATE or DELETE; a column of such a name stands in backquotes.
+    # WITH may begin an UPDATE or DELETE; a column of such a name is in backquotes.
     locks = any(pair in _LOCKING for pair in pairwise(words))
     if locks or _WRITING & set(words):
         raise UsageError(f"{sql[:60]!r} {'locks rows' if locks else 'writes'}", hint="A check changes nothing.")

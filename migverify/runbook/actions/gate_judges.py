@@ -1,6 +1,6 @@
 """What the gates of a cutover conclude from what they read. Pure: readings come in, a value comes out.
 
-Each function answers with a value that bounds are held against. What was not read, or was read in part, has no value:
+Each function answers with a value that is compared with bounds. What was not read, or was read in part, has no value:
 a gate that does not know holds the run. The functions are the same whether servers or a simulation were read.
 """
 
@@ -13,15 +13,28 @@ from itertools import pairwise
 from typing import Any
 
 __all__ = [
-    "Attempt", "Canary", "Judged", "Marker", "NextId", "Open", "Told", "above", "accepted", "arrived", "nothing_open",
-    "quiet", "refused", "stable", "stopped",
+    "BarrierRow",
+    "Canary",
+    "GateResult",
+    "NextId",
+    "Open",
+    "WriteProbe",
+    "WriteProbeResult",
+    "above",
+    "accepted",
+    "arrived",
+    "nothing_open",
+    "quiet",
+    "refused",
+    "stable",
+    "stopped",
 ]  # fmt: skip
 
 _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class GateResult:
     """What a gate concludes: ``value`` None is no data. ``threshold`` says in words what passes."""
 
     value: float | str | None
@@ -30,7 +43,7 @@ class Judged:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-class Told(StrEnum):
+class WriteProbeResult(StrEnum):
     """What a server did with a probe of writing. Unreachable, a lock, an unknown error: UNKNOWN."""
 
     REFUSED = "refused"
@@ -39,44 +52,45 @@ class Told(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class WriteProbe:
     """One probe of writing at one server."""
 
     server: str
     what: str
-    told: Told
+    result: WriteProbeResult
     words: str = ""
 
 
-def refused(attempts: Sequence[Attempt]) -> Judged:
+def refused(attempts: Sequence[WriteProbe]) -> GateResult:
     """Return how many probes were *not* refused; one that is accepted counts, one that is unknown leaves no value."""
-    return _attempts(attempts, Told.REFUSED, Told.ACCEPTED)
+    return _attempts(attempts, WriteProbeResult.REFUSED, WriteProbeResult.ACCEPTED)
 
 
-def accepted(attempts: Sequence[Attempt]) -> Judged:
+def accepted(attempts: Sequence[WriteProbe]) -> GateResult:
     """Return how many probes were *not* accepted."""
-    return _attempts(attempts, Told.ACCEPTED, Told.REFUSED)
+    return _attempts(attempts, WriteProbeResult.ACCEPTED, WriteProbeResult.REFUSED)
 
 
-def _attempts(attempts: Sequence[Attempt], wanted: Told, bad: Told) -> Judged:
-    facts = {"attempts": [{"server": a.server, "what": a.what, "told": a.told.value, "words": a.words}
+def _attempts(attempts: Sequence[WriteProbe], expected: WriteProbeResult, bad: WriteProbeResult) -> GateResult:
+    facts = {"attempts": [{"server": a.server, "what": a.what, "told": a.result.value, "words": a.words}
                           for a in attempts]}  # fmt: skip
-    threshold = f"every probe of writing is {wanted.value} at every server"
-    wrong = [a for a in attempts if a.told is bad]
-    unknown = [a for a in attempts if a.told is Told.UNKNOWN]
+    threshold = f"every probe of writing is {expected.value} at every server"
+    wrong = [a for a in attempts if a.result is bad]
+    unknown = [a for a in attempts if a.result is WriteProbeResult.UNKNOWN]
     if not attempts:
-        return Judged(None, "nothing was probed", threshold, facts)
+        return GateResult(None, "nothing was probed", threshold, facts)
     if wrong:
-        return Judged(len(wrong), f"{len(wrong)} of {len(attempts)} {bad.value}: {_shown(wrong)}", threshold, facts)
+        return GateResult(len(wrong), f"{len(wrong)} of {len(attempts)} {bad.value}: {_shown(wrong)}", threshold, facts)
     if unknown:
-        return Judged(None, f"{len(unknown)} of {len(attempts)} not told: {_shown(unknown)}", threshold, facts)
+        text = f"{len(unknown)} of {len(attempts)} without an answer: {_shown(unknown)}"
+        return GateResult(None, text, threshold, facts)
     servers = sorted({a.server for a in attempts})
-    return Judged(0, f"{len(attempts)} probes {wanted.value} at {', '.join(servers)}", threshold, facts)
+    return GateResult(0, f"{len(attempts)} probes {expected.value} at {', '.join(servers)}", threshold, facts)
 
 
-def _shown(attempts: Sequence[Attempt]) -> str:
-    told = [f"{a.server}: {a.what}{f' ({a.words})' if a.words else ''}" for a in attempts[:_SHOWN]]
-    return "; ".join(told) + (" ..." if len(attempts) > _SHOWN else "")
+def _shown(attempts: Sequence[WriteProbe]) -> str:
+    shown = [f"{a.server}: {a.what}{f' ({a.words})' if a.words else ''}" for a in attempts[:_SHOWN]]
+    return "; ".join(shown) + (" ..." if len(attempts) > _SHOWN else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +102,18 @@ class Open:
     age: float | None = None
 
 
-def nothing_open(found: Sequence[Open], what: str, *, older_than: float = 0.0) -> Judged:
+def nothing_open(found: Sequence[Open], what: str, *, older_than: float = 0.0) -> GateResult:
     """Return how many are open, of those that are at least ``older_than`` seconds old. An unknown age counts as old."""
     counted = [one for one in found if one.age is None or one.age >= older_than]
     threshold = f"no {what}" + (f" of {older_than:g} s or more" if older_than else "")
     facts = {"open": [{"server": o.server, "what": o.what, "age": o.age} for o in counted[:50]], "in_all": len(found)}
-    told = "; ".join(f"{o.server}: {o.what}" for o in counted[:_SHOWN])
-    return Judged(len(counted), f"{len(counted)} {what}{f': {told}' if told else ''}", threshold, facts)
+    names = "; ".join(f"{o.server}: {o.what}" for o in counted[:_SHOWN])
+    return GateResult(len(counted), f"{len(counted)} {what}{f': {names}' if names else ''}", threshold, facts)
 
 
 def stable(
     read: Callable[[], str | None], pause: Callable[[float], bool], readings: int = 3, apart: float = 3.0
-) -> Judged:
+) -> GateResult:
     """Read a position several times; return how often it moved.
 
     Parameters
@@ -111,29 +125,29 @@ def stable(
     """
     threshold = f"the same in {readings} readings, {apart:g} s apart"
     if readings < 2:
-        return Judged(None, "one reading does not show that it rests", threshold)
+        return GateResult(None, "one reading does not show that it rests", threshold)
     seen: list[str] = []
     for number in range(readings):
         if number and pause(apart):
-            return Judged(None, f"ended after {number} readings", threshold, {"positions": seen})
+            return GateResult(None, f"ended after {number} readings", threshold, {"positions": seen})
         found = read()
         if not found:
-            return Judged(None, f"reading {number + 1} has no position", threshold, {"positions": seen})
+            return GateResult(None, f"reading {number + 1} has no position", threshold, {"positions": seen})
         seen.append(found)
     moved = sum(1 for one, two in pairwise(seen) if one != two)
     text = f"rests at {seen[-1]}" if not moved else f"moved {moved} times, from {seen[0]} to {seen[-1]}"
-    return Judged(moved, text, threshold, {"positions": seen, "position": None if moved else seen[-1]})
+    return GateResult(moved, text, threshold, {"positions": seen, "position": None if moved else seen[-1]})
 
 
 @dataclass(frozen=True, slots=True)
-class Marker:
+class BarrierRow:
     """A barrier where it was written: its number, and the largest of any other row (heartbeats) there."""
 
     number: int
     earlier: int | None = None
 
 
-def arrived(marker: Marker | None, seen: int | None) -> Judged:
+def arrived(marker: BarrierRow | None, seen: int | None) -> GateResult:
     """Tell whether a barrier is there: ``arrived`` or ``missing``.
 
     It counts only when it is strictly newer than every heartbeat: one of the same age may come from before the last
@@ -142,13 +156,13 @@ def arrived(marker: Marker | None, seen: int | None) -> Judged:
     threshold = "the number that was written, above every other one"
     facts: dict[str, Any] = {"seen": seen}
     if marker is None:
-        return Judged(None, "no marker was written", threshold, facts)
+        return GateResult(None, "no marker was written", threshold, facts)
     facts |= {"number": marker.number, "earlier": marker.earlier}
     if marker.earlier is not None and marker.earlier >= marker.number:
-        return Judged("stale", f"marker {marker.number} is not above {marker.earlier}", threshold, facts)
+        return GateResult("stale", f"marker {marker.number} is not above {marker.earlier}", threshold, facts)
     if seen != marker.number:
-        return Judged("missing", f"marker {marker.number} is not there, but {seen or 'none'}", threshold, facts)
-    return Judged("arrived", f"marker {marker.number} is there", threshold, facts)
+        return GateResult("missing", f"marker {marker.number} is not there, but {seen or 'none'}", threshold, facts)
+    return GateResult("arrived", f"marker {marker.number} is there", threshold, facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,27 +173,27 @@ class Canary:
     age: float
 
 
-def stopped(canary: Canary | None, seen: int | None, status: str | None, *, wanted: str, after: float) -> Judged:
+def stopped(canary: Canary | None, seen: int | None, status: str | None, *, expected: str, after: float) -> GateResult:
     """Tell whether a feed is stopped: ``stopped`` or ``running``.
 
     Both have to say so: its own status, and a row that did not travel in a time in which it would have. One alone
     is no proof: a status can be of another feed, and a row can be late.
     """
-    threshold = f"status {wanted!r}, and a row that is {after:g} s old has not traveled"
+    threshold = f"status {expected!r}, and a row that is {after:g} s old has not traveled"
     facts: dict[str, Any] = {"status": status, "seen": seen}
     if canary is None:
-        return Judged(None, "no canary was written", threshold, facts)
+        return GateResult(None, "no canary was written", threshold, facts)
     facts |= {"number": canary.number, "age": canary.age}
     if seen is not None and seen >= canary.number:
-        return Judged("running", f"canary {canary.number} traveled, and the status says {status}", threshold, facts)
+        return GateResult("running", f"canary {canary.number} traveled, and the status says {status}", threshold, facts)
     if status is None:
-        return Judged(None, "the status is not told", threshold, facts)
-    if status != wanted:
-        return Judged("running", f"the status is {status!r}", threshold, facts)
+        return GateResult(None, "the status is not known", threshold, facts)
+    if status != expected:
+        return GateResult("running", f"the status is {status!r}", threshold, facts)
     if canary.age < after:
-        return Judged(None, f"the canary is {canary.age:.1f} s old, {after:g} s are wanted", threshold, facts)
-    return Judged("stopped", f"status {status!r}; canary {canary.number} has not traveled in {canary.age:.1f} s",
-                  threshold, facts)  # fmt: skip
+        return GateResult(None, f"the canary is {canary.age:.1f} s old, {after:g} s are wanted", threshold, facts)
+    return GateResult("stopped", f"status {status!r}; canary {canary.number} has not traveled in {canary.age:.1f} s",
+                      threshold, facts)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +208,7 @@ class NextId:
     taken: bool = False
 
 
-def above(found: Sequence[NextId], missing: Sequence[str] = ()) -> Judged:
+def above(found: Sequence[NextId], missing: Sequence[str] = ()) -> GateResult:
     """Return how many servers give an id for a table that is not above its largest one.
 
     Parameters
@@ -206,20 +220,20 @@ def above(found: Sequence[NextId], missing: Sequence[str] = ()) -> Judged:
     facts = {"ids": [{"server": n.server, "table": n.table, "given": n.given, "largest": n.largest, "words": n.words}
                      for n in found], "not_asked": list(missing)}  # fmt: skip
     if not found:
-        return Judged(None, "no table with ids was asked", threshold, facts)
+        return GateResult(None, "no table with ids was asked", threshold, facts)
     low = [n for n in found if n.taken or (n.given is not None and n.given <= (n.largest or 0))]
     if low:
-        told = "; ".join(f"{n.server} gives {n.given or n.words} for {n.table}, which has {n.largest}"
+        names = "; ".join(f"{n.server} gives {n.given or n.words} for {n.table}, which has {n.largest}"
                          for n in low[:_SHOWN])  # fmt: skip
-        return Judged(len(low), told, threshold, facts)
+        return GateResult(len(low), names, threshold, facts)
     unknown = [n for n in found if n.given is None]
     if unknown:
-        told = "; ".join(f"{n.server}: {n.table}: {n.words}" for n in unknown[:_SHOWN])
-        return Judged(None, f"not told: {told}", threshold, facts)
+        names = "; ".join(f"{n.server}: {n.table}: {n.words}" for n in unknown[:_SHOWN])
+        return GateResult(None, f"not known: {names}", threshold, facts)
     if missing:
-        return Judged(None, f"servers that were not asked: {', '.join(missing)}", threshold, facts)
+        return GateResult(None, f"servers that were not asked: {', '.join(missing)}", threshold, facts)
     tables = {n.table for n in found}
-    return Judged(0, f"{len(tables)} tables through {len({n.server for n in found})} servers", threshold, facts)
+    return GateResult(0, f"{len(tables)} tables through {len({n.server for n in found})} servers", threshold, facts)
 
 
 def quiet(
@@ -228,7 +242,7 @@ def quiet(
     changed: Mapping[str, int] | None,
     exempt: Sequence[str],
     seconds: float,
-) -> Judged:
+) -> GateResult:
     """Return how many rows others than exempt accounts changed in a time.
 
     Parameters
@@ -236,22 +250,22 @@ def quiet(
     before, after
         The position of the log at both ends.
     changed
-        Rows by account; None: not told. A log that moved although no account wrote is not understood, so no value.
+        Rows by account; None: not known. A log that moved although no account wrote is not understood, so no value.
     """
     threshold = f"nothing was written for {seconds:g} s" + (f", save by {', '.join(exempt)}" if exempt else "")
     facts: dict[str, Any] = {"before": before, "after": after, "changed": None if changed is None else dict(changed)}
     if not before or not after:
-        return Judged(None, "the position is not told", threshold, facts)
+        return GateResult(None, "the position is not known", threshold, facts)
     if before == after:
-        return Judged(0, f"the log rests at {after}", threshold, facts)
+        return GateResult(0, f"the log rests at {after}", threshold, facts)
     if not exempt:
-        return Judged(1, f"the log moved from {before} to {after}", threshold, facts)
+        return GateResult(1, f"the log moved from {before} to {after}", threshold, facts)
     if changed is None:
-        return Judged(None, f"the log moved from {before} to {after}, and who wrote is not told", threshold, facts)
+        return GateResult(None, f"the log moved from {before} to {after}, and who wrote is not known", threshold, facts)
     others = {user: rows for user, rows in changed.items() if rows and user not in exempt}
     if others:
-        told = ", ".join(f"{user}: {rows}" for user, rows in sorted(others.items()))
-        return Judged(sum(others.values()), f"rows written by {told}", threshold, facts)
+        accounts = ", ".join(f"{user}: {rows}" for user, rows in sorted(others.items()))
+        return GateResult(sum(others.values()), f"rows written by {accounts}", threshold, facts)
     if not any(rows for user, rows in changed.items() if user in exempt):
-        return Judged(None, "the log moved, and no account wrote", threshold, facts)
-    return Judged(0, "all rows were written by exempt accounts", threshold, facts)
+        return GateResult(None, "the log moved, and no account wrote", threshold, facts)
+    return GateResult(0, "all rows were written by exempt accounts", threshold, facts)

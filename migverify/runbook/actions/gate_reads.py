@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from migverify.db.session import Session, open_session
 from migverify.errors import EndpointError, MigverifyError, ReadError, UsageError
 from migverify.model import ColumnDef, Endpoint, Flavor, Side
-from migverify.runbook.actions.gate_judges import Attempt, Marker, NextId, Open, Told
+from migverify.runbook.actions.gate_judges import BarrierRow, NextId, Open, WriteProbe, WriteProbeResult
 from migverify.sql import gates as sql
 from migverify.sql.grants import check_grants
 from migverify.sql.server import CLOCK
@@ -86,7 +86,7 @@ def clock(session: Session) -> float | None:
 
 def probe_writes(
     door: Door, tables: Sequence[str], *, login_denied: bool = False, unreachable: bool = False
-) -> list[Attempt]:
+) -> list[WriteProbe]:
     """Try to write no row to tables, as the application would; what was tried is rolled back.
 
     Parameters
@@ -100,20 +100,20 @@ def probe_writes(
         with opened(door, writes=True) as session:
             return [one for table in tables for one in _probe(door, session, table)]
     except EndpointError as error:
-        return [Attempt(door.name, f"login of {door.endpoint.user}", _login(error, login_denied, unreachable),
-                        _words(error))]  # fmt: skip
+        return [WriteProbe(door.name, f"login of {door.endpoint.user}", _login(error, login_denied, unreachable),
+                           _words(error))]  # fmt: skip
 
 
-def _login(error: EndpointError, login_denied: bool, unreachable: bool) -> Told:
+def _login(error: EndpointError, login_denied: bool, unreachable: bool) -> WriteProbeResult:
     code = _code(error)
     if code in _NOT_ALLOWED or (login_denied and code in _LOGIN):
-        return Told.REFUSED
+        return WriteProbeResult.REFUSED
     if unreachable and code is None and "cannot connect" in error.message:
-        return Told.REFUSED
-    return Told.UNKNOWN
+        return WriteProbeResult.REFUSED
+    return WriteProbeResult.UNKNOWN
 
 
-def _probe(door: Door, session: Session, table: str) -> Iterator[Attempt]:
+def _probe(door: Door, session: Session, table: str) -> Iterator[WriteProbe]:
     for statement in sql.SHORT_WAITS if session.flavor is not Flavor.TIDB else sql.SHORT_WAITS[1:]:
         session.execute(statement)
     columns = [row[0] or "" for row in session.query(sql.writable_columns(table))]
@@ -124,12 +124,14 @@ def _probe(door: Door, session: Session, table: str) -> Iterator[Attempt]:
             session.execute(statement)
         except MigverifyError as error:
             code = _code(error)
-            refused = Told.REFUSED if code in _READ_ONLY or code in _NOT_ALLOWED else Told.UNKNOWN
-            yield Attempt(door.name, what, refused, _words(error))
+            refused = (
+                WriteProbeResult.REFUSED if code in _READ_ONLY or code in _NOT_ALLOWED else WriteProbeResult.UNKNOWN
+            )
+            yield WriteProbe(door.name, what, refused, _words(error))
             if not session.alive():
                 return
         else:
-            yield Attempt(door.name, what, Told.ACCEPTED)
+            yield WriteProbe(door.name, what, WriteProbeResult.ACCEPTED)
         finally:
             with suppress(ReadError, EndpointError):  # a session that is gone has rolled back
                 session.execute("ROLLBACK")
@@ -172,7 +174,7 @@ def sessions(session: Session, door: Door, users: Sequence[str], exempt: Sequenc
     """
     rows = _of(_processes(session), users, exempt)
     until = time.monotonic() + _LOGIN_SECONDS
-    # A client that a locked account turns away, again and again, stands in the list for the time of its login: what is
+    # A client that a locked account turns away, again and again, is in the list for the time of its login: what is
     # being logged in counts when it stays, or has become a session.
     while any(row.get("Command") == "Connect" for row in rows) and time.monotonic() < until:
         time.sleep(_LOGIN_SECONDS / 10)
@@ -256,17 +258,17 @@ def rows_written(session: Session) -> dict[str, int] | None:
 # --- markers -------------------------------------------------------------------------------------------------
 
 
-def marker_of(session: Session, table: str, name: str) -> tuple[Marker, float] | None:
+def marker_of(session: Session, table: str, name: str) -> tuple[BarrierRow, float] | None:
     """Return a marker and when it was written, Unix seconds of that server; None where there is none."""
     rows = session.query(sql.marker_row(table, name))
     if not rows or rows[0][0] is None or rows[0][1] is None:
         return None
     other = session.query(sql.newest_other(table, name))[0][0]
-    return Marker(int(rows[0][0]), None if other is None else int(other)), float(rows[0][1])
+    return BarrierRow(int(rows[0][0]), None if other is None else int(other)), float(rows[0][1])
 
 
 def number_at(session: Session, table: str, name: str) -> int | None:
-    """Return the number of a marker as it stands at one end."""
+    """Return the number of a marker at one end."""
     rows = session.query(sql.marker_row(table, name))
     return int(rows[0][0]) if rows and rows[0][0] is not None else None
 
@@ -301,12 +303,12 @@ class AutoColumn:
     mask: int | None = None
 
 
-def auto_columns(session: Session, wanted: Callable[[str, str], bool]) -> list[AutoColumn]:
-    """Return the columns of the wanted tables that the server fills with ids."""
+def auto_columns(session: Session, is_in_scope: Callable[[str, str], bool]) -> list[AutoColumn]:
+    """Return the columns of the tables in scope that the server fills with ids."""
     from migverify.sql.catalog import read_tables
 
     found = []
-    for table in read_tables(session, session.endpoint.name, wanted):
+    for table in read_tables(session, session.endpoint.name, is_in_scope):
         name = f"{table.ref.database}.{table.ref.table}"
         for column in table.columns:
             if (random := _AUTO_RANDOM.search(column.extra)) is not None:

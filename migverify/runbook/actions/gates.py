@@ -18,7 +18,7 @@ from migverify.runbook.actions import gate_reads as reads
 from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
 from migverify.runbook.actions.builtin import endpoint_of, run_program
 from migverify.runbook.actions.commands import TIMEOUT
-from migverify.runbook.actions.gate_judges import Judged
+from migverify.runbook.actions.gate_judges import GateResult
 from migverify.runbook.actions.gate_reads import Door
 from migverify.runbook.actions.statements import Account, tracked
 from migverify.runbook.model import Check
@@ -69,7 +69,7 @@ def _doors(arguments: Mapping[str, Any], context: Context, endpoint: str) -> lis
 # --- answers -------------------------------------------------------------------------------------------------
 
 
-def _result(judged: Judged, query: str, begun: float, servers_clock: float | None) -> ActionResult:
+def _result(judged: GateResult, query: str, begun: float, servers_clock: float | None) -> ActionResult:
     facts = {**judged.facts, "threshold": judged.threshold, "query": query, "server_time": servers_clock,
              "local_time": begun}  # fmt: skip
     outcome = Outcome.OK if judged.value is not None else Outcome.NO_DATA
@@ -102,7 +102,7 @@ def _until(context: Context) -> float:
 # --- writes refused or accepted ------------------------------------------------------------------------------
 
 
-def _writes(endpoint: str, judge: Callable[[Sequence[gates.Attempt]], Judged], *, whole: bool) -> Gate:
+def _writes(endpoint: str, judge: Callable[[Sequence[gates.WriteProbe]], GateResult], *, whole: bool) -> Gate:
     """Return a gate that probes writing; ``whole`` asks for every server of a cluster."""
 
     def asked(arguments: Mapping[str, Any], context: Context) -> ActionResult:
@@ -119,7 +119,10 @@ def _writes(endpoint: str, judge: Callable[[Sequence[gates.Attempt]], Judged], *
         with reads.opened(_door(arguments, context, name)) as session:
             clock = reads.clock(session)
             missing = reads.missing_servers(session, len({a.server for a in attempts})) if whole else []
-        attempts += [gates.Attempt(one, "not asked", gates.Told.UNKNOWN, "name it in `servers`") for one in missing]
+        attempts += [
+            gates.WriteProbe(one, "not asked", gates.WriteProbeResult.UNKNOWN, "name it in `servers`")
+            for one in missing
+        ]
         query = "; ".join(q for t in arguments["tables"] for q in sql.write_probes(t, ()))
         return _result(judge(attempts), query, begun, clock)
 
@@ -178,9 +181,9 @@ def _position(arguments: Mapping[str, Any], context: Context) -> ActionResult:
     begun = time.time()
     with reads.opened(_door(arguments, context, arguments.get("endpoint", Side.SOURCE.value))) as session:
         found, clock = reads.position_text(session), reads.clock(session)
-    # The value is the offset, so that it can be held against a bound: any place in a log is behind its fourth byte.
+    # The value is the offset, so that it can be compared with a bound: any place in a log is behind its fourth byte.
     offset = float(found.partition(" ")[0].rpartition(":")[2])
-    return _result(Judged(offset, found, "a position", {"position": found}), "SHOW BINARY LOG STATUS", begun, clock)
+    return _result(GateResult(offset, found, "a position", {"position": found}), "SHOW BINARY LOG STATUS", begun, clock)
 
 
 def _stable(arguments: Mapping[str, Any], context: Context) -> ActionResult:
@@ -277,7 +280,7 @@ def _stopped(arguments: Mapping[str, Any], context: Context) -> ActionResult:
     # Asked last: the feed has to be stopped now, not only when the canary was written.
     status = run_program(arguments["argv"], replace(context, timeout=max(1.0, until - time.monotonic())))
     said = status.output.strip() if status.code == 0 else None
-    judged = gates.stopped(canary, seen, said, wanted=arguments.get("says", "stopped"), after=after)
+    judged = gates.stopped(canary, seen, said, expected=arguments.get("says", "stopped"), after=after)
     return _result(judged, sql.marker_row(there, name), begun, clock)
 
 
@@ -304,7 +307,7 @@ def _rebased(arguments: Mapping[str, Any], context: Context) -> ActionResult:
         columns, clock = reads.auto_columns(session, wanted), reads.clock(session)
         missing = reads.missing_servers(session, len(doors))
     if not columns and arguments.get("may_be_none", False):
-        none = Judged(0, "no table in scope takes ids from the server", "ids above the largest", {"ids": []})
+        none = GateResult(0, "no table in scope takes ids from the server", "ids above the largest", {"ids": []})
         return _result(none, "", begun, clock)
     found = [one for door in doors for one in reads.next_ids(door, columns)]
     query = "; ".join(sql.id_probe(columns[0].table, Flavor.TIDB)) if columns else ""
@@ -324,7 +327,7 @@ def _tso(arguments: Mapping[str, Any], context: Context) -> ActionResult:
             session.execute(back)
         clock = reads.clock(session)
     value = found if found and found != "0" else None
-    return _result(Judged(value, f"TSO {found}", "a TSO", {"tso": found}), ask, begun, clock)
+    return _result(GateResult(value, f"TSO {found}", "a TSO", {"tso": found}), ask, begun, clock)
 
 
 # --- the actions ---------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from migverify.runbook.actions.builtin import built_in
 __all__ = ["full_registry"]
 
 _MODULES = ("actions.web", "actions.commands", "actions.gates", "traffic.actions")
-"""Modules with ``register(registry)``; imported when a registry is asked for, since ``--help`` needs none."""
+"""Modules with ``register(registry)``; imported when a registry is made, since ``--help`` needs none."""
 
 
 def full_registry() -> Registry:

@@ -15,7 +15,7 @@ from migverify.db.session import Session, open_session
 from migverify.errors import EndpointError, PrivilegeError, ReadError, RetryableReadError
 from migverify.model import Endpoint, Flavor
 from migverify.runbook.actions.action import ActionResult, Context, Outcome
-from migverify.runbook.record.process_lock import Statement, note_statement
+from migverify.runbook.record.process_lock import EffectStatement, note_statement
 from migverify.sql import gates as sql
 
 __all__ = ["Account", "end_statements", "tracked"]
@@ -78,7 +78,7 @@ def tracked(account: Account, session: Session, context: Context, work: Callable
     return ActionResult(Outcome.UNKNOWN, text, None, facts)
 
 
-def end_statements(account: Account, statements: Sequence[Statement], *, seconds: float = KILL_SECONDS) -> str:
+def end_statements(account: Account, statements: Sequence[EffectStatement], *, seconds: float = KILL_SECONDS) -> str:
     """End what the server still runs of statements whose client is gone, and wait until it does not any more.
 
     Returns
@@ -107,7 +107,7 @@ def end_statements(account: Account, statements: Sequence[Statement], *, seconds
         return f"it cannot be known whether {names} still runs its statement: {error.message}"
 
 
-def _kill(session: Session, statement: Statement) -> None:
+def _kill(session: Session, statement: EffectStatement) -> None:
     try:
         session.execute(sql.kill_sql(session.flavor, statement.connection))
     except RetryableReadError:
@@ -116,7 +116,7 @@ def _kill(session: Session, statement: Statement) -> None:
         return  # it has ended meanwhile, or may not be ended: the next look tells
 
 
-def _running(session: Session, statements: Sequence[Statement]) -> list[Statement]:
+def _running(session: Session, statements: Sequence[EffectStatement]) -> list[EffectStatement]:
     """Return the statements whose connection is there, or whose DDL job goes on without one.
 
     Raises
@@ -146,16 +146,16 @@ def _connections(session: Session) -> tuple[list[tuple[int, str, str]], bool]:
     return [(int(row["Id"] or 0), row["User"] or "", row["Host"] or "") for row in rows], everywhere
 
 
-def _statement(session: Session, mark: str) -> Statement:
-    """Return how the server names this connection; by that it is found again, and no later one is taken for it."""
+def _statement(session: Session, mark: str) -> EffectStatement:
+    """Return how the server names this connection; by that it is found again, and distinguished from later ones."""
     own = next((row for row in _connections(session)[0] if row[0] == session.thread_id), None)
     if own is None:
         raise ReadError(f"{session.endpoint.name} does not show the connection of the effect: nothing was sent")
     server = session.query(sql.SERVER)[0][0] or ""
-    return Statement(session.endpoint.name, server, session.thread_id, own[1], own[2], mark)
+    return EffectStatement(session.endpoint.name, server, session.thread_id, own[1], own[2], mark)
 
 
-def _kill_query(account: Account, statement: Statement) -> str:
+def _kill_query(account: Account, statement: EffectStatement) -> str:
     try:
         with open_session(account[0], account[1]) as session:
             if _running(session, [statement]):

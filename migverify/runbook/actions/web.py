@@ -1,8 +1,8 @@
 """Checks that ask a status page or a server in words of its own: ``http.value`` and ``sql.ok``.
 
 Control planes of clusters (PD, TiCDC, DM, Kubernetes, a load balancer) answer JSON over HTTP; one value of it, named
-by a JSON pointer (RFC 6901), is held against the bounds of a check. Everything but a whole answer with that value is no
-data.
+by a JSON pointer (RFC 6901), is compared with the bounds of a check. Everything but a whole answer with that value is
+no data.
 """
 
 from __future__ import annotations

@@ -280,7 +280,7 @@ def _made(m: _Moment, what: str, *words: str) -> Announcement:
 
 
 def _tag(m: _Moment) -> str:
-    """Say of which run a text is: a rehearsal must not be taken for the live run."""
+    """Say of which run a text is: a rehearsal must not be confused with the live run."""
     book, kind = m.after.runbook, m.after.kind.value.upper()
     return f"{kind}{f' {m.drill}' if m.drill else ''} {book.service} {book.environment}".rstrip()
 

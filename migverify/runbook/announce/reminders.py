@@ -143,7 +143,7 @@ def _key(what: str, one: StepStatus) -> tuple[str, ...]:
 
 
 @dataclass(slots=True)
-class _Known:
+class _ReminderState:
     since: Moment
     number: int = 0
 
@@ -152,8 +152,8 @@ class Reminders:
     """Remembers for one executor who was reminded of what; a new executor begins to count anew."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, ...], _Known] = {}
-        self._held = False
+        self._known: dict[tuple[str, ...], _ReminderState] = {}
+        self._was_held = False
         self._resumed: Moment | None = None
 
     def due(self, status: RunStatus, now: Moment) -> list[Reminder]:
@@ -161,14 +161,14 @@ class Reminders:
         pace = status.runbook.policy.unattended_nag
         if not pace > 0:
             return []
-        held = status.state is RunState.HELD
-        if self._held and not held:
+        is_held = status.state is RunState.HELD
+        if self._was_held and not is_held:
             self._resumed = now  # nobody has to answer while the run is held
-        self._held = held
+        self._was_held = is_held
         some = waits(status, now)
-        known = {one.key: self._known.get(one.key) or _Known(self._since(one, now)) for one in some}
+        known = {one.key: self._known.get(one.key) or _ReminderState(self._since(one, now)) for one in some}
         if self._resumed is not None and self._resumed is now:
-            known = {key: _Known(now) for key in known}
+            known = {key: _ReminderState(now) for key in known}
         self._known = known
         found = []
         for one in some:

@@ -27,11 +27,11 @@ from migverify.runbook.model import (
     Runbook,
     RunbookKind,
     RunKind,
+    RunWindow,
     Sink,
     Step,
     StepKind,
     Times,
-    Window,
 )
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def build(
         guards=tuple(_guard(part, places, number) for number, part in enumerate(model.guards)),
         phases=tuple(phase.id for phase in model.phases),
         budgets=Budgets(model.budgets.write_stop, model.budgets.decision_by, model.budgets.margin),
-        window=Window(model.window.opens, model.window.closes) if model.window else None,
+        window=RunWindow(model.window.opens, model.window.closes) if model.window else None,
         sinks=tuple(Sink(n, p.kind, dict(p.model_extra or {})) for n, p in model.sinks.items()),
         rollback_when=tuple(_check(p, places, ("rollback_when", n)) for n, p in enumerate(model.rollback_when)),
         parameters=dict(texts), environments=tuple(model.environments),

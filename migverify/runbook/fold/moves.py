@@ -22,7 +22,7 @@ _R = RollbackState
 
 
 class IllegalEvent(Exception):  # noqa: N818 - the fold turns it into a JournalError that names the line
-    """An event that cannot have happened where it stands."""
+    """An event that cannot have happened at its place."""
 
 
 def need(condition: bool, otherwise: str) -> None:
@@ -66,7 +66,7 @@ def pair_of(status: RunStatus, event: Event) -> tuple[str, ...]:
 
 
 def agreed(status: RunStatus, event: Event, of: str, step: str, at: Moment, answer: str = "") -> None:
-    """Go on only when another person said this very thing before, as it stands in the journal."""
+    """Go on only when another person said this very thing before, according to the journal."""
     persons = pair_of(status, event)
     acting = by_person(people.may_take_part(status, event.actor), status, event)
     need(acting in persons, f"{acting} is none of those who agreed")

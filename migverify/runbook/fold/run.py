@@ -21,7 +21,7 @@ from migverify.runbook.fold.moves import (
     set_step,
 )  # fmt: skip
 from migverify.runbook.model import RunKind
-from migverify.runbook.state import OVER, SIGNED_BY_ALL, Delivery, DeliveryState, GuardStatus, Order, RunStatus
+from migverify.runbook.state import OVER, SIGNED_BY_ALL, Delivery, DeliveryState, GuardStatus, RollbackOrder, RunStatus
 
 __all__ = [
     "HEAD", "OPEN", "OUTBOX_ALARM", "announced", "began_again", "delivered", "delivery_failed", "ended", "guard",
@@ -203,7 +203,7 @@ def rollback_ordered(status: RunStatus, event: Event, at: Moment) -> None:
         need(status.steps[id_].state is not StepState.UNKNOWN, f"nobody knows whether the effect of {id_} happened")
     _begin_hold(status, at)
     status.hold_reasons = (*status.hold_reasons, f"rollback: {event.data['reason']}")
-    status.order = Order(steps, then, str(event.data["reason"]), event.actor)
+    status.order = RollbackOrder(steps, then, str(event.data["reason"]), event.actor)
     if event.step:
         set_step(status, status.steps[event.step], handled=True)
 

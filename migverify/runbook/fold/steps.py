@@ -211,7 +211,7 @@ def retried(status: RunStatus, event: Event, at: Moment) -> None:
     undone = one.rollback is RollbackState.UNDONE_VERIFIED and one.state in (OVER | PASSED)
     need(one.state in OVER or undone, f"the step is {one.state.value}")
     if to == "verifying":
-        need(one.effect_done and not undone, "no effect of it stands that could be verified again")
+        need(one.effect_done and not undone, "no effect of it is in place that could be verified again")
     else:
         need(not one.intent or step.repeat is Repeat.YES, "its effect may have happened, and may not be repeated")
         need(one.rollback in _REPEATABLE, f"its rollback is {one.rollback.value}")
@@ -224,14 +224,14 @@ def retried(status: RunStatus, event: Event, at: Moment) -> None:
     status.busy.discard(event.step)
     old = Attempt(one.attempt, one.state, one.reason, one.started, one.ended)
     again = to != "called"
-    stands = one.may_stand  # an earlier attempt may have left a part behind
+    may_be_left = one.may_stand  # an earlier attempt may have left a part behind
     status.steps[event.step] = StepStatus(
         one.id, {"verifying": _S.VERIFYING, "running": _S.RUNNING, "called": _S.CALLED}[to], event.attempt,
         called_by=one.called_by, dri=one.dri if again else "", called=one.called if again else at,
         started=at if again else None, held_before=status.held_until(at), intent=one.intent and to == "verifying",
-        effect_done=one.effect_done and to == "verifying", order=one.order if stands else -1,
+        effect_done=one.effect_done and to == "verifying", order=one.order if may_be_left else -1,
         evidence=(event.data,), evidence_sha=more("", event),
-        rollback=one.rollback if stands else RollbackState.NONE_NEEDED, attempts=(*one.attempts, old),
+        rollback=one.rollback if may_be_left else RollbackState.NONE_NEEDED, attempts=(*one.attempts, old),
     )  # fmt: skip
     if again:
         status.busy.add(event.step)

@@ -109,7 +109,7 @@ TRANSITIONS: dict[EventKind, Transition] = {
 
 
 def fold(events: Iterable[Event], start: RunStatus | None = None) -> RunStatus | None:
-    """Return where the run stands after some events; None: there were none at all.
+    """Return the state of the run after some events; None: there were none at all.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ class PastStep:
 
 @dataclass(frozen=True, slots=True)
 class PastHold:
-    """A hold. ``planned`` only when a person ordered a rollback: any other hold, whatever its reason, is a hold.
+    """A hold. ``planned`` only when a person ordered a rollback: any other hold, for any reason, is a hold.
 
     ``guard`` names what held the run, if a guard did; ``seconds`` None: it had not ended when the journal did.
     """
@@ -294,7 +294,7 @@ def past_runs(
     runbook_id
         One or several runbooks; None: all. A journal is read on only when its first line names one of them.
     cases
-        Also all runs of disaster recovery cases, of whatever runbook.
+        Also all runs of disaster recovery cases, of any runbook.
     heads
         Announced ones, from outside of the room: a run that they name has to be there, with the events they name.
 

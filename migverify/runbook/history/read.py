@@ -46,7 +46,7 @@ _RESULT = ("steady_again", "data")
 
 
 @dataclass(slots=True)
-class Marks:
+class StepMoments:
     """Numbers and moments of events: a step's first start and first intent, and its last complete evidence."""
 
     begun: _Mark = field(default_factory=dict)
@@ -77,7 +77,7 @@ class _Facts:
     alarms: dict[str, list[str]] = field(default_factory=dict)
     bad: dict[str, list[StepState]] = field(default_factory=dict)
     answers: dict[str, Counter[str]] = field(default_factory=dict)
-    marks: Marks = field(default_factory=Marks)
+    marks: StepMoments = field(default_factory=StepMoments)
     undone: list[tuple[str, RollbackState, Moment, Moment]] = field(default_factory=list)
     undoing: dict[str, Moment] = field(default_factory=dict)
     by_person: bool = False
@@ -287,7 +287,7 @@ def _may_be(status: RunStatus, role: str, person: str) -> bool:
 # -- the grade of a disaster recovery case ---------------------------------------------------------------------------
 
 
-def case_of(status: RunStatus, marks: Marks) -> PastCase | None:
+def case_of(status: RunStatus, marks: StepMoments) -> PastCase | None:
     """Return the grade of a run; None: it is not of a case, not over, or a dry run.
 
     ``invalid`` when a part that proves the fault is not done, or came in another order; ``fail`` when steady state or
@@ -331,7 +331,7 @@ def _undone_part(status: RunStatus, part: str) -> str:
     return f"{_MEANS[part]}: step {one.id} is {one.state.value}{f' ({one.reason})' if one.reason else ''}"
 
 
-def _out_of_order(steps: dict[str, str], marks: Marks) -> str:
+def _out_of_order(steps: dict[str, str], marks: StepMoments) -> str:
     """Return which proof was given too late, as far as the parts are steps of their own."""
     for first, then in pairwise(CASE_PARTS):
         one, other = steps.get(first, ""), steps.get(then, "")
@@ -342,7 +342,7 @@ def _out_of_order(steps: dict[str, str], marks: Marks) -> str:
     return ""
 
 
-def _recovery(steps: dict[str, str], marks: Marks) -> float | None:
+def _recovery(steps: dict[str, str], marks: StepMoments) -> float | None:
     inject, again = steps["inject"], steps.get("steady_again", "")
     hurt = marks.acting.get(inject) or marks.begun.get(inject)
     well = marks.shown.get(again)

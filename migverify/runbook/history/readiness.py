@@ -47,7 +47,7 @@ class Condition:
     """One condition: ``state`` is ``ok``, ``missing``, ``unknown``, ``not asked`` or ``weaker``; ``reasons`` say why.
 
     ``weaker`` is only of the policy: something asks for less than the floor. It turns no verdict, and is said first.
-    ``wants`` says what is asked for, ``found`` what the journals show, ``do`` what to do about it.
+    ``wants`` says what is required, ``found`` what the journals show, ``do`` what to do about it.
     """
 
     id: str
@@ -116,7 +116,7 @@ def readiness(
     runbook: Runbook, past: Past | Iterable[PastRun], now: float, schema_fingerprint: str = "",
     cases: Mapping[str, str] | None = None, floor: ReadinessFloor = BUILT_IN,
 ) -> Readiness:  # fmt: skip
-    """Answer whether the journals show what is asked for before a live run.
+    """Answer whether the journals show what is required before a live run.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def readiness(
     cases
         Priority of each disaster recovery case by its id, of the catalogue; None: there is none at hand.
     floor
-        The least that is asked for, whatever the runbook's own policy says: built in, or of ``migverify.yaml``.
+        The least that is required also where the runbook's own policy is weaker: built in, or of ``migverify.yaml``.
     """
     damaged = past.damaged if isinstance(past, Past) else ()
     policy, weaker = raised(runbook.policy, floor)

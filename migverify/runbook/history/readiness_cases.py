@@ -16,7 +16,7 @@ _DAY = 86_400.0
 
 
 def required_cases(asked: Sequence[str], cases: Mapping[str, str] | None) -> tuple[list[str], list[str]]:
-    """Return (ids of cases that are asked for, why it is not known which). A priority stands for all cases of it."""
+    """Return (ids of cases that are required, why it is not known which). A priority names all cases of it."""
     ids: dict[str, None] = {}
     unknown = []
     for one in asked:

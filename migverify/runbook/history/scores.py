@@ -13,13 +13,13 @@ from migverify.runbook.history.drills import ENOUGH_ANSWERS
 from migverify.runbook.history.past import PastRun
 from migverify.runbook.model import RunKind, StepKind
 
-__all__ = ["CORRECTNESS", "PROCESS", "Deduction", "Rule", "Score", "correctness_score", "process_score"]
+__all__ = ["CORRECTNESS", "PROCESS", "Deduction", "Score", "ScoreRule", "correctness_score", "process_score"]
 
 FULL = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ScoreRule:
     """Points for each piece, and at most how many in all."""
 
     points: int
@@ -27,33 +27,35 @@ class Rule:
     about: str
 
 
-PROCESS: dict[str, Rule] = {
-    "late": Rule(3, 24, "a step that took longer than planned"),
-    "holds": Rule(6, 24, "a hold that was not planned"),
-    "retries": Rule(4, 20, "a step that was tried again"),
-    "undelivered": Rule(3, 18, "an announcement that did not arrive"),
-    "silent": Rule(20, 20, "nothing was announced although the runbook has sinks"),
-    "backups": Rule(3, 12, "a role that its backup played"),
-    "unsigned": Rule(5, 5, "approvals without a signature"),
-    "logins": Rule(5, 10, "a login from which several persons acted"),
-    "nags": Rule(2, 10, "a step that waited for somebody longer than `unattended_nag`"),
-    "takeovers": Rule(5, 10, "a takeover by another executor"),
+PROCESS: dict[str, ScoreRule] = {
+    "late": ScoreRule(3, 24, "a step that took longer than planned"),
+    "holds": ScoreRule(6, 24, "a hold that was not planned"),
+    "retries": ScoreRule(4, 20, "a step that was tried again"),
+    "undelivered": ScoreRule(3, 18, "an announcement that did not arrive"),
+    "silent": ScoreRule(20, 20, "nothing was announced although the runbook has sinks"),
+    "backups": ScoreRule(3, 12, "a role that its backup played"),
+    "unsigned": ScoreRule(5, 5, "approvals without a signature"),
+    "logins": ScoreRule(5, 10, "a login from which several persons acted"),
+    "nags": ScoreRule(2, 10, "a step that waited for somebody longer than `unattended_nag`"),
+    "takeovers": ScoreRule(5, 10, "a takeover by another executor"),
 }
 """What the process score loses points for."""
 
-CORRECTNESS: dict[str, Rule] = {
-    "gates": Rule(15, 45, "a gate or check that failed, was inconclusive or timed out"),
-    "failures": Rule(10, 40, "another step that failed, was inconclusive or timed out"),
-    "unknown": Rule(15, 30, "an effect of which nobody knew whether it had happened"),
-    "waived": Rule(15, 30, "a step that was waived"),
-    "guards": Rule(10, 30, "a guard that failed"),
-    "blind": Rule(5, 20, f"a guard that told nothing, or answered less than {ENOUGH_ANSWERS:.0%} of its questions"),
-    "rollbacks": Rule(20, 60, "a rollback that failed or was not verified"),
-    "evidence": Rule(5, 20, "a step that is done, and has nothing to show"),
-    "short": Rule(5, 15, "a step that was suspiciously short"),
-    "write_stop": Rule(15, 15, "a write stop longer than its budget"),
-    "not_completed": Rule(20, 20, "a run that did not complete"),
-    "dirty": Rule(60, 60, "a run that ended with effects that stand, or past the point of no return"),
+CORRECTNESS: dict[str, ScoreRule] = {
+    "gates": ScoreRule(15, 45, "a gate or check that failed, was inconclusive or timed out"),
+    "failures": ScoreRule(10, 40, "another step that failed, was inconclusive or timed out"),
+    "unknown": ScoreRule(15, 30, "an effect of which nobody knew whether it had happened"),
+    "waived": ScoreRule(15, 30, "a step that was waived"),
+    "guards": ScoreRule(10, 30, "a guard that failed"),
+    "blind": ScoreRule(
+        5, 20, f"a guard without answers, or that answered less than {ENOUGH_ANSWERS:.0%} of its questions"
+    ),
+    "rollbacks": ScoreRule(20, 60, "a rollback that failed or was not verified"),
+    "evidence": ScoreRule(5, 20, "a step that is done, and has nothing to show"),
+    "short": ScoreRule(5, 15, "a step that was suspiciously short"),
+    "write_stop": ScoreRule(15, 15, "a write stop longer than its budget"),
+    "not_completed": ScoreRule(20, 20, "a run that did not complete"),
+    "dirty": ScoreRule(60, 60, "a run that ended with effects that stand, or past the point of no return"),
 }
 """What the correctness score loses points for."""
 
@@ -132,7 +134,7 @@ def correctness_score(run: PastRun) -> Score:
     })  # fmt: skip
 
 
-def _scored(rules: dict[str, Rule], found: dict[str, list[str]]) -> Score:
+def _scored(rules: dict[str, ScoreRule], found: dict[str, list[str]]) -> Score:
     lost = []
     for name, rule in rules.items():
         pieces = found[name]

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from migverify.exposition import Metric, Sample, number, page
 from migverify.runbook.events import RunState
 from migverify.runbook.page.view import View
-from migverify.runbook.page.watch_run import Seen
+from migverify.runbook.page.watch_run import PageState
 
 __all__ = ["metrics_text", "run_metrics"]
 
 _ANSWERS = {"pass": 1.0, "fail": 0.0}
 
 
-def metrics_text(seen: Seen) -> str:
+def metrics_text(seen: PageState) -> str:
     """Return the page of metrics. A run that cannot be shown leaves ``migverify_runbook_readable`` 0, and no more."""
     readable = Metric(
         "migverify_runbook_readable", "1: there is a run, and its journal can be read.",

@@ -26,7 +26,7 @@ _ENOUGH = 0.95
 
 @dataclass(frozen=True, slots=True)
 class ActionItem:
-    """Something to be mended before the next run. ``owner``: a person, empty where nobody is it by name.
+    """Something to be fixed before the next run. ``owner``: a person, empty where nobody is it by name.
 
     ``source`` is the kind of trouble: ``failure``, ``late``, ``short``, ``hold``, ``waiver``, ``announcement``,
     ``guard``, ``rollback``, ``budget``, ``people``, ``clock``, ``journal`` or ``plan``.
@@ -163,7 +163,7 @@ def _of_steps(status: RunStatus) -> Iterator[ActionItem]:
             bad.append((one.state, one.reason))
         for state, reason in bad:
             ended = "the effect was in doubt" if state is StepState.UNKNOWN else f"it was {state.value}"
-            text = f"Find out why {step.id} did not work: {ended}, {reason or 'no reason told'}"
+            text = f"Find out why {step.id} did not work: {ended}, {reason or 'no reason given'}"
             yield ActionItem("failure", text, dri, step.id)
         if one.waiver is not None:
             who = " and ".join(str(name) for name in one.waiver.get("by", ()))

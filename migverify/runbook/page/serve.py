@@ -130,7 +130,7 @@ class PageServer(ThreadingHTTPServer):
                 request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a reader that went away; anything else is a fault, and is told as one."""
+        """Say nothing of a reader that went away; anything else is a fault, and is reported as one."""
         import sys
 
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):

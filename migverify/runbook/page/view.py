@@ -1,4 +1,4 @@
-"""Where a run stands, as a page shows it: one frozen value that is JSON, and that nothing else has to be asked for.
+"""The state of a run, as a page shows it: one frozen value that is JSON, and all that the page needs.
 
 Pure. What ticks is given by the moment at which it is zero (``view_clock``), so two views are equal while nothing
 happens.
@@ -25,15 +25,15 @@ from migverify.runbook.events import Event, EventKind, RollbackState, RunState, 
 from migverify.runbook.model import Runbook
 from migverify.runbook.page.sentences import Announced, Line, announced, lines
 from migverify.runbook.page.view_acts import Act, acts_of
-from migverify.runbook.page.view_clock import Clock, since, still, up_from
+from migverify.runbook.page.view_clock import ClockView, since, still, up_from
 from migverify.runbook.page.view_steps import StepView, is_open, step_view, with_backups
 from migverify.runbook.page.view_times import Budget, Finish, Ladder, UndoView, budget_of, finish_of, ladder_of, undo_of
 from migverify.runbook.page.view_watch import (
     ExecutorView,
     GuardView,
     JournalView,
+    PageWarning,
     Pulse,
-    Warned,
     alarm_words,
     executor_of,
     guards_of,
@@ -93,9 +93,9 @@ class View:
     failures: int
     started: float
     ended: float | None
-    clock: Clock
-    hold: Clock | None
-    held: Clock
+    clock: ClockView
+    hold: ClockView | None
+    held: ClockView
     holds: int
     phase: str
     phases: tuple[PhaseView, ...]
@@ -113,7 +113,7 @@ class View:
     steps: tuple[StepView, ...]
     executor: ExecutorView
     journal: JournalView
-    warnings: tuple[Warned, ...]
+    warnings: tuple[PageWarning, ...]
     log: tuple[Line, ...]
     standing: tuple[str, ...]
     unverified: tuple[str, ...]
@@ -141,7 +141,7 @@ def view(
     expected = estimates(book, drills.seconds)
     plan = plan_of(book, status.kind, {id_: one.p50 for id_, one in expected.items()})
     deliveries, executor = announced(status), executor_of(status, pulse, now)
-    # What an executor that is not heard of would do, and when, is not counted down.
+    # What an executor without a heartbeat would do, and when, is not counted down.
     still_ = status.over or status.order is not None or not executor.driven
     ahead = None if still_ else _ahead(status, book, expected, now)
     planned = {one.id: one for one in plan.steps}
@@ -191,8 +191,8 @@ def as_json(seen: View) -> dict[str, Any]:
     return asdict(seen)
 
 
-def _pair(held: tuple[str, ...]) -> tuple[str, str]:
-    return (held[0] if held else ""), (held[1] if len(held) > 1 else "")
+def _pair(holders: tuple[str, ...]) -> tuple[str, str]:
+    return (holders[0] if holders else ""), (holders[1] if len(holders) > 1 else "")
 
 
 def label_of(kind: str, drill: str = "", *, dry: bool = False) -> str:
@@ -261,9 +261,9 @@ def _reasons(status: RunStatus, events: Sequence[Event]) -> tuple[str, ...]:
 
 def _sentence(seen: View) -> str:
     if seen.over:
-        stands = f" Effects of {', '.join(seen.standing)} were not rolled back." if seen.standing else ""
+        left = f" Effects of {', '.join(seen.standing)} were not rolled back." if seen.standing else ""
         more = f" No rollback verifies what {', '.join(seen.unverified)} did." if seen.unverified else ""
-        return f"The run is over: {seen.state}.{stands}{more}"
+        return f"The run is over: {seen.state}.{left}{more}"
     who = [f"{act.person or act.role or 'two persons'}: {act.tasks[0].does}" for act in seen.acts[:2]]
     state = f"{seen.alarm} The run is {seen.state}".strip()
     reasons = f": {'; '.join(seen.reasons)}" if seen.reasons else ""

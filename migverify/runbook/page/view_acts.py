@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import RollbackState, RunState, StepState
 from migverify.runbook.model import RunKind, Step
-from migverify.runbook.page.view_clock import Clock, since
+from migverify.runbook.page.view_clock import ClockView, since
 from migverify.runbook.page.view_steps import with_backups
 from migverify.runbook.page.view_watch import ExecutorView
 from migverify.runbook.people import COORDINATOR
 from migverify.runbook.run.pending import PendingAction, pending_actions
 from migverify.runbook.state import OVER, RunStatus, StepStatus
 
-__all__ = ["EXECUTOR", "Act", "Task", "Then", "acts_of"]
+__all__ = ["EXECUTOR", "Act", "NextAction", "Then", "acts_of"]
 
 EXECUTOR = "executor"
 """Role of what no person has to do: the executor is at it."""
@@ -40,7 +40,7 @@ class Then:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class NextAction:
     """One thing to do.
 
     ``command`` is what is typed. ``clock``: for how long it has waited, or the executor has been at it. ``choice``: one
@@ -51,7 +51,7 @@ class Task:
     does: str
     step: str
     command: str
-    clock: Clock | None = None
+    clock: ClockView | None = None
     choice: bool = False
     several: int = 1
     promote: str = ""
@@ -69,7 +69,7 @@ class Act:
     role: str
     person: str
     others: tuple[str, ...]
-    tasks: tuple[Task, ...]
+    tasks: tuple[NextAction, ...]
     overdue: bool = False
     backup: str = ""
 
@@ -82,11 +82,11 @@ def acts_of(status: RunStatus, now: Moment, executor: ExecutorView) -> tuple[Act
     if status.over:
         return ()
     gone = executor.why if executor.state == "gone" else ""
-    grouped: dict[tuple[str, tuple[str, ...]], list[Task]] = {}
+    grouped: dict[tuple[str, tuple[str, ...]], list[NextAction]] = {}
     for action in pending_actions(status, now, gone=gone):
         key = (_role(status, action), action.persons)
         does = _ASIDE.sub("", action.what)
-        task = Task(
+        task = NextAction(
             does,
             action.step,
             action.command,
@@ -107,11 +107,11 @@ def acts_of(status: RunStatus, now: Moment, executor: ExecutorView) -> tuple[Act
         )
         for (role, persons), tasks in grouped.items()
     ]
-    work: tuple[Task, ...] = ()
+    work: tuple[NextAction, ...] = ()
     if executor.state == "silent":
-        work = (Task(f"nothing was heard of it since {executor.since}; what it is at is not known", "", ""),)
+        work = (NextAction(f"no heartbeat since {executor.since}; what it is at is not known", "", ""),)
     elif executor.name and executor.driven:
-        work = tuple(_work(status, now)) or (() if found else (Task("takes the next step by itself", "", ""),))
+        work = tuple(_work(status, now)) or (() if found else (NextAction("takes the next step by itself", "", ""),))
     return (*found, Act(EXECUTOR, "", (), work)) if work else tuple(found)
 
 
@@ -122,7 +122,7 @@ def _role(status: RunStatus, action: PendingAction) -> str:
     return COORDINATOR if COORDINATOR in roles else roles[0] if roles else ""
 
 
-def _waits(status: RunStatus, action: PendingAction, now: Moment) -> Clock | None:
+def _waits(status: RunStatus, action: PendingAction, now: Moment) -> ClockView | None:
     if not action.step:
         return since(status.held_since, now) if status.held_since is not None else None
     one = status.steps[action.step]
@@ -132,14 +132,14 @@ def _waits(status: RunStatus, action: PendingAction, now: Moment) -> Clock | Non
     return since(moment, now) if moment is not None else None
 
 
-def _overdue(status: RunStatus, tasks: list[Task], now: Moment) -> bool:
+def _overdue(status: RunStatus, tasks: list[NextAction], now: Moment) -> bool:
     nag = status.runbook.policy.unattended_nag
     if status.state is not RunState.RUNNING or nag <= 0:
         return False
     return any(one.clock is not None and one.step not in status.busy and one.clock.at(now.wall) > nag for one in tasks)
 
 
-def _work(status: RunStatus, now: Moment) -> Iterator[Task]:
+def _work(status: RunStatus, now: Moment) -> Iterator[NextAction]:
     for id_ in status.order.steps if status.order is not None else ():
         undo = status.steps[id_]
         rollback = status.definition(id_).rollback
@@ -147,7 +147,7 @@ def _work(status: RunStatus, now: Moment) -> Iterator[Task]:
             continue
         if undo.undo_done or (rollback is not None and rollback.effect is not None):
             moment = undo.rollback_started
-            yield Task(f"takes {id_} back", id_, "", since(moment, now) if moment is not None else None)
+            yield NextAction(f"takes {id_} back", id_, "", since(moment, now) if moment is not None else None)
         break
     for one in status.steps.values():
         if one.rollback is RollbackState.RUNNING:
@@ -155,25 +155,25 @@ def _work(status: RunStatus, now: Moment) -> Iterator[Task]:
         yield from _of_step(status, one, status.definition(one.id), now)
 
 
-def _of_step(status: RunStatus, one: StepStatus, step: Step, now: Moment) -> Iterator[Task]:
+def _of_step(status: RunStatus, one: StepStatus, step: Step, now: Moment) -> Iterator[NextAction]:
     if one.state is _S.RUNNING and not step.by_hand:
         if status.state is RunState.HELD and not one.intent:
-            yield Task(f"waits with {one.id}: the run is held", one.id, "")
+            yield NextAction(f"waits with {one.id}: the run is held", one.id, "")
             return
         clock = since(one.started, now) if one.started is not None else None
-        yield Task(f"carries out {one.id}", one.id, "", clock, then=_then(status, step))
+        yield NextAction(f"carries out {one.id}", one.id, "", clock, then=_then(status, step))
     elif one.state is _S.VERIFYING:
-        yield Task(f"asks what shows that {one.id} worked", one.id, "", then=_then(status, step))
+        yield NextAction(f"asks what shows that {one.id} worked", one.id, "", then=_then(status, step))
     elif one.state in OVER and not one.handled and status.order is None:
-        yield Task(f"does what the runbook says for when {one.id} fails", one.id, "")
+        yield NextAction(f"does what the runbook says for when {one.id} fails", one.id, "")
     elif one.state is _S.READY and status.kind is RunKind.DRY:
-        yield Task(f"probes {one.id}", one.id, "")
+        yield NextAction(f"probes {one.id}", one.id, "")
 
 
 def _then(status: RunStatus, step: Step) -> Then | None:
-    held = status.cast.holders(step.reviewer) if step.reviewer else ()
-    if held and step.reviewer:
-        return Then(held[0], step.reviewer, f"looks at the evidence of {step.id}")
+    holders = status.cast.holders(step.reviewer) if step.reviewer else ()
+    if holders and step.reviewer:
+        return Then(holders[0], step.reviewer, f"looks at the evidence of {step.id}")
     callers = status.cast.holders(COORDINATOR)
     for id_ in status.graph.dependents[step.id]:
         if callers and status.left[id_] == 1 and status.steps[id_].state is _S.PENDING:

@@ -9,13 +9,13 @@ import time
 from dataclasses import dataclass
 
 from migverify.runbook.clock import Moment
-from migverify.runbook.state import Span, between
+from migverify.runbook.state import ElapsedTime, between
 
-__all__ = ["Clock", "clock_words", "down_to", "since", "still", "up_from", "utc_words"]
+__all__ = ["ClockView", "clock_words", "down_to", "since", "still", "up_from", "utc_words"]
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ClockView:
     """A clock of the page.
 
     Parameters
@@ -24,7 +24,7 @@ class Clock:
         ``up``: shows the time since ``zero``. ``down``: the time left until ``zero``, negative behind it. ``still``:
         shows ``seconds`` for good.
     zero
-        Unix seconds, to a tenth; None where it stands still.
+        Unix seconds, to a tenth; None where it does not run.
     exact
         False: taken from wall clocks, which may have been set meanwhile.
     """
@@ -41,24 +41,24 @@ class Clock:
         return wall - self.zero if self.runs == "up" else self.zero - wall
 
 
-def since(first: Moment, now: Moment) -> Clock:
+def since(first: Moment, now: Moment) -> ClockView:
     """Return a clock that counts up from a moment."""
     return up_from(between(first, now), now)
 
 
-def up_from(span: Span, now: Moment) -> Clock:
+def up_from(span: ElapsedTime, now: Moment) -> ClockView:
     """Return a clock that shows ``span`` now, and counts up."""
-    return Clock("up", round(now.wall - span.seconds, 1), exact=span.exact)
+    return ClockView("up", round(now.wall - span.seconds, 1), exact=span.exact)
 
 
-def down_to(wall: float) -> Clock:
+def down_to(wall: float) -> ClockView:
     """Return a clock that counts down to a moment, Unix time."""
-    return Clock("down", round(wall, 1))
+    return ClockView("down", round(wall, 1))
 
 
-def still(span: Span) -> Clock:
-    """Return a clock that stands."""
-    return Clock("still", seconds=round(span.seconds, 1), exact=span.exact)
+def still(span: ElapsedTime) -> ClockView:
+    """Return a clock that does not run."""
+    return ClockView("still", seconds=round(span.seconds, 1), exact=span.exact)
 
 
 def clock_words(seconds: float | None) -> str:

@@ -15,11 +15,11 @@ from migverify.runbook.definition.forecast import Estimate, Forecast
 from migverify.runbook.definition.plan import PlannedStep
 from migverify.runbook.events import RollbackState, StepState
 from migverify.runbook.model import Check, Step, Times
-from migverify.runbook.page.view_clock import Clock, still, up_from
-from migverify.runbook.state import OVER, PASSED, UNDER_WAY, RunStatus, Span, StepStatus, between
+from migverify.runbook.page.view_clock import ClockView, still, up_from
+from migverify.runbook.state import OVER, PASSED, UNDER_WAY, ElapsedTime, RunStatus, StepStatus, between
 
 __all__ = [
-    "Asked",
+    "CheckView",
     "Evidence",
     "StepView",
     "Undo",
@@ -41,7 +41,7 @@ _S = StepState
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CheckView:
     """A check that was asked: ``pass``, ``fail`` or ``inconclusive``, and why."""
 
     action: str
@@ -56,7 +56,7 @@ class Evidence:
 
     source: str
     text: str
-    checks: tuple[Asked, ...] = ()
+    checks: tuple[CheckView, ...] = ()
     details: str = ""
 
 
@@ -84,7 +84,7 @@ class Undo:
     data_loss: str
     instruction: str
     took: float | None
-    clock: Clock | None = None
+    clock: ClockView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class StepView:
     sign
         The hash that a reviewer would sign now; empty: nothing is to be signed.
     missing
-        What is missing of its approvals; empty: nothing, or not yet asked for.
+        What is missing of its approvals; empty: nothing, or not yet due.
     """
 
     id: str
@@ -132,7 +132,7 @@ class StepView:
     forecast_start: float | None
     forecast_finish: float | None
     critical: bool
-    clock: Clock | None
+    clock: ClockView | None
     took: float | None
     late: str
     alarms: tuple[str, ...]
@@ -150,15 +150,15 @@ class StepView:
 
 def with_backups(cast: Cast, role_or_person: str) -> tuple[str, ...]:
     """Return who holds a role now, then those who may be promoted to it."""
-    held = cast.holders(role_or_person)
-    return (*held, *(one for one in cast.declared.get(role_or_person, ()) if one not in held))
+    holders = cast.holders(role_or_person)
+    return (*holders, *(one for one in cast.declared.get(role_or_person, ()) if one not in holders))
 
 
 def step_view(
     status: RunStatus, step: Step, planned: PlannedStep | None, ahead: Forecast | None,
     expected: Mapping[str, Estimate], now: Moment,
 ) -> StepView:  # fmt: skip
-    """Return one step as it stands now."""
+    """Return one step as it is now."""
     one, cast = status.steps[step.id], status.cast
     away = one.state is _S.NOT_APPLICABLE
     span = status.active_time(step.id, now)
@@ -193,17 +193,17 @@ def _offset(status: RunStatus, at: Moment | None) -> float | None:
     return None if at is None else round(between(status.started, at).seconds, 3)
 
 
-def _clock(status: RunStatus, one: StepStatus, span: Span | None, now: Moment) -> Clock | None:
+def _clock(status: RunStatus, one: StepStatus, span: ElapsedTime | None, now: Moment) -> ClockView | None:
     if span is None or one.active is not None or one.state not in UNDER_WAY:
         return None
-    # A hold is not the step's time: its clock stands meanwhile.
+    # A hold is not the step's time: its clock is stopped meanwhile.
     return still(span) if status.held_since is not None else up_from(span, now)
 
 
-def late_word(times: Times, estimate: Estimate | None, span: Span | None) -> str:
+def late_word(times: Times, estimate: Estimate | None, span: ElapsedTime | None) -> str:
     """Return ``max`` for a step over its maximum, ``plan`` for one over its plan, or empty.
 
-    Without a plan of the author, what most drills took stands for it, and a second more: the median is exceeded by half
+    Without a plan of the author, what most drills took replaces it, and a second more: the median is exceeded by half
     of all runs.
     """
     if span is None:
@@ -246,8 +246,8 @@ def _waiver(one: StepStatus) -> str:
 def evidence_view(recorded: Mapping[str, Any]) -> Evidence:
     """Return a piece of evidence of the journal as it is shown."""
     checks = tuple(
-        Asked(str(one.get("action", "")), str(one.get("state", "")), clipped(str(one.get("text", ""))),
-              "" if one.get("value") is None else clipped(str(one["value"])))
+        CheckView(str(one.get("action", "")), str(one.get("state", "")), clipped(str(one.get("text", ""))),
+                  "" if one.get("value") is None else clipped(str(one["value"])))
         for one in recorded.get("checks", ())
     )  # fmt: skip
     source = (

@@ -11,12 +11,22 @@ from migverify.runbook.conditions import late_decision
 from migverify.runbook.definition.forecast import Estimate, Forecast, rollback_deadline
 from migverify.runbook.definition.plan import Plan
 from migverify.runbook.events import RollbackState, StepState
-from migverify.runbook.model import Rollback, Window
-from migverify.runbook.page.view_clock import Clock, down_to, still, up_from
+from migverify.runbook.model import Rollback, RunWindow
+from migverify.runbook.page.view_clock import ClockView, down_to, still, up_from
 from migverify.runbook.run.machine import steps_to_undo
 from migverify.runbook.state import PASSED, RunStatus
 
-__all__ = ["Budget", "Finish", "Ladder", "Link", "UndoView", "budget_of", "finish_of", "ladder_of", "undo_of"]
+__all__ = [
+    "Budget",
+    "Finish",
+    "Ladder",
+    "RollbackStepView",
+    "UndoView",
+    "budget_of",
+    "finish_of",
+    "ladder_of",
+    "undo_of",
+]
 
 _S = StepState
 _R = RollbackState
@@ -51,13 +61,13 @@ class Budget:
     state: str
     limit: float | None
     plan: float | None
-    used: Clock | None
-    left: Clock | None
+    used: ClockView | None
+    left: ClockView | None
     left_stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class RollbackStepView:
     """A step of a rollback that is under way."""
 
     step: str
@@ -90,10 +100,10 @@ class UndoView:
     needs: float
     unknown: tuple[str, ...]
     until: float | None
-    left: Clock | None
-    decide_by: Clock | None
+    left: ClockView | None
+    decide_by: ClockView | None
     why_not: str
-    order: tuple[Link, ...]
+    order: tuple[RollbackStepView, ...]
     order_reason: str
     data_loss: tuple[str, ...]
 
@@ -126,7 +136,7 @@ def _unix(begun: float, seconds: float | None) -> float | None:
     return None if seconds is None else float(5 * round((begun + seconds) / 5))
 
 
-def _window(window: Window | None, status: RunStatus, now: Moment) -> str:
+def _window(window: RunWindow | None, status: RunStatus, now: Moment) -> str:
     if window is None:
         return "none"
     at = status.ended.wall if status.ended is not None else now.wall
@@ -194,11 +204,13 @@ def _undecided(status: RunStatus) -> bool:
     return bool(late_decision(status, Moment(first.wall + _LATER, first.mono + int(_LATER * 1e9), first.boot)))
 
 
-def _link(status: RunStatus, step: str) -> Link:
+def _link(status: RunStatus, step: str) -> RollbackStepView:
     rollback = status.definition(step).rollback
     by_hand = rollback is not None and rollback.effect is None
-    held = status.cast.holders(status.definition(step).dri)
-    return Link(step, status.steps[step].rollback.value, held[0] if by_hand and held else "the executor")
+    holders = status.cast.holders(status.definition(step).dri)
+    return RollbackStepView(
+        step, status.steps[step].rollback.value, holders[0] if by_hand and holders else "the executor"
+    )
 
 
 def ladder_of(status: RunStatus) -> Ladder:

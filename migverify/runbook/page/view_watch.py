@@ -10,14 +10,23 @@ from migverify.runbook.announce.words import clock_text
 from migverify.runbook.clock import Moment
 from migverify.runbook.conditions import rollback_rules
 from migverify.runbook.events import Event, EventKind, RunState
-from migverify.runbook.page.view_clock import Clock, since
+from migverify.runbook.page.view_clock import ClockView, since
 from migverify.runbook.page.view_steps import check_words, clipped
 from migverify.runbook.run.guarding import armed_phases
 from migverify.runbook.state import OVER, PASSED, RunStatus, between
 
 __all__ = [
-    "ExecutorView", "GuardView", "JournalView", "Pulse", "Warned", "alarm_words", "executor_of", "guards_of",
-    "journal_of", "stale_words", "warnings_of",
+    "ExecutorView",
+    "GuardView",
+    "JournalView",
+    "PageWarning",
+    "Pulse",
+    "alarm_words",
+    "executor_of",
+    "guards_of",
+    "journal_of",
+    "stale_words",
+    "warnings_of",
 ]  # fmt: skip
 
 _K = EventKind
@@ -43,7 +52,7 @@ class Pulse:
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
+class PageWarning:
     """Something that everybody has to see; ``level`` is ``bad`` or ``warn``."""
 
     level: str
@@ -59,7 +68,7 @@ class GuardView:
     text: str
     value: str
     asks: str
-    clock: Clock | None
+    clock: ClockView | None
     armed: bool
     holds: bool
     stale: bool
@@ -80,7 +89,7 @@ class ExecutorView:
     epoch: int
     state: str
     why: str
-    clock: Clock | None
+    clock: ClockView | None
     since: str
     driven: bool
 
@@ -110,13 +119,13 @@ def guards_of(status: RunStatus, now: Moment) -> tuple[GuardView, ...]:
 
 
 def _guard(status: RunStatus, id_: str, asks: str, every: float | None, now: Moment, *, armed: bool) -> GuardView:
-    told, holds = status.guards.get(id_), id_ in status.hold_guards and status.state is RunState.HELD
-    if told is None:
+    answer, holds = status.guards.get(id_), id_ in status.hold_guards and status.state is RunState.HELD
+    if answer is None:
         return GuardView(id_, "not asked", "", "", asks, None, armed, holds, False, 0, 0, every)
-    old = between(told.at, now).seconds > _STALE + 3 * (every or 0.0)
+    old = between(answer.at, now).seconds > _STALE + 3 * (every or 0.0)
     return GuardView(
-        id_, told.state, clipped(told.text, 400), "" if told.value is None else str(told.value), asks,
-        since(told.at, now), armed, holds, armed and every is not None and old, told.asked, told.due, every,
+        id_, answer.state, clipped(answer.text, 400), "" if answer.value is None else str(answer.value), asks,
+        since(answer.at, now), armed, holds, armed and every is not None and old, answer.asked, answer.due, every,
     )  # fmt: skip
 
 
@@ -129,7 +138,7 @@ def executor_of(status: RunStatus, pulse: Pulse | None, now: Moment) -> Executor
     if pulse is not None:
         silent = now.wall - pulse.beat > pulse.life
         state = "gone" if pulse.gone else "silent" if silent else "alive"
-        clock, since_ = Clock("up", round(pulse.beat, 1)), clock_text(pulse.beat, now.wall)
+        clock, since_ = ClockView("up", round(pulse.beat, 1)), clock_text(pulse.beat, now.wall)
     why = pulse.gone if pulse is not None else ""
     driven = state in ("alive", "not seen")
     return ExecutorView(status.executor, status.executor_by, status.epoch, state, why, clock, since_, driven)
@@ -142,7 +151,7 @@ def stale_words(status: RunStatus, executor: ExecutorView) -> str:
     if executor.state == "nobody":
         return "Nobody drives this run: no executor has it. Nothing is carried out, no guard is asked."
     why = executor.why or "it has not renewed its lease"
-    return f"Nothing was heard of the executor since {executor.since} ({why}): no guard is asked, no clock is watched."
+    return f"No heartbeat of the executor since {executor.since} ({why}): no guard is asked, no clock is watched."
 
 
 def alarm_words(status: RunStatus, executor: ExecutorView) -> str:
@@ -150,35 +159,35 @@ def alarm_words(status: RunStatus, executor: ExecutorView) -> str:
     if status.over or status.write_stop_since is None or executor.state in ("alive", "not seen"):
         return ""
     if executor.state == "silent":
-        return f"Writes are stopped and nothing was heard of the executor since {executor.since}: find out now."
+        return f"Writes are stopped and there is no heartbeat of the executor since {executor.since}: find out now."
     return "Writes are stopped and nobody drives the run: take it over now."
 
 
 def journal_of(status: RunStatus, events: Sequence[Event]) -> JournalView:
-    """Return where the journal stands."""
+    """Return the state of the journal."""
     heads = (event for event in reversed(events) if event.kind is _K.HEAD)
     head = next(heads, None)
-    told, seq = (str(head.data.get("sha", "")), int(head.data.get("seq", head.seq))) if head is not None else ("", None)
-    return JournalView(status.seq, status.head, told, seq, status.last.wall)
+    sha, seq = (str(head.data.get("sha", "")), int(head.data.get("seq", head.seq))) if head is not None else ("", None)
+    return JournalView(status.seq, status.head, sha, seq, status.last.wall)
 
 
-def warnings_of(status: RunStatus, guards: tuple[GuardView, ...], undelivered: int) -> tuple[Warned, ...]:
+def warnings_of(status: RunStatus, guards: tuple[GuardView, ...], undelivered: int) -> tuple[PageWarning, ...]:
     """Return what everybody has to see besides the state."""
     found = []
     if undelivered:
-        told = "1 announcement was" if undelivered == 1 else f"{undelivered} announcements were"
-        found.append(Warned("bad", f"{told} not delivered: tell people by other means"))
-    found += [Warned("bad", text) for text in status.outbox_problems]
-    found += [Warned("bad", f"guard {one.id}: its answer is old") for one in guards if one.stale]
+        count = "1 announcement was" if undelivered == 1 else f"{undelivered} announcements were"
+        found.append(PageWarning("bad", f"{count} not delivered: tell people by other means"))
+    found += [PageWarning("bad", text) for text in status.outbox_problems]
+    found += [PageWarning("bad", f"guard {one.id}: its answer is old") for one in guards if one.stale]
     for step in status.runbook.steps:
         one = status.steps[step.id]
-        found += [Warned("warn", _ALARMS[alarm].format(step.id)) for alarm in one.alarms if alarm in _ALARMS
+        found += [PageWarning("warn", _ALARMS[alarm].format(step.id)) for alarm in one.alarms if alarm in _ALARMS
                   and (alarm == "short" or not (one.state in PASSED or one.state in OVER))]  # fmt: skip
     if status.unsigned:
         given = status.unsigned + status.signed
-        found.append(Warned("warn", f"{status.unsigned} of {given} approvals are not signed by a key"))
+        found.append(PageWarning("warn", f"{status.unsigned} of {given} approvals are not signed by a key"))
     for login, some in people.shared_logins(status).items():
-        found.append(Warned("warn", f"Four-eyes not enforced: {' and '.join(some)} act as {login}"))
+        found.append(PageWarning("warn", f"Four-eyes not enforced: {' and '.join(some)} act as {login}"))
     for jump in status.jumps:
-        found.append(Warned("warn", f"a wall clock moved by {jump.seconds:+.1f} s at event {jump.seq}"))
+        found.append(PageWarning("warn", f"a wall clock moved by {jump.seconds:+.1f} s at event {jump.seq}"))
     return tuple(found)

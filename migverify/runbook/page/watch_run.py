@@ -19,11 +19,11 @@ from migverify.runbook.record.lease import LIFE, TOLERANCE, Lease, LeaseWatch
 from migverify.runbook.record.run_store import LAST, RunStore
 from migverify.runbook.state import RunStatus
 
-__all__ = ["Problem", "Seen", "Watcher", "drills_of"]
+__all__ = ["PageProblem", "PageState", "Watcher", "drills_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PageProblem:
     """Why there is nothing to show: ``waiting`` for a run, or ``damaged`` (also: cannot be read)."""
 
     kind: str
@@ -33,12 +33,12 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PageState:
     """What was seen at ``now`` (Unix time): a view, or a problem and no view. ``etag`` tells apart what differs."""
 
     now: float
     view: View | None
-    problem: Problem | None
+    problem: PageProblem | None
     body: bytes
     etag: str
 
@@ -55,9 +55,9 @@ class Watcher:
     """
 
     def __init__(self, room: RunStore, run: str = LAST, *, clock: Clock = system_clock, fresh: float = 1.0) -> None:
-        self._room, self._wanted, self._clock, self._fresh = room, run, clock, fresh
+        self._room, self._run_to_show, self._clock, self._fresh = room, run, clock, fresh
         self._lock = threading.Lock()
-        self._seen: Seen | None = None
+        self._seen: PageState | None = None
         self._at: Moment | None = None
         self._run, self._drills = "", NO_DRILLS
         self._watch: LeaseWatch | None = None
@@ -65,7 +65,7 @@ class Watcher:
         self._beat = 0.0
         self._known: dict[str, tuple[int, str]] = {}  # of every run the newest event seen: its number and hash
 
-    def look(self) -> Seen:
+    def look(self) -> PageState:
         """Return what the journal says now. Never raises for a journal: a problem is something to be shown."""
         with self._lock:
             now = self._clock.now()
@@ -77,16 +77,16 @@ class Watcher:
         """Return this moment, Unix time."""
         return self._clock.now().wall
 
-    def _look(self, now: Moment) -> Seen:
+    def _look(self, now: Moment) -> PageState:
         shown, problem = None, None
         try:
             shown = self._view(now)
         except JournalError as error:
-            problem = Problem("damaged", "Journal damaged", error.message, _DAMAGED)
+            problem = PageProblem("damaged", "Journal damaged", error.message, _DAMAGED)
         except UsageError as error:
-            problem = Problem("waiting", "No run yet", error.message, _WAITING)
+            problem = PageProblem("waiting", "No run yet", error.message, _WAITING)
         except MigverifyError as error:
-            problem = Problem("damaged", "Cannot be read", error.message, error.hint)
+            problem = PageProblem("damaged", "Cannot be read", error.message, error.hint)
         document: dict[str, Any] = {"room": self._room.name, "view": None, "problem": None}
         if shown is not None:
             document["view"] = as_json(shown)
@@ -95,10 +95,10 @@ class Watcher:
             document["problem"] = asdict(problem)
         text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         body = text.encode("utf-8", "backslashreplace")
-        return Seen(now.wall, shown, problem, body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+        return PageState(now.wall, shown, problem, body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 
     def _view(self, now: Moment) -> View:
-        record = self._room.open(self._wanted)
+        record = self._room.open(self._run_to_show)
         status = record.status
         events = [event for event in self._room.events(status.run) if event.seq <= status.seq]
         # A journal that was cut, or written anew, can be whole in itself: only who saw the other one can tell.
@@ -150,5 +150,5 @@ def _number(past: Past, status: RunStatus) -> str:
     own = next((one for one in past if one.run == status.run), None)
     if own is not None and own.autopilot:
         return ""
-    number, wanted = len(before) + 1, status.runbook.policy.drills_minimum
-    return f"{number}/{wanted}" if number <= wanted else str(number)
+    number, required = len(before) + 1, status.runbook.policy.drills_minimum
+    return f"{number}/{required}" if number <= required else str(number)

@@ -17,7 +17,7 @@ from migverify.runbook.clock import Moment
 from migverify.runbook.events import Event, EventKind
 from migverify.secrets import known_secrets, without_secrets
 
-__all__ = ["GENESIS", "Draft", "Link", "Made", "Problem", "canonical", "event_line", "fence", "line_of"]
+__all__ = ["GENESIS", "ChainEnd", "Draft", "JournalProblem", "Made", "canonical", "event_line", "fence", "line_of"]
 
 GENESIS = "0" * 64
 _FIELDS = frozenset(Event.__dataclass_fields__)
@@ -57,7 +57,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class JournalProblem:
     """What is wrong with a journal; ``line`` counts from 1. A torn last line is not ``fatal``: nobody acted on it."""
 
     line: int
@@ -82,7 +82,7 @@ class Made:
     lines: list[bytes]
 
 
-class Link:
+class ChainEnd:
     """Where a chain ends that is read onward: what the next line has to be chained to.
 
     Attributes
@@ -175,7 +175,7 @@ def line_of(event: Event) -> bytes:
     return canonical({name: getattr(event, name) for name in _FIELDS}) + b"\n"
 
 
-def fence(link: Link, drafts: Sequence[Draft], epoch: int | None, run: str) -> None:
+def fence(link: ChainEnd, drafts: Sequence[Draft], epoch: int | None, run: str) -> None:
     """Keep out whoever writes under an epoch that is over; None: a person, who has none.
 
     Raises FencedError: another executor took the run over.

@@ -17,11 +17,20 @@ from typing import Any
 
 from migverify.errors import JournalError, StoreError
 from migverify.runbook.events import Event, EventKind
-from migverify.runbook.record.chain import Problem
+from migverify.runbook.record.chain import JournalProblem
 
 __all__ = [
-    "HEADS", "PREVIOUS", "Chain", "Head", "check_heads", "head_text", "heads_in", "is_chained", "note_begun",
-    "previous_of", "runs_begun",
+    "HEADS",
+    "PREVIOUS",
+    "Head",
+    "HeadChecker",
+    "check_heads",
+    "head_text",
+    "heads_in",
+    "is_chained",
+    "note_begun",
+    "previous_of",
+    "runs_begun",
 ]  # fmt: skip
 
 PREVIOUS = "previous"
@@ -50,7 +59,7 @@ def heads_in(text: str) -> list[Head]:
     return [Head(run, int(seq), sha) for run, seq, sha in _HEAD.findall(text)]
 
 
-class Chain:
+class HeadChecker:
     """Hashes of the events read so far, to compare the journal's own HEAD events with."""
 
     def __init__(self) -> None:
@@ -71,7 +80,7 @@ class Chain:
         return why
 
 
-def check_heads(events: Iterable[Event], announced: Iterable[Head] | None = None) -> list[Problem]:
+def check_heads(events: Iterable[Event], announced: Iterable[Head] | None = None) -> list[JournalProblem]:
     """Compare announced heads with a journal's chain, and return what is wrong; empty: nothing.
 
     Parameters
@@ -80,23 +89,23 @@ def check_heads(events: Iterable[Event], announced: Iterable[Head] | None = None
         Heads from outside the journal (``heads_in``); None: only those that the journal itself says it announced, which
         whoever rewrites the file may have rewritten, too.
     """
-    chain, problems = Chain(), list[Problem]()
+    chain, problems = HeadChecker(), list[JournalProblem]()
     for event in events:
         why = chain.take(event)
         if why:
-            problems.append(Problem(event.seq + 1, why))
+            problems.append(JournalProblem(event.seq + 1, why))
     if announced is None:
         return problems
     heads = list(announced)
     own = [head for head in heads if head.run == chain.run]
     if not own:
-        problems.append(Problem(0, f"none of the {len(heads)} heads that were announced is of run {chain.run}"))
+        problems.append(JournalProblem(0, f"none of the {len(heads)} heads that were announced is of run {chain.run}"))
     for head in own:
         if head.seq >= len(chain.shas):
-            problems.append(Problem(len(chain.shas), f"event {head.seq} was announced, and is missing"))
+            problems.append(JournalProblem(len(chain.shas), f"event {head.seq} was announced, and is missing"))
         elif chain.shas[head.seq] != head.sha:
             text = f"event {head.seq} was announced as {head.sha[:12]}, and is {chain.shas[head.seq][:12]} now"
-            problems.append(Problem(head.seq + 1, text))
+            problems.append(JournalProblem(head.seq + 1, text))
     return problems
 
 

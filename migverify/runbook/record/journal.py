@@ -17,7 +17,7 @@ from typing import TypeVar
 from migverify.errors import JournalError
 from migverify.runbook.clock import Clock, system_clock
 from migverify.runbook.events import Event
-from migverify.runbook.record.chain import Draft, Link, Made, fence
+from migverify.runbook.record.chain import ChainEnd, Draft, Made, fence
 from migverify.runbook.record.heads import Head
 from migverify.store.database import Connection, Database
 from migverify.store.journals import JournalEnd, add_lines, end_of, lines_of, newest_run
@@ -42,7 +42,7 @@ class RunJournal:
         self, database: Database, run: str, runbook: str = "", *, folder: Path, clock: Clock = system_clock
     ) -> None:
         self.database, self.run, self.runbook, self.folder, self.clock = database, run, runbook, folder, clock
-        self._link = Link(run)
+        self._link = ChainEnd(run)
         self._locked: Connection | None = None
 
     @property
@@ -81,7 +81,7 @@ class RunJournal:
             raise JournalError(f"{self.label}: line {self._link.line} is not the one that was written last")
 
     def events(self) -> Iterator[Event]:
-        """Yield all events from the first on, whatever ``new`` has yielded."""
+        """Yield all events from the first on, also those that ``new`` has yielded."""
         return RunJournal(self.database, self.run, self.runbook, folder=self.folder, clock=self.clock).new()
 
     def lines(self) -> Iterator[bytes]:

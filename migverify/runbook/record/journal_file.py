@@ -11,8 +11,8 @@ from pathlib import Path
 from migverify.errors import JournalError, StoreError
 from migverify.runbook.events import Event
 from migverify.runbook.fold.table import fold
-from migverify.runbook.record.chain import Link, Problem, line_of
-from migverify.runbook.record.heads import Chain
+from migverify.runbook.record.chain import ChainEnd, JournalProblem, line_of
+from migverify.runbook.record.heads import HeadChecker
 from migverify.runbook.state import RunStatus
 
 __all__ = ["NAME", "JournalReader", "fold_journal", "read_events", "verify_journal", "verify_run"]
@@ -20,7 +20,7 @@ __all__ = ["NAME", "JournalReader", "fold_journal", "read_events", "verify_journ
 NAME = "journal.jsonl"
 
 
-class JournalReader(Link):
+class JournalReader(ChainEnd):
     """Reads a journal file; memory is one line.
 
     Attributes
@@ -71,12 +71,12 @@ def fold_journal(path: Path) -> RunStatus:
     return status
 
 
-def verify_run(path: Path) -> list[Problem]:
-    """Check a journal offline: chain, hashes, signatures, and that each event can have happened where it stands."""
+def verify_run(path: Path) -> list[JournalProblem]:
+    """Check a journal offline: chain, hashes, signatures, and that each event can have happened at its place."""
 
     def judge(events: Iterator[Event]) -> None:
         status: RunStatus | None = None
-        chain = Chain()
+        chain = HeadChecker()
         for event in events:
             why = chain.take(event)
             if why:
@@ -86,7 +86,7 @@ def verify_run(path: Path) -> list[Problem]:
     return verify_journal(path, judge)
 
 
-def verify_journal(path: Path, judge: Callable[[Iterator[Event]], object] | None = None) -> list[Problem]:
+def verify_journal(path: Path, judge: Callable[[Iterator[Event]], object] | None = None) -> list[JournalProblem]:
     """Check a journal offline, and return what is wrong, the first bad line first; empty: nothing.
 
     Parameters
@@ -97,7 +97,7 @@ def verify_journal(path: Path, judge: Callable[[Iterator[Event]], object] | None
     """
     reader = JournalReader(path)
     if not path.exists():
-        return [Problem(0, f"{path}: there is no such journal")]
+        return [JournalProblem(0, f"{path}: there is no such journal")]
 
     def watched() -> Iterator[Event]:
         for event in reader.events():
@@ -113,10 +113,10 @@ def verify_journal(path: Path, judge: Callable[[Iterator[Event]], object] | None
             judge(watched())
     except JournalError as error:
         # The reader names a line that breaks the chain; what the fold refuses is the last line that was read.
-        return [Problem(reader.bad or reader.line, _without_line(error.message))]
-    problems = [Problem(0, "holds no event")] if reader.line == 0 else []
+        return [JournalProblem(reader.bad or reader.line, _without_line(error.message))]
+    problems = [JournalProblem(0, "holds no event")] if reader.line == 0 else []
     if reader.torn:
-        problems.append(Problem(reader.line + 1, f"torn: {reader.torn} bytes without an end", fatal=False))
+        problems.append(JournalProblem(reader.line + 1, f"torn: {reader.torn} bytes without an end", fatal=False))
     return problems
 
 

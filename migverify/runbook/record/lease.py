@@ -1,7 +1,7 @@
 """One executor at a time: a lease with an epoch, renewed while its holder lives.
 
 Two things keep a second executor out. The *journal* has the epoch: whoever writes under an older one is refused
-there, whatever any clock says. The *lease* has a beat that its holder counts up in a row of the store: whoever wants
+there, independent of any clock. The *lease* has a beat that its holder counts up in a row of the store: whoever wants
 the run has to see it unchanged for its whole life and a tolerance more, by the store's one clock, and for a shorter
 time by their own monotonic clock; no clocks of two machines are compared. Its holder stops doing anything once it
 could not renew it for that life, before anybody else may begin.

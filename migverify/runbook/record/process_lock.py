@@ -1,8 +1,8 @@
 """Whether something that was started for an effect still works at it, on this machine or on a server.
 
 An effect is carried out by a process of its own, which goes on when the executor is gone. It holds the *process lock*,
-and so does whatever inherits its handle. Every program that it starts has a mark in its environment, which also finds
-what closes its handles or leaves its session. A program that is meant to go on (a service) is started with
+and so does everything that inherits its handle. Every program that it starts has a mark in its environment, which also
+finds what closes its handles or leaves its session. A program that is meant to go on (a service) is started with
 ``MIGVERIFY_EFFECT=service``. What a statement of the effect runs on is in the effect's record before it is sent.
 """
 
@@ -24,8 +24,19 @@ from migverify.errors import FencedError, StoreError
 from migverify.runbook.record.locks import open_own
 
 __all__ = [
-    "MARK", "SERVICE", "EffectFiles", "Process", "Statement", "adopt_orphans", "at_work", "descendants",
-    "note_statement", "process_lock", "read_record", "statements_of", "write_record",
+    "MARK",
+    "SERVICE",
+    "EffectFiles",
+    "EffectStatement",
+    "Process",
+    "adopt_orphans",
+    "at_work",
+    "descendants",
+    "note_statement",
+    "process_lock",
+    "read_record",
+    "statements_of",
+    "write_record",
 ]  # fmt: skip
 
 MARK = "MIGVERIFY_EFFECT"
@@ -68,7 +79,7 @@ class EffectFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class EffectStatement:
     """A statement of an effect: the server, its connection there as the server names it, and the comment it bears."""
 
     endpoint: str
@@ -187,13 +198,13 @@ def _family(folders: list[Path], parent: int) -> frozenset[int]:
 
 def _has_open(process: Path, path: Path) -> bool:
     try:
-        wanted, handles = path.stat(), list((process / "fd").iterdir())
+        lock, handles = path.stat(), list((process / "fd").iterdir())
     except OSError:
         return False
     for one in handles:
         with suppress(OSError):
             found = one.stat()
-            if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+            if (found.st_dev, found.st_ino) == (lock.st_dev, lock.st_ino):
                 return True
     return False
 
@@ -233,7 +244,7 @@ def write_record(path: Path, **fields: Any) -> None:
         os.close(handle)
 
 
-def note_statement(path: Path, statement: Statement) -> None:
+def note_statement(path: Path, statement: EffectStatement) -> None:
     """Write down where a statement will run, before it is sent; raises StoreError."""
     write_record(path, statement=asdict(statement))
 
@@ -262,13 +273,13 @@ def read_record(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def statements_of(files: EffectFiles) -> list[Statement]:
+def statements_of(files: EffectFiles) -> list[EffectStatement]:
     """Return the statements that an effect sent, or was about to send.
 
     Raises StoreError: the record cannot be read.
     """
     some = [one["statement"] for one in read_record(files.record) if "statement" in one]
     try:
-        return [Statement(**one) for one in some]
+        return [EffectStatement(**one) for one in some]
     except TypeError as error:
         raise StoreError(f"{files.record} is damaged: {error}") from None

@@ -1,4 +1,4 @@
-"""A run that is open: its journal and where it stands. Whoever acts reads, decides and appends under one lock.
+"""A run that is open: its journal and its state. Whoever acts reads, decides and appends under one lock.
 
 Nothing is written that the fold would refuse: a command is judged by the same arrows as a journal that is read.
 """
@@ -128,7 +128,7 @@ class RunRecord:
         return self._status
 
     def refresh(self) -> RunStatus | None:
-        """Read what is new, and return where the run stands; None: it was not started."""
+        """Read what is new, and return the state of the run; None: it was not started."""
         events = list(self.journal.new())
         if events:
             self._status = self._fold(events, self._status)

@@ -17,7 +17,7 @@ from migverify.model import Tls
 from migverify.runbook.clock import Clock, system_clock
 from migverify.runbook.events import Event
 from migverify.runbook.model import Runbook, RunKind
-from migverify.runbook.record.chain import Problem
+from migverify.runbook.record.chain import JournalProblem
 from migverify.runbook.record.heads import Head, note_begun, runs_begun
 from migverify.runbook.record.journal import RunJournal
 from migverify.runbook.record.journal_file import NAME, verify_run
@@ -70,7 +70,7 @@ class RunStore:
 
     @property
     def database(self) -> Database:
-        """The database, opened when it is first asked for; raises StoreError."""
+        """The database, opened when it is first used; raises StoreError."""
         if self._opened is None:
             for suffix in ("", "-wal", "-shm", "-journal"):
                 file = self.path / f"{FILE}{suffix}"
@@ -136,7 +136,7 @@ class RunStore:
             raise StoreError(f"{folder} cannot be made: {error.strerror}") from error
         return folder
 
-    def verify(self, run: str) -> list[Problem]:
+    def verify(self, run: str) -> list[JournalProblem]:
         """Check a run's journal as ``verify_run`` checks a file, and that the database's row about it agrees."""
         journal = self.open_journal(run)
         end = journal.end()
@@ -145,7 +145,7 @@ class RunStore:
             last = _copy(journal, path)
             problems = verify_run(path)
         if end is not None and last < end.events:
-            problems.append(Problem(last + 1, f"cut off: the run has {end.events} events, and {last} are there"))
+            problems.append(JournalProblem(last + 1, f"cut off: the run has {end.events} events, and {last} are there"))
         return problems
 
     def export(self, run: str, path: Path) -> None:

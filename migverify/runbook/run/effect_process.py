@@ -1,7 +1,7 @@
 """The process of one effect. It goes on when the executor is gone, holds the process lock, and writes down its end.
 
 ``python -m migverify.runbook.run.effect_process`` is started by ``in_own_process``. It reads the effect from standard
-input, says that it is ready, and begins only when it is told to: an executor that lost its lease meanwhile, or that is
+input, says that it is ready, and begins only on command: an executor that lost its lease meanwhile, or that is
 gone, tells it nothing. SIGTERM cancels the effect; nothing else ends it early.
 """
 
@@ -91,7 +91,7 @@ def in_own_process(
 
 
 def _begun(process: subprocess.Popen[bytes], request: _Request, may_begin: Callable[[], None]) -> bool:
-    """Hand the effect over, and let it begin after a last look; returns whether it was told to."""
+    """Hand the effect over, and let it begin after a last look; returns whether it got the command."""
     if process.stdin is None or process.stdout is None:
         return False
     with process.stdin as stdin, process.stdout as stdout:

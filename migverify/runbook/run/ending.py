@@ -31,5 +31,5 @@ _ENDS = {
 
 
 def exit_of(state: RunState) -> RunExit:
-    """Return the exit code of a run that stands like this."""
+    """Return the exit code of a run in this state."""
     return _ENDS.get(state, RunExit.NOT_OVER)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from migverify.errors import FencedError, JournalError, MigverifyError, StoreError
-from migverify.runbook.actions.action import ActionKind, ActionResult, Answer, Context, Outcome, Registry
+from migverify.runbook.actions.action import ActionKind, ActionResult, CheckOutcome, Context, Outcome, Registry
 from migverify.runbook.actions.statements import end_statements
 from migverify.runbook.announce.outbox import Outbox
 from migverify.runbook.announce.sinks import open_sink
@@ -355,13 +355,13 @@ class Executor:
             Asked when the others say no.
         """
 
-        def work(canceled: threading.Event) -> list[Answer] | tuple[list[Answer], list[Answer]]:
+        def work(canceled: threading.Event) -> list[CheckOutcome] | tuple[list[CheckOutcome], list[CheckOutcome]]:
             def context(check: Check) -> Context:
                 return self.context(key.step, key.attempt, seconds_for(check), canceled)
 
             why = self.left_on_server(effect, key.step, attempt, canceled)
             if why:
-                return [Answer(effect.action if effect is not None else "", "inconclusive", why)]
+                return [CheckOutcome(effect.action if effect is not None else "", "inconclusive", why)]
             answers = ask_all(self.registry, checks, context, canceled, limit)
             more = verdict_of(answers) == "fail" and if_not
             return (answers, ask_all(self.registry, if_not, context, canceled, limit)) if more else answers
@@ -369,13 +369,13 @@ class Executor:
         self.bench.begin(key, work)
 
     def _dry(self) -> None:
-        """Ask the checks of ready steps as probes, and go on whatever they say: nothing is done in a dry run."""
+        """Ask the checks of ready steps as probes, and go on with any answer: nothing is done in a dry run."""
         for one in [one for one in self.status.steps.values() if one.state is StepState.READY]:
             key = Key(one.id, one.attempt, "dry")
             if not self.bench.has(key):
                 self.ask(key, self.status.definition(one.id).expect, 0.0)
 
-    def _dry_over(self, one: StepStatus, answers: list[Answer]) -> None:
+    def _dry_over(self, one: StepStatus, answers: list[CheckOutcome]) -> None:
         effect = self.status.definition(one.id).effect
         facts = {"action": effect.action, "arguments": effect.arguments} if effect is not None else None
         problems = self._problems(effect) if effect is not None else ""
@@ -390,7 +390,7 @@ class Executor:
         if isinstance(result, BaseException):
             words = f"{type(result).__name__}: {result}"
             asked = key.purpose in ("verify", "probe", "undone", "dry")
-            result = [Answer("", "inconclusive", words)] if asked else ActionResult(Outcome.UNKNOWN, words)
+            result = [CheckOutcome("", "inconclusive", words)] if asked else ActionResult(Outcome.UNKNOWN, words)
         one = self.status.steps[key.step]
         overdue = self.watching.is_overdue(key)
         if key.purpose in ("undo", "undone"):
@@ -419,7 +419,7 @@ class Executor:
             kind = _K.UNKNOWN
         self.write(kind, one.id, **facts, reason=result.text or result.outcome.value)
 
-    def _verified(self, one: StepStatus, answers: list[Answer], *, overdue: bool) -> None:
+    def _verified(self, one: StepStatus, answers: list[CheckOutcome], *, overdue: bool) -> None:
         step, checks = self.status.definition(one.id), [answer.as_json() for answer in answers]
         verdict = verdict_of(answers)
         if not step.expect and step.kind in _WITHOUT_EXPECT:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from migverify.runbook.actions.action import Answer
+from migverify.runbook.actions.action import CheckOutcome
 from migverify.runbook.events import EventKind, RollbackState, RunState, StepState
 from migverify.runbook.model import OnFail, Repeat, Step
 from migverify.runbook.run.machine import steps_to_undo
@@ -114,7 +114,7 @@ class FailureHandling:
         executor.ask(Key(one.id, one.attempt, "probe"), checks, limit, effect=step.effect, attempt=one.attempt,
                      if_not=verify)  # fmt: skip
 
-    def probed(self, one: StepStatus, answers: Sequence[Answer], undone: Sequence[Answer] | None) -> None:
+    def probed(self, one: StepStatus, answers: Sequence[CheckOutcome], undone: Sequence[CheckOutcome] | None) -> None:
         """Write down what a probe answered, when it did.
 
         ``undone`` are the answers of the rollback's own checks, where the probe says that the effect did not happen: a

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from migverify.runbook.actions.action import Answer, Context, Registry, ask
+from migverify.runbook.actions.action import CheckOutcome, Context, Registry, ask
 from migverify.runbook.events import StepState
 from migverify.runbook.model import Guard
 from migverify.runbook.run.working import seconds_for
@@ -25,7 +25,7 @@ class GuardReport:
     """What is to be done about a guard: ``write`` an event with these counts; ``trip`` says why the run is held."""
 
     guard: Guard
-    answer: Answer
+    answer: CheckOutcome
     asked: int
     due: int
     write: bool
@@ -33,8 +33,8 @@ class GuardReport:
 
 
 @dataclass(slots=True)
-class _Known:
-    answer: Answer | None = None
+class _GuardState:
+    answer: CheckOutcome | None = None
     at: float = 0.0
     armed_since: float | None = None
     failing_since: float | None = None
@@ -70,9 +70,9 @@ class Guarding:
     def __init__(self, guards: Sequence[Guard], registry: Registry, context: Callable[[float], Context]) -> None:
         self._guards = {guard.id: guard for guard in guards}
         self._registry, self._context = registry, context
-        self._known = {guard.id: _Known() for guard in guards}
+        self._known = {guard.id: _GuardState() for guard in guards}
         self._armed: frozenset[str] = frozenset()
-        self._answers: queue.SimpleQueue[tuple[str, Answer, int]] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[str, CheckOutcome, int]] = queue.SimpleQueue()
         self._stop = threading.Event()
 
     def begin(self) -> None:
@@ -96,7 +96,7 @@ class Guarding:
                 known.armed_since = now
 
     def armed(self, guard: Guard, phase: str | None = None) -> bool:
-        """Tell whether a guard is asked now, or has to be asked for a phase."""
+        """Return whether a guard is asked now, or has to be asked because of a phase."""
         if "*" in guard.armed_in:
             return True
         return phase in guard.armed_in if phase is not None else bool(self._armed.intersection(guard.armed_in))
@@ -144,7 +144,7 @@ class Guarding:
             return None
         answer = known.answer
         if now - max(known.at, known.armed_since) > _patience(guard):
-            answer = Answer(guard.check.action, "inconclusive", f"no answer for {now - known.at:.0f} s")
+            answer = CheckOutcome(guard.check.action, "inconclusive", f"no answer for {now - known.at:.0f} s")
             changed = changed or known.written_state != "inconclusive"
         if answer is None or not changed:
             return None
@@ -160,7 +160,7 @@ class Guarding:
         return report
 
     @staticmethod
-    def _trip(guard: Guard, known: _Known, answer: Answer, status: RunStatus) -> str:
+    def _trip(guard: Guard, known: _GuardState, answer: CheckOutcome, status: RunStatus) -> str:
         if answer.state == "pass" or guard.id in status.despite:
             return ""
         # A breach may last for `for`; not knowing may not: it could be any breach.

@@ -1,6 +1,6 @@
 """What people do to a run: commands as pure functions of (status, actor, arguments) -> events, or one clear refusal.
 
-A command builds its events and lets the fold judge them on a copy, so that no rule stands in two places. What needs
+A command builds its events and lets the fold judge them on a copy, so that no rule is in two places. What needs
 two persons is said twice: the first one's word is an approval in the journal, the second one's carries it out.
 """
 
@@ -168,24 +168,24 @@ def decide(status: RunStatus, actor: Actor, step: str, now: Moment, reason: str,
 
 
 def retry(status: RunStatus, actor: Actor, step: str, now: Moment, reason: str = "", *, redo: bool = False) -> Decision:
-    """Have a failed step tried again: its checks alone when its effect stands, else from its call on.
+    """Have a failed step tried again: its checks alone when its effect is in place, else from its call on.
 
     Parameters
     ----------
     redo
-        Carry the effect out again although it stands: only of a step with ``repeat: yes``.
+        Carry the effect out again although it is in place: only of a step with ``repeat: yes``.
     """
     one = status.steps.get(step)
     if one is None:
         return Refusal(f"there is no step {step}")
-    stands = one.effect_done and one.rollback is not RollbackState.UNDONE_VERIFIED
+    in_place = one.effect_done and one.rollback is not RollbackState.UNDONE_VERIFIED
     repeat = status.definition(step).repeat
-    if redo and stands and repeat is not Repeat.YES:
+    if redo and in_place and repeat is not Repeat.YES:
         return Refusal(
             f"{step} says repeat: {repeat.value}: its effect may not be carried out twice",
             "Without --redo its checks are asked again; or take it back first.",
         )
-    to = "verifying" if stands and not redo else "called"
+    to = "verifying" if in_place and not redo else "called"
     if to == "called" and status.state is not RunState.RUNNING:
         return Refusal("the run is held: resume it first")
     role, fields = people.COORDINATOR, {"to": to, "reason": reason}
@@ -266,7 +266,7 @@ def steps_to_undo(status: RunStatus, to: str | None = None) -> tuple[tuple[str, 
 
 
 def abort(status: RunStatus, actor: Actor, now: Moment, reason: str) -> Decision:
-    """End the run as it is; the state says whether anything of it stands."""
+    """End the run as it is; the state says whether any effect of it is left."""
     if not reason.strip():
         return Refusal("say why the run is aborted")
     state = abort_state(status)

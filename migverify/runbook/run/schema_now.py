@@ -10,8 +10,8 @@ __all__ = ["fingerprint_of", "schema_fingerprint"]
 
 def fingerprint_of(sides: dict[str, str]) -> str:
     """Return one hash of the fingerprints of all endpoints, by their names."""
-    told = "\n".join(f"{endpoint} {fingerprint}" for endpoint, fingerprint in sorted(sides.items()))
-    return hashlib.sha256(told.encode()).hexdigest()
+    text = "\n".join(f"{endpoint} {fingerprint}" for endpoint, fingerprint in sorted(sides.items()))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def schema_fingerprint(config: Path) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from migverify.runbook.actions.action import ActionResult, Answer, Outcome
+from migverify.runbook.actions.action import ActionResult, CheckOutcome, Outcome
 from migverify.runbook.events import EventKind, RollbackState, RunState, StepState
 from migverify.runbook.model import Effect
 from migverify.runbook.run.machine import abort_state
 from migverify.runbook.run.working import Key, seconds_for, verdict_of
-from migverify.runbook.state import OVER, Order, RunStatus, StepStatus
+from migverify.runbook.state import OVER, RollbackOrder, RunStatus, StepStatus
 
 if TYPE_CHECKING:
     from migverify.runbook.run.executor import Executor
@@ -114,7 +114,7 @@ class Undoing:
         if not good:
             self._hold(f"the rollback of {one.id} failed: {result.text}")
 
-    def _judged(self, one: StepStatus, answers: list[Answer]) -> None:
+    def _judged(self, one: StepStatus, answers: list[CheckOutcome]) -> None:
         good = verdict_of(answers) == "pass"
         bad = next((answer for answer in answers if answer.state != "pass"), None)
         reason = "" if good else f"{bad.action}: {bad.text}" if bad is not None else "there is no check of it"
@@ -127,7 +127,7 @@ class Undoing:
     def _hold(self, reason: str) -> None:
         self._executor.write(_K.HELD, reason=reason)
 
-    def _end(self, order: Order) -> None:
+    def _end(self, order: RollbackOrder) -> None:
         if order.then == "hold":
             return
         status = self._executor.status

@@ -126,10 +126,10 @@ class Watching:
         try:
             ready, reasons = self._readiness(self._status.runbook)
         except MigverifyError as error:
-            return "inconclusive", f"it cannot be told whether the run is ready: {error.message}"
+            return "inconclusive", f"it is not known whether the run is ready: {error.message}"
         if ready is True and not reasons:
             return "pass", "ready"
-        return "fail", "not ready: " + ("; ".join(reasons) or "no reason was told")
+        return "fail", "not ready: " + ("; ".join(reasons) or "no reason was given")
 
     def _look_at_window(self) -> None:
         found = c.window_state(self._status, self._executor.record.now().wall)
@@ -156,9 +156,9 @@ class Watching:
 
     def _look_at_guards(self) -> None:
         self._guards.arm(armed_phases(self._status))
-        # Before an effect stands there is nothing to take back, and often nothing that could be asked.
-        stands = any(one.intent for one in self._status.steps.values())
-        self._rules.arm(frozenset({c.ARMED}) if stands else frozenset())
+        # Before an effect is in place there is nothing to take back, and often nothing that could be asked.
+        acted = any(one.intent for one in self._status.steps.values())
+        self._rules.arm(frozenset({c.ARMED}) if acted else frozenset())
         for report in self._guards.look(self._status):
             self._guard_reported(report, report.guard.on_fail, report.trip)
         for report in self._rules.look(self._status):

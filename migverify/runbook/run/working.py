@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from migverify.runbook.actions.action import Answer, Context, Registry, ask
+from migverify.runbook.actions.action import CheckOutcome, Context, Registry, ask
 from migverify.runbook.model import Check
 
 __all__ = ["Bench", "Key", "ask_all", "verdict_of"]
@@ -82,7 +82,7 @@ class Bench:
 def ask_all(
     registry: Registry, checks: Sequence[Check], context: Callable[[Check], Context], canceled: threading.Event,
     limit: float,
-) -> list[Answer]:  # fmt: skip
+) -> list[CheckOutcome]:  # fmt: skip
     """Ask checks in their order; one with ``for_seconds`` must hold that long without a break.
 
     Parameters
@@ -94,7 +94,7 @@ def ask_all(
     return [_hold(registry, check, context(check), canceled, until) for check in checks]
 
 
-def _hold(registry: Registry, check: Check, context: Context, canceled: threading.Event, until: float) -> Answer:
+def _hold(registry: Registry, check: Check, context: Context, canceled: threading.Event, until: float) -> CheckOutcome:
     answer = ask(registry, check, context)
     if check.for_seconds <= 0:
         return answer
@@ -107,7 +107,7 @@ def _hold(registry: Registry, check: Check, context: Context, canceled: threadin
             held = now - since if since is not None else 0.0
             text = f"{answer.text} - held for {held:.0f} s of {check.for_seconds:g} s"
             state = answer.state if answer.state != "pass" else "inconclusive"
-            return Answer(answer.action, state, text, answer.value, answer.evidence)
+            return CheckOutcome(answer.action, state, text, answer.value, answer.evidence)
         canceled.wait(min(5.0, max(0.05, check.for_seconds / 10)))
         answer = ask(registry, check, context)
         if answer.state != "pass":
@@ -116,7 +116,7 @@ def _hold(registry: Registry, check: Check, context: Context, canceled: threadin
             since = time.monotonic()
 
 
-def verdict_of(answers: Sequence[Answer]) -> str:
+def verdict_of(answers: Sequence[CheckOutcome]) -> str:
     """Return ``fail`` over ``inconclusive`` over ``pass``; no answers at all are inconclusive."""
     states = {answer.state for answer in answers}
     for state in ("fail", "inconclusive"):

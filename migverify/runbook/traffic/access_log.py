@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from migverify.errors import ReadError
-from migverify.runbook.traffic.tally import KeySample, Tally
+from migverify.runbook.traffic.tally import KeySample, TrafficTally
 
-__all__ = ["FORMAT", "LogLine", "Sides", "count", "parse_line", "read_tally"]
+__all__ = ["FORMAT", "LogLine", "SplitSides", "count", "parse_line", "read_tally"]
 
 TAG = "mv1"
 FORMAT = rf"{TAG}\t$msec\t{{generation}}\t{{side}}\t$status\t$request_time\t$upstream_addr\t{{key}}"
@@ -157,7 +157,7 @@ def _time_after(file: BinaryIO, offset: int) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class SplitSides:
     """How a line's side is known: the values of the split's variable, and the addresses of each side's servers."""
 
     old: str
@@ -172,7 +172,7 @@ class Sides:
 
 
 def count(
-    lines: Iterator[bytes], into: dict[str, Tally], sides: Sides, since: float,
+    lines: Iterator[bytes], into: dict[str, TrafficTally], sides: SplitSides, since: float,
     foreseen: Callable[[bytes, str], bool] | None,
 ) -> None:  # fmt: skip
     """Count lines into the tally of their generation; lines of other generations, or that ended before, are not.
@@ -199,7 +199,9 @@ def count(
             tally_.damaged += 1
 
 
-def _count_one(line: LogLine, tally: Tally, sides: Sides, foreseen: Callable[[bytes, str], bool] | None) -> None:
+def _count_one(
+    line: LogLine, tally: TrafficTally, sides: SplitSides, foreseen: Callable[[bytes, str], bool] | None
+) -> None:
     new = line.side == sides.new
     side = tally.new if new else tally.old
     tally.lines += 1
@@ -214,9 +216,9 @@ def _count_one(line: LogLine, tally: Tally, sides: Sides, foreseen: Callable[[by
 
 
 def read_tally(
-    path: Path, generations: Sequence[str], since: float, sides: Sides,
+    path: Path, generations: Sequence[str], since: float, sides: SplitSides,
     foreseen: Callable[[bytes, str], bool] | None = None,
-) -> dict[str, Tally]:  # fmt: skip
+) -> dict[str, TrafficTally]:  # fmt: skip
     """Count the requests of a log that ended since a moment (Unix time), for each generation.
 
     Raises
@@ -224,7 +226,7 @@ def read_tally(
     ReadError
         the log cannot be read.
     """
-    found = {name: Tally(keys=KeySample()) for name in generations}
+    found = {name: TrafficTally(keys=KeySample()) for name in generations}
     try:
         files = _open_all(path, since)
         with ExitStack() as stack:
@@ -241,6 +243,6 @@ def read_tally(
     return found
 
 
-def _lose(found: dict[str, Tally], why: str) -> None:
+def _lose(found: dict[str, TrafficTally], why: str) -> None:
     for tally in found.values():
         tally.lost = tally.lost or why

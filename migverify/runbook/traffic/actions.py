@@ -10,11 +10,11 @@ from typing import Any
 from migverify.errors import MigverifyError
 from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
 from migverify.runbook.model import Check
-from migverify.runbook.traffic.change import Change, abort, change, look
+from migverify.runbook.traffic.change import ChangeResult, abort, change, look
 from migverify.runbook.traffic.command import CommandDriver
 from migverify.runbook.traffic.document import NginxPart, Traffic, load_traffic
 from migverify.runbook.traffic.measure import (
-    Measured,
+    TrafficMeasurement,
     judge_errors,
     judge_instances,
     judge_p99,
@@ -70,7 +70,7 @@ def _asking(ask: _Ask) -> Callable[[Mapping[str, Any], Context], ActionResult]:
 
 def _set(traffic: Traffic, driver: Driver, arguments: Mapping[str, Any], context: Context) -> ActionResult:
     if context.timeout < traffic.least_seconds:
-        text = f"a change and its way back may take {traffic.least_seconds:g} s, the timeout is {context.timeout:g} s"
+        text = f"a change and its reversal may take {traffic.least_seconds:g} s, the timeout is {context.timeout:g} s"
         return ActionResult(Outcome.FAILED, f"nothing was changed: {text}")
     share, expected = hundredths(arguments["share"]), hundredths(arguments["expected"])
     return _changed(change(driver, share, expected, traffic.rungs), share)
@@ -82,14 +82,14 @@ def _abort(traffic: Traffic, driver: Driver, arguments: Mapping[str, Any], conte
         return ActionResult(Outcome.FAILED, f"nothing was changed: {percent(share)} % is no step of the ladder")
     state = look(driver)
     if state.share is not None and share > state.share:
-        text = f"{percent(share)} % is more than the {percent(state.share)} % that is served: that is no way back"
+        text = f"{percent(share)} % is more than the {percent(state.share)} % that is served: that is no rollback"
         return ActionResult(Outcome.FAILED, f"nothing was changed: {text}")
     if context.canceled.is_set():
         return ActionResult(Outcome.CANCELED, "nothing was changed: the step was ended before it began")
     return _changed(abort(driver, share), share)
 
 
-def _changed(found: Change, share: int) -> ActionResult:
+def _changed(found: ChangeResult, share: int) -> ActionResult:
     outcomes = {"done": Outcome.OK, "refused": Outcome.FAILED, "put back": Outcome.FAILED, "in doubt": Outcome.NO_DATA}
     facts = {"result": found.outcome, "instances": found.state.as_json() if found.state is not None else {}}
     value = share / 100 if found.outcome == "done" else None
@@ -132,7 +132,7 @@ def _sticky(traffic: Traffic, driver: Driver, _arguments: Mapping[str, Any], _co
     return _judged(*stickiness(found, writes=traffic.writes, predicts=driver.predicts is not None), found)
 
 
-def _judged(state: str, text: str, found: Measured) -> ActionResult:
+def _judged(state: str, text: str, found: TrafficMeasurement) -> ActionResult:
     if state == "inconclusive":
         return ActionResult(Outcome.NO_DATA, text, None, found.as_json())
     return ActionResult(Outcome.OK, text, state == "pass", found.as_json())
@@ -192,13 +192,13 @@ def register(registry: Registry) -> None:
                " on none; refused when another share is found than expected.",
                (_FILE, _SHARE, Argument("expected", "number", "Share that has to be there now.", required=True)),
                _with_driver(_set)),
-        Action("traffic.abort", effect, "Puts the share back on every instance, whatever is found there; never raises"
+        Action("traffic.abort", effect, "Puts the share back on every instance, in any state; never raises"
                " it.", (_FILE, _SHARE), _with_driver(_abort)),
         Action("traffic.configured", check, "Share that every instance has written and serves.", (_FILE, _TIMEOUT),
                _asking(_configured)),
         Action("traffic.served", check, "Share that every worker of every instance serves, old workers gone.",
                (_FILE, _TIMEOUT), _asking(_served)),
-        Action("traffic.share", check, "Whether the measured share of every instance is the one that was asked for.",
+        Action("traffic.share", check, "Whether the measured share of every instance is the one that was requested.",
                (_FILE, _SHARE, _TIMEOUT), _asking(_share), _YES),
         Action("traffic.sticky", check, "Whether every key had one side, and none moved back.", (_FILE, _TIMEOUT),
                _asking(_sticky), _YES),

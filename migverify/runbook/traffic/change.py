@@ -4,8 +4,8 @@ Order is what makes it safe. Nothing is served before every instance has taken t
 When an instance does not serve it afterwards, all of them get the old share back, and say so too. What cannot be proved
 either way is inconclusive: the run is held, and two persons look.
 
-Two writers are kept apart twice: by a lock, and by what each of them expects to find (compare and set), since a lock
-holds only among those who take it.
+Two writers exclude each other twice: by a lock, and by what each of them expects to find (compare and set), since a
+lock holds only among those who take it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from secrets import token_hex
 from typing import Any
 
 from migverify.errors import MigverifyError, TrafficError, UsageError
-from migverify.runbook.traffic.model import Driver, Reading, Setting, check_step, percent, reading_of
+from migverify.runbook.traffic.model import Driver, InstanceReading, Setting, check_step, percent, reading_of
 
-__all__ = ["Change", "State", "abort", "begin", "change", "look"]
+__all__ = ["ChangeResult", "TrafficState", "abort", "begin", "change", "look"]
 
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class TrafficState:
     """What all instances say: the one share that they have, or why there is none.
 
     Parameters
@@ -41,8 +41,8 @@ class State:
 
     settings: Mapping[str, Setting]
     why: str
-    written: Mapping[str, Reading]
-    served: Mapping[str, Reading]
+    written: Mapping[str, InstanceReading]
+    served: Mapping[str, InstanceReading]
 
     @property
     def share(self) -> int | None:
@@ -63,7 +63,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangeResult:
     """What became of a change.
 
     Parameters
@@ -75,52 +75,54 @@ class Change:
 
     outcome: str
     text: str
-    state: State | None = None
+    state: TrafficState | None = None
 
 
-def look(driver: Driver) -> State:
-    """Ask every instance what is written and what it serves; whatever cannot be read is no answer, and no error."""
+def look(driver: Driver) -> TrafficState:
+    """Ask every instance what is written and what it serves; what cannot be read is no answer, and no error."""
     settings: dict[str, Setting] = {}
-    written: dict[str, Reading] = {}
+    written: dict[str, InstanceReading] = {}
     for name in driver.instances:
         try:
             settings[name] = driver.configured(name)
             written[name] = reading_of(settings[name])
         except MigverifyError as error:
-            written[name] = Reading(why=error.message)
+            written[name] = InstanceReading(why=error.message)
     served = {name: _served(driver, name) for name in driver.instances}
     why = _disagreement(settings, written, served)
-    return State({} if why else settings, why, written, served)
+    return TrafficState({} if why else settings, why, written, served)
 
 
 def _disagreement(
-    settings: Mapping[str, Setting], written: Mapping[str, Reading], served: Mapping[str, Reading]
+    settings: Mapping[str, Setting], written: Mapping[str, InstanceReading], served: Mapping[str, InstanceReading]
 ) -> str:
     for name, said in written.items():
         for what, reading in (("configured", said), ("served", served[name])):
             if not reading.known:
                 return f"{name}: {what} is not known: {reading.why}"
         if _of(said) != _of(served[name]):
-            return f"{name} is told {said}, and serves {served[name]}: a change was not completed"
-    if held := [name for name, setting in settings.items() if setting.held]:
-        return f"{', '.join(held)}: keys are held on their way from one side to the other: a change was not completed"
+            return f"{name} is set to {said}, and serves {served[name]}: a change was not completed"
+    if frozen := [name for name, setting in settings.items() if setting.held]:
+        return f"{', '.join(frozen)}: keys are held on their way from one side to the other: a change was not completed"
     if len({said.share for said in written.values()}) != 1:
         return "instances disagree: " + ", ".join(f"{name} {said}" for name, said in written.items())
     return ""
 
 
-def _served(driver: Driver, name: str) -> Reading:
+def _served(driver: Driver, name: str) -> InstanceReading:
     try:
         return driver.served(name)
     except MigverifyError as error:
-        return Reading(why=error.message)
+        return InstanceReading(why=error.message)
 
 
-def _of(reading: Reading) -> tuple[int | None, str]:
+def _of(reading: InstanceReading) -> tuple[int | None, str]:
     return reading.share, reading.generation
 
 
-def change(driver: Driver, share: int, expected: int, ladder: Sequence[int], *, clock: Clock = time.time) -> Change:
+def change(
+    driver: Driver, share: int, expected: int, ladder: Sequence[int], *, clock: Clock = time.time
+) -> ChangeResult:
     """Move the share of all instances from what is expected to what is wanted, by one step of the ladder.
 
     A share that is served everywhere already is ``done`` without a change, so that the same step may be tried again.
@@ -128,25 +130,25 @@ def change(driver: Driver, share: int, expected: int, ladder: Sequence[int], *, 
     try:
         check_step(ladder, expected, share)
     except UsageError as error:
-        return Change("refused", error.message)
+        return ChangeResult("refused", error.message)
     with driver.locked():
         state = look(driver)
         if state.share is None:
-            return Change("in doubt", f"nothing was changed: {state.why}", state)
+            return ChangeResult("in doubt", f"nothing was changed: {state.why}", state)
         if state.share == share:
-            return Change("done", f"{percent(share)} % is served already ({state.generations})", state)
+            return ChangeResult("done", f"{percent(share)} % is served already ({state.generations})", state)
         if state.share != expected:
             found = f"{percent(state.share)} % ({state.generations})"
             text = f"nothing was changed: {percent(expected)} % was expected, found {found}: another writer"
-            return Change("refused", text, state)
+            return ChangeResult("refused", text, state)
         return _carry_out(driver, state.settings, share, clock)
 
 
 def _following(settings: Mapping[str, Setting], share: int, clock: Clock) -> dict[str, Setting]:
     """Return the next setting of each instance, of one generation for all of them."""
     newest = max(settings.values(), key=lambda one: one.count)
-    wanted = newest.next(share, clock(), token_hex(4))
-    return {name: replace(wanted, was=one.share, previous=one.generation) for name, one in settings.items()}
+    following = newest.next(share, clock(), token_hex(4))
+    return {name: replace(following, was=one.share, previous=one.generation) for name, one in settings.items()}
 
 
 def _after(before: Mapping[str, Setting], settings: Mapping[str, Setting]) -> dict[str, Setting]:
@@ -156,7 +158,7 @@ def _after(before: Mapping[str, Setting], settings: Mapping[str, Setting]) -> di
     }
 
 
-def _carry_out(driver: Driver, now: Mapping[str, Setting], share: int, clock: Clock) -> Change:
+def _carry_out(driver: Driver, now: Mapping[str, Setting], share: int, clock: Clock) -> ChangeResult:
     """Change all instances; where keys can be held, in two rounds.
 
     Instances change one after the other, and old workers end what they began. Until the last of them is done a key can
@@ -165,52 +167,52 @@ def _carry_out(driver: Driver, now: Mapping[str, Setting], share: int, clock: Cl
     """
     there = now
     if driver.holds:
-        held = {name: replace(one, held=True) for name, one in _following(now, share, clock).items()}
-        ended = _round(driver, held, there, now, clock)
+        frozen = {name: replace(one, held=True) for name, one in _following(now, share, clock).items()}
+        ended = _round(driver, frozen, there, now, clock)
         if ended is not None:
             return ended
-        there = held
-    wanted = _after(now, _following(there, share, clock))
-    ended = _round(driver, wanted, there, now, clock)
+        there = frozen
+    settings = _after(now, _following(there, share, clock))
+    ended = _round(driver, settings, there, now, clock)
     if ended is not None:
         return ended
-    was, generation = next(iter(now.values())).share, next(iter(wanted.values())).generation
-    return Change("done", f"{percent(was)} % -> {percent(share)} % ({generation})", look(driver))
+    was, generation = next(iter(now.values())).share, next(iter(settings.values())).generation
+    return ChangeResult("done", f"{percent(was)} % -> {percent(share)} % ({generation})", look(driver))
 
 
 def _round(
-    driver: Driver, wanted: Mapping[str, Setting], there: Mapping[str, Setting], now: Mapping[str, Setting],
+    driver: Driver, settings: Mapping[str, Setting], there: Mapping[str, Setting], now: Mapping[str, Setting],
     clock: Clock,
-) -> Change | None:  # fmt: skip
+) -> ChangeResult | None:  # fmt: skip
     """Write on all, then apply on all; returns how the change ended where that does not work, else None."""
     written = list[str]()
     for name in driver.instances:
         try:
-            driver.write(name, wanted[name], there[name])
+            driver.write(name, settings[name], there[name])
         except MigverifyError as error:
             why = f"{name}: {error.message}"
             if there is now:
                 return _unwrite(driver, written, now, why)
-            return _put_back(driver, now, wanted, why, clock)
+            return _put_back(driver, now, settings, why, clock)
         written.append(name)
-    why = _apply(driver, wanted)
-    return _put_back(driver, now, wanted, why, clock) if why else None
+    why = _apply(driver, settings)
+    return _put_back(driver, now, settings, why, clock) if why else None
 
 
-def _apply(driver: Driver, wanted: Mapping[str, Setting]) -> str:
+def _apply(driver: Driver, settings: Mapping[str, Setting]) -> str:
     """Apply a setting and wait for it on each instance in turn; returns what went wrong."""
     for name in driver.instances:
         try:
             driver.apply(name)
-            found = driver.settled(name, wanted[name])
+            found = driver.settled(name, settings[name])
         except MigverifyError as error:
             return f"{name}: {error.message}"
-        if _of(found) != _of(reading_of(wanted[name])):
-            return f"{name} does not serve {reading_of(wanted[name])} but {found}"
+        if _of(found) != _of(reading_of(settings[name])):
+            return f"{name} does not serve {reading_of(settings[name])} but {found}"
     return ""
 
 
-def _unwrite(driver: Driver, written: list[str], now: Mapping[str, Setting], why: str) -> Change:
+def _unwrite(driver: Driver, written: list[str], now: Mapping[str, Setting], why: str) -> ChangeResult:
     """Nothing was applied: the old file on every instance is all there is to do."""
     notes = []
     for name in written:
@@ -221,29 +223,29 @@ def _unwrite(driver: Driver, written: list[str], now: Mapping[str, Setting], why
     state = look(driver)
     if state.settings == now and not notes:
         text = f"{why}; {percent(next(iter(now.values())).share)} % is configured and served as before"
-        return Change("put back", text, state)
-    return Change("in doubt", "; ".join([why, *notes, state.why]), state)
+        return ChangeResult("put back", text, state)
+    return ChangeResult("in doubt", "; ".join([why, *notes, state.why]), state)
 
 
 def _put_back(
     driver: Driver, now: Mapping[str, Setting], tried: Mapping[str, Setting], why: str, clock: Clock
-) -> Change:
+) -> ChangeResult:
     """Some instance did not take it: all get the old share. Where even that fails, what it serves decides."""
     notes, back = [], _after(now, _following(tried, next(iter(now.values())).share, clock))
     for name in driver.instances:
         # What never left an instance goes back under its own name: where no reload works, none has to be waited for.
-        kept = _of(_served(driver, name)) == _of(reading_of(now[name]))
-        notes += _set_one(driver, name, now[name] if kept else back[name])
+        is_unchanged = _of(_served(driver, name)) == _of(reading_of(now[name]))
+        notes += _set_one(driver, name, now[name] if is_unchanged else back[name])
     state, share = look(driver), next(iter(now.values())).share
     said = "; ".join([why, *notes])
     if all(reading.share == share for reading in (*state.served.values(), *state.written.values())):
-        return Change("put back", f"{said}; every instance serves {percent(share)} % again", state)
+        return ChangeResult("put back", f"{said}; every instance serves {percent(share)} % again", state)
     served = ", ".join(f"{name} serves {reading}" for name, reading in state.served.items())
-    return Change("in doubt", f"{said}; not put back everywhere: {served}", state)
+    return ChangeResult("in doubt", f"{said}; not put back everywhere: {served}", state)
 
 
 def _set_one(driver: Driver, name: str, setting: Setting) -> list[str]:
-    """Write, apply and wait on one instance, whatever is there; returns what went wrong."""
+    """Write, apply and wait on one instance, in any state; returns what went wrong."""
     try:
         driver.write(name, setting, None)
         driver.apply(name)
@@ -253,31 +255,31 @@ def _set_one(driver: Driver, name: str, setting: Setting) -> list[str]:
     return []
 
 
-def abort(driver: Driver, share: int, *, clock: Clock = time.time) -> Change:
-    """Put the share of every instance back, whatever is found there; one that fails does not stop the others.
+def abort(driver: Driver, share: int, *, clock: Clock = time.time) -> ChangeResult:
+    """Put the share of every instance back, in any state; one that fails does not stop the others.
 
     Where every instance serves that share already nothing is done.
     """
     with driver.locked():
         state = look(driver)
         if state.share == share:
-            return Change("done", f"{percent(share)} % is served already ({state.generations})", state)
+            return ChangeResult("done", f"{percent(share)} % is served already ({state.generations})", state)
         found = {name: _readable(driver, name, share) for name in driver.instances}
         notes, there = [], found
         if driver.holds:
-            # Half of a change may be served: whatever can be on the new side anywhere is held before it goes back.
+            # Half of a change may be served: all that can be on the new side anywhere is held before it goes back.
             top = max(max(one.share, one.was) for one in found.values())
             there = {name: replace(one, was=top, held=True) for name, one in _following(found, share, clock).items()}
             notes = [note for name in driver.instances for note in _set_one(driver, name, there[name])]
-        wanted = _after(found, _following(there, share, clock))
-        notes += [note for name in driver.instances for note in _set_one(driver, name, wanted[name])]
+        settings = _after(found, _following(there, share, clock))
+        notes += [note for name in driver.instances for note in _set_one(driver, name, settings[name])]
         state = look(driver)
         if state.share == share:
-            return Change(
+            return ChangeResult(
                 "done", "; ".join([f"{percent(share)} % is served by all ({state.generations})", *notes]), state
             )
         served = ", ".join(f"{name} serves {reading}" for name, reading in state.served.items())
-        return Change("in doubt", "; ".join([*notes, state.why, served]), state)
+        return ChangeResult("in doubt", "; ".join([*notes, state.why, served]), state)
 
 
 def _readable(driver: Driver, name: str, share: int) -> Setting:
@@ -308,7 +310,7 @@ def begin(driver: Driver, share: int = 0, *, clock: Clock = time.time) -> Settin
     return setting
 
 
-def _known(driver: Driver, name: str) -> Reading | None:
+def _known(driver: Driver, name: str) -> InstanceReading | None:
     try:
         return reading_of(driver.configured(name))
     except MigverifyError:

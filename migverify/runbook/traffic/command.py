@@ -1,6 +1,6 @@
 """Proxies that only commands of your own know: set, read and measure, as JSON on standard input and output.
 
-What they are told and what they have to print is in docs/traffic.md. Anything else that a command prints, or an exit
+What they receive and what they have to print is in docs/traffic.md. Anything else that a command prints, or an exit
 code other than 0, is no answer: the share is not known then, and the run is held.
 """
 
@@ -20,8 +20,8 @@ from migverify.runbook.actions.action import Context, Outcome
 from migverify.runbook.actions.builtin import KEPT_BYTES, run_program
 from migverify.runbook.traffic.document import CommandPart
 from migverify.runbook.traffic.files import change_locks
-from migverify.runbook.traffic.model import Reading, Setting, hundredths, is_generation
-from migverify.runbook.traffic.tally import SideTally, Tally
+from migverify.runbook.traffic.model import InstanceReading, Setting, hundredths, is_generation
+from migverify.runbook.traffic.tally import SideTally, TrafficTally
 
 __all__ = ["CommandDriver"]
 
@@ -32,7 +32,7 @@ class CommandDriver:
     def __init__(self, name: str, part: CommandPart, context: Context) -> None:
         self._name, self._part, self._context = name, part, context
         self._instances = {one.name: one for one in part.instances}
-        self._wanted: dict[str, tuple[Setting, Setting | None]] = {}
+        self._written: dict[str, tuple[Setting, Setting | None]] = {}
 
     @property
     def instances(self) -> tuple[str, ...]:
@@ -67,20 +67,20 @@ class CommandDriver:
         """Look whether the expected setting is there; the command that sets it is run by ``apply``."""
         if expected is not None and self.configured(instance) != expected:
             raise TrafficError(f"{instance} is not what was expected: another writer changed it")
-        self._wanted[instance] = setting, expected
+        self._written[instance] = setting, expected
 
     def apply(self, instance: str) -> None:
         """Run ``set``. A command that compares ``expected`` itself keeps out writers that do not know the lock."""
-        setting, expected = self._wanted[instance]
+        setting, expected = self._written[instance]
         content = {"setting": _spelled(setting), "expected": _spelled(expected) if expected is not None else None}
         self._asked(instance, "set", json.dumps(content))
 
-    def served(self, instance: str) -> Reading:
+    def served(self, instance: str) -> InstanceReading:
         """Ask ``read``, and take ``served`` of its answer."""
         setting = _setting(_part(self._asked(instance, "read"), "served", instance), instance)
-        return Reading(setting.share, setting.generation)
+        return InstanceReading(setting.share, setting.generation)
 
-    def settled(self, instance: str, setting: Setting) -> Reading:
+    def settled(self, instance: str, setting: Setting) -> InstanceReading:
         """Ask until the setting is served, or the time is over."""
         waiting = threading.Event()
         for left in range(max(1, math.ceil(self._part.settle / 0.5)), 0, -1):
@@ -90,7 +90,7 @@ class CommandDriver:
             waiting.wait(0.5)
         raise TrafficError(f"{instance}: settle is no time")
 
-    def measure(self, instance: str, generations: Sequence[str], since: float) -> Mapping[str, Tally]:
+    def measure(self, instance: str, generations: Sequence[str], since: float) -> Mapping[str, TrafficTally]:
         """Run ``measure``; what it does not tell of is not measured."""
         asked = json.dumps({"generations": list(generations), "since": since})
         content = _part(self._asked(instance, "measure", asked), "generations", instance)
@@ -142,9 +142,9 @@ def _setting(content: dict[str, Any], instance: str) -> Setting:
         raise TrafficError(f"{instance}: {error.message}") from None
 
 
-def _tally(content: dict[str, Any], instance: str) -> Tally:
+def _tally(content: dict[str, Any], instance: str) -> TrafficTally:
     """Counts of a command: requests and errors of each side, and times by whole milliseconds."""
-    tally = Tally(unmeasured=frozenset({"keys"}))
+    tally = TrafficTally(unmeasured=frozenset({"keys"}))
     for name in ("old", "new"):
         side = _part(content, name, instance)
         setattr(tally, name, _side(side, f"{instance}: {name}"))

@@ -14,7 +14,7 @@ from migverify.config.fields import Many, Strict, in_folder
 from migverify.config.problems import at, read_document, validate
 from migverify.errors import ConfigError, UsageError
 from migverify.runbook.definition.fields import Duration, Id, Text
-from migverify.runbook.traffic.access_log import Sides
+from migverify.runbook.traffic.access_log import SplitSides
 from migverify.runbook.traffic.model import check_ladder, hundredths
 
 TITLE = "migverify traffic"
@@ -104,9 +104,9 @@ class NginxPart(Strict):
         return True
 
     @cached_property
-    def sides(self) -> Sides:
+    def sides(self) -> SplitSides:
         """Values and servers of both sides."""
-        return Sides(self.old.value, self.new.value, frozenset(self.old.addresses), frozenset(self.new.addresses))
+        return SplitSides(self.old.value, self.new.value, frozenset(self.old.addresses), frozenset(self.new.addresses))
 
     @model_validator(mode="after")
     def _apart(self) -> NginxPart:
@@ -135,7 +135,7 @@ class CommandInstancePart(Strict):
 
 
 class CommandPart(Strict):
-    """Commands of your own; what they are told and print is in docs/traffic.md."""
+    """Commands of your own; what they receive and print is in docs/traffic.md."""
 
     kind: Literal["command"] = Field(description="`command`.")
     sticky: bool = Field(description="true: the same key goes to one side, and a higher share moves none back.")
@@ -185,7 +185,7 @@ class Traffic(Strict):
 
     @property
     def least_seconds(self) -> float:
-        """What a change and its way back may take."""
+        """What a change and its reversal may take."""
         part = self.driver
         rounds = 2 if isinstance(part, NginxPart) and part.held is not None else 1
         return (rounds + 1) * len(part.instances) * part.settle

@@ -60,7 +60,7 @@ def replace_text(path: Path, text: str) -> None:
         it cannot be written; the old file is untouched.
     """
     own = f"{os.getpid()}.{threading.get_ident()}"
-    draft, spare, kept = beside(path, f"draft.{own}"), beside(path, f"spare.{own}"), beside(path, "before")
+    draft, spare, previous = beside(path, f"draft.{own}"), beside(path, f"spare.{own}"), beside(path, "before")
     try:
         _sweep(path)
         with draft.open("x", encoding="utf-8") as file:
@@ -70,11 +70,11 @@ def replace_text(path: Path, text: str) -> None:
         with suppress(FileNotFoundError):
             draft.chmod(path.stat().st_mode & 0o777)
             os.link(path, spare)
-            spare.replace(kept)
+            spare.replace(previous)
         draft.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        with suppress(OSError):  # the error that is told is the first one
+        with suppress(OSError):  # the error that is reported is the first one
             draft.unlink(missing_ok=True)
         raise TrafficError(f"{path} cannot be written: {error.strerror}; the old file is untouched") from None
 
@@ -94,10 +94,10 @@ def put_back(path: Path, text: str) -> None:
     TrafficError
         it cannot be put back.
     """
-    kept = beside(path, "before")
+    previous = beside(path, "before")
     try:
-        if kept.exists() and kept.read_text(encoding="utf-8") == text:
-            kept.replace(path)
+        if previous.exists() and previous.read_text(encoding="utf-8") == text:
+            previous.replace(path)
             _sync_folder(path.parent)
             return
     except OSError as error:

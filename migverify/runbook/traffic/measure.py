@@ -4,7 +4,7 @@ A measurement counts the requests that were served under the generations that th
 end after a reload has the generation before, and is counted apart.
 
 A measured share has an interval in which the true one lies (Wilson's, which holds for few requests and for shares near
-0 and 100 % as well). It passes when all of it is within the tolerance around the share that was asked for, and fails
+0 and 100 % as well). It passes when all of it is within the tolerance around the share that was requested, and fails
 when none of it is. Between the two, more requests are needed, and nobody says "good" before.
 """
 
@@ -20,17 +20,17 @@ from migverify.errors import TrafficError, UsageError
 from migverify.runbook.traffic.change import look
 from migverify.runbook.traffic.document import Traffic
 from migverify.runbook.traffic.model import FULL, Driver, Setting, percent
-from migverify.runbook.traffic.tally import KeySample, Tally, merged
+from migverify.runbook.traffic.tally import KeySample, TrafficTally, merged
 
 __all__ = [
-    "Measured", "default_tolerance", "judge_errors", "judge_instances", "judge_p99", "judge_share", "measure",
+    "TrafficMeasurement", "default_tolerance", "judge_errors", "judge_instances", "judge_p99", "judge_share", "measure",
     "stickiness", "wilson", "worst_of",
 ]  # fmt: skip
 
 CONFIDENCE = 99.0
 """Percent."""
 MIN_SAMPLE = 100
-"""Keys or requests below which nothing is said, whatever the interval is."""
+"""Keys or requests below which nothing is said, at any interval."""
 _DAMAGED = 0.001
 """Of all lines; above it a log is not trusted."""
 _BEFORE = 5.0
@@ -73,7 +73,7 @@ def judge_share(
     asked: int, new: int, total: int, *, tolerance: float | None = None, confidence: float = CONFIDENCE,
     minimum: int = MIN_SAMPLE,
 ) -> Judgement:  # fmt: skip
-    """Hold a measured share against the one that was asked for.
+    """Compare a measured share with the one that was requested.
 
     Parameters
     ----------
@@ -119,15 +119,15 @@ def judge_share(
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class TrafficMeasurement:
     """What was counted, by instance: under the setting that it serves, and under the one before."""
 
     settings: Mapping[str, Setting]
-    now: Mapping[str, Tally]
-    before: Mapping[str, Tally]
+    now: Mapping[str, TrafficTally]
+    before: Mapping[str, TrafficTally]
 
     @property
-    def total(self) -> Tally:
+    def total(self) -> TrafficTally:
         """Of all instances."""
         return merged(self.now.values())
 
@@ -149,7 +149,7 @@ class Measured:
         }  # fmt: skip
 
 
-def measure(driver: Driver) -> Measured:
+def measure(driver: Driver) -> TrafficMeasurement:
     """Count the requests since the change.
 
     Raises
@@ -160,25 +160,25 @@ def measure(driver: Driver) -> Measured:
     state = look(driver)
     if not state.settings:
         raise TrafficError(state.why)
-    now: dict[str, Tally] = {}
-    before: dict[str, Tally] = {}
+    now: dict[str, TrafficTally] = {}
+    before: dict[str, TrafficTally] = {}
     for name, setting in state.settings.items():
-        wanted = [one for one in (setting.generation, setting.previous) if one]
-        found = driver.measure(name, wanted, setting.at - _BEFORE)
-        now[name] = found.get(setting.generation, Tally())
-        before[name] = found.get(setting.previous, Tally()) if setting.previous else Tally()
+        generations = [one for one in (setting.generation, setting.previous) if one]
+        found = driver.measure(name, generations, setting.at - _BEFORE)
+        now[name] = found.get(setting.generation, TrafficTally())
+        before[name] = found.get(setting.previous, TrafficTally()) if setting.previous else TrafficTally()
         _trusted(name, now[name])
-    return Measured(state.settings, now, before)
+    return TrafficMeasurement(state.settings, now, before)
 
 
-def _trusted(name: str, tally: Tally) -> None:
+def _trusted(name: str, tally: TrafficTally) -> None:
     if tally.lost:
         raise TrafficError(f"{name}: not everything is counted: {tally.lost}")
     if tally.damaged > _DAMAGED * (tally.lines + tally.damaged):
         raise TrafficError(f"{name}: {tally.damaged} lines of the log cannot be read, {tally.lines} can")
 
 
-def judge_instances(asked: int, measured: Measured, traffic: Traffic, *, sticky: bool) -> Judgement:
+def judge_instances(asked: int, measured: TrafficMeasurement, traffic: Traffic, *, sticky: bool) -> Judgement:
     """Compare the share of every instance, and of all, with the one that was requested; fail over inconclusive."""
     if measured.share != asked:
         return "fail", f"asked {percent(asked)} %, the instances are set to {percent(measured.share)} %"
@@ -203,7 +203,7 @@ def worst_of(found: Iterable[Judgement]) -> Judgement:
     return worst, "; ".join(text for state, text in some if state == worst)
 
 
-def _judged(asked: int, tally: Tally, traffic: Traffic, *, sticky: bool) -> Judgement:
+def _judged(asked: int, tally: TrafficTally, traffic: Traffic, *, sticky: bool) -> Judgement:
     options: dict[str, Any] = {
         "tolerance": traffic.tolerance, "confidence": traffic.confidence, "minimum": traffic.min_sample,
     }  # fmt: skip
@@ -213,7 +213,7 @@ def _judged(asked: int, tally: Tally, traffic: Traffic, *, sticky: bool) -> Judg
     return judge_share(asked, tally.keys.on_new(), len(tally.keys.keys), **options)
 
 
-def judge_errors(measured: Measured, most: float, minimum: int) -> Judgement:
+def judge_errors(measured: TrafficMeasurement, most: float, minimum: int) -> Judgement:
     """Compare the share of failed requests of the new side with a limit in percent."""
     total = measured.total
     one = total.new
@@ -226,7 +226,7 @@ def judge_errors(measured: Measured, most: float, minimum: int) -> Judgement:
     return ("fail", f"{text}, above {most:g} %") if share > most else ("pass", text)
 
 
-def judge_p99(measured: Measured, most: float, minimum: int) -> Judgement:
+def judge_p99(measured: TrafficMeasurement, most: float, minimum: int) -> Judgement:
     """Compare the 99th percentile of the times of the new side with a limit in ms."""
     total, need = measured.total, max(minimum, 100)
     times = total.new.times
@@ -239,7 +239,7 @@ def judge_p99(measured: Measured, most: float, minimum: int) -> Judgement:
     return ("fail", f"{text}, above {most:g} ms") if found > most else ("pass", text)
 
 
-def stickiness(measured: Measured, *, writes: bool, predicts: bool) -> Judgement:
+def stickiness(measured: TrafficMeasurement, *, writes: bool, predicts: bool) -> Judgement:
     """Tell whether every key had one side, over all instances, and none moved back by the last change."""
     total = measured.total
     if total.keys is None:
@@ -264,7 +264,7 @@ def stickiness(measured: Measured, *, writes: bool, predicts: bool) -> Judgement
     return "pass", f"{said}{hashed}; {at_once} with requests on both sides at once during the change"
 
 
-def _moved(measured: Measured, now: KeySample) -> tuple[int, int]:
+def _moved(measured: TrafficMeasurement, now: KeySample) -> tuple[int, int]:
     """Count keys that moved against the change, and those that had a request on each side at one time.
 
     Each instance has its own change: one that was put back has none, while another still serves its last one.

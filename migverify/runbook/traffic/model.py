@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Protocol
 from migverify.errors import UsageError
 
 if TYPE_CHECKING:
-    from migverify.runbook.traffic.tally import Tally
+    from migverify.runbook.traffic.tally import TrafficTally
 
 __all__ = [
-    "FULL", "LADDER", "Driver", "Reading", "Setting", "check_ladder", "check_step", "goes_to_new", "hundredths",
+    "FULL", "LADDER", "Driver", "InstanceReading", "Setting", "check_ladder", "check_step", "goes_to_new", "hundredths",
     "is_generation", "murmur2", "percent", "reading_of", "threshold",
 ]  # fmt: skip
 
@@ -59,7 +59,7 @@ def percent(share: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What an instance was told: the share of the new side, and which change of it that is.
+    """What an instance is set to: the share of the new side, and which change of it that is.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def is_generation(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class InstanceReading:
     """What one instance answers about itself: a share and its generation, or why it is not known."""
 
     share: int | None = None
@@ -115,13 +115,13 @@ class Reading:
         return self.why if self.share is None else f"{percent(self.share)} % ({self.generation})"
 
 
-def reading_of(setting: Setting) -> Reading:
+def reading_of(setting: Setting) -> InstanceReading:
     """Return a setting as a reading."""
-    return Reading(setting.share, setting.generation)
+    return InstanceReading(setting.share, setting.generation)
 
 
 class Driver(Protocol):
-    """How shares are set on one kind of proxy. A driver writes what it is told; the rules are in ``change``."""
+    """How shares are set on one kind of proxy. A driver writes what it is given; the rules are in ``change``."""
 
     @property
     def instances(self) -> tuple[str, ...]:
@@ -148,19 +148,19 @@ class Driver(Protocol):
     def write(self, instance: str, setting: Setting, expected: Setting | None) -> None:
         """Write and test a setting that is not served yet.
 
-        ``expected`` is what has to be there still; None: whatever is there. On any error the old one is there again.
+        ``expected`` is what has to be there still; None: anything. On any error the old one is there again.
         """
 
     def apply(self, instance: str) -> None:
         """Have an instance serve what is written; returns without knowing whether it does."""
 
-    def served(self, instance: str) -> Reading:
+    def served(self, instance: str) -> InstanceReading:
         """Return what an instance serves, from itself and not from its configuration."""
 
-    def settled(self, instance: str, setting: Setting) -> Reading:
+    def settled(self, instance: str, setting: Setting) -> InstanceReading:
         """Wait until an instance certainly serves a setting, in all of it, and return what it serves then."""
 
-    def measure(self, instance: str, generations: Sequence[str], since: float) -> Mapping[str, Tally]:
+    def measure(self, instance: str, generations: Sequence[str], since: float) -> Mapping[str, TrafficTally]:
         """Count the requests of an instance that ended since a moment, for each of the generations they had."""
 
 
@@ -188,7 +188,7 @@ def check_ladder(rungs: Sequence[int], *, sticky: bool, writes: bool) -> None:
         )
 
 
-def check_step(rungs: Sequence[int], now: int, wanted: int) -> None:
+def check_step(rungs: Sequence[int], now: int, share: int) -> None:
     """Refuse a step that is none of the ladder's: up by one rung at a time, down to anywhere.
 
     Raises
@@ -198,12 +198,12 @@ def check_step(rungs: Sequence[int], now: int, wanted: int) -> None:
     """
     known = (0, *rungs)
     names = ", ".join(percent(rung) for rung in known)
-    if wanted not in known:
-        raise UsageError(f"{percent(wanted)} % is no step of the ladder {names}")
-    left_out = [rung for rung in rungs if now < rung < wanted]
+    if share not in known:
+        raise UsageError(f"{percent(share)} % is no step of the ladder {names}")
+    left_out = [rung for rung in rungs if now < rung < share]
     if left_out:
         steps = ", ".join(percent(rung) for rung in left_out)
-        raise UsageError(f"from {percent(now)} % to {percent(wanted)} % leaves out {steps} %")
+        raise UsageError(f"from {percent(now)} % to {percent(share)} % leaves out {steps} %")
 
 
 def murmur2(key: bytes) -> int:

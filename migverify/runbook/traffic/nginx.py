@@ -1,9 +1,9 @@
 """nginx and OpenResty: the share is a ``split_clients`` block in an include file that is ours alone.
 
-The file is replaced in one rename, tested before any worker is told to read it, and names its generation in three
+The file is replaced in one rename, tested before any worker is signaled to read it, and names its generation in three
 places: in its head, in an answer of the status location, and in every line of the access log. So each of *written*,
-*served* and *measured* is asked of the one who knows, and requests that old workers end after a reload are never taken
-for the new share's.
+*served* and *measured* is asked of the one who knows, and requests that old workers end after a reload are never
+counted as requests of the new share.
 
 The exit code of ``nginx -s reload`` says only that a signal was sent. A master that cannot take the new configuration
 (a port that another process holds passes ``nginx -t``) logs it, keeps the old workers and says nothing. Therefore a
@@ -31,8 +31,8 @@ from migverify.runbook.actions.builtin import run_program
 from migverify.runbook.traffic.access_log import FORMAT, read_tally
 from migverify.runbook.traffic.document import NginxInstancePart, NginxPart
 from migverify.runbook.traffic.files import beside, change_locks, put_back, replace_text
-from migverify.runbook.traffic.model import FULL, Reading, Setting, goes_to_new, is_generation, percent
-from migverify.runbook.traffic.tally import Tally
+from migverify.runbook.traffic.model import FULL, InstanceReading, Setting, goes_to_new, is_generation, percent
+from migverify.runbook.traffic.tally import TrafficTally
 
 __all__ = ["NginxDriver", "include_text", "parse_include", "snippets"]
 
@@ -114,11 +114,11 @@ def parse_include(text: str, split: NginxPart) -> Setting:
 def snippets(split: NginxPart, instance: NginxInstancePart) -> str:
     """Return what has to stand in the configuration of an instance, for a reader."""
     name = split.variable
-    held = f"if (${name}_side = {split.held}) {{\n    return 503;\n}}\n" if split.held else ""
+    refusal = f"if (${name}_side = {split.held}) {{\n    return 503;\n}}\n" if split.held else ""
     return (
         f"# in http {{ }}, before the servers\ninclude {instance.include};\n"
         f"# in the location whose requests are split\n"
-        f"access_log {instance.access_log} migverify_{name};\n{held}proxy_pass http://${name}_side;\n"
+        f"access_log {instance.access_log} migverify_{name};\n{refusal}proxy_pass http://${name}_side;\n"
         f"# in a server of this instance that only this machine reaches\n"
         f"location = {urlsplit(instance.status).path or '/'} {{\n    allow 127.0.0.1;\n    deny all;\n"
         f'    access_log off;\n    default_type text/plain;\n    return 200 "${name}_traffic\\n";\n}}\n'
@@ -160,8 +160,8 @@ class NginxDriver:
     def write(self, instance: str, setting: Setting, expected: Setting | None) -> None:
         """Replace the include file and test the whole configuration; if that fails, the old file is there again.
 
-        Without ``expected`` a share is put back: then the file stays as it is written, so that whatever makes nginx
-        read it again makes it read that share.
+        Without ``expected`` a share is put back: then the file stays as it is written, so that nginx reads that share
+        whenever it reads the file again.
         """
         one = self._instances[instance]
         if expected is None:
@@ -194,7 +194,7 @@ class NginxDriver:
         ended = f"exit code {done.code}" if done.why is Outcome.OK else done.why.value
         return f"{what} failed ({ended}): {last}".rstrip(": ")
 
-    def served(self, instance: str) -> Reading:
+    def served(self, instance: str) -> InstanceReading:
         """Ask several connections, which reach several workers; they have to agree."""
         one = self._instances[instance]
         answers = [self._ask(one) for _ in range(_ASKED)]
@@ -206,10 +206,12 @@ class NginxDriver:
             facts["draining"] = _draining(one.pid)
         shares = {(answer.share, answer.generation) for answer in answers}
         if len(shares) != 1:
-            return Reading(why=f"workers disagree: {', '.join(sorted(str(answer) for answer in answers))}", facts=facts)
-        return Reading(answers[0].share, answers[0].generation, facts=facts)
+            return InstanceReading(
+                why=f"workers disagree: {', '.join(sorted(str(answer) for answer in answers))}", facts=facts
+            )
+        return InstanceReading(answers[0].share, answers[0].generation, facts=facts)
 
-    def _ask(self, one: NginxInstancePart) -> Reading:
+    def _ask(self, one: NginxInstancePart) -> InstanceReading:
         parts = urlsplit(one.status)
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=3.0)
         try:
@@ -217,19 +219,21 @@ class NginxDriver:
             response = connection.getresponse()
             text = response.read(4096).decode("ascii", "replace")
         except (OSError, http.client.HTTPException) as error:
-            return Reading(why=f"{one.status} does not answer: {type(error).__name__}: {error}")
+            return InstanceReading(why=f"{one.status} does not answer: {type(error).__name__}: {error}")
         finally:
             connection.close()
         found = _ANSWER.search(text) if response.status == 200 else None
         if found is None:
-            return Reading(why=f"{one.status} answers {response.status} without a generation")
-        return Reading(round(float(found["share"]) * 100), found["generation"], facts={"pid": int(found["pid"])})
+            return InstanceReading(why=f"{one.status} answers {response.status} without a generation")
+        return InstanceReading(
+            round(float(found["share"]) * 100), found["generation"], facts={"pid": int(found["pid"])}
+        )
 
-    def settled(self, instance: str, setting: Setting) -> Reading:
+    def settled(self, instance: str, setting: Setting) -> InstanceReading:
         """Wait until many connections in a row are served by the setting, and no old worker is left (with ``pid``)."""
         one = self._instances[instance]
         until = time.monotonic() + self._split.settle
-        confirmed, answer, draining, good = 0, Reading(why="not asked"), 0, False
+        confirmed, answer, draining, good = 0, InstanceReading(why="not asked"), 0, False
         while time.monotonic() < until:
             answer = self._ask(one)
             good = (answer.share, answer.generation) == (setting.share, setting.generation)
@@ -240,16 +244,16 @@ class NginxDriver:
                     return answer
             time.sleep(0.02 if good else 0.05)
         if confirmed >= _CONFIRMED:
-            return Reading(
+            return InstanceReading(
                 why=f"{draining} old workers have not ended within {self._split.settle:g} s, and serve as before"
             )
         if good:
-            return Reading(
+            return InstanceReading(
                 why=f"within {self._split.settle:g} s not {_CONFIRMED} connections in a row were served {answer}"
             )
         return answer
 
-    def measure(self, instance: str, generations: Sequence[str], since: float) -> Mapping[str, Tally]:
+    def measure(self, instance: str, generations: Sequence[str], since: float) -> Mapping[str, TrafficTally]:
         """Count the instance's access log.
 
         Raises

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-__all__ = ["KEPT_KEYS", "KeySample", "KeySeen", "SideTally", "Tally", "Times", "merged"]
+__all__ = ["KEPT_KEYS", "KeySample", "KeySeen", "LatencyTally", "SideTally", "TrafficTally", "merged"]
 
 KEPT_KEYS = 50_000
 """Distinct keys that are kept; of more, a random part is (the same keys on every instance)."""
@@ -17,7 +17,7 @@ _STEP = math.log(1.01)
 
 
 @dataclass(slots=True)
-class Times:
+class LatencyTally:
     """Times of requests, counted by whole milliseconds below a second, above it in steps of 1 %."""
 
     buckets: Counter[int] = field(default_factory=Counter)
@@ -56,7 +56,7 @@ class SideTally:
 
     requests: int = 0
     errors: int = 0
-    times: Times = field(default_factory=Times)
+    times: LatencyTally = field(default_factory=LatencyTally)
 
     def add(self, status: int, seconds: float) -> None:
         """Count one request."""
@@ -134,7 +134,7 @@ class KeySample:
 
 
 @dataclass(slots=True)
-class Tally:
+class TrafficTally:
     """What was counted, of one generation.
 
     Parameters
@@ -175,7 +175,7 @@ class Tally:
         """Return the side of that name, ``old`` or ``new``."""
         return self.new if name == "new" else self.old
 
-    def merge(self, other: Tally) -> None:
+    def merge(self, other: TrafficTally) -> None:
         """Take in what another instance counted."""
         for mine, its in ((self.old, other.old), (self.new, other.new)):
             mine.requests += its.requests
@@ -191,9 +191,9 @@ class Tally:
         self.unmeasured |= other.unmeasured
 
 
-def merged(tallies: Iterable[Tally]) -> Tally:
+def merged(tallies: Iterable[TrafficTally]) -> TrafficTally:
     """Return the sum of tallies."""
-    total = Tally()
+    total = TrafficTally()
     for one in tallies:
         total.merge(one)
     return total

@@ -1,6 +1,6 @@
 """Runs scenarios with a Python driver; speaks the protocol of the Java harness, and imports nothing of migverify.
 
-Started by whatever interpreter has the drivers that an application uses: ``python python_harness.py work.json``,
+Started by the interpreter that has the drivers that an application uses: ``python python_harness.py work.json``,
 passwords in the first line of the standard input. Every side has a thread of its own. One long file,
 because it runs where nothing of migverify is installed.
 """

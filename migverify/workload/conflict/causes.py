@@ -26,8 +26,8 @@ _CAUSES = (
     ),
     HiddenWriter(
         "expired lock",
-        "The transaction's own lock was gone when it committed: it had outlived its time to live, or was taken for"
-        " dead, and another transaction that met it rolled it back.",
+        "The transaction's own lock was gone when it committed: it had outlived its time to live, or was treated"
+        " as dead, and another transaction that met it rolled it back.",
         "TiDB's log for 'ttlManager' or 'resolve lock' with this start TSO; pauses of the TiDB node; transactions"
         " longer than max-txn-ttl.",
         "Shorter transactions; no long pause between the last statement and COMMIT; retry the whole transaction.",

@@ -13,7 +13,7 @@ from migverify.workload.conflict.keys import TidbKey
 from migverify.workload.model import text_of
 
 LATEST = (1 << 64) - 1
-"""Not a time: an autocommit read of one row by its key reads whatever is newest."""
+"""Not a time: an autocommit read of one row by its key reads the newest version."""
 _LOGICAL_BITS = 18
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

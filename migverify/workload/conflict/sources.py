@@ -20,7 +20,7 @@ from migverify.workload.conflict.message import parse
 from migverify.workload.conflict.model import LATEST, SeenStatement, TransactionConflict, tso_time
 from migverify.workload.lines import open_log
 from migverify.workload.model import text_of
-from migverify.workload.replay.model import Judged
+from migverify.workload.replay.model import JudgedCall
 from migverify.workload.replay.outcomes import judged
 from migverify.workload.replay.runfile import RUN_FILE, RunFile
 
@@ -34,7 +34,7 @@ _COLUMNS = (
 
 
 @dataclass(slots=True)
-class Found:
+class ConflictFindings:
     """What the first reading found. ``repeated`` counts further lines of conflicts already known."""
 
     conflicts: list[TransactionConflict] = field(default_factory=list)
@@ -67,7 +67,7 @@ def _is_slow(path: Path) -> bool:
         return tidblog.is_slow_log(file.read(65_536))
 
 
-def find(files: Sequence[Path], most: int) -> Found:
+def find(files: Sequence[Path], most: int) -> ConflictFindings:
     """Return the conflicts that logs tell of: errors in the order of the files, then the longest waits.
 
     Parameters
@@ -75,7 +75,7 @@ def find(files: Sequence[Path], most: int) -> Found:
     most
         How many to keep; the others are counted.
     """
-    found = Found()
+    found = ConflictFindings()
     errors: dict[tuple[object, ...], TransactionConflict] = {}
     waiting: list[TransactionConflict] = []
     for path in files:
@@ -92,16 +92,16 @@ def find(files: Sequence[Path], most: int) -> Found:
             else:
                 for conflict in tidblog.log_conflicts(counted, path.name):
                     _merge(errors, conflict, found)
-    kept = list(errors.values())
-    found.left_out += max(len(kept) - most, 0)
-    kept = kept[:most]
-    room = most - len(kept)
+    conflicts = list(errors.values())
+    found.left_out += max(len(conflicts) - most, 0)
+    conflicts = conflicts[:most]
+    room = most - len(conflicts)
     found.left_out += _keep_longest(waiting, room)
-    found.conflicts = kept + waiting
+    found.conflicts = conflicts + waiting
     return found
 
 
-def _count(lines: Iterable[bytes], found: Found) -> Iterator[bytes]:
+def _count(lines: Iterable[bytes], found: ConflictFindings) -> Iterator[bytes]:
     for line in lines:
         found.lines += 1
         yield line
@@ -114,7 +114,9 @@ def _keep_longest(waiting: list[TransactionConflict], most: int) -> int:
     return left
 
 
-def _merge(errors: dict[tuple[object, ...], TransactionConflict], conflict: TransactionConflict, found: Found) -> None:
+def _merge(
+    errors: dict[tuple[object, ...], TransactionConflict], conflict: TransactionConflict, found: ConflictFindings
+) -> None:
     """Keep one conflict for the several lines TiDB writes of it, with what each of them adds."""
     name = (
         conflict.kind,
@@ -183,20 +185,20 @@ class Nearness:
 def statements_near(files: Sequence[Path], captures: Sequence[Path], conflicts: Sequence[TransactionConflict]) -> Near:
     """Return what slow logs and captures show near the conflicts."""
     near = Near()
-    wanted = Nearness(conflicts)
+    is_near = Nearness(conflicts)
     for path in files:
         if _is_slow(path):
             with _lines(path) as file:
-                _keep(tidblog.slow_statements(file, path.name, wanted.by_end), wanted, near)
+                _keep(tidblog.slow_statements(file, path.name, is_near.by_end), is_near, near)
     for folder in captures:
-        _keep(_captured(folder), wanted, near)
+        _keep(_captured(folder), is_near, near)
     return near
 
 
-def _keep(statements: Iterable[SeenStatement], wanted: Nearness, near: Near) -> None:
+def _keep(statements: Iterable[SeenStatement], is_near: Nearness, near: Near) -> None:
     for one in statements:
         near.read += 1
-        if wanted(one):
+        if is_near(one):
             if len(near.statements) < MOST_STATEMENTS:
                 near.statements.append(one)
             else:
@@ -250,7 +252,7 @@ def replay_conflicts(folder: Path) -> Iterator[TransactionConflict]:
                 )  # fmt: skip
 
 
-def _conflict(one: Judged) -> TransactionConflict | None:
+def _conflict(one: JudgedCall) -> TransactionConflict | None:
     # the target's words; they are cut at a few hundred characters, behind the times and the key
     texts = (each.target for each in one.differences if each.aspect == "error")
     return next((found for text in texts if (found := parse(text)) is not None), None)

@@ -44,7 +44,7 @@ _SKIPPED = tuple(
         "IsSyncStats", "Cop_proc", "Cop_wait", "Backoff_total",
     )
 )  # fmt: skip
-"""Lines of a record that say nothing here: most of them. What is not named is read, whatever the version calls it."""
+"""Lines of a record that say nothing here: most of them. What is not named is read, in every version."""
 _LONGEST_RECORD = 1 << 20
 _LONGEST_PLAN = 64 << 20
 
@@ -100,15 +100,15 @@ def _plain(text: str) -> str:
 
 
 def slow_statements(
-    lines: Iterable[bytes], file: str, wanted: Callable[[int, int | None], bool] | None = None
+    lines: Iterable[bytes], file: str, is_near: Callable[[int, int | None], bool] | None = None
 ) -> Iterator[SeenStatement]:
     """Yield the statements of a slow log of TiDB, in the order of the file.
 
     Parameters
     ----------
-    wanted
+    is_near
         Told when a statement was answered, and the start TSO of its transaction; False leaves it out unread. It must
-        not leave out what may be wanted by when it began.
+        not leave out what may be near by when it began.
     """
     fields: list[bytes] = []
     sql: list[bytes] = []
@@ -117,7 +117,7 @@ def slow_statements(
     for number, line in enumerate(lines, 1):
         if line.startswith(b"# Time: ") and (not sql or _whole(sql) or size >= _LONGEST_RECORD):
             if fields:
-                yield from _record(fields, sql, f"{file}:{began}", wanted)
+                yield from _record(fields, sql, f"{file}:{began}", is_near)
             fields, sql, began, size = [line], [], number, 0
         elif fields and not sql and line.startswith(b"# "):
             fields.append(line)
@@ -125,7 +125,7 @@ def slow_statements(
             sql.append(line)
             size += len(line)
     if fields:
-        yield from _record(fields, sql, f"{file}:{began}", wanted)
+        yield from _record(fields, sql, f"{file}:{began}", is_near)
 
 
 def _whole(sql: list[bytes]) -> bool:
@@ -144,12 +144,12 @@ def _whole(sql: list[bytes]) -> bool:
 
 
 def _record(
-    lines: list[bytes], sql: list[bytes], where: str, wanted: Callable[[int, int | None], bool] | None
+    lines: list[bytes], sql: list[bytes], where: str, is_near: Callable[[int, int | None], bool] | None
 ) -> Iterator[SeenStatement]:
-    if wanted is not None:
+    if is_near is not None:
         answered = _time(lines[0])
         start = next((line[16:].strip() for line in lines[:3] if line.startswith(b"# Txn_start_ts: ")), b"")
-        if answered is None or not wanted(answered, int(start) if start.isdigit() else None):
+        if answered is None or not is_near(answered, int(start) if start.isdigit() else None):
             return
     fields: dict[str, str] = {}
     for line in lines[1:]:

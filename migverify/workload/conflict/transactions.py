@@ -84,9 +84,9 @@ class Statements:
         """Tell whether a statement names the table; False where its tables are not known."""
         if not table:
             return True
-        wanted = table.lower()
+        name = table.lower()
         return any(
-            one == wanted or ("." not in one and one == wanted.rpartition(".")[2]) for one in self.tables(seen) or ()
+            one == name or ("." not in one and one == name.rpartition(".")[2]) for one in self.tables(seen) or ()
         )
 
     def of_start(self, start: int | None) -> Transaction | None:

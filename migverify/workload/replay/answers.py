@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from migverify.workload.classify import CLOCK
 from migverify.workload.meaning import Meaning
 from migverify.workload.replay.cells import joint, kind_of, same_text_is_same
-from migverify.workload.replay.model import Answer, AnswerColumn, Difference, Severity
-from migverify.workload.replay.rows import Comparer, Ordering, Rows, RowsResult, Sequencing
-from migverify.workload.shape import Order
+from migverify.workload.replay.model import Answer, AnswerColumn, Difference, DifferenceSeverity
+from migverify.workload.replay.rows import Comparer, Ordering, RowsResult, RowsVerdict, Sequencing
+from migverify.workload.shape import RowOrder
 
 if TYPE_CHECKING:
     from sqlglot import expressions as exp
@@ -74,12 +74,12 @@ def compare_answers(
     open_ = loose(sql, meaning, source.columns, pinned=pinned)
     ordering = _ordering(meaning, open_, source.columns)
     found = _rows(source, target, ordering, open_.columns)
-    if found.state is Rows.EQUAL and open_.comparable and not found.strict:
+    if found.state is RowsVerdict.EQUAL and open_.comparable and not found.strict:
         again = _rows(source, target, ordering, open_.columns - open_.comparable)
-        if again.state is not Rows.EQUAL:
+        if again.state is not RowsVerdict.EQUAL:
             names = _names(source.columns, open_.comparable)
             reason = f"the text does not determine every value of {names}"
-            found = RowsResult(Rows.UNDECIDED, again.differences, reason)
+            found = RowsResult(RowsVerdict.UNDECIDED, again.differences, reason)
     return _judge(found, around, open_, meaning, source, sql, ordering)
 
 
@@ -95,9 +95,9 @@ def _judge(
     masked = _names(source.columns, open_.columns - open_.comparable)
     reasons = [*open_.reasons, *([f"left out: {masked}"] if masked else ())]
     reason = "; ".join(reasons)
-    if found.state is Rows.EQUAL:
+    if found.state is RowsVerdict.EQUAL:
         return AnswersResult(found.differences, around, unproven=bool(reasons), reason=reason, masked=masked)
-    if found.state is Rows.UNDECIDED:
+    if found.state is RowsVerdict.UNDECIDED:
         return AnswersResult(found.differences, around, undecided=True, reason=found.reason, masked=masked)
     differences, why = _weigh(found.differences, open_, ordering, meaning, source, sql)
     return AnswersResult(differences, around, undecided=bool(why), reason=why, masked=masked)
@@ -131,7 +131,8 @@ def _weigh(
 
 def _soften(differences: tuple[Difference, ...]) -> tuple[Difference, ...]:
     return tuple(
-        replace(one, severity=Severity.REVIEW) if one.severity is Severity.BLOCKER else one for one in differences
+        replace(one, severity=DifferenceSeverity.REVIEW) if one.severity is DifferenceSeverity.BLOCKER else one
+        for one in differences
     )
 
 
@@ -139,11 +140,11 @@ def _ordering(meaning: Meaning, open_: Loose, columns: tuple[AnswerColumn, ...])
     shape = meaning.shape
     head = bool(_OFFSET.search(meaning.text))
     match shape.order:
-        case Order.TOTAL | Order.ONE_ROW:
+        case RowOrder.TOTAL | RowOrder.ONE_ROW:
             return Ordering(Sequencing.EXACT)
-        case Order.NONE:
+        case RowOrder.NONE:
             return Ordering(Sequencing.FREE, cut=open_.limit_only, cut_head=head)
-        case Order.TIES:
+        case RowOrder.TIES:
             keys, whole = _keys(shape.order_by, columns)
             if whole and not set(keys) & open_.columns:
                 return Ordering(Sequencing.TIES, keys, open_.limit_only, head)
@@ -205,25 +206,27 @@ def _rows(source: Answer, target: Answer, ordering: Ordering, masked: frozenset[
 def _checksums(source: Answer, target: Answer, ordering: Ordering, masked: frozenset[int]) -> RowsResult:
     """Compare answers too large to be kept: by checksums of their cells' texts."""
     if source.row_count != target.row_count:
-        one = Difference("row-count", Severity.BLOCKER, str(source.row_count), str(target.row_count))
-        return RowsResult(Rows.DIFFERENT, (one,))
+        one = Difference("row-count", DifferenceSeverity.BLOCKER, str(source.row_count), str(target.row_count))
+        return RowsResult(RowsVerdict.DIFFERENT, (one,))
     if source.ordered and source.ordered == target.ordered:
-        return RowsResult(Rows.EQUAL, strict=True)
+        return RowsResult(RowsVerdict.EQUAL, strict=True)
     if not source.ordered or not target.ordered:
-        return RowsResult(Rows.UNDECIDED, reason="the answer is too large to be kept, and has no checksum")
+        return RowsResult(RowsVerdict.UNDECIDED, reason="the answer is too large to be kept, and has no checksum")
     if source.unordered == target.unordered:
         if ordering.how is Sequencing.FREE and not ordering.cut:
-            return RowsResult(Rows.EQUAL)
-        one = Difference("order", Severity.BLOCKER, "", "", detail="the same rows in another order, by checksum")
+            return RowsResult(RowsVerdict.EQUAL)
+        one = Difference(
+            "order", DifferenceSeverity.BLOCKER, "", "", detail="the same rows in another order, by checksum"
+        )
         if ordering.how is Sequencing.EXACT:
-            return RowsResult(Rows.DIFFERENT, (one,))
-        return RowsResult(Rows.UNDECIDED, (one,), "the answer is too large to be kept, and its order has ties")
-    one = Difference("value", Severity.BLOCKER, "", "", detail="checksums of all rows differ")
+            return RowsResult(RowsVerdict.DIFFERENT, (one,))
+        return RowsResult(RowsVerdict.UNDECIDED, (one,), "the answer is too large to be kept, and its order has ties")
+    one = Difference("value", DifferenceSeverity.BLOCKER, "", "", detail="checksums of all rows differ")
     pairs = zip(source.columns, target.columns, strict=True)
     if masked or ordering.cut or not all(same_text_is_same(first, second) for first, second in pairs):
         reason = "the answer is too large to be kept, and its values may be equal in another form"
-        return RowsResult(Rows.UNDECIDED, (one,), reason)
-    return RowsResult(Rows.DIFFERENT, (one,))
+        return RowsResult(RowsVerdict.UNDECIDED, (one,), reason)
+    return RowsResult(RowsVerdict.DIFFERENT, (one,))
 
 
 def _several(source: Answer, target: Answer, around: tuple[Difference, ...]) -> AnswersResult:
@@ -231,20 +234,20 @@ def _several(source: Answer, target: Answer, around: tuple[Difference, ...]) -> 
     ours, theirs = (source, *source.more), (target, *target.more)
     found = list(around)
     if len(ours) != len(theirs):
-        found.append(Difference("results", Severity.BLOCKER, str(len(ours)), str(len(theirs))))
+        found.append(Difference("results", DifferenceSeverity.BLOCKER, str(len(ours)), str(len(theirs))))
         return AnswersResult(surrounding=tuple(found))
     rows: list[Difference] = []
     undecided = unproven = False
     for place, (one, other) in enumerate(zip(ours, theirs, strict=True)):
         if one.errno != other.errno:
             numbers = str(one.errno), str(other.errno)
-            found.append(Difference("error", Severity.BLOCKER, *numbers, detail=f"result {place + 1}"))
+            found.append(Difference("error", DifferenceSeverity.BLOCKER, *numbers, detail=f"result {place + 1}"))
         elif not one.errno:
             found += surroundings(one, other) if place else ()
             if one.columns and len(one.columns) == len(other.columns):
                 part = _rows(one, other, Ordering(Sequencing.UNKNOWN), frozenset())
                 rows += part.differences
-                undecided |= part.state is not Rows.EQUAL
+                undecided |= part.state is not RowsVerdict.EQUAL
                 unproven = True
     reason = "several results of one call: what determines their rows is not known"
     return AnswersResult(tuple(rows), tuple(found), undecided, unproven and not undecided, reason)
@@ -255,21 +258,21 @@ def surroundings(source: Answer, target: Answer) -> Iterator[Difference]:
     yield from _columns(source.columns, target.columns)
     if not source.columns and not target.columns:
         if source.affected != target.affected:
-            yield Difference("affected-rows", Severity.BLOCKER, str(source.affected), str(target.affected))
+            yield Difference("affected-rows", DifferenceSeverity.BLOCKER, str(source.affected), str(target.affected))
         elif changed_rows(source) != changed_rows(target):  # what clients without CLIENT_FOUND_ROWS count
             ours, theirs = str(changed_rows(source)), str(changed_rows(target))
-            yield Difference("changed-rows", Severity.REVIEW, ours, theirs, detail="the rows found are equal")
+            yield Difference("changed-rows", DifferenceSeverity.REVIEW, ours, theirs, detail="the rows found are equal")
         yield from _insert_id(source.insert_id, target.insert_id)
         if source.info != target.info:
-            yield Difference("info", Severity.METADATA, source.info, target.info)
+            yield Difference("info", DifferenceSeverity.METADATA, source.info, target.info)
     yield from _warnings(source, target)
     first, second = source.status & _SEEN_STATUS, target.status & _SEEN_STATUS
     if first != second:
-        yield Difference("status", Severity.METADATA, _named(first, _STATUS), _named(second, _STATUS))
+        yield Difference("status", DifferenceSeverity.METADATA, _named(first, _STATUS), _named(second, _STATUS))
 
 
 def changed_rows(answer: Answer) -> int | None:
-    """Return how many rows an UPDATE changed, whatever the connection counts; None where the server does not say."""
+    """Return how many rows an UPDATE changed, not how many it matched; None where the server does not say."""
     found = _CHANGED.search(answer.info)
     return None if found is None else int(found[1])
 
@@ -282,15 +285,20 @@ def _columns(source: tuple[AnswerColumn, ...], target: tuple[AnswerColumn, ...])
 
 def _column_differences(source: tuple[AnswerColumn, ...], target: tuple[AnswerColumn, ...]) -> Iterator[Difference]:
     if len(source) != len(target):
-        yield Difference("columns", Severity.BLOCKER, str(len(source)), str(len(target)), detail="number of columns")
+        yield Difference(
+            "columns", DifferenceSeverity.BLOCKER, str(len(source)), str(len(target)), detail="number of columns"
+        )
         return
-    aspects: tuple[tuple[str, Severity, Callable[[AnswerColumn], object], Callable[[AnswerColumn], str]], ...] = (
-        ("columns", Severity.REVIEW, lambda c: c.name, lambda c: c.name.decode("utf-8", "replace")),
-        ("type", Severity.METADATA, lambda c: (c.type_code, kind_of(c)), lambda c: f"{kind_of(c)} ({c.type_code})"),
-        ("length", Severity.METADATA, lambda c: c.length, lambda c: str(c.length)),
-        ("decimals", Severity.METADATA, lambda c: c.decimals, lambda c: str(c.decimals)),
-        ("flags", Severity.METADATA, lambda c: c.flags & _SEEN_BY_DRIVERS, lambda c: _named(c.flags, _FLAGS)),
-        ("charset", Severity.METADATA, lambda c: c.charset, lambda c: str(c.charset)),
+    metadata = DifferenceSeverity.METADATA
+    aspects: tuple[
+        tuple[str, DifferenceSeverity, Callable[[AnswerColumn], object], Callable[[AnswerColumn], str]], ...
+    ] = (
+        ("columns", DifferenceSeverity.REVIEW, lambda c: c.name, lambda c: c.name.decode("utf-8", "replace")),
+        ("type", metadata, lambda c: (c.type_code, kind_of(c)), lambda c: f"{kind_of(c)} ({c.type_code})"),
+        ("length", metadata, lambda c: c.length, lambda c: str(c.length)),
+        ("decimals", metadata, lambda c: c.decimals, lambda c: str(c.decimals)),
+        ("flags", metadata, lambda c: c.flags & _SEEN_BY_DRIVERS, lambda c: _named(c.flags, _FLAGS)),
+        ("charset", metadata, lambda c: c.charset, lambda c: str(c.charset)),
     )  # fmt: skip
     for aspect, severity, value, words in aspects:
         pairs = [(one, other) for one, other in zip(source, target, strict=True) if value(one) != value(other)]
@@ -311,7 +319,7 @@ def _insert_id(source: int, target: int) -> Iterator[Difference]:
     if source == target:
         return
     missing = not source or not target
-    severity = Severity.BLOCKER if missing else Severity.INFO
+    severity = DifferenceSeverity.BLOCKER if missing else DifferenceSeverity.INFO
     yield Difference(
         "insert-id", severity, str(source), str(target), detail="" if missing else "generated ids may differ"
     )
@@ -322,9 +330,11 @@ def _warnings(source: Answer, target: Answer) -> Iterator[Difference]:
         first = Counter((one.level, one.code) for one in source.warned)
         second = Counter((one.level, one.code) for one in target.warned)
         if first != second:
-            yield Difference("warnings", Severity.METADATA, _codes(first - second), _codes(second - first))
+            yield Difference("warnings", DifferenceSeverity.METADATA, _codes(first - second), _codes(second - first))
     elif source.warnings != target.warnings:
-        yield Difference("warnings", Severity.METADATA, str(source.warnings), str(target.warnings), detail="count")
+        yield Difference(
+            "warnings", DifferenceSeverity.METADATA, str(source.warnings), str(target.warnings), detail="count"
+        )
 
 
 def _codes(found: Counter[tuple[str, int]]) -> str:

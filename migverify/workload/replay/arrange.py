@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from migverify.workload.replay.order import NOBODY, Conflicts, Placed, Unit
+from migverify.workload.replay.order import NOBODY, CallDependencies, Conflicts, Unit
 from migverify.workload.replay.pace import Timeline
 from migverify.workload.replay.runfile import SKIPPED, WRITES, PlannedCall, RunFile
 from migverify.workload.replay.touches import Keys, touches
@@ -75,7 +75,7 @@ _LONGEST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _CallPosition:
     index: int
     session: int
     start: int
@@ -85,7 +85,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    place: _Place
+    place: _CallPosition
     sequence: int
     due: int
     waits: tuple[int, ...]
@@ -103,20 +103,20 @@ class _Turns:
 
     run: RunFile
     waits: int = 0
-    held: dict[int, list[_Turn]] = field(default_factory=dict)
+    waiting: dict[int, list[_Turn]] = field(default_factory=dict)
 
     def add(self, turn: _Turn, unit: Unit) -> None:
         """Take in one call's turn; in captured order."""
-        calls = self.held.setdefault(unit.session, [])
+        calls = self.waiting.setdefault(unit.session, [])
         calls.append(turn)
         if turn.place.index == unit.last_call or len(calls) >= _LONGEST:
-            self._write(self.held.pop(unit.session))
+            self._write(self.waiting.pop(unit.session))
 
     def close(self) -> None:
         """Write what is left."""
-        for calls in self.held.values():
+        for calls in self.waiting.values():
             self._write(calls)
-        self.held = {}
+        self.waiting = {}
 
     def _write(self, calls: Sequence[_Turn]) -> None:
         turns = self._early(calls)
@@ -147,7 +147,7 @@ class _Turns:
         return int(self.run.db.execute("SELECT end FROM calls WHERE id = ?", (index,)).fetchone()[0])
 
 
-def _placed(conflicts: Conflicts, planned: PlannedCall, unit: Unit, keys: Keys) -> Placed:
+def _placed(conflicts: Conflicts, planned: PlannedCall, unit: Unit, keys: Keys) -> CallDependencies:
     call = planned.call
     touched = touches(
         call.sql, planned.meaning, call.state.database, keys, call.state.modes, writes=bool(planned.flags & WRITES)
@@ -155,12 +155,12 @@ def _placed(conflicts: Conflicts, planned: PlannedCall, unit: Unit, keys: Keys) 
     return conflicts.place((planned.start, planned.session, planned.index), unit, touched)
 
 
-def captured_order(run: RunFile) -> Iterator[tuple[_Place, Unit]]:
+def captured_order(run: RunFile) -> Iterator[tuple[_CallPosition, Unit]]:
     """Yield place and transaction of every call in captured order."""
     units: dict[int, tuple[int, Unit]] = {}
     order = "SELECT id, session, start, end, flags, unit FROM calls ORDER BY start, session, id"
     for *columns, number in run.db.execute(order):
-        place = _Place(*columns)
+        place = _CallPosition(*columns)
         known = units.get(place.session)
         if known is None or known[0] != number:
             known = units[place.session] = number, _unit(run, number, place.session)

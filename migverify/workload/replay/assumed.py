@@ -23,7 +23,7 @@ from migverify.workload.formats.tcp import Address, joined_session
 from migverify.workload.meaning import Meaning
 from migverify.workload.replay.touches import Keys, TableKeys
 from migverify.workload.server_sessions import ServerSession, SessionDump
-from migverify.workload.state import COLUMNS, State
+from migverify.workload.state import COLUMNS, SessionState
 
 FOR_DIFFERENCES = "a log without connects"
 """Beside what bears on a statement of a log that tells no connects: an equal answer is not weighed, a difference is."""
@@ -56,7 +56,7 @@ _WORDS = {"sql_mode": "sql_mode", "time_zone": "time zone", "charset": "characte
 class Assumed(NamedTuple):
     """The state a statement is asked in. ``unknown`` names what nobody gave; ``given`` who gave what, for evidence."""
 
-    state: State
+    state: SessionState
     unknown: frozenset[str] = frozenset()
     given: tuple[str, ...] = ()
 
@@ -107,7 +107,7 @@ class SessionFacts:
                 return dump, current, one
         return None
 
-    def assume(self, session: str, state: State, user: str | None) -> Assumed:
+    def assume(self, session: str, state: SessionState, user: str | None) -> Assumed:
         """Return the state in which a statement of a session that began before the capture is asked."""
         found = self._found(session)
         if found is not None and user is not None and found[2].user not in (None, user):
@@ -131,7 +131,7 @@ class SessionFacts:
         return Assumed(replace(state, **changes) if changes else state, frozenset(unknown), tuple(given))
 
 
-def _from_dump(state: State, dump: SessionDump, one: ServerSession) -> dict[str, Any]:
+def _from_dump(state: SessionState, dump: SessionDump, one: ServerSession) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if state.database is None and one.database is not None:
         changes["database"] = one.database
@@ -180,7 +180,7 @@ def needs_database(meaning: Meaning) -> bool:
     return bool(found.volatile & {"database", "schema"}) or "stored function possible" in found.effects
 
 
-def bearing(unknown: Iterable[str], sql: bytes, meaning: Meaning, state: State, keys: Keys) -> tuple[str, ...]:
+def bearing(unknown: Iterable[str], sql: bytes, meaning: Meaning, state: SessionState, keys: Keys) -> tuple[str, ...]:
     """Return which of these unknowns could change the answer of a statement, in a fixed order."""
     found = meaning.classification
     if found.kind in _QUIET:
@@ -190,7 +190,7 @@ def bearing(unknown: Iterable[str], sql: bytes, meaning: Meaning, state: State, 
     return tuple(sorted(named))
 
 
-def _depends(setting: str, sql: bytes, meaning: Meaning, state: State, keys: Keys) -> bool:
+def _depends(setting: str, sql: bytes, meaning: Meaning, state: SessionState, keys: Keys) -> bool:
     """Tell whether a setting (not the user, nor the database) may change the answer of a statement."""
     if setting in ("user", "database"):
         return False

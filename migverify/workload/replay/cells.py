@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from decimal import Context, Decimal, InvalidOperation
 from enum import StrEnum
 
-from migverify.workload.replay.model import AnswerColumn, Cell, Severity
+from migverify.workload.replay.model import AnswerColumn, Cell, DifferenceSeverity
 
 FLOAT_DIGITS = 6
 DOUBLE_ULPS = 4
@@ -46,7 +46,7 @@ _BRACKET = re.compile(rb'[\[\]{}]|"(?:[^"\\]|\\.)*"', re.DOTALL)
 _WIDE = Context(prec=800)
 
 
-class Kind(StrEnum):
+class CellKind(StrEnum):
     """How the cells of a column are compared."""
 
     INTEGER = "integer"
@@ -64,36 +64,37 @@ class Kind(StrEnum):
 
 
 _CODES = {
-    0: Kind.DECIMAL, 246: Kind.DECIMAL, 1: Kind.INTEGER, 2: Kind.INTEGER, 3: Kind.INTEGER, 8: Kind.INTEGER,
-    9: Kind.INTEGER, 13: Kind.INTEGER, 4: Kind.FLOAT, 5: Kind.DOUBLE, 6: Kind.NOTHING, 7: Kind.DATETIME,
-    12: Kind.DATETIME, 10: Kind.DATE, 14: Kind.DATE, 11: Kind.TIME, 16: Kind.BITS, 245: Kind.JSON, 242: Kind.BYTES,
-    255: Kind.BYTES,
+    0: CellKind.DECIMAL, 246: CellKind.DECIMAL,
+    1: CellKind.INTEGER, 2: CellKind.INTEGER, 3: CellKind.INTEGER, 8: CellKind.INTEGER, 9: CellKind.INTEGER,
+    13: CellKind.INTEGER, 4: CellKind.FLOAT, 5: CellKind.DOUBLE, 6: CellKind.NOTHING,
+    7: CellKind.DATETIME, 12: CellKind.DATETIME, 10: CellKind.DATE, 14: CellKind.DATE, 11: CellKind.TIME,
+    16: CellKind.BITS, 245: CellKind.JSON, 242: CellKind.BYTES, 255: CellKind.BYTES,
 }  # fmt: skip
-_NUMBERS = frozenset({Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
-_EXACT = frozenset({Kind.INTEGER, Kind.TEXT, Kind.BYTES, Kind.DATE})
+_NUMBERS = frozenset({CellKind.INTEGER, CellKind.DECIMAL, CellKind.FLOAT, CellKind.DOUBLE})
+_EXACT = frozenset({CellKind.INTEGER, CellKind.TEXT, CellKind.BYTES, CellKind.DATE})
 
 
-def kind_of(column: AnswerColumn) -> Kind:
+def kind_of(column: AnswerColumn) -> CellKind:
     """Return the kind of a column as its side describes it."""
     found = _CODES.get(column.type_code)
     if found is not None:
         return found
-    return Kind.BYTES if column.charset == BINARY else Kind.TEXT
+    return CellKind.BYTES if column.charset == BINARY else CellKind.TEXT
 
 
-def joint(source: AnswerColumn, target: AnswerColumn) -> Kind:
+def joint(source: AnswerColumn, target: AnswerColumn) -> CellKind:
     """Return the kind both cells of a column are compared as."""
     first, second = kind_of(source), kind_of(target)
-    if first is second or second is Kind.NOTHING:
+    if first is second or second is CellKind.NOTHING:
         return first
-    if first is Kind.NOTHING:
+    if first is CellKind.NOTHING:
         return second
     both = {first, second}
     if both <= _NUMBERS:
-        return Kind.DOUBLE if both & {Kind.FLOAT, Kind.DOUBLE} else Kind.DECIMAL
-    if both == {Kind.JSON, Kind.TEXT}:
-        return Kind.JSON
-    return Kind.BYTES
+        return CellKind.DOUBLE if both & {CellKind.FLOAT, CellKind.DOUBLE} else CellKind.DECIMAL
+    if both == {CellKind.JSON, CellKind.TEXT}:
+        return CellKind.JSON
+    return CellKind.BYTES
 
 
 def same_text_is_same(source: AnswerColumn, target: AnswerColumn) -> bool:
@@ -107,76 +108,76 @@ class CellDifference:
     """How two cells differ. A ``METADATA`` difference is one of form: the values are equal."""
 
     aspect: str
-    severity: Severity
+    severity: DifferenceSeverity
     detail: str = ""
 
 
-_NULL = CellDifference("null", Severity.BLOCKER)
-_EMPTY = CellDifference("null", Severity.BLOCKER, "NULL and empty")
-_VALUE = CellDifference("value", Severity.BLOCKER)
-_CASE = CellDifference("value", Severity.BLOCKER, "case")
-_SPACE = CellDifference("value", Severity.BLOCKER, "trailing spaces")
-_CHARSET = CellDifference("value", Severity.BLOCKER, "character set")
-_FLOAT = CellDifference("float", Severity.BLOCKER)
-_DECIMAL = CellDifference("value", Severity.BLOCKER, "decimal")
-_SCALE = CellDifference("decimal-scale", Severity.METADATA)
-_FORM = CellDifference("form", Severity.METADATA)
-_JSON = CellDifference("json", Severity.BLOCKER)
-_JSON_FORM = CellDifference("json-form", Severity.METADATA)
-_JSON_TEXT = CellDifference("json-text", Severity.METADATA)
-_TEMPORAL = CellDifference("temporal", Severity.BLOCKER)
-_FRACTION = CellDifference("temporal-fraction", Severity.METADATA)
+_NULL = CellDifference("null", DifferenceSeverity.BLOCKER)
+_EMPTY = CellDifference("null", DifferenceSeverity.BLOCKER, "NULL and empty")
+_VALUE = CellDifference("value", DifferenceSeverity.BLOCKER)
+_CASE = CellDifference("value", DifferenceSeverity.BLOCKER, "case")
+_SPACE = CellDifference("value", DifferenceSeverity.BLOCKER, "trailing spaces")
+_CHARSET = CellDifference("value", DifferenceSeverity.BLOCKER, "character set")
+_FLOAT = CellDifference("float", DifferenceSeverity.BLOCKER)
+_DECIMAL = CellDifference("value", DifferenceSeverity.BLOCKER, "decimal")
+_SCALE = CellDifference("decimal-scale", DifferenceSeverity.METADATA)
+_FORM = CellDifference("form", DifferenceSeverity.METADATA)
+_JSON = CellDifference("json", DifferenceSeverity.BLOCKER)
+_JSON_FORM = CellDifference("json-form", DifferenceSeverity.METADATA)
+_JSON_TEXT = CellDifference("json-text", DifferenceSeverity.METADATA)
+_TEMPORAL = CellDifference("temporal", DifferenceSeverity.BLOCKER)
+_FRACTION = CellDifference("temporal-fraction", DifferenceSeverity.METADATA)
 
 
-def compare_cells(source: Cell, target: Cell, kind: Kind) -> CellDifference | None:
+def compare_cells(source: Cell, target: Cell, kind: CellKind) -> CellDifference | None:
     """Return how two cells of one column differ; None where they hold the same value in the same form."""
     if source == target:
         return None
     if source is None or target is None:
         return _EMPTY if source == b"" or target == b"" else _NULL
-    if kind is Kind.FLOAT or kind is Kind.DOUBLE:
+    if kind is CellKind.FLOAT or kind is CellKind.DOUBLE:
         return None if near(source, target, kind) else _FLOAT
     same = canonical(source, kind) == canonical(target, kind)
     match kind:
-        case Kind.INTEGER:
+        case CellKind.INTEGER:
             return _FORM if same else _VALUE
-        case Kind.DECIMAL:
+        case CellKind.DECIMAL:
             return _SCALE if same else _DECIMAL
-        case Kind.BITS:
+        case CellKind.BITS:
             return _FORM if same else _VALUE
-        case Kind.JSON:
+        case CellKind.JSON:
             if not same:
                 return _JSON
             return _JSON_TEXT if _typed(source) == _typed(target) else _JSON_FORM
-        case Kind.TIME | Kind.DATETIME:
+        case CellKind.TIME | CellKind.DATETIME:
             return _FRACTION if same else _TEMPORAL
-        case Kind.DATE:
+        case CellKind.DATE:
             return _TEMPORAL
-        case Kind.TEXT:
+        case CellKind.TEXT:
             return _text_difference(source, target)
         case _:
             return _VALUE
 
 
-def approximate(kind: Kind) -> bool:
+def approximate(kind: CellKind) -> bool:
     """Tell whether values of this kind are compared with a tolerance, which no key can express."""
-    return kind in (Kind.FLOAT, Kind.DOUBLE)
+    return kind in (CellKind.FLOAT, CellKind.DOUBLE)
 
 
-def canonical(cell: Cell, kind: Kind) -> Hashable:
+def canonical(cell: Cell, kind: CellKind) -> Hashable:
     """Return what is equal for two cells of an exact kind if and only if their values are; None for NULL."""
     if cell is None:
         return None
     match kind:
-        case Kind.INTEGER | Kind.DECIMAL:
+        case CellKind.INTEGER | CellKind.DECIMAL:
             return _number(cell)
-        case Kind.BITS:
+        case CellKind.BITS:
             return cell.lstrip(b"\x00")
-        case Kind.JSON:
+        case CellKind.JSON:
             return _json_key(cell, typed=False)
-        case Kind.TIME | Kind.DATETIME:
+        case CellKind.TIME | CellKind.DATETIME:
             return _temporal(cell)
-        case Kind.FLOAT | Kind.DOUBLE:
+        case CellKind.FLOAT | CellKind.DOUBLE:
             return _approximate_key(cell)
         case _:
             return cell
@@ -208,11 +209,11 @@ def _approximate_key(text: bytes) -> Hashable:
         return text
 
 
-def near(source: bytes, target: bytes, kind: Kind) -> bool:
+def near(source: bytes, target: bytes, kind: CellKind) -> bool:
     """Tell whether two approximate numbers agree within the tolerance of their kind. Symmetric and reflexive."""
     if source == target:
         return True
-    return _near_float(source, target) if kind is Kind.FLOAT else _near_double(source, target)
+    return _near_float(source, target) if kind is CellKind.FLOAT else _near_double(source, target)
 
 
 def _near_float(source: bytes, target: bytes) -> bool:

@@ -38,7 +38,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class CloneMark:
     """A valid mark: of the drill ``name``, on this server, until ``expires_at`` (Unix seconds)."""
 
     name: str
@@ -80,7 +80,7 @@ def identify(session: Session) -> Identity:
     return Identity(session.flavor, server, endpoint.host, endpoint.port)
 
 
-def mark(session: Session, marker: str, name: str, days: float, *, now: float | None = None) -> Proof:
+def mark(session: Session, marker: str, name: str, days: float, *, now: float | None = None) -> CloneMark:
     """Write the row that marks the session's server as the clone of a drill. An older row of that name is replaced.
 
     Parameters
@@ -115,7 +115,7 @@ def mark(session: Session, marker: str, name: str, days: float, *, now: float | 
     return prove(session, marker, now=marked_at, name=name)
 
 
-def prove(session: Session, marker: str | None, *, name: str | None = None, now: float | None = None) -> Proof:
+def prove(session: Session, marker: str | None, *, name: str | None = None, now: float | None = None) -> CloneMark:
     """Return the proof that the session's server is a clone that may be written.
 
     Parameters
@@ -147,7 +147,7 @@ def prove(session: Session, marker: str | None, *, name: str | None = None, now:
         elif not int(marked_at) - 300 <= moment < int(expires_at):
             reasons.append(f"{found}: it holds from {_utc(int(marked_at))} to {_utc(int(expires_at))}")
         else:
-            return Proof(found, identity, int(marked_at), int(expires_at), marker)
+            return CloneMark(found, identity, int(marked_at), int(expires_at), marker)
     said = "; ".join(reasons) or ("no mark" if name is None else f"no mark of the name {name}")
     raise EndpointError(f"{where} may not be written: {marker} does not prove a rehearsal clone: {said}", hint=hint)
 

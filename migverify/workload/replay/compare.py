@@ -28,19 +28,26 @@ from migverify.workload.replay.answers import AnswersResult, changed_rows, compa
 from migverify.workload.replay.assumed import FOR_DIFFERENCES
 from migverify.workload.replay.model import (
     Answer,
-    Asked,
     Call,
     Captured,
     Difference,
-    Judged,
+    DifferenceSeverity,
+    JudgedCall,
     Judgement,
     Observation,
-    Severity,
+    TimedAnswer,
 )
-from migverify.workload.replay.outcome import REFUSES_ROWS, Outcome, against_capture, alike, compare_outcomes, kind_of
+from migverify.workload.replay.outcome import (
+    REFUSES_ROWS,
+    OutcomeComparison,
+    against_capture,
+    alike,
+    compare_outcomes,
+    kind_of,
+)
 
 _NUMBER = re.compile(rb"(?<![\w.])\d+(?![\w.])")
-_DECISIVE = frozenset({Severity.BLOCKER, Severity.REVIEW})
+_DECISIVE = frozenset({DifferenceSeverity.BLOCKER, DifferenceSeverity.REVIEW})
 
 
 @dataclass(slots=True)
@@ -51,7 +58,7 @@ class _Finding:
     marks: dict[str, str] = field(default_factory=dict)
 
 
-def judge(observation: Observation, meaning: Meaning, *, mask: bool = False) -> Judged:
+def judge(observation: Observation, meaning: Meaning, *, mask: bool = False) -> JudgedCall:
     """Return what is known of one replayed statement. Never raises for what servers answer.
 
     The first answer of each side is judged; further ones tell whether a side differs from itself. With ``mask`` neither
@@ -73,7 +80,7 @@ def judge(observation: Observation, meaning: Meaning, *, mask: bool = False) -> 
         details |= render.example(observation, mask=mask)
     if mask:
         differences = tuple(render.masked(one) for one in differences)
-    return Judged(
+    return JudgedCall(
         session=call.session, position=call.position, digest=meaning.digest or call.digest, state=found.state,
         differences=differences, reason="; ".join(filter(None, (found.reason, call.note))), noisy=noisy,
         source_latency=_latency(source), target_latency=_latency(target),
@@ -153,7 +160,7 @@ def _not_recurred(captured: Captured, source: Answer, target: Answer) -> Iterato
 
 
 def _gone(now: str, captured: str) -> Difference:
-    return Difference("did-not-recur", Severity.INFO, now, now, detail=f"captured: {captured}")
+    return Difference("did-not-recur", DifferenceSeverity.INFO, now, now, detail=f"captured: {captured}")
 
 
 def _both(call: Call, source: Answer, target: Answer, meaning: Meaning) -> _Finding:
@@ -175,7 +182,7 @@ def _of_answers(answers: AnswersResult) -> _Finding:
     if answers.masked:
         marks["masked"] = answers.masked
     if answers.undecided:
-        # what the surroundings decide stays decided, whatever the rows do
+        # what the surroundings decide stays decided, equal rows or not
         hard = [one for one in answers.surrounding if one.severity in _DECISIVE]
         state = Judgement.DIFFERENT if hard else Judgement.INDETERMINATE
         return _Finding(state, (*answers.surrounding, *answers.rows), answers.reason, marks)
@@ -184,13 +191,16 @@ def _of_answers(answers: AnswersResult) -> _Finding:
     return _Finding(Judgement.DIFFERENT if decisive else Judgement.SAME, every, "", marks)
 
 
-def _of_outcome(outcome: Outcome, source: Answer, target: Answer) -> _Finding:
+def _of_outcome(outcome: OutcomeComparison, source: Answer, target: Answer) -> _Finding:
     state = outcome.state or Judgement.INDETERMINATE
     differences = outcome.differences
     if state is Judgement.SAME and source.sqlstate != target.sqlstate:
-        differences = (*differences, Difference("sqlstate", Severity.METADATA, source.sqlstate, target.sqlstate))
+        differences = (
+            *differences,
+            Difference("sqlstate", DifferenceSeverity.METADATA, source.sqlstate, target.sqlstate),
+        )
     marks = {"by_text": "1"} if outcome.by_text else {}
-    blocks = any(one.severity is Severity.BLOCKER for one in differences)
+    blocks = any(one.severity is DifferenceSeverity.BLOCKER for one in differences)
     if blocks and not target.errno and kind_of(source.errno) in REFUSES_ROWS:
         marks["refused"] = "1"
     return _Finding(state, differences, outcome.reason, marks)
@@ -226,7 +236,7 @@ def _with_capture(call: Call, target: Answer) -> _Finding:
 
 
 def _count(aspect: str, captured: int, now: int) -> Difference:
-    return Difference(aspect, Severity.BLOCKER, str(captured), str(now), detail="captured")
+    return Difference(aspect, DifferenceSeverity.BLOCKER, str(captured), str(now), detail="captured")
 
 
 def _noise(observation: Observation, meaning: Meaning) -> str:
@@ -247,12 +257,12 @@ def _differ(call: Call, first: Answer, second: Answer, meaning: Meaning) -> bool
     return _both(call, first, second, meaning).state in (Judgement.DIFFERENT, Judgement.INDETERMINATE)
 
 
-def _unanswered(source: Asked | None, target: Asked | None) -> tuple[Difference, ...]:
+def _unanswered(source: TimedAnswer | None, target: TimedAnswer | None) -> tuple[Difference, ...]:
     words = [render.outcome(one.answer) if one is not None else "not asked" for one in (source, target)]
-    return (Difference("unanswered", Severity.REVIEW, *words),)
+    return (Difference("unanswered", DifferenceSeverity.REVIEW, *words),)
 
 
-def _details(call: Call, meaning: Meaning, source: Asked | None, target: Asked | None) -> dict[str, str]:
+def _details(call: Call, meaning: Meaning, source: TimedAnswer | None, target: TimedAnswer | None) -> dict[str, str]:
     found = {"kind": meaning.classification.kind.value, "text": meaning.text}
     if call.start is not None or call.end is not None:
         found["at"] = str(call.start if call.start is not None else call.end)
@@ -268,7 +278,7 @@ def _details(call: Call, meaning: Meaning, source: Asked | None, target: Asked |
     return found
 
 
-def _first(asked: Sequence[Asked]) -> Asked | None:
+def _first(asked: Sequence[TimedAnswer]) -> TimedAnswer | None:
     return asked[0] if asked else None
 
 
@@ -276,9 +286,9 @@ def _micro(nanoseconds: int) -> int:
     return max(nanoseconds, 0) // 1_000
 
 
-def _latency(asked: Asked | None) -> int | None:
+def _latency(asked: TimedAnswer | None) -> int | None:
     return None if asked is None or asked.answer.unanswered else _micro(asked.ended - asked.intended)
 
 
-def _service(asked: Asked | None) -> int | None:
+def _service(asked: TimedAnswer | None) -> int | None:
     return None if asked is None or asked.answer.unanswered else _micro(asked.ended - asked.begun)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from migverify.model import Endpoint, Side
-from migverify.workload.replay.model import Asked, Call
+from migverify.workload.replay.model import Call, TimedAnswer
 from migverify.workload.replay.order import WINDOW
 from migverify.workload.replay.pace import Pace
 from migverify.workload.replay.wire import Limits, ServerWire, kill_query, open_wire
@@ -71,7 +71,7 @@ class Answers:
     """The answers that a session waits for: one future for all sides, so that the last one alone wakes the session."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.by_side: dict[Side, Asked] = {}
+        self.by_side: dict[Side, TimedAnswer] = {}
         self._all = loop.create_future()
         self._left = 0
 
@@ -79,14 +79,14 @@ class Answers:
         """Count a statement that is sent."""
         self._left += 1
 
-    def take(self, side: Side, asked: Asked) -> None:
+    def take(self, side: Side, asked: TimedAnswer) -> None:
         """Take in one side's answer."""
         self.by_side[side] = asked
         self._left -= 1
         if not self._left and not self._all.done():
             self._all.set_result(None)
 
-    async def wait(self) -> dict[Side, Asked]:
+    async def wait(self) -> dict[Side, TimedAnswer]:
         """Wait until every side that was asked has answered."""
         if self._left:
             if self._all.done():  # what a wire itself refuses is answered before the other side is asked
@@ -135,7 +135,7 @@ class SideConnection:
             self._watch()  # values of a prepared statement go out once it is prepared
         if answer is not None:
             answers, self._answers = self._answers, None
-            answers.take(self.wire.side, Asked(answer, self._intended, self._begun, time.monotonic_ns()))
+            answers.take(self.wire.side, TimedAnswer(answer, self._intended, self._begun, time.monotonic_ns()))
 
     @property
     def overdue(self) -> bool:

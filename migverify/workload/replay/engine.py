@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass
 
 from migverify.model import Side
 from migverify.workload.replay.connections import ConnectionPool, EngineOptions, Opener
-from migverify.workload.replay.model import Judged, Judgement
+from migverify.workload.replay.model import JudgedCall, Judgement
 from migverify.workload.replay.outcomes import Counters, Outcomes, workers
 from migverify.workload.replay.runfile import PlannedCall, RunFile, SessionSlice
-from migverify.workload.replay.session import Order, SessionReplayer
+from migverify.workload.replay.session import SessionReplayer, WaitResult
 from migverify.workload.replay.tally import ExampleKeeper
 
 NEVER = 1 << 62
@@ -69,7 +69,7 @@ class Engine:
         *,
         stop: Callable[[], str] = lambda: "",
         kill: Callable[[Side, int], str] = lambda _side, _thread: "",
-        on_judged: Callable[[Judged], None] | None = None,
+        on_judged: Callable[[JudgedCall], None] | None = None,
     ) -> None:
         self.run_file, self.outcomes, self.options, self.start = run, outcomes, options, start
         self.counters = Counters(low=NEVER)
@@ -213,7 +213,7 @@ class Engine:
         self._see_low()
         return sequence >= self._low + self.options.window
 
-    async def after(self, planned: PlannedCall) -> Order:
+    async def after(self, planned: PlannedCall) -> WaitResult:
         """Wait until all calls are over that a call comes after, or for as long as options allow."""
         racy = planned.racy
         left = {index for index in planned.waits if self._known[index] != 1}
@@ -236,8 +236,8 @@ class Engine:
             except TimeoutError:
                 self.counters.forced += 1
                 racy = self.run_file.session_of(min(waiter.left)) if racy is None else racy
-                return Order(self.run_file.session_name(racy), forced=True)
-        return Order("" if racy is None else self.run_file.session_name(racy))
+                return WaitResult(self.run_file.session_name(racy), forced=True)
+        return WaitResult("" if racy is None else self.run_file.session_name(racy))
 
     def _look_at_foreign(self) -> None:
         """See which calls of other processes are over that somebody here waits for."""
@@ -282,17 +282,17 @@ class Engine:
             self.loop.call_soon(self._commit)
         await asyncio.shield(self._committed)
 
-    def end(self, planned: PlannedCall, judged: Judged) -> None:
+    def end(self, planned: PlannedCall, judged: JudgedCall) -> None:
         """Take in what is known of a call."""
         counters = self.counters
         counters.ended += 1
         counters.different += judged.state is Judgement.DIFFERENT
         counters.undecided += judged.state is Judgement.INDETERMINATE
         counters.unjudged += judged.state is Judgement.UNJUDGED
-        kept = self._keeper.keep(judged)
-        self.outcomes.end(planned.index, kept)
+        recorded = self._keeper.keep(judged)
+        self.outcomes.end(planned.index, recorded)
         if self._on_judged is not None:
-            self._on_judged(kept)
+            self._on_judged(recorded)
         self._over(planned.index)
         if judged.written and self._committed is None:  # killed now, nobody would know whether it ran
             self._committed = self.loop.create_future()

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from migverify.workload.model import Parameter
-from migverify.workload.state import State
+from migverify.workload.state import SessionState
 
 Cell: TypeAlias = bytes | None
 """One value of an answer: the text of the text protocol, or the same text made from a binary value; None is NULL."""
@@ -46,7 +46,7 @@ class Call:
     position: int
     sql: bytes
     digest: str
-    state: State
+    state: SessionState
     captured: Captured = Captured()
     start: int | None = None
     end: int | None = None
@@ -75,7 +75,7 @@ class AnswerColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
+class ServerWarning:
     """One warning."""
 
     level: str
@@ -91,7 +91,7 @@ class Answer:
     holds, and nothing may be judged as equal. ``errno`` 0 is success. ``columns`` is empty where there is no result
     set. ``rows`` are kept while they fit the limits of the reader; beyond them ``rows`` is None, ``row_count`` is
     still exact and ``ordered`` / ``unordered`` are checksums over all rows' cells (length-framed, NULL apart): of the
-    sequence and of the multiset. ``warned`` is None unless asked for. ``more`` are further results of one call.
+    sequence and of the multiset. ``warned`` is None unless requested. ``more`` are further results of one call.
     """
 
     unanswered: str = ""
@@ -106,7 +106,7 @@ class Answer:
     affected: int = 0
     insert_id: int = 0
     warnings: int = 0
-    warned: tuple[Warned, ...] | None = None
+    warned: tuple[ServerWarning, ...] | None = None
     status: int = 0
     info: str = ""
     prepared: bool = False
@@ -119,7 +119,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TimedAnswer:
     """One answer of one side, and when: monotonic nanoseconds of the worker.
 
     ``intended`` is when the statement was due by its pace; latency is ``ended - intended`` (open loop: time spent
@@ -143,8 +143,8 @@ class Observation:
     """
 
     call: Call
-    source: tuple[Asked, ...] = ()
-    target: tuple[Asked, ...] = ()
+    source: tuple[TimedAnswer, ...] = ()
+    target: tuple[TimedAnswer, ...] = ()
     racy: str = ""
     skipped: str = ""
     generated: Mapping[bytes, str] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class Judgement(StrEnum):
     UNJUDGED = "unjudged"  # not asked, not answered, cannot be judged: never green
 
 
-class Severity(StrEnum):
+class DifferenceSeverity(StrEnum):
     """How much one difference matters."""
 
     BLOCKER = "blocker"  # works on the source, fails or answers otherwise on the target
@@ -179,7 +179,7 @@ class Difference:
     """
 
     aspect: str
-    severity: Severity
+    severity: DifferenceSeverity
     source: str
     target: str
     column: str = ""
@@ -187,7 +187,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedCall:
     """What the journal keeps of one call. Times are microseconds; None where that side was not asked.
 
     ``noisy`` says that a side differed from itself (then ``state`` is not DIFFERENT by rows). ``reason`` explains

@@ -63,7 +63,7 @@ _Found: TypeAlias = tuple[_Entry, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class CallDependencies:
     """What was found for one call.
 
     ``waits`` are calls to wait for. ``racy`` are calls without an order among them, each with the session of the other:
@@ -117,9 +117,9 @@ class _Thing:
         last = max((one.key for one in ended), default=None)
         for by_session in (self.writers, self.readers):
             for session in list(by_session):
-                kept = [one for one in by_session[session] if last is None or not one.unit.before(last)]
-                if kept:
-                    by_session[session] = kept
+                open_calls = [one for one in by_session[session] if last is None or not one.unit.before(last)]
+                if open_calls:
+                    by_session[session] = open_calls
                 else:
                     del by_session[session]
         self.limit = max(_CROWD, 2 * (len(self.writers) + len(self.readers)))
@@ -140,7 +140,7 @@ class _Table:
     __slots__ = ("all", "keys", "whole")
 
     def __init__(self) -> None:
-        self.all = _Thing()  # every touch, whatever its key
+        self.all = _Thing()  # every touch, of any key
         self.whole = _Thing()  # touches of the whole table
         self.keys: dict[RowKey, _Thing] = {}
 
@@ -165,7 +165,7 @@ class Conflicts:
         self._oldest: Key = (0, -1, -1)
         self._tainted = 0
 
-    def place(self, key: Key, unit: Unit, touched: Sequence[Touch]) -> Placed:
+    def place(self, key: Key, unit: Unit, touched: Sequence[Touch]) -> CallDependencies:
         """Return what a call waits for and races with, and remember what it touches. Keys must ascend."""
         _, session, call = key
         waits: dict[int, Unit] = {}
@@ -189,7 +189,7 @@ class Conflicts:
         self._recent.append(key)
         if len(self._recent) > self._window:
             self._forget(self._recent.popleft())
-        return Placed(tuple(sorted(one.last_call for one in waits.values())), tuple(racy), after)
+        return CallDependencies(tuple(sorted(one.last_call for one in waits.values())), tuple(racy), after)
 
     def _taint(self, touch: Touch) -> int:
         """Return the session of an earlier race between writes of these rows."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from migverify.model import Flavor
 from migverify.workload.catalogue.errors import error_class
-from migverify.workload.replay.model import Difference, Judgement, Severity
+from migverify.workload.replay.model import Difference, DifferenceSeverity, Judgement
 
 TRANSIENT = frozenset({
     "conflict", "lock-wait", "schema-changed", "connection", "resource", "time-limit", "storage", "stale-snapshot",
@@ -39,7 +39,7 @@ def alike(first: int, second: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class OutcomeComparison:
     """What the outcomes say. ``state`` None: both sides carried it out, the answers decide.
 
     ``by_text`` says that an error hangs on the text alone.
@@ -51,80 +51,82 @@ class Outcome:
     by_text: bool = False
 
 
-def compare_outcomes(captured: int | None, source: int, target: int, words: tuple[str, str]) -> Outcome:
+def compare_outcomes(captured: int | None, source: int, target: int, words: tuple[str, str]) -> OutcomeComparison:
     """Compare error numbers; 0 is success, ``captured`` None is not known. ``words`` are both sides' texts."""
     if source == 0 and target == 0:
-        return Outcome(None)
+        return OutcomeComparison(None)
     by_text = kind_of(target) in BY_TEXT
     if source == 0:
         if captured and alike(captured, target):
-            return Outcome(
-                Judgement.INDETERMINATE, (_error(Severity.REVIEW, words),),
+            return OutcomeComparison(
+                Judgement.INDETERMINATE, (_error(DifferenceSeverity.REVIEW, words),),
                 "the target fails as production did, and the source does not any more",
             )  # fmt: skip
-        return Outcome(Judgement.DIFFERENT, (_error(Severity.BLOCKER, words),), by_text=by_text)
+        return OutcomeComparison(Judgement.DIFFERENT, (_error(DifferenceSeverity.BLOCKER, words),), by_text=by_text)
     if target == 0:
         if kind_of(source) in TRANSIENT and not (captured and alike(captured, source)):
-            return Outcome(
-                Judgement.INDETERMINATE, (_error(Severity.REVIEW, words),), "the source failed by its moment"
+            return OutcomeComparison(
+                Judgement.INDETERMINATE, (_error(DifferenceSeverity.REVIEW, words),), "the source failed by its moment"
             )
         lost = kind_of(source) in REFUSES_ROWS and (captured is None or alike(captured, source))
-        severity = Severity.BLOCKER if lost else Severity.REVIEW
-        return Outcome(Judgement.DIFFERENT, (_error(severity, words),), by_text=kind_of(source) in BY_TEXT)
+        severity = DifferenceSeverity.BLOCKER if lost else DifferenceSeverity.REVIEW
+        return OutcomeComparison(Judgement.DIFFERENT, (_error(severity, words),), by_text=kind_of(source) in BY_TEXT)
     if not alike(source, target):
         if kind_of(source) in TRANSIENT and captured == 0:
             # production did it; the source's failure of now says nothing of the statement, the target's may
-            severity = Severity.BLOCKER if by_text else Severity.REVIEW
+            severity = DifferenceSeverity.BLOCKER if by_text else DifferenceSeverity.REVIEW
             state = Judgement.DIFFERENT if by_text else Judgement.INDETERMINATE
-            return Outcome(state, (_error(severity, words),), "the source failed by its moment", by_text)
-        return Outcome(Judgement.DIFFERENT, (_error(Severity.REVIEW, words),), by_text=by_text)
+            return OutcomeComparison(state, (_error(severity, words),), "the source failed by its moment", by_text)
+        return OutcomeComparison(Judgement.DIFFERENT, (_error(DifferenceSeverity.REVIEW, words),), by_text=by_text)
     return _both_failed(captured, source, target)
 
 
-def _both_failed(captured: int | None, source: int, target: int) -> Outcome:
+def _both_failed(captured: int | None, source: int, target: int) -> OutcomeComparison:
     differences, kind = _numbers(source, target), kind_of(source)
     if captured == 0:
-        return Outcome(
+        return OutcomeComparison(
             Judgement.INDETERMINATE, differences,
             f"both sides fail ({kind}) where production succeeded: they are not in the state of the capture",
         )  # fmt: skip
     if captured is None and (kind in _OF_THE_PLACE or kind in TRANSIENT):
-        return Outcome(
+        return OutcomeComparison(
             Judgement.INDETERMINATE, differences,
             f"both sides fail ({kind}), and the capture does not tell whether production did",
         )  # fmt: skip
-    return Outcome(Judgement.SAME, differences)
+    return OutcomeComparison(Judgement.SAME, differences)
 
 
-def against_capture(captured: int | None, target: int, words: tuple[str, str]) -> Outcome:
+def against_capture(captured: int | None, target: int, words: tuple[str, str]) -> OutcomeComparison:
     """Compare the target's outcome with the captured one, where the source was not asked."""
     by_text = kind_of(target) in BY_TEXT
     if captured is None:
         if target == 0:
-            return Outcome(None)
-        return Outcome(
-            Judgement.INDETERMINATE, (_error(Severity.REVIEW, words),),
+            return OutcomeComparison(None)
+        return OutcomeComparison(
+            Judgement.INDETERMINATE, (_error(DifferenceSeverity.REVIEW, words),),
             "the target fails, and the capture does not tell whether production did",
         )  # fmt: skip
     if captured == 0:
         if target == 0:
-            return Outcome(None)
-        return Outcome(Judgement.DIFFERENT, (_error(Severity.BLOCKER, words),), by_text=by_text)
+            return OutcomeComparison(None)
+        return OutcomeComparison(Judgement.DIFFERENT, (_error(DifferenceSeverity.BLOCKER, words),), by_text=by_text)
     if target == 0:
         if kind_of(captured) in TRANSIENT:
-            return Outcome(
-                Judgement.INDETERMINATE, (_error(Severity.REVIEW, words),), "production failed by its moment"
+            return OutcomeComparison(
+                Judgement.INDETERMINATE, (_error(DifferenceSeverity.REVIEW, words),), "production failed by its moment"
             )
-        return Outcome(Judgement.DIFFERENT, (_error(Severity.REVIEW, words),))
+        return OutcomeComparison(Judgement.DIFFERENT, (_error(DifferenceSeverity.REVIEW, words),))
     if alike(captured, target):
-        return Outcome(Judgement.SAME, _numbers(captured, target))
-    return Outcome(Judgement.DIFFERENT, (_error(Severity.REVIEW, words),), by_text=by_text)
+        return OutcomeComparison(Judgement.SAME, _numbers(captured, target))
+    return OutcomeComparison(Judgement.DIFFERENT, (_error(DifferenceSeverity.REVIEW, words),), by_text=by_text)
 
 
 def _numbers(one: int, other: int) -> tuple[Difference, ...]:
     """Return how the numbers of one class differ."""
-    return () if one == other else (Difference("errno", Severity.METADATA, str(one), str(other), detail=kind_of(one)),)
+    if one == other:
+        return ()
+    return (Difference("errno", DifferenceSeverity.METADATA, str(one), str(other), detail=kind_of(one)),)
 
 
-def _error(severity: Severity, words: tuple[str, str]) -> Difference:
+def _error(severity: DifferenceSeverity, words: tuple[str, str]) -> Difference:
     return Difference("error", severity, *words)

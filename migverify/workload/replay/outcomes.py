@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from migverify.errors import PlanError, StoreError
-from migverify.workload.replay.model import Difference, Judged, Judgement, Severity
+from migverify.workload.replay.model import Difference, DifferenceSeverity, JudgedCall, Judgement
 from migverify.workload.replay.runfile import COMMITS, RUN_FILE, WRITES, RunFile, compact, connect, not_written
 
 UNKNOWN = "unknown whether it ran"
@@ -94,7 +94,7 @@ class Outcomes:
         """Note that a call which may write is about to be sent; it may be sent once ``flush`` was True."""
         self.intents.append((index,))
 
-    def end(self, index: int, judged: Judged) -> None:
+    def end(self, index: int, judged: JudgedCall) -> None:
         """Note a call's outcome."""
         self.ends.append((index, pack(judged)))
 
@@ -132,7 +132,7 @@ class Outcomes:
             self._db.close()
 
 
-def pack(one: Judged) -> str:
+def pack(one: JudgedCall) -> str:
     """Return an outcome as text with a checksum of its own."""
     packed: list[Any] = [
         one.session, one.position, one.digest, one.state.value, one.source_latency, one.target_latency,
@@ -148,16 +148,16 @@ def pack(one: Judged) -> str:
     return f"{zlib.crc32(text.encode()):08x}{text}"
 
 
-def unpack(body: str, what: str) -> Judged:
+def unpack(body: str, what: str) -> JudgedCall:
     """Return the outcome of a packed text; raises PlanError where the text was changed."""
     try:
         if int(body[:8], 16) != zlib.crc32(body[8:].encode()):
             raise ValueError("its checksum is wrong")
         row = json.loads(body[8:])
         reason, noisy, differences, details = row[11:15] if len(row) > 11 else ("", "", [], {})
-        return Judged(
+        return JudgedCall(
             row[0], row[1], row[2], _STATES[row[3]],
-            tuple(Difference(one[0], Severity(one[1]), *one[2:]) for one in differences),
+            tuple(Difference(one[0], DifferenceSeverity(one[1]), *one[2:]) for one in differences),
             reason, noisy, row[4], row[5], row[6], row[7], row[8], bool(row[10] & 1), bool(row[10] & 2), row[9],
             details,
         )  # fmt: skip
@@ -167,7 +167,7 @@ def unpack(body: str, what: str) -> Judged:
         ) from error
 
 
-def judged(run: RunFile) -> Iterator[tuple[int, Judged]]:
+def judged(run: RunFile) -> Iterator[tuple[int, JudgedCall]]:
     """Yield each call that has an outcome, and the outcome.
 
     Raises PlanError: an outcome is damaged: not by a crash, which only ever loses the last ones.
@@ -233,7 +233,7 @@ def begin_attempt(run: RunFile) -> int:
     run.db.executemany("DELETE FROM outcomes WHERE call = ?", [(one,) for one in again])
     for index in unknown:
         call = run.read(index).call
-        one = Judged(call.session, call.position, call.digest, Judgement.UNJUDGED, reason=UNKNOWN, written=True)
+        one = JudgedCall(call.session, call.position, call.digest, Judgement.UNJUDGED, reason=UNKNOWN, written=True)
         run.change("INSERT OR REPLACE INTO outcomes VALUES (?, ?)", (index, pack(one)))
     run.change("DELETE FROM workers")
     run.set_fact("attempts", attempts + 1)

@@ -40,7 +40,7 @@ from migverify.workload.replay.safety import FIRST_TRANSACTION, UNLOCKED, Leave,
 from migverify.workload.replay.touches import Keys, writes_time
 from migverify.workload.server_sessions import SessionDump
 from migverify.workload.sessions import BEGAN_BEFORE
-from migverify.workload.state import State
+from migverify.workload.state import SessionState
 
 COLUMNS = (
     "session", "position", "command", "sql", "database", "user", "start", "end", "clock", "duration_s", "errno",
@@ -57,7 +57,7 @@ _ENDS = frozenset({"COMMIT", "ROLLBACK", "BEGIN", "START", "XA", "LOCK", "UNLOCK
 _BEGINS = frozenset({"BEGIN", "START"})
 
 
-class Reader(Protocol):
+class ColumnReader(Protocol):
     """Reads columns of a capture, batch by batch, sorted by session and position; times are Unix microseconds."""
 
     def __call__(self, folder: Path, columns: Sequence[str]) -> Iterator[dict[str, list[object]]]:
@@ -66,7 +66,7 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class CallSelection:
     """Which calls are chosen; empty is all. ``start`` inclusive, ``end`` exclusive, Unix microseconds.
 
     Times and ``limit`` choose whole transactions, by when they began. ``limit`` is the most calls, the earliest first.
@@ -81,7 +81,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReplayPlan:
     """What a run walks. ``folder`` holds the run file; all else are counts.
 
     ``kinds`` and ``skips`` count calls; ``writes`` those that may write when asked. ``span`` and ``idle`` are
@@ -120,24 +120,24 @@ class Plan:
         return {**asdict(self), "folder": str(self.folder)}
 
 
-def load_plan(run: RunFile) -> Plan:
+def load_plan(run: RunFile) -> ReplayPlan:
     """Return the plan of a run file.
 
     Raises PlanError: its planning did not come to its end.
     """
     body = run.fact("plan")
-    names = {one.name for one in fields(Plan)}
+    names = {one.name for one in fields(ReplayPlan)}
     if body is None or not names <= set(body):
         raise PlanError(f"{run.folder} holds no whole plan of a replay", hint="Start a new replay.")
-    return Plan(**{**{name: body[name] for name in names}, "folder": run.folder})
+    return ReplayPlan(**{**{name: body[name] for name in names}, "folder": run.folder})
 
 
 def read_plan(
     capture: Path,
     folder: Path,
-    reader: Reader,
+    reader: ColumnReader,
     *,
-    selection: Selection | None = None,
+    selection: CallSelection | None = None,
     leave: Leave | None = None,
     keys: Keys | None = None,
     dumps: Sequence[SessionDump] = (),
@@ -145,7 +145,7 @@ def read_plan(
     idle: int | None = None,
     window: int = WINDOW,
     progress: Callable[[int], None] = lambda _: None,
-) -> Plan:
+) -> ReplayPlan:
     """Read a capture and write its plan into the run file of ``folder``, which is made anew.
 
     Parameters
@@ -163,7 +163,7 @@ def read_plan(
 
     Raises UsageError: there is no capture, or nothing in it is chosen.
     """
-    chosen, allowed = selection or Selection(), leave or Leave()
+    chosen, allowed = selection or CallSelection(), leave or Leave()
     summary = _summary(capture)
     named = (str(name) for batch in reader(capture, ["session"]) for name in batch["session"]) if dumps else ()
     servers = {name.partition("/")[0] for name in named}
@@ -196,7 +196,7 @@ def read_plan(
     return plan
 
 
-def _counted(run: RunFile, capture: Path, choices: Mapping[str, Any]) -> Plan:
+def _counted(run: RunFile, capture: Path, choices: Mapping[str, Any]) -> ReplayPlan:
     """Return the counts of a run file's calls, and the hash of what is walked."""
     digest = hashlib.sha256(json.dumps(choices, sort_keys=True).encode())
     walked = (
@@ -213,7 +213,7 @@ def _counted(run: RunFile, capture: Path, choices: Mapping[str, Any]) -> Plan:
         f"SELECT COUNT(DISTINCT digest), SUM(flags & {WRITES} > 0), SUM(flags & {UNTIMED} > 0),"  # noqa: S608
         " COUNT(DISTINCT session), COUNT(*) FROM calls"
     ).fetchone()
-    return Plan(
+    return ReplayPlan(
         str(capture), run.folder, digest.hexdigest(), calls, sessions, calls - sum(skips.values()), 0,
         dict(kinds.most_common()), skips, writes, digests, untimed=untimed,
     )  # fmt: skip
@@ -232,7 +232,7 @@ class _Builder:
     """Takes batches of a capture, writes the chosen calls of each session."""
 
     def __init__(
-        self, writer: RunFileWriter, selection: Selection, leave: Leave, keys: Keys, facts: SessionFacts
+        self, writer: RunFileWriter, selection: CallSelection, leave: Leave, keys: Keys, facts: SessionFacts
     ) -> None:
         self.writer = writer
         self.seen = 0
@@ -273,7 +273,9 @@ class _Builder:
         if (chosen.sessions and session not in chosen.sessions) or (chosen.users and user not in chosen.users):
             self.not_chosen += 1
             return
-        state = State(database, charset, sql_mode, time_zone, autocommit, isolation, bool(in_transaction), rest or "")
+        state = SessionState(
+            database, charset, sql_mode, time_zone, autocommit, isolation, bool(in_transaction), rest or ""
+        )
         joined = self.unseen or BEGAN_BEFORE in (partial or "")
         unknown: frozenset[str] = frozenset()
         given: tuple[str, ...] = ()
@@ -404,17 +406,17 @@ def _cut(run: RunFile, limit: int) -> int:
     last = run.db.execute("SELECT start FROM calls ORDER BY start LIMIT 1 OFFSET ?", (limit - 1,)).fetchone()
     if last is None:
         return 0
-    kept = 0
+    chosen = 0
     dropped: list[tuple[int]] = []
     for unit, start, count in run.db.execute(
         "SELECT unit, MIN(start), COUNT(*) FROM calls GROUP BY unit ORDER BY unit"
     ):
-        if start <= last[0] and kept < limit:
-            kept += count
+        if start <= last[0] and chosen < limit:
+            chosen += count
         else:
             dropped.append((unit,))
     before = run.count
     run.db.executemany("DELETE FROM statements WHERE call IN (SELECT id FROM calls WHERE unit = ?)", dropped)
     run.db.executemany("DELETE FROM calls WHERE unit = ?", dropped)
     run.change("DELETE FROM sessions WHERE number NOT IN (SELECT session FROM calls)")
-    return before - kept
+    return before - chosen

@@ -93,7 +93,7 @@ class AnswerReader:
     """Reads one answer after the other of one connection.
 
     ``begin`` says what was sent; then ``feed`` takes bytes and returns True once the answer is whole: ``answer`` of a
-    statement, ``prepared`` of a PREPARE that was taken. ``wants_refusal`` is set when the server asked for a local
+    statement, ``prepared`` of a PREPARE that was taken. ``wants_refusal`` is set when the server requested a local
     file: it waits for an empty packet with the number before ``sequence``. ``farewell`` is what the server said behind
     an answer: no other will come.
 
@@ -218,7 +218,7 @@ class AnswerReader:
     def _unasked(self, data: bytes, start: int, end: int) -> bool:
         if data[start] == _ERR:
             raise ProtocolError(failed(data, start, end).message)
-        raise ProtocolError("an answer that nobody asked for")
+        raise ProtocolError("an answer without a request")
 
     # --- what a packet is, by the state of the answer ---------------------------------------------------
 
@@ -340,7 +340,7 @@ class AnswerReader:
         if len(self._results) >= self.limits.results:
             self.answer = Answer(unanswered=f"more than {self.limits.results} results of one call")
         elif self._refused:
-            self.answer = Answer(unanswered="the server asked for a local file; it was refused")
+            self.answer = Answer(unanswered="the server requested a local file; it was refused")
         elif self._results:
             self.answer = replace(self._results[0], more=(*self._results[1:], made))
         else:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from migverify.workload.model import text_of
-from migverify.workload.replay.cells import Kind, kind_of
+from migverify.workload.replay.cells import CellKind, kind_of
 from migverify.workload.replay.model import Answer, Call, Difference, Observation
 from migverify.workload.replay.rows import show, show_row
 
@@ -63,7 +63,7 @@ def sql_text(call: Call) -> str:
 
 
 def _parameter(one: Parameter) -> str:
-    kind = Kind.BYTES if one.kind == "bytes" else Kind.TEXT if one.kind == "text" else Kind.INTEGER
+    kind = CellKind.BYTES if one.kind == "bytes" else CellKind.TEXT if one.kind == "text" else CellKind.INTEGER
     return show(one.value, kind)
 
 
@@ -89,10 +89,10 @@ def lines(answer: Answer, rows: int) -> Iterator[str]:
     if answer.columns:
         yield ", ".join(f"{column.name.decode('utf-8', 'replace')} {kind_of(column)}" for column in answer.columns)
         kinds = [kind_of(column) for column in answer.columns]
-        kept = answer.rows or ()
-        yield from (show_row(row, kinds) for row in kept[:rows])
-        if answer.row_count > min(len(kept), rows):
-            yield f"... {answer.row_count - min(len(kept), rows)} more"
+        answer_rows = answer.rows or ()
+        yield from (show_row(row, kinds) for row in answer_rows[:rows])
+        if answer.row_count > min(len(answer_rows), rows):
+            yield f"... {answer.row_count - min(len(answer_rows), rows)} more"
     elif not answer.errno and not answer.unanswered:
         yield f"insert id {answer.insert_id}, {answer.warnings} warnings" + (f", {answer.info}" if answer.info else "")
     for one in answer.warned or ():

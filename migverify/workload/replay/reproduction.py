@@ -23,7 +23,7 @@ from migverify.workload.meaning import Meanings
 from migverify.workload.model import Command, Parameter
 from migverify.workload.replay.compare import judge
 from migverify.workload.replay.keys import ordering_keys, read_keys
-from migverify.workload.replay.model import Answer, Asked, Call, Judged, Judgement, Observation
+from migverify.workload.replay.model import Answer, Call, JudgedCall, Judgement, Observation, TimedAnswer
 from migverify.workload.replay.reader import Limits
 from migverify.workload.replay.render import lines
 from migverify.workload.replay.restore import restored, set_clock
@@ -31,7 +31,7 @@ from migverify.workload.replay.safety import Leave, refusal
 from migverify.workload.replay.store import read_digests
 from migverify.workload.replay.tally import DigestTally, Example
 from migverify.workload.replay.wire import ServerWire, open_wire
-from migverify.workload.state import State
+from migverify.workload.state import SessionState
 
 MOST_DIGESTS = 50
 """Most digests of a run that are asked again by one command."""
@@ -58,7 +58,7 @@ class Reproduction:
     example: Example | None
     still: Still
     reason: str
-    judged: Judged | None = None
+    judged: JudgedCall | None = None
     answers: tuple[str, ...] = ()
     plans: tuple[str, ...] = ()
 
@@ -92,7 +92,7 @@ def reproduce(
 
 
 def _again(tally: DigestTally, endpoints: Mapping[Side, Endpoint], passwords: Mapping[str, str]) -> Reproduction:
-    examples = [one for kept in tally.examples.values() for one in kept if one.detail("statement")]
+    examples = [one for by_aspect in tally.examples.values() for one in by_aspect if one.detail("statement")]
     if not examples:
         reason = "the run kept no statement that can be asked again: replay with `report: {values: true}`"
         return Reproduction(tally, None, Still.UNKNOWN, reason)
@@ -117,7 +117,7 @@ def call_of(digest: str, example: Example) -> Call:
     statement, session = json.loads(example.detail("statement")), json.loads(example.detail("session_state") or "{}")
     clock, parameters = example.detail("clock") or example.detail("at"), statement["parameters"]
     return Call(
-        example.session, example.position, _bytes(statement["sql"]), digest, State.from_json(session),
+        example.session, example.position, _bytes(statement["sql"]), digest, SessionState.from_json(session),
         clock=int(clock) if clock else None,
         parameters=None if parameters is None else tuple(
             Parameter(one["kind"], None if one["value"] is None else _bytes(one["value"])) for one in parameters
@@ -134,7 +134,7 @@ def _ask(
     tally: DigestTally, example: Example, call: Call, wires: Mapping[Side, ServerWire],
     keys: Mapping[str, list[tuple[str, ...]]],
 ) -> Reproduction:  # fmt: skip
-    found: dict[Side, tuple[Asked, ...]] = {}
+    found: dict[Side, tuple[TimedAnswer, ...]] = {}
     for side, wire in wires.items():
         own = () if call.clock is None else (set_clock(call.clock),)
         for command in (*restored(call.state, wire.flavor, read_only=True).commands, *own):
@@ -142,7 +142,7 @@ def _ask(
             if not answer.ok:
                 raise ReadError(f"{side}: {answer.unanswered or answer.message}: {command.decode('utf-8', 'replace')}")
         # twice: a side that differs from itself proves nothing
-        found[side] = tuple(Asked(wire.run(call, prepared=call.command == "execute"), 0, 0, 0) for _ in range(2))
+        found[side] = tuple(TimedAnswer(wire.run(call, prepared=call.command == "execute"), 0, 0, 0) for _ in range(2))
     meaning = Meanings("mysql", unique_keys=keys).meaning(call.sql, call.state.modes)
     judged = judge(Observation(call, found[Side.SOURCE], found[Side.TARGET]), meaning)
     answers = tuple("\n".join(lines(found[side][0].answer, _ROWS)) for side in (Side.SOURCE, Side.TARGET))
@@ -150,7 +150,7 @@ def _ask(
     return Reproduction(tally, example, still, reason, judged, answers, tuple(_plans(call, wires)))
 
 
-def _still(example: Example, judged: Judged) -> tuple[Still, str]:
+def _still(example: Example, judged: JudgedCall) -> tuple[Still, str]:
     aspects = sorted({one.aspect for one in judged.differences})
     if judged.state is Judgement.DIFFERENT:
         return Still.DIFFERENT, f"differs in {', '.join(aspects)}"

@@ -15,7 +15,7 @@ from typing import Any
 from migverify.model import Flavor
 from migverify.sql.quoting import quote_name, quote_text
 from migverify.workload.replay.safety import read_only_mode
-from migverify.workload.state import State
+from migverify.workload.state import SessionState
 
 RESET_CLOCK = b"SET timestamp = DEFAULT"
 """Lets a session's clock run again, behind a call whose clock was set."""
@@ -59,7 +59,7 @@ _PLAIN_MODE = (
 """Takes out the modes that change how a statement is read: where the capture does not know them, none is assumed."""
 
 
-def reading(state: State) -> tuple[bytes, ...]:
+def reading(state: SessionState) -> tuple[bytes, ...]:
     """Return what makes a session read statements as they were classified: its character set and its sql_mode.
 
     A server that refuses one of these must not be asked: it would read another statement.
@@ -70,7 +70,7 @@ def reading(state: State) -> tuple[bytes, ...]:
     return (*names, f"SET SESSION sql_mode={quote_text(state.sql_mode)}".encode())
 
 
-def restored(state: State, flavor: Flavor, *, read_only: bool = False) -> Restored:
+def restored(state: SessionState, flavor: Flavor, *, read_only: bool = False) -> Restored:
     """Return what to say in a fresh session, and what is lost all the same.
 
     What the capture did not see being set is left to the server's default, but for modes that change how a statement is
@@ -116,7 +116,7 @@ def _isolation(isolation: str, made: _Made) -> None:
     made.say(f"SET SESSION {name}={quote_text(level)}")
 
 
-def _rest(state: State, made: _Made, *, read_only: bool) -> None:
+def _rest(state: SessionState, made: _Made, *, read_only: bool) -> None:
     try:
         rest: Any = state.parts
     except ValueError:
@@ -160,19 +160,19 @@ def _value(value: str) -> str:
 _NOT_SET = ("transaction", "rest")
 
 
-def standing(state: State) -> State:
+def standing(state: SessionState) -> SessionState:
     """Return what of a state a connection keeps by itself: all but the transaction and what only names things."""
     return replace(state, transaction=False, rest=json.dumps(_variables(state), sort_keys=True))
 
 
-def _variables(state: State) -> dict[str, Any]:
+def _variables(state: SessionState) -> dict[str, Any]:
     rest = state.parts
     return {name: rest[name] for name in ("variables", "user_variables", "unresolved") if name in rest}
 
 
-def reachable(before: State, after: State) -> bool:
+def reachable(before: SessionState, after: SessionState) -> bool:
     """Tell whether SETs alone lead from one state to another: nothing goes back to a default that is not known."""
-    for name in State.__dataclass_fields__:
+    for name in SessionState.__dataclass_fields__:
         if name not in _NOT_SET and getattr(before, name) is not None and getattr(after, name) is None:
             return False
     old, new = _variables(before), _variables(after)

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from migverify.workload.replay.cells import (
-    Kind,
+    CellKind,
     approximate,
     canonical,
     compare_cells,
     fold,
     near,
 )
-from migverify.workload.replay.model import Cell, Difference, Severity
+from migverify.workload.replay.model import Cell, Difference, DifferenceSeverity
 
 Row = tuple[Cell, ...]
 
@@ -29,7 +29,7 @@ _EXPLAINED = 50  # rows that are paired to say which cells differ
 _NAMED = 20  # differences that are listed
 _SHOWN = 120
 # Wider than any tolerance of the kind: half a unit of the sixth digit; 1e-12 or 4 units in the last place.
-_GAP = {Kind.FLOAT: 1e-5, Kind.DOUBLE: 2e-12}
+_GAP = {CellKind.FLOAT: 1e-5, CellKind.DOUBLE: 2e-12}
 _TINY = 1e-300  # denormals: units in the last place are no longer relative
 
 
@@ -56,7 +56,7 @@ class Ordering:
     cut_head: bool = False
 
 
-class Rows(StrEnum):
+class RowsVerdict(StrEnum):
     """The answer of a comparison of rows."""
 
     EQUAL = "equal"
@@ -68,7 +68,7 @@ class Rows(StrEnum):
 class RowsResult:
     """``strict``: equal cell by cell, in sequence. ``differences`` hold those of form where the rows are equal."""
 
-    state: Rows
+    state: RowsVerdict
     differences: tuple[Difference, ...] = ()
     reason: str = ""
     strict: bool = False
@@ -79,7 +79,7 @@ class Comparer:
     """Compares rows whose columns have these joint kinds. Columns in ``masked`` are not looked at."""
 
     names: Sequence[str]
-    kinds: Sequence[Kind]
+    kinds: Sequence[CellKind]
     masked: frozenset[int] = frozenset()
     _exact: tuple[int, ...] = field(init=False)
     _near: tuple[int, ...] = field(init=False)
@@ -92,15 +92,15 @@ class Comparer:
     def compare(self, source: Sequence[Row], target: Sequence[Row], ordering: Ordering) -> RowsResult:
         """Compare all rows of both answers."""
         if list(source) == list(target):
-            return RowsResult(Rows.EQUAL, strict=True)
+            return RowsResult(RowsVerdict.EQUAL, strict=True)
         if len(source) != len(target):
-            return RowsResult(Rows.DIFFERENT, (_count(source, target), *self._explain(source, target)))
+            return RowsResult(RowsVerdict.DIFFERENT, (_count(source, target), *self._explain(source, target)))
         if all(self.equal(one, other) for one, other in zip(source, target, strict=True)):
-            return RowsResult(Rows.EQUAL, self._forms(zip(source, target, strict=True)), strict=not self.masked)
+            return RowsResult(RowsVerdict.EQUAL, self._forms(zip(source, target, strict=True)), strict=not self.masked)
         if ordering.cut:
             return self._cut(source, target, ordering)
         whole = self._match(source, target)
-        if whole.state is not Rows.EQUAL:
+        if whole.state is not RowsVerdict.EQUAL:
             return whole
         match ordering.how:
             case Sequencing.FREE:
@@ -111,13 +111,13 @@ class Comparer:
                 return self._ties(source, target, ordering.keys, whole)
             case Sequencing.HIDDEN:
                 tied = self._ties(source, target, ordering.keys, whole)
-                if tied.state is not Rows.EQUAL:
+                if tied.state is not RowsVerdict.EQUAL:
                     return tied
                 reason = "the rows are ordered by something that is not in the answer, and are in another order"
-                return RowsResult(Rows.UNDECIDED, (_order(source, target), *whole.differences), reason)
+                return RowsResult(RowsVerdict.UNDECIDED, (_order(source, target), *whole.differences), reason)
             case _:
                 reason = "the same rows in another order, and whether the text determines it is not known"
-                return RowsResult(Rows.UNDECIDED, (_order(source, target), *whole.differences), reason)
+                return RowsResult(RowsVerdict.UNDECIDED, (_order(source, target), *whole.differences), reason)
 
     def equal(self, source: Row, target: Row) -> bool:
         """Tell whether two rows hold the same values, differences of form apart."""
@@ -125,31 +125,31 @@ class Comparer:
             return True
         for place in (*self._exact, *self._near):
             found = compare_cells(source[place], target[place], self.kinds[place])
-            if found is not None and found.severity is not Severity.METADATA:
+            if found is not None and found.severity is not DifferenceSeverity.METADATA:
                 return False
         return True
 
     def _order(self, source: Sequence[Row], target: Sequence[Row], whole: RowsResult) -> RowsResult:
-        return RowsResult(Rows.DIFFERENT, (_order(source, target), *whole.differences))
+        return RowsResult(RowsVerdict.DIFFERENT, (_order(source, target), *whole.differences))
 
     def _ties(self, source: Sequence[Row], target: Sequence[Row], keys: Sequence[int], whole: RowsResult) -> RowsResult:
         """Compare two sequences known to be equal as multisets."""
         if self._grouped(source, target, keys, self._key):
             return whole
-        folded = any(self.kinds[place] in (Kind.TEXT, Kind.JSON) for place in keys)
+        folded = any(self.kinds[place] in (CellKind.TEXT, CellKind.JSON) for place in keys)
         if folded and self._grouped(source, target, keys, self._folded):
             reason = "keys that differ only by case, accents or trailing spaces are in another order: collations differ"
         elif any(approximate(self.kinds[place]) for place in keys):
             reason = "ordered by approximate numbers"
         else:
             return self._order(source, target, whole)
-        return RowsResult(Rows.UNDECIDED, (_order(source, target), *whole.differences), reason)
+        return RowsResult(RowsVerdict.UNDECIDED, (_order(source, target), *whole.differences), reason)
 
     def _key(self, row: Row, place: int) -> Hashable:
         return canonical(row[place], self.kinds[place])
 
     def _folded(self, row: Row, place: int) -> Hashable:
-        return fold(row[place]) if self.kinds[place] is Kind.TEXT else self._key(row, place)
+        return fold(row[place]) if self.kinds[place] is CellKind.TEXT else self._key(row, place)
 
     def _grouped(
         self, source: Sequence[Row], target: Sequence[Row], keys: Sequence[int], key: Callable[[Row, int], Hashable]
@@ -158,7 +158,7 @@ class Comparer:
         if len(ours) != len(theirs):
             return False
         return all(
-            one == other and len(rows) == len(others) and self._match(rows, others).state is Rows.EQUAL
+            one == other and len(rows) == len(others) and self._match(rows, others).state is RowsVerdict.EQUAL
             for (one, rows), (other, others) in zip(ours, theirs, strict=True)
         )
 
@@ -167,28 +167,30 @@ class Comparer:
         reason = "LIMIT picks among rows that the order leaves equal"
         if ordering.how is not Sequencing.TIES:
             whole = self._match(source, target)
-            if ordering.how is Sequencing.FREE and whole.state is Rows.EQUAL:
+            if ordering.how is Sequencing.FREE and whole.state is RowsVerdict.EQUAL:
                 return whole
-            return RowsResult(Rows.UNDECIDED, self._explain(source, target), "LIMIT without an order that can be seen")
+            return RowsResult(
+                RowsVerdict.UNDECIDED, self._explain(source, target), "LIMIT without an order that can be seen"
+            )
         ours, theirs = (_groups(rows, ordering.keys, self._key) for rows in (source, target))
         if any(approximate(self.kinds[place]) for place in ordering.keys):
-            return RowsResult(Rows.UNDECIDED, self._explain(source, target), "ordered by approximate numbers")
+            return RowsResult(RowsVerdict.UNDECIDED, self._explain(source, target), "ordered by approximate numbers")
         if [(key, len(rows)) for key, rows in ours] != [(key, len(rows)) for key, rows in theirs]:
             folded = [[self._folds(row, ordering.keys) for row in rows] for rows in (source, target)]
-            state = Rows.UNDECIDED if folded[0] == folded[1] else Rows.DIFFERENT
+            state = RowsVerdict.UNDECIDED if folded[0] == folded[1] else RowsVerdict.DIFFERENT
             why = "keys that differ only by case, accents or trailing spaces: collations differ"
-            return RowsResult(state, self._explain(source, target), why if state is Rows.UNDECIDED else "")
+            return RowsResult(state, self._explain(source, target), why if state is RowsVerdict.UNDECIDED else "")
         undecided = False
         for place, ((_, rows), (_, others)) in enumerate(zip(ours, theirs, strict=True)):
             found = self._match(rows, others)
-            if found.state is Rows.EQUAL:
+            if found.state is RowsVerdict.EQUAL:
                 continue
             if self._at_cut(ours, place, ordering):
                 undecided = True
             else:
                 return found
         if undecided:
-            return RowsResult(Rows.UNDECIDED, self._explain(source, target), reason)
+            return RowsResult(RowsVerdict.UNDECIDED, self._explain(source, target), reason)
         return self._match(source, target)
 
     def _folds(self, row: Row, keys: Sequence[int]) -> Hashable:
@@ -218,17 +220,17 @@ class Comparer:
                 if all(self._close(*pair) for pair in paired):
                     pairs += paired
                     continue
-                if len(rows) > 1 and [self.kinds[place] for place in self._near] != [Kind.DOUBLE]:
+                if len(rows) > 1 and [self.kinds[place] for place in self._near] != [CellKind.DOUBLE]:
                     undecided = True
                     continue
             for side, left in zip(rest, _leftovers(rows, others), strict=True):
                 side.extend(left)
         if rest[0] or rest[1]:
-            return RowsResult(Rows.DIFFERENT, self._explain(*rest))
+            return RowsResult(RowsVerdict.DIFFERENT, self._explain(*rest))
         if undecided:
             reason = "too many rows are within the tolerance of each other to be paired one by one"
-            return RowsResult(Rows.UNDECIDED, self._explain(source, target), reason)
-        return RowsResult(Rows.EQUAL, self._forms(pairs))
+            return RowsResult(RowsVerdict.UNDECIDED, self._explain(source, target), reason)
+        return RowsResult(RowsVerdict.EQUAL, self._forms(pairs))
 
     def _grouped_rows(
         self, rows: Sequence[Row], clusters: Mapping[int, Mapping[Cell, int]]
@@ -266,11 +268,11 @@ class Comparer:
                     if key not in found:
                         texts = show_pair(source[place], target[place], self.kinds[place])
                         found[key] = Difference(one.aspect, one.severity, *texts, self.names[place], one.detail)
-        told = []
+        differences = []
         for key, difference in found.items():
             rows = "" if counts[key] == 1 else f"{counts[key]} rows"
-            told.append(replace(difference, detail=", ".join(filter(None, (difference.detail, rows)))))
-        return tuple(told[:_NAMED])
+            differences.append(replace(difference, detail=", ".join(filter(None, (difference.detail, rows)))))
+        return tuple(differences[:_NAMED])
 
     def _explain(self, source: Sequence[Row], target: Sequence[Row]) -> tuple[Difference, ...]:
         """Say how rows differ: pair the most alike, name their cells; the others are there on one side only."""
@@ -290,7 +292,8 @@ class Comparer:
             if rows:
                 text = show_row(rows[0], self.kinds)
                 out.append(Difference(
-                    "rows", Severity.BLOCKER, text if side == "source" else "", text if side == "target" else "",
+                    "rows", DifferenceSeverity.BLOCKER,
+                    text if side == "source" else "", text if side == "target" else "",
                     detail=f"{len(rows)} on the {side} only" + (", and more" if more > 0 else ""),
                 ))  # fmt: skip
         return tuple(out[:_NAMED])
@@ -300,7 +303,7 @@ class Comparer:
         return sum(compare_cells(source[place], target[place], self.kinds[place]) is None for place in seen)
 
 
-def _clusters(cells: Iterable[Cell], kind: Kind) -> dict[Cell, int]:
+def _clusters(cells: Iterable[Cell], kind: CellKind) -> dict[Cell, int]:
     """Number approximate values so that values of two numbers cannot be equal within the tolerance."""
     found: dict[Cell, int] = {None: -1}
     last, number = -math.inf, 0
@@ -351,33 +354,38 @@ def _beyond(rows: list[Row], others: Counter[Row]) -> list[Row]:
 
 
 def _count(source: Sequence[Row], target: Sequence[Row]) -> Difference:
-    return Difference("row-count", Severity.BLOCKER, str(len(source)), str(len(target)))
+    return Difference("row-count", DifferenceSeverity.BLOCKER, str(len(source)), str(len(target)))
 
 
 def _order(source: Sequence[Row], target: Sequence[Row]) -> Difference:
     first = next((place for place, pair in enumerate(zip(source, target, strict=True)) if pair[0] != pair[1]), 0)
     return Difference(
-        "order", Severity.BLOCKER, _plain(source[first]), _plain(target[first]), detail=f"first at row {first + 1}"
+        "order", DifferenceSeverity.BLOCKER, _plain(source[first]), _plain(target[first]),
+        detail=f"first at row {first + 1}",
     )  # fmt: skip
 
 
 def _plain(row: Row) -> str:
-    return show_row(row, [Kind.TEXT] * len(row))
+    return show_row(row, [CellKind.TEXT] * len(row))
 
 
-def show(cell: Cell, kind: Kind = Kind.TEXT, limit: int = _SHOWN) -> str:
+def show(cell: Cell, kind: CellKind = CellKind.TEXT, limit: int = _SHOWN) -> str:
     """Return a cell as text for people: ``NULL``, quoted text, ``0x`` and hex digits for bytes."""
     if cell is None:
         return "NULL"
-    if kind in (Kind.BITS, Kind.BYTES) or not _readable(cell):
+    if kind in (CellKind.BITS, CellKind.BYTES) or not _readable(cell):
         text = "0x" + cell[:limit].hex()
         return text if len(cell) <= limit else f"{text}... ({len(cell)} bytes)"
     text = cell.decode("utf-8")
     shown = text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
-    return shown if kind not in (Kind.TEXT, Kind.JSON) else "'" + shown.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return (
+        shown
+        if kind not in (CellKind.TEXT, CellKind.JSON)
+        else "'" + shown.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    )
 
 
-def show_pair(source: Cell, target: Cell, kind: Kind) -> tuple[str, str]:
+def show_pair(source: Cell, target: Cell, kind: CellKind) -> tuple[str, str]:
     """Return two cells as texts for people; long ones from shortly before the first byte that differs."""
     if source is None or target is None or min(len(source), len(target)) <= _SHOWN:
         return show(source, kind), show(target, kind)
@@ -397,6 +405,6 @@ def _readable(cell: bytes) -> bool:
         return False
 
 
-def show_row(row: Row, kinds: Sequence[Kind]) -> str:
+def show_row(row: Row, kinds: Sequence[CellKind]) -> str:
     """Return a row as text for people."""
     return "(" + ", ".join(show(cell, kind) for cell, kind in zip(row, kinds, strict=True)) + ")"

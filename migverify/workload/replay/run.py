@@ -32,11 +32,11 @@ from migverify.workload.replay.outcomes import (
     total,
 )
 from migverify.workload.replay.pace import PaceKind
-from migverify.workload.replay.plan import Plan, load_plan
+from migverify.workload.replay.plan import ReplayPlan, load_plan
 from migverify.workload.replay.runfile import RunFile
-from migverify.workload.replay.safety import Sides
-from migverify.workload.replay.slo import Measured
-from migverify.workload.replay.tally import Tally
+from migverify.workload.replay.safety import ReplayEndpoints
+from migverify.workload.replay.slo import ReplayMeasurement
+from migverify.workload.replay.tally import ReplayTally
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -52,10 +52,10 @@ _SLACK = 1.2
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReplayProgress:
     """How far a replay is. ``seconds`` since its beginning, negative while the workers start."""
 
-    plan: Plan
+    plan: ReplayPlan
     counters: Counters
     seconds: float
     finished_before: int = 0
@@ -68,8 +68,8 @@ class ReplayResult:
     ``counters`` and ``seconds`` are of this attempt, ``tally`` of the whole run.
     """
 
-    plan: Plan
-    tally: Tally
+    plan: ReplayPlan
+    tally: ReplayTally
     counters: Counters
     seconds: float
     attempts: int
@@ -77,7 +77,7 @@ class ReplayResult:
     stopped: str = ""
     open_loop: bool = True
 
-    def measured(self) -> Measured:
+    def measured(self) -> ReplayMeasurement:
         """Return what a service level is judged by."""
         whole = ""
         if self.unfinished:
@@ -86,7 +86,7 @@ class ReplayResult:
             whole = "the run was resumed: its rate is that of its last part only"
         elif not self.open_loop:
             whole = "at pace fast, calls are due when they can begin: latency from then says nothing of a load"
-        return Measured(
+        return ReplayMeasurement(
             self.counters.writes, self.counters.reads, self.seconds, self.tally.latency("target"), whole
         )  # fmt: skip
 
@@ -111,12 +111,12 @@ class Share:
 
 def replay(
     folder: Path,
-    sides: Sides,
+    sides: ReplayEndpoints,
     options: EngineOptions,
     *,
     jobs: int = 1,
     resume: bool = False,
-    on_progress: Callable[[Progress], None] = lambda _: None,
+    on_progress: Callable[[ReplayProgress], None] = lambda _: None,
 ) -> ReplayResult:
     """Replay the plan in ``folder``, and return what was found.
 
@@ -152,7 +152,7 @@ def replay(
             if now - cleaned > _CHECKPOINT:  # the log of the run file is emptied here, where no call waits for it
                 cleaned = now
                 run.db.execute("PRAGMA wal_checkpoint(PASSIVE)")
-            on_progress(Progress(plan, total(run), (time.monotonic_ns() - began) / 1e9, before))
+            on_progress(ReplayProgress(plan, total(run), (time.monotonic_ns() - began) / 1e9, before))
 
         lock.share()
         _play(shares, progress, lambda reason: ask_stop(run, reason))
@@ -164,7 +164,7 @@ def _even(number: int, parts: int) -> list[int]:
     return [number // parts + (one < number % parts) for one in range(parts)]
 
 
-def prepare(run: RunFile, *, resume: bool) -> Plan:
+def prepare(run: RunFile, *, resume: bool) -> ReplayPlan:
     """Begin an attempt: decide about calls that were under way; return the plan.
 
     Raises PlanError: as ``replay``.
@@ -190,7 +190,7 @@ def ask_stop(run: RunFile, reason: str) -> None:
         run.set_fact("stop", reason)
 
 
-def finish(run: RunFile, plan: Plan, seconds: float, options: EngineOptions) -> ReplayResult:
+def finish(run: RunFile, plan: ReplayPlan, seconds: float, options: EngineOptions) -> ReplayResult:
     """Fold the outcomes of a run into its result."""
     tally = fold(run)
     stopped = str(run.fact("stop"))
@@ -211,9 +211,9 @@ def finish(run: RunFile, plan: Plan, seconds: float, options: EngineOptions) -> 
     )  # fmt: skip
 
 
-def fold(run: RunFile) -> Tally:
+def fold(run: RunFile) -> ReplayTally:
     """Return the tally of a run: each call's outcome, once, and the texts of its digests."""
-    tally = Tally()
+    tally = ReplayTally()
     for _, one in judged(run):
         tally.add(one)
     for meaning in run.meanings:

@@ -24,7 +24,7 @@ from migverify.workload.meaning import Meaning
 from migverify.workload.model import Parameter
 from migverify.workload.private import private, private_folder
 from migverify.workload.replay.model import Call, Captured
-from migverify.workload.state import State
+from migverify.workload.state import SessionState
 
 RUN_FILE = "run.sqlite"
 VERSION = 3
@@ -48,7 +48,7 @@ _PAGE = 32  # calls of one session that are read together
 _LONG = 200
 _COLUMNS = "id, session, unit, start, end, flags, meaning, digest, skipped, sequence, due, racy, waits"
 compact = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
-_STATE = tuple(State.__dataclass_fields__)
+_STATE = tuple(SessionState.__dataclass_fields__)
 
 WRITES = 1
 """Flag of a call: it may change data when it is asked."""
@@ -104,7 +104,7 @@ class PlannedCall:
 class _Repeated:
     """What repeats in the calls of a plan, by number."""
 
-    states: tuple[State, ...] = ()
+    states: tuple[SessionState, ...] = ()
     meanings: tuple[Meaning, ...] = ()
     texts: tuple[str | None, ...] = ()
 
@@ -207,8 +207,9 @@ class RunFile:
         typed = None if parameters is None else tuple(Parameter(kind, _bytes(value)) for kind, value in parameters)
         call = Call(
             self.session_name(session), position, sql.encode("latin-1"), texts[digest] or "",
-            State(*state) if isinstance(state, list) else self._repeated.states[state], Captured(*captured), start, end,
-            clock, typed, texts[partial] or "", texts[user], origin, texts[command] or "", tuple(assumed),
+            SessionState(*state) if isinstance(state, list) else self._repeated.states[state],
+            Captured(*captured), start, end, clock, typed,
+            texts[partial] or "", texts[user], origin, texts[command] or "", tuple(assumed),
             texts[note] or "",
         )  # fmt: skip
         return PlannedCall(
@@ -294,7 +295,7 @@ class RunFileWriter:
             self._flush()
         return index
 
-    def _state(self, state: State) -> int | tuple[Any, ...]:
+    def _state(self, state: SessionState) -> int | tuple[Any, ...]:
         if len(state.rest) > _LONG:  # user variables and prepared ids may make every state its own
             return tuple(getattr(state, name) for name in _STATE)
         return self._states.of(state)

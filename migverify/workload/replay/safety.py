@@ -176,18 +176,18 @@ def unlocked(sql: bytes) -> bytes | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class ReplayEndpoints:
     """The endpoints of a replay by side, and their passwords by name. Without the source, the capture is the oracle."""
 
     endpoints: Mapping[Side, Endpoint]
     secrets: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"Sides({', '.join(side.value for side in self.endpoints)})"
+        return f"ReplayEndpoints({', '.join(side.value for side in self.endpoints)})"
 
 
 def inspect(
-    sides: Sides, leave: Leave, marker: str | None, *, accept_write_grants: bool = False
+    sides: ReplayEndpoints, leave: Leave, marker: str | None, *, accept_write_grants: bool = False
 ) -> dict[str, dict[str, Any]]:
     """Return facts of each side, or refuse: writes need a proven clone on every side, reads a user who may not write.
 

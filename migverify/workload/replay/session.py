@@ -2,9 +2,9 @@
 
 A call becomes due by the pace, waits for the calls of other sessions that it must come after, is sent to both sides at
 once, and ends when both have answered; then it is judged. A read that differs is asked again before it is judged;
-warnings are asked for where one side counts any.
+warnings are read where one side counts any.
 
-A call is late when it begins behind its due time, for whatever reason: that is its lag, and part of its latency.
+A call is late when it begins behind its due time, for any reason: that is its lag, and part of its latency.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from migverify.model import Side
 from migverify.workload.model import Command
 from migverify.workload.replay.compare import judge
 from migverify.workload.replay.connections import Answers, ConnectionPool, EngineOptions, SideConnection
-from migverify.workload.replay.model import Answer, Asked, Call, Judged, Judgement, Observation, Warned
+from migverify.workload.replay.model import Answer, Call, JudgedCall, Judgement, Observation, ServerWarning, TimedAnswer
 from migverify.workload.replay.outcomes import Counters
 from migverify.workload.replay.restore import RESET_CLOCK, reachable, reading, restored, set_clock, standing
 from migverify.workload.replay.runfile import CLOCKED, COMMITS, FIRST_OF_UNIT, WRITES, PlannedCall, SessionSlice
-from migverify.workload.state import DEADLOCK, State
+from migverify.workload.state import DEADLOCK, SessionState
 
 LOST = "its transaction was lost with its connection"
 _OPEN_TRIES = 4
@@ -41,7 +41,7 @@ REREAD_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class WaitResult:
     """How a call's waiting ended. ``racy`` names a session whose calls overlap or could not be waited for."""
 
     racy: str = ""
@@ -61,10 +61,10 @@ class Schedule(Protocol):
     def following(self, planned: PlannedCall, last: int) -> PlannedCall | None: ...  # noqa: D102
     def moment(self, planned: PlannedCall) -> int: ...  # noqa: D102
     async def due(self, planned: PlannedCall) -> int: ...  # noqa: D102
-    async def after(self, planned: PlannedCall) -> Order: ...  # noqa: D102
+    async def after(self, planned: PlannedCall) -> WaitResult: ...  # noqa: D102
     def count_begun(self, lag: int) -> None: ...  # noqa: D102
     async def intend(self, index: int) -> None: ...  # noqa: D102
-    def end(self, planned: PlannedCall, judged: Judged) -> None: ...  # noqa: D102
+    def end(self, planned: PlannedCall, judged: JudgedCall) -> None: ...  # noqa: D102
     def stop(self, reason: str) -> None: ...  # noqa: D102
 
 
@@ -93,7 +93,7 @@ class SessionReplayer:
 
     def _reset(self) -> None:
         """Forget what the connections were brought to."""
-        self._state: State | None = None
+        self._state: SessionState | None = None
         self._position = -1
         self._rereads = False  # the last call set how statements are read
         self._lost = ""
@@ -147,7 +147,7 @@ class SessionReplayer:
             self.disconnect()
         return self._broken
 
-    def _end(self, judged: Judged) -> None:
+    def _end(self, judged: JudgedCall) -> None:
         planned, counters = self.planned, self.engine.counters
         self.pending = self.under_way = False
         if self.begun:
@@ -206,7 +206,7 @@ class SessionReplayer:
 
     # --- one call ----------------------------------------------------------------------------------------
 
-    async def _asked(self, planned: PlannedCall, racy: str) -> Judged:
+    async def _asked(self, planned: PlannedCall, racy: str) -> JudgedCall:
         """Bring the session where the call stood, and ask; return what is known of the call."""
         engine = self.engine
         failure = await self._bring(planned)
@@ -223,13 +223,13 @@ class SessionReplayer:
             self._wrote = True
         return await self._rounds(planned, racy)
 
-    async def _rounds(self, planned: PlannedCall, racy: str) -> Judged:
+    async def _rounds(self, planned: PlannedCall, racy: str) -> JudgedCall:
         """Ask a call until its answers have settled; return what is known of it."""
         engine, options, call = self.engine, self.engine.options, planned.call
         prepared = call.command == Command.EXECUTE.value and not options.text
         reads = is_read(planned)
         repeats = reads and sampled(call, options.noise)
-        asked: dict[Side, list[Asked]] = {side: [] for side in self.connections}
+        asked: dict[Side, list[TimedAnswer]] = {side: [] for side in self.connections}
         rounds = 0
         while True:
             rounds += 1
@@ -252,7 +252,9 @@ class SessionReplayer:
             await asyncio.sleep(0 if repeats else REREAD_SECONDS * (rounds + 1))
             self.under_way = True
 
-    def _again(self, asked: Mapping[Side, list[Asked]], rounds: int, judged: Judged, *, repeats: bool) -> bool:
+    def _again(
+        self, asked: Mapping[Side, list[TimedAnswer]], rounds: int, judged: JudgedCall, *, repeats: bool
+    ) -> bool:
         if self.engine.stopped:
             return False
         if repeats and rounds == 1:
@@ -266,7 +268,7 @@ class SessionReplayer:
             return not has_settled
         return judged.state is Judgement.DIFFERENT
 
-    async def _exchange(self, call: Call, asked: Mapping[Side, list[Asked]], *, prepared: bool) -> None:
+    async def _exchange(self, call: Call, asked: Mapping[Side, list[TimedAnswer]], *, prepared: bool) -> None:
         """Send a call to both sides at once, and wait for both answers."""
         at = 0
         answers = Answers(self.engine.loop)
@@ -278,7 +280,7 @@ class SessionReplayer:
         for side, one in (await answers.wait()).items():
             asked[side].append(one)
 
-    async def _warnings(self, planned: PlannedCall, asked: Mapping[Side, list[Asked]]) -> None:
+    async def _warnings(self, planned: PlannedCall, asked: Mapping[Side, list[TimedAnswer]]) -> None:
         """Ask for warnings where one side counts any."""
         answers = [each[-1].answer for each in asked.values()]
         if not any(one.warnings for one in answers):
@@ -292,7 +294,7 @@ class SessionReplayer:
             asked[side][-1] = replace(last, answer=replace(last.answer, warned=_warned(rows[0])))
 
     def _observation(
-        self, asked: Mapping[Side, Sequence[Asked]], *, racy: str = "", skipped: str = "", stale: bool = False
+        self, asked: Mapping[Side, Sequence[TimedAnswer]], *, racy: str = "", skipped: str = "", stale: bool = False
     ) -> Observation:
         return Observation(
             self.planned.call, tuple(asked.get(Side.SOURCE, ())), tuple(asked.get(Side.TARGET, ())), racy=racy,
@@ -372,7 +374,7 @@ class SessionReplayer:
         return answered
 
 
-def _lock_wait(state: State) -> bytes:
+def _lock_wait(state: SessionState) -> bytes:
     own = str(state.parts.get("variables", {}).get("innodb_lock_wait_timeout", ""))
     return own.encode() if own.isdecimal() else b"DEFAULT"
 
@@ -394,10 +396,10 @@ def _note_generated(generated: dict[bytes, str], observation: Observation) -> No
         del generated[next(iter(generated))]
 
 
-def _warned(answer: Answer) -> tuple[Warned, ...]:
+def _warned(answer: Answer) -> tuple[ServerWarning, ...]:
     rows = answer.rows if answer.ok else None
     return tuple(
-        Warned((one[0] or b"").decode(), int(one[1] or b"0"), (one[2] or b"").decode("utf-8", "replace"))
+        ServerWarning((one[0] or b"").decode(), int(one[1] or b"0"), (one[2] or b"").decode("utf-8", "replace"))
         for one in rows or ()
     )
 
@@ -430,7 +432,7 @@ def _alike(first: Answer, second: Answer) -> bool:
     )  # fmt: skip
 
 
-def _settled(asked: list[Asked]) -> bool:
+def _settled(asked: list[TimedAnswer]) -> bool:
     return len(asked) < 2 or _alike(asked[-1].answer, asked[-2].answer)
 
 

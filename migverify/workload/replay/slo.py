@@ -21,7 +21,7 @@ REACHED = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class ReplayMeasurement:
     """What a run did: calls carried out, seconds, latencies of the target from when each call was due.
 
     ``whole`` is empty when the run got to its end in one go under open loop, else why it says nothing of a level.
@@ -56,15 +56,15 @@ def level(name: str, configured: Mapping[str, ServiceLevel]) -> ServiceLevel:
     return known[name]
 
 
-def judge_level(name: str, wanted: ServiceLevel, measured: Measured) -> SloResult:
+def judge_level(name: str, level: ServiceLevel, measured: ReplayMeasurement) -> SloResult:
     """Judge a run: a latency above the limit is a miss at any load, one below counts under the required load only."""
     seconds = measured.seconds
     writes, reads = (number / seconds if seconds else 0.0 for number in (measured.writes, measured.reads))
-    at = measured.latency.quantile(wanted.quantile)
+    at = measured.latency.quantile(level.quantile)
     latency = None if at is None else at / 1e6
     reasons = [
         f"{done:,.0f} {what}/s were carried out of {required:,.0f} required: that load was not there"
-        for what, done, required in (("writes", writes, wanted.writes), ("reads", reads, wanted.reads))
+        for what, done, required in (("writes", writes, level.writes), ("reads", reads, level.reads))
         if done < required * REACHED
     ]
     if measured.whole:
@@ -72,7 +72,7 @@ def judge_level(name: str, wanted: ServiceLevel, measured: Measured) -> SloResul
     if latency is None:
         reasons.append("no latency was measured")
     met = None if reasons else True
-    if latency is not None and latency >= wanted.seconds:
+    if latency is not None and latency >= level.seconds:
         met = False
-        reasons.append(f"p{wanted.quantile * 100:g} is {latency:.3f} s, not below {wanted.seconds:g} s")
+        reasons.append(f"p{level.quantile * 100:g} is {latency:.3f} s, not below {level.seconds:g} s")
     return SloResult(name, met, tuple(reasons), writes, reads, latency)

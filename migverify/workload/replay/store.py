@@ -14,7 +14,7 @@ from typing import Any
 from migverify.errors import StoreError
 from migverify.model import NotCovered, TableResult, Verdict
 from migverify.store.results import ResultStore
-from migverify.workload.replay.tally import DigestTally, Tally
+from migverify.workload.replay.tally import DigestTally, ReplayTally
 from migverify.workload.replay.verdict import WEIGHTS, DigestVerdict, ReplayVerdict
 
 RULE = "workload replay"
@@ -26,7 +26,7 @@ _PAGE = 500
 def write_replay(
     store: ResultStore,
     run_id: str,
-    tally: Tally,
+    tally: ReplayTally,
     verdict: ReplayVerdict,
     *,
     facts: Mapping[str, Any] | None = None,

@@ -12,7 +12,7 @@ from typing import Any
 
 from migverify.codec import decode, encode
 from migverify.workload.replay.latency import Histogram, merged
-from migverify.workload.replay.model import Difference, Judged, Judgement, Severity
+from migverify.workload.replay.model import Difference, DifferenceSeverity, JudgedCall, Judgement
 
 EXAMPLES = 3
 """Most examples a digest keeps for each aspect."""
@@ -74,7 +74,7 @@ class AspectCount:
     statements judged INDETERMINATE. ``noise``: in which one side differed from itself.
     """
 
-    severity: Severity
+    severity: DifferenceSeverity
     different: int = 0
     undecided: int = 0
     noise: int = 0
@@ -112,14 +112,14 @@ class DigestTally:
 
     @property
     def count(self) -> int:
-        """All statements of the digest, whatever became of them."""
+        """All statements of the digest, judged or not."""
         return sum(self.states.values())
 
     def state(self, judgement: Judgement) -> int:
         """Return how many statements were judged so."""
         return self.states.get(judgement, 0)
 
-    def add(self, judged: Judged) -> None:
+    def add(self, judged: JudgedCall) -> None:
         """Count one statement."""
         details = judged.details
         self.text = self.text or details.get("text", "")
@@ -152,7 +152,7 @@ class DigestTally:
         self._time(judged)
         self._aspects(judged)
 
-    def _time(self, judged: Judged) -> None:
+    def _time(self, judged: JudgedCall) -> None:
         self.lag.add(judged.lag)
         for name, value in zip(
             LATENCIES,
@@ -162,7 +162,7 @@ class DigestTally:
             if value is not None:
                 self.latencies[name].add(value)
 
-    def _aspects(self, judged: Judged) -> None:
+    def _aspects(self, judged: JudgedCall) -> None:
         decided = judged.state in (Judgement.DIFFERENT, Judgement.SAME)
         for aspect in sorted({one.aspect for one in judged.differences}):
             severity = _worst([one.severity for one in judged.differences if one.aspect == aspect])
@@ -185,10 +185,10 @@ class DigestTally:
                 self._keep(aspect, example)
 
     def _keep(self, aspect: str, example: Example) -> None:
-        kept = self.examples.setdefault(aspect, [])
-        kept.append(example)
-        kept.sort(key=_order)
-        del kept[EXAMPLES:]
+        examples = self.examples.setdefault(aspect, [])
+        examples.append(example)
+        examples.sort(key=_order)
+        del examples[EXAMPLES:]
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as a JSON object with a stable order."""
@@ -206,7 +206,10 @@ class DigestTally:
             "repeated": self.repeated, "sampled": self.sampled, "noisy": self.noisy,
             "noisy_sampled": self.noisy_sampled, "first": self.first, "last": self.last, "lag": self.lag.as_json(),
             "latencies": {name: self.latencies[name].as_json() for name in LATENCIES},
-            "examples": {aspect: [encode(one) for one in kept] for aspect, kept in sorted(self.examples.items())},
+            "examples": {
+                aspect: [encode(one) for one in examples]
+                for aspect, examples in sorted(self.examples.items())
+            },
         }  # fmt: skip
 
     @classmethod
@@ -223,17 +226,17 @@ class DigestTally:
             body["noisy"], body["noisy_sampled"],
             body["first"], body["last"], Histogram.from_json(body["lag"]),
             {name: Histogram.from_json(body["latencies"][name]) for name in LATENCIES},
-            {aspect: [decode(Example, one) for one in kept] for aspect, kept in body["examples"].items()},
+            {aspect: [decode(Example, one) for one in examples] for aspect, examples in body["examples"].items()},
         )  # fmt: skip
 
 
 @dataclass(slots=True)
-class Tally:
+class ReplayTally:
     """The whole of a replay, by digest."""
 
     digests: dict[str, DigestTally] = field(default_factory=dict)
 
-    def add(self, judged: Judged) -> None:
+    def add(self, judged: JudgedCall) -> None:
         """Count one judged statement."""
         self.of(judged.digest).add(judged)
 
@@ -277,14 +280,14 @@ class ExampleKeeper:
     def __init__(self, limit: int = EXAMPLES) -> None:
         self._limit = limit
         self._seen: dict[tuple[str, Judgement, frozenset[str], str], int] = {}
-        self._told: set[str] = set()
+        self._described: set[str] = set()
 
-    def keep(self, judged: Judged) -> Judged:
+    def keep(self, judged: JudgedCall) -> JudgedCall:
         """Return the statement with its example, or without when enough alike were kept."""
-        if judged.digest in self._told:
+        if judged.digest in self._described:
             judged = _without(judged, _TEXTS)
         elif "text" in judged.details:
-            self._told.add(judged.digest)
+            self._described.add(judged.digest)
         if not _EXAMPLE_DETAILS & judged.details.keys():
             return judged
         key = (judged.digest, judged.state, frozenset(one.aspect for one in judged.differences), judged.reason)
@@ -295,14 +298,14 @@ class ExampleKeeper:
         return _without(judged, _EXAMPLE_DETAILS)
 
 
-def _without(judged: Judged, names: frozenset[str]) -> Judged:
+def _without(judged: JudgedCall, names: frozenset[str]) -> JudgedCall:
     return replace(judged, details={name: text for name, text in judged.details.items() if name not in names})
 
 
-_RANK = {severity: rank for rank, severity in enumerate(Severity)}
+_RANK = {severity: rank for rank, severity in enumerate(DifferenceSeverity)}
 
 
-def _worst(severities: list[Severity]) -> Severity:
+def _worst(severities: list[DifferenceSeverity]) -> DifferenceSeverity:
     return min(severities, key=_RANK.__getitem__)
 
 

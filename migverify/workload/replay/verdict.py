@@ -14,11 +14,11 @@ from migverify.workload.catalogue.model import Label, LabelState, ProbeState
 from migverify.workload.catalogue.versions import Versions
 from migverify.workload.catalogue.waivers import Waiver
 from migverify.workload.classify import classify
-from migverify.workload.replay.model import Judgement, Severity
+from migverify.workload.replay.model import DifferenceSeverity, Judgement
 from migverify.workload.replay.render import WITHHELD
 from migverify.workload.replay.slo import SloResult
 from migverify.workload.replay.statistics import QUANTILES, Shift, Signal, shifts, signals
-from migverify.workload.replay.tally import AspectCount, DigestTally, Names, Tally
+from migverify.workload.replay.tally import AspectCount, DigestTally, Names, ReplayTally
 
 
 class CatalogueLabels:
@@ -59,7 +59,7 @@ class CatalogueLabels:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class MatchRequirements:
     """What a replay must have shown before it may be MATCH.
 
     Shares are of statements. ``out_of_scope`` are kinds of statements that the user left out by name: digests of which
@@ -136,12 +136,12 @@ _UNDECIDED = frozenset({"review", "noise"})
 
 
 def verdict(
-    tally: Tally,
+    tally: ReplayTally,
     labels: CatalogueLabels | None = None,
     waivers: Sequence[Waiver] = (),
     slo: Sequence[SloResult] = (),
     *,
-    policy: Policy | None = None,
+    requirements: MatchRequirements | None = None,
     today: date | None = None,
     unfinished: Sequence[str] = (),
 ) -> ReplayVerdict:
@@ -164,24 +164,30 @@ def verdict(
     unfinished
         Reasons why the replay itself did not get to its end.
     """
-    policy = policy or Policy()
+    requirements = requirements or MatchRequirements()
     day = today or datetime.now(UTC).date()
     tested = sum(len(one.aspects) + len(QUANTILES) for one in tally.digests.values())
     alpha = _ALPHA / max(tested, 1)  # Bonferroni, over all digests
     valid = [one for one in waivers if one.expires >= day]
-    asked = Tally({name: one for name, one in tally.digests.items() if one.count and not _left_out(one, policy)})
-    every = tuple(_digest(asked.digests[name], labels, valid, policy, alpha) for name in sorted(asked.digests))
+    asked = ReplayTally(
+        {name: one for name, one in tally.digests.items() if one.count and not _left_out(one, requirements)}
+    )
+    every = tuple(_digest(asked.digests[name], labels, valid, requirements, alpha) for name in sorted(asked.digests))
     coverage = _covered(asked, every) | {
-        "out_of_scope": tally.count - asked.count, "out_of_scope_kinds": sorted(policy.out_of_scope),
+        "out_of_scope": tally.count - asked.count, "out_of_scope_kinds": sorted(requirements.out_of_scope),
     }  # fmt: skip
     wrong = list(_wrong(every, slo))
-    open_ = [*unfinished, *_expired(waivers, day), *_open(every, coverage, policy), *_unknown_levels(slo)]
+    open_ = [*unfinished, *_expired(waivers, day), *_open(every, coverage, requirements), *_unknown_levels(slo)]
     worst = Verdict.MISMATCH if wrong else Verdict.INCONCLUSIVE if open_ else Verdict.MATCH
     return ReplayVerdict(worst, (*wrong, *open_), every, coverage)
 
 
 def _digest(
-    tally: DigestTally, labels: CatalogueLabels | None, waivers: Sequence[Waiver], policy: Policy, alpha: float
+    tally: DigestTally,
+    labels: CatalogueLabels | None,
+    waivers: Sequence[Waiver],
+    requirements: MatchRequirements,
+    alpha: float,
 ) -> DigestVerdict:
     by_aspect = {one.aspect: one for one in signals(tally, alpha)}
     findings = tuple(
@@ -207,24 +213,24 @@ def _digest(
     reasons += [f"{name} ({number})" for name, number in tally.reasons]
     if "blocker" in weights:
         found = Verdict.MISMATCH
-    elif not judged or (_UNDECIDED & set(weights)) or tally.shallow or not _enough(tally, policy):
+    elif not judged or (_UNDECIDED & set(weights)) or tally.shallow or not _enough(tally, requirements):
         found = Verdict.INCONCLUSIVE
     else:
         found = Verdict.MATCH
     return DigestVerdict(tally.digest, found, weight, tuple(reasons), findings, slower)
 
 
-def _left_out(tally: DigestTally, policy: Policy) -> bool:
-    if not policy.out_of_scope or tally.state(Judgement.UNJUDGED) < tally.count:
+def _left_out(tally: DigestTally, requirements: MatchRequirements) -> bool:
+    if not requirements.out_of_scope or tally.state(Judgement.UNJUDGED) < tally.count:
         return False
-    return tally.kind in policy.out_of_scope or all(name.startswith(_LOCKING) for name, _ in tally.reasons)
+    return tally.kind in requirements.out_of_scope or all(name.startswith(_LOCKING) for name, _ in tally.reasons)
 
 
-def _enough(tally: DigestTally, policy: Policy) -> bool:
+def _enough(tally: DigestTally, requirements: MatchRequirements) -> bool:
     undecided, unjudged = tally.state(Judgement.INDETERMINATE), tally.state(Judgement.UNJUDGED)
     if _share(undecided, tally.count) > INDETERMINATE_SHARE:
         return False
-    return _share(tally.count - unjudged - tally.assumed, tally.count) >= policy.judged_share
+    return _share(tally.count - unjudged - tally.assumed, tally.count) >= requirements.judged_share
 
 
 def _finding(
@@ -238,9 +244,9 @@ def _finding(
     label = Label() if labels is None else labels.label(tally, aspect)
     if signal is None:
         # seen only in statements that prove nothing: they weigh by their share, not one by one
-        form = count.severity not in (Severity.BLOCKER, Severity.REVIEW)
+        form = count.severity not in (DifferenceSeverity.BLOCKER, DifferenceSeverity.REVIEW)
         return AspectFinding(aspect, count.severity.value if form else "undecided", None, label)
-    if count.severity in (Severity.METADATA, Severity.INFO):
+    if count.severity in (DifferenceSeverity.METADATA, DifferenceSeverity.INFO):
         return AspectFinding(aspect, count.severity.value, signal, label)
     waiver = next((one for one in waivers if _covers(one, tally, aspect, count, label)), None)
     if waiver is not None:
@@ -249,7 +255,7 @@ def _finding(
         )
     if not signal.signal:
         return AspectFinding(aspect, "noise", signal, label)
-    blocks = count.severity is Severity.BLOCKER or label.state is LabelState.BLOCKER
+    blocks = count.severity is DifferenceSeverity.BLOCKER or label.state is LabelState.BLOCKER
     return AspectFinding(aspect, "blocker" if blocks else "review", signal, label)
 
 
@@ -287,7 +293,9 @@ def _expired(waivers: Sequence[Waiver], day: date) -> Iterator[str]:
             yield f"a waiver of {one.owner} expired on {one.expires}: {one.reason}"
 
 
-def _open(digests: Sequence[DigestVerdict], coverage: Mapping[str, Any], policy: Policy) -> Iterator[str]:
+def _open(
+    digests: Sequence[DigestVerdict], coverage: Mapping[str, Any], requirements: MatchRequirements
+) -> Iterator[str]:
     statements = int(coverage["statements"])
     judged = int(coverage["judged"])
     if not statements:
@@ -296,12 +304,12 @@ def _open(digests: Sequence[DigestVerdict], coverage: Mapping[str, Any], policy:
     if not judged:
         yield "no statement was judged"
     for name, least, words in (
-        ("judged_share", policy.judged_share, "of the statements judged"),
-        ("digests_share", policy.digests_share, "of the digests judged"),
+        ("judged_share", requirements.judged_share, "of the statements judged"),
+        ("digests_share", requirements.digests_share, "of the digests judged"),
     ):
         if coverage[name] < least:
             yield f"{_percent(coverage[name])} {words}, {_percent(least)} are required"
-    if coverage["assumed"] and coverage["judged_share"] < policy.judged_share:
+    if coverage["assumed"] and coverage["judged_share"] < requirements.judged_share:
         yield (
             f"{_many(coverage['assumed'], 'statement')} answered the same in sessions whose settings were assumed and"
             " could change the answer: give them by --sessions FILE, which migverify workload sessions makes"
@@ -319,7 +327,7 @@ def _open(digests: Sequence[DigestVerdict], coverage: Mapping[str, Any], policy:
             yield f"{_many(some, 'digest')} {words}"
 
 
-def _covered(tally: Tally, digests: Sequence[DigestVerdict]) -> dict[str, Any]:
+def _covered(tally: ReplayTally, digests: Sequence[DigestVerdict]) -> dict[str, Any]:
     """Return what was judged: counts and shares; INDETERMINATE has a share of its own."""
     same, different = tally.state(Judgement.SAME), tally.state(Judgement.DIFFERENT)
     undecided, unjudged = tally.state(Judgement.INDETERMINATE), tally.state(Judgement.UNJUDGED)

@@ -205,7 +205,7 @@ class ServerWire:
         if answer is not None:
             self._asked = False
             self.deadline = None
-            if self._out and not self.closed:  # the rest would be taken for another statement
+            if self._out and not self.closed:  # the rest would be read as another statement
                 self._lost("connection lost: the server answered before it had the whole statement")
         return answer
 

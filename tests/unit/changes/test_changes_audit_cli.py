@@ -10,8 +10,8 @@ import yaml
 
 from migverify.cli.changes_check import preflight_as_dict, preflight_as_text
 from migverify.cli.main import run
-from migverify.guards.check_binlog import BinlogCheck
-from migverify.guards.check_binlog_settings import Platform
+from migverify.guards.check import BinlogCheck
+from migverify.guards.check_read import Platform
 from migverify.guards.model import AnswerState, GuardAnswer
 from tests.binlog_events import Binlog
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from migverify.cli import workload_replay
-from migverify.cli.workload_replay_setup import Setup, set_up
+from migverify.cli.workload_replay_setup import ReplaySetup, set_up
 from migverify.config import ServiceLevel, load_config
 from migverify.errors import ConfigError, UsageError
 from migverify.model import Endpoint, Side
 from migverify.workload.replay.connections import EngineOptions
 from migverify.workload.replay.engine import Start
 from migverify.workload.replay.run import Share
-from migverify.workload.replay.safety import Leave, Sides
+from migverify.workload.replay.safety import Leave, ReplayEndpoints
 
 CONFIG = """
 source: {host: s, user: u, connections: 6, password_env: REPLAY_TEST_SECRET}
@@ -30,7 +30,9 @@ workload:
 """
 
 
-def made(config: Path, settings: dict[str, object] | None = None, levels: tuple[str, ...] = (), **more: bool) -> Setup:
+def made(
+    config: Path, settings: dict[str, object] | None = None, levels: tuple[str, ...] = (), **more: bool
+) -> ReplaySetup:
     leave = Leave(writes=more.pop("writes", False))
     rights = {"reads_only": False, "target_only": False, "accept_write_grants": False} | more
     return set_up(config, settings or {}, levels, leave, **rights)
@@ -102,6 +104,6 @@ def test_no_password_is_shown(config: Path) -> None:
     setup = made(config)
     share = Share(Path("f"), 1, setup.sides.endpoints, setup.sides.secrets, EngineOptions(), Start(0))
     assert setup.sides.secrets == {"source": "hunter2-xyz"}
-    sides = Sides({Side.SOURCE: Endpoint("source", "h", 1, "u")}, {"source": "hunter2-xyz"})
+    sides = ReplayEndpoints({Side.SOURCE: Endpoint("source", "h", 1, "u")}, {"source": "hunter2-xyz"})
     for shown in (repr(setup), repr(share), repr(sides), str(setup.sides)):
         assert "hunter2" not in shown

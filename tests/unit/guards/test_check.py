@@ -18,15 +18,16 @@ from migverify.config.settings import Config
 from migverify.db.session import Encryption
 from migverify.errors import EndpointError, PrivilegeError, ReadError, RetryableReadError, TimeLimitError
 from migverify.guards import check_basics, check_feeds
-from migverify.guards.check_questions import QUESTIONS, Work, chosen
 from migverify.guards.check_read import CheckPlan
+from migverify.guards.check_rules import CheckQuestion, Of, Value, Work
+from migverify.guards.check_table import QUESTIONS, chosen
 from migverify.guards.model import AnswerState
 from migverify.guards.scope import Scope
 from migverify.model import Verdict
 from migverify.sql import settings as sql
 from migverify.sql.catalog import column_grants_sql
-from migverify.sql.server import CLOCK
-from tests.pages import questions_table, variables_table
+from migverify.sql.server import CLOCK, CONNECTIONS, TIDB_CONNECTIONS
+from tests.pages import parts_table, questions_table
 from tests.unit.checking import BIN, PLATFORMS, Column, Fake, Index, Table, answer, ask, guard, source, target
 from tests.unit.guards.test_preflight import NOW
 
@@ -281,13 +282,43 @@ def test_what_was_planted_is_found(name: str, change: Change, state: AnswerState
     assert all((a.todo == "") == (state is PASS) for a in found)
 
 
+def test_a_refusal_concerns_the_part_that_it_refuses() -> None:
+    s = source()
+    s.answers["SHOW BINARY LOGS"] = PrivilegeError(
+        "Access denied; you need (at least one of) the SUPER, REPLICATION CLIENT privilege(s) [1227]"
+    )
+    parts = {a.name: a for a in ask(s, target()).answers if a.name.startswith("binlog ")}
+    assert {name for name, a in parts.items() if a.state is OPEN} == {"binlog binary logs"}
+    assert parts["binlog binary logs"].todo == "GRANT REPLICATION CLIENT ON *.* TO 'm'@'%';"
+    assert parts["binlog gtid_mode"].state is PASS
+
+
+def test_what_is_no_number_is_not_compared() -> None:
+    s, t = source(), target()
+    t.variables["wait_timeout"] = "a while"
+    found = answer(ask(s, t), "other-settings wait_timeout")
+    assert (found.state, "is no number" in found.value) == (OPEN, True)
+
+
+def test_a_new_check_is_a_row() -> None:
+    row = CheckQuestion(
+        "back-log", "100 or more", "", "A burst of connections is refused.", "Raise back_log.",
+        Value(("back_log",), right=lambda value: PASS if int(value) >= 100 else FAIL), of=Of.SOURCE,
+    )  # fmt: skip
+    s = source()
+    s.variables["back_log"] = "50"
+    (found,) = guard(s, target(), questions=[row]).ask().answers
+    assert (found.name, found.subject, found.state, found.value) == ("back-log", "source", FAIL, "50")
+    assert (found.todo, found.query) == ("Raise back_log.", "SHOW GLOBAL VARIABLES LIKE 'back_log'")
+
+
 UNREAD: list[tuple[int, str, str]] = [
     (0, "SHOW GRANTS", "grants-tables"), (0, "SHOW GRANTS", "grants-excess"), (0, "SHOW GRANTS", "grants-changes"),
     (0, "SHOW GRANTS", "grants-workload"), (1, "SHOW GRANTS", "grants-repair"),
     (0, sql.VARIABLES, "sql-mode"), (1, sql.VARIABLES, "isolation"), (0, sql.VARIABLES, "max-allowed-packet"),
     (0, sql.VARIABLES, "auto-increment"), (0, sql.VARIABLES, "charset"), (0, sql.VARIABLES, "other-settings"),
     (0, sql.VARIABLES, "binlog"), (0, sql.VARIABLES, "names"), (1, sql.VARIABLES, "tidb-variables"),
-    (1, sql.VARIABLES, "gc-life-time"), (0, sql.VARIABLES, "connections"), (0, sql.CONNECTED, "connections"),
+    (1, sql.VARIABLES, "gc-life-time"), (0, sql.VARIABLES, "connections"), (0, CONNECTIONS, "connections"),
     (0, sql.ZONE_OFFSETS, "time-zone"), (1, sql.NAMED_ZONES, "named-zones"), (1, sql.NEW_COLLATIONS, "new-collations"),
     (1, sql.TIDB_STATE, "gc-safe-point"), (1, sql.STATISTICS, "statistics"), (1, sql.STORES, "disk"),
     (1, sql.CHECKPOINT_TABLES, "dm"), (1, sql.COLLATIONS, "collations-known"),
@@ -365,7 +396,8 @@ def test_nothing_is_written_and_no_statement_is_asked_twice() -> None:
 def test_every_statement_over_the_catalog_names_a_database() -> None:
     s, t = source("mysql-5.7"), target()
     ask(s, t)
-    free = ("information_schema.COLUMN_PRIVILEGES", "information_schema.PROCESSLIST", "information_schema.COLLATIONS",
+    free = ("information_schema.COLUMN_PRIVILEGES", "information_schema.CLUSTER_PROCESSLIST",
+            "information_schema.COLLATIONS",
             "information_schema.TIKV_STORE_STATUS", "performance_schema.")  # fmt: skip
     for one in (*s.asked, *t.asked):
         if "information_schema." in one and not any(name in one for name in free):
@@ -402,8 +434,16 @@ def test_a_round_trip_that_is_too_slow_tells_no_clock() -> None:
 def test_room_for_connections(used: str | None, limit: str, own: str, state: AnswerState) -> None:
     s, t = source(), target()
     s.variables |= {"max_connections": limit, "max_user_connections": own}
-    s.answers[sql.CONNECTED] = [("Threads_connected", used)]
+    s.answers[CONNECTIONS] = [("Threads_connected", used)]
     assert answer(ask(s, t), "connections", "source").state is state
+
+
+def test_the_fullest_server_of_a_tidb_cluster_counts() -> None:
+    t = target()
+    t.variables["max_connections"] = "100"
+    t.answers[TIDB_CONNECTIONS] = [("tidb-1", "3"), ("tidb-2", "99")]
+    found = answer(ask(source(), t), "connections", "target")
+    assert (found.state, found.value) == (FAIL, f"99 used of 100, {int(found.numbers['wanted'])} wanted")
 
 
 def test_tidb_tells_its_sessions_to_who_may_see_them() -> None:
@@ -592,7 +632,9 @@ def test_further_endpoints_are_asked_what_needs_no_scope() -> None:
 
 def test_the_page_lists_every_question() -> None:
     page = Path(__file__).parents[3] / "docs" / "check.md"
-    for mark, table in (("questions", questions_table()), ("variables", variables_table())):
+    tables = {"questions": questions_table(), "binlog": parts_table("binlog")}
+    tables |= {"settings": parts_table("other-settings"), "variables": parts_table("tidb-variables")}
+    for mark, table in tables.items():
         text = page.read_text()
         begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"
         before, _, rest = text.partition(begin)

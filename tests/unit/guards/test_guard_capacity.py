@@ -211,7 +211,8 @@ def one(told: Iterator[CheckResult]) -> CheckResult:
 @pytest.mark.parametrize(
     ("question", "what"),
     [(judge.sizes, "sizes"), (judge.traffic, "rates"), (judge.binlog, "logs"), (judge.connections, "connections"),
-     (judge.room, "sizes"), (judge.growth, "sizes"), (judge.verify_time, "sizes"), (judge.catch_up_time, "rates")],
+     (judge.room, "sizes"), (judge.growth, "sizes"), (judge.time_of("verify"), "sizes"),
+     (judge.time_of("catch-up"), "rates")],
 )  # fmt: skip
 def test_what_is_not_known_is_inconclusive(store: ResultStore, question: Any, what: str) -> None:
     keep(store, [table("d.a", 1000)])
@@ -223,7 +224,7 @@ def test_what_is_not_known_is_inconclusive(store: ResultStore, question: Any, wh
 def test_counters_that_were_reset_are_inconclusive(store: ResultStore) -> None:
     reset = have("source", rates=rates(5.0, at_least=True))
     assert one(judge.traffic(facts(store, source=reset))).state is AnswerState.INCONCLUSIVE
-    assert one(judge.catch_up_time(facts(store, source=reset))).state is AnswerState.INCONCLUSIVE
+    assert one(judge.time_of("catch-up")(facts(store, source=reset))).state is AnswerState.INCONCLUSIVE
     kinds = have("source", rates={QUERIES: Rate(5.0, 1.0, at_least=False)})
     assert one(judge.traffic(facts(store, source=kinds))).state is AnswerState.INCONCLUSIVE
     assert one(judge.binlog(facts(store, source=have("source", log_rate=-5.0)))).state is AnswerState.INCONCLUSIVE
@@ -264,15 +265,15 @@ def test_room(store: ResultStore, free: int | None, state: AnswerState) -> None:
 
 def test_catch_up(store: ResultStore) -> None:
     keep(store, [table("d.a", 1000)])
-    assert one(judge.catch_up_time(facts(store))).value.startswith("nothing to catch up")
+    assert one(judge.time_of("catch-up")(facts(store))).value.startswith("nothing to catch up")
     busy = have("source", rates=rates(50.0))
-    assert "no watch" in one(judge.catch_up_time(facts(store, source=busy))).value
+    assert "no watch" in one(judge.time_of("catch-up")(facts(store, source=busy))).value
     keep(store, [table("d.a", 0, keys=40)], watch=True)
     assert (
-        one(judge.catch_up_time(facts(store, source=busy))).state is AnswerState.INCONCLUSIVE
+        one(judge.time_of("catch-up")(facts(store, source=busy))).state is AnswerState.INCONCLUSIVE
     )  # slower than it is written
     keep(store, [table("d.a", 0, keys=100)], watch=True)
-    found = one(judge.catch_up_time(facts(store, source=busy)))
+    found = one(judge.time_of("catch-up")(facts(store, source=busy)))
     assert found.state is AnswerState.PASS
     span = facts(store, source=busy).verification
     assert span is not None
@@ -280,14 +281,14 @@ def test_catch_up(store: ResultStore) -> None:
 
 
 def test_repair(store: ResultStore) -> None:
-    assert one(judge.repair_time(facts(store))).state is AnswerState.INCONCLUSIVE
+    assert one(judge.time_of("repair")(facts(store))).state is AnswerState.INCONCLUSIVE
     keep(store, [table("d.a", 1000)])
-    assert one(judge.repair_time(facts(store))).state is AnswerState.PASS
+    assert one(judge.time_of("repair")(facts(store))).state is AnswerState.PASS
     keep(store, [table("d.a", 1000, differing=500)])
-    assert one(judge.repair_time(facts(store))).state is AnswerState.INCONCLUSIVE
+    assert one(judge.time_of("repair")(facts(store))).state is AnswerState.INCONCLUSIVE
     keep(store, [table("d.a", 0, repaired=50)], seconds=10.0, repairs="r")
     keep(store, [table("d.a", 1000, differing=500)])
-    assert one(judge.repair_time(facts(store))).numbers["high_seconds"] == pytest.approx(200.0)
+    assert one(judge.time_of("repair")(facts(store))).numbers["high_seconds"] == pytest.approx(200.0)
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,12 @@ def test_connections_of_the_fullest_server() -> None:
     assert connections(mysql) == (12, 151)
 
 
+@pytest.mark.parametrize("rows", [[], [("Threads_connected", None)], [("Threads_connected", "")]])
+def test_connections_that_are_not_reported_are_not_none(rows: list[tuple[str | None, ...]]) -> None:
+    with pytest.raises(ReadError, match="does not report how many"):
+        connections(Given(replies={sql.MOST_CONNECTIONS: [("151",)], sql.CONNECTIONS: rows}))
+
+
 # --- fallback ----------------------------------------------------------------------------------------------
 
 WELL: dict[str, Any] = {

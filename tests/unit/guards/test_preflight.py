@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 import pytest
 
 from migverify.errors import ChangeError, PrivilegeError, ReadError, RetryableReadError
-from migverify.guards.check_binlog import RETENTION_CALL, BinlogCheck, preflight
-from migverify.guards.check_binlog_settings import SETTINGS, Platform
-from migverify.guards.check_read import Cached, CheckedServer, CheckPlan
+from migverify.guards.check import BinlogCheck, preflight
+from migverify.guards.check_binlog import RETENTION_CALL
+from migverify.guards.check_parts import BINLOG
+from migverify.guards.check_read import Cached, CheckedServer, CheckPlan, Platform
+from migverify.guards.check_rules import Value
 from migverify.guards.model import AnswerState, GuardAnswer
 from migverify.model import ColumnDef, Endpoint, Flavor, IndexDef, TableDef, TableRef, Verdict
 from migverify.sql.server import BINLOG_OVERRIDES as OVERRIDES
@@ -71,6 +73,9 @@ class Recorded:
             raise found
         return found
 
+    def alive(self) -> bool:
+        return False
+
     def query(self, sql: str) -> list[tuple[str | None, ...]]:
         found: list[tuple[str | None, ...]] = self._answer(sql)
         return found
@@ -86,17 +91,21 @@ def table(name: str = "t", *, key: bool = True, engine: str = "InnoDB", data_typ
     return TableDef(TableRef("source", "app", name), (column,), index, 1, 1, engine=engine)
 
 
-def server(session: Any, tables: tuple[TableDef, ...], begun: Callable[[str], float] | None = None) -> CheckedServer:
+def server(
+    session: Any, tables: tuple[TableDef, ...], begun: Callable[[str], float] | None = None,
+    reader_id: int | None = None,
+) -> CheckedServer:  # fmt: skip
     endpoint = Endpoint("source", "source.example", 3306, "m")
     found = CheckedServer(
-        endpoint, Cached(session), lambda *_: True, lambda _, d, t: (d, t), CheckPlan(), now=lambda: NOW, begun=begun
-    )
+        endpoint, Cached(session), lambda *_: True, lambda _, d, t: (d, t), CheckPlan(reader_id=reader_id),
+        now=lambda: NOW, begun=begun,
+    )  # fmt: skip
     found.tables = tables
     return found
 
 
 def check(session: Recorded, *tables: TableDef, reader_id: int | None = None) -> BinlogCheck:
-    return preflight(server(session, tables or (table(),)), reader_id)
+    return preflight(server(session, tables or (table(),), reader_id=reader_id))
 
 
 def named(found: BinlogCheck, name: str) -> GuardAnswer:
@@ -150,8 +159,11 @@ def test_each_setting_can_fail(name: str, value: str, state: AnswerState, todo: 
     assert any(name in reason for reason in found.reasons) is (state is AnswerState.FAIL)
 
 
+VALUES = [row.ask for row in BINLOG if isinstance(row.ask, Value)]
+
+
 @pytest.mark.parametrize(
-    "setting", [s for s in SETTINGS if s.absent is AnswerState.INCONCLUSIVE], ids=lambda s: s.names[0]
+    "setting", [one for one in VALUES if one.absent is AnswerState.INCONCLUSIVE], ids=lambda one: one.names[0]
 )
 def test_a_variable_the_server_does_not_have_is_no_pass(setting: Any) -> None:
     found = check(Recorded({n: v for n, v in MYSQL_97.items() if n not in setting.names}))
@@ -326,10 +338,10 @@ class TestTables:
     def test_what_cannot_be_followed_is_listed(self) -> None:
         many = [table(f"k{n}", key=False) for n in range(12)]
         found = check(Recorded(MYSQL_97), *many, table("m", engine="MyISAM"), table("v", data_type="vector"))
-        assert named(found, "tables without a primary key").value.startswith("12 in 14: app.k0, ")
+        assert named(found, "tables without a primary key").value.startswith("12 in 14 tables: app.k0, ")
         assert named(found, "tables without a primary key").value.endswith("app.k9 and 2 more")
-        assert named(found, "tables of other engines").value == "1 in 14: app.m (MyISAM)"
-        assert named(found, "VECTOR columns").value == "1 in 14: app.v.id"
+        assert named(found, "tables of other engines").value == "1 in 14 tables: app.m (MyISAM)"
+        assert named(found, "VECTOR columns").value == "1 in 14 tables: app.v.id"
 
     def test_columns_that_the_binlog_tells_otherwise_are_named(self) -> None:
         shown = shaped("a", ("int", "int(6) unsigned zerofill"), ("decimal", "decimal(9,2) zerofill"), ("int", "int"))
@@ -360,7 +372,7 @@ class TestTables:
         session.answers[rules] = [("t", "fk_1", "CASCADE", "NO ACTION"), ("other", "fk_2", "CASCADE", "CASCADE")]
         session.answers[keys] = [("t", "fk_1"), ("other", "fk_2")]
         finding = named(check(session), "cascading foreign keys")
-        assert (finding.state, finding.value) == (AnswerState.FAIL, "1 in 1: app.t (fk_1)")
+        assert (finding.state, finding.value) == (AnswerState.FAIL, "1 in 1 tables: app.t (fk_1)")
         session.answers[rules] = [("t", "fk_1", "RESTRICT", "SET NULL"), ("other", "fk_2", "CASCADE", "CASCADE")]
         assert named(check(session), "cascading foreign keys").state is AnswerState.FAIL
         session.answers[rules] = [("t", "fk_1", "RESTRICT", "NO ACTION"), ("other", "fk_2", "CASCADE", "CASCADE")]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from migverify_lab import demo_drills
-from migverify_lab.demo_drills import Drills
+from migverify_lab.demo_drills import DemoDrills
 
 
 class HeldDrive:
@@ -40,7 +40,7 @@ def test_a_gate_whose_marker_is_late_is_asked_until_it_passes(
 ) -> None:
     commands: list[tuple[str, ...]] = []
     monkeypatch.setattr(demo_drills, "typed", lambda *words: commands.append(words))
-    drills, drive = Drills(tmp_path, tmp_path / "lab"), HeldDrive(failures)
+    drills, drive = DemoDrills(tmp_path, tmp_path / "lab"), HeldDrive(failures)
     while drills._mend(drive):  # type: ignore[arg-type]
         pass
     assert drive.typed == ["resume", "retry"] * failures

@@ -14,8 +14,8 @@ from migverify_lab.ledger import (
     REFUSED,
     TRIED,
     UNKNOWN,
-    Attempt,
     LedgerWriter,
+    WriteAttempt,
     compare_with_ledger,
     parse_ledger,
     read_ledger,
@@ -26,8 +26,8 @@ from migverify_lab.ledger import (
 ENDS = st.sampled_from((ACKED, REFUSED, UNKNOWN))
 
 
-def attempt(token: int, since: float, until: float | None, end: str = ACKED, code: int = 0) -> Attempt:
-    return Attempt(str(token), since, until, end, code)
+def attempt(token: int, since: float, until: float | None, end: str = ACKED, code: int = 0) -> WriteAttempt:
+    return WriteAttempt(str(token), since, until, end, code)
 
 
 def test_written_and_read_again(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_every_row_that_is_not_as_told_is_found(ends: dict[int, str], data: st.D
     ("side", "good"), [(["source"], True), (["target"], False), ([], False), (["source", "target"], False)]
 )
 def test_a_write_is_on_the_side_that_acknowledged_it(side: list[str], good: bool) -> None:
-    found = compare_with_ledger([Attempt("1", 0.0, 1.0, ACKED, where="source")], {"1": side})
+    found = compare_with_ledger([WriteAttempt("1", 0.0, 1.0, ACKED, where="source")], {"1": side})
     assert found.good is good
     assert found.written == {"source": 1}
     assert (found.elsewhere == ("1",)) is (side == ["target"])

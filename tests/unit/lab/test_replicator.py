@@ -16,10 +16,10 @@ from migverify.model import DiffKind
 from migverify_lab import replicator as replicator_module
 from migverify_lab import replicator_stream
 from migverify_lab.replicator import Replicator, ReplicatorOptions
-from migverify_lab.replicator_faults import Difference, Injector, shifted
+from migverify_lab.replicator_faults import Injector, RowDifference, shifted
 from migverify_lab.replicator_plan import (
     BatchPlan,
-    Form,
+    LiteralForm,
     RowChange,
     TableNet,
     literal,
@@ -176,12 +176,13 @@ def test_statements_of_a_table_without_a_key_keep_their_order() -> None:
 @pytest.mark.parametrize(
     ("form", "text", "sql"),
     [
-        (Form.NUMBER, "-5", "-5"), (Form.TEXT, None, "NULL"), (Form.HEX, "0x", "x''"), (Form.HEX, "0x00ff", "0x00ff"),
-        (Form.TEXT, "0x41", "'0x41'"), (Form.TEXT, "a\0\\'\n", "'a\\0\\\\''\\n'"), (Form.JSON, '{"a":"\\n"}',
-        "'{\"a\":\"\\\\n\"}'"), (Form.BIT, "513", "513"),
+        (LiteralForm.NUMBER, "-5", "-5"), (LiteralForm.TEXT, None, "NULL"),
+        (LiteralForm.HEX, "0x", "x''"), (LiteralForm.HEX, "0x00ff", "0x00ff"),
+        (LiteralForm.TEXT, "0x41", "'0x41'"), (LiteralForm.TEXT, "a\0\\'\n", "'a\\0\\\\''\\n'"),
+        (LiteralForm.JSON, '{"a":"\\n"}', "'{\"a\":\"\\\\n\"}'"), (LiteralForm.BIT, "513", "513"),
     ],
 )  # fmt: skip
-def test_literals(form: Form, text: str | None, sql: str) -> None:
+def test_literals(form: LiteralForm, text: str | None, sql: str) -> None:
     assert literal(form, text) == sql
 
 
@@ -205,22 +206,22 @@ def run(changes: list[RowChange], *rules: FaultRule | str, seed: int = 1) -> tup
     return injector, source, target
 
 
-def real_differences(source: Memory, target: Memory) -> list[Difference]:
+def real_differences(source: Memory, target: Memory) -> list[RowDifference]:
     found = []
     names = ("id", "v", "w", "at")
     for name in {*source.rows, *target.rows}:
         left, right = source.rows.get(name, {}), target.rows.get(name, {})
         for key in {*left, *right}:
             if key not in right:
-                found.append(Difference(name, key, DiffKind.MISSING_ON_TARGET))
+                found.append(RowDifference(name, key, DiffKind.MISSING_ON_TARGET))
             elif key not in left:
-                found.append(Difference(name, key, DiffKind.MISSING_ON_SOURCE))
+                found.append(RowDifference(name, key, DiffKind.MISSING_ON_SOURCE))
             elif left[key] != right[key]:
                 columns = tuple(n for n, a, b in zip(names, left[key], right[key], strict=True) if a != b)
-                found.append(Difference(name, key, DiffKind.VALUE_DIFFERS, columns))
+                found.append(RowDifference(name, key, DiffKind.VALUE_DIFFERS, columns))
     for name in {*source.bags, *target.bags}:
         more = target.bags.get(name, Counter()) - source.bags.get(name, Counter())
-        found += [Difference(name, image, DiffKind.MISSING_ON_SOURCE) for image in more.elements()]
+        found += [RowDifference(name, image, DiffKind.MISSING_ON_SOURCE) for image in more.elements()]
         assert not source.bags.get(name, Counter()) - target.bags.get(name, Counter())
     return sorted(found, key=lambda one: (one.table, [part or "" for part in one.key], one.kind))
 
@@ -252,19 +253,19 @@ CHANGES = [
     [
         ("skip:at=1,most=1", []),  # the update brings the row after all
         ("skip:at=2", []),  # deleted later
-        ("skip:at=3", [Difference("db.keyed", ("1",), DiffKind.VALUE_DIFFERS, ("v", "w"))]),
-        ("skip:at=4", [Difference("db.keyed", ("2",), DiffKind.MISSING_ON_SOURCE)]),
-        ("twice:at=1", [Difference("db.keyed", ("1",), DiffKind.VALUE_DIFFERS, ("v", "w"))]),
-        ("twice:at=2", [Difference("db.keyed", ("2",), DiffKind.MISSING_ON_SOURCE)]),
-        ("twice:at=3", [Difference("db.keyless", row(3), DiffKind.MISSING_ON_SOURCE)]),
-        ("twice:at=1,table=keyless", [Difference("db.keyless", row(3), DiffKind.MISSING_ON_SOURCE)]),
-        ("out-of-order:at=1", [Difference("db.keyed", ("1",), DiffKind.VALUE_DIFFERS, ("v", "w"))]),
-        ("drop-column:at=1,column=w", [Difference("db.keyed", ("1",), DiffKind.VALUE_DIFFERS, ("w",))]),
-        ("wrong-time-zone", [Difference("db.keyed", ("1",), DiffKind.VALUE_DIFFERS, ("at",))]),
+        ("skip:at=3", [RowDifference("db.keyed", ("1",), DiffKind.VALUE_DIFFERS, ("v", "w"))]),
+        ("skip:at=4", [RowDifference("db.keyed", ("2",), DiffKind.MISSING_ON_SOURCE)]),
+        ("twice:at=1", [RowDifference("db.keyed", ("1",), DiffKind.VALUE_DIFFERS, ("v", "w"))]),
+        ("twice:at=2", [RowDifference("db.keyed", ("2",), DiffKind.MISSING_ON_SOURCE)]),
+        ("twice:at=3", [RowDifference("db.keyless", row(3), DiffKind.MISSING_ON_SOURCE)]),
+        ("twice:at=1,table=keyless", [RowDifference("db.keyless", row(3), DiffKind.MISSING_ON_SOURCE)]),
+        ("out-of-order:at=1", [RowDifference("db.keyed", ("1",), DiffKind.VALUE_DIFFERS, ("v", "w"))]),
+        ("drop-column:at=1,column=w", [RowDifference("db.keyed", ("1",), DiffKind.VALUE_DIFFERS, ("w",))]),
+        ("wrong-time-zone", [RowDifference("db.keyed", ("1",), DiffKind.VALUE_DIFFERS, ("at",))]),
         ("stall:at=1", []),
     ],
 )
-def test_each_fault(fault: str, differences: list[Difference]) -> None:
+def test_each_fault(fault: str, differences: list[RowDifference]) -> None:
     injector, source, target = run(CHANGES, fault)
     assert injector.done
     assert injector.standing() == differences == real_differences(source, target)
@@ -370,7 +371,7 @@ class OneRow:
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     made = Recorder()
-    monkeypatch.setattr(replicator_module, "Target", lambda *_: made)
+    monkeypatch.setattr(replicator_module, "TargetWriter", lambda *_: made)
     monkeypatch.setattr(replicator_stream, "decoder", lambda _table, **_: OneRow())
     return made
 

@@ -16,7 +16,7 @@ from migverify.recon.fields import WindowRule
 from migverify.recon.model import Window
 from migverify.recon.rule import Rule, RuleSet
 from migverify.recon.run import IMMUTABLE, RulesRequest, RuleTools, run_rules
-from migverify.recon.steps import Span, steps_of
+from migverify.recon.steps import EvaluationPeriod, steps_of
 from migverify.recon.windows import moment_of
 from tests.fakes import FakeStore
 from tests.rule_fakes import (
@@ -119,7 +119,7 @@ def test_all_rules_that_do_not_fit_are_refused_together() -> None:
 
 
 WINDOWED = changed(PAY, window=WindowRule(every=3600.0))
-DAY = Span(datetime(2027, 1, 14), datetime(2027, 1, 14, 4))
+DAY = EvaluationPeriod(datetime(2027, 1, 14), datetime(2027, 1, 14, 4))
 
 
 def windowed_set(rule: Rule = WINDOWED) -> RuleSet:
@@ -199,7 +199,7 @@ def test_windows_that_did_not_match_are_read_again() -> None:
 def test_a_rule_whose_windows_are_all_open_is_no_match() -> None:
     rules = replace(windowed_set(), rules=(WINDOWED, NEXT))
     clock, store = Clock(), FakeStore()
-    late = Span(NOW, NOW + HOUR)
+    late = EvaluationPeriod(NOW, NOW + HOUR)
     run_id, verdict = run_rules(rules, tools(FakeEngine(clock, EQUAL), clock), store, RulesRequest("recon run", late))
     results = {result.pair: result for result in store.table_results(run_id)}
     assert verdict is Verdict.INCONCLUSIVE
@@ -208,7 +208,9 @@ def test_a_rule_whose_windows_are_all_open_is_no_match() -> None:
 
 
 class TestSteps:
-    def windows(self, span: Span, settle: float = 0.0, start: datetime | None = None) -> list[Window | None]:
+    def windows(
+        self, span: EvaluationPeriod, settle: float = 0.0, start: datetime | None = None
+    ) -> list[Window | None]:
         rule = changed(WINDOWED, settle=settle, window=WindowRule(every=3600.0, start=start))
         return [step.window for step in steps_of(windowed_set(rule), span, START)]
 
@@ -218,20 +220,20 @@ class TestSteps:
 
     def test_a_window_counts_when_its_settle_time_is_past(self) -> None:
         start = NOW - 3 * HOUR
-        assert len(self.windows(Span(start))) == 3
-        assert len(self.windows(Span(start), settle=1.0)) == 2
+        assert len(self.windows(EvaluationPeriod(start))) == 3
+        assert len(self.windows(EvaluationPeriod(start), settle=1.0)) == 2
 
     def test_without_a_beginning_all_that_is_settled_is_one_window(self) -> None:
-        (window,) = self.windows(Span())
+        (window,) = self.windows(EvaluationPeriod())
         assert window is not None
         assert (window.start.year, window.end) == (1970, NOW)
 
     def test_the_grid_may_have_a_beginning(self) -> None:
-        assert len(self.windows(Span(), start=NOW - 5 * HOUR)) == 5
+        assert len(self.windows(EvaluationPeriod(), start=NOW - 5 * HOUR)) == 5
 
     def test_an_empty_span_is_refused(self) -> None:
         with pytest.raises(UsageError, match="--from is not before --to"):
-            list(steps_of(windowed_set(), Span(NOW, NOW), START))
+            list(steps_of(windowed_set(), EvaluationPeriod(NOW, NOW), START))
 
     def test_a_rule_without_time_is_one_step(self) -> None:
         assert [step.window for step in steps_of(both(PAY), DAY, START)] == [None]

@@ -23,10 +23,10 @@ from migverify.recon.bodies import finding_of, result_body, result_of
 from migverify.recon.fields import WindowRule
 from migverify.recon.model import Class, CoveredWindows, RuleResult, Severity, Window
 from migverify.recon.rule import Rule
-from migverify.recon.verdict import Tally
+from migverify.recon.verdict import FindingTally
 from migverify.recon.watch import RulesWatch
 from migverify.recon.watch_rule import RuleWatch
-from migverify.recon.watch_state import State, Sums, WatchLimits, WindowState, gaps_of, kept_of
+from migverify.recon.watch_state import Sums, WatchLimits, WindowPhase, WindowState, gaps_of, kept_of
 from migverify.recon.watch_status import Patience, RulesStatus
 from migverify.recon.windows import window_at
 from migverify.store.open import open_store
@@ -306,21 +306,21 @@ KINDS = st.dictionaries(st.sampled_from(list(Class)), st.integers(1, 3), max_siz
 GAPS = st.lists(st.sampled_from(["not read: payments", "3 rows have no time"]), max_size=2, unique=True).map(tuple)
 
 
-@given(KINDS, GAPS, st.sampled_from(Severity), st.sampled_from(State))
+@given(KINDS, GAPS, st.sampled_from(Severity), st.sampled_from(WindowPhase))
 def test_the_state_of_a_window_follows_from_its_findings_and_gaps(
-    counts: dict[Class, int], gaps: tuple[str, ...], severity: Severity, before: State
+    counts: dict[Class, int], gaps: tuple[str, ...], severity: Severity, before: WindowPhase
 ) -> None:
     """From any state: MATCHED only where nothing is open, what is open is read again, and the store keeps it."""
     rule = make_rule(severity=severity)
-    window = WindowState(window_at(WindowRule(every=60.0), START), before, Tally(Counter(counts)), gaps=gaps)
+    window = WindowState(window_at(WindowRule(every=60.0), START), before, FindingTally(Counter(counts)), gaps=gaps)
     window.settle(rule)
     mismatches = window.tally.mismatches if severity is not Severity.WARNING else 0
-    assert (window.state is State.MISMATCH) == bool(mismatches)
-    assert (window.state is State.MATCHED) == (not mismatches and not window.tally.pending and not gaps)
+    assert (window.phase is WindowPhase.MISMATCH) == bool(mismatches)
+    assert (window.phase is WindowPhase.MATCHED) == (not mismatches and not window.tally.pending and not gaps)
     assert not window.is_undone
     assert window.is_open or not (window.tally.open or window.unread)
     again = kept_of(window.body(rule))
-    assert (again.state, again.gaps, again.tally.counts) == (window.state, window.gaps, window.tally.counts)
+    assert (again.phase, again.gaps, again.tally.counts) == (window.phase, window.gaps, window.tally.counts)
     sums = Sums()
     sums.put(window)
     sums.put(again, -1)
@@ -537,7 +537,7 @@ def test_a_kill_at_any_write_changes_nothing_in_the_end(after: bool, monkeypatch
         assert found == wanted, kill_at
         bodies = list(store.windows(run, "paid"))
         assert [kept_of(b).window for b in bodies] == sorted({kept_of(b).window for b in bodies})  # type: ignore[type-var]
-        assert not any(kept_of(b).state in (State.EVALUATING, State.REOPENED) for b in bodies)
+        assert not any(kept_of(b).phase in (WindowPhase.EVALUATING, WindowPhase.REOPENED) for b in bodies)
 
 
 @settings(max_examples=4)
@@ -613,7 +613,7 @@ def test_a_process_that_is_killed_leaves_a_store_that_goes_on(tmp_path: Path) ->
     windows = [kept_of(body) for body in store.windows(run, "paid")]
     starts = [one.window.start for one in windows if one.window is not None]
     assert starts == [START + timedelta(seconds=60 * n) for n in range(len(windows))]
-    assert not any(one.state in (State.EVALUATING, State.REOPENED) for one in windows)
+    assert not any(one.phase in (WindowPhase.EVALUATING, WindowPhase.REOPENED) for one in windows)
     found = {k: v for k, v in kept(store, run).items() if v[0] is not Class.LATE_MATCHED}
     store.close()
     wanted = no_kill()["findings"]

@@ -23,7 +23,7 @@ from migverify.recon.relation import Combine, JoinFilter, KeyRows, Relation, Sql
 from migverify.recon.rule import Rule, RuleSet
 from migverify.recon.run import RuleTools
 from migverify.recon.watch import RulesWatchRequest, watch_rules
-from migverify.recon.watch_reads import EngineReads, Marks
+from migverify.recon.watch_reads import EngineReads, WatermarkCache
 from migverify.recon.watch_state import WatchLimits
 from migverify.recon.watch_status import Patience, RulesStatus, RuleStatus, SourceMark
 from migverify.recon.watermark import SourceWatermark
@@ -145,14 +145,14 @@ def test_files_have_no_checksum_and_expectations_none() -> None:
 
 
 def test_who_does_not_answer_has_no_watermark_and_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    marks: Any = Marks(None, {}, None)  # type: ignore[arg-type]
+    marks: Any = WatermarkCache(None, {}, None)  # type: ignore[arg-type]
 
     def server(name: str) -> SourceWatermark:
         if name == "orders":
             raise ReadError("orders: no answer")
         return SourceWatermark(name, 5.0, "clock")
 
-    monkeypatch.setattr(Marks, "_server", lambda _, name: server(name))
+    monkeypatch.setattr(WatermarkCache, "_server", lambda _, name: server(name))
     parts = (TablePart("orders", "a", "b"), TablePart("payments", "a", "b"), FilePart("/nowhere/x.parquet"))
     found = {m.source: m for m in marks.of(Dataset("all", parts, PLACE))}
     assert (found["orders"].at, found["orders"].reason) == (None, "orders: no answer")

@@ -14,7 +14,7 @@ from migverify.model import Flavor
 from migverify.recon.watermark import (
     LIST_SECONDS,
     AppliedTime,
-    Clock,
+    ClockReading,
     SourceWatermark,
     applied_mark,
     archive_mark,
@@ -29,7 +29,7 @@ from migverify.recon.watermark import (
 from migverify.watch import applied as applied_module
 from migverify.watch.applied import CheckpointTable, Marker, SyncPoints
 
-CLOCK = Clock(1000.0, 0.5, 0.1)
+CLOCK = ClockReading(1000.0, 0.5, 0.1)
 
 
 class Server:
@@ -61,7 +61,7 @@ class Server:
 def test_the_clock_is_read_between_asking_and_hearing() -> None:
     moments = iter([100.0, 104.0])
     clock = read_clock(Server(), lambda: next(moments))  # type: ignore[arg-type]
-    assert clock == Clock(1000.0, 898.0, 2.0)
+    assert clock == ClockReading(1000.0, 898.0, 2.0)
 
 
 def test_a_writer_is_complete_up_to_its_clock_less_the_age_of_its_list() -> None:

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from migverify.errors import ReadError
 from migverify.runbook.traffic import access_log
-from migverify.runbook.traffic.access_log import LogLine, Sides, parse_line, read_tally
+from migverify.runbook.traffic.access_log import LogLine, SplitSides, parse_line, read_tally
 from migverify.runbook.traffic.model import goes_to_new
-from migverify.runbook.traffic.tally import KeySample, Tally, Times, merged
+from migverify.runbook.traffic.tally import KeySample, LatencyTally, TrafficTally, merged
 from tests.unit.traffic_fakes import line
 
 G = "2-aaaaaaaa"
-SIDES = Sides("old", "new", frozenset({"127.0.0.1:1"}), frozenset({"127.0.0.1:2"}))
+SIDES = SplitSides("old", "new", frozenset({"127.0.0.1:1"}), frozenset({"127.0.0.1:2"}))
 
 
-def tally(path: Path, since: float = 0.0, generation: str = G, **more: object) -> Tally:
+def tally(path: Path, since: float = 0.0, generation: str = G, **more: object) -> TrafficTally:
     return read_tally(path, [generation], since, SIDES, **more)[generation]  # type: ignore[arg-type]
 
 
@@ -163,7 +163,7 @@ def test_a_file_that_nobody_may_read_is_an_error(tmp_path: Path) -> None:
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=300), st.sampled_from([50.0, 90.0, 99.0]))
 def test_a_quantile_is_within_a_hundredth(seconds: list[float], percent: float) -> None:
-    times = Times()
+    times = LatencyTally()
     for one in seconds:
         times.add(one)
     found = times.quantile(percent)
@@ -182,8 +182,8 @@ def test_a_sample_of_keys_stays_small_and_fair() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.booleans()), max_size=200), st.integers(0, 200))
 def test_tallies_of_two_instances_add_up(requests: list[tuple[int, bool]], cut: int) -> None:
-    def counted(part: list[tuple[int, bool]]) -> Tally:
-        found = Tally(keys=KeySample(kept=50))
+    def counted(part: list[tuple[int, bool]]) -> TrafficTally:
+        found = TrafficTally(keys=KeySample(kept=50))
         for key, new in part:
             found.side("new" if new else "old").add(200, 0.01)
             if found.keys is not None:

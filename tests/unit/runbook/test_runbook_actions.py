@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migverify.errors import UsageError
-from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Answer, Context, Outcome, ask, judge
+from migverify.runbook.actions.action import (
+    Action,
+    ActionKind,
+    ActionResult,
+    CheckOutcome,
+    Context,
+    Outcome,
+    ask,
+    judge,
+)
 from migverify.runbook.actions.builtin import KEPT_BYTES, built_in
 from migverify.runbook.actions.registry import full_registry
 from migverify.runbook.model import Check
@@ -110,7 +119,7 @@ def test_names_are_known_once() -> None:
         built_in().register(Action("wait", ActionKind.CHECK, "", (), lambda _a, _c: ActionResult(Outcome.OK, "")))
 
 
-def answered(check: Check, *, timeout: float = 20.0) -> Answer:
+def answered(check: Check, *, timeout: float = 20.0) -> CheckOutcome:
     return ask(REGISTRY, check, context(timeout))
 
 
@@ -207,8 +216,8 @@ def test_a_check_must_hold_without_a_break() -> None:
 
 def test_no_answers_are_inconclusive() -> None:
     assert verdict_of([]) == "inconclusive"
-    assert verdict_of([Answer("", "pass", ""), Answer("", "inconclusive", "")]) == "inconclusive"
-    assert verdict_of([Answer("", "fail", ""), Answer("", "inconclusive", "")]) == "fail"
+    assert verdict_of([CheckOutcome("", "pass", ""), CheckOutcome("", "inconclusive", "")]) == "inconclusive"
+    assert verdict_of([CheckOutcome("", "fail", ""), CheckOutcome("", "inconclusive", "")]) == "fail"
 
 
 def test_a_command_of_migverify_is_believed_only_when_code_and_text_agree(tmp_path: Path) -> None:

@@ -30,10 +30,10 @@ from migverify.runbook.model import (
     Repeat,
     Rollback,
     RunKind,
+    RunWindow,
     Sink,
     StepKind,
     Times,
-    Window,
 )
 from migverify.runbook.record.heads import Head, check_heads, head_text, heads_in
 from migverify.runbook.record.journal_file import verify_run
@@ -288,7 +288,7 @@ def test_a_rollback_that_is_not_verified_is_told(tmp_path: Path) -> None:
 def test_the_latest_moment_to_decide_is_beside_every_text(tmp_path: Path) -> None:
     undo = Rollback(Effect("world.unset", {"name": "a"}), "", (is_set("x"),), plan=100.0)
     book = runbook(
-        step("a", rollback=undo), step("b"), window=Window(1.8e9 - 10, 1.8e9 + 3600), budgets=Budgets(margin=60.0)
+        step("a", rollback=undo), step("b"), window=RunWindow(1.8e9 - 10, 1.8e9 + 3600), budgets=Budgets(margin=60.0)
     )
     room = Room(tmp_path, book)
     room.man()
@@ -494,7 +494,7 @@ def test_the_forecast_of_an_announcement_has_hand_offs_and_measured_steps(tmp_pa
 
 @pytest.mark.attack(
     "runbook", "The last run of a store is removed, and with it its line of the store's list",
-    "its head was told when it began, and in the text of the run begun after it: it is found missing",
+    "its head was published when it began, and in the text of the run begun after it: it is found missing",
 )  # fmt: skip
 def test_the_beginning_of_a_run_tells_its_head_and_that_of_the_run_before(tmp_path: Path) -> None:
     home = RunStore(tmp_path)

@@ -13,7 +13,7 @@ from migverify.errors import JournalError, StoreError, UsageError
 from migverify.runbook import conditions, people
 from migverify.runbook.actions.action import ActionResult, Outcome
 from migverify.runbook.events import EventKind, RunState, StepState
-from migverify.runbook.model import Budgets, Check, Guard, Role, Runbook, RunKind, StepKind, Window
+from migverify.runbook.model import Budgets, Check, Guard, Role, Runbook, RunKind, RunWindow, StepKind
 from migverify.runbook.record.chain import Draft
 from migverify.runbook.record.lease import take
 from migverify.runbook.run import machine
@@ -72,10 +72,10 @@ def broken(_book: Runbook) -> Any:
     [
         (lambda _book: (False, ("2 of 4 drills", "the last one was not clean")), "fail",
          "not ready: 2 of 4 drills; the last one was not clean"),
-        (lambda _book: (False, ()), "fail", "not ready: no reason was told"),
+        (lambda _book: (False, ()), "fail", "not ready: no reason was given"),
         (lambda _book: (True, ("a reason all the same",)), "fail", "not ready: a reason all the same"),
         (None, "inconclusive", "nobody could tell whether the run is ready"),
-        (broken, "inconclusive", "it cannot be told whether the run is ready: the journals cannot be read"),
+        (broken, "inconclusive", "it is not known whether the run is ready: the journals cannot be read"),
     ],
 )  # fmt: skip
 def test_a_live_run_that_is_not_known_to_be_ready_begins_held(
@@ -115,7 +115,7 @@ def test_nothing_is_called_in_a_live_run_before_an_executor_has_asked(tmp_path: 
 
 @pytest.mark.parametrize("kind", [RunKind.REHEARSAL, RunKind.DRY])
 def test_other_runs_do_not_ask(tmp_path: Path, kind: RunKind) -> None:
-    room = live(tmp_path, runbook(step("a"), window=Window(NOW + 500, NOW + 900)), broken, kind)
+    room = live(tmp_path, runbook(step("a"), window=RunWindow(NOW + 500, NOW + 900)), broken, kind)
     assert room.status.state is (RunState.DRY if kind is RunKind.DRY else RunState.RUNNING)
     assert room.status.guards == {}
 
@@ -150,7 +150,7 @@ def test_an_executor_that_went_between_the_answer_and_the_hold_changes_nothing(t
 
 
 def test_a_live_run_before_its_window_begins_held(tmp_path: Path) -> None:
-    room = live(tmp_path, runbook(step("a"), step("b"), window=Window(NOW + 100, NOW + 200)))
+    room = live(tmp_path, runbook(step("a"), step("b"), window=RunWindow(NOW + 100, NOW + 200)))
     assert room.status.hold_guards == ("window",)
     assert "the window opens in 100 s" in room.status.hold_reasons[0]
     room.say(machine.resume, ALICE, "early")
@@ -165,7 +165,7 @@ def test_a_live_run_before_its_window_begins_held(tmp_path: Path) -> None:
 
 
 def test_a_run_is_held_when_its_window_closes_and_two_may_go_on(tmp_path: Path) -> None:
-    room = live(tmp_path, runbook(step("a"), manual("m"), step("b"), window=Window(NOW - 1, NOW + 100)))
+    room = live(tmp_path, runbook(step("a"), manual("m"), step("b"), window=RunWindow(NOW - 1, NOW + 100)))
     room.play("a")
     room.say(machine.call, ALICE, "m")
     room.later(100)
@@ -188,7 +188,7 @@ def test_a_run_is_held_when_its_window_closes_and_two_may_go_on(tmp_path: Path) 
 
 
 def test_who_overruled_the_window_before_it_opened_is_held_when_it_closes(tmp_path: Path) -> None:
-    room = live(tmp_path, runbook(step("a"), window=Window(NOW + 100, NOW + 200)))
+    room = live(tmp_path, runbook(step("a"), window=RunWindow(NOW + 100, NOW + 200)))
     go_on(room, "early")
     room.later(101)
     room.settle()
@@ -200,7 +200,7 @@ def test_who_overruled_the_window_before_it_opened_is_held_when_it_closes(tmp_pa
 
 
 def test_a_rollback_outside_the_window_goes_on(tmp_path: Path) -> None:
-    room = live(tmp_path, runbook(step("a"), step("b"), window=Window(NOW - 1, NOW + 100)))
+    room = live(tmp_path, runbook(step("a"), step("b"), window=RunWindow(NOW - 1, NOW + 100)))
     room.play("a")
     room.later(100)
     room.settle()

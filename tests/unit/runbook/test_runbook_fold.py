@@ -24,9 +24,9 @@ from migverify.runbook.model import (
     Policy,
     Repeat,
     RunKind,
+    RunWindow,
     Sink,
     Times,
-    Window,
 )
 from migverify.runbook.record.frozen import runbook_as_json, runbook_from_json
 from migverify.runbook.record.journal_file import read_events, verify_run
@@ -144,7 +144,7 @@ def test_a_runbook_comes_back_from_its_json() -> None:
         manual("m", approval=Approval(2, ("dri", "coordinator"), "both")),
         guards=(Guard("g", Check("x", {"a": [1, {"b": None}]}, maximum=3, place=step("a").place), 5.0, ("*",), "hold",
                       "hold", step("a").place),),
-        budgets=Budgets(180.0, 6600.0), window=Window(1.0, 2.0), sinks=(Sink("s", "webhook", {"url_env": "HOOK"}),),
+        budgets=Budgets(180.0, 6600.0), window=RunWindow(1.0, 2.0), sinks=(Sink("s", "webhook", {"url_env": "HOOK"}),),
         rollback_when=(Check("y", equals="1"),), parameters={"service": "pay"}, policy=Policy(signed_approvals=True),
     )  # fmt: skip
     assert runbook_from_json(runbook_as_json(book)) == book

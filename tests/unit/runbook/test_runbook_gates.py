@@ -19,7 +19,7 @@ from migverify.runbook.actions import gate_judges as gates
 from migverify.runbook.actions.action import ActionResult, Context, Outcome, ask
 from migverify.runbook.actions.builtin import Finished
 from migverify.runbook.actions.commands import COMMAND_CHECKS, CommandCheck, command_of, options_of
-from migverify.runbook.actions.gate_judges import Attempt, Canary, Marker, NextId, Open, Told
+from migverify.runbook.actions.gate_judges import BarrierRow, Canary, NextId, Open, WriteProbe, WriteProbeResult
 from migverify.runbook.actions.gate_reads import missing_servers
 from migverify.runbook.actions.registry import full_registry
 from migverify.runbook.definition.lint import lint_file
@@ -27,7 +27,10 @@ from migverify.runbook.model import Check
 
 ROOT = Path(__file__).parents[3]
 OURS = ("cutover", "rollback-before-open", "rollback-after-open", "history-load")
-REFUSED, ACCEPTED, UNKNOWN = (Attempt("s", "INSERT t", told) for told in (Told.REFUSED, Told.ACCEPTED, Told.UNKNOWN))
+REFUSED, ACCEPTED, UNKNOWN = (
+    WriteProbe("s", "INSERT t", told)
+    for told in (WriteProbeResult.REFUSED, WriteProbeResult.ACCEPTED, WriteProbeResult.UNKNOWN)
+)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +45,7 @@ REFUSED, ACCEPTED, UNKNOWN = (Attempt("s", "INSERT t", told) for told in (Told.R
     ],
 )
 def test_a_freeze_is_proved_by_refusals_only(
-    attempts: list[Attempt], refused: float | None, accepted: float | None
+    attempts: list[WriteProbe], refused: float | None, accepted: float | None
 ) -> None:
     assert gates.refused(attempts).value == refused
     assert gates.accepted(attempts).value == accepted
@@ -106,17 +109,17 @@ def test_one_reading_or_a_canceled_one_is_no_value() -> None:
     ("marker", "seen", "value"),
     [
         (None, 5, None),
-        (Marker(5), 5, "arrived"),
-        (Marker(5, 4), 5, "arrived"),
-        (Marker(5, 5), 5, "stale"),
-        (Marker(5, 9), 5, "stale"),
-        (Marker(5), None, "missing"),
-        (Marker(5), 4, "missing"),
-        (Marker(5), 6, "missing"),
+        (BarrierRow(5), 5, "arrived"),
+        (BarrierRow(5, 4), 5, "arrived"),
+        (BarrierRow(5, 5), 5, "stale"),
+        (BarrierRow(5, 9), 5, "stale"),
+        (BarrierRow(5), None, "missing"),
+        (BarrierRow(5), 4, "missing"),
+        (BarrierRow(5), 6, "missing"),
     ],
 )
 def test_a_barrier_is_strictly_newer_than_everything_else(
-    marker: Marker | None, seen: int | None, value: str | None
+    marker: BarrierRow | None, seen: int | None, value: str | None
 ) -> None:
     assert gates.arrived(marker, seen).value == value
 
@@ -136,7 +139,7 @@ def test_a_barrier_is_strictly_newer_than_everything_else(
 def test_a_feed_is_stopped_when_status_and_canary_say_so(
     canary: Canary | None, seen: int | None, status: str | None, value: str | None
 ) -> None:
-    assert gates.stopped(canary, seen, status, wanted="stopped", after=10).value == value
+    assert gates.stopped(canary, seen, status, expected="stopped", after=10).value == value
 
 
 @pytest.mark.parametrize(

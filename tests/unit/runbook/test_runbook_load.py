@@ -115,7 +115,7 @@ def test_failure_has_bounds(tmp_path: Path) -> None:
         ("id: small", "id: small\nid: other", "occurs twice"),
         ("kind: rehearsal", "kind: rehersal", "this takes one of"),
         ("title: A small one", "tilte: A small one", "Did you mean title?"),
-        ("{max: \"{{most}}\"}", "{max: {{most}}}", 'stands in quotes: "{{name}}"'),
+        ("{max: \"{{most}}\"}", "{max: {{most}}}", 'is written in quotes: "{{name}}"'),
         ("host: {per_environment: true, default: a}", "host: {}", "--set host=VALUE"),
         ("{{service}}", "{{servcie}}", "{{servcie}} is no parameter"),
         ("most: {type: duration, default: 2m}", "most: {type: duration, default: soon}", "this is a duration"),

@@ -12,7 +12,19 @@ import pytest
 
 from migverify.cli.main import run
 from migverify.runbook.actions.action import Registry
-from migverify.runbook.model import Case, Check, Effect, Guard, Policy, Role, Runbook, RunKind, Sink, StepKind, Window
+from migverify.runbook.model import (
+    Case,
+    Check,
+    Effect,
+    Guard,
+    Policy,
+    Role,
+    Runbook,
+    RunKind,
+    RunWindow,
+    Sink,
+    StepKind,
+)
 from migverify.runbook.run import preflight as ask
 from migverify.runbook.run.preflight import Item, verdict_of_items
 from tests.unit.runbook_runs import PEOPLE, PLACE, World, is_set, runbook, step
@@ -197,7 +209,7 @@ def test_a_test_message_to_the_terminal_leaves_the_answer_alone(capsys: pytest.C
 
 
 def test_the_window() -> None:
-    book = runbook(step("a"), window=Window(1000.0, 2000.0))
+    book = runbook(step("a"), window=RunWindow(1000.0, 2000.0))
     assert states(ask.window_of(book, RunKind.LIVE, 500.0)) == {"opens": "warn"}
     assert states(ask.window_of(book, RunKind.LIVE, 1500.0)) == {"is open": "pass"}
     assert states(ask.window_of(book, RunKind.LIVE, 2000.0)) == {"closes": "fail"}

@@ -614,7 +614,7 @@ def test_a_login_is_not_what_the_environment_says(monkeypatch: pytest.MonkeyPatc
     assert login() == before
 
 
-@pytest.mark.attack("runbook", "a drill undoes one step of many and ends rolled back", "each rollback is asked for")
+@pytest.mark.attack("runbook", "a drill undoes one step of many and ends rolled back", "each rollback is required")
 def test_one_rollback_is_not_the_rollback_of_every_step(tmp_path: Path) -> None:
     book = small(policy=replace(small().policy, dr_cases=(), fresh_eyes_one=False, drills_minimum=1, clean_last=1))
     rolled_back(tmp_path, book, "back", day=1, steps=1)

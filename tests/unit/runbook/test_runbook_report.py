@@ -16,7 +16,7 @@ from migverify.runbook.events import EventKind
 from migverify.runbook.page.report_view import as_report
 from migverify.runbook.page.run_report import RunReport, report_as_json, report_of
 from migverify.runbook.page.view_clock import clock_words
-from migverify.runbook.record.chain import Problem
+from migverify.runbook.record.chain import JournalProblem
 from migverify.runbook.record.run_store import RunStore
 from migverify.runbook.run import machine
 from tests.unit.runbook.test_runbook_view import ALL
@@ -84,7 +84,7 @@ def test_a_journal_that_does_not_verify_is_the_first_action_item(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     story = in_freeze(tmp_path)
-    problem = Problem(7, "its hash is not that of its text")
+    problem = JournalProblem(7, "its hash is not that of its text")
     monkeypatch.setattr(RunStore, "verify", lambda _self, _run: [problem])
     report = made(tmp_path, story)
     assert report.verified is False

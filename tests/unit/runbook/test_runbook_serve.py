@@ -212,7 +212,7 @@ def test_the_executors_beat_is_seen(tmp_path: Path) -> None:
     shown = watcher.look().view
     assert shown is not None
     assert shown.executor.state in ("gone", "silent")
-    assert "Nothing was heard of the executor since" in shown.stale
+    assert "No heartbeat of the executor since" in shown.stale
     story.beat()
     shown = watcher.look().view
     assert shown is not None

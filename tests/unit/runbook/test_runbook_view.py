@@ -14,11 +14,11 @@ from migverify.runbook.events import Event, EventKind
 from migverify.runbook.fold.table import fold
 from migverify.runbook.model import Budgets, Rollback, RunKind, Times
 from migverify.runbook.page.view import Pulse, View, as_json, view
-from migverify.runbook.page.view_clock import Clock
+from migverify.runbook.page.view_clock import ClockView
 from migverify.runbook.page.view_steps import TEXT, late_word
 from migverify.runbook.record.journal_file import read_events
 from migverify.runbook.run import machine
-from migverify.runbook.state import Span
+from migverify.runbook.state import ElapsedTime
 from tests.unit.runbook_places import saved
 from tests.unit.runbook_stories import PREPARED, Story, cutover, in_freeze
 
@@ -83,9 +83,9 @@ def test_nothing_changes_while_nothing_happens(tmp_path: Path) -> None:
 
 
 def test_clocks_count_both_ways() -> None:
-    assert Clock("up", 100.0).at(107.5) == 7.5
-    assert Clock("down", 100.0).at(107.5) == -7.5
-    assert Clock("still", seconds=3.0).at(999.0) == 3.0
+    assert ClockView("up", 100.0).at(107.5) == 7.5
+    assert ClockView("down", 100.0).at(107.5) == -7.5
+    assert ClockView("still", seconds=3.0).at(999.0) == 3.0
 
 
 def test_who_acts_in_every_state_of_a_step(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_an_executor_without_a_sign_of_life_makes_the_page_old(
     does = [task.does for act in shown.acts if act.role == "executor" for task in act.tasks]
     assert bool(does) is (state != "gone")
     assert any("carries out" in one or "by itself" in one for one in does) is (state == "alive") or not does
-    assert (f"nothing was heard of it since {shown.executor.since}" in " ".join(does)) is (state == "silent")
+    assert (f"no heartbeat since {shown.executor.since}" in " ".join(does)) is (state == "silent")
     assert "take it over" not in shown.alarm or state == "gone"
     assert shown.undo.until is not None
 
@@ -364,4 +364,4 @@ def test_a_runbook_without_window_budget_or_guards_has_none(tmp_path: Path) -> N
 def test_a_step_is_late_by_its_plan_and_without_one_by_most_drills(
     times: Times, drills: Estimate | None, took: float | None, word: str
 ) -> None:
-    assert late_word(times, drills, None if took is None else Span(took, exact=True)) == word
+    assert late_word(times, drills, None if took is None else ElapsedTime(took, exact=True)) == word

@@ -16,11 +16,11 @@ from migverify.runbook.actions.registry import full_registry
 from migverify.runbook.definition.lint import lint_file
 from migverify.runbook.model import Check
 from migverify.runbook.traffic import actions as actions_traffic
-from migverify.runbook.traffic.access_log import Sides, count
+from migverify.runbook.traffic.access_log import SplitSides, count
 from migverify.runbook.traffic.document import load_traffic
-from migverify.runbook.traffic.measure import Measured, judge_instances, stickiness
+from migverify.runbook.traffic.measure import TrafficMeasurement, judge_instances, stickiness
 from migverify.runbook.traffic.model import Setting, goes_to_new
-from migverify.runbook.traffic.tally import KeySample, Tally
+from migverify.runbook.traffic.tally import KeySample, TrafficTally
 from tests.unit.runbook.test_traffic_drivers import NGINX
 from tests.unit.traffic_fakes import FakeDriver, FakeProxy, line
 
@@ -28,14 +28,16 @@ ROOT = Path(__file__).parents[3]
 NOW = Setting(500, "2-aaaaaaaa", 100, "1-aaaaaaaa", 1000.0)
 
 
-def tally(requests: int, *, share: int = 500, errors: int = 0, seconds: float = 0.01, seed: str = "user") -> Tally:
+def tally(
+    requests: int, *, share: int = 500, errors: int = 0, seconds: float = 0.01, seed: str = "user"
+) -> TrafficTally:
     return copy.deepcopy(_tally(requests, share, errors, seconds, seed))
 
 
 @functools.cache
-def _tally(requests: int, share: int, errors: int, seconds: float, seed: str) -> Tally:
+def _tally(requests: int, share: int, errors: int, seconds: float, seed: str) -> TrafficTally:
     """Requests of as many keys, each where its hash says; the first ``errors`` of the new side fail."""
-    found = {NOW.generation: Tally(keys=KeySample())}
+    found = {NOW.generation: TrafficTally(keys=KeySample())}
     lines = []
     for n in range(requests):
         key = f"{seed}-{n % max(1, requests // 2)}"
@@ -43,11 +45,11 @@ def _tally(requests: int, share: int, errors: int, seconds: float, seed: str) ->
         status = 500 if new and errors > 0 else 200
         errors -= new
         lines.append(line(1001, key, "new" if new else "old", status=status, seconds=seconds)[:-1])
-    count(iter(lines), found, Sides("old", "new"), 0.0, None)
+    count(iter(lines), found, SplitSides("old", "new"), 0.0, None)
     return found[NOW.generation]
 
 
-def driver(**tallies: Tally) -> FakeDriver:
+def driver(**tallies: TrafficTally) -> FakeDriver:
     return FakeDriver({name: FakeProxy(NOW, NOW) for name in tallies}, tallies=tallies)
 
 
@@ -75,7 +77,7 @@ def test_a_set_needs_time_for_its_way_back(run: Any) -> None:
     made = driver(a=tally(10))
     found = run(made, "traffic.set", 10.0, share=25, expected=5)
     assert found.outcome is Outcome.FAILED
-    assert "way back may take 30 s" in found.text
+    assert "reversal may take 30 s" in found.text
     assert run(made, "traffic.set", 60.0, share=25, expected=5).value == 25
 
 
@@ -172,10 +174,10 @@ def test_a_bake_that_never_knows_is_no_pass(run: Any) -> None:
     assert found.outcome is Outcome.CANCELED
 
 
-def measured(before: list[bytes], now: list[bytes], setting: Setting = NOW) -> Measured:
-    found = {name: Tally(keys=KeySample()) for name in (setting.generation, setting.previous)}
-    count((one[:-1] for one in [*before, *now]), found, Sides("old", "new"), 0.0, None)
-    return Measured({"a": setting}, {"a": found[setting.generation]}, {"a": found[setting.previous]})
+def measured(before: list[bytes], now: list[bytes], setting: Setting = NOW) -> TrafficMeasurement:
+    found = {name: TrafficTally(keys=KeySample()) for name in (setting.generation, setting.previous)}
+    count((one[:-1] for one in [*before, *now]), found, SplitSides("old", "new"), 0.0, None)
+    return TrafficMeasurement({"a": setting}, {"a": found[setting.generation]}, {"a": found[setting.previous]})
 
 
 def many(side: str = "old") -> list[bytes]:

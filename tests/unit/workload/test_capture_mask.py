@@ -15,7 +15,7 @@ from migverify.workload.capture import CaptureInput, CaptureOptions, capture
 from migverify.workload.mask import length_class, mask_statement, mask_text, mask_value
 from migverify.workload.model import Parameter
 from migverify.workload.sessions import SessionStatement
-from migverify.workload.state import State
+from migverify.workload.state import SessionState
 from tests.unit.capture_logs import Lines, record, write_lines
 
 
@@ -208,7 +208,7 @@ def test_values_keep_their_kind() -> None:
         record(
             "select ?", parameters=tuple(Parameter(*one) for one in kinds), details={"app": "alice", "warnings": "1"}
         ),
-        "-/1/1", 0, State(), "",
+        "-/1/1", 0, SessionState(), "",
     )  # fmt: skip
     found = mask_statement(statement).record
     assert found.details == {"warnings": "1"}

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from migverify.workload.mask import mask_text
 from migverify.workload.model import Command
-from migverify.workload.state import SHORT, State, Tracker
+from migverify.workload.state import SHORT, SessionState, Tracker
 from tests.unit.capture_logs import record
 
 
-def after(*statements: str, **told: Any) -> State:
+def after(*statements: str, **told: Any) -> SessionState:
     tracker = Tracker()
     for sql in statements:
         tracker.state(record(sql))
@@ -100,7 +100,7 @@ def test_rest(statements: list[str], rest: dict[str, object]) -> None:
 
 
 def test_what_failed_changes_nothing() -> None:
-    assert after("SET sql_mode='ANSI'", "USE d", "BEGIN", errno=1231) == State()
+    assert after("SET sql_mode='ANSI'", "USE d", "BEGIN", errno=1231) == SessionState()
 
 
 def test_a_deadlock_ends_the_transaction() -> None:
@@ -122,7 +122,7 @@ def test_commands() -> None:
     tracker.apply(record(command=Command.CLOSE_STATEMENT, statement_id=7))
     tracker.apply(record("e", Command.INIT_DB))
     tracker.apply(record(command=Command.RESET_CONNECTION))
-    assert tracker.state(record()) == State(database="e", charset="latin1")
+    assert tracker.state(record()) == SessionState(database="e", charset="latin1")
     tracker.apply(record(command=Command.CHANGE_USER, database="f"))
     assert tracker.state(record()).database == "f"
 

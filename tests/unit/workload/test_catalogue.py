@@ -36,7 +36,7 @@ from migverify.workload.catalogue.model import (
 from migverify.workload.catalogue.versions import Versions, server
 from migverify.workload.classify import StatementKind, classify
 from migverify.workload.meaning import Meanings
-from migverify.workload.replay.model import Difference, Severity
+from migverify.workload.replay.model import Difference, DifferenceSeverity
 from tests.differences_page import REGENERATE, differences_page
 
 ROOT = Path(__file__).parents[3]
@@ -46,7 +46,7 @@ PAIR = Versions(server("9.7.4"), server("8.0.11-TiDB-v8.5.0"))
 
 
 def difference(aspect: str, source: str = "", target: str = "", detail: str = "") -> Difference:
-    return Difference(aspect, Severity.BLOCKER, source, target, detail=detail)
+    return Difference(aspect, DifferenceSeverity.BLOCKER, source, target, detail=detail)
 
 
 def labeled(sql: str, *differences: Difference, probed: dict[str, ProbeState] | None = None) -> Label:
@@ -264,7 +264,7 @@ _TEXTS = st.sampled_from([
     *(f"error {code} (42000): not implemented yet" if code else "ok, 0 affected" for code in _CODES),
 ])  # fmt: skip
 _DIFFERENCES = st.builds(
-    Difference, st.sampled_from(ASPECTS), st.just(Severity.REVIEW), _TEXTS, _TEXTS,
+    Difference, st.sampled_from(ASPECTS), st.just(DifferenceSeverity.REVIEW), _TEXTS, _TEXTS,
     detail=st.sampled_from(["", "case", "decimal", "trailing spaces", "txnLockFast", "cursor", "snapshot"]),
 )  # fmt: skip
 _STATEMENTS = st.sampled_from([

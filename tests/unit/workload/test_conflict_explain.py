@@ -31,10 +31,10 @@ from migverify.workload.conflict.text import as_json, as_text
 from migverify.workload.conflict.transactions import Statements
 from migverify.workload.mask import mask_text
 from migverify.workload.meaning import Meanings
-from migverify.workload.replay.model import Call, Difference, Judged, Judgement, Severity
+from migverify.workload.replay.model import Call, Difference, DifferenceSeverity, JudgedCall, Judgement
 from migverify.workload.replay.outcomes import Outcomes
 from migverify.workload.replay.runfile import RunFileWriter
-from migverify.workload.state import State
+from migverify.workload.state import SessionState
 
 PUBLISHED = (
     "SQLSTATE[HY000]: General error: 9007 Write conflict, txnStartTS=418981749670543365, "
@@ -322,15 +322,15 @@ def test_conflicts_of_a_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str
     writer = RunFileWriter(tmp_path / "run")
     texts = [b"UPDATE t SET a = 1", b"UPDATE t SET a = 2", b"SELECT 1"]
     for place, sql in enumerate(texts):
-        call = Call("s1", 10 * place, sql, "d", State(), user="app", origin=f"audit.log:{place}")
+        call = Call("s1", 10 * place, sql, "d", SessionState(), user="app", origin=f"audit.log:{place}")
         writer.add(call, Meanings().meaning(sql), "", 0, 0, 0)
     writer.end_session("s1", "app")
     writer.close().close()
     outcomes = Outcomes(tmp_path / "run")
     for place in range(3):
         words = f"error 9007 (HY000): {PUBLISHED}, originalKey=7480"[:300] if place == 1 else "error 1062: Duplicate"
-        error = Difference("error", Severity.BLOCKER, "1 row affected", words)
-        outcomes.end(place, Judged("s1", 10 * place, "d", Judgement.DIFFERENT, (error,)))
+        error = Difference("error", DifferenceSeverity.BLOCKER, "1 row affected", words)
+        outcomes.end(place, JudgedCall("s1", 10 * place, "d", Judgement.DIFFERENT, (error,)))
     outcomes.close()
     (found,) = replay_conflicts(tmp_path / "run")
     assert (found.sql, found.user) == ("UPDATE t SET a = 2", "app")

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migverify.workload.replay.assumed import FOR_DIFFERENCES
-from migverify.workload.replay.cells import Kind, near
+from migverify.workload.replay.cells import CellKind, near
 from migverify.workload.replay.compare import judge
-from migverify.workload.replay.model import Answer, Captured, Cell, Judged, Judgement, Severity
+from migverify.workload.replay.model import Answer, Captured, Cell, DifferenceSeverity, JudgedCall, Judgement
 from migverify.workload.replay.safety import UNLOCKED
 from tests.unit.replaying import (
     BIT,
@@ -39,7 +39,7 @@ SAME, DIFFERENT = Judgement.SAME, Judgement.DIFFERENT
 INDETERMINATE, UNJUDGED = Judgement.INDETERMINATE, Judgement.UNJUDGED
 
 
-def aspects(found: Judged) -> set[str]:
+def aspects(found: JudgedCall) -> set[str]:
     return {one.aspect for one in found.differences}
 
 
@@ -64,7 +64,7 @@ def test_the_same_value_in_another_form_is_the_same(code: int, first: bytes, sec
     one = judged("SELECT v FROM t WHERE id = 1", answer(columns, [(first,)]), answer(columns, [(second,)]))
     assert one.state is SAME
     assert aspects(one) == found
-    assert all(each.severity is Severity.METADATA for each in one.differences)
+    assert all(each.severity is DifferenceSeverity.METADATA for each in one.differences)
 
 
 UNLIKE_CELLS: list[tuple[int, Cell, Cell, str, str]] = [
@@ -97,7 +97,7 @@ def test_another_value_differs(code: int, first: Cell, second: Cell, aspect: str
     assert aspects(one) == {aspect}
     assert detail in one.differences[0].detail
     assert one.differences[0].column == "v"
-    assert one.differences[0].severity is Severity.BLOCKER
+    assert one.differences[0].severity is DifferenceSeverity.BLOCKER
 
 
 def test_kinds_that_differ_compare_as_numbers_or_by_their_bytes() -> None:
@@ -198,24 +198,24 @@ def test_an_equal_answer_that_is_not_determined_says_so() -> None:
     assert "unproven" not in judged("SELECT a, b FROM t", answer(AB, rows("1,x")), answer(AB, rows("1,x"))).details
 
 
-OUTCOMES: list[tuple[int | None, int, int, Judgement, Severity | None]] = [
-    (0, 0, 1064, DIFFERENT, Severity.BLOCKER), (0, 0, 1235, DIFFERENT, Severity.BLOCKER),
-    (None, 0, 8108, DIFFERENT, Severity.BLOCKER), (0, 1062, 0, DIFFERENT, Severity.REVIEW),
-    (1062, 1062, 0, DIFFERENT, Severity.BLOCKER), (None, 3819, 0, DIFFERENT, Severity.BLOCKER),
-    (3819, 3819, 0, DIFFERENT, Severity.BLOCKER), (None, 1292, 0, DIFFERENT, Severity.REVIEW),
+OUTCOMES: list[tuple[int | None, int, int, Judgement, DifferenceSeverity | None]] = [
+    (0, 0, 1064, DIFFERENT, DifferenceSeverity.BLOCKER), (0, 0, 1235, DIFFERENT, DifferenceSeverity.BLOCKER),
+    (None, 0, 8108, DIFFERENT, DifferenceSeverity.BLOCKER), (0, 1062, 0, DIFFERENT, DifferenceSeverity.REVIEW),
+    (1062, 1062, 0, DIFFERENT, DifferenceSeverity.BLOCKER), (None, 3819, 0, DIFFERENT, DifferenceSeverity.BLOCKER),
+    (3819, 3819, 0, DIFFERENT, DifferenceSeverity.BLOCKER), (None, 1292, 0, DIFFERENT, DifferenceSeverity.REVIEW),
     (1062, 1062, 1062, SAME, None),
-    (1213, 1213, 9007, SAME, Severity.METADATA),
-    (1054, 1054, 1064, DIFFERENT, Severity.REVIEW), (0, 1146, 1146, INDETERMINATE, None),
+    (1213, 1213, 9007, SAME, DifferenceSeverity.METADATA),
+    (1054, 1054, 1064, DIFFERENT, DifferenceSeverity.REVIEW), (0, 1146, 1146, INDETERMINATE, None),
     (None, 1146, 1146, INDETERMINATE, None), (None, 1064, 1064, SAME, None),
-    (1062, 0, 1062, INDETERMINATE, Severity.REVIEW),
-    (0, 1205, 0, INDETERMINATE, Severity.REVIEW), (0, 1205, 1064, DIFFERENT, Severity.BLOCKER),
-    (0, 1205, 1062, INDETERMINATE, Severity.REVIEW), (9999, 9999, 9998, DIFFERENT, Severity.REVIEW),
+    (1062, 0, 1062, INDETERMINATE, DifferenceSeverity.REVIEW),
+    (0, 1205, 0, INDETERMINATE, DifferenceSeverity.REVIEW), (0, 1205, 1064, DIFFERENT, DifferenceSeverity.BLOCKER),
+    (0, 1205, 1062, INDETERMINATE, DifferenceSeverity.REVIEW), (9999, 9999, 9998, DIFFERENT, DifferenceSeverity.REVIEW),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("captured", "source", "target", "state", "severity"), OUTCOMES)
 def test_outcomes_are_compared_by_class(
-    captured: int | None, source: int, target: int, state: Judgement, severity: Severity | None
+    captured: int | None, source: int, target: int, state: Judgement, severity: DifferenceSeverity | None
 ) -> None:
     fine = answer(AB, rows("1,x"))
     one = judged(
@@ -334,7 +334,7 @@ SELF = ["SHOW CREATE TABLE t", "DESC t", "SELECT @@sql_mode, 'x'"]
 def test_what_a_server_tells_of_itself_is_for_review(sql: str) -> None:
     one = judged(sql, answer(AB, rows("1,x")), answer(AB, rows("1,y")))
     assert one.state is DIFFERENT
-    assert {each.severity for each in one.differences} == {Severity.REVIEW}
+    assert {each.severity for each in one.differences} == {DifferenceSeverity.REVIEW}
     plan = [column("id", TEXT), column("estRows", TEXT)]
     assert judged("EXPLAIN SELECT 1", answer(plan, rows("1,x")), answer(plan, rows("1,y"))).state is INDETERMINATE
 
@@ -501,7 +501,7 @@ def test_pairing_within_a_tolerance_never_contradicts_trying_every_permutation(
     ours, theirs = [row(one) for one in first], [row(one) for one in second]
     fits = len(ours) == len(theirs) and any(
         all(
-            near(a, b, Kind.DOUBLE)
+            near(a, b, CellKind.DOUBLE)
             for one, other in zip(ours, order, strict=True)
             for a, b in zip(one, other, strict=True)
         )
@@ -516,7 +516,7 @@ def test_pairing_within_a_tolerance_never_contradicts_trying_every_permutation(
 
 def under(
     assumed: tuple[str, ...], source: Answer, target: Answer, sql: str = "SELECT id FROM t WHERE id = 1"
-) -> Judged:
+) -> JudgedCall:
     seen = observe(sql, source, target)
     return judge(replace(seen, call=replace(seen.call, assumed=assumed)), meaning(sql))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from migverify.errors import PlanError
 from migverify.workload.meaning import Meanings
-from migverify.workload.replay.model import Call, Difference, Judged, Judgement, Severity
+from migverify.workload.replay.model import Call, Difference, DifferenceSeverity, JudgedCall, Judgement
 from migverify.workload.replay.outcomes import (
     UNKNOWN,
     Outcomes,
@@ -29,28 +29,28 @@ from migverify.workload.replay.runfile import (
     RunFile,
     RunFileWriter,
 )
-from migverify.workload.state import State
+from migverify.workload.state import SessionState
 
 MEANINGS = Meanings(shapes=False)
 
 
-def one(index: int, state: Judgement = Judgement.SAME, **more: object) -> Judged:
-    return Judged("s", index, f"d{index % 3}", state, **more)  # type: ignore[arg-type]
+def one(index: int, state: Judgement = Judgement.SAME, **more: object) -> JudgedCall:
+    return JudgedCall("s", index, f"d{index % 3}", state, **more)  # type: ignore[arg-type]
 
 
 def run_of(folder: Path, flags: list[int]) -> RunFile:
     writer = RunFileWriter(folder)
     for number, flag in enumerate(flags):
         sql = b"SELECT 1"
-        call = Call("s", number, sql, "d", State())
+        call = Call("s", number, sql, "d", SessionState())
         writer.add(call, MEANINGS.meaning(sql), "", number, number, flag)
     writer.end_session("s")
     return writer.close()
 
 
 def test_what_is_written_comes_back(tmp_path: Path) -> None:
-    difference = Difference("value", Severity.BLOCKER, "1", "2\n\u2603", "c", "why")
-    full = Judged(
+    difference = Difference("value", DifferenceSeverity.BLOCKER, "1", "2\n\u2603", "c", "why")
+    full = JudgedCall(
         "a/1/1", 7, "d", Judgement.DIFFERENT, (difference,), "reason", "source", 1, 2, 3, None, 5, True, True, 4,
         {"sql": "SELECT '\udcff'"},
     )  # fmt: skip

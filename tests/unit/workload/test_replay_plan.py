@@ -17,16 +17,16 @@ from migverify.workload.replay.assumed import FOR_DIFFERENCES, bearing
 from migverify.workload.replay.latency import Histogram
 from migverify.workload.replay.model import Call
 from migverify.workload.replay.pace import Timeline, parse_pace
-from migverify.workload.replay.plan import FAILED_PREPARE, NOT_WHOLE, Selection, load_plan
+from migverify.workload.replay.plan import FAILED_PREPARE, NOT_WHOLE, CallSelection, load_plan
 from migverify.workload.replay.runfile import FIRST_OF_UNIT, RUN_FILE, RunFile
 from migverify.workload.replay.runfile import WRITES as WRITES_FLAG
 from migverify.workload.replay.safety import FIRST_TRANSACTION, UNLOCKED, Leave, unlocked, with_remedy
 from migverify.workload.replay.session import is_read, sampled
-from migverify.workload.replay.slo import Measured, judge_level, level
+from migverify.workload.replay.slo import ReplayMeasurement, judge_level, level
 from migverify.workload.replay.touches import TableKeys
 from migverify.workload.server_sessions import ServerSession, SessionDump
 from migverify.workload.sessions import BEGAN_BEFORE
-from migverify.workload.state import State
+from migverify.workload.state import SessionState
 from tests.unit.replay_fakes import START, planned, row
 
 WRITES = Leave(writes=True)
@@ -85,17 +85,17 @@ def test_choices(tmp_path: Path) -> None:
         *transaction("a", 0, "SELECT 1", "UPDATE t SET v = 1"), *transaction("b", 150, "SELECT 2"),
         row("c", 0, "SELECT 3", 10_000, user="job"),
     ]  # fmt: skip
-    assert planned(rows, tmp_path, selection=Selection(sessions=("b",))).calls == 3
-    assert planned(rows, tmp_path, selection=Selection(users=("job",))).not_chosen == 7
+    assert planned(rows, tmp_path, selection=CallSelection(sessions=("b",))).calls == 3
+    assert planned(rows, tmp_path, selection=CallSelection(users=("job",))).not_chosen == 7
     # times choose whole transactions, by when they began
-    plan = planned(rows, tmp_path, selection=Selection(start=START + 100, end=START + 9_000))
+    plan = planned(rows, tmp_path, selection=CallSelection(start=START + 100, end=START + 9_000))
     assert texts(tmp_path) == ["BEGIN", "SELECT 2", "COMMIT"]
     assert plan.not_chosen == 5
-    plan = planned(rows, tmp_path, selection=Selection(limit=5))
+    plan = planned(rows, tmp_path, selection=CallSelection(limit=5))
     assert texts(tmp_path) == ["BEGIN", "SELECT 1", "UPDATE t SET v = 1", "COMMIT", "BEGIN", "SELECT 2", "COMMIT"]
     assert (plan.calls, plan.not_chosen) == (7, 1)
     with pytest.raises(UsageError, match="nothing"):
-        planned(rows, tmp_path, selection=Selection(sessions=("z",)))
+        planned(rows, tmp_path, selection=CallSelection(sessions=("z",)))
 
 
 def test_a_digest_does_not_tear_writes_out_of_their_transaction(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_digest_does_not_tear_writes_out_of_their_transaction(tmp_path: Path) 
     planned(rows, tmp_path, leave=WRITES)
     with RunFile(tmp_path) as run:
         digest = next(one.digest for one in run.meanings if "UPDATE" in one.text)
-    plan = planned(rows, tmp_path, leave=WRITES, selection=Selection(digests=(digest[:12],)))
+    plan = planned(rows, tmp_path, leave=WRITES, selection=CallSelection(digests=(digest[:12],)))
     assert (plan.calls, plan.skips, plan.asked) == (1, {with_remedy(NOT_WHOLE): 1}, 0)
 
 
@@ -206,11 +206,11 @@ def test_a_sample_is_the_same_in_every_run(tmp_path: Path) -> None:
     assert set(chosen) <= {call.position for call in calls if sampled(call, 0.5)}
 
 
-def measured(writes: int, reads: int, worst: int, whole: str = "") -> Measured:
+def measured(writes: int, reads: int, worst: int, whole: str = "") -> ReplayMeasurement:
     latency = Histogram()
     latency.add(5_000, 990)
     latency.add(worst, 10 if worst < 2_000_000 else 20)
-    return Measured(writes, reads, 10.0, latency, whole)
+    return ReplayMeasurement(writes, reads, 10.0, latency, whole)
 
 
 @pytest.mark.parametrize(
@@ -222,11 +222,11 @@ def measured(writes: int, reads: int, worst: int, whole: str = "") -> Measured:
         (measured(20_000, 10_000, 3_000_000), False, "p99 is"),
         (measured(12_000, 10_000, 3_000_000), False, "p99 is"),  # too slow even under less load
         (measured(20_000, 10_000, 9_000, "stopped"), None, "stopped"),
-        (Measured(20_000, 10_000, 10.0, Histogram()), None, "no latency"),
-        (Measured(0, 0, 0.0, Histogram()), None, "was not there"),
+        (ReplayMeasurement(20_000, 10_000, 10.0, Histogram()), None, "no latency"),
+        (ReplayMeasurement(0, 0, 0.0, Histogram()), None, "was not there"),
     ],
 )
-def test_service_levels(found: Measured, met: bool | None, said: str) -> None:
+def test_service_levels(found: ReplayMeasurement, met: bool | None, said: str) -> None:
     result = judge_level("payments", level("payments", {}), found)
     assert result.met is met
     assert said in "; ".join(result.reasons)
@@ -439,7 +439,7 @@ def test_which_assumptions_bear_on_a_statement(sql: str, expected: tuple[str, ..
     keys = {"d.t": TableKeys(zoned=()), "d.zoned": TableKeys(zoned=("made",))}
     unknown = {"user", "database", "sql_mode", "time zone", "character set", "variables"}
     meaning = Meanings("mysql").meaning(sql.encode())
-    assert bearing(unknown, sql.encode(), meaning, State(), keys) == expected
+    assert bearing(unknown, sql.encode(), meaning, SessionState(), keys) == expected
 
 
 @pytest.mark.parametrize(

@@ -212,8 +212,8 @@ def test_any_bytes_are_an_answer_a_wait_or_a_protocol_error(data: bytes) -> None
         return
 
 
-def test_an_answer_nobody_asked_for() -> None:
-    with pytest.raises(ProtocolError, match="nobody"):
+def test_an_answer_without_a_request() -> None:
+    with pytest.raises(ProtocolError, match="without a request"):
         AnswerReader(EVERYTHING).feed(stream([ok()], start=0))
 
 

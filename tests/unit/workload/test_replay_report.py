@@ -29,18 +29,18 @@ from migverify.workload.replay.nightly import Capture, Night, captures, nights, 
 from migverify.workload.replay.render import example
 from migverify.workload.replay.reproduction import call_of
 from migverify.workload.replay.store import RULE, read_digests, write_replay
-from migverify.workload.replay.tally import Example, Tally
-from migverify.workload.replay.verdict import WEIGHTS, Policy, verdict
-from migverify.workload.state import State
+from migverify.workload.replay.tally import Example, ReplayTally
+from migverify.workload.replay.verdict import WEIGHTS, MatchRequirements, verdict
+from migverify.workload.state import SessionState
 from tests.unit.replaying import INT, TEXT, answer, column, failed, judged
 
 SECRET = "ann@example.org"
 HOSTILE = "<script>alert(1)</script>\u202e"
 
 
-def tally_of(*, mask: bool = False, bad: bool = True) -> Tally:
+def tally_of(*, mask: bool = False, bad: bool = True) -> ReplayTally:
     columns = [column("id", INT), column("name", TEXT)]
-    tally = Tally()
+    tally = ReplayTally()
     fine = answer(columns, [(b"1", SECRET.encode())])
     for _ in range(20):
         tally.add(judged("SELECT id, name FROM t WHERE id = 1", fine, fine, mask=mask))
@@ -58,8 +58,8 @@ def store(tmp_path: Path) -> Iterator[ResultStore]:
         yield opened
 
 
-def written(store: ResultStore, tally: Tally, *, capture: str = "", command: str = "workload replay c") -> str:
-    found = verdict(tally, policy=Policy(digests_share=0, judged_share=0))
+def written(store: ResultStore, tally: ReplayTally, *, capture: str = "", command: str = "workload replay c") -> str:
+    found = verdict(tally, requirements=MatchRequirements(digests_share=0, judged_share=0))
     run = store.start_run(
         command,
         "h",
@@ -245,7 +245,7 @@ CELLS = st.one_of(st.none(), st.binary(max_size=8))
 def test_an_example_keeps_the_statement_that_can_be_asked_again(
     sql: bytes, parameters: tuple[Parameter, ...] | None, clock: int | None, command: str
 ) -> None:
-    state = State(database="d", sql_mode="ANSI", autocommit=False, rest='{"variables": {"a": "1"}}')
+    state = SessionState(database="d", sql_mode="ANSI", autocommit=False, rest='{"variables": {"a": "1"}}')
     call = Call("s1", 1, sql, "abc", state, clock=clock, parameters=parameters, command=command)
     kept = example(Observation(call), mask=False)
     made = Example("s1", 1, Judgement.DIFFERENT, "", (), kept)

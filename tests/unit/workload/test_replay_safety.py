@@ -16,14 +16,14 @@ from migverify.workload.replay import clone
 from migverify.workload.replay.model import Call
 from migverify.workload.replay.restore import restored, set_clock
 from migverify.workload.replay.safety import Leave, read_only_mode, refusal, require_read_only
-from migverify.workload.state import State
+from migverify.workload.state import SessionState
 from tests.hostile import HOSTILE
 
 EVERY_LEAVE = Leave(writes=True, ddl=True, locking=True)
 
 
 def refused(sql: str, leave: Leave = Leave()) -> str:  # noqa: B008
-    return refusal(Call("1", 1, sql.encode(), "", State()), classify(sql.encode()), leave)
+    return refusal(Call("1", 1, sql.encode(), "", SessionState()), classify(sql.encode()), leave)
 
 
 @pytest.mark.parametrize("sql", [
@@ -95,7 +95,7 @@ def test_a_comment_that_hides_what_is_set() -> None:
 )
 @pytest.mark.parametrize("sql", HOSTILE)
 def test_what_only_looks_like_a_read_is_not_asked(sql: bytes) -> None:
-    for state in (State(), State(charset="utf8mb4", sql_mode="")):
+    for state in (SessionState(), SessionState(charset="utf8mb4", sql_mode="")):
         assert refusal(Call("1", 1, sql, "", state), classify(sql, state.modes), Leave())
 
 
@@ -109,7 +109,7 @@ def test_what_only_looks_like_a_read_is_not_asked(sql: bytes) -> None:
     ("cp932", b"\x83\x5c"),
 ])  # fmt: skip
 def test_the_character_set_of_a_session_decides_where_its_literals_end(charset: str, character: bytes) -> None:
-    state = State(charset=charset)
+    state = SessionState(charset=charset)
     for tail in (b"INTO OUTFILE '/tmp/x' -- '", b"FOR UPDATE -- '", b"; DELETE FROM t -- '"):
         sql = b"SELECT a FROM t WHERE a = '" + character + b"' " + tail
         assert refusal(Call("1", 1, sql, "", state), classify(sql, state.modes), Leave())
@@ -127,9 +127,9 @@ def test_the_mode_of_a_session_decides_where_its_literals_end() -> None:
         ("NO_BACKSLASH_ESCAPES", rb"SELECT 'a\'; DELETE FROM t -- '"),
         ("ANSI_QUOTES", rb'SELECT "a\"; DELETE FROM t -- "'),
     ):  # fmt: skip
-        state = State(sql_mode=mode)
+        state = SessionState(sql_mode=mode)
         assert refusal(Call("1", 1, sql, "", state), classify(sql, state.modes), Leave())
-        assert refusal(Call("1", 1, sql, "", State()), classify(sql), Leave()) == ""
+        assert refusal(Call("1", 1, sql, "", SessionState()), classify(sql), Leave()) == ""
 
 
 @pytest.mark.attack("replay", "a literal that holds /*!", "asked as the read that it is; no endless recursion")
@@ -139,14 +139,14 @@ def test_a_literal_that_looks_like_an_executable_comment() -> None:
 
 
 def test_a_statement_that_was_not_captured_whole_is_never_asked() -> None:
-    call = Call("1", 1, b"SELECT 1", "", State(), partial="truncated")
+    call = Call("1", 1, b"SELECT 1", "", SessionState(), partial="truncated")
     assert refusal(call, classify(call.sql), EVERY_LEAVE) == "partial: truncated"
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_that_may_write_are_refused(sql: bytes) -> None:
     found = classify(sql)
-    said = refusal(Call("1", 1, sql, "", State()), found, Leave())
+    said = refusal(Call("1", 1, sql, "", SessionState()), found, Leave())
     if found.may_write and found.effects != {"sets last_insert_id"}:
         assert said
 
@@ -218,8 +218,8 @@ def test_what_protects_where_there_are_no_read_only_sessions() -> None:
 
 
 def test_a_fresh_session_needs_nothing() -> None:
-    assert restored(State(database="", sql_mode=""), Flavor.MYSQL).commands == (b"SET SESSION sql_mode=''",)
-    (plain,) = restored(State(), Flavor.MYSQL).commands
+    assert restored(SessionState(database="", sql_mode=""), Flavor.MYSQL).commands == (b"SET SESSION sql_mode=''",)
+    (plain,) = restored(SessionState(), Flavor.MYSQL).commands
     assert b"'ANSI_QUOTES',''" in plain
     assert b"'NO_BACKSLASH_ESCAPES',''" in plain
 
@@ -236,7 +236,7 @@ def test_a_session_is_read_only_before_its_transaction_begins() -> None:
     assert any("SERIALIZABLE" in one for one in made.lost)
 
 
-FULL = State(
+FULL = SessionState(
     "d`b", "latin1", "ANSI_QUOTES,STRICT_TRANS_TABLES", "Europe/Berlin", False, "READ-COMMITTED", True,
     json.dumps({
         "variables": {"sql_select_limit": "5", "group_concat_max_len": "DEFAULT", "sql_log_bin": "0", "x y": "1",
@@ -274,8 +274,8 @@ def test_what_tidb_does_not_know_is_named() -> None:
 
 def test_a_record_that_cannot_be_read_is_named() -> None:
     for rest in ("{", "[]", '"x"'):
-        assert restored(State(rest=rest), Flavor.MYSQL).lost
-    state = State(sql_mode="", rest='{"next_transaction": "TRANSACTION; DROP TABLE t"}')
+        assert restored(SessionState(rest=rest), Flavor.MYSQL).lost
+    state = SessionState(sql_mode="", rest='{"next_transaction": "TRANSACTION; DROP TABLE t"}')
     assert restored(state, Flavor.MYSQL).commands == (b"SET SESSION sql_mode=''",)
 
 
@@ -287,7 +287,7 @@ def test_no_value_ends_its_quotes(name: str, value: str) -> None:
 
     if "\0" in name:
         return
-    state = State(database=name, sql_mode=value, rest=json.dumps({"user_variables": {name: value}}))
+    state = SessionState(database=name, sql_mode=value, rest=json.dumps({"user_variables": {name: value}}))
     for command in restored(state, Flavor.MYSQL).commands:
         kinds = [token.kind for token in tokens(command)]
         assert Kind.OPEN not in kinds

@@ -14,46 +14,46 @@ from hypothesis import strategies as st
 from migverify.model import Verdict
 from migverify.workload.catalogue.model import Label, LabelState
 from migverify.workload.replay.latency import Histogram, bounds_of, bucket_of
-from migverify.workload.replay.model import Difference, Judged, Judgement, Severity
+from migverify.workload.replay.model import Difference, DifferenceSeverity, JudgedCall, Judgement
 from migverify.workload.replay.statistics import fisher, rank_interval, shifts, signals
-from migverify.workload.replay.tally import EXAMPLES, NAMES, OTHERS, DigestTally, ExampleKeeper, Names, Tally
-from migverify.workload.replay.verdict import Policy, ReplayVerdict, verdict
+from migverify.workload.replay.tally import EXAMPLES, NAMES, OTHERS, DigestTally, ExampleKeeper, Names, ReplayTally
+from migverify.workload.replay.verdict import MatchRequirements, ReplayVerdict, verdict
 
-BLOCKER = Difference("value", Severity.BLOCKER, "1", "2", "a")
+BLOCKER = Difference("value", DifferenceSeverity.BLOCKER, "1", "2", "a")
 
 
 @st.composite
-def judgements(draw: st.DrawFn) -> Judged:
+def judgements(draw: st.DrawFn) -> JudgedCall:
     state = draw(st.sampled_from(Judgement))
     differences = draw(st.lists(st.builds(
-        Difference, st.sampled_from(["value", "order", "flags"]), st.sampled_from(Severity),
+        Difference, st.sampled_from(["value", "order", "flags"]), st.sampled_from(DifferenceSeverity),
         st.sampled_from("xy"), st.sampled_from("xy"), st.sampled_from(["", "a", "b"]),
     ), max_size=2))  # fmt: skip
     details = {"at": str(draw(st.integers(0, 99))), "user": draw(st.sampled_from(["u1", "u2"])), "text": "SELECT ?"}
     if state is not Judgement.SAME:
         details |= {"sql": "SELECT 1", "source": "1", "target": "2"}
     times = draw(st.lists(st.one_of(st.none(), st.integers(0, 10**7)), min_size=4, max_size=4))
-    return Judged(
+    return JudgedCall(
         draw(st.sampled_from(["s1", "s2", "s3"])), draw(st.integers(0, 9)), draw(st.sampled_from(["d1", "d2"])), state,
         tuple(differences), draw(st.sampled_from(["", "r1", "r2"])), draw(st.sampled_from(["", "the source"])),
         *times, draw(st.integers(0, 10**6)), draw(st.booleans()), draw(st.booleans()), draw(st.integers(1, 2)), details,
     )  # fmt: skip
 
 
-def tally_of(found: list[Judged]) -> Tally:
-    tally = Tally()
+def tally_of(found: list[JudgedCall]) -> ReplayTally:
+    tally = ReplayTally()
     for one in found:
         tally.add(one)
     return tally
 
 
-def as_json(tally: Tally) -> str:
+def as_json(tally: ReplayTally) -> str:
     return json.dumps([tally.digests[digest].as_json() for digest in sorted(tally.digests)])
 
 
 @settings(max_examples=30)
 @given(st.randoms(use_true_random=False), st.lists(judgements(), max_size=12))
-def test_a_tally_counts_truly_in_any_order_and_survives_json(chance: random.Random, found: list[Judged]) -> None:
+def test_a_tally_counts_truly_in_any_order_and_survives_json(chance: random.Random, found: list[JudgedCall]) -> None:
     tally = tally_of(found)
     assert tally.count == len(found)
     assert sum(tally.state(state) for state in Judgement) == len(found)
@@ -79,15 +79,15 @@ def test_names_are_bounded_and_sums_are_true(found: list[int], cut: int) -> None
 
 
 def test_counts_are_true_beyond_the_examples() -> None:
-    tally = Tally()
+    tally = ReplayTally()
     for place in range(50):
-        tally.add(Judged("s", place, "d", Judgement.DIFFERENT, (BLOCKER,), details={"sql": f"SELECT {place}"}))
+        tally.add(JudgedCall("s", place, "d", Judgement.DIFFERENT, (BLOCKER,), details={"sql": f"SELECT {place}"}))
     found = tally.of("d")
     assert found.state(Judgement.DIFFERENT) == found.aspects["value"].different == 50
     assert [one.position for one in found.examples["value"]] == list(range(EXAMPLES))
     keeper = ExampleKeeper()
     kept = [
-        keeper.keep(Judged("s", n, "d", Judgement.DIFFERENT, (BLOCKER,), details={"sql": "x", "at": "1"}))
+        keeper.keep(JudgedCall("s", n, "d", Judgement.DIFFERENT, (BLOCKER,), details={"sql": "x", "at": "1"}))
         for n in range(9)
     ]
     assert sum("sql" in one.details for one in kept) == EXAMPLES
@@ -156,11 +156,11 @@ def digest_tally(same: int, different: int, repeated: int = 0, noisy: int = 0) -
     tally = DigestTally("d")
     for number, state in ((same, Judgement.SAME), (different, Judgement.DIFFERENT)):
         for place in range(number):
-            tally.add(Judged("s", place, "d", state, (BLOCKER,) if state is Judgement.DIFFERENT else ()))
+            tally.add(JudgedCall("s", place, "d", state, (BLOCKER,) if state is Judgement.DIFFERENT else ()))
     for place in range(repeated):
         noise = "the source" if place < noisy else ""
         state = Judgement.INDETERMINATE if noise else Judgement.SAME
-        tally.add(Judged("s", place, "d", state, noisy=noise, repeats=2, details={"sampled": "1"}))
+        tally.add(JudgedCall("s", place, "d", state, noisy=noise, repeats=2, details={"sampled": "1"}))
     return tally
 
 
@@ -172,7 +172,7 @@ def test_a_difference_is_signal_when_it_exceeds_the_noise(different: int, noisy:
     assert [one.signal for one in found] == ([] if signal is None else [signal])
 
 
-def whole(*found: Judged, **options: object) -> ReplayVerdict:
+def whole(*found: JudgedCall, **options: object) -> ReplayVerdict:
     return verdict(tally_of(list(found)), **options)  # type: ignore[arg-type]
 
 
@@ -180,8 +180,8 @@ def of(found: ReplayVerdict, digest: str) -> str:
     return next(one.weight for one in found.digests if one.digest == digest)
 
 
-def many(state: Judgement, number: int, digest: str = "d", **parts: object) -> list[Judged]:
-    return [Judged("s", place, digest, state, **parts) for place in range(number)]  # type: ignore[arg-type]
+def many(state: Judgement, number: int, digest: str = "d", **parts: object) -> list[JudgedCall]:
+    return [JudgedCall("s", place, digest, state, **parts) for place in range(number)]  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def test_a_waiver_of_a_scope_covers_nothing_beyond_it() -> None:
     bad = many(Judgement.DIFFERENT, 2, differences=(BLOCKER,), details={"user": "page"})
     fine = many(Judgement.SAME, 98, details={"user": "page"})
 
-    def found(*more: Judged) -> Verdict:
+    def found(*more: JudgedCall) -> Verdict:
         return whole(*fine, *bad, *more, waivers=[waiver], today=DAY).verdict
 
     assert found() is Verdict.MATCH
@@ -249,9 +249,9 @@ def test_a_waiver_of_a_scope_covers_nothing_beyond_it() -> None:
 
 
 def test_reviews_and_noise_are_left_open() -> None:
-    review = many(Judgement.DIFFERENT, 1, differences=(Difference("error", Severity.REVIEW, "1", "2"),))
+    review = many(Judgement.DIFFERENT, 1, differences=(Difference("error", DifferenceSeverity.REVIEW, "1", "2"),))
     assert whole(*GOOD, *review).verdict is Verdict.INCONCLUSIVE
-    form = many(Judgement.SAME, 5, differences=(Difference("flags", Severity.METADATA, "1", "2"),))
+    form = many(Judgement.SAME, 5, differences=(Difference("flags", DifferenceSeverity.METADATA, "1", "2"),))
     found = whole(*GOOD, *form)
     assert (found.verdict, of(found, "d")) == (Verdict.MATCH, "metadata")
 
@@ -276,7 +276,7 @@ def test_service_levels_decide_too() -> None:
 def test_kinds_left_out_by_name_are_told_and_count_in_no_share() -> None:
     writes = many(Judgement.UNJUDGED, 50, "w", reason="write that is not permitted", details={"kind": "write"})
     assert whole(*GOOD, *writes).verdict is Verdict.INCONCLUSIVE
-    found = whole(*GOOD, *writes, policy=Policy(out_of_scope=frozenset({"write"})))
+    found = whole(*GOOD, *writes, requirements=MatchRequirements(out_of_scope=frozenset({"write"})))
     assert found.verdict is Verdict.MATCH
     assert found.coverage["out_of_scope"] == 50
 
@@ -284,7 +284,7 @@ def test_kinds_left_out_by_name_are_told_and_count_in_no_share() -> None:
 def test_locking_reads_that_cannot_be_asked_are_not_covered_by_a_run_of_reads_alone() -> None:
     locking = many(Judgement.UNJUDGED, 5, "l", reason="locking read without permission", details={"kind": "read"})
     assert whole(*GOOD, *locking).verdict is Verdict.INCONCLUSIVE
-    found = whole(*GOOD, *locking, policy=Policy(out_of_scope=frozenset({"write"})))
+    found = whole(*GOOD, *locking, requirements=MatchRequirements(out_of_scope=frozenset({"write"})))
     assert (found.verdict, found.coverage["out_of_scope"]) == (Verdict.MATCH, 5)
 
 
@@ -300,7 +300,7 @@ def test_equal_answers_under_assumptions_that_could_change_them_make_no_match() 
 
 
 def test_a_tally_of_an_earlier_version_is_read() -> None:
-    tally = Tally()
+    tally = ReplayTally()
     for one in GOOD:
         tally.add(one)
     for one in tally.digests.values():

@@ -20,7 +20,7 @@ from migverify.workload.model import Parameter
 from migverify.workload.replay import wire as module
 from migverify.workload.replay.model import Call
 from migverify.workload.replay.wire import Limits, ServerWire, inlined
-from migverify.workload.state import State
+from migverify.workload.state import SessionState
 from tests.unit.workload.test_replay_reader import column, eof, err, ok, result, stream
 
 
@@ -38,7 +38,7 @@ def made(ours: socket.socket, **limits: float) -> ServerWire:
 
 
 def call(sql: bytes, *parameters: Parameter) -> Call:
-    return Call("1", 1, sql, "", State(), parameters=parameters or None)
+    return Call("1", 1, sql, "", SessionState(), parameters=parameters or None)
 
 
 ONE = Parameter("integer", b"1")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from migverify.sql.lexer import Modes
 from migverify.workload.classify import StatementKind, classify
-from migverify.workload.shape import Order, Shape, shape
+from migverify.workload.shape import RowOrder, Shape, shape
 
 
 @pytest.mark.parametrize(
@@ -109,21 +109,21 @@ def test_what_writes_is_never_called_harmless(statement: str, before: str) -> No
 @pytest.mark.parametrize(
     ("sql", "order", "deterministic"),
     [
-        ("SELECT a FROM d.t ORDER BY id LIMIT 1", Order.TOTAL, True),
-        ("SELECT a FROM t ORDER BY a LIMIT 1", Order.TIES, False),
-        ("SELECT a FROM t LIMIT 1", Order.NONE, False),
-        ("SELECT a FROM t", Order.NONE, True),
-        ("SELECT t.a FROM t JOIN u ON t.a = u.b ORDER BY t.id", Order.TIES, True),
-        ("SELECT count(*), max(a) FROM t", Order.ONE_ROW, True),
-        ("SELECT a, count(*) FROM t GROUP BY a ORDER BY a", Order.TOTAL, True),
-        ("SELECT a, count(*) FROM t GROUP BY a, b ORDER BY a", Order.TIES, True),
-        ("SELECT group_concat(a) FROM t", Order.ONE_ROW, False),
-        ("SELECT group_concat(a ORDER BY a) FROM t", Order.ONE_ROW, True),
-        ("SELECT a FROM t WHERE b IN (SELECT b FROM u LIMIT 1)", Order.NONE, False),
-        ("UPDATE t SET a = 1 LIMIT 1", Order.NONE, False),
+        ("SELECT a FROM d.t ORDER BY id LIMIT 1", RowOrder.TOTAL, True),
+        ("SELECT a FROM t ORDER BY a LIMIT 1", RowOrder.TIES, False),
+        ("SELECT a FROM t LIMIT 1", RowOrder.NONE, False),
+        ("SELECT a FROM t", RowOrder.NONE, True),
+        ("SELECT t.a FROM t JOIN u ON t.a = u.b ORDER BY t.id", RowOrder.TIES, True),
+        ("SELECT count(*), max(a) FROM t", RowOrder.ONE_ROW, True),
+        ("SELECT a, count(*) FROM t GROUP BY a ORDER BY a", RowOrder.TOTAL, True),
+        ("SELECT a, count(*) FROM t GROUP BY a, b ORDER BY a", RowOrder.TIES, True),
+        ("SELECT group_concat(a) FROM t", RowOrder.ONE_ROW, False),
+        ("SELECT group_concat(a ORDER BY a) FROM t", RowOrder.ONE_ROW, True),
+        ("SELECT a FROM t WHERE b IN (SELECT b FROM u LIMIT 1)", RowOrder.NONE, False),
+        ("UPDATE t SET a = 1 LIMIT 1", RowOrder.NONE, False),
     ],
 )
-def test_shapes(sql: str, order: Order, deterministic: bool) -> None:
+def test_shapes(sql: str, order: RowOrder, deterministic: bool) -> None:
     found = shape(sql.encode(), {"t": [["id"]]})
     assert (found.order, found.deterministic) == (order, deterministic)
 
@@ -131,7 +131,7 @@ def test_shapes(sql: str, order: Order, deterministic: bool) -> None:
 @pytest.mark.parametrize("sql", ["XA START 'a'", "SELECT 1; SELECT 2", "SAVEPOINT s1", "SELECT", "", "\udcff"])
 def test_what_cannot_be_read_has_no_known_shape(sql: str) -> None:
     found = shape(sql.encode("utf-8", "surrogateescape"))
-    assert (found.tables, found.order, found.deterministic) == (None, Order.UNKNOWN, None)
+    assert (found.tables, found.order, found.deterministic) == (None, RowOrder.UNKNOWN, None)
     assert found.reasons
 
 

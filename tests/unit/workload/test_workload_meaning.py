@@ -13,7 +13,7 @@ from migverify.sql.lexer import DEFAULT, Dialect, Modes, TokenKind, tokens
 from migverify.workload.classify import classify
 from migverify.workload.digest import Digester
 from migverify.workload.meaning import Meaning, Meanings
-from migverify.workload.shape import Order, Shape, shape
+from migverify.workload.shape import RowOrder, Shape, shape
 from tests.digest_corpus import corpus
 
 _OTHERS = {
@@ -113,7 +113,7 @@ def test_where_literals_could_matter(versions: list[str]) -> None:
 
 def test_structure_does_not_hang_on_bytes_of_a_literal() -> None:
     found = shape(b"SELECT a FROM t WHERE b = '\xff\xfe' ORDER BY a")
-    assert (found.tables, found.order) == (("t",), Order.TIES)
+    assert (found.tables, found.order) == (("t",), RowOrder.TIES)
     assert shape("SELECT é FROM t".encode("latin-1")).tables is None
 
 
@@ -131,8 +131,8 @@ def test_without_shapes_every_shape_is_unknown() -> None:
 
 def test_keys_make_an_order_total() -> None:
     meanings = Meanings(unique_keys={"t": [["a"]]})
-    assert meanings.meaning(b"SELECT a FROM t WHERE b = 1 ORDER BY a").shape.order is Order.TOTAL
-    assert meanings.meaning(b"SELECT a FROM t WHERE b = 2 ORDER BY a").shape.order is Order.TOTAL
+    assert meanings.meaning(b"SELECT a FROM t WHERE b = 1 ORDER BY a").shape.order is RowOrder.TOTAL
+    assert meanings.meaning(b"SELECT a FROM t WHERE b = 2 ORDER BY a").shape.order is RowOrder.TOTAL
 
 
 def test_the_server_has_no_digest_for_ten_words() -> None:

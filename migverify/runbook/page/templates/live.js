@@ -372,7 +372,7 @@
     $("stale").hidden = true;
     view = answer.view;
     if (problem) {
-      // Nothing of an older state stays: it could be taken for the present one.
+      // Nothing of an older state stays: it could be mistaken for the present one.
       for (const id of Object.keys(drawn)) { delete drawn[id]; ($(id).querySelector(".body") || $(id)).replaceChildren(); }
       $("top").dataset.state = problem.kind === "waiting" ? "waiting" : "damaged";
       text("label", ""); text("title", answer.room); text("where", ""); text("sentence", problem.text);

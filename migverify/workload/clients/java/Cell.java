@@ -75,7 +75,7 @@ final class Cell implements AutoCloseable {
             return act(step);
         } catch (Misuse | InterruptedException ours) {
             throw ours;
-        } catch (Exception thrown) { // whatever a driver or a pool throws is what is to be observed
+        } catch (Exception thrown) { // what a driver or a pool throws is to be observed
             return Map.of("error", Facts.exception(thrown));
         }
     }

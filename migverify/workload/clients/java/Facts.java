@@ -58,7 +58,7 @@ final class Facts {
         }
     }
 
-    /** Class, code and state are compared; the message is told beside them, as every engine words it its own way. */
+    /** Class, code and state are compared; the message is reported beside them, as every engine words it its own way. */
     static Map<String, Object> exception(Throwable thrown) {
         Map<String, Object> facts = new LinkedHashMap<>();
         facts.put("class", thrown.getClass().getName());

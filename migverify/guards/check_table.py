@@ -1,81 +1,42 @@
-"""All questions of the settings guard as data: what is asked of whom, for which work, what is wanted, and why."""
+"""The table of questions of the settings guard: who is asked, before which work, what is wanted, why, and what to do.
+
+A check is added by adding a row here, or one to ``check_parts`` where it belongs to a question. A judge is data
+where possible (``Value``, ``Agree``, ``NoneOf``), else a function of ``check_basics``, ``check_grants``,
+``check_tables``, ``check_binlog`` or ``check_feeds``. The tables of docs/check.md are generated from the rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Sequence
 
 from migverify.guards import check_basics as basics
 from migverify.guards import check_feeds as feeds
 from migverify.guards import check_grants as grants
-from migverify.guards import check_settings as settings
 from migverify.guards import check_tables as tables
-from migverify.guards.check_binlog import binlog
-from migverify.guards.check_read import CheckedServer
-from migverify.guards.model import CheckResult, GuardQuestion
+from migverify.guards.check_parts import BINLOG, MARIADB, MYSQL, OTHER_SETTINGS, TIDB, TIDB_VARIABLES, TYPES
+from migverify.guards.check_rules import ALL, Agree, CheckQuestion, NoneOf, Of, Work, at_least
 from migverify.sql import settings as sql
-from migverify.sql.server import CLOCK
+from migverify.sql.server import CLOCK, CONNECTIONS
 
-
-class Work(StrEnum):
-    """What is about to begin."""
-
-    TABLES = "tables"
-    CHANGES = "changes"
-    RECON = "recon"
-    WORKLOAD = "workload"
-    CUTOVER = "cutover"
-
-
-ALL = frozenset(Work)
 MOVING = frozenset({Work.WORKLOAD, Work.CUTOVER})
 """Work in which applications meet the target."""
 READING = frozenset({Work.TABLES, Work.CHANGES, Work.RECON, Work.CUTOVER})
-
-
-class Of(StrEnum):
-    """Whom a question is put to."""
-
-    EACH = "each endpoint"
-    SOURCE = "each source"
-    TARGET = "the target"
-    PAIR = "each source and the target"
-
-
-@dataclass(frozen=True, slots=True)
-class CheckQuestion(GuardQuestion[CheckedServer]):
-    """One question of the settings guard.
-
-    ``ask`` gets one endpoint, ``pair`` a source and the target. A refusal that either raises is INCONCLUSIVE, with
-    ``todo`` as what to do. ``others`` says that further endpoints of the configuration are asked too.
-    """
-
-    of: Of = Of.EACH
-    work: frozenset[Work] = ALL
-    pair: Callable[[CheckedServer, CheckedServer], Iterator[CheckResult]] | None = None
-    others: bool = False
-
-
+_SNAPSHOTS = frozenset({Work.TABLES, Work.RECON, Work.CUTOVER})
 _CUTOVER = frozenset({Work.CUTOVER})
 _FOLLOWING = frozenset({Work.CHANGES, Work.CUTOVER})
-
-
-def _variable(name: str) -> str:
-    return f"SHOW GLOBAL VARIABLES LIKE '{name}'"
-
+_NOT_TIDB = MYSQL | MARIADB
 
 QUESTIONS: tuple[CheckQuestion, ...] = (
     CheckQuestion(
         "reachable", "the server answers and lets the user in", "SELECT VERSION()",
-        "What does not answer now will not answer in the middle of the night.",
+        "An endpoint that does not answer now stops the work when it begins.",
         "Check host, port, firewalls, user and password.", basics.reachable, others=True, of=Of.EACH, work=ALL,
     ),
     CheckQuestion(
         "tls", "TLSv1.2 or later, a verified certificate that lasts 14 days at least",
         "SHOW SESSION STATUS LIKE 'Ssl_%'",
-        "In clear, passwords and rows can be read by anybody between; a certificate that ends cuts every connection.",
-        "Turn TLS on at the server; where the network is trusted, say so with tls.mode: disabled.",
+        "Without TLS, passwords and rows can be read on the network; an expired certificate refuses every connection.",
+        "Turn TLS on at the server; where the network is trusted, set tls.mode: disabled.",
         basics.encryption, others=True, of=Of.EACH, work=ALL,
     ),
     CheckQuestion(
@@ -91,48 +52,50 @@ QUESTIONS: tuple[CheckQuestion, ...] = (
     ),
     CheckQuestion(
         "grants-tables", "SELECT on every table in scope", "SHOW GRANTS",
-        "What a user may not read looks like a table that is not there.",
+        "A table that the user may not read looks as if it did not exist.",
         "GRANT SELECT on the databases in scope (see docs/privileges.md).", grants.tables, of=Of.EACH, work=READING,
     ),
     CheckQuestion(
         "grants-changes", "REPLICATION SLAVE, REPLICATION CLIENT on *.*", "SHOW GRANTS",
-        "Without them nobody follows the source's writes.",
+        "Without them the source's binlog cannot be read.",
         "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO the user.", grants.changes,
-        of=Of.SOURCE, work=_FOLLOWING,
+        of=Of.SOURCE, work=_FOLLOWING, kinds=_NOT_TIDB,
     ),
     CheckQuestion(
         "grants-workload", "SELECT and SHOW VIEW on everything in scope, PROCESS",
-        "SHOW GRANTS", "A replayed statement that is refused tells nothing of the server; a capture sees too little.",
+        "SHOW GRANTS",
+        "A replayed statement that is refused does not test the server; a capture sees too few sessions.",
         "GRANT SELECT, SHOW VIEW on the databases in scope, PROCESS ON *.*.", grants.workload,
         of=Of.EACH, work=frozenset({Work.WORKLOAD}),
     ),
     CheckQuestion(
         "grants-repair",
         "INSERT, UPDATE, DELETE on every table in scope", "SHOW GRANTS",
-        "Without them `repair --apply` is refused in the hour when it is needed.",
+        "Without them `tables repair --apply` is refused when it is needed.",
         "GRANT INSERT, UPDATE, DELETE on the databases in scope.", grants.repair,
         of=Of.TARGET, work=frozenset({Work.TABLES, Work.CUTOVER}),
     ),
     CheckQuestion(
         "grants-excess", "a source's user only reads, the target's administers nothing", "SHOW GRANTS",
-        "What a user may not do, no mistake of a tool or of a person can do.",
+        "A privilege that the user lacks cannot be used by mistake.",
         "Use a user of its own with SELECT only (see docs/privileges.md).", grants.excess, of=Of.EACH, work=ALL,
     ),
     CheckQuestion(
-        "sql-mode", "equal", _variable("sql_mode"),
+        "sql-mode", "equal", sql.global_variable("sql_mode"),
         "Another mode stores other values for the same statement: it cuts, rounds, or refuses.",
-        "Set the target's to the source's.", pair=settings.sql_mode, of=Of.PAIR, work=ALL,
+        "Set the target's to the source's.", pair=basics.sql_mode, of=Of.PAIR, work=ALL,
     ),
     CheckQuestion(
-        "charset", "equal defaults", _variable("collation_server"),
-        "Where nothing is said, new tables and texts in statements compare by other rules.",
-        "Spell CHARACTER SET and COLLATE out.", pair=settings.charset, of=Of.PAIR, work=MOVING,
+        "charset", "equal defaults", sql.global_variable("collation_server"),
+        "New tables and literals that name no collation compare by other rules.",
+        "Spell CHARACTER SET and COLLATE out.", pair=basics.charset, of=Of.PAIR, work=MOVING,
     ),
     CheckQuestion(
         "collations", "equal columns have equal collations",
         sql.COLUMNS,
         "Under another collation a unique key takes other texts as equal, and a lookup finds other rows.",
-        "ALTER TABLE ... MODIFY ... COLLATE on the target, or look for texts that meet (GROUP BY ... HAVING).",
+        "ALTER TABLE ... MODIFY ... COLLATE on the target, or look for values that become equal (GROUP BY ... HAVING"
+        " COUNT(*) > 1).",
         pair=tables.collations, of=Of.PAIR, work=frozenset({Work.TABLES, Work.RECON, *MOVING}),
     ),
     CheckQuestion(
@@ -162,38 +125,40 @@ QUESTIONS: tuple[CheckQuestion, ...] = (
     CheckQuestion(
         "binlog", "every condition of `migverify changes check`", sql.VARIABLES,
         "The binlog proves what was written, if it holds everything and is kept until it was read.",
-        "See docs/changes.md.", binlog, of=Of.SOURCE, work=_FOLLOWING,
+        "See docs/changes.md.", of=Of.SOURCE, work=_FOLLOWING, kinds=MYSQL,
+        parts=tuple(row for row in BINLOG if not row.alone),
     ),
     CheckQuestion(
-        "max-allowed-packet", "the target's at least the source's", _variable("max_allowed_packet"),
-        "A larger statement or row is refused by the target alone.", "Raise the target's.", pair=settings.packet,
-        of=Of.PAIR, work=ALL,
+        "max-allowed-packet", "the target's at least the source's", sql.global_variable("max_allowed_packet"),
+        "A larger statement or row is refused by the target alone.", "Raise the target's.",
+        pair=Agree("max_allowed_packet", at_least, required=True, unit="bytes"), of=Of.PAIR, work=ALL,
     ),
     CheckQuestion(
         "row-size", "no type that holds more than TiDB stores in a row", sql.ENTRY_SIZE,
         "TiDB refuses a larger row (error 8025), on replication and for the application.",
         "Raise performance.txn-entry-size-limit, at most 120 MiB, or keep such values elsewhere.", pair=tables.row_size,
-        of=Of.PAIR, work=_CUTOVER,
+        of=Of.PAIR, work=_CUTOVER, kinds=TIDB,
     ),
     CheckQuestion(
-        "isolation", "equal, and one that TiDB has", _variable("transaction_isolation"),
+        "isolation", "equal, and one that TiDB has", sql.global_variable("transaction_isolation"),
         "Another isolation lets transactions see other rows: lost updates and phantoms that no test of one user shows.",
-        "Set both alike, or let the application set its own.", pair=settings.isolation, of=Of.PAIR, work=MOVING,
-    ),
-    CheckQuestion(
-        "other-settings", "equal, or at least the source's", sql.VARIABLES,
-        "The same statement behaves otherwise.", "Set the target's to the source's.", pair=settings.other_settings,
+        "Set both to the same value, or let the application set its own.", pair=basics.isolation,
         of=Of.PAIR, work=MOVING,
     ),
     CheckQuestion(
-        "auto-increment", "equal step and offset", _variable("auto_increment_%"),
-        "With another step or offset two writers give out one id, or an application meets gaps that it did not expect.",
-        "Set both alike.", pair=settings.auto_increment, of=Of.PAIR, work=MOVING,
+        "other-settings", "equal, or at least the source's", sql.VARIABLES,
+        "The same statement behaves otherwise.", "Set the target's to the source's.",
+        of=Of.PAIR, work=MOVING, parts=OTHER_SETTINGS,
+    ),
+    CheckQuestion(
+        "auto-increment", "equal step and offset", sql.global_variable("auto_increment_%"),
+        "With another step or offset two writers give out one id, or an application gets gaps that it does not expect.",
+        "Set both to the same values.", pair=basics.auto_increment, of=Of.PAIR, work=MOVING,
     ),
     CheckQuestion(
         "scope", "every pattern of tables.include matches, and one table at least",
         sql.TABLES,
-        "What is not in scope is not verified, and nobody notices.",
+        "A table outside the scope is not verified, without any message.",
         "Correct tables.include, or grant SELECT: tables without a grant cannot be seen.", tables.scope,
         of=Of.SOURCE, work=ALL,
     ),
@@ -206,25 +171,25 @@ QUESTIONS: tuple[CheckQuestion, ...] = (
     CheckQuestion(
         "keys", "a primary key, or a unique key without NULL, in every table",
         sql.INDEXES,
-        "Rows that nothing tells apart cannot be followed, may be applied twice, and TiCDC leaves them out.",
-        "Add a primary key; else compare these tables whole at the end, and plan without a rollback.", tables.keys,
-        of=Of.EACH, work=ALL,
+        "Rows that cannot be distinguished cannot be followed, may be applied twice, and TiCDC leaves them out.",
+        "Add a primary key; else compare these tables whole at the end, and plan without a rollback.",
+        NoneOf(tables.without_key), of=Of.EACH, work=ALL,
     ),
     CheckQuestion(
         "engines", "InnoDB", sql.TABLES,
         "Writes to other engines are not undone with the transaction, and no snapshot holds them still.",
-        "ALTER TABLE ... ENGINE = InnoDB.", tables.engines, of=Of.SOURCE, work=ALL,
+        "ALTER TABLE ... ENGINE = InnoDB.", NoneOf(tables.of_other_engines), of=Of.SOURCE, work=ALL,
     ),
     CheckQuestion(
         "types", "nothing that TiDB does not have",
         sql.COLUMNS,
         "CREATE TABLE is refused by TiDB, and the application's queries on them too.",
-        "Convert the columns and move the queries elsewhere before the schema moves.", pair=tables.types,
-        of=Of.PAIR, work=MOVING,
+        "Convert the columns and move the queries elsewhere before the schema moves.",
+        of=Of.PAIR, work=MOVING, kinds=TIDB, parts=TYPES,
     ),
     CheckQuestion(
-        "names", "no two names that differ in case alone", _variable("lower_case_table_names"),
-        "TiDB finds names without regard to case: of two such tables one has no room, and rows would mix.",
+        "names", "no two names that differ in case alone", sql.global_variable("lower_case_table_names"),
+        "TiDB compares names without case: both tables would become one, and their rows would mix.",
         "Rename one of them, or route it elsewhere.", pair=tables.names, of=Of.PAIR, work=ALL,
     ),
     CheckQuestion(
@@ -244,20 +209,22 @@ QUESTIONS: tuple[CheckQuestion, ...] = (
     CheckQuestion(
         "triggers", "none", sql.TRIGGERS,
         "TiDB runs no triggers: what they wrote is not written any more, from the cutover on.",
-        "Move what they do into the application, prove it by replay, then skip this question.", tables.triggers,
-        of=Of.SOURCE, work=MOVING,
+        "Move what they do into the application, prove it by replay, then skip this question.",
+        NoneOf(tables.triggers, unseen=tables.unseen_triggers), of=Of.SOURCE, work=MOVING, kinds=_NOT_TIDB,
     ),
     CheckQuestion(
         "events", "none that is enabled", sql.EVENTS,
         "TiDB runs no events; on the source they go on writing after the cutover.",
-        "Move them to a scheduler outside, and disable them on the source at the cutover.", tables.events,
-        of=Of.SOURCE, work=MOVING,
+        "Move them to a scheduler outside, and disable them on the source at the cutover.",
+        NoneOf(tables.events, among="databases", unseen=tables.unseen_events),
+        of=Of.SOURCE, work=MOVING, kinds=_NOT_TIDB,
     ),
     CheckQuestion(
         "routines", "none", sql.ROUTINES,
         "TiDB has no stored procedures and functions: CALL is refused with error 8108, a function with 1305.",
-        "Move them into the application; `workload digest` tells which are called.", tables.routines,
-        of=Of.SOURCE, work=MOVING,
+        "Move them into the application; `workload digest` lists which are called.",
+        NoneOf(tables.routines, among="databases", unseen=tables.unseen_routines),
+        of=Of.SOURCE, work=MOVING, kinds=_NOT_TIDB,
     ),
     CheckQuestion(
         "views", "those of the source",
@@ -267,20 +234,21 @@ QUESTIONS: tuple[CheckQuestion, ...] = (
     ),
     CheckQuestion(
         "tidb-variables", "values that behave as MySQL does", sql.VARIABLES,
-        "These decide how TiDB behaves.", "See each.", settings.tidb_variables, of=Of.TARGET, work=MOVING,
+        "They decide whether TiDB behaves as MySQL does.", "See each.",
+        of=Of.TARGET, work=MOVING, kinds=TIDB, parts=TIDB_VARIABLES,
     ),
     CheckQuestion(
         "new-collations", "`a` equals `A` under utf8mb4_general_ci", sql.NEW_COLLATIONS,
         "Without them TiDB compares bytes, whatever a collation is called; fixed when a cluster is made.",
-        "Make the cluster anew with new_collations_enabled_on_first_bootstrap: true.", settings.new_collations,
-        of=Of.TARGET, work=ALL,
+        "Make the cluster anew with new_collations_enabled_on_first_bootstrap: true.", basics.new_collations,
+        of=Of.TARGET, work=ALL, kinds=TIDB,
     ),
     CheckQuestion(
         "gc-life-time", "longer than a verification takes",
-        _variable("tidb_gc_life_time"),
+        sql.global_variable("tidb_gc_life_time"),
         "A read as of a moment that garbage collection has passed ends with error 8055, and begins again from nothing.",
         "SET GLOBAL tidb_gc_life_time to more than that for as long as the work goes on.", feeds.gc_life_time,
-        of=Of.EACH, work=frozenset({Work.TABLES, Work.RECON, Work.CUTOVER}),
+        of=Of.EACH, work=_SNAPSHOTS, kinds=TIDB,
     ),
     CheckQuestion(
         "gc-safe-point", "less than 24 h old",
@@ -288,22 +256,23 @@ QUESTIONS: tuple[CheckQuestion, ...] = (
         "A safe point that does not advance (a changefeed, a backup, a long transaction) keeps every old version: disk"
         " and reads suffer.",
         "Look for what holds it: pd-ctl service-gc-safepoint, and open transactions.", feeds.safe_point,
-        of=Of.EACH, work=frozenset({Work.TABLES, Work.RECON, Work.CUTOVER}),
+        of=Of.EACH, work=_SNAPSHOTS, kinds=TIDB,
     ),
     CheckQuestion(
-        "connections", "room for `connections` of the configuration, and 20 % left", sql.CONNECTED,
-        "Where no connection is left, the verification stops, or takes those of the application.",
+        "connections", "`connections` of the configuration are free, and 20 % more", CONNECTIONS,
+        "Where none is left, the verification stops, or takes connections from the application.",
         "Lower `connections`, or raise max_connections.", basics.connections, others=True, of=Of.EACH, work=ALL,
     ),
     CheckQuestion(
         "statistics", f"every table with rows analyzed, health of {feeds.HEALTHY_WELL} or more",
-        sql.STATISTICS, "Without statistics TiDB chooses plans by guess: the first hour after a cutover is the worst.",
-        "ANALYZE TABLE on the tables named.", feeds.statistics, of=Of.TARGET, work=MOVING,
+        sql.STATISTICS,
+        "Without statistics TiDB chooses plans by guess: the first hour after a cutover is the slowest.",
+        "ANALYZE TABLE on the tables named.", feeds.statistics, of=Of.TARGET, work=MOVING, kinds=TIDB,
     ),
     CheckQuestion(
         "disk", f"every store up, and {basics.DISK_LEFT:.0%} of it left", sql.STORES,
         "Stores that are nearly full refuse writes and move regions about.",
-        "Add stores, or make room, before the load begins.", basics.disk, of=Of.EACH, work=ALL,
+        "Add stores, or free space, before the load begins.", basics.disk, of=Of.EACH, work=ALL, kinds=TIDB,
     ),
     CheckQuestion(
         "dm", f"checkpoints written within {feeds.STALE_SECONDS} s", sql.CHECKPOINT_TABLES,
@@ -316,6 +285,10 @@ QUESTIONS: tuple[CheckQuestion, ...] = (
         "Look at it: cdc cli changefeed query -c ID.", feeds.ticdc, of=Of.TARGET, work=_CUTOVER,
     ),
 )  # fmt: skip
+
+
+PREFLIGHT = CheckQuestion("", parts=BINLOG, kinds=MYSQL)
+"""What `migverify changes check` asks."""
 
 
 def chosen(
