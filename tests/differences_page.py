@@ -56,7 +56,7 @@ def _entry(entry: CatalogueEntry) -> str:
     lines = [f"### {entry.id}", "", f"{entry.title}.", "", entry.explanation, "", f"Remedy: {entry.remedy}"]
     bounds = [
         f"{name} {part.text()}"
-        for name, part in (("MySQL", entry.source), ("TiDB", entry.target))
+        for name, part in (("MySQL", entry.versions.mysql), ("TiDB", entry.versions.tidb))
         if part.text() != "all"
     ]
     if bounds:

@@ -62,7 +62,7 @@ def set_up(options: ClientOptions) -> Iterator[Ready]:
     """
     from migverify.workload.clients.proxy import NetworkController
     from migverify.workload.clients.run import ClientSide, Tools
-    from migverify.workload.clients.scratch import scratch_database
+    from migverify.workload.scratch import CLIENTS, ScratchDatabase
 
     with ExitStack() as stack:
         endpoints, secrets, marker = _endpoints(options)
@@ -79,8 +79,11 @@ def set_up(options: ClientOptions) -> Iterator[Ready]:
         }
         if not options.own_servers and not options.source_is_scratch:
             _refuse_production(options, sessions, marker)
-        # Servers of our own go away with their data; their sessions may be gone after a restart.
-        stack.enter_context(scratch_database(sessions, options.database, keep=options.keep or options.own_servers))
+        for side, session in sessions.items():
+            scratch = ScratchDatabase(session, options.database, side, CLIENTS)
+            if not options.keep and not options.own_servers:
+                stack.callback(scratch.drop)  # servers of our own go away with their data
+            scratch.make_once()
         addresses = {side: (one.host, one.port) for side, one in endpoints.items()}
         controller = NetworkController(addresses, None if restart is None else lambda side: restart[side]())
         stack.callback(controller.close)

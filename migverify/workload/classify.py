@@ -16,6 +16,7 @@ from importlib import resources
 from itertools import pairwise
 
 from migverify.sql.lexer import DEFAULT, Modes, TokenKind, executed, has_executable_comment, tokens
+from migverify.workload.settings import SCOPES, assignments
 
 
 class StatementKind(StrEnum):
@@ -90,7 +91,6 @@ _ACCOUNTS = frozenset({"USER", "ROLE", "SERVER", "INSTANCE", "TABLESPACE", "RESO
 _GLOBAL = frozenset(
     {"GLOBAL", "PERSIST", "PERSIST_ONLY", "PASSWORD", "CONFIG", "BINDING", "RESOURCE", "ROLE", "DEFAULT"}
 )
-_SCOPES = frozenset({"SESSION", "LOCAL"})
 _OWN_VARIABLE = re.compile(r"@@(?:(?:session|local)\.)?[a-z_0-9$]+", re.IGNORECASE)
 _READING = frozenset({"SQL_MODE", "CHARACTER_SET_CLIENT", "NAMES", "CHARSET", "CHARACTER"})
 _ISOLATION = frozenset({"TRANSACTION_ISOLATION", "TX_ISOLATION"})
@@ -112,13 +112,17 @@ _EFFECTS = {
     "sleep": "sleep", "benchmark": "sleep", "master_pos_wait": "sleep", "source_pos_wait": "sleep",
     "wait_for_executed_gtid_set": "sleep", "nextval": "sequence", "setval": "sequence", "load_file": "reads a file",
 }  # fmt: skip
-_VOLATILE = frozenset({
-    "now", "sysdate", "curdate", "curtime", "current_date", "current_time", "current_timestamp", "localtime",
-    "localtimestamp", "utc_date", "utc_time", "utc_timestamp", "unix_timestamp", "uuid", "uuid_short", "rand",
-    "random_bytes", "connection_id", "user", "current_user", "session_user", "system_user", "current_role",
-    "last_insert_id", "found_rows", "row_count", "version", "database", "schema", "sleep", "benchmark", "get_lock",
-    "release_lock", "release_all_locks", "is_free_lock", "is_used_lock", "nextval", "lastval", "tidb_version",
-    "tidb_current_tso", "ps_current_thread_id", "load_file", "statement_digest", "icu_version",
+CLOCK = frozenset({
+    "now", "curdate", "curtime", "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp",
+    "utc_date", "utc_time", "utc_timestamp", "unix_timestamp",
+})  # fmt: skip
+"""Volatile functions that tell the session's clock: determined once it is set. SYSDATE is none of them."""
+_VOLATILE = CLOCK | frozenset({
+    "sysdate", "uuid", "uuid_short", "rand", "random_bytes", "connection_id", "user", "current_user", "session_user",
+    "system_user", "current_role", "last_insert_id", "found_rows", "row_count", "version", "database", "schema",
+    "sleep", "benchmark", "get_lock", "release_lock", "release_all_locks", "is_free_lock", "is_used_lock", "nextval",
+    "lastval", "tidb_version", "tidb_current_tso", "ps_current_thread_id", "load_file", "statement_digest",
+    "icu_version",
 })  # fmt: skip
 _WITHOUT_PARENTHESES = frozenset({
     "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "utc_date", "utc_time",
@@ -378,27 +382,19 @@ def _writes_inside(found: list[tuple[int, str]], words: list[str], at: int) -> b
 
 def _settings(found: list[tuple[int, str]], words: list[str]) -> set[str] | None:
     """Return the effects of what follows SET; None where it is more than settings of the session."""
-    at = words[0] in _SCOPES if words else 0
-    if words[at : at + 1] == ["TRANSACTION"]:
+    if words[bool(words) and words[0].lower() in SCOPES :][:1] == ["TRANSACTION"]:
         return {"serializable"} if "SERIALIZABLE" in words else set()
     effects: set[str] = set()
-    depth, start = 0, 0
-    for place in range(len(found) + 1):
-        text = found[place][1] if place < len(found) else ","
-        depth += (text == "(") - (text == ")")
-        if text == "," and (depth <= 0 or place == len(found)):
-            item = _setting(found[start:place], words[start:place])
-            if item is None:
-                return None
-            effects |= item
-            start = place + 1
+    for scope, start, end in assignments([text for _, text in found]):
+        item = _setting(found[start:end], words[start:end], scoped=bool(scope))
+        if item is None:
+            return None
+        effects |= item
     return effects
 
 
-def _setting(item: list[tuple[int, str]], words: list[str]) -> set[str] | None:
+def _setting(item: list[tuple[int, str]], words: list[str], *, scoped: bool) -> set[str] | None:
     """Return the effects of one assignment of a SET."""
-    scoped = bool(words) and words[0] in _SCOPES
-    item, words = item[scoped:], words[scoped:]
     if not item:
         return None
     if not scoped and words[0] in ("NAMES", "CHARSET", "CHARACTER"):

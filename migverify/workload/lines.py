@@ -18,7 +18,7 @@ from typing import IO, Any, cast
 
 from migverify.changes.storage import Storage, without_password
 from migverify.errors import ReadError
-from migverify.workload.model import Noise, Origin, Rejected
+from migverify.workload.model import Noise, Origin, Rejected, text_of
 
 BLOCK = 4 << 20
 LONGEST = 64 << 20
@@ -143,7 +143,7 @@ class Texts(dict[bytes, str]):
     """Names of users, hosts and databases as texts, each made once."""
 
     def __missing__(self, raw: bytes) -> str:
-        text = raw.decode("utf-8", "backslashreplace")
+        text = text_of(raw)
         if len(self) < 10_000:
             self[raw] = text
         return text

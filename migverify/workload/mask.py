@@ -17,6 +17,7 @@ from typing import NamedTuple
 from migverify.sql.lexer import WIDE, Modes, Token, TokenKind, executed, narrowed, tokens
 from migverify.workload.model import Command, Parameter
 from migverify.workload.sessions import SessionStatement, joined_reasons
+from migverify.workload.settings import assignments, variable
 
 MASKED_WHOLE = "masked whole: where its literals end is not certain"
 
@@ -43,7 +44,6 @@ _SETTINGS = frozenset({
     "sql_warnings", "sql_auto_is_null", "sql_big_selects", "optimizer_switch", "lc_time_names", "lc_messages",
     "div_precision_increment", "auto_increment_increment", "auto_increment_offset", "transaction", "timestamp",
 })  # fmt: skip
-_SCOPES = frozenset({"session", "local", "global", "persist"})
 
 
 def length_class(size: int) -> int:
@@ -216,31 +216,22 @@ def _settings_end(sql: bytes, found: Sequence[Token]) -> int:
     texts = [sql[one.start : one.end] for one in found]
     if not texts or texts[0].upper() != b"SET" or b";" in texts[:-1]:
         return 0
-    start = 1
-    for place in range(1, len(found) + 1):
-        if place < len(found) and texts[place] != b",":
-            continue
-        item = found[start:place]
-        if not _is_setting([sql[one.start : one.end].decode("latin-1") for one in item], [one.kind for one in item]):
-            return found[start].start if start < len(found) else len(sql)
-        start = place + 1
+    for scope, start, end in assignments([text.decode("latin-1") for text in texts[1:]]):
+        item = found[1 + start : 1 + end]
+        if not _is_setting(scope, [sql[one.start : one.end].decode("latin-1") for one in item], item):
+            begin = 1 + start - bool(scope)
+            return found[begin].start if begin < len(found) else len(sql)
     return len(sql)
 
 
 _PLAIN_VALUES = frozenset({TokenKind.WORD, TokenKind.STRING, TokenKind.INTEGER, TokenKind.NUMBER, TokenKind.OPERATOR})
 
 
-def _is_setting(texts: list[str], kinds: list[TokenKind]) -> bool:
+def _is_setting(scope: str, texts: list[str], item: Sequence[Token]) -> bool:
     """Tell whether one part of a SET gives a setting of ours one plain value."""
-    texts = [text.lower() for text in texts]
-    if texts and texts[0] in _SCOPES:
-        texts, kinds = texts[1:], kinds[1:]
-    if not texts:
+    if not texts or scope == "persist_only" or "(" in texts:
         return False
-    name = texts[0].removeprefix("@@")
-    scope, dot, rest = name.partition(".")
-    name = rest if dot and scope in _SCOPES else name
-    return name in _SETTINGS and "(" not in texts and all(kind in _PLAIN_VALUES for kind in kinds[1:])
+    return variable(texts[0])[1] in _SETTINGS and all(one.kind in _PLAIN_VALUES for one in item[1:])
 
 
 def mask_statement(statement: SessionStatement) -> SessionStatement:

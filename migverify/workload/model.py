@@ -124,6 +124,11 @@ class Carry:
     sessions: tuple[tuple[int, Any], ...] = ()
 
 
+def text_of(raw: bytes) -> str:
+    """Return bytes as text; what is no UTF-8 becomes an escape."""
+    return raw.decode("utf-8", "backslashreplace")
+
+
 class CaptureFormat(Protocol):
     """Reads one file of one format."""
 

@@ -7,116 +7,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from migverify.errors import EndpointError, MigverifyError, ReadError, UsageError
+from migverify.db.session import Session, open_session
+from migverify.errors import EndpointError, MigverifyError, ReadError, RetryableReadError, UsageError
 from migverify.model import Endpoint, Flavor, Side
 from migverify.sql.gates import kill_sql
 from migverify.workload.catalogue.expected import Expected, ProbeOutcome
 from migverify.workload.catalogue.model import CatalogueEntry, Needs, Probe, ProbeState
-from migverify.workload.catalogue.versions import KnownServer
+from migverify.workload.catalogue.versions import KnownServer, server
 from migverify.workload.probe import ProbeResult, SideAnswer, expectations, judge
-from migverify.workload.probe_session import Pending, ProbeSession
+from migverify.workload.replay.model import Answer, AnswerColumn, Cell
+from migverify.workload.replay.wire import open_wire
+from migverify.workload.scratch import PROBES, ScratchDatabase
 
-# The database that probes create their tables in: made, emptied after each probe, dropped; never somebody else's.
-
-MARKER = "migverify_probe_marker"
+MARKER = PROBES.marker
 DEFAULT_DATABASE = "migverify_probe"
-_SYSTEM = {"mysql", "sys", "information_schema", "performance_schema", "metrics_schema"}
-_SECONDS = 60.0
-
-
-class Scratch:
-    """The scratch database of one side, through a control session of its own.
-
-    A database of that name that holds tables and not the marker is somebody's: it is refused and left as it is.
-    What an earlier run left behind (it has the marker, or is empty) is dropped first.
-    """
-
-    def __init__(self, control: ProbeSession, name: str, side: str) -> None:
-        self.name = name
-        self._control = control
-        self._side = side
-        self._made = False
-
-    def make_once(self) -> None:
-        """Make it, unless this run has made it already."""
-        if not self._made:
-            self.make()
-
-    def make(self) -> None:
-        """Drop what an earlier run left, and create the database with its marker.
-
-        Raises
-        ------
-        UsageError
-            the name is a system database's, the database is not a probe's, or another run uses it.
-        ReadError
-            the server refuses to create it.
-        """
-        if self.name.lower() in _SYSTEM or not self.name.replace("_", "").isalnum():
-            raise UsageError(f"{self.name!r} cannot be the scratch database", hint="Use letters, digits and _.")
-        # two runs that share a scratch database would drop each other's tables
-        if self._must(f"SELECT GET_LOCK('migverify probe {self.name}', 0)").rows == (("0",),):
-            raise UsageError(
-                f"{self._side}: another run of probes uses the database {self.name}",
-                hint="Wait for it, or name another one with --database.",
-            )
-        there = {name for name, _ in self._objects()}
-        if there and MARKER not in there:
-            raise UsageError(
-                f"{self._side}: the database {self.name} is there already, and its tables are not of probes",
-                hint="Name another one with --database.",
-            )
-        self._made = True  # from here on it is ours, also when the next statement is the last
-        self._must(f"DROP DATABASE IF EXISTS `{self.name}`")
-        self._must(f"CREATE DATABASE `{self.name}`")
-        self._must(f"CREATE TABLE `{self.name}`.`{MARKER}` (made DATETIME PRIMARY KEY)")
-
-    def clean(self) -> None:
-        """Drop everything in it but the marker."""
-        self._must("SET SESSION foreign_key_checks = 0")
-        for name, kind in self._objects():
-            if name != MARKER:
-                self._must(f"DROP {kind} IF EXISTS `{self.name}`.`{name.replace('`', '``')}`")
-
-    def attempt(self, sql: str) -> None:
-        """Run a statement of a teardown: what it removes may never have been made, so a refusal is no failure."""
-        outcome = self._control.run(sql.replace("{database}", self.name), _SECONDS)
-        if outcome.failed:
-            raise ReadError(f"{self._side}: {outcome.failed}\n  SQL: {sql}")
-
-    def drop(self) -> None:
-        """Drop it, if this run made it."""
-        if self._made:
-            self._must(f"DROP DATABASE IF EXISTS `{self.name}`")
-            self._made = False
-
-    def kill(self, session: ProbeSession) -> None:
-        """Stop what a session's server thread still does; it may have ended meanwhile."""
-        outcome = self._control.run(kill_sql(self._control.server.flavor, session.thread_id), _SECONDS)
-        if outcome.failed:
-            raise ReadError(f"{self._side}: {outcome.failed}\n  SQL: {outcome.sql}")
-
-    def _objects(self) -> list[tuple[str, str]]:
-        found = []
-        for name, kind in self._rows(
-            f"SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = '{self.name}'"  # noqa: S608
-        ):
-            word = "VIEW" if "VIEW" in kind else "SEQUENCE" if "SEQUENCE" in kind else "TABLE"
-            found.append((name, word))
-        # views and foreign keys lean on tables, not the other way round
-        return sorted(found, key=lambda one: one[1] != "VIEW")
-
-    def _rows(self, sql: str) -> list[tuple[str, ...]]:
-        outcome = self._must(sql)
-        return [tuple("" if cell is None else cell for cell in row) for row in outcome.rows]
-
-    def _must(self, sql: str) -> ProbeOutcome:
-        outcome = self._control.run(sql, _SECONDS)
-        if outcome.failed or outcome.errno:
-            raise ReadError(f"{self._side}: {outcome.text()}\n  SQL: {sql}")
-        return outcome
-
-
 STEP_SECONDS = 20.0
 
 
@@ -143,6 +47,91 @@ class ProbeSide:
     password: str | None
 
 
+class ProbeSession:
+    """One connection of a plain client, one statement at a time.
+
+    Nothing is pinned: a probe asks what an application sees under the server's own SQL mode and time zone.
+
+    Raises
+    ------
+    EndpointError
+        the server cannot be reached, or refuses the user.
+    """
+
+    def __init__(self, end: ProbeSide) -> None:
+        self._wire = open_wire(end.endpoint, end.password, end.side)
+        self.thread_id = self._wire.thread_id
+        self.sql = ""
+        self._asks_warnings = False
+
+    def send(self, sql: str, *, warnings: bool = False) -> None:
+        """Send a statement; ``wait`` gives its outcome, with the codes of its warnings where they are wanted."""
+        self.sql, self._asks_warnings = sql, warnings
+        self._wire.ask(sql.encode())
+
+    def wait(self, seconds: float) -> ProbeOutcome | None:
+        """Return the outcome of the statement that was sent, None where it has not ended in time."""
+        answer = self._wire.wait(seconds)
+        if answer is None:
+            return None
+        outcome = _outcome(self.sql, answer)
+        if self._asks_warnings and answer.warnings and not outcome.failed:
+            self._wire.ask(b"SHOW WARNINGS")
+            shown = self._wire.wait(seconds)
+            if shown is None or shown.rows is None or not shown.ok:
+                return self.cut(seconds)
+            outcome = replace(outcome, warnings=tuple(int(row[1] or 0) for row in shown.rows))
+        return outcome
+
+    def run(self, sql: str, seconds: float) -> ProbeOutcome:
+        """Run a statement; over its time the connection is cut, and the outcome says so."""
+        self.send(sql)
+        return self.wait(seconds) or self.cut(seconds)
+
+    def cut(self, seconds: float) -> ProbeOutcome:
+        """Cut the connection under a statement that did not end; the server may go on, see ``KILL``."""
+        self.close()
+        return ProbeOutcome(self.sql, failed=f"no answer within {seconds:g} s")
+
+    def close(self) -> None:
+        """End the connection; open transactions are rolled back by the server."""
+        self._wire.close()
+
+
+# what the protocol calls its types; the rest keeps its number
+_TYPES = {
+    0: "decimal", 1: "tinyint", 2: "smallint", 3: "int", 4: "float", 5: "double", 6: "null", 7: "timestamp",
+    8: "bigint", 9: "mediumint", 10: "date", 11: "time", 12: "datetime", 13: "year", 15: "varchar", 16: "bit",
+    245: "json", 246: "newdecimal", 247: "enum", 248: "set", 249: "tinyblob", 250: "mediumblob", 251: "longblob",
+    252: "blob", 253: "var_string", 254: "string", 255: "geometry",
+}  # fmt: skip
+_FLAGS = ((1, "not-null"), (2, "primary"), (4, "unique"), (8, "multiple"), (32, "unsigned"), (64, "zerofill"),
+          (128, "binary"), (256, "enum"), (512, "auto-increment"), (2048, "set"))  # fmt: skip
+
+
+def _outcome(sql: str, answer: Answer) -> ProbeOutcome:
+    refused = next((one for one in (answer, *answer.more) if one.errno), None)
+    if answer.unanswered or answer.rows is None:
+        return ProbeOutcome(sql, failed=answer.unanswered or f"an answer of {answer.row_count} rows is not kept")
+    if refused is not None:
+        return ProbeOutcome(sql, errno=refused.errno, sqlstate=refused.sqlstate, message=refused.message)
+    return ProbeOutcome(
+        sql, columns=tuple(_column(one) for one in answer.columns),
+        rows=tuple(tuple(_text(cell) for cell in row) for row in answer.rows),
+        affected=answer.affected, insert_id=answer.insert_id, info=answer.info,
+    )  # fmt: skip
+
+
+def _column(one: AnswerColumn) -> str:
+    flags = [name for bit, name in _FLAGS if one.flags & bit]
+    kind = _TYPES.get(one.type_code, str(one.type_code))
+    return " ".join([f"{_text(one.name)}:", f"{kind}({one.length},{one.decimals})", *flags, f"charset={one.charset}"])
+
+
+def _text(cell: Cell) -> str | None:
+    return None if cell is None else cell.decode("utf-8", "backslashreplace")
+
+
 class Prober:
     """Both sides, opened: a control session each, the scratch databases where they may be made.
 
@@ -153,17 +142,22 @@ class Prober:
         self.options = options or ProbeOptions()
         self._ends = (source, target)
         self._stack = ExitStack()
-        self._scratch: dict[Side, Scratch] = {}
+        self._controls: dict[Side, Session] = {}
+        self._scratch: dict[Side, ScratchDatabase] = {}
         self.servers: dict[Side, KnownServer] = {}
 
     def __enter__(self) -> Prober:
+        name = self.options.database
+        if not name.replace("_", "").isalnum():  # statements of the catalogue hold it bare
+            raise UsageError(f"{name!r} cannot be the scratch database", hint="Use letters, digits and _.")
         try:
             for end in self._ends:
-                control = ProbeSession(end.endpoint, end.password)
-                self._stack.callback(control.close)
-                self.servers[end.side] = control.server
-                scratch = Scratch(control, self.options.database, end.side.value)
-                self._scratch[end.side] = scratch
+                writable = replace(end.endpoint, snapshot=None)
+                side = Side.TARGET if self.options.source_clone else end.side
+                control = self._stack.enter_context(open_session(writable, end.password, side=side))
+                self._controls[end.side] = control
+                self.servers[end.side] = server(control.version)
+                scratch = self._scratch[end.side] = ScratchDatabase(control, name, end.side.value, PROBES)
                 self._stack.callback(scratch.drop)
         except BaseException:
             self._stack.close()
@@ -214,70 +208,82 @@ class Prober:
 
     @contextmanager
     def _sessions(self, end: ProbeSide, probe: Probe) -> Iterator[dict[int, ProbeSession]]:
-        scratch = self._scratch[end.side]
         writes = probe.needs is not Needs.NONE
         if writes:
-            scratch.make_once()
+            self._scratch[end.side].make_once()
         opened: dict[int, ProbeSession] = {}
         try:
             for number in sorted({1, *(step.session for step in probe.steps)}):
-                opened[number] = ProbeSession(end.endpoint, end.password)
+                opened[number] = ProbeSession(end)
                 self._prepare(end, opened[number], writes=writes)
             for sql in probe.setup:
-                filled = sql.replace("{database}", self.options.database)
-                _must(opened[1].run(filled, self.options.seconds), end.side)
+                _must(opened[1].run(self._filled(sql), self.options.seconds), end.side)
             yield opened
         finally:
-            self._give_back(probe, scratch, opened, writes=writes)
+            self._give_back(end, probe, opened, writes=writes)
+
+    def _filled(self, sql: str) -> str:
+        return sql.replace("{database}", self.options.database)
 
     def _prepare(self, end: ProbeSide, session: ProbeSession, *, writes: bool) -> None:
         if writes:
             _must(session.run(f"USE `{self.options.database}`", self.options.seconds), end.side)
-        elif end.side is Side.SOURCE and session.server.flavor is not Flavor.TIDB:
+        elif end.side is Side.SOURCE and self.servers[end.side].flavor is not Flavor.TIDB:
             # a probe that needs nothing writes nothing; the server sees to it
             _must(session.run("SET SESSION TRANSACTION READ ONLY", self.options.seconds), end.side)
 
-    def _give_back(
-        self, probe: Probe, scratch: Scratch, opened: dict[int, ProbeSession], *, writes: bool
-    ) -> None:  # fmt: skip
+    def _give_back(self, end: ProbeSide, probe: Probe, opened: dict[int, ProbeSession], *, writes: bool) -> None:
+        control = self._controls[end.side]
         for session in opened.values():
-            with suppress(MigverifyError):  # the connection is cut next, which ends it as well
-                scratch.kill(session)
+            with suppress(MigverifyError):  # it may have ended; the connection is cut next, which ends it as well
+                control.execute(kill_sql(control.flavor, session.thread_id))
             session.close()
         if not writes:
             return
         try:
             for sql in probe.teardown:
-                scratch.attempt(sql)
+                _attempt(control, self._filled(sql))
         finally:
-            scratch.clean()
+            self._scratch[end.side].clean()
 
     def _steps(self, end: ProbeSide, probe: Probe, sessions: dict[int, ProbeSession]) -> tuple[ProbeOutcome, ...]:
-        waiting: list[tuple[int, Pending]] = []
+        waiting: dict[int, int] = {}  # the step that a session has not ended
         found: dict[int, ProbeOutcome] = {}
+
+        def take(number: int, outcome: ProbeOutcome) -> None:
+            found[number] = outcome
+            if not probe.steps[number].asked:
+                _must(outcome, end.side)
+
+        def end_waiting(session: int) -> None:
+            if session in waiting:
+                ended = sessions[session].wait(self.options.seconds) or sessions[session].cut(self.options.seconds)
+                take(waiting.pop(session), replace(ended, waited=True))
+
         for number, step in enumerate(probe.steps):
             if step.only is not None and (step.only == "tidb") != (self.servers[end.side].flavor is Flavor.TIDB):
                 continue
+            end_waiting(step.session)
             session = sessions[step.session]
-            sql = step.sql.replace("{database}", self.options.database)
-            if step.waits is not None:
-                pending = session.send(sql, warnings=step.asked)
-                outcome = pending.wait(step.waits)
-                if outcome is None:
-                    waiting.append((number, pending))
-                    continue
+            session.send(self._filled(step.sql), warnings=step.asked)
+            outcome = session.wait(self.options.seconds if step.waits is None else step.waits)
+            if outcome is None and step.waits is not None:
+                waiting[step.session] = number
             else:
-                outcome = session.run(sql, self.options.seconds, warnings=step.asked)
-            if not step.asked:
-                _must(outcome, end.side)
-            found[number] = outcome
-        for number, pending in waiting:
-            ended = pending.wait(self.options.seconds)
-            late = ProbeOutcome(pending.sql, failed=f"no answer within {self.options.seconds:g} s")
-            found[number] = replace(ended or late, waited=True)
-            if not probe.steps[number].asked:
-                _must(found[number], end.side)
+                take(number, outcome or session.cut(self.options.seconds))
+        for number in list(waiting):
+            end_waiting(number)
         return tuple(found[number] for number, step in enumerate(probe.steps) if step.asked)
+
+
+def _attempt(control: Session, sql: str) -> None:
+    """Run a statement of a teardown: what it removes may never have been made, so a refusal is no failure."""
+    try:
+        control.execute(sql)
+    except RetryableReadError:
+        raise
+    except (EndpointError, ReadError):
+        return
 
 
 def _taken(probe: Probe, server: KnownServer) -> SideAnswer:

@@ -18,7 +18,7 @@ from migverify.workload.capture import WITHOUT_CONNECTS, time_text
 from migverify.workload.model import SUMMARY
 from migverify.workload.server_sessions import SessionDump, unseen_by_slow_log
 from migverify.workload.sessions import BEGAN_BEFORE, OPEN_AT_END
-from migverify.workload.statement_files import read_columns
+from migverify.workload.statement_files import read_rows
 
 LEAST_GAP_S = 10
 """A shorter silence is never a gap."""
@@ -131,19 +131,17 @@ def judge(folder: Path, dumps: Sequence[SessionDump] = ()) -> Quality:
     partial_sessions: set[str] = set()
     joined: set[str] = set()
     session, last_end = "", -1
-    for batch in read_columns(folder, _COLUMNS):
-        for row in zip(*(batch[name] for name in _COLUMNS), strict=True):
-            fields: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
-            if fields["session"] != session:
-                session, last_end = fields["session"], -1
-                quality.sessions += 1
-            if BEGAN_BEFORE in (fields["partial"] or ""):
-                joined.add(fields["session"])
-            _count(quality, fields, known, seconds, partial_sessions)
-            start, end = fields["start"], fields["end"]
-            if start is not None and last_end >= 0 and start < last_end - 1000:
-                quality.overlapping += 1
-            last_end = last_end if end is None else max(last_end, end)
+    for fields in read_rows(folder, _COLUMNS):
+        if fields["session"] != session:
+            session, last_end = fields["session"], -1
+            quality.sessions += 1
+        if BEGAN_BEFORE in (fields["partial"] or ""):
+            joined.add(fields["session"])
+        _count(quality, fields, known, seconds, partial_sessions)
+        start, end = fields["start"], fields["end"]
+        if start is not None and last_end >= 0 and start < last_end - 1000:
+            quality.overlapping += 1
+        last_end = last_end if end is None else max(last_end, end)
     quality.partial_sessions, quality.joined_sessions = len(partial_sessions), len(joined)
     _from_summary(quality, summary)
     _shares(quality, known)

@@ -7,14 +7,14 @@ MySQL, from the process list on MariaDB and TiDB, which do not show the settings
 
 from __future__ import annotations
 
-import json
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from migverify.codec import decode, parse_json
 from migverify.db.session import Session
 from migverify.errors import ReadError, UsageError
 from migverify.model import Flavor
@@ -47,7 +47,7 @@ class ServerSession:
     user: str | None = None
     database: str | None = None
     client: str = ""
-    settings: Mapping[str, str] | None = None
+    settings: dict[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class SessionDump:
     flavor: str
     at: int
     addresses: tuple[str, ...] = ()
-    defaults: Mapping[str, str] = field(default_factory=dict)
+    defaults: dict[str, str] = field(default_factory=dict)
     sessions: tuple[ServerSession, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
@@ -128,34 +128,19 @@ def read_sessions(path: Path) -> SessionDump:
     Raises UsageError: the file cannot be read, or is none.
     """
     try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-        if body["version"] != VERSION:
-            raise ValueError(f"version {body['version']}")
-        at = round(datetime.fromisoformat(body["at"]).timestamp() * 1_000_000)
-        sessions = tuple(_session(one) for one in body["sessions"])
-        if body.get("others") is not None:
+        body = parse_json(path.read_text(encoding="utf-8"))
+        version = body.pop("version")
+        if version != VERSION:
+            raise ValueError(f"version {version}")
+        if body.pop("others", None) is not None:
             raise ValueError("`others` is no longer read: give the database with --assume-database")
-        addresses = tuple(str(one) for one in body.get("addresses", ()))
-        defaults = _texts(body["defaults"])
-        return SessionDump(str(body["server"]), str(body["flavor"]), at, addresses, defaults, sessions)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        body["at"] = round(datetime.fromisoformat(body["at"]).timestamp() * 1_000_000)
+        return decode(SessionDump, body)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UsageError(
             f"{path} is no dump of sessions: {type(error).__name__} {error}",
             hint="Make one while the capture runs: migverify workload sessions --out FILE.",
         ) from error
-
-
-def _session(body: Mapping[str, Any]) -> ServerSession:
-    settings = body.get("settings")
-    user, database = body.get("user"), body.get("database")
-    return ServerSession(
-        int(body["id"]), None if user is None else str(user), None if database is None else str(database),
-        str(body.get("client") or ""), None if settings is None else _texts(settings),
-    )  # fmt: skip
-
-
-def _texts(body: Mapping[str, Any]) -> dict[str, str]:
-    return {str(name): str(value) for name, value in body.items()}
 
 
 def unseen_by_slow_log(dumps: Sequence[SessionDump]) -> tuple[int, int]:

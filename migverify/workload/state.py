@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from migverify.sql.lexer import FIRST_WORD, Modes, TokenKind, executed_tokens
-from migverify.workload.model import Command, Record
+from migverify.workload.model import Command, Record, text_of
+from migverify.workload.settings import OUTSIDE, assignments, variable
 
 _ASSIGNS = re.compile(rb":=|\binto\s*+@", re.IGNORECASE)
 
@@ -33,11 +34,12 @@ SHORT: dict[bytes, Short] = {
 """Texts that are nearly half of what a connection pool sends, in lower case, and what they do."""
 _LONGEST_SHORT = max(map(len, SHORT))
 DEADLOCK = 1213
-_COLUMNS = {
+COLUMNS = {
     "sql_mode": "sql_mode", "time_zone": "time_zone", "character_set_client": "charset",
     "transaction_isolation": "isolation", "tx_isolation": "isolation",
 }  # fmt: skip
-_SCOPES = frozenset({"session", "local", "global", "persist", "persist_only"})
+"""Session variables that a state has a column for, and the column."""
+_KEPT = ("database", "charset", "sql_mode", "time_zone", "autocommit", "isolation")
 _DEFAULT_CHARSET = "default"
 _UNCERTAIN = "(masked)"
 
@@ -65,6 +67,23 @@ class SessionState:
     def modes(self) -> Modes:
         """How the session's statements are read; what is unknown as the servers' defaults have it."""
         return Modes.of(self.sql_mode, self.charset)
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What has no column; see ``rest``. Raises ValueError: it is no JSON."""
+        return json.loads(self.rest) if self.rest else {}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what is known as a JSON object, but whether a transaction is open."""
+        known = {name: getattr(self, name) for name in _KEPT if getattr(self, name) is not None}
+        return known | ({"rest": self.parts} if self.rest else {})
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> SessionState:
+        """Read what ``as_json`` returned."""
+        rest = body.get("rest")
+        known: dict[str, Any] = {name: body.get(name) for name in _KEPT}
+        return cls(**known, rest=json.dumps(rest) if rest else "")
 
 
 class Tracker:
@@ -314,13 +333,12 @@ class Tracker:
         if self._mask is not None and not self._mask(sql):
             self._unresolved[_UNCERTAIN] = ""
             return
+        behind = found[1 : next((n for n, one in enumerate(found) if one.raw == b";"), len(found))]
         scope = "session"
-        for part in _by_comma(found[1:]):
-            if part and part[0].word in _SCOPES and len(part) > 1:
-                scope, part = part[0].word, part[1:]
-                self._set(part, sql, scope, explicit=True)
-            elif part:
-                self._set(part, sql, scope, explicit=False)
+        for written, start, end in assignments([text_of(one.raw) for one in behind]):
+            scope = written or scope
+            if start < end:
+                self._set(behind[start:end], sql, scope, explicit=bool(written))
 
     def _set(self, part: list[_Word], sql: bytes, scope: str, *, explicit: bool) -> None:
         word = part[0].word
@@ -346,7 +364,7 @@ class Tracker:
             self._columns["charset"] = name
 
     def _set_transaction(self, part: list[_Word], sql: bytes, scope: str) -> None:
-        if scope in ("global", "persist", "persist_only"):
+        if scope in OUTSIDE:
             return
         words = [token.word for token in part]
         if scope == "next":
@@ -363,12 +381,8 @@ class Tracker:
     def _set_variable(self, part: list[_Word], sql: bytes, scope: str) -> None:
         name = part[0].word if part[0].is_bare else _name_of(part[0]).lower()
         if name.startswith("@@"):
-            name = name[2:]
-            before, dot, after = name.partition(".")
-            scope = "session"
-            if dot and before in _SCOPES:
-                scope, name = before, after
-        if scope in ("global", "persist", "persist_only"):
+            scope, name = variable(name)
+        if scope in OUTSIDE:
             return
         value = self._resolve(part[2:], sql)
         if self._mask is not None and value is not None:
@@ -378,7 +392,7 @@ class Tracker:
             self._set_autocommit(value)
             return
         self._unresolved.pop(name, None)
-        column = _COLUMNS.get(name)
+        column = COLUMNS.get(name)
         if value is None:
             self._unresolved[name] = text_of(self._masked(sql[part[2].start : part[-1].end]))
             value_text: str | None = None
@@ -420,7 +434,7 @@ class Tracker:
     def _current(self, name: str) -> str | None:
         if name == "autocommit":
             return None if self._autocommit is None else str(int(self._autocommit))
-        column = _COLUMNS.get(name)
+        column = COLUMNS.get(name)
         return self._columns.get(column) if column else self._variables.get(name)
 
     def _assign(self, token: _Word, value: bytes) -> None:
@@ -484,22 +498,6 @@ def _statements(sql: bytes) -> Iterator[bytes]:
     yield sql[start:]
 
 
-def _by_comma(found: list[_Word]) -> Iterator[list[_Word]]:
-    """Yield the parts between commas outside of parentheses, up to the end of the statement."""
-    part: list[_Word] = []
-    depth = 0
-    for token in found:
-        if token.raw == b";" and not depth:
-            break
-        depth += (token.raw == b"(") - (token.raw == b")")
-        if token.raw == b"," and not depth:
-            yield part
-            part = []
-        else:
-            part.append(token)
-    yield part
-
-
 def _dotted(found: list[_Word], at: int) -> tuple[str, int]:
     """Return the name that begins at ``at``, with its database where it has one, and the place behind it."""
     name = _name_of(found[at])
@@ -532,8 +530,3 @@ def _value_of(token: _Word) -> str:
         body = raw[1:-1].replace(quote + quote, quote)
         return text_of(re.sub(rb"\\(.)", rb"\1", body, flags=re.DOTALL))
     return _name_of(token)
-
-
-def text_of(raw: bytes) -> str:
-    """Return bytes as text; what is no UTF-8 becomes an escape."""
-    return raw.decode("utf-8", "backslashreplace")

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -157,3 +158,10 @@ def read_columns(folder: Path, columns: Sequence[str], rows: int = GROUP_ROWS) -
                     name: (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
                     for name, column in zip(batch.schema.names, batch.columns, strict=True)
                 }
+
+
+def read_rows(folder: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a capture by column; see ``read_columns``."""
+    for batch in read_columns(folder, columns):
+        for row in zip(*(batch[name] for name in columns), strict=True):
+            yield dict(zip(columns, row, strict=True))

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from migverify.errors import UsageError
-from migverify.workload.clients import java
 from migverify.workload.clients.drivers import drivers, harness_jars, pools
 from migverify.workload.clients.jars import provide
+from migverify.workload.clients.run import find_java
 from migverify_lab.servers import LabServers
 from migverify_lab.session import connect
 
@@ -29,7 +29,7 @@ DATABASE = "h_clients_test"
 def ready() -> None:
     """Java and the jars, or a reason to skip."""
     try:
-        java.find_java()
+        find_java()
         wanted = [*harness_jars(), *(jar for pool in pools().values() for jar in pool.jars)]
         for name in ("connector-j-9", "mariadb-3"):
             wanted += drivers()[name].jars

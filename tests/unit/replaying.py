@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from migverify.workload.meaning import Meaning, Meanings
 from migverify.workload.replay.compare import judge
@@ -16,13 +16,18 @@ from migverify.workload.replay.model import (
     Observation,
     TimedAnswer,
 )
-from migverify.workload.replay.reader import checksums
+from migverify.workload.replay.reader import RowSums
 from migverify.workload.state import SessionState
 
 INT, DECIMAL, FLOAT, DOUBLE, DATETIME, TIME, JSON, TEXT, BLOB, BIT = 3, 246, 4, 5, 12, 11, 245, 253, 252, 16
 KEYS = {"t": [["id"]]}
 Row = tuple[Cell, ...]
 _meanings = Meanings("mysql", unique_keys=KEYS)
+
+
+def checksums(rows: Iterable[Sequence[Cell]]) -> tuple[bytes, int]:
+    sums = RowSums(rows)
+    return sums.ordered, sums.unordered
 
 
 def column(name: str, code: int = TEXT, **changes: int) -> AnswerColumn:

@@ -15,7 +15,6 @@ from migverify.workload.catalogue.model import (
     CatalogueEntry,
     EntryClass,
     Label,
-    LabelQuery,
     LabelState,
     ProbeState,
     Sign,
@@ -56,10 +55,6 @@ class Catalogue:
         differences: Sequence[Difference],
         versions: Versions | None = None,
         *,
-        source_errno: int | None = None,
-        target_errno: int | None = None,
-        source_message: str = "",
-        target_message: str = "",
         probed: Mapping[str, ProbeState] | None = None,
     ) -> Label:
         """Return how a finding is called.
@@ -69,14 +64,10 @@ class Catalogue:
         text, classification
             The statement's digest text, and what it does.
         differences
-            What differs; each is explained, or not, on its own.
+            What differs; each is explained, or not, on its own. The texts of an error begin with its number, or with
+            ``ok``.
         versions
             Both sides' servers; without them every version counts.
-        source_errno, target_errno
-            0 is success. Where they are None, they are taken from the texts of the difference of aspect ``error``,
-            which then begin with the number, or with ``ok``.
-        source_message, target_message
-            The servers' words, for generic numbers; the difference's texts where they are empty.
         probed
             What a probe found here, by entry. An entry that does not hold here explains nothing here.
 
@@ -86,24 +77,20 @@ class Catalogue:
             BLOCKER where an entry of that class explains a difference; else KNOWN where every difference is explained;
             else UNKNOWN. A finding without differences is UNKNOWN.
         """
-        found = LabelQuery(
-            text, classification, differences, source_errno, target_errno, source_message, target_message
-        )  # fmt: skip
         spoken = [
             entry
             for entry in self.entries
             if _holds_here(entry, versions, probed) and entry.trigger.speaks_of(text, classification)
         ]
-        by_difference = tuple(
-            tuple(entry.id for entry in spoken if any(_shows(sign, one, found) for sign in entry.trigger.signs))
-            for one in differences
-        )
-        ids = tuple(sorted({identity for part in by_difference for identity in part}))
-        unexplained = tuple(number for number, part in enumerate(by_difference) if not part)
-        blocks = any(entry.kind is EntryClass.BLOCKER for entry in spoken if entry.id in ids)
-        whole = bool(differences) and not unexplained
-        state = LabelState.BLOCKER if blocks else LabelState.KNOWN if whole else LabelState.UNKNOWN
-        return Label(state, ids, by_difference, unexplained)
+        by_difference = [
+            [entry for entry in spoken if any(_shows(sign, one) for sign in entry.trigger.signs)] for one in differences
+        ]
+        found = {entry.id: entry for part in by_difference for entry in part}
+        blocks = any(entry.kind is EntryClass.BLOCKER for entry in found.values())
+        is_known = bool(by_difference) and all(by_difference)
+        state = LabelState.BLOCKER if blocks else LabelState.KNOWN if is_known else LabelState.UNKNOWN
+        links = sorted({link for entry in found.values() for link in entry.references})
+        return Label(state, tuple(sorted(found)), tuple(links))
 
 
 def _holds_here(entry: CatalogueEntry, versions: Versions | None, probed: Mapping[str, ProbeState] | None) -> bool:
@@ -114,10 +101,11 @@ def _holds_here(entry: CatalogueEntry, versions: Versions | None, probed: Mappin
         return False
     if versions is None:
         return True
-    return entry.source.holds(versions.source.version) and entry.target.holds(versions.target.version)
+    known = entry.versions
+    return known.mysql.holds(versions.source.version) and known.tidb.holds(versions.target.version)
 
 
-def _shows(sign: Sign, difference: Difference, found: LabelQuery) -> bool:
+def _shows(sign: Sign, difference: Difference) -> bool:
     if sign.aspect != difference.aspect:
         return False
     if sign.values and not (sign.values.search(difference.source) or sign.values.search(difference.target)):
@@ -128,16 +116,11 @@ def _shows(sign: Sign, difference: Difference, found: LabelQuery) -> bool:
         return False
     if sign.aspect not in ("error", "errno"):
         return True
-    source = _errno(found.source_errno, difference.source)
-    target = _errno(found.target_errno, difference.target)
-    if sign.source and source not in sign.source:
+    if sign.source and _errno(difference.source) not in sign.source:
         return False
-    if sign.target and target not in sign.target:
+    if sign.target and _errno(difference.target) not in sign.target:
         return False
-    if sign.message is None:
-        return True
-    words = (found.target_message or difference.target) if sign.target else (found.source_message or difference.source)
-    return bool(sign.message.search(words))
+    return sign.message is None or bool(sign.message.search(difference.target if sign.target else difference.source))
 
 
 def _is_twice(difference: Difference) -> bool:
@@ -146,9 +129,7 @@ def _is_twice(difference: Difference) -> bool:
     return int(difference.target) == 2 * int(difference.source) > 0
 
 
-def _errno(given: int | None, text: str) -> int | None:
-    if given is not None:
-        return given
+def _errno(text: str) -> int | None:
     number = _LEADING_NUMBER.match(text)
     if number:
         return int(number[1])

@@ -6,7 +6,6 @@ Entries are frozen pydantic models of the YAML files; their JSON schema is made 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -18,9 +17,8 @@ from migverify.config.allowances import Text
 from migverify.config.fields import Many, Strict
 from migverify.model import Flavor
 from migverify.workload.catalogue.expected import Code, ExpectedAnswers, ExpectedByServer, Regex, Several, expectations
-from migverify.workload.catalogue.versions import Range, version_of
+from migverify.workload.catalogue.versions import Version, version_of
 from migverify.workload.classify import Classification, StatementKind
-from migverify.workload.replay.model import Difference
 
 MAX_SESSIONS = 4
 _ID = r"[a-z0-9]+(-[a-z0-9]+)*-\d{3}"
@@ -207,6 +205,22 @@ class VersionRange(Strict):
     min: KnownVersion | None = Field(default=None, description="From this version on.")
     max: KnownVersion | None = Field(default=None, description="Up to this version.")
 
+    def holds(self, version: Version | None) -> bool:
+        """Tell whether a version may be in the range, with all releases of ``max``; an unknown one may."""
+        if version is None:
+            return True
+        if self.min is not None and version < self.min:
+            return False
+        return self.max is None or version[: len(self.max)] <= self.max
+
+    def text(self) -> str:
+        """Return the range in words."""
+        low = ".".join(map(str, self.min)) if self.min else ""
+        high = ".".join(map(str, self.max)) if self.max else ""
+        if low and high:
+            return low if low == high else f"{low} to {high}"
+        return f"{low} and later" if low else f"up to {high}" if high else "all"
+
 
 class VersionRanges(Strict):
     """Where an entry is known."""
@@ -248,16 +262,6 @@ class CatalogueEntry(Strict):
             raise ValueError("an entry has either a probe or no_probe, which says why there is none")
         return self
 
-    @property
-    def source(self) -> Range:
-        """Versions of the source for which it is known."""
-        return Range(self.versions.mysql.min, self.versions.mysql.max)
-
-    @property
-    def target(self) -> Range:
-        """Versions of the target for which it is known."""
-        return Range(self.versions.tidb.min, self.versions.tidb.max)
-
 
 class CatalogueDocument(Strict):
     """A file of entries."""
@@ -290,33 +294,9 @@ class LabelState(StrEnum):
 class Label:
     """How the catalogue calls a finding.
 
-    ``ids`` explain at least one of its differences; ``by_difference`` has the ids per difference, in their order;
-    ``unexplained`` are the indexes of those that no entry explains (empty does not mean harmless: see ``state``).
+    ``ids`` are the entries that explain at least one of its differences; ``links`` are pages that say more of these.
     """
 
-    state: LabelState
-    ids: tuple[str, ...]
-    by_difference: tuple[tuple[str, ...], ...]
-    unexplained: tuple[int, ...]
-
-    @property
-    def whole(self) -> bool:
-        """Whether every difference is explained."""
-        return not self.unexplained
-
-
-@dataclass(frozen=True, slots=True)
-class LabelQuery:
-    """What a label is for.
-
-    ``text`` is the statement's digest text. Errnos are 0 for success and None where a side was not asked or did not
-    answer; then no error is explained by an entry that names a number on that side.
-    """
-
-    text: str
-    classification: Classification
-    differences: Sequence[Difference]
-    source_errno: int | None = None
-    target_errno: int | None = None
-    source_message: str = ""
-    target_message: str = ""
+    state: LabelState = LabelState.UNKNOWN
+    ids: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()

@@ -23,30 +23,6 @@ def version_of(text: str, flavor: Flavor | None = None) -> Version | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """Versions from ``min`` (inclusive) up to ``max`` (inclusive, all of its releases); None is open."""
-
-    min: Version | None = None
-    max: Version | None = None
-
-    def holds(self, version: Version | None) -> bool:
-        """Tell whether a version may be in the range; an unknown one may."""
-        if version is None:
-            return True
-        if self.min is not None and version < self.min:
-            return False
-        return self.max is None or version[: len(self.max)] <= self.max
-
-    def text(self) -> str:
-        """Return the range in words."""
-        low = ".".join(map(str, self.min)) if self.min else ""
-        high = ".".join(map(str, self.max)) if self.max else ""
-        if low and high:
-            return low if low == high else f"{low} to {high}"
-        return f"{low} and later" if low else f"up to {high}" if high else "all"
-
-
-@dataclass(frozen=True, slots=True)
 class KnownServer:
     """What kind of server one side is."""
 

@@ -61,7 +61,6 @@ class Waiver(Allowance):
     def covers(
         self,
         digest: str,
-        text: str,
         aspect: str,
         ids: Sequence[str],
         *,
@@ -73,8 +72,8 @@ class Waiver(Allowance):
 
         Parameters
         ----------
-        digest, text
-            The statement's digest and its text.
+        digest
+            The statement's.
         aspect
             Of the difference.
         ids
@@ -84,7 +83,6 @@ class Waiver(Allowance):
         count
             How often the difference came; None is not known, and not covered by a waiver that limits it.
         """
-        del text
         scope = self.scope
         if self.entry and self.entry not in ids:
             return False

@@ -7,7 +7,7 @@ and times are shown, never compared: each engine words its own.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from migverify.model import Verdict
@@ -213,11 +213,3 @@ def _incomplete(cell: ClientCell, source: Observed, target: Observed) -> str:
 def _is_needed(step: Mapping[str, Any]) -> bool:
     """Without these a scenario shows nothing, however alike both sides are."""
     return bool(step.get("needs")) or step["do"] == "file" or (step["do"] == "set" and step["what"] == "autocommit")
-
-
-def total(results: Sequence[CellResult]) -> Verdict:
-    """Return the verdict of all cells: MISMATCH beats INCONCLUSIVE beats MATCH, and nothing is no MATCH."""
-    verdicts = {one.verdict for one in results}
-    if Verdict.MISMATCH in verdicts:
-        return Verdict.MISMATCH
-    return Verdict.MATCH if verdicts == {Verdict.MATCH} else Verdict.INCONCLUSIVE

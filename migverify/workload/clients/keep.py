@@ -8,7 +8,6 @@ from typing import Any
 
 from migverify.model import NotCovered, TableResult, Verdict
 from migverify.store.results import ResultStore
-from migverify.workload.clients.compare import total
 from migverify.workload.clients.model import CellResult, ClientDifference
 from migverify.workload.clients.scenarios import LeftOut
 
@@ -44,7 +43,7 @@ def keep_totals(store: ResultStore, run_id: str, results: Sequence[CellResult], 
 
 def verdict_of(results: Sequence[CellResult], left: Sequence[LeftOut]) -> Verdict:
     """Return the verdict of a run: what could have been run elsewhere and was not leaves it undecided at best."""
-    verdict = total(results)
+    verdict = Verdict.worst([one.verdict for one in results])
     if verdict is Verdict.MATCH and any(one.possible for one in left):
         return Verdict.INCONCLUSIVE
     return verdict
@@ -59,7 +58,7 @@ def _table_result(driver: str, pool: str, results: Sequence[CellResult], left: S
     )
     return TableResult(
         pair=rule_name(driver, pool), source=f"source by {driver}/{pool}", target=f"target by {driver}/{pool}",
-        verdict=total(results), reasons=reasons,
+        verdict=Verdict.worst([one.verdict for one in results]), reasons=reasons,
         rows_source=None, rows_target=None, chunks=0, lanes=(), missing_on_target=0, missing_on_source=0,
         value_differs=0, not_covered=not_covered, schema=(), seconds=sum(one.seconds for one in results),
         details={"clients": {"scenarios": counts}},

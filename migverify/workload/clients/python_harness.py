@@ -349,9 +349,9 @@ class Cell:
                 self.driver.wait(connection.autocommit(wanted))
         elif what == "isolation":
             level = wanted.removeprefix("TRANSACTION_").replace("_", " ")
-            self._run({}, f"SET SESSION TRANSACTION ISOLATION LEVEL {level}", None, prepared=False)
+            self._run(step, f"SET SESSION TRANSACTION ISOLATION LEVEL {level}", None, prepared=False)
         elif what == "read_only":
-            self._run({}, "SET SESSION TRANSACTION READ " + ("ONLY" if wanted else "WRITE"), None, prepared=False)
+            self._run(step, "SET SESSION TRANSACTION READ " + ("ONLY" if wanted else "WRITE"), None, prepared=False)
         else:
             raise Misuse("unknown setting " + what)
         return {}

@@ -6,27 +6,36 @@ a new process.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import re
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from itertools import groupby
 from pathlib import Path
 
 from migverify.errors import UsageError
 from migverify.model import Verdict
 from migverify.secrets import Secret
-from migverify.workload.clients import java
 from migverify.workload.clients.compare import differences, judge
 from migverify.workload.clients.drivers import harness_jars, pools, url
-from migverify.workload.clients.jars import Progress, provide
+from migverify.workload.clients.jars import Progress, cache_folder, provide
 from migverify.workload.clients.model import CellResult, ClientCell, ClientDriver, DriverKind, Observed
 from migverify.workload.clients.process import SIDES, HarnessProcess
 from migverify.workload.clients.proxy import NetworkController
 
 PYTHON_HARNESS = "python_harness.py"
+JAVA = 17
+MAIN = "Harness"
+COMPILE_SECONDS = 300.0
+_HINT = f"Install a JDK of version {JAVA} or newer, and put it on PATH or name it with JAVA_HOME."
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +145,110 @@ def _cell(cell: ClientCell) -> dict[str, object]:
 def _command(driver: ClientDriver, work: Path, tools: Tools) -> list[str]:
     if driver.kind is DriverKind.PYTHON:
         return [tools.python, "-I", str(Path(__file__).with_name(PYTHON_HARNESS)), str(work)]
-    found = java.find_java()
+    java = find_java()
     shared = provide(
         [*harness_jars(), *(jar for pool in pools().values() for jar in pool.jars)], tools.repository, tools.say
     )
     own = provide(driver.jars, tools.repository, tools.say)
-    return java.command(found, java.compiled(found, shared), [*own, *shared], work)
+    return java_command(java, compiled(java, shared), [*own, *shared], work)
+
+
+# --- the Java harness: compiled once into the cache, then one JVM for each driver -----------------------
+
+
+def find_java() -> str:
+    """Return the path of ``java``, after asking it for its version.
+
+    Raises
+    ------
+    UsageError
+        there is none, or it is too old.
+    """
+    home = os.environ.get("JAVA_HOME")
+    named = Path(home) / "bin" / "java" if home else None
+    java = str(named) if named is not None and named.is_file() else shutil.which("java")
+    if java is None:
+        raise UsageError("no java is on PATH", hint=_HINT)
+    said = _run([java, "-version"], 60.0).stderr
+    found = re.search(r'version "(\d+)', said)
+    if found is None or int(found[1]) < JAVA:
+        raise UsageError(f"{java} is too old: {said.splitlines()[0] if said else 'no version'}", hint=_HINT)
+    return java
+
+
+def compiled(java: str, jars: Sequence[Path]) -> Path:
+    """Return the folder of the compiled harness; compiled anew when its source, the jars or Java changed.
+
+    Raises
+    ------
+    UsageError
+        this Java has no compiler, or the harness does not compile.
+    """
+    folder = resources.files("migverify.workload.clients") / "java"
+    sources = sorted((one for one in folder.iterdir() if one.name.endswith(".java")), key=lambda one: one.name)
+    texts = {one.name: one.read_bytes() for one in sources}
+    key = hashlib.sha256(_run([java, "-version"], 60.0).stderr.encode())
+    for name, content in texts.items():
+        key.update(name.encode() + b"\0" + content + b"\0")
+    for jar in jars:
+        key.update(jar.name.encode() + b"\0")
+    final = cache_folder("clients") / key.hexdigest()[:16]
+    if final.is_dir():
+        return final
+    with tempfile.TemporaryDirectory(prefix=".compile-", dir=final.parent) as text:
+        staging = Path(text)
+        for name, content in texts.items():
+            (staging / name).write_bytes(content)
+        classes = staging / "classes"
+        path = os.pathsep.join(str(jar) for jar in jars)
+        compiler = [java, "-m", "jdk.compiler/com.sun.tools.javac.Main"]
+        done = _run(
+            [
+                *compiler,
+                "-nowarn",
+                "-encoding",
+                "UTF-8",
+                "-cp",
+                path,
+                "-d",
+                str(classes),
+                *(str(staging / name) for name in texts),
+            ],
+            COMPILE_SECONDS,
+        )
+        if done.returncode != 0:
+            raise UsageError(f"the harness does not compile: {done.stderr.strip()[:2000]}", hint=_HINT)
+        try:
+            classes.rename(final)
+        except OSError as error:
+            if not final.is_dir():  # another process was faster: its classes are the same
+                raise UsageError(f"cannot keep the compiled harness in {final}: {error}") from error
+    return final
+
+
+def java_command(java: str, classes: Path, jars: Sequence[Path], work: Path) -> list[str]:
+    """Return the command line of a harness; it holds no secret."""
+    path = os.pathsep.join(str(one) for one in [classes, *jars])
+    quick = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx1g"]
+    return [
+        java,
+        *quick,
+        "-Dfile.encoding=UTF-8",
+        "-Duser.timezone=UTC",
+        "-Duser.language=en",
+        "-cp",
+        path,
+        MAIN,
+        str(work),
+    ]
+
+
+def _run(arguments: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(  # noqa: S603  (a Java that the user installed)
+            list(arguments), capture_output=True, timeout=seconds, check=False, text=True, errors="replace"
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UsageError(f"{arguments[0]} did not answer within {seconds:.0f} s") from error
+    except OSError as error:
+        raise UsageError(f"{arguments[0]} cannot be started: {error}", hint=_HINT) from error

@@ -21,6 +21,7 @@ from migverify.workload.conflict.model import (
     tso_time,
 )
 from migverify.workload.conflict.transactions import Statements, Transaction
+from migverify.workload.model import text_of
 
 _SECOND = 1_000_000
 _LINGERS = 1_000_000  # clearing locks takes about as long as setting them, or less than this
@@ -255,7 +256,7 @@ def _begin(party: Party) -> int | None:
 
 
 def _short(sql: bytes) -> str:
-    text = " ".join(sql.decode("utf-8", "backslashreplace").split())
+    text = " ".join(text_of(sql).split())
     return text if len(text) <= 120 else text[:117] + "..."
 
 

@@ -11,6 +11,9 @@ import re
 import struct
 from dataclasses import dataclass, replace
 
+from migverify.changes.numbers import decimal_bytes, decimal_reader
+from migverify.errors import ChangeError
+
 _SIGN = 1 << 63
 _GROUP = 8
 _NIL, _BYTES, _INT, _UINT, _FLOAT, _DECIMAL, _DURATION, _MAX = 0x00, 0x01, 0x03, 0x04, 0x05, 0x06, 0x07, 0xFA
@@ -214,34 +217,17 @@ def _number(flag: int, number: int) -> str:
     return str(number if flag == _UINT else number - _SIGN)
 
 
-_DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-
-
 def _decimal(raw: bytes) -> tuple[str, int] | None:
-    """Decode precision, scale and MySQL's binary decimal: nine digits in four bytes, sign bit flipped."""
-    if len(raw) < 3:
+    """Decode precision, scale and MySQL's binary decimal; returns the text and the bytes it takes."""
+    if len(raw) < 3 or raw[1] > raw[0]:
         return None
-    precision, scale = raw[0], raw[1]
-    whole = precision - scale
-    if whole < 0:
+    size = decimal_bytes(raw[0], raw[1])
+    if not size or len(raw) < 2 + size:
         return None
-    lead, tail = whole % 9, scale % 9
-    sizes = [(_DIGIT_BYTES[lead], lead), *[(4, 9)] * (whole // 9), *[(4, 9)] * (scale // 9), (_DIGIT_BYTES[tail], tail)]
-    length = sum(size for size, _ in sizes)
-    if len(raw) < 2 + length or not length:
+    try:
+        return decimal_reader(raw[0], raw[1])(raw[2 : 2 + size]), 2 + size
+    except ChangeError:  # no server has such a type
         return None
-    negative = not raw[2] & 0x80
-    body = bytearray(raw[2 : 2 + length])
-    body[0] ^= 0x80
-    if negative:
-        body = bytearray(one ^ 0xFF for one in body)
-    digits, at = "", 0
-    for size, count in sizes:
-        if size:
-            digits += str(int.from_bytes(body[at : at + size], "big")).zfill(count)
-            at += size
-    text = (digits[:whole].lstrip("0") or "0") + (f".{digits[whole:]}" if scale else "")
-    return ("-" if negative else "") + text, 2 + length
 
 
 def _printable(raw: bytes) -> str:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from migverify.workload.conflict.keys import TidbKey
+from migverify.workload.model import text_of
 
 LATEST = (1 << 64) - 1
 """Not a time: an autocommit read of one row by its key reads the newest version."""
@@ -122,7 +123,7 @@ class Party:
     @property
     def sql(self) -> str:
         """The statement's text, as far as it is known."""
-        return self.statement.sql.decode("utf-8", "backslashreplace") if self.statement else self.known_sql
+        return text_of(self.statement.sql) if self.statement else self.known_sql
 
 
 class EvidenceState(StrEnum):

@@ -6,19 +6,20 @@ is counted.
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, TypeAlias, cast
+from typing import IO, Any, TypeAlias
 
 from migverify.errors import UsageError
 from migverify.workload.conflict import tidblog
 from migverify.workload.conflict.keys import TidbKey
 from migverify.workload.conflict.message import parse
 from migverify.workload.conflict.model import LATEST, SeenStatement, TransactionConflict, tso_time
+from migverify.workload.lines import open_log
+from migverify.workload.model import text_of
 from migverify.workload.replay.model import JudgedCall
 from migverify.workload.replay.outcomes import judged
 from migverify.workload.replay.runfile import RUN_FILE, RunFile
@@ -54,9 +55,7 @@ class Near:
 @contextmanager
 def _lines(path: Path) -> Iterator[IO[bytes]]:
     try:
-        with path.open("rb") as plain:
-            packed = plain.read(2) == b"\x1f\x8b"
-        with cast(IO[bytes], gzip.open(path)) if packed else path.open("rb") as file:
+        with open_log(str(path)) as file:
             yield file
     except OSError as error:
         reason = error.strerror or error
@@ -207,13 +206,10 @@ def _keep(statements: Iterable[SeenStatement], is_near: Nearness, near: Near) ->
 
 
 def _captured(folder: Path) -> Iterator[SeenStatement]:
-    from migverify.workload.statement_files import read_columns  # late: it needs pyarrow
+    from migverify.workload.statement_files import read_rows  # late: it needs pyarrow
 
-    for batch in read_columns(folder, _COLUMNS):
-        for row in zip(*(batch[name] for name in _COLUMNS), strict=True):
-            value: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
-            if value["command"] not in ("query", "execute") or not value["sql"]:
-                continue
+    for value in read_rows(folder, _COLUMNS):
+        if value["command"] in ("query", "execute") and value["sql"]:
             yield _seen(value)
 
 
@@ -252,7 +248,7 @@ def replay_conflicts(folder: Path) -> Iterator[TransactionConflict]:
                 call = run.read(index).call
                 yield replace(
                     found, where=f"replay of session {one.session}, position {one.position} ({call.origin})",
-                    sql=call.sql.decode("utf-8", "backslashreplace"), user=call.user or "",
+                    sql=text_of(call.sql), user=call.user or "",
                 )  # fmt: skip
 
 

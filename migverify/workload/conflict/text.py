@@ -16,6 +16,7 @@ from migverify.workload.conflict.model import (
     time_text,
     tso_time,
 )
+from migverify.workload.model import text_of
 
 _WIDTH = 300
 
@@ -90,7 +91,7 @@ def _statement(seen: SeenStatement, mask: Mask | None) -> str:
 
 
 def _cut(sql: bytes) -> str:
-    text = " ".join(sql.decode("utf-8", "backslashreplace").split())
+    text = " ".join(text_of(sql).split())
     return text if len(text) <= _WIDTH else f"{text[:_WIDTH]}... ({len(text)} characters)"
 
 
@@ -146,7 +147,7 @@ def _seen_json(seen: SeenStatement | None, mask: Mask | None) -> dict[str, objec
         return None
     sql = seen.sql if mask is None else mask(seen.sql)
     return {
-        "sql": sql.decode("utf-8", "backslashreplace"), "where": seen.where,
+        "sql": text_of(sql), "where": seen.where,
         "begin": None if seen.begin is None else time_text(seen.begin),
         "end": None if seen.end is None else time_text(seen.end), "ok": seen.ok, "errno": seen.errno,
     }  # fmt: skip

@@ -15,6 +15,7 @@ from datetime import datetime
 from migverify.sql.lexer import TokenKind, tokens
 from migverify.workload.conflict.message import parse
 from migverify.workload.conflict.model import LATEST, ConflictKind, SeenStatement, TransactionConflict
+from migverify.workload.model import text_of
 
 _HEAD = re.compile(r"\[(\d{4})/(\d\d)/(\d\d) (\d\d:\d\d:\d\d\.\d+) ([+-]\d\d:\d\d)\] \[(\w+)\]")
 _FIELD = re.compile(r'\[(?:"((?:[^"\\]|\\.)*)"|([\w. -]+))=(?:"((?:[^"\\]|\\.)*)"|([^\]]*))\]')
@@ -57,7 +58,7 @@ def log_conflicts(lines: Iterable[bytes], file: str) -> Iterator[TransactionConf
     """Yield what the lines of a log tell of conflicts; the same one may come several times, once for each line."""
     for number, line in enumerate(lines, 1):
         if _TELLS.search(line):
-            text = line.decode("utf-8", "backslashreplace").rstrip("\n")
+            text = text_of(line).rstrip("\n")
             found = _log_line(text, f"{file}:{number}")
             if found is not None:
                 yield found
@@ -154,7 +155,7 @@ def _record(
     for line in lines[1:]:
         if line.startswith(_SKIPPED):
             continue
-        text = line[2:].decode("utf-8", "backslashreplace").rstrip("\n")
+        text = text_of(line[2:]).rstrip("\n")
         if text.startswith(("Prev_stmt: ", "Plan: ", "Binary_plan: ", "User@Host: ", "Session_connect_attrs: ")):
             name, _, value = text.partition(": ")
             fields[name] = value
@@ -193,7 +194,7 @@ def _waits(fields: dict[str, str], lines: list[bytes]) -> tuple[tuple[str, ...],
         )
     for line in lines:
         if line.startswith(b"# Cop_backoff"):
-            for kind, seconds in _COP_WAIT.findall(line.decode("utf-8", "backslashreplace")):
+            for kind, seconds in _COP_WAIT.findall(text_of(line)):
                 found[kind] = max(found.get(kind, 0), float(seconds) * 1e6)
     resolving = float(_seconds(fields.get("Resolve_lock_time", "")) or 0)  # a commit that met locks
     if resolving:
@@ -238,7 +239,7 @@ def waiting_reads(seen: SeenStatement) -> TransactionConflict | None:
     kind = ConflictKind.WAIT if "txnLock" in seen.backoffs else ConflictKind.READ
     return TransactionConflict(
         kind, None, "", seen.where, seen.txn if seen.txn != LATEST else None, session=seen.session, at=seen.begin,
-        sql=seen.sql.decode("utf-8", "backslashreplace"), user=seen.user, waited=seen.waited, backoffs=seen.backoffs,
+        sql=text_of(seen.sql), user=seen.user, waited=seen.waited, backoffs=seen.backoffs,
         seen=seen,
     )  # fmt: skip
 

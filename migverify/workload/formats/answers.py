@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from migverify.workload import binary
+from migverify.workload.binary import MAX_PACKET
 from migverify.workload.formats import protocol
 from migverify.workload.formats.packets import Packet
 from migverify.workload.formats.protocol import PreparedText
@@ -15,11 +17,10 @@ from migverify.workload.model import Record
 
 UNANSWERED = "answer not captured"
 
-_LONGEST_PART = 0xFFFFFF
-_DRAINED = frozenset({protocol.COM_PREPARE, protocol.COM_FETCH, protocol.COM_FIELD_LIST, protocol.COM_STATISTICS})
+_DRAINED = frozenset({binary.COM_PREPARE, binary.COM_FETCH, binary.COM_FIELD_LIST, binary.COM_STATISTICS})
 # LOAD DATA LOCAL: the client sends the file; another step of the authentication.
-_MORE_STEPS = frozenset({(0xFB, protocol.COM_QUERY), (0xFE, protocol.COM_CHANGE_USER)})
-_TEXTS = (protocol.COM_QUERY, protocol.COM_EXECUTE)
+_MORE_STEPS = frozenset({(0xFB, binary.COM_QUERY), (0xFE, binary.COM_CHANGE_USER)})
+_TEXTS = (binary.COM_QUERY, binary.COM_EXECUTE)
 
 
 @dataclass(slots=True)
@@ -98,7 +99,7 @@ class PendingAnswers:
 
         Raises
         ------
-        CutError
+        ProtocolError
             it ends before what it should hold.
         """
         if not self.waiting:
@@ -111,7 +112,7 @@ class PendingAnswers:
 
     def _head(self, asked: PendingCommand, payload: bytes, entry: PacketEntry) -> None:
         kind = payload[0] if payload else 0xFE
-        if asked.code == protocol.COM_PREPARE and kind == 0:
+        if asked.code == binary.COM_PREPARE and kind == 0:
             reader = protocol.FieldReader(payload, 1)
             number = reader.integer(4)
             reader.take(2)
@@ -123,13 +124,13 @@ class PendingAnswers:
         elif kind in (0x00, 0xFF) or (kind == 0xFE and len(payload) < 9):
             answer = protocol.answer(payload)
             asked.affected += answer.affected
-            if answer.status & protocol.MORE_RESULTS:
+            if answer.status & binary.MORE_RESULTS:
                 asked.results = True
             else:
                 self._end(asked, answer, entry)
         elif asked.code in _DRAINED:
             self._end(asked, protocol.AnswerHead(0), entry)
-        elif asked.code == protocol.COM_CHANGE_USER:
+        elif asked.code == binary.COM_CHANGE_USER:
             asked.results = True
         else:
             self._columns = protocol.FieldReader(payload).counted()
@@ -145,20 +146,20 @@ class PendingAnswers:
             if not self._columns:
                 self._state = "first row"
             return
-        closing = kind == 0xFE and len(payload) < _LONGEST_PART
+        closing = kind == 0xFE and len(payload) < MAX_PACKET
         if self._state == "first row":
             self._state = "rows"
             # Without CLIENT_DEPRECATE_EOF the columns end with an EOF of their own; a row is never so short and 0xFE.
             if closing and len(payload) == 5:
                 answer = protocol.answer(payload)
-                if answer.status & protocol.CURSOR_EXISTS:
+                if answer.status & binary.CURSOR_EXISTS:
                     self._end(asked, answer, entry)
                 return
         if kind == 0xFF:
             self._end(asked, protocol.answer(payload), entry)
         elif closing:  # a text row may begin with 0xFE only before 16 MiB or more, which fill its packet
             answer = protocol.answer(payload)
-            if answer.status & protocol.MORE_RESULTS:
+            if answer.status & binary.MORE_RESULTS:
                 asked.results = True
                 self._state = "head"
             else:
@@ -173,10 +174,10 @@ class PendingAnswers:
         record.end, record.errno, record.insert_id = end, answer.errno, answer.insert_id or None
         record.duration = None if record.start is None else max(0, end - record.start)
         if asked.code in _TEXTS and not answer.errno:
-            flag = "1" if answer.status & protocol.IN_TRANSACTION else "0"
+            flag = "1" if answer.status & binary.IN_TRANSACTION else "0"
             record.details |= {"in_transaction": flag, "warnings": str(answer.warnings)}
             record.rows_affected = asked.affected
-            if not answer.status & protocol.CURSOR_EXISTS:
+            if not answer.status & binary.CURSOR_EXISTS:
                 record.rows_sent = asked.rows
         finish(asked)
 

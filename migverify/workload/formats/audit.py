@@ -64,9 +64,9 @@ ESCAPES = (
     (b"\\Z", b"\x1a"),
 )  # fmt: skip
 _TABLES = frozenset({b"READ", b"WRITE", b"CREATE", b"ALTER", b"RENAME", b"DROP"})
-_LOGINS = {
+LOGINS = {
     b"CONNECT": Command.CONNECT, b"FAILED_CONNECT": Command.FAILED_CONNECT, b"DISCONNECT": Command.QUIT,
-    b"CHANGEUSER": Command.CHANGE_USER,
+    b"CHANGEUSER": Command.CHANGE_USER, b"CHANGE_USER": Command.CHANGE_USER,
 }  # fmt: skip
 _RUNNING = frozenset({
     1022, 1048, 1062, 1114, 1169, 1172, 1205, 1213, 1216, 1217, 1264, 1292, 1317, 1364, 1365, 1366, 1406, 1451, 1452,
@@ -278,7 +278,7 @@ class AuditLines:
         return True
 
     def _login(self, record: Record, operation: bytes, rest: bytes) -> None:
-        command = _LOGINS.get(operation)
+        command = LOGINS.get(operation)
         parts = rest.split(b",")
         if command is None:
             record.details = {**record.details, "command": self.texts[operation].lower()}

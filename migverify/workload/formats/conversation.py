@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from migverify.workload import binary
+from migverify.workload.binary import MAX_PACKET, ProtocolError
 from migverify.workload.formats import protocol
 from migverify.workload.formats.answers import PacketEntry, PendingAnswers, PendingCommand, finish
 from migverify.workload.formats.packets import TcpSegment, address
-from migverify.workload.formats.protocol import CutError
 from migverify.workload.formats.tcp import ByteStream, joined_session
 from migverify.workload.model import Command, Origin, Record
 
@@ -18,8 +19,7 @@ NOT_MYSQL = "not MySQL's protocol"
 VALUES_UNKNOWN = "values of the prepared statement unknown"
 PREPARED_BEFORE = "prepared before the capture"
 
-_LONGEST_PART = 0xFFFFFF
-_SILENT = frozenset({protocol.COM_QUIT, protocol.COM_CLOSE, protocol.COM_LONG_DATA})
+_SILENT = frozenset({binary.COM_QUIT, binary.COM_CLOSE, binary.COM_LONG_DATA})
 
 
 class Conversation:
@@ -151,9 +151,9 @@ class Conversation:
             sequence = stream.data[3]
             payload = bytes(stream.data[4 : 4 + size])
             first, last = stream.tag_at(0), stream.tag_at(3 + size)
-            if size == _LONGEST_PART and not self._whole_command():
+            if size == MAX_PACKET and not self._whole_command():
                 return
-            if size == _LONGEST_PART:
+            if size == MAX_PACKET:
                 payload, taken, last, sequence = self._join()
                 stream.take(taken)
             else:
@@ -167,7 +167,7 @@ class Conversation:
             at += 4 + size
             if len(data) < at:
                 return False
-            if size < _LONGEST_PART:
+            if size < MAX_PACKET:
                 return True
         return False
 
@@ -177,7 +177,7 @@ class Conversation:
             size = int.from_bytes(data[at : at + 3], "little")
             parts.append(bytes(data[at + 4 : at + 4 + size]))
             at += 4 + size
-            if size < _LONGEST_PART:
+            if size < MAX_PACKET:
                 return b"".join(parts), at, self._up.tag_at(at - 1), 0
 
     def _find_client_feet(self) -> bool:
@@ -206,7 +206,7 @@ class Conversation:
         elif sequence == 0 and payload and self._phase == "commands":
             try:
                 self._command(payload, first, last)
-            except CutError:
+            except ProtocolError:
                 first.reject = NOT_MYSQL
 
     def _login(self, payload: bytes, first: PacketEntry, last: PacketEntry) -> None:
@@ -216,7 +216,7 @@ class Conversation:
             return
         try:
             login = protocol.login(payload)
-        except CutError:
+        except ProtocolError:
             self._go_blind(NOT_MYSQL)
             return
         self._capabilities = login.capabilities
@@ -227,7 +227,7 @@ class Conversation:
         self._user = login.user
         details = {"charset": login.charset} if login.charset else {}
         record = self._record(Command.CONNECT, b"", first, last, database=login.database, details=details)
-        self._ask(record, first, protocol.COM_CHANGE_USER, 2)
+        self._ask(record, first, binary.COM_CHANGE_USER, 2)
         self._phase = "answer to login"
 
     def _record(
@@ -239,12 +239,11 @@ class Conversation:
         *,
         database: str | None = None,
         details: dict[str, str] | None = None,
-        partial: str = "",
     ) -> Record:
         origin = Origin(self._path, first.packet.offset, first.packet.line, first.packet.length)
         return Record(
             origin, command, sql, session=self._session, user=self._user, host=address(self._client[0]),
-            database=database, start=last.packet.time, number=first.packet.line, partial=partial,
+            database=database, start=last.packet.time, number=first.packet.line,
             server=f"{address(self._server[0])}:{self._server[1]}", details=details or {},
         )  # fmt: skip
 
@@ -260,40 +259,40 @@ class Conversation:
 
     def _command(self, payload: bytes, first: PacketEntry, last: PacketEntry) -> None:
         code = payload[0]
-        if code in (protocol.COM_BINLOG_DUMP, protocol.COM_BINLOG_DUMP_GTID):
+        if code in (binary.COM_BINLOG_DUMP, binary.COM_BINLOG_DUMP_GTID):
             self._go_blind(REPLICATION)
             return
-        if code == protocol.COM_LONG_DATA:
+        if code == binary.COM_LONG_DATA:
             self._long_data(payload)
             first.noise = "packets of a command"
             return
         command = protocol.COMMANDS.get(code, Command.OTHER)
         record = self._record(command, b"", first, last)
         match code:
-            case protocol.COM_QUERY:
+            case binary.COM_QUERY:
                 sql, self._attributes = protocol.query_text(payload, self._attributes)
                 record.sql = sql
-            case protocol.COM_PREPARE | protocol.COM_INIT_DB:
+            case binary.COM_PREPARE | binary.COM_INIT_DB:
                 record.sql = payload[1:]
-            case protocol.COM_EXECUTE:
+            case binary.COM_EXECUTE:
                 self._execute(record, payload)
-            case protocol.COM_RESET_STATEMENT:
+            case binary.COM_RESET_STATEMENT:
                 statement = self._answers.statements.get(protocol.FieldReader(payload, 1).integer(4))
                 if statement is not None:
                     statement.long_data = {}
                 record.details = {"command": protocol.NAMES[code]}
-            case protocol.COM_CLOSE:
+            case binary.COM_CLOSE:
                 record.statement_id = protocol.FieldReader(payload, 1).integer(4)
                 self._answers.statements.pop(record.statement_id, None)
-            case protocol.COM_CHANGE_USER:
+            case binary.COM_CHANGE_USER:
                 self._change_user(record, payload)
-            case protocol.COM_RESET_CONNECTION:
+            case binary.COM_RESET_CONNECTION:
                 self._answers.statements.clear()
             case _ if command is Command.OTHER:
                 record.details = {"command": protocol.NAMES.get(code, str(code))}
             case _:
                 pass
-        parts = 1 + len(payload) // _LONGEST_PART
+        parts = 1 + len(payload) // MAX_PACKET
         self._ask(record, first, code, parts % 256)
 
     def _long_data(self, payload: bytes) -> None:
@@ -312,7 +311,7 @@ class Conversation:
         record.sql = statement.sql
         try:
             values = statement.execute(payload, self._attributes)
-        except CutError:
+        except ProtocolError:
             record.partial = VALUES_UNKNOWN
             return
         record.parameters = values.parameters
@@ -341,12 +340,12 @@ class Conversation:
             last = stream.tag_at(3 + size)
             stream.take(4 + size)
             if self._more:  # the rest of a row that was too long for one packet
-                self._more = b"+" if size == _LONGEST_PART else b""
+                self._more = b"+" if size == MAX_PACKET else b""
                 continue
-            self._more = b"+" if size == _LONGEST_PART else b""
+            self._more = b"+" if size == MAX_PACKET else b""
             try:
                 self._from_server(payload, sequence, last)
-            except CutError:
+            except ProtocolError:
                 self._answers.damaged()
 
     def _find_server_feet(self) -> None:
@@ -362,7 +361,7 @@ class Conversation:
         if not self._answers.between or stream.data[3] != 1:
             self._answers.lose()
         size = int.from_bytes(stream.data[:3], "little")
-        if self._answers.waiting and stream.data[3] == 1 and size < _LONGEST_PART:
+        if self._answers.waiting and stream.data[3] == 1 and size < MAX_PACKET:
             stream.lost = False
         else:
             stream.take(len(stream.data))
@@ -407,7 +406,7 @@ def _commands(data: bytes | bytearray) -> bool:
     at = 0
     while at < len(data):
         size = int.from_bytes(data[at : at + 3], "little")
-        if len(data) - at < 5 or not size or data[at + 3] or data[at + 4] > protocol.LAST_COMMAND:
+        if len(data) - at < 5 or not size or data[at + 3] or data[at + 4] > binary.LAST_COMMAND:
             return False
         at += 4 + size
     return True

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from migverify.sql.lexer import first_word
-from migverify.workload.formats.audit import BAD_TIME, prepared, unescape
+from migverify.workload.formats.audit import BAD_TIME, LOGINS, prepared, unescape
 from migverify.workload.formats.statements import lacks
 from migverify.workload.lines import (
     LONGEST,
@@ -41,10 +41,6 @@ _OBJECT = re.compile(rb'\{(?:[^{}"]++|' + _STRING + rb")*+\}")
 _OPEN = re.compile(rb'\{(?:[^{}"]++|' + _STRING + rb')*+(?:"(?:[^"\\\n]++|\\[^\n])*+\\?)?\Z')
 _HEAD = re.compile(rb'"(?:databaseActivityEventList|databaseActivityEvents|dbProtocol|commandText)"\s*:')
 _OF_EVENTS = re.compile(rb'"(?:commandText|logTime|sessionId|exitCode|startTime|serverType|dbProtocol|class)"\s*:')
-_LOGINS = {
-    "CONNECT": Command.CONNECT, "FAILED_CONNECT": Command.FAILED_CONNECT, "DISCONNECT": Command.QUIT,
-    "CHANGEUSER": Command.CHANGE_USER, "CHANGE_USER": Command.CHANGE_USER,
-}  # fmt: skip
 _READS = frozenset({"select", "show", "with", "table", "values", "desc", "describe", "explain", "check", "analyze"})
 _QUOTE = re.compile(rb"(\\*)'")
 _SYNTAX = 1064
@@ -177,8 +173,8 @@ class _Events:
         command = (name_of(event["command"]) or "").upper()
         if command == "QUERY":
             self._query(record, event)
-        elif command in _LOGINS:
-            record.command = _LOGINS[command]
+        elif (login := LOGINS.get(command.encode())) is not None:
+            record.command = login
             if record.command is not Command.CONNECT and record.command is not Command.CHANGE_USER:
                 record.database = None
         else:

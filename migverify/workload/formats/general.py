@@ -20,6 +20,7 @@ from migverify.workload.formats.reading import LogFormat, LogGrammar
 from migverify.workload.formats.statements import (
     BANNER,
     BANNER_LINE,
+    COMMANDS,
     TEXT_LOST,
     changed_lines,
     lacks,
@@ -31,11 +32,6 @@ from migverify.workload.quotes import COMMENTS
 BAD_TIME = "time that is none"
 RESTORED = "text of the prepared statement restored, with backslashes that the SQL mode may read otherwise"
 
-COMMANDS = {
-    b"Query": Command.QUERY, b"Execute": Command.EXECUTE, b"Prepare": Command.PREPARE, b"Quit": Command.QUIT,
-    b"Connect": Command.CONNECT, b"Init DB": Command.INIT_DB, b"Change user": Command.CHANGE_USER,
-    b"Close stmt": Command.CLOSE_STATEMENT, b"Reset Connection": Command.RESET_CONNECTION,
-}  # fmt: skip
 _OTHERS = (
     b"Sleep", b"Field List", b"Create DB", b"Drop DB", b"Refresh", b"Shutdown", b"Statistics", b"Processlist",
     b"Connect Out", b"Kill", b"Debug", b"Ping", b"Time", b"Delayed insert", b"Binlog Dump GTID", b"Binlog Dump",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from migverify.workload.formats.audit import prepared
-from migverify.workload.formats.statements import lacks
+from migverify.workload.formats.statements import COMMANDS, lacks
 from migverify.workload.lines import (
     TOO_LONG,
     json_of,
@@ -15,7 +15,7 @@ from migverify.workload.lines import (
     noise,
     rejected,
 )
-from migverify.workload.model import Command, Origin, Piece, Record
+from migverify.workload.model import Command, Origin, Piece, Record, text_of
 from migverify.workload.quotes import has_parameters
 
 MARK = "migverify_poll"
@@ -24,12 +24,7 @@ NO_TEXT = "text not in performance_schema"
 NOT_POLLED = "line that is no polled event"
 LOST = "events lost between two polls"
 
-_COMMANDS = {
-    "statement/com/Quit": Command.QUIT, "statement/com/Init DB": Command.INIT_DB,
-    "statement/com/Change user": Command.CHANGE_USER, "statement/com/Reset Connection": Command.RESET_CONNECTION,
-    "statement/com/Close stmt": Command.CLOSE_STATEMENT, "statement/com/Prepare": Command.PREPARE,
-    "statement/com/Execute": Command.EXECUTE, "statement/com/Query": Command.QUERY,
-}  # fmt: skip
+_COMMANDS = {f"statement/com/{text_of(name)}": one for name, one in COMMANDS.items() if one is not Command.CONNECT}
 
 
 class Polled:

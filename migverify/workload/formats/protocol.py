@@ -1,7 +1,4 @@
-"""MySQL's client protocol as far as a capture needs it: commands, bound values, the heads of answers.
-
-Source: the "Client/Server Protocol" chapter of MySQL's developer documentation.
-"""
+"""What a capture reads of MySQL's client protocol: logins, texts, bound values, the heads of answers."""
 
 from __future__ import annotations
 
@@ -10,13 +7,23 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from migverify.workload.model import Command, Parameter
-
-COM_QUIT, COM_INIT_DB, COM_QUERY, COM_FIELD_LIST, COM_STATISTICS = 0x01, 0x02, 0x03, 0x04, 0x09
-COM_CHANGE_USER, COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID = 0x11, 0x12, 0x1E
-COM_PREPARE, COM_EXECUTE, COM_LONG_DATA, COM_CLOSE, COM_RESET_STATEMENT = 0x16, 0x17, 0x18, 0x19, 0x1A
-COM_FETCH, COM_RESET_CONNECTION = 0x1C, 0x1F
-LAST_COMMAND = 0x21
+from migverify.workload.binary import (
+    COM_CHANGE_USER,
+    COM_CLOSE,
+    COM_EXECUTE,
+    COM_INIT_DB,
+    COM_PREPARE,
+    COM_QUERY,
+    COM_QUIT,
+    COM_RESET_CONNECTION,
+    KINDS,
+    NULL_LENGTH,
+    SIZES,
+    ProtocolError,
+    decoder,
+    number,
+)
+from migverify.workload.model import Command, Parameter, text_of
 
 COMMANDS: Mapping[int, Command] = {
     COM_QUIT: Command.QUIT, COM_INIT_DB: Command.INIT_DB, COM_QUERY: Command.QUERY, COM_PREPARE: Command.PREPARE,
@@ -35,17 +42,8 @@ NAMES: Mapping[int, str] = {
 CAN_DB, CAN_COMPRESS, CAN_41, CAN_TLS = 1 << 3, 1 << 5, 1 << 9, 1 << 11
 CAN_SECURE, CAN_LENENC_AUTH, CAN_ZSTD, CAN_ATTRIBUTES = 1 << 15, 1 << 21, 1 << 26, 1 << 27
 
-IN_TRANSACTION, MORE_RESULTS, CURSOR_EXISTS = 0x0001, 0x0008, 0x0040
 _ATTRIBUTES_FOLLOW = 8
-
-_INTEGERS = {0x01: "b", 0x02: "h", 0x03: "i", 0x08: "q", 0x09: "i", 0x0D: "h"}
-_TEXTS = frozenset({0x0F, 0xFD, 0xFE, 0xF5, 0xF7, 0xF8})
-_DECIMALS = frozenset({0x00, 0xF6})
-_BYTES = frozenset({0x10, 0xF9, 0xFA, 0xFB, 0xFC, 0xFF})
-_FLOAT, _DOUBLE, _TIME, _NULL = 0x04, 0x05, 0x0B, 0x06
-_DATES = frozenset({0x07, 0x0A, 0x0C, 0x0E})
-_TYPES = frozenset({*_INTEGERS, *_TEXTS, *_DECIMALS, *_BYTES, *_DATES, _FLOAT, _DOUBLE, _TIME, _NULL})
-_UNSIGNED = 0x80
+_NULL, _UNSIGNED = 0x06, 0x80
 _MOST_ENDS = 4096
 
 # The collations clients name in a handshake; what is not here stays unknown.
@@ -56,11 +54,7 @@ CHARSETS: Mapping[int, str] = {
 }  # fmt: skip
 
 
-class CutError(ValueError):
-    """A packet does not hold what it should: it ends too early, or goes on behind its end."""
-
-
-class TypesUnknownError(CutError):
+class TypesUnknownError(ProtocolError):
     """The values of an execute have the types of an earlier one that was not captured."""
 
 
@@ -103,13 +97,13 @@ class PreparedText:
 
         Raises
         ------
-        CutError
+        ProtocolError
             they cannot be known; nor can those of later executes, until one repeats its types.
         """
         types, ahead, gap = self.types, self.long_data, self.gap
         self.types, self.long_data, self.gap = None, {}, False
         if gap and ahead:
-            raise CutError  # a part of a value that was sent ahead may be lost
+            raise ProtocolError  # a part of a value that was sent ahead may be lost
         found = execute(payload, self.count, types, ahead, attributes)
         self.types = found.types
         return found
@@ -137,10 +131,10 @@ class FieldReader:
         self.data, self.at = data, at
 
     def take(self, size: int) -> bytes:
-        """Return the next bytes. Raises ``CutError`` when there are fewer."""
+        """Return the next bytes. Raises ``ProtocolError`` when there are fewer."""
         end = self.at + size
         if end > len(self.data):
-            raise CutError
+            raise ProtocolError
         part = self.data[self.at : end]
         self.at = end
         return part
@@ -152,12 +146,10 @@ class FieldReader:
     def counted(self) -> int:
         """Return the next length-encoded integer."""
         first = self.integer(1)
-        if first < 0xFB:
+        if first < NULL_LENGTH:
             return first
-        size = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(first)
-        if size is None:
-            raise CutError
-        return self.integer(size)
+        found, self.at = number(self.data, self.at - 1)
+        return found
 
     def text(self) -> bytes:
         """Return the next length-encoded string."""
@@ -184,7 +176,7 @@ def query_text(payload: bytes, attributes: bool | None) -> tuple[bytes, bool]:
 
     Raises
     ------
-    CutError
+    ProtocolError
         the attributes cannot be read.
     """
     if attributes is None:
@@ -194,7 +186,7 @@ def query_text(payload: bytes, attributes: bool | None) -> tuple[bytes, bool]:
     reader = FieldReader(payload, 1)
     count = reader.counted()
     if reader.counted() != 1:
-        raise CutError
+        raise ProtocolError
     if count:
         _values(reader, count, None, {}, named=True)
     return payload[reader.at :], True
@@ -223,7 +215,7 @@ def execute(
 
     Raises
     ------
-    CutError
+    ProtocolError
         the packet does not hold what it should, the types were never seen, or two readings give two answers.
     """
     found: list[Execute] = []
@@ -233,10 +225,10 @@ def execute(
             found.append(_execute(payload, count, known, long_data, named=named))
         except TypesUnknownError:
             raise  # this reading could be the true one, so the other proves nothing
-        except CutError:
+        except ProtocolError:
             continue
     if not found or any((one.parameters, one.types) != (found[0].parameters, found[0].types) for one in found):
-        raise CutError
+        raise ProtocolError
     return found[0] if len(found) == 1 else Execute(found[0].statement_id, found[0].parameters, found[0].types, None)
 
 
@@ -250,10 +242,10 @@ def _execute(
     # The count is sent with flags of 0 too, where the statement has parameters; the flag adds it where it has none.
     total = reader.counted() if named and (count or flags & _ATTRIBUTES_FOLLOW) else count
     if total < count:
-        raise CutError
+        raise ProtocolError
     parameters, types = _values(reader, total, known, long_data, named=named) if total else ((), ())
     if reader.at != len(payload):
-        raise CutError
+        raise ProtocolError
     return Execute(statement_id, parameters[:count], types[:count], named)
 
 
@@ -265,15 +257,15 @@ def _values(
     if bound == 1:
         types = tuple(_type(reader, named=named) for _ in range(count))
     elif bound == 0 and known is None:
-        raise TypesUnknownError if _could_hold(reader, count, nulls) else CutError
+        raise TypesUnknownError if _could_hold(reader, count, nulls) else ProtocolError
     elif bound == 0 and known is not None and len(known) == count:
         types = tuple(known)
     else:
-        raise CutError
+        raise ProtocolError
     parameters = []
     for place, one in enumerate(types):
         if place in long_data:
-            parameters.append(Parameter("text" if one.code in _TEXTS else "bytes", long_data[place]))
+            parameters.append(Parameter("text" if KINDS[one.code] == "text" else "bytes", long_data[place]))
         elif nulls[place // 8] >> (place % 8) & 1 or one.code == _NULL:
             parameters.append(Parameter("null", None))
         else:
@@ -291,7 +283,7 @@ def _could_hold(reader: FieldReader, count: int, nulls: bytes) -> bool:
         behind = {at + size for at in ends for size in (1, 2, 4, 8)}
         for at in ends:
             text = FieldReader(data, at)
-            with suppress(CutError):
+            with suppress(ProtocolError):
                 text.text()  # dates and times are written like texts
                 behind.add(text.at)
         ends = {at for at in behind if at <= len(data)}
@@ -304,76 +296,22 @@ def _type(reader: FieldReader, *, named: bool) -> BoundType:
     code, sign = reader.take(2)
     if named:
         reader.text()
-    if code not in _TYPES or sign not in (0, _UNSIGNED):
-        raise CutError
+    if code not in KINDS or sign not in (0, _UNSIGNED):
+        raise ProtocolError
     return BoundType(code, bool(sign))
 
 
 def _value(reader: FieldReader, one: BoundType) -> Parameter:
-    code = one.code
-    if code in _INTEGERS:
-        form = "<" + (_INTEGERS[code].upper() if one.unsigned else _INTEGERS[code])
-        size = struct.calcsize(form)
-        if code == 0x09:  # three bytes of meaning, four on the wire
-            size = 4
-        (number,) = struct.unpack(form, reader.take(size))
-        return Parameter("unsigned" if one.unsigned else "integer", str(number).encode())
-    if code == _FLOAT:
-        (single,) = struct.unpack("<f", reader.take(4))
-        return Parameter("float", _shortest(single).encode())
-    if code == _DOUBLE:
-        (double,) = struct.unpack("<d", reader.take(8))
-        return Parameter("double", repr(double).encode())
-    if code in _DATES:
-        return _date(reader, code)
-    if code == _TIME:
-        return _time(reader)
-    if code in _DECIMALS:
-        return Parameter("decimal", reader.text())
-    if code in _TEXTS:
-        return Parameter("text", reader.text())
-    if code in _BYTES:
-        return Parameter("bytes", reader.text())
-    raise CutError
-
-
-def _shortest(single: float) -> str:
-    """Return the fewest digits that give the same 32-bit float."""
-    for digits in range(6, 10):
-        text = f"{single:.{digits}g}"
-        if struct.pack("<f", float(text)) == struct.pack("<f", single):
-            return text
-    return repr(single)
-
-
-def _date(reader: FieldReader, code: int) -> Parameter:
-    size = reader.integer(1)
-    if size not in (0, 4, 7, 11):
-        raise CutError
-    part = reader.take(size)
-    year, month, day = struct.unpack("<HBB", part[:4]) if size >= 4 else (0, 0, 0)
-    text = f"{year:04d}-{month:02d}-{day:02d}"
-    if code in (0x0A, 0x0E):
-        return Parameter("date", text.encode())
-    hour, minute, second = part[4:7] if size >= 7 else (0, 0, 0)
-    text += f" {hour:02d}:{minute:02d}:{second:02d}"
-    if size >= 11:
-        text += f".{int.from_bytes(part[7:11], 'little'):06d}"
-    return Parameter("datetime", text.encode())
-
-
-def _time(reader: FieldReader) -> Parameter:
-    size = reader.integer(1)
-    if size not in (0, 8, 12):
-        raise CutError
-    part = reader.take(size)
-    if not size:
-        return Parameter("time", b"00:00:00")
-    negative, days, hour, minute, second = struct.unpack("<BIBBB", part[:8])
-    text = f"{'-' if negative else ''}{days * 24 + hour:02d}:{minute:02d}:{second:02d}"
-    if size >= 12:
-        text += f".{int.from_bytes(part[8:12], 'little'):06d}"
-    return Parameter("time", text.encode())
+    data, at, kind = reader.data, reader.at, KINDS[one.code]
+    try:
+        if data[at] not in SIZES.get(kind, (data[at],)):
+            raise ProtocolError
+        value, reader.at = decoder(one.code, unsigned=one.unsigned)(data, at)
+    except (IndexError, struct.error) as error:
+        raise ProtocolError from error
+    if reader.at > len(data):
+        raise ProtocolError
+    return Parameter("unsigned" if kind == "integer" and one.unsigned else kind, value)
 
 
 def answer(payload: bytes) -> AnswerHead:
@@ -381,7 +319,7 @@ def answer(payload: bytes) -> AnswerHead:
 
     Raises
     ------
-    CutError
+    ProtocolError
         it is none of these.
     """
     reader = FieldReader(payload)
@@ -394,7 +332,7 @@ def answer(payload: bytes) -> AnswerHead:
     if kind in (0x00, 0xFE):
         affected, insert_id = reader.counted(), reader.counted()
         return AnswerHead(0, affected, insert_id, reader.integer(2), reader.integer(2))
-    raise CutError
+    raise ProtocolError
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,11 +346,11 @@ class ClientLogin:
 
 
 def login(payload: bytes) -> ClientLogin:
-    """Return what a handshake response says. Raises ``CutError`` when it is none."""
+    """Return what a handshake response says. Raises ``ProtocolError`` when it is none."""
     reader = FieldReader(payload)
     capabilities = reader.integer(4)
     if not capabilities & CAN_41:
-        raise CutError
+        raise ProtocolError
     reader.take(4)
     collation = reader.integer(1)
     reader.take(23)
@@ -424,7 +362,7 @@ def login(payload: bytes) -> ClientLogin:
     else:
         reader.line()
     database = reader.line() if capabilities & CAN_DB and reader.at < len(payload) else b""
-    return ClientLogin(_text(user), _text(database), capabilities, CHARSETS.get(collation))
+    return ClientLogin(text_of(user), text_of(database), capabilities, CHARSETS.get(collation))
 
 
 def change_user(payload: bytes, capabilities: int | None) -> ClientLogin:
@@ -437,8 +375,4 @@ def change_user(payload: bytes, capabilities: int | None) -> ClientLogin:
         reader.line()
     database = reader.line()
     collation = reader.integer(2) if len(payload) - reader.at >= 2 else 0
-    return ClientLogin(_text(user), _text(database), capabilities or 0, CHARSETS.get(collation))
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "backslashreplace")
+    return ClientLogin(text_of(user), text_of(database), capabilities or 0, CHARSETS.get(collation))

@@ -22,6 +22,7 @@ from migverify.workload.formats.reading import LogFormat, LogGrammar
 from migverify.workload.formats.statements import (
     BANNER,
     BANNER_LINE,
+    COMMANDS,
     changed_lines,
     lacks,
     windows_lines,
@@ -55,11 +56,6 @@ INSERTED = re.compile(rb"last_insert_id=(\d{1,20}),|insert_id=(\d{1,20}),")
 _OWN_CLOCK = re.compile(
     COMMENTS + rb"SET\b.*\btimestamp\s*+:?=\s*+(default\b|0\s*+(?:,|$))?", re.IGNORECASE | re.DOTALL
 )
-_ADMINS = {
-    b"Quit": Command.QUIT, b"Init DB": Command.INIT_DB, b"Prepare": Command.PREPARE, b"Execute": Command.EXECUTE,
-    b"Close stmt": Command.CLOSE_STATEMENT, b"Change user": Command.CHANGE_USER,
-    b"Reset Connection": Command.RESET_CONNECTION, b"Connect": Command.CONNECT,
-}  # fmt: skip
 _NUMBERS = {
     b"Thread_id": "session", b"Last_errno": "errno", b"Errno": "errno", b"Rows_sent": "rows_sent",
     b"Rows_affected": "rows_affected",
@@ -266,7 +262,7 @@ class SlowGrammar(LogGrammar):
     def _admin(self, made: Record, sql: bytes) -> None:
         found = _ADMIN.match(sql)
         name = b"" if found is None else found[1]
-        made.command = _ADMINS.get(name, Command.OTHER)
+        made.command = COMMANDS.get(name, Command.OTHER)
         made.sql = b""
         if made.command is Command.OTHER:
             made.details = {**made.details, "command": self.texts[name].lower()}

@@ -5,6 +5,14 @@ from __future__ import annotations
 import re
 
 from migverify.sql.lexer import TokenKind, executed_tokens
+from migverify.workload.model import Command
+
+COMMANDS = {
+    b"Query": Command.QUERY, b"Execute": Command.EXECUTE, b"Prepare": Command.PREPARE, b"Quit": Command.QUIT,
+    b"Connect": Command.CONNECT, b"Init DB": Command.INIT_DB, b"Change user": Command.CHANGE_USER,
+    b"Close stmt": Command.CLOSE_STATEMENT, b"Reset Connection": Command.RESET_CONNECTION,
+}  # fmt: skip
+"""Commands by the name that a server logs."""
 
 CUT = "statement cut by the end of the file"
 MASKED = "password masked by the server"

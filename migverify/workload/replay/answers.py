@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from migverify.workload.classify import CLOCK
 from migverify.workload.meaning import Meaning
 from migverify.workload.replay.cells import joint, kind_of, same_text_is_same
 from migverify.workload.replay.model import Answer, AnswerColumn, Difference, DifferenceSeverity
@@ -19,7 +20,6 @@ from migverify.workload.shape import RowOrder
 if TYPE_CHECKING:
     from sqlglot import expressions as exp
 
-_DECISIVE = frozenset({DifferenceSeverity.BLOCKER, DifferenceSeverity.REVIEW})
 _SYSTEM = frozenset({"information_schema", "performance_schema", "mysql", "sys", "metrics_schema"})
 _DESCRIBING = re.compile(
     rb"\s*(?:show\s+(?:full\s+|extended\s+)*(?:columns|fields|index|indexes|keys|tables|databases|schemas|create|"
@@ -345,12 +345,6 @@ def _codes(found: Counter[tuple[str, int]]) -> str:
 
 
 # --- what the text of a statement does not determine ----------------------------------------------------------
-
-CLOCK = frozenset({
-    "now", "curdate", "curtime", "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp",
-    "utc_date", "utc_time", "utc_timestamp", "unix_timestamp",
-})  # fmt: skip
-"""Volatile functions that tell the session's clock: determined once it is set. SYSDATE is none of them."""
 
 _BY_COLUMN = frozenset(
     {"GROUP_CONCAT without ORDER BY", "ANY_VALUE", "window functions may meet ties", "volatile functions"}

@@ -23,7 +23,7 @@ from migverify.workload.formats.tcp import Address, joined_session
 from migverify.workload.meaning import Meaning
 from migverify.workload.replay.touches import Keys, TableKeys
 from migverify.workload.server_sessions import ServerSession, SessionDump
-from migverify.workload.state import SessionState
+from migverify.workload.state import COLUMNS, SessionState
 
 FOR_DIFFERENCES = "a log without connects"
 """Beside what bears on a statement of a log that tells no connects: an equal answer is not weighed, a difference is."""
@@ -50,10 +50,6 @@ _USER_VARIABLE = re.compile(rb"@@|(?<![@\w'\"`])@[`'\"]?([\w$.]+)")
 _AGGREGATE = re.compile(
     r"\b(?:COUNT|SUM|MIN|MAX|AVG|GROUP_CONCAT|JSON_\w+AGG|BIT_\w+|STD\w*|VAR\w*)`? \(", re.IGNORECASE
 )
-_COLUMNS = {
-    "sql_mode": "sql_mode", "time_zone": "time_zone", "character_set_client": "charset",
-    "transaction_isolation": "isolation",
-}  # fmt: skip
 _WORDS = {"sql_mode": "sql_mode", "time_zone": "time zone", "charset": "character set"}
 
 
@@ -140,17 +136,17 @@ def _from_dump(state: SessionState, dump: SessionDump, one: ServerSession) -> di
     if state.database is None and one.database is not None:
         changes["database"] = one.database
     settings = one.settings or {}
-    for name, column in _COLUMNS.items():
+    for name, column in COLUMNS.items():
         if getattr(state, column) is None and name in settings:
             changes[column] = settings[name]
     if state.autocommit is None and "autocommit" in settings:
         changes["autocommit"] = settings["autocommit"] in ("1", "ON")
     own = {
         name: value for name, value in settings.items()
-        if name not in (*_COLUMNS, "autocommit", "long_query_time") and dump.defaults.get(name) != value
+        if name not in (*COLUMNS, "autocommit", "long_query_time") and dump.defaults.get(name) != value
     }  # fmt: skip
     if own:
-        rest: dict[str, Any] = json.loads(state.rest) if state.rest else {}
+        rest = state.parts
         rest["variables"] = own | rest.get("variables", {})
         changes["rest"] = json.dumps(rest, ensure_ascii=False, sort_keys=True)
     return changes
@@ -207,7 +203,7 @@ def _depends(setting: str, sql: bytes, meaning: Meaning, state: SessionState, ke
         aggregates = bool(_AGGREGATE.search(text)) and "," in text.partition(" FROM ")[0]
         return aggregates or _MODES_RAW.search(sql) is not None
     if setting == "variables":
-        known = json.loads(state.rest).get("user_variables", {}) if state.rest else {}
+        known = state.parts.get("user_variables", {})
         return any(name.decode("ascii", "replace").lower() not in known for name in _USER_VARIABLE.findall(sql))
     return any(_reads_zoned(keys.get(_full(name, state.database), TableKeys()), text) for name in tables)
 

@@ -6,11 +6,10 @@ to 3.2 %; below 64 every whole number has a bucket of its own. Values are micros
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 _PARTS_BITS = 5
-_PARTS = 1 << _PARTS_BITS
 
 
 def bucket_of(value: int) -> int:
@@ -102,6 +101,14 @@ class Histogram:
         if sum(counts.values()) != count:
             raise ValueError(f"a histogram of {count} values holds {sum(counts.values())}")
         return cls(counts, int(str(count)), int(str(total)), _whole(least), _whole(most))
+
+
+def merged(parts: Iterable[Histogram]) -> Histogram:
+    """Return the sum of histograms."""
+    whole = Histogram()
+    for one in parts:
+        whole.merge(one)
+    return whole
 
 
 def _whole(value: object) -> int | None:

@@ -16,10 +16,10 @@ from typing import Any
 from migverify.errors import UsageError
 from migverify.model import RunInfo, StoredKind
 from migverify.store.results import ResultStore
+from migverify.workload.model import SUMMARY
 from migverify.workload.replay.store import read_digests, read_trend, read_whole, write_trend
 
 FAILING = ("blocker", "review")
-_SUMMARY = "_summary.json"
 _RUNS = 100_000
 _SHOWN = 30
 _LISTED = 200
@@ -52,7 +52,7 @@ def captures(folder: Path) -> list[Capture]:
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder", hint="Name the folder that holds the captures.")
-    found = sorted(path.parent for path in (*folder.glob(_SUMMARY), *folder.glob(f"*/{_SUMMARY}")))
+    found = sorted(path.parent for path in (*folder.glob(SUMMARY), *folder.glob(f"*/{SUMMARY}")))
     if not found:
         raise UsageError(
             f"{folder} holds no capture", hint="Write one a night: workload capture LOG --out FOLDER/2026-01-31."
@@ -61,7 +61,7 @@ def captures(folder: Path) -> list[Capture]:
 
 
 def _capture(path: Path) -> Capture:
-    summary = path / _SUMMARY
+    summary = path / SUMMARY
     try:
         first = json.loads(summary.read_text()).get("first")
         at = None if first is None else datetime.fromisoformat(str(first))

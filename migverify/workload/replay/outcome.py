@@ -82,10 +82,7 @@ def compare_outcomes(captured: int | None, source: int, target: int, words: tupl
 
 
 def _both_failed(captured: int | None, source: int, target: int) -> OutcomeComparison:
-    differences = () if source == target else (
-        Difference("errno", DifferenceSeverity.METADATA, str(source), str(target), detail=kind_of(source)),
-    )  # fmt: skip
-    kind = kind_of(source)
+    differences, kind = _numbers(source, target), kind_of(source)
     if captured == 0:
         return OutcomeComparison(
             Judgement.INDETERMINATE, differences,
@@ -120,11 +117,15 @@ def against_capture(captured: int | None, target: int, words: tuple[str, str]) -
             )
         return OutcomeComparison(Judgement.DIFFERENT, (_error(DifferenceSeverity.REVIEW, words),))
     if alike(captured, target):
-        differences = () if captured == target else (
-            Difference("errno", DifferenceSeverity.METADATA, str(captured), str(target), detail=kind_of(target)),
-        )  # fmt: skip
-        return OutcomeComparison(Judgement.SAME, differences)
+        return OutcomeComparison(Judgement.SAME, _numbers(captured, target))
     return OutcomeComparison(Judgement.DIFFERENT, (_error(DifferenceSeverity.REVIEW, words),), by_text=by_text)
+
+
+def _numbers(one: int, other: int) -> tuple[Difference, ...]:
+    """Return how the numbers of one class differ."""
+    if one == other:
+        return ()
+    return (Difference("errno", DifferenceSeverity.METADATA, str(one), str(other), detail=kind_of(one)),)
 
 
 def _error(severity: DifferenceSeverity, words: tuple[str, str]) -> Difference:

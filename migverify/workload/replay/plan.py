@@ -19,9 +19,9 @@ from typing import Any, Protocol
 from migverify.errors import PlanError, UsageError
 from migverify.sql.lexer import Modes, first_word
 from migverify.workload.capture import WITHOUT_CONNECTS
-from migverify.workload.classify import StatementKind
+from migverify.workload.classify import CLOCK, StatementKind
 from migverify.workload.meaning import Meaning, Meanings
-from migverify.workload.model import Command, Parameter
+from migverify.workload.model import SUMMARY, Command, Parameter
 from migverify.workload.replay.arrange import arrange
 from migverify.workload.replay.assumed import FOR_DIFFERENCES, NO_DATABASE, SessionFacts, bearing
 from migverify.workload.replay.keys import ordering_keys
@@ -52,10 +52,7 @@ UNKNOWN_DURATION = 1_000_000
 
 NOT_WHOLE = "its transaction is not chosen whole"
 FAILED_PREPARE = "a prepare that failed: nothing was executed"
-_TIME = frozenset({
-    "now", "sysdate", "curdate", "curtime", "current_date", "current_time", "current_timestamp", "localtime",
-    "localtimestamp", "utc_date", "utc_time", "utc_timestamp", "unix_timestamp",
-})  # fmt: skip
+_TIME = CLOCK | {"sysdate"}
 _ENDS = frozenset({"COMMIT", "ROLLBACK", "BEGIN", "START", "XA", "LOCK", "UNLOCK"})
 _BEGINS = frozenset({"BEGIN", "START"})
 
@@ -223,7 +220,7 @@ def _counted(run: RunFile, capture: Path, choices: Mapping[str, Any]) -> ReplayP
 
 
 def _summary(capture: Path) -> dict[str, Any]:
-    path = capture / "_summary.json"
+    path = capture / SUMMARY
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 

@@ -13,14 +13,26 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from migverify.workload.replay import packets
+from migverify.workload.binary import (
+    MAX_PACKET,
+    MORE_RESULTS,
+    NULL_LENGTH,
+    Decoder,
+    ProtocolError,
+    decoder,
+    number,
+    row,
+    text,
+)
+from migverify.workload.model import text_of
 from migverify.workload.replay.model import Answer, AnswerColumn, Cell
-from migverify.workload.replay.packets import MAX_PACKET, Decoder, ProtocolError, decoders, row
 
 _OK, _EOF, _ERR, _LOCAL_FILE = 0x00, 0xFE, 0xFF, 0xFB
 GONE = frozenset({1053, 1152, 1159, 1160, 1161, 1927, 4031})
 """The server ends the connection with these errors; they are no answer to a statement."""
 _LAYOUTS_KEPT = 4096
+_UNSIGNED = 0x20
+_COLUMN = struct.Struct("<HIBHB")
 
 _Layout: TypeAlias = tuple[tuple[AnswerColumn, ...], tuple[Decoder, ...]]
 
@@ -75,12 +87,6 @@ class RowSums:
     def ordered(self) -> bytes:
         """The checksum of the sequence so far."""
         return self._chain.digest()
-
-
-def checksums(rows: Iterable[Sequence[Cell]]) -> tuple[bytes, int]:
-    """Return ``(ordered, unordered)`` of rows that were kept, to compare with an answer whose rows were not."""
-    sums = RowSums(rows)
-    return sums.ordered, sums.unordered
 
 
 class AnswerReader:
@@ -201,17 +207,17 @@ class AnswerReader:
     def _said_unasked(rest: bytes) -> str:
         """Read what follows an answer: a server that ends the connection may say so right behind it."""
         if len(rest) > 7 and rest[4] == _ERR:
-            return packets.failed(rest, 4, len(rest)).message
+            return failed(rest, 4, len(rest)).message
         return "bytes behind the end of an answer"
 
     def _out_of_order(self, data: bytes, at: int, end: int) -> None:
         if data[at + 3] == 0 and end - at > 6 and data[at + 4] == _ERR:  # said unasked, on the way out
-            raise ProtocolError(packets.failed(data, at + 4, end).message)
+            raise ProtocolError(failed(data, at + 4, end).message)
         raise ProtocolError(f"packet {data[at + 3]} where {self.sequence} was due")
 
     def _unasked(self, data: bytes, start: int, end: int) -> bool:
         if data[start] == _ERR:
-            raise ProtocolError(packets.failed(data, start, end).message)
+            raise ProtocolError(failed(data, start, end).message)
         raise ProtocolError("an answer without a request")
 
     # --- what a packet is, by the state of the answer ---------------------------------------------------
@@ -219,7 +225,7 @@ class AnswerReader:
     def _head(self, data: bytes, start: int, end: int) -> bool:
         first = data[start]
         if first == _OK:
-            made = packets.ended(data, start, end, prepared=self._binary)
+            made = ended(data, start, end, prepared=self._binary)
             return self._result(made, made.status)
         if first == _ERR:
             return self._error(data, start, end)
@@ -227,7 +233,7 @@ class AnswerReader:
             self.wants_refusal = self._refused = True
             self.sequence = (self.sequence + 1) & 255
             return False
-        self._wanted, at = packets.number(data, start)
+        self._wanted, at = number(data, start)
         if at != end or not self._wanted:
             raise ProtocolError("an answer that begins with neither OK, ERR nor a number of columns")
         self._definitions = []
@@ -246,8 +252,8 @@ class AnswerReader:
         key = tuple(definitions)
         layout = self._layouts.get(key)
         if layout is None:
-            columns = tuple(packets.column(one) for one in key)
-            layout = columns, decoders(columns)
+            columns = tuple(column(one) for one in key)
+            layout = columns, tuple(map(_decoder, columns))
             if len(self._layouts) >= _LAYOUTS_KEPT:
                 self._layouts.clear()
             self._layouts[key] = layout
@@ -273,7 +279,7 @@ class AnswerReader:
                 cells.append(None)
                 continue
             else:
-                length, at = packets.number(data, at - 1)
+                length, at = number(data, at - 1)
                 stop = at + length
             cells.append(data[at:stop])
             at = stop
@@ -320,13 +326,13 @@ class AnswerReader:
         self._rows = []
         if data[start] != _ERR or end - start < 3:
             raise ProtocolError(f"a packet that begins with {data[start]}")
-        made = packets.failed(data, start, end, prepared=self._binary)
+        made = failed(data, start, end, prepared=self._binary)
         if made.errno in GONE:
             raise ProtocolError(f"{made.message} [{made.errno}]")
         return self._result(made, 0)
 
     def _result(self, made: Answer, status: int) -> bool:
-        if status & packets.MORE_RESULTS:
+        if status & MORE_RESULTS:
             if len(self._results) < self.limits.results:
                 self._results.append(made)
             self._handle = self._head
@@ -359,3 +365,45 @@ class AnswerReader:
             return self._error(data, start, end)
         self._wanted -= 1
         return not self._wanted
+
+
+# --- packets that are no rows --------------------------------------------------------------------------
+
+
+def ended(data: bytes, start: int, end: int, *, prepared: bool) -> Answer:
+    """Read an OK packet."""
+    affected, at = number(data, start + 1)
+    insert_id, at = number(data, at)
+    status, warnings = struct.unpack_from("<HH", data, at)
+    rest = data[at + 4 : end]
+    if rest and rest[0] < NULL_LENGTH and rest[0] == len(rest) - 1:
+        rest = rest[1:]
+    return Answer(
+        affected=affected, insert_id=insert_id, status=status, warnings=warnings, info=text_of(rest), prepared=prepared
+    )
+
+
+def failed(data: bytes, start: int, end: int, *, prepared: bool = False) -> Answer:
+    """Read an ERR packet."""
+    errno = data[start + 1] | data[start + 2] << 8
+    rest = data[start + 3 : end]
+    if rest[:1] == b"#":
+        return Answer(errno=errno, sqlstate=text_of(rest[1:6]), message=text_of(rest[6:]), prepared=prepared)
+    return Answer(errno=errno, message=text_of(rest), prepared=prepared)
+
+
+def column(payload: bytes) -> AnswerColumn:
+    """Read the definition of a column of an answer."""
+    at = 0
+    parts: list[bytes] = []
+    for _ in range(6):  # catalog, database, table, table as stored, name, name as stored
+        part, at = text(payload, at)
+        parts.append(part)
+    if at + 11 > len(payload):
+        raise ProtocolError("a column definition that ends too early")
+    charset, length, kind, flags, decimals = _COLUMN.unpack_from(payload, at + 1)
+    return AnswerColumn(parts[4], parts[5], parts[2], kind, charset, length, flags, decimals)
+
+
+def _decoder(column: AnswerColumn) -> Decoder:
+    return decoder(column.type_code, unsigned=bool(column.flags & _UNSIGNED), digits=column.decimals)

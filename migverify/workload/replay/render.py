@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from migverify.workload.model import text_of
 from migverify.workload.replay.cells import CellKind, kind_of
 from migverify.workload.replay.model import Answer, Call, Difference, Observation
 from migverify.workload.replay.rows import show, show_row
@@ -42,7 +43,7 @@ def example(observation: Observation, *, mask: bool) -> dict[str, str]:
     found["sql"] = _cut(sql_text(call), _CHARACTERS)
     if len(call.sql) <= _WHOLE:
         found["statement"] = json.dumps(statement_of(call), ensure_ascii=False)
-    found["session_state"] = json.dumps(state_of(call), ensure_ascii=False)
+    found["session_state"] = json.dumps(call.state.as_json(), ensure_ascii=False)
     for side, asked in (("source", observation.source), ("target", observation.target)):
         if asked:
             found[side] = _cut("\n".join(lines(asked[0].answer, _ROWS)), _CHARACTERS)
@@ -55,7 +56,7 @@ def example(observation: Observation, *, mask: bool) -> dict[str, str]:
 
 def sql_text(call: Call) -> str:
     """Return the statement, and its parameters where it has some apart."""
-    text = call.sql.decode("utf-8", "backslashreplace")
+    text = text_of(call.sql)
     if call.parameters is None:
         return text
     return f"{text}\n-- parameters: {', '.join(_parameter(one) for one in call.parameters)}"
@@ -80,19 +81,6 @@ def bytes_text(value: bytes) -> str | dict[str, str]:
         return value.decode("utf-8")
     except UnicodeDecodeError:
         return {"hex": value.hex()}
-
-
-def state_of(call: Call) -> dict[str, object]:
-    """Return the session state of a call, what is not known left out."""
-    state = call.state
-    found: dict[str, object] = {
-        name: getattr(state, name)
-        for name in ("database", "charset", "sql_mode", "time_zone", "autocommit", "isolation")
-        if getattr(state, name) is not None
-    }  # fmt: skip
-    if state.rest:
-        found["rest"] = json.loads(state.rest)
-    return found
 
 
 def lines(answer: Answer, rows: int) -> Iterator[str]:

@@ -116,13 +116,8 @@ def call_of(digest: str, example: Example) -> Call:
     """Return the call of an example that holds its statement."""
     statement, session = json.loads(example.detail("statement")), json.loads(example.detail("session_state") or "{}")
     clock, parameters = example.detail("clock") or example.detail("at"), statement["parameters"]
-    rest = session.get("rest")
-    state = SessionState(
-        session.get("database"), session.get("charset"), session.get("sql_mode"), session.get("time_zone"),
-        session.get("autocommit"), session.get("isolation"), False, json.dumps(rest) if rest else "",
-    )  # fmt: skip
     return Call(
-        example.session, example.position, _bytes(statement["sql"]), digest, state,
+        example.session, example.position, _bytes(statement["sql"]), digest, SessionState.from_json(session),
         clock=int(clock) if clock else None,
         parameters=None if parameters is None else tuple(
             Parameter(one["kind"], None if one["value"] is None else _bytes(one["value"])) for one in parameters

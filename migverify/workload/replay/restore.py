@@ -118,8 +118,8 @@ def _isolation(isolation: str, made: _Made) -> None:
 
 def _rest(state: SessionState, made: _Made, *, read_only: bool) -> None:
     try:
-        rest: Any = json.loads(state.rest)
-    except json.JSONDecodeError:
+        rest: Any = state.parts
+    except ValueError:
         rest = None
     if not isinstance(rest, dict):
         made.lost.append("session variables: the capture's record of them cannot be read")
@@ -166,7 +166,7 @@ def standing(state: SessionState) -> SessionState:
 
 
 def _variables(state: SessionState) -> dict[str, Any]:
-    rest: dict[str, Any] = json.loads(state.rest) if state.rest else {}
+    rest = state.parts
     return {name: rest[name] for name in ("variables", "user_variables", "unresolved") if name in rest}
 
 

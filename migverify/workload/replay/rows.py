@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from migverify.workload.replay.cells import (
-    CellDifference,
     CellKind,
     approximate,
     canonical,
@@ -94,12 +93,12 @@ class Comparer:
         """Compare all rows of both answers."""
         if list(source) == list(target):
             return RowsResult(RowsVerdict.EQUAL, strict=True)
-        if ordering.cut:
-            return self._cut(source, target, ordering)
         if len(source) != len(target):
             return RowsResult(RowsVerdict.DIFFERENT, (_count(source, target), *self._explain(source, target)))
         if all(self.equal(one, other) for one, other in zip(source, target, strict=True)):
             return RowsResult(RowsVerdict.EQUAL, self._forms(zip(source, target, strict=True)), strict=not self.masked)
+        if ordering.cut:
+            return self._cut(source, target, ordering)
         whole = self._match(source, target)
         if whole.state is not RowsVerdict.EQUAL:
             return whole
@@ -164,11 +163,7 @@ class Comparer:
         )
 
     def _cut(self, source: Sequence[Row], target: Sequence[Row], ordering: Ordering) -> RowsResult:
-        """Compare what a LIMIT left: the number of rows and the keys are determined, rows at the cut are not."""
-        if len(source) != len(target):
-            return RowsResult(RowsVerdict.DIFFERENT, (_count(source, target), *self._explain(source, target)))
-        if all(self.equal(one, other) for one, other in zip(source, target, strict=True)):
-            return RowsResult(RowsVerdict.EQUAL, self._forms(zip(source, target, strict=True)), strict=not self.masked)
+        """Compare as many rows that a LIMIT left: their keys are determined, rows at the cut are not."""
         reason = "LIMIT picks among rows that the order leaves equal"
         if ordering.how is not Sequencing.TIES:
             whole = self._match(source, target)
@@ -258,43 +253,41 @@ class Comparer:
 
     def _forms(self, pairs: Iterable[tuple[Row, Row]]) -> tuple[Difference, ...]:
         """Return the differences of form of rows with equal values, one for each aspect and column."""
+        return self._of_cells(pairs, self._exact)
+
+    def _of_cells(self, pairs: Iterable[tuple[Row, Row]], places: Sequence[int]) -> tuple[Difference, ...]:
+        """Return how cells of paired rows differ, one difference for each aspect and column, with how many rows."""
         found: dict[tuple[str, str, int], Difference] = {}
         counts: Counter[tuple[str, str, int]] = Counter()
         for source, target in pairs:
-            if source == target:
-                continue
-            for place in self._exact:
+            for place in places if source != target else ():
                 one = compare_cells(source[place], target[place], self.kinds[place])
                 if one is not None:
                     key = one.aspect, one.detail, place
                     counts[key] += 1
-                    found.setdefault(key, self._difference(place, one, source[place], target[place]))
-        return _with_counts(found, counts)
-
-    def _difference(self, place: int, one: CellDifference, source: Cell, target: Cell) -> Difference:
-        texts = show_pair(source, target, self.kinds[place])
-        return Difference(one.aspect, one.severity, *texts, self.names[place], one.detail)
+                    if key not in found:
+                        texts = show_pair(source[place], target[place], self.kinds[place])
+                        found[key] = Difference(one.aspect, one.severity, *texts, self.names[place], one.detail)
+        differences = []
+        for key, difference in found.items():
+            rows = "" if counts[key] == 1 else f"{counts[key]} rows"
+            differences.append(replace(difference, detail=", ".join(filter(None, (difference.detail, rows)))))
+        return tuple(differences[:_NAMED])
 
     def _explain(self, source: Sequence[Row], target: Sequence[Row]) -> tuple[Difference, ...]:
         """Say how rows differ: pair the most alike, name their cells; the others are there on one side only."""
         left, right = _leftovers(list(source), list(target))
         more = max(len(left), len(right)) - _EXPLAINED
         left, right = left[:_EXPLAINED], right[:_EXPLAINED]
-        found: dict[tuple[str, str, int], Difference] = {}
-        counts: Counter[tuple[str, str, int]] = Counter()
+        pairs: list[tuple[Row, Row]] = []
         for row in list(left):
             other = max(right, key=lambda candidate: self._alike(row, candidate), default=None)
             if other is None or (len(self.kinds) > 1 and not self._alike(row, other) and len(source) != len(target)):
                 continue
             left.remove(row)
             right.remove(other)
-            for place in (*self._exact, *self._near):
-                one = compare_cells(row[place], other[place], self.kinds[place])
-                if one is not None:
-                    key = one.aspect, one.detail, place
-                    counts[key] += 1
-                    found.setdefault(key, self._difference(place, one, row[place], other[place]))
-        out = list(_with_counts(found, counts))
+            pairs.append((row, other))
+        out = list(self._of_cells(pairs, (*self._exact, *self._near)))
         for rows, side in ((left, "source"), (right, "target")):
             if rows:
                 text = show_row(rows[0], self.kinds)
@@ -374,17 +367,6 @@ def _order(source: Sequence[Row], target: Sequence[Row]) -> Difference:
 
 def _plain(row: Row) -> str:
     return show_row(row, [CellKind.TEXT] * len(row))
-
-
-def _with_counts(
-    found: dict[tuple[str, str, int], Difference], counts: Counter[tuple[str, str, int]]
-) -> tuple[Difference, ...]:
-    out = []
-    for key, one in found.items():
-        many = counts[key]
-        detail = ", ".join(part for part in (one.detail, "" if many == 1 else f"{many} rows") if part)
-        out.append(Difference(one.aspect, one.severity, one.source, one.target, one.column, detail))
-    return tuple(out[:_NAMED])
 
 
 def show(cell: Cell, kind: CellKind = CellKind.TEXT, limit: int = _SHOWN) -> str:

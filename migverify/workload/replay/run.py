@@ -20,7 +20,6 @@ from migverify.errors import MigverifyError, PlanError, ReadError
 from migverify.model import Endpoint, Side
 from migverify.workload.replay.connections import EngineOptions, killer, openers
 from migverify.workload.replay.engine import Engine, Start
-from migverify.workload.replay.latency import Histogram
 from migverify.workload.replay.order import components
 from migverify.workload.replay.outcomes import (
     UNKNOWN,
@@ -87,9 +86,9 @@ class ReplayResult:
             whole = "the run was resumed: its rate is that of its last part only"
         elif not self.open_loop:
             whole = "at pace fast, calls are due when they can begin: latency from then says nothing of a load"
-        latency = Histogram()
-        latency.merge(self.tally.latency("target"))
-        return ReplayMeasurement(self.counters.writes, self.counters.reads, self.seconds, latency, whole)
+        return ReplayMeasurement(
+            self.counters.writes, self.counters.reads, self.seconds, self.tally.latency("target"), whole
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

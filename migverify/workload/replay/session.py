@@ -10,7 +10,6 @@ A call is late when it begins behind its due time, for any reason: that is its l
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -376,8 +375,7 @@ class SessionReplayer:
 
 
 def _lock_wait(state: SessionState) -> bytes:
-    rest = json.loads(state.rest) if state.rest else {}
-    own = str(rest.get("variables", {}).get("innodb_lock_wait_timeout", ""))
+    own = str(state.parts.get("variables", {}).get("innodb_lock_wait_timeout", ""))
     return own.encode() if own.isdecimal() else b"DEFAULT"
 
 

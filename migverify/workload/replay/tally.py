@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from migverify.codec import decode, encode
-from migverify.workload.replay.latency import Histogram
+from migverify.workload.replay.latency import Histogram, merged
 from migverify.workload.replay.model import Difference, DifferenceSeverity, JudgedCall, Judgement
 
 EXAMPLES = 3
@@ -263,17 +263,11 @@ class ReplayTally:
 
     def latency(self, name: str) -> Histogram:
         """Return one of ``LATENCIES`` over all digests."""
-        whole = Histogram()
-        for one in self.digests.values():
-            whole.merge(one.latencies[name])
-        return whole
+        return merged(one.latencies[name] for one in self.digests.values())
 
     def lag(self) -> Histogram:
         """Return how late calls began behind their pace, over all digests."""
-        whole = Histogram()
-        for one in self.digests.values():
-            whole.merge(one.lag)
-        return whole
+        return merged(one.lag for one in self.digests.values())
 
 
 class ExampleKeeper:

@@ -10,7 +10,7 @@ from typing import Any
 
 from migverify.model import Verdict
 from migverify.workload.catalogue.match import Catalogue
-from migverify.workload.catalogue.model import LabelState, ProbeState
+from migverify.workload.catalogue.model import Label, LabelState, ProbeState
 from migverify.workload.catalogue.versions import Versions
 from migverify.workload.catalogue.waivers import Waiver
 from migverify.workload.classify import classify
@@ -19,15 +19,6 @@ from migverify.workload.replay.render import WITHHELD
 from migverify.workload.replay.slo import SloResult
 from migverify.workload.replay.statistics import QUANTILES, Shift, Signal, shifts, signals
 from migverify.workload.replay.tally import AspectCount, DigestTally, Names, ReplayTally
-
-
-@dataclass(frozen=True, slots=True)
-class AspectLabel:
-    """What the catalogue says of one aspect. ``state`` is ``known``, ``unknown`` or ``blocker``."""
-
-    state: str = "unknown"
-    ids: tuple[str, ...] = ()
-    links: tuple[str, ...] = ()
 
 
 class CatalogueLabels:
@@ -46,20 +37,25 @@ class CatalogueLabels:
     ) -> None:
         self._catalogue, self._versions, self._probed = catalogue, versions, probed
 
-    def label(self, tally: DigestTally, aspect: str) -> AspectLabel:
+    def label(self, tally: DigestTally, aspect: str) -> Label:
         """Return what is known of an aspect; ``known`` only where every kept example of it is explained."""
-        states, ids = set(), set()
+        found: list[Label] = []
         for example in tally.examples.get(aspect, ()):
             differences = [one for one in example.differences if one.aspect == aspect]
             sql = example.detail("sql")
             does = classify((tally.text if sql in ("", WITHHELD) else sql).encode())
-            found = self._catalogue.label(tally.text, does, differences, self._versions, probed=self._probed)
-            states.add(found.state)
-            ids |= set(found.ids)
-        known = states == {LabelState.KNOWN}
-        state = "blocker" if LabelState.BLOCKER in states else "known" if known else "unknown"
-        links = sorted({link for one in ids for link in self._catalogue.entry(one).references})
-        return AspectLabel(state, tuple(sorted(ids)), tuple(links))
+            found.append(self._catalogue.label(tally.text, does, differences, self._versions, probed=self._probed))
+        states = {one.state for one in found}
+        is_known = states == {LabelState.KNOWN}
+        return Label(
+            LabelState.BLOCKER
+            if LabelState.BLOCKER in states
+            else LabelState.KNOWN
+            if is_known
+            else LabelState.UNKNOWN,
+            tuple(sorted({each for one in found for each in one.ids})),
+            tuple(sorted({each for one in found for each in one.links})),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +84,14 @@ class AspectFinding:
     aspect: str
     weight: str
     signal: Signal | None
-    label: AspectLabel
+    label: Label
     waiver: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return the finding as a JSON object."""
         test = None if self.signal is None else asdict(self.signal)
         return {
-            "aspect": self.aspect, "weight": self.weight, "test": test, "label": self.label.state,
+            "aspect": self.aspect, "weight": self.weight, "test": test, "label": self.label.state.value,
             "ids": list(self.label.ids), "links": list(self.label.links), "waiver": self.waiver,
         }  # fmt: skip
 
@@ -245,7 +241,7 @@ def _finding(
     labels: CatalogueLabels | None,
     waivers: Sequence[Waiver],
 ) -> AspectFinding:
-    label = AspectLabel() if labels is None else labels.label(tally, aspect)
+    label = Label() if labels is None else labels.label(tally, aspect)
     if signal is None:
         # seen only in statements that prove nothing: they weigh by their share, not one by one
         form = count.severity not in (DifferenceSeverity.BLOCKER, DifferenceSeverity.REVIEW)
@@ -259,13 +255,13 @@ def _finding(
         )
     if not signal.signal:
         return AspectFinding(aspect, "noise", signal, label)
-    blocks = count.severity is DifferenceSeverity.BLOCKER or label.state == "blocker"
+    blocks = count.severity is DifferenceSeverity.BLOCKER or label.state is LabelState.BLOCKER
     return AspectFinding(aspect, "blocker" if blocks else "review", signal, label)
 
 
-def _covers(waiver: Waiver, tally: DigestTally, aspect: str, count: AspectCount, label: AspectLabel) -> bool:
+def _covers(waiver: Waiver, tally: DigestTally, aspect: str, count: AspectCount, label: Label) -> bool:
     return waiver.covers(
-        tally.digest, tally.text, aspect, label.ids, databases=_all(tally.databases, tally.count),
+        tally.digest, aspect, label.ids, databases=_all(tally.databases, tally.count),
         users=_all(tally.users, tally.count), count=count.different,
     )  # fmt: skip
 
@@ -335,29 +331,26 @@ def _covered(tally: ReplayTally, digests: Sequence[DigestVerdict]) -> dict[str, 
     """Return what was judged: counts and shares; INDETERMINATE has a share of its own."""
     same, different = tally.state(Judgement.SAME), tally.state(Judgement.DIFFERENT)
     undecided, unjudged = tally.state(Judgement.INDETERMINATE), tally.state(Judgement.UNJUDGED)
-    whole = tally.count
-    assumed = sum(one.assumed for one in tally.digests.values())
-    reached = [
-        one for one in tally.digests.values()
-        if one.count and one.state(Judgement.SAME) - one.assumed + one.state(Judgement.DIFFERENT)
-    ]  # fmt: skip
+    counted, whole = tally.digests.values(), tally.count
+    sums = {
+        name: sum(getattr(one, name) for one in counted)
+        for name in ("assumed", "unproven", "shallow", "written", "repeated", "noisy")
+    }
+    judged = same - sums["assumed"] + different
+    reached = sum(
+        bool(one.count and one.state(Judgement.SAME) - one.assumed + one.state(Judgement.DIFFERENT)) for one in counted
+    )
     return {
-        "statements": whole, "judged": same - assumed + different, "same": same, "different": different,
-        "indeterminate": undecided, "unjudged": unjudged, "assumed": assumed,
-        "unproven": sum(one.unproven for one in tally.digests.values()),
-        "shallow": sum(one.shallow for one in tally.digests.values()),
+        "statements": whole, "judged": judged, "same": same, "different": different,
+        "indeterminate": undecided, "unjudged": unjudged, **sums,
         "did_not_recur": sum(
             found.different + found.undecided + found.noise
-            for one in tally.digests.values() if (found := one.aspects.get("did-not-recur")) is not None
+            for one in counted if (found := one.aspects.get("did-not-recur")) is not None
         ),
-        "written": sum(one.written for one in tally.digests.values()),
-        "digests": len(digests), "digests_judged": len(reached),
+        "digests": len(digests), "digests_judged": reached,
         # of what could be decided: indeterminate ones have a bound of their own
-        "judged_share": _share(same - assumed + different + undecided, whole),
-        "digests_share": _share(len(reached), len(digests)),
+        "judged_share": _share(judged + undecided, whole), "digests_share": _share(reached, len(digests)),
         "indeterminate_share": _share(undecided, whole), "unjudged_share": _share(unjudged, whole),
-        "repeated": sum(one.repeated for one in tally.digests.values()),
-        "noisy": sum(one.noisy for one in tally.digests.values()),
         "by_verdict": {each.value: sum(one.verdict is each for one in digests) for each in Verdict},
     }  # fmt: skip
 

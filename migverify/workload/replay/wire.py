@@ -22,16 +22,17 @@ from migverify.errors import EndpointError, ReadError
 from migverify.model import Endpoint, Flavor, Side
 from migverify.sql.gates import kill_sql
 from migverify.sql.lexer import DEFAULT, Modes, TokenKind, tokens
+from migverify.workload import binary
+from migverify.workload.binary import ProtocolError, execute
 from migverify.workload.model import Parameter
-from migverify.workload.replay import packets
 from migverify.workload.replay.model import Answer, Call
-from migverify.workload.replay.packets import ProtocolError, execute
-from migverify.workload.replay.reader import GONE, AnswerReader, Limits, Prepared
+from migverify.workload.replay.reader import GONE, AnswerReader, Limits, Prepared, failed
 
 __all__ = ["Limits", "ServerWire", "kill_query", "open_wire"]
 
 _CHUNK = 1 << 16
 _BIG_CHUNK = 1 << 20
+_LOOK_SECONDS = 3600.0
 _TURN = 4 << 20  # bytes that one call of ``receive`` takes in
 _WAITS = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 # Unknown handler, needs to be prepared again; TiDB's words for a changed schema.
@@ -113,7 +114,7 @@ class ServerWire:
                     self._asked = True
                     self._unsent = f"not sent: {error}"
                     return
-            self._query(sql)
+            self.ask(sql)
             return
         parameters = call.parameters or ()
         state = call.state
@@ -125,16 +126,17 @@ class ServerWire:
         if known is None:
             self._preparing = key, parameters
             self._reader.begin_prepare()
-            self._write(packets.PREPARE, call.sql)
+            self._write(binary.COM_PREPARE, call.sql)
         else:
             self._prepared.move_to_end(key)
             self._execute(key, known, parameters)
 
-    def _query(self, sql: bytes) -> None:
+    def ask(self, sql: bytes) -> None:
+        """Send a statement of the caller's own as a text."""
         if not self._start():
             return
         self._reader.begin()
-        self._write(packets.QUERY, sql)
+        self._write(binary.COM_QUERY, sql)
 
     def _start(self) -> bool:
         if self._asked:
@@ -148,9 +150,9 @@ class ServerWire:
 
     def _write(self, command: int, body: bytes) -> None:
         payload = bytes((command,)) + body
-        if len(payload) >= packets.MAX_PACKET:  # the answer's number follows that of the last part
-            self._reader.sequence = (len(payload) // packets.MAX_PACKET + 1) & 255
-        framed = packets.frame(payload)
+        if len(payload) >= binary.MAX_PACKET:  # the answer's number follows that of the last part
+            self._reader.sequence = (len(payload) // binary.MAX_PACKET + 1) & 255
+        framed = binary.frame(payload)
         if self._closing:
             framed = b"".join((*self._closing, framed))
             self._closing.clear()
@@ -163,7 +165,7 @@ class ServerWire:
             return
         self._running = key
         self._reader.begin(binary=True)
-        self._write(packets.EXECUTE, execute(known.number, parameters)[1:])
+        self._write(binary.COM_EXECUTE, execute(known.number, parameters)[1:])
 
     def _flush(self) -> None:
         out = self._out
@@ -253,7 +255,7 @@ class ServerWire:
         """Let go of a prepared statement: the command goes out in front of what is sent next, and has no answer."""
         gone = self._prepared.pop(key, None)
         if gone is not None:
-            self._closing.append(packets.frame(b"\x19" + gone.number.to_bytes(4, "little")))
+            self._closing.append(binary.frame(bytes((binary.COM_CLOSE,)) + gone.number.to_bytes(4, "little")))
 
     def _end_unanswered(self, reason: str) -> Answer:
         self._asked = False
@@ -276,7 +278,7 @@ class ServerWire:
             return None
         if len(data) < 8 or data[4] != 0xFF:
             return None
-        answer = packets.failed(data, 4, 4 + int.from_bytes(data[:3], "little"))
+        answer = failed(data, 4, 4 + int.from_bytes(data[:3], "little"))
         return None if answer.errno in GONE else answer
 
     def _lost(self, reason: str) -> Answer:
@@ -298,18 +300,28 @@ class ServerWire:
 
     def command(self, sql: bytes) -> Answer:
         """Run a statement of the replay's own (session state, clock, KILL), waiting for its answer."""
-        self._query(sql)
+        self.ask(sql)
         return self._wait()
 
     def _wait(self) -> Answer:
         while True:
-            answer = self.receive()
+            answer = self.wait(_LOOK_SECONDS)
             if answer is not None:
                 return answer
-            wait = None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+    def wait(self, seconds: float) -> Answer | None:
+        """Wait so long for the answer of what was sent; None where it takes longer and its limit is not over."""
+        until = time.monotonic() + seconds
+        if self.deadline is not None:
+            until = min(until, self.deadline)
+        while True:
+            answer = self.receive()
+            left = until - time.monotonic()
+            if answer is not None or left <= 0:
+                return answer
             poll = select.poll()
             poll.register(self._fileno, select.POLLIN | (select.POLLOUT if self._out else 0))
-            poll.poll(None if wait is None else wait * 1000 + 1)
+            poll.poll(left * 1000 + 1)
 
     def close(self) -> None:
         """Close; an open transaction is rolled back by the server."""
@@ -317,8 +329,9 @@ class ServerWire:
             return
         if not self._asked:
             with suppress(OSError):  # it is gone already
-                self._socket.send(packets.frame(bytes((packets.QUIT,))))
+                self._socket.send(binary.frame(bytes((binary.COM_QUIT,))))
         self.closed = "closed"
+        self._asked = False
         self._release()
 
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from migverify.errors import UsageError
 from migverify.model import Verdict
-from migverify.workload.clients import compare, scenarios
+from migverify.workload.clients import compare, python_harness, scenarios
 from migverify.workload.clients.drivers import chosen, drivers, harness_jars, pools, url
+from migverify.workload.clients.keep import verdict_of
 from migverify.workload.clients.model import CellResult, ClientCell, DriverKind, Observed, Scenario
 from tests import clients_page
 
@@ -302,10 +303,10 @@ def test_the_whole() -> None:
         return CellResult("d", "p", "s", "v", verdict, "")
 
     match, other, unclear = map(result, (Verdict.MATCH, Verdict.MISMATCH, Verdict.INCONCLUSIVE))
-    assert compare.total([]) is Verdict.INCONCLUSIVE
-    assert compare.total([match]) is Verdict.MATCH
-    assert compare.total([match, unclear]) is Verdict.INCONCLUSIVE
-    assert compare.total([match, unclear, other]) is Verdict.MISMATCH
+    assert verdict_of([], []) is Verdict.INCONCLUSIVE
+    assert verdict_of([match], []) is Verdict.MATCH
+    assert verdict_of([match, unclear], []) is Verdict.INCONCLUSIVE
+    assert verdict_of([match, unclear, other], []) is Verdict.MISMATCH
 
 
 # --- the page
@@ -344,3 +345,33 @@ def test_the_page_shows_drivers_and_what_differs() -> None:
     made = clients_page.behavior(results, scenarios.packaged())
     assert "same (none), 1 differ (hikari)" in made
     assert "| default | 2 | sql: n | 1\\| | &lt;2> | unknown | connector-j-9 (hikari) |" in made
+
+
+def test_a_setting_is_of_the_connection_that_its_step_names() -> None:
+    said: list[tuple[str, str]] = []
+
+    class Cursor:
+        description, rowcount = None, 0
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def execute(self, sql: str) -> None:
+            said.append((self.name, sql))
+
+        def close(self) -> None:
+            """End it."""
+
+    class Driver:
+        name = "pymysql"
+        cursor = staticmethod(lambda connection, _stream, _prepared: Cursor(connection))
+        wait = staticmethod(lambda result: result)
+
+    cell = python_harness.Cell(Driver(), {"url": ""}, {"database": "d"}, lambda _: {})  # type: ignore[arg-type]
+    cell.connections = {"c": "first", "other": "second"}
+    assert cell.facts({"do": "set", "on": "other", "what": "read_only", "value": True}) == {}
+    assert cell.facts({"do": "set", "what": "isolation", "value": "TRANSACTION_SERIALIZABLE"}) == {}
+    assert said == [
+        ("second", "SET SESSION TRANSACTION READ ONLY"),
+        ("first", "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE"),
+    ]

@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from migverify.cli.main import run
+from migverify.workload.binary import ProtocolError
 from migverify.workload.formats import answers, conversation, packets
 from migverify.workload.formats.pcap import Pcap
-from migverify.workload.formats.protocol import CutError, PreparedText, query_text
+from migverify.workload.formats.protocol import PreparedText, query_text
 from migverify.workload.formats.tcp import ByteStream
 from migverify.workload.model import Command, Noise, Parameter, Piece, Record, Rejected
 from tests.unit.capture_packets import (
@@ -286,7 +287,7 @@ def test_values_are_those_that_were_bound_or_marked(
         expected = [Parameter("null", None) if nulls >> at & 1 else one[2] for at, one in enumerate(values)]
         try:
             found = statement.execute(payload, told)
-        except CutError:
+        except ProtocolError:
             assert not known or not (typed or bound_before)
             bound_before = False
             continue
@@ -513,7 +514,7 @@ def test_values_beyond_a_packet_are_cut() -> None:
     for size in range(10, 17):
         payload = execute(1, b"\x00", b"\xfd\x00", counted(b"abc"))[:size]
         for attributes in (None, False, True):
-            with pytest.raises(CutError):
+            with pytest.raises(ProtocolError):
                 read(payload, 1, None, {}, attributes)
 
 

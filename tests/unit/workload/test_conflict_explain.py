@@ -87,6 +87,15 @@ def test_the_published_example() -> None:
     assert len(told["missing"]) == 2  # type: ignore[arg-type]
 
 
+def test_a_lock_that_lingers_names_no_commit() -> None:
+    """TiDB refuses an optimistic transaction that meets a later lock before it knows when its owner committed."""
+    (found,) = messages(PUBLISHED.replace("conflictCommitTS=418981749814722561", "conflictCommitTS=0"))
+    told = as_json(explain(found, Statements([])))
+    assert told["overlap"] is told["other"]["commit"] is None  # type: ignore[index]
+    assert told["other"]["start"] == "2020-08-24 17:02:14.515Z"  # type: ignore[index]
+    assert told["story"] == ["The other transaction began 300 ms before ours: it was unfinished when ours began."]
+
+
 @given(st.sampled_from([9007, 8002, 8005, 8022, 8147]), st.integers(1 << 58, 1 << 59), st.integers(1 << 58, 1 << 59))
 def test_a_message_alone_never_names_a_hidden_writer(code: int, start: int, other: int) -> None:
     found = parse(f"ERROR {code} (HY000): txnStartTS={start}, conflictStartTS={other}, conflictCommitTS={other + 9}")

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
 from migverify.cli.main import app
+from migverify.db.session import Opened
 from migverify.errors import UsageError
-from migverify.model import Flavor, Side, Verdict
+from migverify.model import Endpoint, Flavor, Side, Verdict
 from migverify.store.open import open_store
+from migverify.workload import probe_run
 from migverify.workload.catalogue.expected import Expected, ProbeOutcome, expectations
 from migverify.workload.catalogue.load import load
-from migverify.workload.catalogue.model import EntryClass, Probe, ProbeState
-from migverify.workload.catalogue.versions import Range, server, version_of
+from migverify.workload.catalogue.model import EntryClass, Probe, ProbeState, VersionRange
+from migverify.workload.catalogue.versions import server
 from migverify.workload.probe import ProbeResult, SideAnswer, judge, verdict
+from migverify.workload.probe_run import ProbeSession, ProbeSide
 from migverify.workload.probe_store import add_probe, finish_probe, last_probe, probe_states, probed_here, start_probe
+from migverify.workload.replay.wire import Limits, ServerWire
+from tests.unit.workload.test_replay_reader import err, stream
+from tests.unit.workload.test_replay_reader import result as packets_of
 
 MYSQL, TIDB = server("9.7.4-2"), server("8.0.11-TiDB-v8.5.0-lab")
 XA = load().entry("xa-001")
@@ -161,7 +170,7 @@ def test_versions(text: str, flavor: Flavor, version: tuple[int, ...] | None) ->
 
 
 def test_ranges_include_their_bounds() -> None:
-    bounds = Range(version_of("6.1"), version_of("6.5"))
+    bounds = VersionRange(min="6.1", max="6.5")
     held = [bounds.holds(one) for one in ((6, 0, 9), (6, 1, 0), (6, 5, 11), (6, 6), None)]
     assert held == [False, True, True, False, True]
 
@@ -194,3 +203,46 @@ def test_the_list_needs_no_server() -> None:
 def test_what_does_not_exist_is_a_usage_error(arguments: list[str]) -> None:
     run = CliRunner().invoke(app, ["workload", "probe", "--list", *arguments])
     assert isinstance(run.exception, UsageError)
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ProbeSession, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(10)
+    wire = ServerWire(Opened(ours, "9.7.4", Flavor.MYSQL, 7), Side.TARGET, Limits())
+    monkeypatch.setattr(probe_run, "open_wire", lambda *_: wire)
+    yield ProbeSession(ProbeSide(Side.TARGET, Endpoint("target", "h", 1, "u"), None)), theirs
+    ours.close()
+    theirs.close()
+
+
+def test_a_session_gives_what_a_client_sees(session: tuple[ProbeSession, socket.socket]) -> None:
+    probing, server = session
+    probing.send("SELECT 1", warnings=True)
+    assert server.recv(100)[5:] == b"SELECT 1"
+    threading.Timer(0.05, server.sendall, [stream(packets_of(["a"], [(b"1",), (None,)], warnings=1))]).start()
+    threading.Timer(0.1, server.sendall, [stream(packets_of(["l", "c"], [(b"Warning", b"1292")]))]).start()
+    found = probing.wait(5)
+    assert found is not None
+    assert (found.rows, found.warnings, found.columns) == (
+        (("1",), (None,)), (1292,), ("a: var_string(100,0) charset=255",)
+    )  # fmt: skip
+    server.sendall(stream([err(1064, "syntax")]))
+    assert probing.run("NOT SQL", 5).text() == "error 1064 (42000): syntax"
+
+
+def test_a_statement_that_does_not_end_cuts_its_session(session: tuple[ProbeSession, socket.socket]) -> None:
+    probing, _ = session
+    probing.send("DO SLEEP(9)")
+    assert probing.wait(0.02) is None
+    assert probing.cut(0.02).failed == "no answer within 0.02 s"
+    assert probing.run("SELECT 1", 1).failed == "not sent: closed"
+
+
+def test_warnings_that_the_server_does_not_give_are_no_answer(session: tuple[ProbeSession, socket.socket]) -> None:
+    probing, server = session
+    probing.send("SELECT 1", warnings=True)
+    server.sendall(stream(packets_of(["a"], [], warnings=1)))
+    found = probing.wait(0.05)
+    assert found is not None
+    assert found.failed

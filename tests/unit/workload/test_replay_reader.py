@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migverify.workload.replay import packets
+from migverify.workload import binary
+from migverify.workload.binary import MAX_PACKET, ProtocolError, framed
 from migverify.workload.replay.model import Answer, Cell
-from migverify.workload.replay.packets import MAX_PACKET, ProtocolError, framed
-from migverify.workload.replay.reader import AnswerReader, Limits, RowSums, checksums
+from migverify.workload.replay.reader import AnswerReader, Limits, RowSums
+from tests.unit.replaying import checksums
 
 EVERYTHING = Limits(rows=1_000_000, bytes=1 << 40)
 NULL = b"\xfb"
@@ -58,8 +59,8 @@ def text_row(cells: Iterable[Cell]) -> bytes:
     return b"".join(NULL if cell is None else framed(cell) for cell in cells)
 
 
-def result(names: list[str], rows: list[tuple[Cell, ...]], status: int = 2) -> list[bytes]:
-    return [bytes((len(names),)), *map(column, names), eof(), *map(text_row, rows), eof(status)]
+def result(names: list[str], rows: list[tuple[Cell, ...]], status: int = 2, warnings: int = 0) -> list[bytes]:
+    return [bytes((len(names),)), *map(column, names), eof(), *map(text_row, rows), eof(status, warnings)]
 
 
 def read(data: bytes, cuts: Iterable[int] = (), limits: Limits = EVERYTHING, *, binary: bool = False) -> Answer:
@@ -103,7 +104,7 @@ def test_checksums_go_on_beyond_any_limit(rows: list[tuple[Cell, ...]]) -> None:
 
 def test_byte_by_byte() -> None:
     rows: list[tuple[Cell, ...]] = [(b"1", None), (b"", b"x" * 300), (None, b"\xfe\xff\x00")]
-    several = result(["a", "b"], rows, status=2 | packets.MORE_RESULTS)
+    several = result(["a", "b"], rows, status=2 | binary.MORE_RESULTS)
     sent = stream([*several, ok(3, b"\xfe" + b"\xfd" + b"\xff" * 7, warnings=2, info=b"Records: 3")[:1] + b"\x03"
                    + b"\xfe\xfd" + b"\xff" * 7 + struct.pack("<HH", 2, 2) + framed(b"Records: 3")])  # fmt: skip
     answer = read(sent, range(len(sent)))
@@ -157,7 +158,7 @@ def test_rows_of_16_mib_take_several_packets() -> None:
 @pytest.mark.parametrize("size", [0, 1, MAX_PACKET - 1, MAX_PACKET, MAX_PACKET + 1, 2 * MAX_PACKET])
 def test_what_is_sent_is_framed_as_the_protocol_wants(size: int) -> None:
     payload = b"q" * size
-    assert packets.frame(payload) == stream([payload], start=0)
+    assert binary.frame(payload) == stream([payload], start=0)
 
 
 def test_a_server_that_asks_for_a_file_is_refused() -> None:

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migverify.model import Verdict
+from migverify.workload.catalogue.model import Label, LabelState
 from migverify.workload.replay.latency import Histogram, bounds_of, bucket_of
 from migverify.workload.replay.model import Difference, DifferenceSeverity, JudgedCall, Judgement
 from migverify.workload.replay.statistics import fisher, rank_interval, shifts, signals
 from migverify.workload.replay.tally import EXAMPLES, NAMES, OTHERS, DigestTally, ExampleKeeper, Names, ReplayTally
-from migverify.workload.replay.verdict import AspectLabel, MatchRequirements, ReplayVerdict, verdict
+from migverify.workload.replay.verdict import MatchRequirements, ReplayVerdict, verdict
 
 BLOCKER = Difference("value", DifferenceSeverity.BLOCKER, "1", "2", "a")
 
@@ -190,7 +191,7 @@ class Waiver:
     expires: date = date(2030, 1, 31)
     aspect: str = "value"
 
-    def covers(self, digest: str, text: str, aspect: str, ids: object, **_: object) -> bool:  # noqa: ARG002
+    def covers(self, digest: str, aspect: str, ids: object, **_: object) -> bool:  # noqa: ARG002
         return aspect == self.aspect
 
 
@@ -255,8 +256,8 @@ def test_reviews_and_noise_are_left_open() -> None:
     assert (found.verdict, of(found, "d")) == (Verdict.MATCH, "metadata")
 
     class Catalogue:
-        def label(self, tally: DigestTally, aspect: str) -> AspectLabel:  # noqa: ARG002
-            return AspectLabel("blocker", ("x",))
+        def label(self, tally: DigestTally, aspect: str) -> Label:  # noqa: ARG002
+            return Label(LabelState.BLOCKER, ("x",))
 
     assert whole(*GOOD, *review, labels=Catalogue()).verdict is Verdict.MISMATCH
     noisy = [*many(Judgement.INDETERMINATE, 5, noisy="the source", repeats=2, details={"sampled": "1"}),

@@ -15,10 +15,10 @@ from migverify.db.session import Opened
 from migverify.model import Flavor, Side
 from migverify.sql.lexer import DEFAULT, Modes, tokens
 from migverify.sql.lexer import TokenKind as Kind
+from migverify.workload.binary import execute
 from migverify.workload.model import Parameter
 from migverify.workload.replay import wire as module
 from migverify.workload.replay.model import Call
-from migverify.workload.replay.packets import execute
 from migverify.workload.replay.wire import Limits, ServerWire, inlined
 from migverify.workload.state import SessionState
 from tests.unit.workload.test_replay_reader import column, eof, err, ok, result, stream

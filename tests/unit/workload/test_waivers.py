@@ -101,29 +101,29 @@ def made(**more: object) -> Waiver:
 
 
 def test_entry_and_digest() -> None:
-    assert made(entry="xa-001").covers(DIGEST, "XA", "error", ["xa-001"])
-    assert not made(entry="xa-001").covers(DIGEST, "XA", "error", ["handler-001"])
-    assert not made(entry="xa-001").covers(DIGEST, "XA", "error", [])
-    assert made(digest=DIGEST).covers(DIGEST.upper(), "XA", "error", [])
-    assert not made(digest=DIGEST).covers("cd" * 32, "XA", "error", [])
-    assert not made(entry="xa-001", digest=DIGEST).covers("cd" * 32, "XA", "error", ["xa-001"])
+    assert made(entry="xa-001").covers(DIGEST, "error", ["xa-001"])
+    assert not made(entry="xa-001").covers(DIGEST, "error", ["handler-001"])
+    assert not made(entry="xa-001").covers(DIGEST, "error", [])
+    assert made(digest=DIGEST).covers(DIGEST.upper(), "error", [])
+    assert not made(digest=DIGEST).covers("cd" * 32, "error", [])
+    assert not made(entry="xa-001", digest=DIGEST).covers("cd" * 32, "error", ["xa-001"])
 
 
 def test_a_scope_narrows_and_what_cannot_be_checked_is_not_covered() -> None:
     one = made(digest=DIGEST, scope=WaiverScope(database="shop"))
-    assert one.covers(DIGEST, "", "error", [], databases=["shop"])
-    assert not one.covers(DIGEST, "", "error", [], databases=["shop", "other"])
-    assert not one.covers(DIGEST, "", "error", [])
+    assert one.covers(DIGEST, "error", [], databases=["shop"])
+    assert not one.covers(DIGEST, "error", [], databases=["shop", "other"])
+    assert not one.covers(DIGEST, "error", [])
     user = made(digest=DIGEST, scope=WaiverScope(user="app"))
-    assert user.covers(DIGEST, "", "error", [], users=["app"])
-    assert not user.covers(DIGEST, "", "error", [])
+    assert user.covers(DIGEST, "error", [], users=["app"])
+    assert not user.covers(DIGEST, "error", [])
     count = made(digest=DIGEST, scope=WaiverScope(count=5))
-    assert count.covers(DIGEST, "", "error", [], count=5)
-    assert not count.covers(DIGEST, "", "error", [], count=6)
-    assert not count.covers(DIGEST, "", "error", [])
+    assert count.covers(DIGEST, "error", [], count=5)
+    assert not count.covers(DIGEST, "error", [], count=6)
+    assert not count.covers(DIGEST, "error", [])
     aspect = made(digest=DIGEST, scope=WaiverScope(aspects=("error",)))
-    assert aspect.covers(DIGEST, "", "error", [])
-    assert not aspect.covers(DIGEST, "", "value", [])
+    assert aspect.covers(DIGEST, "error", [])
+    assert not aspect.covers(DIGEST, "value", [])
 
 
 def test_the_command_says_what_holds(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
-"""Packets of the MySQL protocol: framing, what the packets hold that are no rows, and values of the binary protocol.
+"""MySQL's client protocol, what captures and replays share: commands, frames, lengths, values of prepared statements.
 
 The text of a binary value is that of the text protocol, but for floats: theirs is the shortest that reads back to them,
 on every server, because floats are compared by value.
+
+Source: the "Client/Server Protocol" chapter of MySQL's developer documentation.
 """
 
 from __future__ import annotations
@@ -12,21 +14,22 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from migverify.workload.model import Parameter
-from migverify.workload.replay.model import Answer, AnswerColumn, Cell
+
+COM_QUIT, COM_INIT_DB, COM_QUERY, COM_FIELD_LIST, COM_STATISTICS = 0x01, 0x02, 0x03, 0x04, 0x09
+COM_CHANGE_USER, COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID = 0x11, 0x12, 0x1E
+COM_PREPARE, COM_EXECUTE, COM_LONG_DATA, COM_CLOSE, COM_RESET_STATEMENT = 0x16, 0x17, 0x18, 0x19, 0x1A
+COM_FETCH, COM_RESET_CONNECTION = 0x1C, 0x1F
+LAST_COMMAND = 0x21
+
+IN_TRANSACTION, MORE_RESULTS, CURSOR_EXISTS = 0x0001, 0x0008, 0x0040
+"""Status flags of an answer."""
 
 MAX_PACKET = (1 << 24) - 1
 NULL_LENGTH = 251
 
-QUIT, QUERY, PREPARE, EXECUTE, CLOSE_STATEMENT = 0x01, 0x03, 0x16, 0x17, 0x19
 
-MORE_RESULTS = 0x0008
-"""The status flag that says another result follows."""
-
-_COLUMN = struct.Struct("<HIBHB")
-
-
-class ProtocolError(Exception):
-    """The server sent what the protocol does not know here; nothing behind it can be understood."""
+class ProtocolError(ValueError):
+    """A packet does not hold what the protocol says: it ends too early, goes on behind its end, or is none of it."""
 
 
 def frame(payload: bytes) -> bytes:
@@ -52,72 +55,59 @@ def number(data: bytes, at: int) -> tuple[int, int]:
     return int.from_bytes(data[at + 1 : at + 1 + width], "little"), at + 1 + width
 
 
-def ended(data: bytes, start: int, end: int, *, prepared: bool) -> Answer:
-    """Read an OK packet."""
-    affected, at = number(data, start + 1)
-    insert_id, at = number(data, at)
-    status, warnings = struct.unpack_from("<HH", data, at)
-    rest = data[at + 4 : end]
-    if rest and rest[0] < NULL_LENGTH and rest[0] == len(rest) - 1:
-        rest = rest[1:]
-    return Answer(
-        affected=affected, insert_id=insert_id, status=status, warnings=warnings, info=words(rest), prepared=prepared
-    )
-
-
-def failed(data: bytes, start: int, end: int, *, prepared: bool = False) -> Answer:
-    """Read an ERR packet."""
-    errno = data[start + 1] | data[start + 2] << 8
-    rest = data[start + 3 : end]
-    if rest[:1] == b"#":
-        return Answer(errno=errno, sqlstate=words(rest[1:6]), message=words(rest[6:]), prepared=prepared)
-    return Answer(errno=errno, message=words(rest), prepared=prepared)
-
-
-def column(payload: bytes) -> AnswerColumn:
-    """Read the definition of a column of an answer."""
-    at = 0
-    parts: list[bytes] = []
-    for _ in range(6):  # catalog, database, table, table as stored, name, name as stored
-        part, at = text(payload, at)
-        parts.append(part)
-    if at + 11 > len(payload):
-        raise ProtocolError("a column definition that ends too early")
-    charset, length, kind, flags, decimals = _COLUMN.unpack_from(payload, at + 1)
-    return AnswerColumn(parts[4], parts[5], parts[2], kind, charset, length, flags, decimals)
-
-
-def words(raw: bytes) -> str:
-    """Return the server's words; bytes that are no UTF-8 are shown escaped."""
-    return raw.decode("utf-8", "backslashreplace")
-
-
-# --- rows of the binary protocol ---------------------------------------------------------------------------
+# --- values of the binary protocol -----------------------------------------------------------------------
 
 Decoder: TypeAlias = Callable[[bytes, int], tuple[bytes, int]]
 """Bytes and the place of a value in them -> its text and the place behind it."""
-
-UNSIGNED = 0x20
-_MICROSECONDS = 6
 
 _TINY, _SHORT, _LONG, _FLOAT, _DOUBLE, _NULL, _TIMESTAMP, _LONGLONG, _INT24 = 1, 2, 3, 4, 5, 6, 7, 8, 9
 _DATE, _TIME, _DATETIME, _YEAR, _NEWDATE, _BLOB, _VAR_STRING, _NEWDECIMAL = 10, 11, 12, 13, 14, 252, 253, 246
 _INTEGERS = {_TINY: ("b", 1), _SHORT: ("h", 2), _LONG: ("i", 4), _INT24: ("i", 4), _LONGLONG: ("q", 8)}
 _DATETIME_PARTS = struct.Struct("<HBBBBB")
+_MICROSECONDS = 6
+
+KINDS: dict[int, str] = {
+    **dict.fromkeys((*_INTEGERS, _YEAR), "integer"), _FLOAT: "float", _DOUBLE: "double", _NULL: "null",
+    **dict.fromkeys((_TIMESTAMP, _DATETIME), "datetime"), **dict.fromkeys((_DATE, _NEWDATE), "date"), _TIME: "time",
+    **dict.fromkeys((0x00, _NEWDECIMAL), "decimal"),
+    **dict.fromkeys((0x0F, _VAR_STRING, 0xFE, 0xF5, 0xF7, 0xF8), "text"),
+    **dict.fromkeys((0x10, 0xF9, 0xFA, 0xFB, _BLOB, 0xFF), "bytes"),
+}  # fmt: skip
+"""What a type holds, as ``Parameter`` calls it, by the protocol's number."""
+SIZES = {"datetime": frozenset({0, 4, 7, 11}), "date": frozenset({0, 4, 7, 11}), "time": frozenset({0, 8, 12})}
+"""The lengths that values of these kinds may have."""
 
 
-def decoders(columns: Sequence[AnswerColumn]) -> tuple[Decoder, ...]:
-    """Return one decoder a column, for rows of the binary protocol that have these columns."""
-    return tuple(_decoder(column) for column in columns)
+def decoder(code: int, *, unsigned: bool, digits: int | None = None) -> Decoder:
+    """Return what reads values of a type; IndexError or struct.error where the bytes end too early.
+
+    Parameters
+    ----------
+    digits
+        Digits of a second's fraction; None: six where the value has a fraction.
+    """
+    if code in _INTEGERS:
+        form, width = _INTEGERS[code]
+        return _integer(form.upper() if unsigned else form, width)
+    if code == _YEAR:
+        return lambda data, at: (b"%04d" % (data[at] | data[at + 1] << 8), at + 2)
+    if code in (_FLOAT, _DOUBLE):
+        return _float if code == _FLOAT else _double
+    if code in (_DATE, _NEWDATE):
+        return _date
+    digits = None if digits is None else min(digits, _MICROSECONDS)
+    if code in (_DATETIME, _TIMESTAMP):
+        return _moment(digits)
+    return _span(digits) if code == _TIME else text
 
 
-def row(data: bytes, start: int, made: Sequence[Decoder]) -> tuple[tuple[Cell, ...], int]:
+def row(data: bytes, start: int, made: Sequence[Decoder]) -> tuple[tuple[bytes | None, ...], int]:
     """Decode a row whose packet begins at ``start``; returns its cells and the place behind them.
 
     Raises IndexError, struct.error: the packet is shorter than its columns need.
     """
     at = start + 1 + (len(made) + 9) // 8
-    cells: list[Cell] = []
+    cells: list[bytes | None] = []
     for number, decode in enumerate(made, 2):
         if data[start + 1 + (number >> 3)] >> (number & 7) & 1:
             cells.append(None)
@@ -125,24 +115,6 @@ def row(data: bytes, start: int, made: Sequence[Decoder]) -> tuple[tuple[Cell, .
             cell, at = decode(data, at)
             cells.append(cell)
     return tuple(cells), at
-
-
-def _decoder(column: AnswerColumn) -> Decoder:
-    kind = column.type_code
-    if kind in _INTEGERS:
-        code, width = _INTEGERS[kind]
-        return _integer(code.upper() if column.flags & UNSIGNED else code, width)
-    if kind == _YEAR:
-        return lambda data, at: (b"%04d" % (data[at] | data[at + 1] << 8), at + 2)
-    if kind in (_FLOAT, _DOUBLE):
-        return _float if kind == _FLOAT else _double
-    if kind in (_DATE, _NEWDATE):
-        return _date
-    if kind in (_DATETIME, _TIMESTAMP):
-        return _moment(min(column.decimals, _MICROSECONDS))
-    if kind == _TIME:
-        return _span(min(column.decimals, _MICROSECONDS))
-    return text
 
 
 def text(data: bytes, at: int) -> tuple[bytes, int]:
@@ -189,7 +161,7 @@ def _date(data: bytes, at: int) -> tuple[bytes, int]:
     return b"%04d-%02d-%02d" % (data[at + 1] | data[at + 2] << 8, data[at + 3], data[at + 4]), at + 1 + data[at]
 
 
-def _moment(digits: int) -> Decoder:
+def _moment(digits: int | None) -> Decoder:
     def decode(data: bytes, at: int) -> tuple[bytes, int]:
         length = data[at]
         parts: tuple[int, ...] = (0,) * 6
@@ -197,19 +169,19 @@ def _moment(digits: int) -> Decoder:
             parts = _DATETIME_PARTS.unpack_from(data, at + 1)
         elif length >= 4:
             parts = (data[at + 1] | data[at + 2] << 8, data[at + 3], data[at + 4], 0, 0, 0)
-        micro = int.from_bytes(data[at + 8 : at + 12], "little") if length >= 11 else 0
+        micro = int.from_bytes(data[at + 8 : at + 12], "little") if length >= 11 else None
         return b"%04d-%02d-%02d %02d:%02d:%02d" % parts + _fraction(micro, digits), at + 1 + length
 
     return decode
 
 
-def _span(digits: int) -> Decoder:
+def _span(digits: int | None) -> Decoder:
     def decode(data: bytes, at: int) -> tuple[bytes, int]:
         length = data[at]
         if not length:
-            return b"00:00:00" + _fraction(0, digits), at + 1
+            return b"00:00:00" + _fraction(None, digits), at + 1
         hours = int.from_bytes(data[at + 2 : at + 6], "little") * 24 + data[at + 6]
-        micro = int.from_bytes(data[at + 9 : at + 13], "little") if length >= 12 else 0
+        micro = int.from_bytes(data[at + 9 : at + 13], "little") if length >= 12 else None
         sign = b"-" if data[at + 1] else b""
         made = b"%b%02d:%02d:%02d" % (sign, hours, data[at + 7], data[at + 8]) + _fraction(micro, digits)
         return made, at + 1 + length
@@ -217,8 +189,10 @@ def _span(digits: int) -> Decoder:
     return decode
 
 
-def _fraction(micro: int, digits: int) -> bytes:
-    return b"." + (b"%06d" % micro)[:digits] if digits else b""
+def _fraction(micro: int | None, digits: int | None) -> bytes:
+    if digits is None:
+        return b"" if micro is None else b".%06d" % micro
+    return b"." + (b"%06d" % (micro or 0))[:digits] if digits else b""
 
 
 # --- parameters ------------------------------------------------------------------------------------------
@@ -233,7 +207,7 @@ def execute(statement: int, parameters: Sequence[Parameter]) -> bytes:
     A parameter whose text is not of its kind (an integer beyond 64 bits, a date with a thirteenth month) is sent as
     text, as a client that holds it in a string would.
     """
-    head = struct.pack("<BIBI", 0x17, statement, 0, 1)
+    head = struct.pack("<BIBI", COM_EXECUTE, statement, 0, 1)
     if not parameters:
         return head
     nulls = bytearray((len(parameters) + 7) // 8)
