@@ -275,13 +275,9 @@ def refuse_dataset(suite: Iterable[Expectation], dataset: Dataset) -> None:
     Raises ConfigError: the dataset has files, changes or mapped values, or is on several endpoints.
     """
     endpoints = {part.endpoint for part in dataset.parts if isinstance(part, TablePart | QueryPart)}
-    for part in dataset.parts:
-        if isinstance(part, FilePart):
-            hint = "Suites run on databases: load the files, or use a no_rows, unique or coverage rule."
-            _refuse(f"dataset {dataset.name} is Parquet files", hint)
-        if isinstance(part, ChangesPart):
-            hint = "Suites run on databases: use a transitions, sequence or freshness rule."
-            _refuse(f"dataset {dataset.name} is a change stream", hint)
+    if any(isinstance(part, FilePart | ChangesPart) for part in dataset.parts):
+        hint = "Load the files, or use a rule of kind no_rows, unique, coverage, transitions, sequence or freshness."
+        _refuse(f"dataset {dataset.name} is Parquet files or a change stream, and suites run on databases", hint)
     if dataset.values:
         hint = "A suite reads the database: write the mapping as CASE in `columns`."
         _refuse(f"dataset {dataset.name} maps values ({dataset.values[0][0]})", hint)
