@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from migverify.db.session import is_altered
 from migverify.errors import ConfigError, UsageError
 from migverify.model import ColumnDef, Verdict
 from migverify.recon.build import Built, RuleInputs
@@ -306,3 +307,15 @@ def test_a_row_that_is_in_two_shards_names_both_and_an_answer_its_endpoint() -> 
     assert [(finding.key, finding.shard, finding.counts) for finding in basket] == [
         ((SUM, "source.b"), "", (0, 0)), (("2",), "a, b", (2, 0)),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("warning", "altered"),
+    [
+        ("1292: Truncated incorrect DOUBLE value: 'paid'", True), ("1365: Division by 0", True),
+        ("1292: Truncated incorrect DECIMAL value: '1.5x'", True), ("1690: DECIMAL value is out of range", True),
+        ("1292: Truncated incorrect DECIMAL value: '3255.91666667'", False), ("1287: deprecated", False),
+    ],
+)  # fmt: skip
+def test_which_warnings_are_about_values(warning: str, altered: bool) -> None:
+    assert is_altered(warning) is altered
